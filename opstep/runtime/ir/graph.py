@@ -1,0 +1,200 @@
+"""The syntax tree: what a file says, immutable, with a span on every name.
+
+Two trees are equal when they say the same: spans are not compared, comments are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from opstep.runtime.ir.types import TensorType
+
+
+class Span(NamedTuple):
+    """Half-open range of character offsets in the source text."""
+
+    start: int
+    end: int
+
+
+NOWHERE = Span(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A use or a definition of a name; names of params may be dotted."""
+
+    text: str
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A number used as an operand. `value` is int or float (inf and nan included)."""
+
+    value: int | float
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Attr:
+    """``name=value``. Values: int, float, bool, None, str, Expr, `op.Ref`, or a tuple of these."""
+
+    name: Name
+    value: Any
+    span: Span = field(default=NOWHERE, compare=False)  # of the value
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """``at "model.py":12``: the line that an importer took a statement from."""
+
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Comments:
+    """Comment lines above a statement (without ``#``; "" is a blank line) and the one behind it."""
+
+    above: tuple[str, ...] = ()
+    behind: str | None = None
+
+
+NO_COMMENTS = Comments()
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A name with its type, where one is written: an input, or the result of an op."""
+
+    name: Name
+    type: TensorType | None
+    type_span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """``a, b = op(x, 2, key=value) at "f.py":3``: an op or a graph applied to operands."""
+
+    results: tuple[Binding, ...]
+    callee: Name
+    operands: tuple[Name | Literal, ...]
+    attrs: tuple[Attr, ...] = ()
+    at: Provenance | None = None
+    comments: Comments = NO_COMMENTS
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Assert:
+    """``assert fine, "message"``"""
+
+    condition: Name
+    message: str
+    at: Provenance | None = None
+    comments: Comments = NO_COMMENTS
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """``conv1.w <- w``: takes effect when the graph that holds it ends."""
+
+    target: Name
+    value: Name | Literal
+    at: Provenance | None = None
+    comments: Comments = NO_COMMENTS
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """``return a, b``: the last statement of every graph that has results."""
+
+    values: tuple[Name, ...]
+    comments: Comments = NO_COMMENTS
+    span: Span = field(default=NOWHERE, compare=False)
+
+
+Statement = Apply | Assert | Update | Return
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """``param name: f32[6] = zeros()`` or ``state step: i32[] = 0``: a named tensor and how it begins."""
+
+    kind: str  # "param" or "state"
+    name: Name
+    type: TensorType
+    init: Name | None  # the initialising op; None where `value` is given, or nothing is (loaded, then)
+    attrs: tuple[Attr, ...] = ()
+    value: Literal | None = None
+    comments: Comments = NO_COMMENTS
+    span: Span = field(default=NOWHERE, compare=False)
+    type_span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """``graph name(x: f32[N]) -> f32[N] { … }``"""
+
+    name: Name
+    inputs: tuple[Binding, ...]
+    results: tuple[TensorType, ...]
+    body: tuple[Statement, ...]
+    comments: Comments = NO_COMMENTS
+    closing: Comments = NO_COMMENTS  # comments above and behind the closing brace
+    span: Span = field(default=NOWHERE, compare=False)
+    results_span: Span = field(default=NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A file: named tensors and graphs in the order written."""
+
+    items: tuple[Declaration | Graph, ...]
+    closing: Comments = NO_COMMENTS  # comments after the last item
+    source: Source | None = field(default=None, compare=False)
+
+    @property
+    def tensors(self) -> dict[str, Declaration]:
+        """The params and states by name."""
+        return {i.name.text: i for i in self.items if isinstance(i, Declaration)}
+
+    @property
+    def graphs(self) -> dict[str, Graph]:
+        return {i.name.text: i for i in self.items if isinstance(i, Graph)}
+
+
+class Source:
+    """A text and where it came from; turns offsets into lines and columns."""
+
+    def __init__(self, text: str, path: str = "<text>"):
+        self.text = text
+        self.path = path
+        self._starts: list[int] | None = None
+
+    def _line_starts(self) -> list[int]:
+        if self._starts is None:
+            starts, position = [0], self.text.find("\n")
+            while position >= 0:
+                starts.append(position + 1)
+                position = self.text.find("\n", position + 1)
+            self._starts = starts
+        return self._starts
+
+    def locate(self, offset: int) -> tuple[int, int]:
+        """(line, column), both from 1."""
+        from bisect import bisect_right
+
+        starts = self._line_starts()
+        line = bisect_right(starts, offset)
+        return line, offset - starts[line - 1] + 1
+
+    def line(self, number: int) -> str:
+        """The text of a line, from 1, without its end."""
+        starts = self._line_starts()
+        end = starts[number] - 1 if number < len(starts) else len(self.text)
+        return self.text[starts[number - 1] : end].rstrip("\r")

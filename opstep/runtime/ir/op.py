@@ -1,0 +1,314 @@
+"""What an op is: one declaration that parser, verifier, planner, devices, docs and tests all read.
+
+An op is a subclass of `Op` with a `signature`:
+
+    class leaky_relu(Elementwise):
+        '''x where x > 0, else slope*x.'''
+        signature = "leaky_relu(x: F, *, slope: float = 0.01)"
+
+Operands stand before the ``*``, attributes after it. An operand's kind is a letter:
+
+    T any   N numeric (not bool)   F floating   I integer   B bool   X index (i32 or i64)
+
+Operands with the same letter are promoted to a common dtype; a digit makes another group (``T2``).
+``F`` also takes integers and bools and computes them in f32. ``?`` marks an optional operand, ``*`` one or more.
+
+Attribute types: int, float, number (either), bool, str, dim, dtype, graph, and lists of them: ints, floats,
+dims, graphs. ``= none`` makes an attribute optional.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from opstep.runtime.ir.dims import Dim, Expr, symbol
+from opstep.runtime.ir.types import DTYPES, DType, TensorType, boolean, f32, i32, i64, promote
+
+OPS: dict[str, type[Op]] = {}  # every op by name, filled as the families are imported
+
+
+class Mismatch(Exception):
+    """Operands or attributes that an op cannot take.
+
+    `at` is the index of the operand, or the name of the attribute, that is to blame, if one is.
+    """
+
+    def __init__(self, message: str, at: int | str | None = None, hint: str = ""):
+        super().__init__(message)
+        self.message = message
+        self.at = at
+        self.hint = hint
+
+
+class Ref(NamedTuple):
+    """A bare name used as an attribute's value: a graph, an element type or a symbol."""
+
+    name: str
+
+
+class OperandSpec(NamedTuple):
+    name: str
+    kind: str  # the letter of the dtype class
+    group: str  # operands of one group are promoted together
+    optional: bool
+    variadic: bool
+
+
+class AttrSpec(NamedTuple):
+    name: str
+    type: str
+    required: bool
+    default: Any
+
+
+class Op:
+    """Base of all declarations. See the module's text for the signature.
+
+    A declaration has, each as a plain function (no `self`; the base makes them static):
+
+    - ``infer(*types, **attrs) -> TensorType | tuple``: the shape rule, on promoted types, with dims that
+      may be symbolic; raises `Mismatch`.
+    - ``oracle(*arrays, **attrs)``: the meaning, in NumPy, on float64 (or integer) arrays.
+    - ``cpu(*operands, *results, **attrs) -> Launch | list[Launch]``: see `device.launch`.
+    - ``grad(g, operands, results, grads, **attrs)``: the gradient as IR, one value an operand or None; or
+      ``grad = None`` where there is none.
+    - ``flops(*types, **attrs) -> Dim``: arithmetic operations of one execution.
+    """
+
+    signature: ClassVar[str] = ""
+    name: ClassVar[str] = ""
+    operands: ClassVar[tuple[OperandSpec, ...]] = ()
+    attrs: ClassVar[tuple[AttrSpec, ...]] = ()
+    family: ClassVar[str] = ""
+
+    results: ClassVar[tuple[str, ...]] = ("y",)  # their names, for the docs
+    moves: ClassVar[bool] = False  # moves elements and never computes with them: any dtype, bit for bit
+    reinterprets: ClassVar[bool] = False  # the result is operand 0's memory under another shape
+    inplace: ClassVar[tuple[int, ...]] = ()  # operands whose buffer a result of equal type may take over
+    host: ClassVar[bool] = False  # control flow: the interpreter runs it, no kernel does
+    formula: ClassVar[str] = ""  # for the docs, in plain text
+    source: ClassVar[str] = ""  # where a formula comes from
+
+    infer: ClassVar[Any]
+    oracle: ClassVar[Any]
+    cpu: ClassVar[Any]
+    grad: ClassVar[Any]
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        for key in ("infer", "oracle", "cpu", "grad", "flops", "scalar"):
+            function = cls.__dict__.get(key)
+            if callable(function) and not isinstance(function, (staticmethod, classmethod)):
+                setattr(cls, key, staticmethod(function))
+        if "signature" in cls.__dict__:
+            cls.name, cls.operands, cls.attrs = parse_signature(cls.signature)
+            cls.family = cls.__module__.rpartition(".")[2]
+            if cls.name in OPS:
+                raise ValueError(f"op {cls.name} is declared twice")
+            OPS[cls.name] = cls
+
+    @staticmethod
+    def flops(*types, **attrs) -> Dim:
+        """Arithmetic operations of one execution; zero for ops that only move data."""
+        return 0
+
+
+_OPERAND = re.compile(r"(\w+): ([TNFIBX])(\d?)([?*]?)$")
+_ATTR = re.compile(r"(\w+): (\w+)(?: = (.+))?$")
+_WORDS = {"none": None, "true": True, "false": False}
+
+
+def parse_signature(text: str) -> tuple[str, tuple[OperandSpec, ...], tuple[AttrSpec, ...]]:
+    """Name, operands and attributes of ``name(x: F, b: F?, *, stride: ints = [1, 1])``."""
+    name, _, rest = text.partition("(")
+    operands: list[OperandSpec] = []
+    attrs: list[AttrSpec] = []
+    into_attrs = False
+    for part in re.split(r", (?![^\[]*\])", rest.removesuffix(")")) if rest != ")" else ():
+        if part == "*":
+            into_attrs = True
+        elif into_attrs:
+            match = _ATTR.match(part)
+            if not match:
+                raise ValueError(f"not an attribute: {part!r} in {text}")
+            attr, kind, default = match.groups()
+            attrs.append(AttrSpec(attr, kind, default is None, _default(default)))
+        else:
+            match = _OPERAND.match(part)
+            if not match:
+                raise ValueError(f"not an operand: {part!r} in {text}")
+            operand, kind, digit, mark = match.groups()
+            operands.append(OperandSpec(operand, kind, kind + digit, mark == "?", mark == "*"))
+    return name, tuple(operands), tuple(attrs)
+
+
+def _default(text: str | None):
+    if text is None or text in _WORDS:
+        return _WORDS.get(text or "none")
+    if text.startswith("["):
+        return tuple(_default(t) for t in text[1:-1].split(", ") if t)
+    if text.startswith('"'):
+        return text[1:-1]
+    if text in DTYPES:
+        return DTYPES[text]
+    return float(text) if "." in text or "e" in text or "inf" in text else int(text)
+
+
+# --- attributes -----------------------------------------------------------------------------------
+
+
+def _is_dim(v) -> bool:
+    return (type(v) is int) or isinstance(v, Expr)
+
+
+def _one(kind: str, v):
+    """`v` as a value of attribute type `kind`; ValueError where it is none."""
+    if kind == "dim" and isinstance(v, Ref):
+        return symbol(v.name)
+    if kind == "dtype" and isinstance(v, Ref) and v.name in DTYPES:
+        return DTYPES[v.name]
+    if kind == "float" and type(v) in (int, float):
+        return float(v)
+    fits = {
+        "int": type(v) is int,
+        "number": type(v) in (int, float),
+        "bool": type(v) is bool,
+        "str": type(v) is str,
+        "dim": _is_dim(v),
+        "dtype": isinstance(v, DType),
+        "graph": isinstance(v, Ref),
+    }.get(kind, False)
+    if not fits:
+        raise ValueError
+    return v
+
+
+_EXAMPLES = {
+    "int": "an integer",
+    "float": "a number",
+    "number": "a number",
+    "bool": "true or false",
+    "str": 'a string in "quotes"',
+    "dim": "an integer or a symbol",
+    "dtype": "an element type such as f32",
+    "graph": "the name of a graph",
+    "ints": "a list of integers such as [1, 1]",
+    "floats": "a list of numbers",
+    "dims": "a list of integers and symbols such as [N, 8]",
+    "graphs": "a list of graphs such as [first, second]",
+}
+
+
+def coerce(spec: AttrSpec, value):
+    """An attribute's value as its type wants it: lists become tuples, names become what they name."""
+    if value is None and not spec.required and spec.default is None:
+        return None
+    try:
+        if spec.type.endswith("s") and spec.type != "s":
+            if type(value) is not tuple:
+                raise ValueError
+            return tuple(_one(spec.type[:-1], v) for v in value)
+        return _one(spec.type, value)
+    except ValueError:
+        raise Mismatch(f"attribute {spec.name} wants {_EXAMPLES[spec.type]}", spec.name) from None
+
+
+def complete(op: type[Op], given: dict[str, Any]) -> dict[str, Any]:
+    """All attributes of the op in declared order: the given ones, checked, and defaults."""
+    attrs = {}
+    for spec in op.attrs:
+        if spec.name in given:
+            attrs[spec.name] = coerce(spec, given[spec.name])
+        elif spec.required:
+            raise Mismatch(
+                f"{op.name} needs the attribute {spec.name}",
+                hint=f"write {spec.name}=…, {_EXAMPLES[spec.type]}",
+            )
+        else:
+            attrs[spec.name] = spec.default
+    return attrs
+
+
+# --- operands -------------------------------------------------------------------------------------
+
+
+class Resolved(NamedTuple):
+    """The types an op computes on (operands promoted; None where an optional one is absent) and gives."""
+
+    operands: tuple[TensorType | None, ...]
+    results: tuple[TensorType, ...]
+
+
+_ADMITS = {
+    "T": lambda t: True,
+    "N": lambda t: t.kind != "b",
+    "F": lambda t: True,
+    "I": lambda t: t.is_integer,
+    "B": lambda t: t.kind == "b",
+    "X": lambda t: t is i32 or t is i64,
+}
+_KINDS = {
+    "T": "any tensor",
+    "N": "a tensor of numbers",
+    "F": "a tensor of numbers",
+    "I": "a tensor of integers",
+    "B": "a tensor of bools",
+    "X": "a tensor of i32 or i64 indices",
+}
+
+
+def expand(op: type[Op], count: int) -> list[OperandSpec]:
+    """One spec for each of `count` operands given; raises Mismatch where the number is wrong."""
+    specs = list(op.operands)
+    if specs and specs[-1].variadic:
+        specs += [specs[-1]] * (count - len(specs))
+    least = sum(not s.optional for s in op.operands)
+    if not least <= count <= len(specs):
+        wanted = str(least) if least == len(specs) else f"{least} to {len(specs)}"
+        if op.operands and op.operands[-1].variadic:
+            wanted = f"{least} or more"
+        raise Mismatch(
+            f"{op.name} takes {wanted} operand{'' if wanted == '1' else 's'}, not {count}",
+            hint=f"its form is {op.signature}",
+        )
+    return specs[:count]
+
+
+def resolve(op: type[Op], types: Sequence[TensorType | int | float], attrs: dict[str, Any]) -> Resolved:
+    """Checks and promotes operand types (numbers are literals, which adapt), and applies the shape rule."""
+    specs = expand(op, len(types))
+    groups: dict[str, DType] = {}
+    for k, (spec, t) in enumerate(zip(specs, types, strict=True)):
+        if isinstance(t, TensorType):
+            if not _ADMITS[spec.kind](t.dtype):
+                raise Mismatch(f"{op.name} wants {_KINDS[spec.kind]} as {spec.name}, not {t}", k)
+            known = groups.get(spec.group)
+            groups[spec.group] = t.dtype if known is None else promote(known, t.dtype)
+    for spec, t in zip(specs, types, strict=True):
+        if not isinstance(t, TensorType):
+            groups[spec.group] = _adapt_literal(spec, t, groups.get(spec.group))
+        if spec.kind == "F" and not groups[spec.group].is_float:
+            groups[spec.group] = f32
+    promoted = tuple(
+        t.with_dtype(groups[s.group]) if isinstance(t, TensorType) else TensorType(groups[s.group], ())
+        for s, t in zip(specs, types, strict=True)
+    )
+    missing = 0 if op.operands and op.operands[-1].variadic else len(op.operands) - len(promoted)
+    promoted += (None,) * missing
+    results = op.infer(*promoted, **attrs)
+    return Resolved(promoted, (results,) if isinstance(results, TensorType) else tuple(results))
+
+
+def _adapt_literal(spec: OperandSpec, value: int | float, known: DType | None) -> DType:
+    """The group's dtype once a literal has joined it: a literal takes the dtype it meets, where it can."""
+    if known is None:
+        return {"X": i64, "B": boolean}.get(spec.kind, f32 if type(value) is float else i32)
+    if type(value) is float and not known.is_float:
+        if spec.kind in "XIB":
+            raise Mismatch(f"{value} is not an integer")
+        return f32
+    if known.kind == "b" and spec.kind != "B":
+        return i32
+    return known

@@ -1,0 +1,161 @@
+"""A plan is data: what to allocate, launch, record, wait for and free, in the order the host issues it.
+
+It is made for concrete shapes, one policy and one kind of device, and knows no memory addresses:
+the interpreter binds it. Reading order: `Value` (what the graph computes) lives in a `Buffer` (bytes);
+a `Step` is one op; an `Instruction` is one line of the plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from opstep.runtime.ir.graph import Graph, Statement
+from opstep.runtime.ir.op import Op
+from opstep.runtime.ir.types import TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The four switches. Async mode is (N, reuse, none, none); debug mode is (1, fresh, nan, op)."""
+
+    streams: int = 1
+    alloc: str = "reuse"  # or "fresh": every buffer its own memory, never reused within a run
+    fill: str = "none"  # or "nan": memory is filled with the NaN payload before an op writes it
+    sync: str = "none"  # or "op": the host waits for each op
+
+
+ASYNC = Policy(streams=4)
+DEBUG = Policy(streams=1, alloc="fresh", fill="nan", sync="op")
+MODES = {"async": ASYNC, "debug": DEBUG}
+
+
+class Frame(NamedTuple):
+    """One activation of a graph: the call that made it, in its parent's frame. Frame 0 is the run's graph."""
+
+    parent: int  # -1 for frame 0
+    graph: Graph
+    statement: Statement | None  # the call, in the parent's body
+
+
+class Value(NamedTuple):
+    """A tensor of the run: `name` as written in its frame; `buffer` where its bytes are."""
+
+    name: str
+    type: TensorType
+    buffer: int
+    frame: int
+
+
+class Buffer(NamedTuple):
+    """Bytes. `kind`: input, const, param (the named tensor `name`), temp or status.
+
+    `offset` is its place in the plan's arena where the policy reuses memory and the kind is temp, else -1.
+    Temp buffers include each op's workspace.
+    """
+
+    kind: str
+    nbytes: int
+    offset: int = -1
+    name: str = ""
+    literal: int | float | None = None  # the value of a const
+
+
+@dataclass(slots=True)
+class Step:
+    """One op of the flattened graph: calls are inlined, their bodies keep their own frame.
+
+    `operands` and `results` are value ids (an absent optional operand is None); `operand_types` are those
+    after promotion. For control flow (`op.host`) `graphs` names what it may call, and `touches` the named
+    tensors that those read or update. `launches` and `workspace` are what the device made of the op.
+    """
+
+    op: type[Op]
+    operands: tuple[int | None, ...]
+    results: tuple[int, ...]
+    operand_types: tuple[TensorType | None, ...]
+    attrs: dict[str, Any]
+    frame: int
+    statement: Statement
+    workspace: int = -1  # buffer id, -1 where the op needs none
+    launches: Any = None
+    reads: tuple[int, ...] = ()  # buffer ids
+    writes: tuple[int, ...] = ()
+
+
+class Alloc(NamedTuple):
+    buffer: int
+    stream: int
+
+
+class Free(NamedTuple):
+    buffer: int
+    stream: int
+
+
+class Fill(NamedTuple):
+    """Fills a buffer with the NaN payload before its first write."""
+
+    buffer: int
+    stream: int
+
+
+class Run(NamedTuple):
+    """Launch the kernels of a step."""
+
+    step: int
+    stream: int
+
+
+class Call(NamedTuple):
+    """A step of control flow, run by the interpreter; the stream is ordered before and after it."""
+
+    step: int
+    stream: int
+
+
+class Record(NamedTuple):
+    event: int
+    stream: int
+
+
+class Wait(NamedTuple):
+    """What follows on `stream` starts after `event` was reached."""
+
+    event: int
+    stream: int
+
+
+class Sync(NamedTuple):
+    """The host waits until the stream is idle."""
+
+    stream: int
+
+
+Instruction = Alloc | Free | Fill | Run | Call | Record | Wait | Sync
+
+
+@dataclass(slots=True)
+class Plan:
+    """What the interpreter runs. `inputs` and `outputs` are value ids.
+
+    `start`: streams that must wait for the caller before their first instruction; `finish`: those that the
+    caller must wait for. Both name streams as they are bound (see `rebind`).
+    """
+
+    graph: str
+    policy: Policy
+    values: list[Value]
+    buffers: list[Buffer]
+    steps: list[Step]
+    frames: list[Frame]
+    inputs: list[int]
+    outputs: list[int]
+    instructions: list[Instruction]
+    streams: int  # how many are really used
+    events: int
+    arena: int  # bytes of the arena
+    peak: int  # largest sum of simultaneously live temp buffers, bytes
+    start: tuple[int, ...] = ()
+    finish: tuple[int, ...] = ()
+    notes: dict[str, Any] = field(default_factory=dict)
