@@ -1,0 +1,150 @@
+"""Changing the element type of a tensor; f16 and bf16 by their bits.
+
+Rounding to a narrower float is to nearest, ties to even, once (from f64 to a half through an f32 that
+is rounded to odd). Floats become integers by truncation, NaN becomes 0 and what is out of range the nearest
+limit. To bool: ``x != 0``, so NaN is true.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opstep.runtime.device.builtin import bits_to_float, float_to_bits
+from opstep.runtime.device.launch import Arg, Launch
+from opstep.runtime.ir.types import bf16, boolean, f16, i8, i16, i32, i64
+
+
+def half_to_float(h):
+    """IEEE half bits -> f32, exactly."""
+    rest = h & 0x7FFF
+    # exponent and fraction moved into place; the product by 2**112 rebiases, subnormals included
+    number = bits_to_float(np.uint32(rest << 13)) * bits_to_float(np.uint32(0x77800000))
+    bits = np.int64(float_to_bits(number)) | ((h & 0x8000) << 16)
+    if rest >= 0x7C00:
+        bits |= 0x7F800000
+    return bits_to_float(np.uint32(bits))
+
+
+def float_to_half(number):
+    """f32 -> IEEE half bits, to nearest even."""
+    bits = np.int64(float_to_bits(number)) & 0xFFFFFFFF
+    sign = (bits >> 16) & 0x8000
+    bits &= 0x7FFFFFFF
+    if bits > 0x7F800000:
+        return sign | 0x7E00 | ((bits >> 13) & 0x1FF)
+    if bits >= 0x47800000:
+        return sign | 0x7C00
+    if bits < 0x38800000:
+        # below the smallest normal: adding 0.5 leaves the rounded multiple of 2**-24 in the low bits
+        small = bits_to_float(np.uint32(bits)) + bits_to_float(np.uint32(0x3F000000))
+        return sign | (np.int64(float_to_bits(small)) - 0x3F000000)
+    return sign | ((bits + 0xFFF + ((bits >> 13) & 1) - (112 << 23)) >> 13)
+
+
+def bfloat_to_float(h):
+    return bits_to_float(np.uint32(h << 16))
+
+
+def float_to_bfloat(number):
+    """f32 -> bfloat16 bits, to nearest even."""
+    bits = np.int64(float_to_bits(number)) & 0xFFFFFFFF
+    if (bits & 0x7FFFFFFF) > 0x7F800000:
+        return (bits >> 16) | 0x40
+    return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+
+
+def round_to_odd(wide):
+    """f64 -> f32 such that a later rounding to fewer bits is as if it were the only one."""
+    number = np.float32(wide)
+    bits = np.int64(float_to_bits(number))
+    back = np.float64(number)
+    if back != wide and wide == wide:
+        if abs(back) > abs(wide):
+            bits -= 1
+        bits |= 1
+    return bits_to_float(np.uint32(bits & 0xFFFFFFFF))
+
+
+def f16_in(x, y, lo, hi):
+    for i in range(lo, hi):
+        y[i] = half_to_float(np.int64(x[i]))
+
+
+def bf16_in(x, y, lo, hi):
+    for i in range(lo, hi):
+        y[i] = bfloat_to_float(np.int64(x[i]))
+
+
+def f16_out(x, y, lo, hi):
+    for i in range(lo, hi):
+        y[i] = float_to_half(np.float32(x[i]))
+
+
+def bf16_out(x, y, lo, hi):
+    for i in range(lo, hi):
+        y[i] = float_to_bfloat(np.float32(x[i]))
+
+
+def f16_out_of_wide(x, y, lo, hi):
+    for i in range(lo, hi):
+        y[i] = float_to_half(round_to_odd(x[i]))
+
+
+def bf16_out_of_wide(x, y, lo, hi):
+    for i in range(lo, hi):
+        y[i] = float_to_bfloat(round_to_odd(x[i]))
+
+
+def plain(x, y, lo, hi):
+    for i in range(lo, hi):
+        y[i] = x[i]
+
+
+def to_bool(x, y, lo, hi):
+    for i in range(lo, hi):
+        y[i] = x[i] != 0
+
+
+def half_to_bool(x, y, lo, hi):
+    for i in range(lo, hi):
+        y[i] = (x[i] & 0x7FFF) != 0
+
+
+def to_integer(x, y, least, most, lo, hi):
+    """`least` and `most` are the limits of y's type."""
+    for i in range(lo, hi):
+        v = np.float64(x[i])
+        if v != v:
+            y[i] = 0
+        elif v <= np.float64(least):
+            y[i] = least
+        elif v >= np.float64(most):
+            y[i] = most
+        else:
+            y[i] = np.int64(v)
+
+
+_LIMITS = {t: (-(1 << t.bits - 1), (1 << t.bits - 1) - 1) for t in (i64, i32, i16, i8)}
+
+
+def conversion(x: Arg, y: Arg, temporary) -> list[Launch]:
+    """Launches that write `x`, converted, to `y` (equal sizes).
+
+    `temporary(size)` gives an f32 Arg or Scratch for conversions that take two passes.
+    """
+    a, b, n = x.dtype, y.dtype, x.size
+    if a is b or not (a.is_half or b.is_half or b.kind == "b" or (a.is_float and b.is_integer)):
+        return [Launch(plain, x, y, units=n)]
+    if b.kind == "b":
+        return [Launch(half_to_bool if a.is_half else to_bool, x, y, units=n)]
+    if a.is_half and b.name == "f32":
+        return [Launch(f16_in if a is f16 else bf16_in, x, y, units=n)]
+    if a.is_half:
+        middle = temporary(n)
+        return conversion(x, middle, temporary) + conversion(middle, y, temporary)
+    if b.is_half:
+        wide = a.name == "f64" or a.itemsize == 8 or a is i32
+        kernels = (bf16_out, bf16_out_of_wide) if b is bf16 else (f16_out, f16_out_of_wide)
+        return [Launch(kernels[wide], x, y, units=n)]
+    least, most = _LIMITS.get(b, (0, 255))
+    return [Launch(to_integer, x, y, least, most, units=n)]

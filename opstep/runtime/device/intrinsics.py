@@ -1,0 +1,195 @@
+"""What Python cannot say to numba: pointers from words, calls through addresses, atomics, bit casts.
+
+Imported only where something is compiled; kernels name the `Intrinsic` objects of `device.builtin`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from opstep.runtime.ir.types import DType
+
+_SEEN_AS = {"f64": types.float64, "f32": types.float32, "i64": types.int64, "i32": types.int32}
+_SEEN_AS |= {"i16": types.int16, "i8": types.int8, "u8": types.uint8, "bool": types.uint8}
+_SEEN_AS |= {"u16": types.uint16, "f16": types.uint16, "bf16": types.uint16}
+_WORD = ir.IntType(64)
+
+
+@cache
+def pointer_to(name: str):
+    """int64 -> pointer to elements of that name."""
+    pointer = types.CPointer(_SEEN_AS[name])
+
+    @intrinsic
+    def as_pointer(_, word):
+        def generate(context, builder, signature, args):
+            return builder.inttoptr(args[0], context.get_value_type(pointer))
+
+        return pointer(types.int64), generate
+
+    return as_pointer
+
+
+@cache
+def float_from_bits(dtype: DType):
+    """int64 that holds the bits of a float64 -> that number in the kernel's dtype."""
+    wanted = _SEEN_AS[dtype.name] if not dtype.is_half else types.float32
+
+    @intrinsic
+    def as_float(_, word):
+        def generate(context, builder, signature, args):
+            number = builder.bitcast(args[0], ir.DoubleType())
+            return context.cast(builder, number, types.float64, wanted)
+
+        return wanted(types.int64), generate
+
+    return as_float
+
+
+def bits_to_float():
+    """uint32/int32 -> f32 and int64/uint64 -> f64 with the same bits."""
+
+    @intrinsic
+    def from_bits(_, bits):
+        wide = bits.bitwidth == 64
+        result = types.float64 if wide else types.float32
+
+        def generate(context, builder, signature, args):
+            return builder.bitcast(args[0], ir.DoubleType() if wide else ir.FloatType())
+
+        return result(bits), generate
+
+    return from_bits
+
+
+def float_to_bits():
+    """f32 -> int32 and f64 -> int64 with the same bits."""
+
+    @intrinsic
+    def to_bits(_, number):
+        wide = number.bitwidth == 64
+        result = types.int64 if wide else types.int32
+
+        def generate(context, builder, signature, args):
+            return builder.bitcast(args[0], ir.IntType(64 if wide else 32))
+
+        return result(number), generate
+
+    return to_bits
+
+
+def _call(builder, address, arguments, result=None):
+    kind = ir.FunctionType(result or ir.VoidType(), [a.type for a in arguments])
+    return builder.call(builder.inttoptr(address, kind.as_pointer()), arguments)
+
+
+def call_kernel():
+    """(address, words, lo, hi, lane): runs a compiled kernel."""
+
+    @intrinsic
+    def call(_, address, words, lo, hi, lane):
+        def generate(context, builder, signature, args):
+            slot = ir.IntType(8).as_pointer()
+            # numba's convention: slots for the result and for an error come first
+            slots = [builder.bitcast(builder.alloca(_WORD, 2), slot) for _ in range(2)]
+            block = builder.inttoptr(args[1], _WORD.as_pointer())
+            _call(builder, args[0], [*slots, block, *args[2:]], ir.IntType(32))
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 5), generate
+
+    return call
+
+
+def call_c():
+    """(address, pointer word) -> int32: a C function of one pointer, such as sem_post."""
+
+    @intrinsic
+    def call(_, address, word):
+        def generate(context, builder, signature, args):
+            pointer = builder.inttoptr(args[1], ir.IntType(8).as_pointer())
+            return _call(builder, args[0], [pointer], ir.IntType(32))
+
+        return types.int32(types.int64, types.int64), generate
+
+    return call
+
+
+def call_gemm():
+    """cblas_?gemm with 64-bit integers, through its address:
+
+    (address, trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc), row-major; a, b, c are
+    pointers moved on with `offset`, all of one float type.
+    """
+
+    @intrinsic
+    def call(_, address, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):
+        number = a.dtype
+
+        def generate(context, builder, signature, args):
+            real = context.get_value_type(number)
+            enum = ir.IntType(32)
+            flags = [builder.trunc(f, enum) for f in args[1:3]]
+            row_major = ir.Constant(enum, 101)
+            _call(builder, args[0], [row_major, *flags, *args[3:]])
+            del real
+            return context.get_dummy_value()
+
+        words = [types.int64] * 6
+        signature = types.void(
+            *words, number, a, types.int64, b, types.int64, number, c, types.int64
+        )
+        return signature, generate
+
+    return call
+
+
+def offset():
+    """(pointer, i) -> pointer to element i."""
+
+    @intrinsic
+    def move(_, pointer, i):
+        def generate(context, builder, signature, args):
+            return builder.gep(args[0], [args[1]])
+
+        return pointer(pointer, types.int64), generate
+
+    return move
+
+
+def _atomic(operation):
+    def make():
+        @intrinsic
+        def apply(_, pointer, i, value):
+            def generate(context, builder, signature, args):
+                place = builder.gep(args[0], [args[1]])
+                return builder.atomic_rmw(operation, place, args[2], "seq_cst")
+
+            return types.int64(pointer, types.int64, types.int64), generate
+
+        return apply
+
+    return make
+
+
+atomic_add = _atomic("add")  # each gives the value before
+atomic_swap = _atomic("xchg")
+
+
+def compare_and_swap():
+    """(words, i, expected, value) -> the value before, atomically."""
+
+    @intrinsic
+    def apply(_, pointer, i, expected, value):
+        def generate(context, builder, signature, args):
+            place = builder.gep(args[0], [args[1]])
+            pair = builder.cmpxchg(place, args[2], args[3], "seq_cst", "seq_cst")
+            return builder.extract_value(pair, 0)
+
+        return types.int64(pointer, types.int64, types.int64, types.int64), generate
+
+    return apply

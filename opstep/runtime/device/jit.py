@@ -1,0 +1,299 @@
+"""Compiles kernels for the CPU: a Python function over pointers becomes machine code, once, kept on disk.
+
+Every compiled kernel has one C signature, ``int f(void*, void*, int64* args, int64 lo, int64 hi, int64 lane)``
+(the first two are numba's slots for results and errors; a kernel has neither). ``args`` is a block of
+64-bit words, packed by `device.cpu`. numba is imported only when something has to be compiled: a warm
+start loads object code through llvmlite alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import tempfile
+import threading
+from collections.abc import Callable
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from types import CellType, CodeType, FunctionType, ModuleType
+from typing import Any
+
+from opstep.runtime.ir.types import DTYPES, DType
+
+# How an argument travels in its word: "*f32" a pointer, "i" an int64, "f" a float in the kernel's dtype.
+Signature = tuple[str, ...]
+
+_lock = threading.RLock()
+_addresses: dict[tuple, int] = {}
+_digests: dict[tuple, str] = {}
+_engines: list[Any] = []  # llvmlite engines own the code that they loaded
+
+
+class Compiler:
+    """Where object code is kept, and who is told when a kernel has to be compiled."""
+
+    folder: Path | None = None  # None: the user's cache folder; set by the command line
+    on_compile: Callable[[str], None] | None = None  # gets the kernel's name before it is compiled
+    compiled: int = 0  # kernels compiled by this process
+
+    @classmethod
+    def cache_folder(cls) -> Path:
+        if cls.folder is None:
+            from platformdirs import user_cache_path
+
+            return user_cache_path("opstep") / "kernels"
+        return cls.folder
+
+
+def address(kernel: Callable, signature: Signature, dtype: DType) -> int:
+    """The entry point of `kernel` compiled for these argument kinds; float literals become `dtype`."""
+    key = (kernel, signature, dtype.name)
+    found = _addresses.get(key)
+    if found is None:
+        with _lock:
+            found = _addresses.get(key) or _load(kernel, signature, dtype)
+            _addresses[key] = found
+    return found
+
+
+def _load(kernel, signature: Signature, dtype: DType) -> int:
+    text = f"{_digest(kernel, dtype)} {signature} {dtype.name} {_machine()}"
+    path = Compiler.cache_folder() / f"{hashlib.sha256(text.encode()).hexdigest()[:40]}.o"
+    kept = _read(path)
+    if kept is None:
+        if Compiler.on_compile:
+            Compiler.on_compile(kernel.__name__)
+        kept = _compile(kernel, signature, dtype)
+        Compiler.compiled += 1
+        _write(path, *kept)
+    header, code = kept
+    if header["numba"]:
+        _numba_symbols()
+    return _link(header["symbol"], code)
+
+
+# --- the cache --------------------------------------------------------------------------------------
+
+
+@cache
+def _machine() -> str:
+    import llvmlite.binding as llvm
+
+    features = llvm.get_host_cpu_features().flatten()
+    return f"{version('numba')} {version('llvmlite')} {llvm.get_host_cpu_name()} {features}"
+
+
+def _read(path: Path) -> tuple[dict, bytes] | None:
+    """Header and object code; None where there is no whole file (another process may be writing it)."""
+    try:
+        head, _, code = path.read_bytes().partition(b"\n")
+        header = json.loads(head)
+        whole = header["sha256"] == hashlib.sha256(code).hexdigest()
+    except (OSError, ValueError, KeyError):
+        return None
+    return (header, code) if whole else None
+
+
+def _write(path: Path, header: dict, code: bytes) -> None:
+    """Atomically, so that processes may share the folder; a folder that cannot be written costs only time."""
+    header = {**header, "sha256": hashlib.sha256(code).hexdigest()}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent)
+        with os.fdopen(handle, "wb") as file:
+            file.write(json.dumps(header).encode() + b"\n" + code)
+        os.replace(name, path)
+    except OSError:
+        return
+
+
+@cache
+def _target_machine():
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm.Target.from_default_triple().create_target_machine(jit=True)
+
+
+def _link(symbol: str, code: bytes) -> int:
+    import llvmlite.binding as llvm
+
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine())
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    _engines.append(engine)
+    return engine.get_function_address(symbol)
+
+
+@cache
+def _numba_symbols() -> None:
+    """Makes numba's own helper functions known to LLVM, for code that refers to them."""
+    from numba.core.registry import cpu_target
+
+    _ = cpu_target.target_context
+
+
+# --- what the key covers ----------------------------------------------------------------------------
+
+
+def _referenced(function: FunctionType) -> dict[str, Any]:
+    """Globals and closure cells that a function's code names, by name."""
+    names = set(function.__code__.co_names)
+    for const in function.__code__.co_consts:
+        if isinstance(const, CodeType):
+            names |= set(const.co_names)
+    found = {n: function.__globals__[n] for n in sorted(names) if n in function.__globals__}
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    return found | {name: cell.cell_contents for name, cell in cells}
+
+
+def _digest(function, dtype: DType) -> str:
+    """Of the function's code and of all that it reaches."""
+    key = (function, dtype.name)
+    if key not in _digests:
+        _digests[key] = "recursive"
+        code = function.__code__
+        consts = [c.co_code if isinstance(c, CodeType) else c for c in code.co_consts[:]]
+        if function.__doc__ in consts:
+            consts.remove(function.__doc__)
+        parts = [code.co_code.hex(), repr(consts), repr(code.co_names), repr(_fastmath(function))]
+        for name, value in _referenced(function).items():
+            if isinstance(value, FunctionType):
+                parts.append(f"{name}={_digest(value, dtype)}")
+            elif not isinstance(value, ModuleType):
+                parts.append(f"{name}={_source_of(value)}")
+        _digests[key] = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    return _digests[key]
+
+
+def _source_of(value) -> str:
+    """What stands for a referenced object in the key: an intrinsic's version, a constant's value."""
+    return getattr(value, "digest", None) or repr(value)
+
+
+# --- compiling --------------------------------------------------------------------------------------
+
+
+def reassociate(kernel):
+    """Marks a kernel whose float sums may be reordered, so that LLVM vectorises them (the order is fixed)."""
+    kernel.fastmath = frozenset({"reassoc", "contract", "nsz"})
+    return kernel
+
+
+def _fastmath(function) -> list[str]:
+    return sorted(getattr(function, "fastmath", {"contract"}))
+
+
+class Intrinsic:
+    """A function that kernels may call and that only exists compiled: `make()` gives numba's intrinsic.
+
+    `digest` stands for it in cache keys: change it when its meaning changes.
+    """
+
+    def __init__(self, name: str, make: Callable[[], Any], digest: str = "1"):
+        self.name = name
+        self.make = make
+        self.digest = f"{name} {digest}"
+        self._made: Any = None
+
+    def made(self):
+        if self._made is None:
+            self._made = self.make()
+        return self._made
+
+    def __call__(self, *args):
+        raise TypeError(f"{self.name} exists only inside a compiled kernel")
+
+
+_specialised: dict[tuple, Any] = {}
+
+
+def _literal(value, dtype: DType):
+    """A float literal as the kernel's dtype: `0.5` in an f32 kernel must not pull the sum into f64."""
+    if type(value) is not float or dtype.name == "f64":
+        return value
+    if dtype.is_float:
+        return DTYPES["f32"].numpy.type(value)
+    return dtype.numpy.type(value) if value == int(value) else value
+
+
+def _specialise(function: FunctionType, dtype: DType) -> FunctionType:
+    """A copy whose float literals are `dtype` and whose callees are compiled numba functions."""
+
+    def compiled(value):
+        if isinstance(value, FunctionType):
+            return _callee(value, dtype)
+        return value.made() if isinstance(value, Intrinsic) else value
+
+    code = function.__code__
+    code = code.replace(co_consts=tuple(_literal(c, dtype) for c in code.co_consts))
+    scope = dict(function.__globals__)
+    for name, value in _referenced(function).items():
+        scope[name] = compiled(value)
+    cells = tuple(CellType(compiled(c.cell_contents)) for c in function.__closure__ or ())
+    return FunctionType(code, scope, function.__name__, function.__defaults__, cells)
+
+
+def _callee(function: FunctionType, dtype: DType):
+    import numba
+
+    key = (function, dtype.name)
+    if key not in _specialised:
+        fastmath = set(_fastmath(function))
+        made = numba.njit(error_model="numpy", fastmath=fastmath)(_specialise(function, dtype))
+        _specialised[key] = made
+    return _specialised[key]
+
+
+def _compile(kernel, signature: Signature, dtype: DType) -> tuple[dict, bytes]:
+    """({symbol, numba}, object code)."""
+    from numba.core import compiler, registry, types
+
+    from opstep.runtime.device import intrinsics
+
+    entry = _entry(kernel, signature, dtype, intrinsics)
+    flags = compiler.Flags()
+    flags.no_cpython_wrapper = True
+    flags.no_cfunc_wrapper = True
+    flags.nrt = False  # no allocation inside a kernel
+    flags.error_model = "numpy"
+    flags.fastmath = set(_fastmath(kernel))
+    target = registry.cpu_target
+    words = types.CPointer(types.int64)
+    result = compiler.compile_extra(
+        target.typing_context,
+        target.target_context,
+        entry,
+        (words, types.int64, types.int64, types.int64),
+        types.none,
+        flags,
+        {},
+    )
+    text = result.library.get_llvm_str()
+    outside = re.findall(r"^declare .*?@\"?([\w.$]+)", text, re.MULTILINE)
+    own = any(name.startswith(("numba_", "NRT_", "numba.")) for name in outside)
+    header = {"kernel": kernel.__name__, "symbol": result.fndesc.llvm_func_name, "numba": own}
+    return header, result.library._get_compiled_object()
+
+
+def _entry(kernel, signature: Signature, dtype: DType, intrinsics) -> FunctionType:
+    """``entry(args, lo, hi, lane)``, which unpacks the words and calls the kernel."""
+    scope: dict[str, Any] = {"kernel": _callee(kernel, dtype)}
+    passed = []
+    for k, kind in enumerate(signature):
+        if kind == "i":
+            passed.append(f"args[{k}]")
+            continue
+        scope[f"as{k}"] = (
+            intrinsics.pointer_to(kind[1:]) if kind[0] == "*" else intrinsics.float_from_bits(dtype)
+        )
+        passed.append(f"as{k}(args[{k}])")
+    parameters = kernel.__code__.co_varnames[: kernel.__code__.co_argcount]
+    passed += ["lo", "hi"] + ["lane"] * (parameters[-1] == "lane")
+    lines = f"def entry(args, lo, hi, lane):\n    kernel({', '.join(passed)})\n"
+    exec(compile(lines, f"<entry of {kernel.__name__}>", "exec"), scope)
+    return scope["entry"]
