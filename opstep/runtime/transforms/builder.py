@@ -1,0 +1,111 @@
+"""Builds IR from Python: one method call an op, names made up as it goes."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from opstep.runtime.ir.graph import NOWHERE, Apply, Attr, Binding, Literal, Name, Provenance
+from opstep.runtime.ir.op import OPS, Op, Ref, complete, resolve
+from opstep.runtime.ir.types import DType, TensorType
+
+
+class Var(NamedTuple):
+    """A value of the graph under construction."""
+
+    name: str
+    type: TensorType
+
+    @property
+    def dtype(self) -> DType:
+        return self.type.dtype
+
+    @property
+    def shape(self):
+        return self.type.shape
+
+
+Operand = Var | int | float
+
+
+class Builder:
+    """Collects statements. ``b.mul(x, 0.5)`` appends one and gives its result as a `Var`.
+
+    Any registered op is a method; ops with several results give a tuple. `prefix` begins the made-up
+    names; `taken` holds names that are used already.
+    """
+
+    def __init__(self, prefix: str = "t", taken: set[str] | None = None):
+        self.statements: list[Apply] = []
+        self.prefix = prefix
+        self.at: Provenance | None = None
+        self._taken = set() if taken is None else taken
+        self._next = 1
+
+    def fresh(self, stem: str) -> str:
+        """A name not used so far that begins with `stem`."""
+        if stem in self._taken:
+            while f"{stem}{self._next}" in self._taken:
+                self._next += 1
+            stem = f"{stem}{self._next}"
+        self._taken.add(stem)
+        return stem
+
+    def __getattr__(self, op: str):
+        if op not in OPS:
+            raise AttributeError(f"no op is called {op}")
+        return lambda *operands, **attrs: self.apply(OPS[op], operands, attrs)
+
+    def apply(self, op: type[Op], operands: tuple[Operand | None, ...], attrs: dict[str, Any]):
+        """Appends ``op(*operands, **attrs)``; trailing operands may be None. Raises `Mismatch`."""
+        given = list(operands)
+        while given and given[-1] is None:
+            given.pop()
+        types = [o.type if isinstance(o, Var) else o for o in given]
+        attrs = {k: tuple(v) if isinstance(v, list) else v for k, v in attrs.items()}
+        resolved = resolve(op, types, complete(op, attrs))  # pyright: ignore[reportArgumentType]
+        results = [Var(self.fresh(f"{self.prefix}_{op.name}"), t) for t in resolved.results]
+        written = tuple(
+            Attr(Name(k), Ref(v.name) if isinstance(v, DType) else v) for k, v in attrs.items()
+        )
+        self.statements.append(
+            Apply(
+                tuple(Binding(Name(r.name), None) for r in results),
+                Name(op.name),
+                tuple(
+                    Name(o.name) if isinstance(o, Var) else Literal(o, NOWHERE)  # pyright: ignore[reportArgumentType]
+                    for o in given
+                ),
+                written,
+                self.at,
+            )
+        )
+        return results[0] if len(results) == 1 else tuple(results)
+
+    # --- what gradient rules need again and again ---
+
+    def sum_to(self, gradient: Var, x: Var | float | None) -> Var | None:
+        """`gradient` summed over the axes along which `x` was broadcast, in x's shape and dtype.
+
+        None where x is a literal or absent: it has no gradient.
+        """
+        if not isinstance(x, Var):
+            return None
+        extra = gradient.type.rank - x.type.rank
+        axes = list(range(extra))
+        axes += [
+            k + extra
+            for k, d in enumerate(x.shape)
+            if d == 1 and gradient.shape[k + extra] != 1
+        ]
+        if axes:
+            gradient = self.sum(gradient, axes=axes, keepdims=False)
+        if gradient.shape != x.shape:
+            gradient = self.reshape(gradient, shape=x.shape)
+        return self.to_dtype(gradient, x.dtype)
+
+    def to_dtype(self, x: Var, dtype: DType) -> Var:
+        """`x` itself where it has that dtype already."""
+        return x if x.dtype is dtype else self.cast(x, dtype=dtype)
+
+    def zeros_like(self, x: Var) -> Var:
+        return self.full(shape=x.shape, value=0.0 if x.dtype.is_float else 0, dtype=x.dtype)

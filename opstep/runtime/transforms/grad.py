@@ -1,0 +1,221 @@
+"""Reverse-mode gradients: from a graph to a graph that computes its results and their derivatives.
+
+Each op's rule writes IR, so a gradient is a graph like any other: it is printed, planned and stepped through.
+Calls of graphs are inlined. The tape is the forward pass itself: rules refer to its values by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from opstep.runtime.ir.dims import Expr, evaluate
+from opstep.runtime.ir.graph import (
+    Apply,
+    Binding,
+    Graph,
+    Literal,
+    Module,
+    Name,
+    Return,
+    Statement,
+    Update,
+)
+from opstep.runtime.ir.op import OPS, Op, Ref, complete, resolve
+from opstep.runtime.ir.types import TensorType
+from opstep.runtime.transforms.builder import Builder, Var
+
+
+class GradientError(Exception):
+    """A graph that has no gradient: `statement` is the one that stands in the way."""
+
+    def __init__(self, message: str, statement: Statement | None = None):
+        super().__init__(message)
+        self.statement = statement
+
+
+class _Taped(NamedTuple):
+    op: type[Op]
+    operands: tuple
+    results: tuple[Var, ...]
+    attrs: dict
+    statement: Apply
+
+
+def grad(
+    module: Module,
+    graph: str,
+    wrt: Sequence[str],
+    *,
+    seeded: bool = False,
+    name: str | None = None,
+    library: Sequence[Module] = (),
+) -> Graph:
+    """The graph `name` (default ``<graph>_grad``): results of `graph`, then its derivative by each of `wrt`.
+
+    `wrt` names inputs of the graph or params. The first result must be a float scalar, whose derivative is
+    taken; with `seeded` the results may have any shape, and the new graph takes one more input for each float
+    result, ``d_<k>``, the derivative of the loss by that result. Raises `GradientError`.
+    """
+    source = module.graphs[graph]
+    graphs = {n: g for m in (*library, module) for n, g in m.graphs.items()}
+    tensors = {n: Var(n, d.type) for n, d in module.tensors.items()}
+    taken = set(tensors) | {b.name.text for b in source.inputs}
+    tape = _Tape(graphs, tensors, Builder("f", taken))
+    inputs = {b.name.text: Var(b.name.text, _typed(b)) for b in source.inputs}
+    results = tape.run(source, list(inputs.values()), {})
+    seeds, gradients = _seeds(results, seeded, tape.builder)
+    _backward(tape, gradients)
+    found = []
+    for wanted in wrt:
+        x = inputs.get(wanted) or tensors.get(wanted)
+        if x is None:
+            raise GradientError(f"{wanted} is neither an input of {graph} nor a param")
+        found.append(gradients.get(x.name) or tape.builder.zeros_like(x))
+    outputs = [*results, *found]
+    body = _needed(tape.statements, {v.name for v in outputs})
+    return Graph(
+        Name(name or f"{graph}_grad"),
+        (*source.inputs, *(Binding(Name(s.name), s.type) for s in seeds)),
+        tuple(v.type for v in outputs),
+        (*body, Return(tuple(Name(v.name) for v in outputs))),
+    )
+
+
+def _typed(binding: Binding) -> TensorType:
+    if binding.type is None:
+        raise GradientError(f"{binding.name.text} has no type")
+    return binding.type
+
+
+class _Tape:
+    """The forward pass: statements with calls inlined, and what was applied to what."""
+
+    def __init__(self, graphs: dict[str, Graph], tensors: dict[str, Var], builder: Builder):
+        self.graphs = graphs
+        self.tensors = tensors
+        self.builder = builder
+        self.taped: list[_Taped] = []
+
+    @property
+    def statements(self) -> list[Apply]:
+        return self.builder.statements
+
+    def run(self, graph: Graph, arguments: list[Var], symbols: dict) -> list[Var]:
+        scope = {b.name.text: a for b, a in zip(graph.inputs, arguments, strict=True)}
+        for statement in graph.body:
+            if isinstance(statement, Apply):
+                self._apply(statement, scope, symbols)
+            elif isinstance(statement, Return):
+                return [self._look_up(v, scope) for v in statement.values]
+            elif isinstance(statement, Update):
+                raise GradientError("a graph that updates a named tensor has no gradient", statement)
+        return []
+
+    def _look_up(self, operand: Name | Literal, scope: dict[str, Var]):
+        if isinstance(operand, Literal):
+            return operand.value
+        return scope.get(operand.text) or self.tensors[operand.text]
+
+    def _apply(self, statement: Apply, scope: dict[str, Var], symbols: dict) -> None:
+        operands = [self._look_up(o, scope) for o in statement.operands]
+        callee = statement.callee.text
+        if callee in self.graphs and callee not in OPS:
+            results = self.run(self.graphs[callee], operands, self._bound(callee, operands))
+        else:
+            op = OPS[callee]
+            if op.host:
+                raise GradientError(f"no gradient is taken through {callee}", statement)
+            given = {a.name.text: _with_symbols(a.value, symbols) for a in statement.attrs}
+            results = self._emit(op, operands, given, statement)
+        for binding, result in zip(statement.results, results, strict=True):
+            scope[binding.name.text] = result
+
+    def _emit(self, op: type[Op], operands: list, given: dict, statement: Apply) -> list[Var]:
+        attrs = complete(op, given)
+        resolved = resolve(op, [o.type if isinstance(o, Var) else o for o in operands], attrs)
+        results = [
+            Var(self.builder.fresh(b.name.text), t)
+            for b, t in zip(statement.results, resolved.results, strict=True)
+        ]
+        self.builder.statements.append(
+            Apply(
+                tuple(Binding(Name(r.name), None) for r in results),
+                statement.callee,
+                tuple(Name(o.name) if isinstance(o, Var) else Literal(o) for o in operands),
+                tuple(replace(a, value=given[a.name.text]) for a in statement.attrs),
+                statement.at,
+            )
+        )
+        padded = (*operands, *[None] * (len(op.operands) - len(operands)))
+        self.taped.append(_Taped(op, padded, tuple(results), attrs, statement))
+        return results
+
+    def _bound(self, callee: str, arguments: list[Var]) -> dict:
+        """The callee's symbols in terms of the caller's dims."""
+        symbols = {}
+        for binding, argument in zip(self.graphs[callee].inputs, arguments, strict=True):
+            for declared, actual in zip(_typed(binding).shape, argument.shape, strict=True):
+                if isinstance(declared, Expr) and declared.lone_symbol():
+                    symbols[declared.lone_symbol()] = actual
+        return symbols
+
+
+def _with_symbols(value, symbols: dict):
+    """An attribute's value with the symbols of a callee replaced by the caller's dims."""
+    if isinstance(value, tuple) and not isinstance(value, Ref):
+        return tuple(_with_symbols(v, symbols) for v in value)
+    if isinstance(value, Ref) and value.name in symbols:
+        return symbols[value.name]
+    return evaluate(value, symbols) if isinstance(value, Expr) else value
+
+
+def _seeds(results: list[Var], seeded: bool, builder: Builder):
+    """(seed inputs, gradient of each result's name to begin with)."""
+    builder.prefix = "g"
+    floats = [r for r in results if r.dtype.is_float]
+    gradients: dict[str, Var] = {}
+    if seeded:
+        seeds = [Var(builder.fresh(f"d_{k}"), r.type) for k, r in enumerate(floats)]
+        for r, seed in zip(floats, seeds, strict=True):
+            _accumulate(builder, gradients, r, seed)
+        return seeds, gradients
+    if not floats or floats[0] is not results[0] or results[0].type.rank:
+        raise GradientError("the first result must be a float scalar such as a loss: f32[]")
+    loss = results[0]
+    gradients[loss.name] = builder.full(shape=(), value=1.0, dtype=loss.dtype)
+    return [], gradients
+
+
+def _accumulate(builder: Builder, gradients: dict[str, Var], x: Var, gradient: Var) -> None:
+    known = gradients.get(x.name)
+    gradients[x.name] = gradient if known is None else builder.add(known, gradient)
+
+
+def _backward(tape: _Tape, gradients: dict[str, Var]) -> None:
+    """Applies the rules in reverse; `gradients` maps a value's name to its gradient so far."""
+    builder = tape.builder
+    for taped in reversed(tape.taped):
+        incoming = tuple(gradients.get(r.name) for r in taped.results)
+        if not any(incoming):
+            continue
+        if taped.op.grad is None:
+            if any(isinstance(o, Var) and o.dtype.is_float for o in taped.operands):
+                raise GradientError(f"{taped.op.name} has no gradient", taped.statement)
+            continue
+        builder.at = taped.statement.at
+        outgoing = taped.op.grad(builder, taped.operands, taped.results, incoming, **taped.attrs)
+        for x, gradient in zip(taped.operands, outgoing, strict=True):
+            if gradient is not None and isinstance(x, Var) and x.dtype.is_float:
+                _accumulate(builder, gradients, x, gradient)
+
+
+def _needed(statements: list[Apply], wanted: set[str]) -> list[Apply]:
+    """The statements that `wanted` values depend on, in order."""
+    kept = []
+    for statement in reversed(statements):
+        if any(r.name.text in wanted for r in statement.results):
+            kept.append(statement)
+            wanted |= {o.text for o in statement.operands if isinstance(o, Name)}
+    return kept[::-1]
