@@ -3,8 +3,8 @@
     python examples/train_lenet.py --make-data   # needs scikit-learn: writes opstep/data/digits.npz
     python examples/train_lenet.py               # needs torch: writes opstep/data/lenet.safetensors
 
-The split is fixed: `SPLIT_SEED` permutes the 1,797 digits, the last 500 of them are the test set, which
-training never sees; the settings below were chosen by cross-validation within the rest.
+The split is fixed: `SPLIT_SEED` permutes the 1,797 digits, the last 500 of them are the test set,
+which training never sees; the settings below were chosen by cross-validation within the rest.
 """
 
 from __future__ import annotations

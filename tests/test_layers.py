@@ -1,0 +1,159 @@
+"""Imports go one way. This test reads every import statement and holds the layers.
+
+`runtime` < `kernels` < `trace` < `dap`, `lsp`, `frontends` < `cli`; inside `runtime`:
+`ir` < `transforms` < `plan` < `device` < `interpreter` < `debugger`. Imports inside functions and
+for type checkers count as well: a late import would only hide a cycle.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "opstep"
+
+# What is on one line may not import each other, nor anything below it.
+LAYERS = [["runtime"], ["kernels"], ["trace"], ["dap", "lsp", "frontends"], ["cli"]]
+RUNTIME_LAYERS = [
+    ["ir"],
+    ["arrays", "transforms"],
+    ["plan"],
+    ["device"],
+    ["interpreter"],
+    ["debugger"],
+]
+
+# Slow to import, so only where they are needed: inside functions.
+SLOW = {"numba", "llvmlite", "rich", "torch", "ml_dtypes", "safetensors"}
+# Modules that are themselves imported late, by the first compilation of a kernel.
+COMPILERS = {"opstep.runtime.device.intrinsics"}
+
+
+def modules() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def dotted(path: Path) -> str:
+    """opstep/cli/run.py -> opstep.cli.run; a package's __init__ is the package."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(path: Path) -> list[tuple[int, str]]:
+    """(line, dotted name) of everything under opstep that the file imports."""
+    package = dotted(path).split(".")
+    if path.name != "__init__.py":
+        package = package[:-1]
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            base += node.module.split(".") if node.module else []
+            found += [(node.lineno, ".".join([*base, alias.name])) for alias in node.names]
+    return [(line, name) for line, name in found if name.split(".")[0] == "opstep"]
+
+
+def rank(layers: list[list[str]], name: str) -> int | None:
+    return next((k for k, names in enumerate(layers) if name in names), None)
+
+
+def violations(path: Path) -> list[str]:
+    """What the file imports and may not."""
+    own = dotted(path).split(".")
+    if len(own) < 2 or own == ["opstep", "__main__"]:
+        return []  # the public face and the way to start it may import everything
+    found = []
+    for line, name in imports(path):
+        parts = name.split(".")
+        where = f"{path.relative_to(ROOT)}:{line}"
+        theirs = parts[1] if len(parts) > 1 else ""
+        if own[1] == "cli" and rank(LAYERS, theirs) is None:
+            continue  # the command line uses the public API like anybody else
+        if rank(LAYERS, theirs) is None:
+            found.append(f"{where}: {name} is the public API, which stands on top of this")
+        elif own[1] != theirs and rank(LAYERS, theirs) >= rank(LAYERS, own[1]):
+            found.append(f"{where}: {own[1]} may not import {theirs}")
+        elif own[1] == theirs == "runtime" and len(own) > 2:
+            found += runtime_violation(where, own[2], parts)
+    return found
+
+
+def runtime_violation(where: str, own: str, parts: list[str]) -> list[str]:
+    if len(parts) < 3:
+        return [f"{where}: import the module, not the package"]
+    mine, other = rank(RUNTIME_LAYERS, own), rank(RUNTIME_LAYERS, parts[2])
+    unplaced = [n for n, r in ((own, mine), (parts[2], other)) if r is None]
+    if unplaced:
+        return [f"{where}: runtime/{unplaced[0]} has no place in RUNTIME_LAYERS"]
+    if own != parts[2] and other >= mine:
+        return [f"{where}: runtime/{own} may not import runtime/{parts[2]}"]
+    return []
+
+
+def test_imports_go_one_way():
+    assert [v for path in modules() for v in violations(path)] == []
+
+
+def test_every_package_has_a_place():
+    packages = {p.parent.name for p in PACKAGE.glob("*/__init__.py")}
+    assert packages <= {name for names in LAYERS for name in names}
+
+
+def at_module_level(tree: ast.Module):
+    """Statements that run when the module is imported; not what only a type checker reads."""
+    stack: list[ast.stmt] = list(tree.body)
+    while stack:
+        node = stack.pop()
+        yield node
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            continue
+        for block in ("body", "orelse", "finalbody"):
+            if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                stack += getattr(node, block, [])
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_slow_packages_are_imported_late(path):
+    if dotted(path) in COMPILERS:
+        return
+    slow = []
+    for node in at_module_level(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            slow += [a.name for a in node.names if a.name.split(".")[0] in SLOW]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            slow += [node.module] if (node.module or "").split(".")[0] in SLOW else []
+    assert slow == [], "import these inside the functions that use them: start-up time is a bar"
+
+
+def test_compilers_are_imported_late():
+    early = []
+    for path in modules():
+        for node in at_module_level(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                names = {f"{node.module}.{a.name}" for a in node.names} | {node.module}
+                early += [dotted(path) for name in names if name in COMPILERS]
+    assert early == []
+
+
+def test_the_checker_sees_a_violation(tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    bad = tmp_path / "opstep" / "runtime" / "plan" / "x.py"
+    bad.parent.mkdir(parents=True)
+    bad.write_text(
+        "from opstep.kernels import conv\n"
+        "from ..device import cpu\n"
+        "import opstep\n"
+        "def f():\n    from opstep.cli import main\n"
+        "from opstep.runtime.ir import op\n"
+    )
+    assert sorted(v.split(":", 1)[1] for v in violations(bad)) == [
+        "1: runtime may not import kernels",
+        "2: runtime/plan may not import runtime/device",
+        "3: opstep is the public API, which stands on top of this",
+        "5: runtime may not import cli",
+    ]
