@@ -1,0 +1,339 @@
+"""Arrays in files: `.npy`, `.npz` and safetensors, read without trusting them.
+
+What a file says about itself is compared with its real size before any memory is asked for. Pickled
+objects are never read. Every complaint is an `InputError` that names the file.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
+from math import prod
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.lib import format as npy
+
+from opstep.runtime.ir.diagnostics import did_you_mean
+from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.types import DTYPES, DType, bf16, boolean, dtype_of
+
+# Element types as safetensors call them.
+_SAFE = {t.name.upper(): t for t in DTYPES.values()} | {"BOOL": boolean}
+_INFLATES_AT_MOST = 1100  # times: DEFLATE's limit is 1032
+_CHUNK = 1 << 24  # bytes read at once
+
+# What zipfile, zlib and NumPy's parser of headers raise over files that are not what they claim.
+_DAMAGE = (
+    zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError, ArithmeticError,
+    AttributeError, EOFError, LookupError, OSError, RuntimeError, SyntaxError, TypeError,
+    ValueError,
+)  # fmt: skip
+
+
+def load(spec: str) -> np.ndarray:
+    """The array that ``FILE.npy``, ``FILE.npz`` (with one array), ``FILE.npz:key`` or
+    ``FILE.safetensors:name`` names."""
+    path, key = split_key(spec)
+    suffix = path.suffix.lower()
+    if suffix == ".npy":
+        return read_npy(path)
+    if suffix not in (".npz", ".safetensors"):
+        raise InputError(
+            f"{path}: not a kind of file that arrays are read from",
+            hint="arrays come from .npy, .npz and .safetensors files",
+        )
+    read = read_npz if suffix == ".npz" else read_safetensors
+    if key is not None:
+        return read(path, only=key)[key]
+    names = list_npz(path) if suffix == ".npz" else list_safetensors(path)
+    if len(names) != 1:
+        listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+        raise InputError(
+            f"{path}: holds {len(names)} arrays: say which",
+            hint=f"write {path.name}:KEY with one of {listed}" if names else "",
+        )
+    return read(path, only=names[0])[names[0]]
+
+
+def split_key(spec: str) -> tuple[Path, str | None]:
+    """``FILE.npz:key`` as its parts; no key, no colon behind the suffix."""
+    for suffix in (".npz", ".safetensors"):
+        at = spec.lower().rfind(suffix + ":")
+        if at >= 0:
+            return Path(spec[: at + len(suffix)]), spec[at + len(suffix) + 1 :]
+    return Path(spec), None
+
+
+# --- npy ------------------------------------------------------------------------------------------
+
+
+def read_npy(path: str | Path) -> np.ndarray:
+    """The array of an .npy file, row-major and in this machine's byte order."""
+    path = Path(path)
+    with _opened(path) as (file, size):
+        return _read_array(file, size, str(path))
+
+
+def _read_array(file: IO[bytes], size: int, where: str) -> np.ndarray:
+    """One array in .npy format from a stream that holds `size` bytes."""
+    shape, fortran, dtype, begin = _header(file, where)
+    element = _element(dtype, where)
+    wanted = prod(shape) * dtype.itemsize
+    if wanted != size - begin:
+        less = "truncated" if wanted > size - begin else "longer than that"
+        raise InputError(
+            f"{where}: says it holds {wanted:,} bytes of data ({_shape(shape)} of {element.name}), "
+            f"but is {less}: {size - begin:,} bytes are there"
+        )
+    flat = np.empty(wanted, np.uint8)
+    _fill(file, flat, where)
+    raw = flat.view(element.numpy if dtype.kind == "V" else dtype)
+    try:
+        array = raw.reshape(shape, order="F" if fortran else "C")
+    except (ValueError, OverflowError):
+        raise InputError(f"{where}: {_shape(shape)} is not a shape that NumPy can hold") from None
+    return _tidy(array, element)
+
+
+def _header(file: IO[bytes], where: str) -> tuple[tuple[int, ...], bool, np.dtype, int]:
+    try:
+        version = npy.read_magic(file)
+        if version not in ((1, 0), (2, 0), (3, 0)):
+            raise ValueError(f"version {version} of the format is not known")
+        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, fortran, dtype = read(file)
+    except _DAMAGE as error:
+        raise InputError(f"{where}: not an .npy array: {_first_line(error)}") from None
+    if dtype.hasobject:
+        raise InputError(
+            f"{where}: holds Python objects, which are never read: they can run code when loaded",
+            hint="save an array of numbers, with allow_pickle=False",
+        )
+    if any(type(d) is not int or d < 0 for d in shape):
+        raise InputError(f"{where}: {shape} is not a shape")
+    return shape, fortran, dtype, file.tell()
+
+
+def _fill(file: IO[bytes], flat: np.ndarray, where: str) -> None:
+    view, done = memoryview(flat), 0  # pyright: ignore[reportArgumentType]
+    while done < len(view):
+        try:
+            piece = file.read(min(_CHUNK, len(view) - done))
+        except _DAMAGE as error:
+            raise InputError(f"{where}: damaged: {_first_line(error)}") from None
+        if not piece:
+            raise InputError(f"{where}: truncated: {len(view) - done:,} bytes are missing")
+        view[done : done + len(piece)] = piece
+        done += len(piece)
+
+
+def _element(dtype: np.dtype, where: str) -> DType:
+    """The element type that the file's dtype stands for, whatever its byte order."""
+    if dtype == np.dtype("V2"):  # how NumPy writes bf16
+        return bf16
+    try:
+        return dtype_of(dtype.newbyteorder("="))
+    except (KeyError, TypeError):
+        raise InputError(
+            f"{where}: {dtype} is not an element type of the language",
+            hint=f"convert it to one of {', '.join(DTYPES)}",
+        ) from None
+
+
+def _tidy(array: np.ndarray, element: DType) -> np.ndarray:
+    """Row-major, in this machine's byte order, bools 0 or 1 whatever byte the file has for true."""
+    if element is boolean:
+        array = array.view(np.uint8) != 0
+    return np.asarray(array, element.numpy, order="C")
+
+
+# --- npz ------------------------------------------------------------------------------------------
+
+
+def list_npz(path: str | Path) -> list[str]:
+    """The names of the arrays in an .npz file."""
+    with _zip(Path(path)) as (_, members, _):
+        return list(members)
+
+
+def read_npz(path: str | Path, only: str | None = None) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file by name, or the one named `only`."""
+    path = Path(path)
+    with _zip(path) as (archive, members, size):
+        if only is not None:
+            members = {only: _member(members, only, str(path))}
+        return {name: _read_member(archive, m, size, path) for name, m in members.items()}
+
+
+@contextmanager
+def _zip(path: Path):
+    with _opened(path) as (file, size):
+        try:
+            archive = zipfile.ZipFile(file)
+        except _DAMAGE as error:
+            raise InputError(f"{path}: not an .npz archive: {_first_line(error)}") from None
+        with archive:
+            entries = [m for m in archive.infolist() if m.filename.endswith(".npy")]
+            members = {m.filename.removesuffix(".npy"): m for m in entries}
+            if len(members) != len(entries):
+                raise InputError(f"{path}: holds two arrays of one name")
+            yield archive, members, size
+
+
+def _read_member(archive: zipfile.ZipFile, m: zipfile.ZipInfo, size: int, path: Path) -> np.ndarray:
+    where = f"{path}:{m.filename.removesuffix('.npy')}"
+    if m.flag_bits & 1:
+        raise InputError(f"{where}: is encrypted")
+    stored = m.compress_type == zipfile.ZIP_STORED
+    most = m.compress_size * (1 if stored else _INFLATES_AT_MOST)
+    if m.compress_size > size or m.file_size > most:
+        raise InputError(
+            f"{where}: says it holds {m.file_size:,} bytes, more than fit in a file of {size:,}"
+        )
+    try:
+        with archive.open(m) as file:
+            array = _read_array(file, m.file_size, where)
+            file.read(1)  # at the end the check sum is compared
+            return array
+    except _DAMAGE as error:
+        raise InputError(f"{where}: damaged: {_first_line(error)}") from None
+
+
+# --- safetensors ----------------------------------------------------------------------------------
+
+
+def list_safetensors(path: str | Path) -> list[str]:
+    """The names of the tensors in a safetensors file."""
+    with _safe(Path(path)) as file:
+        return sorted(file.keys())
+
+
+def read_safetensors(path: str | Path, only: str | None = None) -> dict[str, np.ndarray]:
+    """The tensors of a safetensors file by name, bf16 included, or the one named `only`."""
+    path = Path(path)
+    with _safe(path) as file:
+        names = sorted(file.keys())
+        if only is not None:
+            names = [_member({n: n for n in names}, only, str(path))]
+        arrays = {}
+        for name in names:
+            kind = file.get_slice(name).get_dtype()
+            if kind not in _SAFE:
+                raise InputError(
+                    f"{path}:{name}: {kind} is not an element type of the language",
+                    hint=f"convert it to one of {', '.join(DTYPES)}",
+                )
+            _ = _SAFE[kind].numpy  # bf16: makes the type known to NumPy
+            arrays[name] = _tidy(file.get_tensor(name), _SAFE[kind])
+        return arrays
+
+
+@contextmanager
+def _safe(path: Path):
+    from safetensors import SafetensorError, safe_open
+
+    with _opened(path):
+        pass  # absent, a folder, not readable: the same words as for the other kinds of file
+    try:
+        with safe_open(path, framework="np") as file:
+            yield file
+    except (SafetensorError, *_DAMAGE) as error:
+        reason = _first_line(error).removeprefix("Error while deserializing header: ")
+        raise InputError(f"{path}: not a safetensors file, or a damaged one: {reason}") from None
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def write_npy(path: str | Path, array: Any) -> None:
+    """Writes one array; bf16 as NumPy does, as two raw bytes an element."""
+    _replace(Path(path), lambda file: np.save(file, np.asarray(array, order="C"), False))
+
+
+def write_npz(path: str | Path, arrays: Mapping[str, Any]) -> None:
+    """Writes arrays by name."""
+
+    def write(file: IO[bytes]) -> None:
+        # not np.savez(**arrays): a tensor may be called `file`, like its argument
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+            for name, array in arrays.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    npy.write_array(member, np.asarray(array, order="C"), allow_pickle=False)
+
+    _replace(Path(path), write)
+
+
+def write_safetensors(path: str | Path, arrays: Mapping[str, Any]) -> None:
+    """Writes tensors by name, bf16 included."""
+    from safetensors.numpy import save
+
+    packed = save({name: np.asarray(a, order="C") for name, a in arrays.items()})
+    _replace(Path(path), lambda file: file.write(packed))
+
+
+def replace_text(path: str | Path, text: str) -> None:
+    """Writes a text file in one step: a reader sees the old text or the new, never half of one."""
+    _replace(Path(path), lambda file: file.write(text.encode("utf-8")))
+
+
+def _replace(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
+    """Writes beside the file and puts the result in its place, with the old one's permissions."""
+    path = path.resolve()  # through a link to the file it names
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(beside, "wb") as file:
+            write(file)
+        if path.exists():
+            os.chmod(beside, stat.S_IMODE(path.stat().st_mode))
+        os.replace(beside, path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+# --- shared ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _opened(path: Path):
+    """The file and its size; a complaint that says what is there instead."""
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            kind = "a folder" if stat.S_ISDIR(found.st_mode) else "not a regular file"
+            raise InputError(f"{path}: is {kind}")
+        file = open(path, "rb")  # noqa: SIM115 - closed below, where errors are not mistaken for ours
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such file") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{path}: cannot be read: {reason}") from None
+    with file:
+        yield file, found.st_size
+
+
+def _member(members: Mapping[str, Any], key: str, path: str) -> Any:
+    if key not in members:
+        listed = ", ".join(list(members)[:8]) + (", …" if len(members) > 8 else "")
+        raise InputError(
+            f"{path}: holds no array {key}",
+            hint=did_you_mean(key, members) or (f"it holds {listed}" if members else "it is empty"),
+        )
+    return members[key]
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return f"[{', '.join(map(str, shape))}]"
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
