@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from opstep.runtime.device import jit, native
+from opstep.runtime.device import internal, jit, native
 from opstep.runtime.device.convert import conversion
 from opstep.runtime.device.launch import Arg, Blas, Launch, Scratch
 from opstep.runtime.ir.graph import NOWHERE
@@ -104,6 +104,13 @@ class CpuStream:
         if self.error is not None:
             error, self.error = self.error, None
             raise error
+
+    def abandon(self) -> None:
+        """Drops what is queued and waits for the work under way, after the events it may wait for are set."""
+        self._queue.clear()
+        with self._turn:
+            self._queue.clear()
+        self.error = None
 
     def _work(self) -> None:
         while True:
@@ -249,7 +256,8 @@ class _Lowering:
             )
         ]
         results = [self._result(count + k, t, after) for k, t in enumerate(self.types[count:])]
-        given = op.cpu(*operands, *results, **self.step.attrs)
+        cpu = internal.CPU.get(op.name) or op.cpu
+        given = cpu(*operands, *results, **self.step.attrs)
         launches = before + ([given] if isinstance(given, Launch) else list(given)) + after
         return [self._lower(launch) for launch in launches if launch.units > 0], self.size
 

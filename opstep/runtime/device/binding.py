@@ -1,0 +1,253 @@
+"""A plan meets a device: buffers get memory, instructions become callables.
+
+What is left for the interpreter is to call them in order (`segments`) and to run the calls in between.
+Launches that follow each other on one stream are captured into one native call where nobody listens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from opstep.runtime.device.store import Store
+from opstep.runtime.ir.types import TensorType, u8
+from opstep.runtime.plan.plan import (
+    Alloc,
+    Call,
+    Fill,
+    Free,
+    Plan,
+    Record,
+    Run,
+    Step,
+    Sync,
+    Wait,
+)
+
+
+class Place(NamedTuple):
+    """Where bytes stand."""
+
+    memory: Any
+    offset: int
+
+    @property
+    def address(self) -> int:
+        return self.memory.address + self.offset
+
+
+class Execution(NamedTuple):
+    """One op about to run, or just run: what listeners are told.
+
+    Values are read through `binding`; on a device with streams they mean something only when the op is
+    done (`sync=op`).
+    """
+
+    binding: Binding
+    step: Step
+    stream: int
+
+    def operands(self) -> list[np.ndarray | None]:
+        """Its operands as stored; views of device memory, not copies. None: absent."""
+        return [None if v is None else self.binding.array(v) for v in self.step.operands]
+
+    def results(self) -> list[np.ndarray]:
+        return [self.binding.array(v) for v in self.step.results]
+
+
+class Listener(Protocol):
+    """Told around every op; see `Execution`."""
+
+    def before(self, execution: Execution) -> None: ...
+    def after(self, execution: Execution) -> None: ...
+
+
+class Segment(NamedTuple):
+    """Callables to call in order, then a call of a graph that the interpreter runs, if there is one."""
+
+    code: list[Callable[[], Any]]
+    call: Call | None
+
+
+class Binding:
+    """A plan with memory and streams, ready to run; with `reuse` it runs any number of times.
+
+    `inputs` gives the places of the plan's inputs where a caller has them; else they get memory here.
+    `streams` are the context's; the plan's stream k is `streams[k]`. `parent` is the execution that
+    called this plan and `iteration` which turn of its loop this is.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        device: Any,
+        store: Store,
+        streams: Sequence[Any],
+        status: Place,
+        inputs: Sequence[Place] | None = None,
+        listeners: Sequence[Listener] = (),
+        parent: Execution | None = None,
+        iteration: int = 0,
+    ):
+        self.plan = plan
+        self.device = device
+        self.store = store
+        self.streams = streams
+        self.status = status
+        self.listeners = listeners
+        self.parent = parent
+        self.iteration = iteration
+        self.children: dict[Any, Binding] = {}  # bound sub-plans of this plan's calls
+        self.events = [device.event() for _ in range(plan.events)]
+        self._types = _buffer_types(plan)
+        self.places = self._allocate(inputs)
+        self.segments = _Coder(self).segments()
+
+    def place(self, value: int) -> Place:
+        return self.places[self.plan.values[value].buffer]
+
+    def array(self, value: int) -> np.ndarray:
+        """A value as an array; on the CPU a view of its memory."""
+        return self.device.view(*self.place(value), self.plan.values[value].type)
+
+    def reset(self) -> None:
+        """Before each run: events are not reached yet."""
+        for event in self.events:
+            event.reset()
+
+    def _allocate(self, inputs: Sequence[Place] | None) -> list[Place]:
+        plan, device = self.plan, self.device
+        given = {}
+        if inputs is not None:
+            for value, place in zip(plan.inputs, inputs, strict=True):
+                given[plan.values[value].buffer] = place
+        arena = device.alloc(plan.arena) if plan.arena else None
+        places = []
+        for k, buffer in enumerate(plan.buffers):
+            if k in given:
+                places.append(given[k])
+            elif buffer.kind == "param":
+                places.append(Place(self.store.memory(buffer.name), 0))
+            elif buffer.kind == "status":
+                places.append(self.status)
+            elif buffer.offset >= 0:
+                places.append(Place(arena, buffer.offset))
+            else:
+                places.append(Place(device.alloc(buffer.nbytes), 0))
+                if buffer.kind == "const":
+                    device.view(*places[-1], self._types[k])[...] = buffer.literal
+        return places
+
+
+def _buffer_types(plan: Plan) -> dict[int, TensorType]:
+    """The type of the first value that lives in each buffer."""
+    types: dict[int, TensorType] = {}
+    for value in plan.values:
+        types.setdefault(value.buffer, value.type)
+    return types
+
+
+class _Coder:
+    """Turns instructions into callables."""
+
+    def __init__(self, binding: Binding):
+        self.binding = binding
+        self.device = binding.device
+        self.plan = binding.plan
+        self.code: list[Callable[[], Any]] = []
+        self.done: list[Segment] = []
+        self.pending: dict[int, list[Any]] = {}  # launches not yet captured, by stream
+        self.captures = getattr(self.device, "captures", True) and not binding.listeners
+        self.unfinished: Callable[[], None] | None = None  # `after` of the op just launched
+
+    def segments(self) -> list[Segment]:
+        for instruction in self.plan.instructions:
+            if self.unfinished and not isinstance(instruction, Sync):
+                self._finish_op()
+            self._add(instruction)
+        self._finish_op()
+        self._flush_all()
+        return [*self.done, Segment(self.code, None)]
+
+    def _add(self, instruction) -> None:
+        streams = self.binding.streams
+        match instruction:
+            case Run(step, stream):
+                self._run(self.plan.steps[step], stream)
+            case Record(event, stream):
+                self._flush(stream)
+                self.code.append(partial(streams[stream].record, self.binding.events[event]))
+            case Wait(event, stream):
+                self._flush(stream)
+                self.code.append(partial(streams[stream].wait, self.binding.events[event]))
+            case Fill(buffer, stream):
+                self._flush(stream)
+                self.code.append(partial(streams[stream].submit, self._fill(buffer)))
+            case Sync(stream):
+                self._flush_all()
+                self.code.append(partial(_synchronize, streams, stream))
+                self._finish_op()
+            case Call():
+                self._flush_all()
+                self.done.append(Segment(self.code, instruction))
+                self.code = []
+            case Alloc() | Free():
+                pass  # memory was bound above; with `fresh` a binding is made for each run
+
+    def _fill(self, buffer: int):
+        t = self.binding._types.get(buffer, TensorType(u8, (self.plan.buffers[buffer].nbytes,)))
+        memory, offset = self.binding.places[buffer]
+        return self.device.fill(memory, offset, t.nbytes, t.dtype)
+
+    def _run(self, step: Step, stream: int) -> None:
+        binding = self.binding
+        if step.launches is not None and step.launches != []:
+            operands = [0 if v is None else binding.place(v).address for v in step.operands]
+            operands += [0] * (len(step.operand_types) - len(operands))
+            results = [binding.place(v).address for v in step.results]
+            workspace = binding.places[step.workspace].address if step.workspace >= 0 else 0
+            bound = self.device.bind(step.launches, [*operands, *results], workspace)
+        else:
+            bound = None
+        if not self.captures:
+            self._run_watched(step, stream, bound)
+        elif bound:
+            self.pending.setdefault(stream, []).extend(bound)
+
+    def _run_watched(self, step: Step, stream: int, bound) -> None:
+        """One launch at a time, with listeners around it."""
+        listeners = self.binding.listeners
+        execution = Execution(self.binding, step, stream)
+        self.code += [partial(listener.before, execution) for listener in listeners]
+        if bound is not None:
+            work = self.device.capture(bound)
+            self.code.append(partial(self.binding.streams[stream].submit, work))
+        if listeners:
+            after = [partial(listener.after, execution) for listener in listeners]
+            self.unfinished = lambda: self.code.extend(after)
+
+    def _finish_op(self) -> None:
+        if self.unfinished:
+            finish, self.unfinished = self.unfinished, None
+            finish()
+
+    def _flush(self, stream: int) -> None:
+        launches = self.pending.pop(stream, None)
+        if launches:
+            work = self.device.capture(launches)
+            self.code.append(partial(self.binding.streams[stream].submit, work))
+
+    def _flush_all(self) -> None:
+        for stream in sorted(self.pending):
+            self._flush(stream)
+
+
+def _synchronize(streams: Sequence[Any], stream: int) -> None:
+    """The host waits for one stream; what that one waits for must be under way."""
+    for k, other in enumerate(streams):
+        if k != stream:
+            other.start()
+    streams[stream].synchronize()

@@ -1,0 +1,70 @@
+"""A device that executes nothing: for planning, tests, and measuring the interpreter's own loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from opstep.runtime.ir.types import DType, TensorType
+from opstep.runtime.plan.plan import Step
+
+
+class NullMemory:
+    address = 0
+
+    def __init__(self, nbytes: int):
+        self.nbytes = nbytes
+
+
+def _nothing(*_) -> None:
+    """Every command of this device."""
+
+
+class NullEvent:
+    reset = set = wait = _nothing
+
+    def done(self) -> bool:
+        return True
+
+    def on_done(self, callback: Callable[[], None]) -> None:
+        callback()
+
+
+class NullStream:
+    submit = record = wait = start = synchronize = abandon = _nothing
+
+
+class NullDevice:
+    """Values read from it are zeros; memory takes no room."""
+
+    name = "null"
+    captures = False
+
+    def prepare(self, step: Step, types: tuple[TensorType | None, ...]) -> tuple[Any, int]:
+        return (), 0
+
+    def alloc(self, nbytes: int) -> NullMemory:
+        return NullMemory(nbytes)
+
+    def view(self, memory: NullMemory, offset: int, t: TensorType) -> np.ndarray:
+        return np.zeros(t.shape, t.dtype.numpy)  # pyright: ignore[reportArgumentType]
+
+    def fill(self, memory: NullMemory, offset: int, nbytes: int, dtype: DType):
+        return _nothing
+
+    def copy(self, source: int, target: int, nbytes: int) -> Callable[[], None]:
+        return _nothing
+
+    def bind(self, launches: Any, addresses: list[int], workspace: int) -> Any:
+        return _nothing
+
+    def capture(self, bound: list[Any]) -> Callable[[], None]:
+        return _nothing
+
+    def stream(self) -> NullStream:
+        return NullStream()
+
+    def event(self) -> NullEvent:
+        return NullEvent()

@@ -1,0 +1,36 @@
+"""The named tensors of a program on a device, shared by all contexts that run it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from opstep.runtime.ir.types import TensorType
+
+
+class Store:
+    """Memory of each param and state, by name."""
+
+    def __init__(self, device: Any, types: dict[str, TensorType]):
+        self.device = device
+        self.types = types
+        self._memory: dict[str, Any] = {}
+
+    def memory(self, name: str) -> Any:
+        """Its memory, made (but not filled) when first asked for."""
+        if name not in self._memory:
+            self._memory[name] = self.device.alloc(self.types[name].nbytes)
+        return self._memory[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._memory
+
+    def write(self, name: str, array: np.ndarray) -> None:
+        """Sets a tensor; the array must have its shape and dtype."""
+        t = self.types[name]
+        self.device.view(self.memory(name), 0, t)[...] = array
+
+    def read(self, name: str) -> np.ndarray:
+        """A copy of a tensor."""
+        return self.device.view(self.memory(name), 0, self.types[name]).copy()

@@ -1,0 +1,305 @@
+"""The loop: runs bound plans, and the control flow between them, as a coroutine.
+
+`run_plan` is a generator. Where the host needs a value (the test of a `while`) it yields a `Fence`: the
+streams that it waits for. `drive` waits in place; `drive_async` lets an event loop do other things
+meanwhile, such as drive another context.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+from opstep.runtime.device.binding import Binding, Execution, Listener, Place
+from opstep.runtime.device.store import Store
+from opstep.runtime.ir.errors import DeviceError
+from opstep.runtime.ir.graph import Apply
+from opstep.runtime.ir.op import Ref
+from opstep.runtime.ir.diagnostics import OpstepError
+from opstep.runtime.ir.types import TensorType
+from opstep.runtime.plan.internal import STATUS
+from opstep.runtime.plan.plan import Call, Plan, Policy
+
+DEEPEST = 200  # calls within calls that a run may make through cond, switch and while
+
+
+class Fence:
+    """Streams whose queued work the host must see done."""
+
+    def __init__(self, streams: Sequence[Any], device: Any):
+        self.streams = streams
+        self.device = device
+
+    def wait(self) -> None:
+        """Blocks; the calling thread takes over work that has not begun."""
+        for stream in self.streams[1:]:
+            stream.start()
+        for stream in self.streams:
+            stream.synchronize()
+
+    def on_done(self, callback: Callable[[], None]) -> None:
+        """Calls back once all is done, from a thread of the device."""
+        left = len(self.streams)
+
+        def one_done() -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                callback()
+
+        for stream in self.streams:
+            event = self.device.event()
+            event.on_done(one_done)
+            stream.record(event)
+        for stream in self.streams:
+            stream.start()
+
+
+Coroutine = Generator[Fence, None, None]
+
+
+class Context:
+    """One set of streams, and the plans bound to them. Contexts that share a store share its tensors.
+
+    `plan_for(graph, input types, policy)` makes (and keeps) plans.
+    """
+
+    def __init__(
+        self,
+        device: Any,
+        store: Store,
+        plan_for: Callable[[str, tuple[TensorType, ...], Policy], Plan],
+        policy: Policy,
+        listeners: Sequence[Listener] = (),
+    ):
+        self.device = device
+        self.store = store
+        self.plan_for = plan_for
+        self.policy = policy
+        self.listeners = tuple(listeners)
+        self.streams: list[Any] = []
+        self.status = Place(device.alloc(STATUS.nbytes), 0)
+        self._bound: dict[tuple, Binding] = {}
+
+    def bind(self, graph: str, types: tuple[TensorType, ...]) -> Binding:
+        """The plan for these input types with memory; with fresh allocation, new memory each time."""
+        key = (graph, types)
+        if key not in self._bound:
+            binding = self._binding(self.plan_for(graph, types, self.policy))
+            if self.policy.alloc == "fresh":
+                return binding
+            self._bound[key] = binding
+        return self._bound[key]
+
+    def run(self, binding: Binding) -> Coroutine:
+        """One run of a bound plan, its inputs in place; afterwards its outputs are, and no stream is busy."""
+        self.device.view(*self.status, STATUS)[...] = 0
+        yield from self._run(binding)
+        yield self._fence(range(binding.plan.streams))
+
+    def abandon(self) -> None:
+        """After an error or an interrupt: drops what is queued, so that the context can be used again."""
+        for binding in [*self._bound.values()]:
+            _release(binding)
+        for stream in self.streams:
+            stream.abandon()
+        self._bound.clear()
+
+    def failed_assert(self) -> int:
+        """The code of the assert that failed first in the last run; 0 where none did."""
+        return int(self.device.view(*self.status, STATUS))
+
+    # --- the loop ---
+
+    def _run(self, binding: Binding) -> Coroutine:
+        binding.reset()
+        for code, call in binding.segments:
+            for do in code:
+                do()
+            if call is not None:
+                yield from self._call(binding, call)
+
+    # --- control flow ---
+
+    def _call(self, binding: Binding, call: Call) -> Coroutine:
+        step = binding.plan.steps[call.step]
+        execution = Execution(binding, step, call.stream)
+        if _depth(binding) > DEEPEST:
+            raise self._error(execution, f"calls are nested more than {DEEPEST} deep", DeviceError)
+        for listener in self.listeners:
+            listener.before(execution)
+        yield from _CONTROL[step.op.name](self, execution)
+        for listener in self.listeners:
+            listener.after(execution)
+
+    def _while(self, execution: Execution) -> Coroutine:
+        """Carries the operands in the result buffers: test on them, body from them, copy back."""
+        step, binding = execution.step, execution.binding
+        carried = [binding.place(v) for v in step.results]
+        for value, place in zip(step.operands, carried, strict=True):
+            assert value is not None  # `while` has no optional operands
+            self._copy(binding.place(value), place, binding.plan.values[value].type, execution)
+        iteration = 0
+        while True:
+            test = self._child(execution, step.attrs["test"], carried, iteration)
+            yield from self._run_child(execution, test)
+            yield self._fence(range(len(self.streams)))
+            if not test.array(test.plan.outputs[0]) or self.failed_assert():
+                return
+            if iteration >= step.attrs["limit"]:
+                raise self._error(
+                    execution,
+                    f"the loop has not ended after {iteration} turns",
+                    hint="raise limit=, or see whether its test can become false",
+                )
+            body = self._child(execution, step.attrs["body"], carried, iteration)
+            yield from self._run_child(execution, body)
+            self._hand_over(body, carried, execution)
+            iteration += 1
+
+    def _cond(self, execution: Execution) -> Coroutine:
+        step = execution.step
+        yield self._fence(range(len(self.streams)))
+        chosen = "then" if execution.binding.array(_first(step)) else "else"
+        yield from self._branch(execution, step.attrs[chosen])
+
+    def _switch(self, execution: Execution) -> Coroutine:
+        step = execution.step
+        cases = step.attrs["cases"]
+        yield self._fence(range(len(self.streams)))
+        index = int(execution.binding.array(_first(step)))
+        if not 0 <= index < len(cases):
+            raise self._error(
+                execution, f"index {index} is none of the {len(cases)} cases 0 to {len(cases) - 1}"
+            )
+        yield from self._branch(execution, cases[index])
+
+    def _branch(self, execution: Execution, graph: Ref) -> Coroutine:
+        step, binding = execution.step, execution.binding
+        operands = [binding.place(v) for v in step.operands[1:] if v is not None]
+        child = self._child(execution, graph, operands, 0)
+        yield from self._run_child(execution, child)
+        self._hand_over(child, [binding.place(v) for v in step.results], execution)
+
+    # --- sub-plans ---
+
+    def _child(self, execution: Execution, graph: Ref, inputs: list[Place], turn: int) -> Binding:
+        """The called graph bound to the caller's streams and to the places of its operands."""
+        parent, step = execution.binding, execution.step
+        first = 0 if step.op.name == "while" else 1
+        types = tuple(t for t in step.operand_types[first:] if t is not None)
+        key = (id(step), graph.name)
+        child = parent.children.get(key)
+        if child is None or self.policy.alloc == "fresh":
+            plan = self.plan_for(graph.name, types, self.policy)
+            child = self._binding(plan, inputs, execution, turn)
+            parent.children[key] = child
+        child.iteration = turn
+        return child
+
+    def _run_child(self, execution: Execution, child: Binding) -> Coroutine:
+        """Orders the child after the caller's stream, and the caller's stream after the child."""
+        self._order([execution.stream], child.plan.start)
+        yield from self._run(child)
+        self._order(child.plan.finish, [execution.stream])
+
+    def _hand_over(self, child: Binding, targets: list[Place], execution: Execution) -> None:
+        """Copies a child's outputs to where the caller wants them, as if all at once."""
+        types = [child.plan.values[v].type for v in child.plan.outputs]
+        sources = [child.place(v) for v in child.plan.outputs]
+        own = {place.address for place in targets}
+        for k, (source, t) in enumerate(zip(sources, types, strict=True)):
+            if source.address in own and source.address != targets[k].address:
+                kept = Place(self.device.alloc(t.nbytes), 0)  # a target that is read after it is written
+                self._copy(source, kept, t, execution)
+                sources[k] = kept
+        for source, target, t in zip(sources, targets, types, strict=True):
+            if source.address != target.address:
+                self._copy(source, target, t, execution)
+
+    def _copy(self, source: Place, target: Place, t: TensorType, execution: Execution) -> None:
+        nbytes = t.nbytes
+        copy = self.device.copy(source.address, target.address, nbytes)
+        copy.keep = (source, target)
+        self.streams[execution.stream].submit(copy)
+
+    # --- streams ---
+
+    def _binding(self, plan: Plan, inputs=None, parent=None, turn: int = 0) -> Binding:
+        while len(self.streams) < max(plan.streams, 1):
+            self.streams.append(self.device.stream())
+        return Binding(
+            plan,
+            self.device,
+            self.store,
+            self.streams,
+            self.status,
+            inputs,
+            self.listeners,
+            parent,
+            turn,
+        )
+
+    def _fence(self, streams) -> Fence:
+        return Fence([self.streams[k] for k in streams] or self.streams[:1], self.device)
+
+    def _order(self, before: Sequence[int], after: Sequence[int]) -> None:
+        """Work queued later on `after` starts when what is queued on `before` is done."""
+        for k in before:
+            waiting = [s for s in after if s != k]
+            if waiting:
+                event = self.device.event()
+                self.streams[k].record(event)
+                for s in waiting:
+                    self.streams[s].wait(event)
+
+    def _error(self, execution: Execution, message: str, kind=OpstepError, hint: str = ""):
+        """An error that points at the statement of an execution."""
+        statement = execution.step.statement
+        frame = execution.binding.plan.frames[execution.step.frame]
+        source = execution.binding.plan.sources.get(frame.graph.name.text)
+        span = statement.callee.span if isinstance(statement, Apply) else statement.span
+        return kind(message, span=span, source=source, hint=hint)
+
+
+_CONTROL = {"while": Context._while, "cond": Context._cond, "switch": Context._switch}
+
+
+def _first(step) -> int:
+    value = step.operands[0]
+    assert value is not None
+    return value
+
+
+def _depth(binding: Binding) -> int:
+    depth = 0
+    while binding.parent is not None:
+        depth, binding = depth + 1, binding.parent.binding
+    return depth
+
+
+def _release(binding: Binding) -> None:
+    """Lets every stream pass that waits for an event of this plan or of one that it called."""
+    for event in binding.events:
+        event.set()
+    for child in binding.children.values():
+        _release(child)
+
+
+# --- drivers ------------------------------------------------------------------------------------------
+
+
+def drive(coroutine: Coroutine) -> None:
+    """Runs to the end, waiting in place."""
+    for fence in coroutine:
+        fence.wait()
+
+
+async def drive_async(coroutine: Coroutine) -> None:
+    """Runs to the end; while the device works, the event loop is free."""
+    loop = asyncio.get_running_loop()
+    for fence in coroutine:
+        reached = asyncio.Event()
+        fence.on_done(lambda reached=reached: loop.call_soon_threadsafe(reached.set))
+        await reached.wait()
