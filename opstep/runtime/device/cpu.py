@@ -227,7 +227,9 @@ def payload(dtype: DType) -> np.generic:
     width = np.dtype(f"u{dtype.itemsize}")
     if dtype.name in patterns:
         return width.type(patterns[dtype.name])
-    return width.type({"i": (1 << dtype.bits - 1) - 1, "u": (1 << dtype.bits) - 1, "b": 1}[dtype.kind])
+    return width.type(
+        {"i": (1 << dtype.bits - 1) - 1, "u": (1 << dtype.bits) - 1, "b": 1}[dtype.kind]
+    )
 
 
 class _Lowering:
@@ -329,7 +331,7 @@ class _Lowering:
                 signature.append("i")
             words.append(value)
         dtype = _kernel_dtype(launch)
-        entry = jit.address(launch.kernel, tuple(signature), dtype)
+        entry = jit.address(launch.kernel, tuple(signature), dtype, distinct=True)
         block = np.array(words or [0], np.int64)
         return Prepared(entry, block, slots, workspace, kept, launch.units, launch.grain)
 

@@ -48,25 +48,30 @@ class Compiler:
         return cls.folder
 
 
-def address(kernel: Callable, signature: Signature, dtype: DType) -> int:
-    """The entry point of `kernel` compiled for these argument kinds; float literals become `dtype`."""
-    key = (kernel, signature, dtype.name)
+def address(kernel: Callable, signature: Signature, dtype: DType, distinct: bool = False) -> int:
+    """The entry point of `kernel` compiled for these argument kinds; float literals become `dtype`.
+
+    `distinct`: no pointer written through reaches what another one reads, other than element i of a
+    result that takes over an operand's buffer. Loops then vectorise without a check for overlap, which
+    would send every in-place op to the scalar loop.
+    """
+    key = (kernel, signature, dtype.name, distinct)
     found = _addresses.get(key)
     if found is None:
         with _lock:
-            found = _addresses.get(key) or _load(kernel, signature, dtype)
+            found = _addresses.get(key) or _load(kernel, signature, dtype, distinct)
             _addresses[key] = found
     return found
 
 
-def _load(kernel, signature: Signature, dtype: DType) -> int:
-    text = f"{_digest(kernel, dtype)} {signature} {dtype.name} {_machine()}"
+def _load(kernel, signature: Signature, dtype: DType, distinct: bool) -> int:
+    text = f"{_digest(kernel, dtype)} {signature} {dtype.name} {distinct} {_machine()}"
     path = Compiler.cache_folder() / f"{hashlib.sha256(text.encode()).hexdigest()[:40]}.o"
     kept = _read(path)
     if kept is None:
         if Compiler.on_compile:
             Compiler.on_compile(kernel.__name__)
-        kept = _compile(kernel, signature, dtype)
+        kept = _compile(kernel, signature, dtype, distinct)
         Compiler.compiled += 1
         _write(path, *kept)
     header, code = kept
@@ -163,7 +168,7 @@ def _digest(function, dtype: DType) -> str:
         parts = [code.co_code.hex(), repr(consts), repr(code.co_names), repr(_fastmath(function))]
         for name, value in _referenced(function).items():
             if isinstance(value, FunctionType):
-                parts.append(f"{name}={_digest(value, dtype)}")
+                parts.append(f"{name}={_digest(_for_dtype(value, dtype), dtype)}")
             elif not isinstance(value, ModuleType):
                 parts.append(f"{name}={_source_of(value)}")
         _digests[key] = hashlib.sha256("\n".join(parts).encode()).hexdigest()
@@ -182,6 +187,24 @@ def reassociate(kernel):
     """Marks a kernel whose float sums may be reordered, so that LLVM vectorises them (the order is fixed)."""
     kernel.fastmath = frozenset({"reassoc", "contract", "nsz"})
     return kernel
+
+
+def vectorised(**by_dtype: Callable):
+    """Gives a scalar function, which says plainly what it computes, bodies that LLVM can vectorise.
+
+    ``@vectorised(f32=exp32)``: where a kernel of that dtype calls the function, the body given is compiled
+    in its place.
+    """
+
+    def mark(function):
+        function.by_dtype = by_dtype
+        return function
+
+    return mark
+
+
+def _for_dtype(function: FunctionType, dtype: DType) -> FunctionType:
+    return getattr(function, "by_dtype", {}).get(dtype.name, function)
 
 
 def _fastmath(function) -> list[str]:
@@ -226,7 +249,7 @@ def _specialise(function: FunctionType, dtype: DType) -> FunctionType:
 
     def compiled(value):
         if isinstance(value, FunctionType):
-            return _callee(value, dtype)
+            return _callee(_for_dtype(value, dtype), dtype)
         return value.made() if isinstance(value, Intrinsic) else value
 
     code = function.__code__
@@ -238,24 +261,31 @@ def _specialise(function: FunctionType, dtype: DType) -> FunctionType:
     return FunctionType(code, scope, function.__name__, function.__defaults__, cells)
 
 
-def _callee(function: FunctionType, dtype: DType):
+def _callee(function: FunctionType, dtype: DType, distinct: bool = False):
     import numba
 
-    key = (function, dtype.name)
+    key = (function, dtype.name, distinct)
     if key not in _specialised:
         fastmath = set(_fastmath(function))
         made = numba.njit(error_model="numpy", fastmath=fastmath)(_specialise(function, dtype))
+        if distinct:
+            made._compiler._customize_flags = _with_noalias
         _specialised[key] = made
     return _specialised[key]
 
 
-def _compile(kernel, signature: Signature, dtype: DType) -> tuple[dict, bytes]:
+def _with_noalias(flags):
+    flags.noalias = True
+    return flags
+
+
+def _compile(kernel, signature: Signature, dtype: DType, distinct: bool) -> tuple[dict, bytes]:
     """({symbol, numba}, object code)."""
     from numba.core import compiler, registry, types
 
     from opstep.runtime.device import intrinsics
 
-    entry = _entry(kernel, signature, dtype, intrinsics)
+    entry = _entry(kernel, signature, dtype, distinct, intrinsics)
     flags = compiler.Flags()
     flags.no_cpython_wrapper = True
     flags.no_cfunc_wrapper = True
@@ -280,9 +310,9 @@ def _compile(kernel, signature: Signature, dtype: DType) -> tuple[dict, bytes]:
     return header, result.library._get_compiled_object()
 
 
-def _entry(kernel, signature: Signature, dtype: DType, intrinsics) -> FunctionType:
+def _entry(kernel, signature: Signature, dtype: DType, distinct: bool, intrinsics) -> FunctionType:
     """``entry(args, lo, hi, lane)``, which unpacks the words and calls the kernel."""
-    scope: dict[str, Any] = {"kernel": _callee(kernel, dtype)}
+    scope: dict[str, Any] = {"kernel": _callee(kernel, dtype, distinct)}
     passed = []
     for k, kind in enumerate(signature):
         if kind == "i":

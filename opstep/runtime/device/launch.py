@@ -22,6 +22,9 @@ and a launch binds it to operands:
 - f16 and bf16 operands are seen as f32 (the device converts around the op), or bit for bit as u16 where the
   op `moves`.
 - Functions that a kernel calls are plain functions too; the device compiles them along.
+- What a kernel writes does not overlap what it reads, except that a result may be the buffer of an operand
+  named in the op's `inplace`: such a kernel reads element i before it writes element i, and never after.
+  Do not pass one buffer that is written twice in a launch's arguments.
 - A kernel must not allocate, raise or keep state.
 """
 
