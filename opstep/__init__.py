@@ -1,0 +1,25 @@
+"""opstep: a debugger for computation graphs that is also the runtime they run on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from opstep.program import Program, Result, load, loads, policy
+    from opstep.runtime.ir.diagnostics import OpstepError
+
+__version__ = "0.1.0"
+__all__ = ["OpstepError", "Program", "Result", "__version__", "load", "loads", "policy"]
+
+
+def __getattr__(name: str):
+    """Imports what is asked for when it is first asked for: `opstep --help` needs none of it."""
+    if name == "OpstepError":
+        from opstep.runtime.ir.diagnostics import OpstepError
+
+        return OpstepError
+    if name in __all__:
+        from opstep import program
+
+        return getattr(program, name)
+    raise AttributeError(f"module 'opstep' has no attribute {name!r}")

@@ -25,16 +25,18 @@ DEEPEST = 200  # calls within calls that a run may make through cond, switch and
 
 
 class Fence:
-    """Streams whose queued work the host must see done."""
+    """Streams whose queued work the host must see done; `others` are streams that they may wait for."""
 
-    def __init__(self, streams: Sequence[Any], device: Any):
+    def __init__(self, streams: Sequence[Any], others: Sequence[Any], device: Any):
         self.streams = streams
+        self.others = others
         self.device = device
 
     def wait(self) -> None:
         """Blocks; the calling thread takes over work that has not begun."""
-        for stream in self.streams[1:]:
-            stream.start()
+        for stream in self.others:
+            if stream is not self.streams[0]:
+                stream.start()
         for stream in self.streams:
             stream.synchronize()
 
@@ -52,7 +54,7 @@ class Fence:
             event = self.device.event()
             event.on_done(one_done)
             stream.record(event)
-        for stream in self.streams:
+        for stream in self.others:
             stream.start()
 
 
@@ -81,6 +83,7 @@ class Context:
         self.streams: list[Any] = []
         self.status = Place(device.alloc(STATUS.nbytes), 0)
         self._bound: dict[tuple, Binding] = {}
+        self._alive: list[Any] = []  # memory that queued work of the present run refers to
 
     def bind(self, graph: str, types: tuple[TensorType, ...]) -> Binding:
         """The plan for these input types with memory; with fresh allocation, new memory each time."""
@@ -96,7 +99,8 @@ class Context:
         """One run of a bound plan, its inputs in place; afterwards its outputs are, and no stream is busy."""
         self.device.view(*self.status, STATUS)[...] = 0
         yield from self._run(binding)
-        yield self._fence(range(binding.plan.streams))
+        yield self._fence(range(len(self.streams)))
+        self._alive.clear()
 
     def abandon(self) -> None:
         """After an error or an interrupt: drops what is queued, so that the context can be used again."""
@@ -105,6 +109,7 @@ class Context:
         for stream in self.streams:
             stream.abandon()
         self._bound.clear()
+        self._alive.clear()
 
     def failed_assert(self) -> int:
         """The code of the assert that failed first in the last run; 0 where none did."""
@@ -144,7 +149,7 @@ class Context:
         while True:
             test = self._child(execution, step.attrs["test"], carried, iteration)
             yield from self._run_child(execution, test)
-            yield self._fence(range(len(self.streams)))
+            yield self._fence([execution.stream])
             if not test.array(test.plan.outputs[0]) or self.failed_assert():
                 return
             if iteration >= step.attrs["limit"]:
@@ -160,14 +165,14 @@ class Context:
 
     def _cond(self, execution: Execution) -> Coroutine:
         step = execution.step
-        yield self._fence(range(len(self.streams)))
+        yield self._fence([execution.stream])
         chosen = "then" if execution.binding.array(_first(step)) else "else"
         yield from self._branch(execution, step.attrs[chosen])
 
     def _switch(self, execution: Execution) -> Coroutine:
         step = execution.step
         cases = step.attrs["cases"]
-        yield self._fence(range(len(self.streams)))
+        yield self._fence([execution.stream])
         index = int(execution.binding.array(_first(step)))
         if not 0 <= index < len(cases):
             raise self._error(
@@ -195,6 +200,7 @@ class Context:
             plan = self.plan_for(graph.name, types, self.policy)
             child = self._binding(plan, inputs, execution, turn)
             parent.children[key] = child
+            self._alive.append(child)
         child.iteration = turn
         return child
 
@@ -212,6 +218,7 @@ class Context:
         for k, (source, t) in enumerate(zip(sources, types, strict=True)):
             if source.address in own and source.address != targets[k].address:
                 kept = Place(self.device.alloc(t.nbytes), 0)  # a target that is read after it is written
+                self._alive.append(kept)
                 self._copy(source, kept, t, execution)
                 sources[k] = kept
         for source, target, t in zip(sources, targets, types, strict=True):
@@ -219,9 +226,7 @@ class Context:
                 self._copy(source, target, t, execution)
 
     def _copy(self, source: Place, target: Place, t: TensorType, execution: Execution) -> None:
-        nbytes = t.nbytes
-        copy = self.device.copy(source.address, target.address, nbytes)
-        copy.keep = (source, target)
+        copy = self.device.copy(source.address, target.address, t.nbytes)
         self.streams[execution.stream].submit(copy)
 
     # --- streams ---
@@ -242,7 +247,8 @@ class Context:
         )
 
     def _fence(self, streams) -> Fence:
-        return Fence([self.streams[k] for k in streams] or self.streams[:1], self.device)
+        waited = [self.streams[k] for k in streams] or self.streams[:1]
+        return Fence(waited, self.streams, self.device)
 
     def _order(self, before: Sequence[int], after: Sequence[int]) -> None:
         """Work queued later on `after` starts when what is queued on `before` is done."""

@@ -57,6 +57,12 @@ class Execution(NamedTuple):
     def results(self) -> list[np.ndarray]:
         return [self.binding.array(v) for v in self.step.results]
 
+    def repeat(self) -> None:
+        """Runs the op's kernels once more, at once; ops are pure, so the results come out the same."""
+        bound = self.binding.launch(self.step)
+        if bound:
+            self.binding.device.capture(bound)()
+
 
 class Listener(Protocol):
     """Told around every op; see `Execution`."""
@@ -112,6 +118,16 @@ class Binding:
     def array(self, value: int) -> np.ndarray:
         """A value as an array; on the CPU a view of its memory."""
         return self.device.view(*self.place(value), self.plan.values[value].type)
+
+    def launch(self, step: Step) -> Any:
+        """The step's launches with addresses; None where no kernel has to run."""
+        if step.launches is None or step.launches == []:
+            return None
+        operands = [0 if v is None else self.place(v).address for v in step.operands]
+        operands += [0] * (len(step.operand_types) - len(operands))
+        results = [self.place(v).address for v in step.results]
+        workspace = self.places[step.workspace].address if step.workspace >= 0 else 0
+        return self.device.bind(step.launches, [*operands, *results], workspace)
 
     def reset(self) -> None:
         """Before each run: events are not reached yet."""
@@ -203,15 +219,7 @@ class _Coder:
         return self.device.fill(memory, offset, t.nbytes, t.dtype)
 
     def _run(self, step: Step, stream: int) -> None:
-        binding = self.binding
-        if step.launches is not None and step.launches != []:
-            operands = [0 if v is None else binding.place(v).address for v in step.operands]
-            operands += [0] * (len(step.operand_types) - len(operands))
-            results = [binding.place(v).address for v in step.results]
-            workspace = binding.places[step.workspace].address if step.workspace >= 0 else 0
-            bound = self.device.bind(step.launches, [*operands, *results], workspace)
-        else:
-            bound = None
+        bound = self.binding.launch(step)
         if not self.captures:
             self._run_watched(step, stream, bound)
         elif bound:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -15,11 +16,30 @@ import numpy as np
 from opstep.runtime.device import internal, jit, native
 from opstep.runtime.device.convert import conversion
 from opstep.runtime.device.launch import Arg, Blas, Launch, Scratch
+from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.graph import NOWHERE
 from opstep.runtime.ir.types import DType, TensorType, f32, i64
 from opstep.runtime.plan.plan import Step
 
 ALIGNMENT = 64
+_LARGE = 64 << 20  # bytes; only above this is the system asked first
+
+
+def _available() -> int:
+    """Bytes that can be had without swapping. Linux grants more and kills the process that uses it."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            lines = [line for line in file if line.startswith("MemAvailable")]
+        return int(lines[0].split()[1]) * 1024
+    except (OSError, IndexError, ValueError):
+        return sys.maxsize
+
+
+def out_of_memory(nbytes: int) -> DeviceError:
+    return DeviceError(
+        f"out of memory: {nbytes / 2**30:.3g} GiB are wanted, {_available() / 2**30:.3g} GiB are free",
+        hint="use a smaller batch, or --alloc reuse",
+    )
 
 
 class CpuMemory:
@@ -28,7 +48,12 @@ class CpuMemory:
     __slots__ = ("_array", "address", "nbytes")
 
     def __init__(self, nbytes: int):
-        self._array = np.empty(nbytes + ALIGNMENT, np.uint8)
+        if nbytes > _LARGE and nbytes > _available():
+            raise out_of_memory(nbytes)
+        try:
+            self._array = np.empty(nbytes + ALIGNMENT, np.uint8)
+        except (MemoryError, ValueError):
+            raise out_of_memory(nbytes) from None
         start = -self._array.ctypes.data % ALIGNMENT
         self.address = self._array.ctypes.data + start
         self._array = self._array[start : start + nbytes]

@@ -1,0 +1,30 @@
+"""A graph as HTML, for notebooks: its text with the inferred type of every value beside its line."""
+
+from __future__ import annotations
+
+from html import escape
+
+from opstep.runtime.ir.graph import Apply, Graph
+
+_STYLE = (
+    "font-family: ui-monospace, monospace; font-size: 90%; line-height: 1.5; border-collapse: collapse"
+)
+_CELL = "text-align: left; padding: 0 1.5em 0 0; border: none; white-space: pre"
+_TYPE = f"{_CELL}; color: #7a7a7a"
+
+
+def graph_html(types: dict[str, str], graph: Graph, text: str) -> str:
+    """`text` is the graph printed; `types` gives the type of each value by its name."""
+    rows = []
+    statements = iter(graph.body)
+    for line in text.splitlines():
+        note = ""
+        if line.startswith("  ") and not line.lstrip().startswith("#") and line.strip():
+            statement = next(statements, None)
+            if isinstance(statement, Apply):
+                names = [r.name.text for r in statement.results]
+                note = ", ".join(types.get(n, "") for n in names)
+        rows.append(
+            f'<tr><td style="{_CELL}">{escape(line)}</td><td style="{_TYPE}">{escape(note)}</td></tr>'
+        )
+    return f'<table style="{_STYLE}">{"".join(rows)}</table>'
