@@ -7,6 +7,7 @@ import os
 import struct
 import sys
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from math import prod
@@ -96,20 +97,49 @@ class CpuEvent:
         callback()
 
 
+class _Queue:
+    """Work in order, done by whoever has the turn."""
+
+    def __init__(self):
+        self.items: deque[Callable[[], None]] = deque()
+        self.turn = threading.Lock()
+        self.wanted = threading.Semaphore(0)
+        self.closed = False
+        self.error: BaseException | None = None
+
+    def drain(self) -> None:
+        items = self.items
+        with self.turn:
+            while items:
+                work = items.popleft()
+                try:
+                    work()
+                except Exception as error:  # told to the host when it synchronises
+                    self.error = self.error or error
+
+    def work(self) -> None:
+        """The worker thread's life."""
+        while not self.closed:
+            self.wanted.acquire()
+            self.drain()
+
+    def close(self) -> None:
+        self.closed = True
+        self.wanted.release()
+
+
 class CpuStream:
-    """A queue, and a thread that works through it.
+    """A queue, and a thread that works through it from the first `start` until the stream is dropped.
 
     A host that would only wait for the queue works through it itself (`synchronize`): one thread at a time
-    holds `_turn`, so the order is kept whoever does it, and a short run pays for no thread switch.
+    has the turn, so the order is kept whoever does it, and a short run pays for no thread switch.
     """
 
     def __init__(self):
-        self._queue: deque[Callable[[], None]] = deque()
-        self._turn = threading.Lock()
-        self._waiting = threading.Semaphore(0)
+        self._queue = _Queue()
         self._thread: threading.Thread | None = None
-        self.submit = self._queue.append
-        self.error: BaseException | None = None
+        self.submit = self._queue.items.append
+        weakref.finalize(self, self._queue.close)
 
     def record(self, event: CpuEvent) -> None:
         self.submit(event.set)
@@ -119,38 +149,29 @@ class CpuStream:
 
     def start(self) -> None:
         """Lets the worker begin with what is queued."""
+        if not self._queue.items:
+            return
         if self._thread is None:
-            self._thread = threading.Thread(target=self._work, daemon=True, name="opstep stream")
+            work = self._queue.work  # not a method of the stream: the thread must not keep it alive
+            self._thread = threading.Thread(target=work, daemon=True, name="opstep stream")
             self._thread.start()
-        self._waiting.release()
+        self._queue.wanted.release()
 
     def synchronize(self) -> None:
-        self._drain()
-        if self.error is not None:
-            error, self.error = self.error, None
+        """Returns when the queue is empty and its last work done; raises what that work raised."""
+        queue = self._queue
+        queue.drain()
+        if queue.error is not None:
+            error, queue.error = queue.error, None
             raise error
 
     def abandon(self) -> None:
         """Drops what is queued and waits for the work under way, after the events it may wait for are set."""
-        self._queue.clear()
-        with self._turn:
-            self._queue.clear()
-        self.error = None
-
-    def _work(self) -> None:
-        while True:
-            self._waiting.acquire()
-            self._drain()
-
-    def _drain(self) -> None:
         queue = self._queue
-        with self._turn:
-            while queue:
-                work = queue.popleft()
-                try:
-                    work()
-                except Exception as error:  # told to the host when it synchronises
-                    self.error = self.error or error
+        queue.items.clear()
+        with queue.turn:
+            queue.items.clear()
+        queue.error = None
 
 
 class Prepared:
