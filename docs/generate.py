@@ -1,0 +1,123 @@
+"""Writes the parts of docs/ that come from the code: the commands' help, and the ops' reference.
+
+    python docs/generate.py          # write
+    python docs/generate.py --check  # only tell whether they are up to date; exit code 1 where not
+
+A generated part stands between ``<!-- begin: NAME -->`` and ``<!-- end: NAME -->``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+WIDTH = 90  # columns of a command's help
+
+
+def commands() -> str:
+    """The help of every command, as the terminal shows it."""
+    import click
+
+    from opstep.cli.main import COMMANDS, group
+
+    root = click.Context(group, info_name="opstep", max_content_width=WIDTH, terminal_width=WIDTH)
+    parts = []
+    for name in COMMANDS:
+        command = group.get_command(root, name)
+        assert command is not None
+        context = click.Context(
+            command, parent=root, info_name=name, max_content_width=WIDTH, terminal_width=WIDTH
+        )
+        parts.append(f"## opstep {name}\n\n```text\n{command.get_help(context).rstrip()}\n```\n")
+    return "\n".join(parts)
+
+
+def exit_codes() -> str:
+    """The table of exit codes."""
+    from opstep.cli.common import EXIT_CODES
+
+    rows = [f"| {code} | {text} |" for code, text in EXIT_CODES.items()]
+    return "\n".join(["| Code | Meaning |", "|---:|---|", *rows]) + "\n"
+
+
+def ops() -> str:
+    """Every op by family, from its declaration."""
+    import opstep.kernels  # noqa: F401 - declares the ops
+    from opstep.runtime.ir.op import OPS
+
+    families: dict[str, list] = {}
+    for op in sorted(OPS.values(), key=lambda op: op.name):
+        if op.__module__.startswith("opstep.kernels"):
+            families.setdefault(op.family, []).append(op)
+    parts = []
+    for family, members in sorted(families.items()):
+        module = sys.modules[members[0].__module__]
+        parts.append(f"## {family}\n\n{first_sentence(module.__doc__)}\n")
+        parts += [op_entry(op) for op in members]
+    return "\n".join(parts)
+
+
+def op_entry(op) -> str:
+    """One op: signature, text, formula, gradient."""
+    lines = [f"### {op.name}", "", "```text", op.signature, "```", "", inspect.getdoc(op) or ""]
+    if op.formula:
+        lines += ["", f"`{op.formula}`"]
+    facts = [f"Results: {', '.join(op.results)}."] if op.results != ("y",) else []
+    facts += ["No gradient."] if getattr(op, "grad", None) is None else []
+    facts += ["Any element type, bit for bit."] if op.moves else []
+    facts += [f"Source: {op.source}"] if op.source else []
+    if facts:
+        lines += ["", " ".join(facts)]
+    return "\n".join(lines) + "\n"
+
+
+def first_sentence(doc: str | None) -> str:
+    """The first paragraph of a text, on one line."""
+    return " ".join((doc or "").strip().partition("\n\n")[0].split())
+
+
+PARTS: dict[str, tuple[tuple[str, Callable[[], str]], ...]] = {
+    "cli.md": (("exit codes", exit_codes), ("commands", commands)),
+    "ops.md": (("ops", ops),),
+}
+
+
+def replace(text: str, name: str, part: str, path: Path) -> str:
+    """The text with the generated part of that name put in."""
+    begin, end = f"<!-- begin: {name} -->", f"<!-- end: {name} -->"
+    pattern = re.compile(re.escape(begin) + r".*?" + re.escape(end), re.DOTALL)
+    if not pattern.search(text):
+        raise SystemExit(f"{path.name}: no part called {name}: {begin} … {end}")
+    return pattern.sub(lambda _: f"{begin}\n\n{part}\n{end}", text)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description="Writes the parts of docs/ that come from the code."
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing, tell what is stale")
+    check = parser.parse_args().check
+    stale = []
+    for name, parts in PARTS.items():
+        path = HERE / name
+        old = new = path.read_text(encoding="utf-8")
+        for part, make in parts:
+            new = replace(new, part, make(), path)
+        if new != old:
+            stale.append(name)
+            if not check:
+                path.write_text(new, encoding="utf-8")
+    if stale:
+        print(f"docs: {', '.join(stale)} {'stale: run `make docs`' if check else 'written'}")
+    else:
+        print("docs: up to date")
+    return 1 if stale and check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

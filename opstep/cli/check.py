@@ -1,0 +1,86 @@
+"""``opstep check``: every error of a program, without running it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from opstep.cli.common import (
+    COMMAND,
+    OK,
+    PROGRAM,
+    amount,
+    colors,
+    command,
+    emit_json,
+    json_option,
+    say,
+)
+from opstep.runtime.ir.diagnostics import Diagnostic, OpstepError, render_all
+from opstep.runtime.ir.errors import InputError
+
+
+@command(
+    "check",
+    short_help="Report every error in programs, without running them.",
+    examples=[
+        ("opstep check model.opg", "all errors of a file, each with its line"),
+        ("opstep check examples/*.opg", "several files"),
+        ("opstep check --json model.opg", "for an editor or a CI job"),
+    ],
+    codes={PROGRAM: "errors were found", OK: "no errors"},
+)
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@json_option
+def check(files: tuple[str, ...], as_json: bool) -> int:
+    """Report every error in programs, without running them.
+
+    Syntax, names, types and shapes are checked, for all sizes that symbolic dims may take.
+    """
+    found: list[tuple[str, Diagnostic]] = []
+    code = OK
+    for path in files:
+        try:
+            found += [(path, d) for d in diagnose(path)]
+        except InputError as error:  # the file cannot be read: the others still are
+            found += [(path, d) for d in error.diagnostics]
+            code = COMMAND
+    errors = [d for _, d in found if d.severity == "error"]
+    if errors and code == OK:
+        code = PROGRAM
+    if as_json:
+        emit_json(
+            {"ok": not errors, "files": len(files), "diagnostics": [record(*f) for f in found]}
+        )
+        return code
+    if found:
+        import sys
+
+        say(render_all([d for _, d in found], colors(sys.stderr)))
+    wrong = len({path for path, d in found if d.severity == "error"})
+    verdict = f"{amount(len(errors), 'error')} in {wrong} of " if errors else "no errors in "
+    click.echo(verdict + amount(len(files), "file"))
+    return code
+
+
+def diagnose(path: str) -> tuple[Diagnostic, ...]:
+    """What there is to say about a file; raises InputError where it cannot be read."""
+    import opstep
+
+    try:
+        opstep.load(path)
+    except InputError:
+        raise
+    except OpstepError as error:
+        return error.diagnostics
+    return ()
+
+
+def record(path: str, d: Diagnostic) -> dict[str, Any]:
+    """A message as JSON: lines and columns count from 1, the end is behind the last character."""
+    out: dict[str, Any] = {"file": d.source.path if d.source else path, "severity": d.severity}
+    if d.source is not None and d.span is not None:
+        (line, column), (end_line, end_column) = map(d.source.locate, d.span)
+        out |= {"line": line, "column": column, "end_line": end_line, "end_column": end_column}
+    return out | {"message": d.message, "hint": d.hint}

@@ -1,0 +1,190 @@
+"""What all commands share: how help looks, exit codes, how messages and JSON are written."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+OK, PROGRAM, COMMAND, MACHINE, BUG, INTERRUPTED = 0, 1, 2, 3, 70, 130
+
+EXIT_CODES = {
+    OK: "all went well",
+    PROGRAM: "the program is at fault: errors in its text, a failed assert, a loop past its limit",
+    COMMAND: "the command is at fault: usage, or a file or input that is absent, damaged or unfit",
+    MACHINE: "the machine is at fault: out of memory, no such device",
+    BUG: "a bug in opstep: one line asks for a report, --traceback shows where",
+    INTERRUPTED: "interrupted with Ctrl-C",
+}
+
+
+class Settings:
+    """What holds for one invocation, set by options that every command has."""
+
+    def __init__(self) -> None:
+        self.traceback = False
+
+
+class Command(click.Command):
+    """A command whose help shows examples and exit codes as they are written here.
+
+    `examples`: (command line, what it does). `codes`: exit codes that mean something special here.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        examples: Sequence[tuple[str, str]] = (),
+        codes: dict[int, str] | None = None,
+        **kwargs: Any,
+    ):
+        super().__init__(*args, **kwargs)
+        self.examples = tuple(examples)
+        self.codes = {
+            k: (codes or {}).get(k, text) for k, text in EXIT_CODES.items() if k != INTERRUPTED
+        }
+        self.params.append(traceback_option())
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Examples"):
+            for line, what in self.examples:
+                formatter.write(f"{'':{formatter.current_indent}}# {what}\n")
+                formatter.write(f"{'':{formatter.current_indent}}{line}\n")
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(k), text) for k, text in self.codes.items()])
+
+
+def traceback_option() -> click.Option:
+    """``--traceback``, which every command takes."""
+
+    def remember(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+        if value:
+            ctx.ensure_object(Settings).traceback = True
+
+    return click.Option(
+        ["--traceback"],
+        is_flag=True,
+        expose_value=False,
+        callback=remember,
+        help="On an error inside opstep, show where.",
+    )
+
+
+def command(name: str, **kwargs: Any) -> Callable[[Callable[..., Any]], Command]:
+    """Declares the function below as the command `name`; see `Command` for the arguments."""
+    settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    return click.command(name, cls=Command, context_settings=settings, **kwargs)  # pyright: ignore
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for a machine.")
+
+
+def emit_json(value: Any) -> None:
+    """Writes JSON to standard output; floats that JSON has no word for become strings."""
+    click.echo(json.dumps(_plain(value), indent=2, ensure_ascii=False))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return str(value)
+    return value
+
+
+def console(stderr: bool = False) -> Console:
+    """A terminal or a pipe, whichever is there; nothing is wrapped or coloured for a pipe."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else 120
+    return Console(file=stream, width=width, highlight=False, soft_wrap=not stream.isatty())
+
+
+def colors(stream: Any) -> bool:
+    """Whether messages on this stream may be coloured."""
+    import os
+
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def say(text: str) -> None:
+    """One message on standard error."""
+    click.echo(text, err=True)
+
+
+def names_listed(names: Iterable[str], most: int = 8) -> str:
+    """``a, b, c, …``"""
+    shown = list(names)
+    return ", ".join(shown[:most]) + (", …" if len(shown) > most else "")
+
+
+def amount(count: int, noun: str) -> str:
+    """``1 error``, ``2 errors``"""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def size(nbytes: float) -> str:
+    """``640 B``, ``1.2 MiB``"""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if nbytes < 1024 or unit == "GiB":
+            return f"{nbytes:,.0f} {unit}" if unit == "B" else f"{nbytes:,.1f} {unit}"
+        nbytes /= 1024
+    raise AssertionError("unreachable")
+
+
+def duration(seconds: float) -> str:
+    """``12 µs``, ``3.4 ms``, ``1.2 s``"""
+    for limit, scale, unit in ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (float("inf"), 1.0, "s")):
+        if seconds < limit:
+            return f"{seconds * scale:.3g} {unit}"
+    raise AssertionError("unreachable")
+
+
+def kernel_cache() -> Path:
+    """The folder of compiled kernels: OPSTEP_CACHE, else the user's cache folder."""
+    import os
+
+    from opstep.runtime.device.jit import Compiler
+
+    if os.environ.get("OPSTEP_CACHE"):
+        Compiler.folder = Path(os.environ["OPSTEP_CACHE"]).absolute()
+    return Compiler.cache_folder()
+
+
+@contextmanager
+def watch_compiler() -> Iterator[None]:
+    """Sets the kernel cache, and shows on a terminal which kernel is being compiled."""
+    from opstep.runtime.device.jit import Compiler
+
+    kernel_cache()
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.status import Status
+
+    with Status("", console=console(stderr=True), spinner="dots") as status:
+        status.stop()
+        lock = threading.Lock()
+
+        def tell(kernel: str) -> None:
+            with lock:
+                status.update(f"compiling kernel {kernel} (once: it is kept)")
+                status.start()
+
+        Compiler.on_compile = tell
+        try:
+            yield
+        finally:
+            Compiler.on_compile = None

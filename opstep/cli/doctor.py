@@ -1,0 +1,188 @@
+"""``opstep doctor``: what this machine has, and how to get what is missing."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+from opstep.cli.common import (
+    MACHINE,
+    OK,
+    command,
+    console,
+    emit_json,
+    json_option,
+    kernel_cache,
+    size,
+)
+
+# Package, what it is for, how to get it where it is missing.
+OPTIONAL = (
+    ("torch", "the tests and benchmarks compare with it", 'pip install "opstep[test]"'),
+    ("sklearn", "makes the demo's data file anew", "pip install scikit-learn"),
+)
+
+
+@dataclass
+class Finding:
+    """One line of the report. `state`: ok, missing (what needs it does not work), or optional."""
+
+    what: str
+    state: str
+    found: str
+    advice: str = ""
+
+
+@command(
+    "doctor",
+    short_help="Tell what this machine has, and how to get what is missing.",
+    examples=[
+        ("opstep doctor", "a table"),
+        ("opstep doctor --json", "for a report of a bug"),
+    ],
+    codes={OK: "all that opstep needs is there", MACHINE: "something that it needs is missing"},
+)
+@json_option
+def doctor(as_json: bool) -> int:
+    """Tell what this machine has, and how to get what is missing.
+
+    Nothing is changed, and no kernel is compiled.
+    """
+    findings = [check() for check in CHECKS] + [optional(*row) for row in OPTIONAL]
+    healthy = all(f.state != "missing" for f in findings)
+    if as_json:
+        emit_json({"healthy": healthy, "findings": [asdict(f) for f in findings]})
+    else:
+        show(findings, healthy)
+    return OK if healthy else MACHINE
+
+
+def show(findings: list[Finding], healthy: bool) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    signs = {"ok": Text("ok", "green"), "missing": Text("missing", "bold red")}
+    for f in findings:
+        told = Text(f.found)
+        if f.advice:
+            told.append(f"\n{f.advice}", style="cyan")
+        table.add_row(signs.get(f.state, Text("-", "dim")), Text(f.what, "bold"), told)
+    out = console()
+    out.print(table)
+    out.print()
+    out.print("Ready: try `opstep demo`." if healthy else "Not ready: see the lines above.")
+
+
+# --- what is looked at ----------------------------------------------------------------------------
+
+
+def python() -> Finding:
+    return Finding("Python", "ok", f"{platform.python_version()} on {platform.platform()}")
+
+
+def cores() -> Finding:
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return Finding("cores", "ok", f"{usable} usable of {os.cpu_count()}")
+
+
+def memory() -> Finding:
+    try:
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return Finding("memory", "optional", "not told by this system")
+    return Finding("memory", "ok", size(total))
+
+
+def packages() -> Finding:
+    names = ("opstep", "numpy", "numba", "llvmlite", "ml_dtypes", "safetensors")
+    found, missing = [], []
+    for name in names:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            missing.append(name)
+    if missing:
+        return Finding(
+            "packages", "missing", f"no {', '.join(missing)}", f"pip install {' '.join(missing)}"
+        )
+    return Finding("packages", "ok", ", ".join(found))
+
+
+def compiler() -> Finding:
+    try:
+        import numba
+        from llvmlite import binding
+    except ImportError as error:
+        return Finding("compiler", "missing", str(error), "pip install --upgrade numba numpy")
+    binding.initialize_native_target()
+    return Finding(
+        "compiler", "ok", f"numba {numba.__version__}, LLVM for {binding.get_host_cpu_name()}"
+    )
+
+
+def blas() -> Finding:
+    from opstep.runtime.device.blas import library
+
+    found = library()
+    if found is None:
+        return Finding(
+            "BLAS",
+            "optional",
+            "no OpenBLAS with 64-bit integers in NumPy: matmul and conv2d use our own kernels",
+            "NumPy's wheels bring it: pip install --force-reinstall numpy",
+        )
+    return Finding("BLAS", "ok", found[1])
+
+
+def cache() -> Finding:
+    folder = kernel_cache()
+    files = [f for f in folder.glob("**/*") if f.is_file()] if folder.is_dir() else []
+    used = f"{len(files):,} files, {size(sum(f.stat().st_size for f in files))}"
+    nearest = next(p for p in (folder, *folder.parents) if p.exists())
+    if not os.access(nearest, os.W_OK):
+        return Finding(
+            "kernel cache",
+            "optional",
+            f"{folder} cannot be written: kernels are compiled anew by every run",
+            "set OPSTEP_CACHE to a folder that can be",
+        )
+    return Finding("kernel cache", "ok", f"{folder} ({used}; may be deleted at any time)")
+
+
+def gpu() -> Finding:
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return Finding("GPU", "optional", "none found: graphs run on the CPU")
+    query = [tool, "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
+    try:
+        out = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return Finding("GPU", "optional", "nvidia-smi is there but finds no GPU")
+    return Finding("GPU", "optional", f"{'; '.join(out.splitlines())}: not used yet")
+
+
+def optional(module: str, purpose: str, advice: str) -> Finding:
+    from importlib.util import find_spec
+
+    if find_spec(module) is None:
+        return Finding(module, "optional", f"not there ({purpose})", advice)
+    name = {"sklearn": "scikit-learn"}.get(module, module)
+    return Finding(module, "ok", f"{version(name)} ({purpose})")
+
+
+CHECKS: tuple[Callable[[], Finding], ...] = (
+    python,
+    cores,
+    memory,
+    packages,
+    compiler,
+    blas,
+    cache,
+    gpu,
+)

@@ -1,0 +1,76 @@
+"""``opstep fmt``: programs in the standard layout."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from opstep.cli.common import OK, PROGRAM, amount, command, say
+
+
+@command(
+    "fmt",
+    short_help="Put programs into the standard layout.",
+    examples=[
+        ("opstep fmt model.opg", "rewrite the file where its layout differs"),
+        ("opstep fmt --check examples/*.opg", "only tell which files differ, for a CI job"),
+        ("opstep fmt --diff model.opg", "show what would change"),
+        ("cat model.opg | opstep fmt -", "from standard input to standard output"),
+    ],
+    codes={PROGRAM: "with --check, a file differs; else a file has syntax errors"},
+)
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("--check", is_flag=True, help="Write nothing; exit with 1 where a file differs.")
+@click.option("--diff", is_flag=True, help="Write nothing; show what would change.")
+def fmt(files: tuple[str, ...], check: bool, diff: bool) -> int:
+    """Put programs into the standard layout: same meaning, same comments.
+
+    A file is replaced in one step, never left half written; one with syntax errors is left alone.
+    """
+    from opstep.runtime.arrays import replace_text
+
+    different = []
+    for path in files:
+        old = read(path)
+        new = layout(old, path)
+        if path == "-" and not (check or diff):
+            click.echo(new, nl=False)
+        elif new != old:
+            different.append(path)
+            if diff:
+                click.echo(difference(path, old, new), nl=False)
+            elif check:
+                say(f"{path}: differs from the standard layout")
+            else:
+                replace_text(path, new)
+                say(f"{path}: rewritten")
+    if check or diff:
+        same = len(files) - len(different)
+        say(f"{amount(len(different), 'file')} would change, {same:,} would not")
+    return PROGRAM if different and check else OK
+
+
+def read(path: str) -> str:
+    """The text of a file, or of standard input where `path` is ``-``."""
+    from opstep.runtime.ir.parser import read_source
+
+    if path == "-":
+        return sys.stdin.read()
+    return read_source(path)
+
+
+def layout(text: str, path: str) -> str:
+    """The text as the printer writes it; raises OpstepError with all syntax errors."""
+    from opstep.runtime.ir.parser import parse
+    from opstep.runtime.ir.printer import print_module
+
+    return print_module(parse(text, path))
+
+
+def difference(path: str, old: str, new: str) -> str:
+    """Unified diff."""
+    from difflib import unified_diff
+
+    now, standard = (text.splitlines(keepends=True) for text in (old, new))
+    return "".join(unified_diff(now, standard, f"{path} (now)", f"{path} (standard)"))

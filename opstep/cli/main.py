@@ -1,0 +1,156 @@
+"""``opstep``: finds the command, runs it, turns what goes wrong into a message and an exit code.
+
+A command is one file beside this one; it is imported when it is called and not before, so that
+``opstep --help`` stays quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from opstep.cli.common import (
+    BUG,
+    COMMAND,
+    EXIT_CODES,
+    INTERRUPTED,
+    MACHINE,
+    OK,
+    PROGRAM,
+    Settings,
+    colors,
+    say,
+    traceback_option,
+)
+
+# Name and help of each command, in the order that help lists them; the module has the same name.
+COMMANDS = {
+    "run": "Run a graph on inputs and show or save what it returns.",
+    "check": "Report every error in programs, without running them.",
+    "fmt": "Put programs into the standard layout.",
+    "plan": "Show how a graph would run: streams, waits, memory, and whether it is free of races.",
+    "ops": "List the ops, or describe one.",
+    "demo": "Run a trained network on real data, in async and in debug mode.",
+    "doctor": "Tell what this machine has, and how to get what is missing.",
+}
+
+
+class LazyGroup(click.Group):
+    """Commands that are imported when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        return getattr(importlib.import_module(f"opstep.cli.{cmd_name}"), cmd_name)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]):
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], COMMANDS, 1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise click.UsageError(f"There is no command {args[0]}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Start here"):
+            formatter.write_dl([
+                ("opstep demo", "a real network on real data"),
+                ("opstep COMMAND --help", "options, examples and exit codes of a command"),
+            ])  # fmt: skip
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(k), text) for k, text in EXIT_CODES.items()])
+
+
+def show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    """Prints the version as installed and stops."""
+    if value:
+        from importlib.metadata import version
+
+        click.echo(f"opstep {version('opstep')}")
+        ctx.exit()
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=show_version,
+    help="Show the version and exit.",
+)
+def group() -> None:
+    """A debugger for computation graphs that is also the runtime they run on."""
+
+
+group.params.append(traceback_option())
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Runs one command line and returns its exit code."""
+    settings = Settings()
+    try:
+        code = group.main(
+            None if args is None else list(args), "opstep", standalone_mode=False, obj=settings
+        )
+        sys.stdout.flush()
+        return code if isinstance(code, int) else OK
+    except click.ClickException as error:
+        error.show()
+        return COMMAND
+    except (click.Abort, KeyboardInterrupt):
+        say("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of a pipe has seen enough: `opstep plan … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except MemoryError as error:
+        say(f"error: out of memory{f': {error}' if str(error) else ''}")
+        return MACHINE
+    except Exception as error:
+        return report(error, settings)
+
+
+def report(error: Exception, settings: Settings) -> int:
+    """Says what went wrong on standard error, and gives the exit code."""
+    from opstep.runtime.ir.diagnostics import OpstepError, render_all
+    from opstep.runtime.ir.errors import DeviceError, InputError
+
+    if isinstance(error, OpstepError):
+        say(render_all(error.diagnostics, colors(sys.stderr)))
+        kinds = ((InputError, COMMAND), (DeviceError, MACHINE), (OpstepError, PROGRAM))
+        code = next(code for kind, code in kinds if isinstance(error, kind))
+    else:
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        more = "" if settings.traceback else " (add --traceback to see where)"
+        say(f"internal error: {what[:300]}: this is a bug in opstep, please report it{more}")
+        code = BUG
+    if settings.traceback:
+        import traceback
+
+        traceback.print_exception(error)
+    return code
+
+
+def entry() -> None:
+    """The installed command: `main` as a process."""
+    sys.exit(main())
+
+
+if __name__ == "__main__":
+    entry()

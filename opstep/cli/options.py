@@ -1,0 +1,61 @@
+"""Options that several commands take, declared once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+
+def graph_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--graph", "-g", metavar="NAME", help="Which graph; default: the only one, or main."
+    )(function)
+
+
+def symbol_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--symbol",
+        "-s",
+        "symbols",
+        multiple=True,
+        metavar="N=SIZE",
+        help="Size of a symbolic dim. Can be given many times.",
+    )(function)
+
+
+def policy_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``--mode``, and the four switches that it presets."""
+    options = [
+        click.option(
+            "--mode",
+            type=click.Choice(["async", "debug"]),
+            default="async",
+            show_default=True,
+            help="Preset of the four switches below.",
+        ),
+        click.option(
+            "--streams",
+            type=click.IntRange(1, 64),
+            help="Streams to plan for: 1 in debug mode.",
+        ),
+        click.option(
+            "--alloc",
+            type=click.Choice(["reuse", "fresh"]),
+            help="Memory is reused, or every tensor keeps its own: fresh in debug mode.",
+        ),
+        click.option(
+            "--fill",
+            type=click.Choice(["none", "nan"]),
+            help="Fill memory with NaN before it is written: nan in debug mode.",
+        ),
+        click.option(
+            "--sync",
+            type=click.Choice(["none", "op"]),
+            help="Wait for each op: op in debug mode.",
+        ),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function

@@ -1,0 +1,256 @@
+"""``opstep run``: a graph on inputs, its results shown or saved."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+from opstep.cli.common import (
+    COMMAND,
+    MACHINE,
+    PROGRAM,
+    amount,
+    command,
+    console,
+    duration,
+    emit_json,
+    json_option,
+    say,
+    watch_compiler,
+)
+from opstep.cli.options import graph_option, policy_options, symbol_option
+
+if TYPE_CHECKING:
+    from opstep.program import Program, Result
+
+LISTED = 64  # elements up to which --json holds a result's values
+TICK_S = 0.2  # between two moves of the progress bar
+
+
+@command(
+    "run",
+    short_help="Run a graph on inputs and show or save what it returns.",
+    examples=[
+        ("opstep run model.opg --input x=image.npy", "an input from a file"),
+        ("opstep run model.opg --input random --symbol N=32", "random inputs, batch of 32"),
+        ("opstep run model.opg -i x=data.npz:test -i scale=0.5 -o y=out.npy", "save a result"),
+        ("opstep run model.opg -i random --params trained.safetensors", "with trained weights"),
+        ("opstep run train.opg -i x=x.npy --steps 100 --save-params out.safetensors", "train"),
+        ("opstep run model.opg -i random --mode debug --streams 2", "debug mode, two streams"),
+    ],
+    codes={
+        PROGRAM: "errors in the program, a failed assert, a loop past its limit",
+        COMMAND: "usage; a file or input that is absent, damaged, misnamed or does not fit",
+        MACHINE: "out of memory, no such device",
+    },
+)
+@click.argument("file", metavar="FILE")
+@graph_option
+@click.option(
+    "--input",
+    "-i",
+    "inputs",
+    multiple=True,
+    metavar="NAME=SOURCE",
+    help="FILE.npy, FILE.npz[:KEY], FILE.safetensors[:NAME], random, zeros, ones or a number. "
+    "Without NAME=, random, zeros or ones for all inputs not named.",
+)
+@symbol_option
+@click.option("--params", metavar="FILE", help="Load params from a safetensors file.")
+@click.option("--save-params", metavar="FILE", help="Save params and states after the run.")
+@click.option(
+    "--output",
+    "-o",
+    "outputs",
+    multiple=True,
+    metavar="[NAME=]FILE",
+    help="Save one result, or all: .npy, .npz or .safetensors.",
+)
+@click.option(
+    "--device",
+    type=click.Choice(["cpu", "null"]),
+    default="cpu",
+    show_default=True,
+    help="null executes nothing: it measures the loop.",
+)
+@click.option("--threads", type=click.IntRange(1, 256), help="Threads that share an op's work.")
+@click.option(
+    "--steps", type=click.IntRange(1), default=1, show_default=True, help="Run this many times."
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**31 - 1),
+    default=0,
+    show_default=True,
+    help="Of random inputs, and of params that were not loaded.",
+)
+@policy_options
+@json_option
+def run(file: str, **options: Any) -> None:
+    """Run a graph on inputs and show or save what it returns.
+
+    The same inputs and seed give the same bits, whatever the mode, the streams and the threads.
+    """
+    import opstep
+    from opstep.cli import inputs as given
+    from opstep.runtime import arrays
+
+    program = opstep.load(file)
+    graph = given.choose_graph(program.module, options["graph"], file)
+    targets = given.check_outputs(options["outputs"], given.result_names(graph))
+    symbols = given.parse_symbols(options["symbols"])
+    values = given.gather(graph, options["inputs"], symbols, options["seed"])
+    if options["params"]:
+        given.load_params(program, options["params"])
+
+    switches = {k: options[k] for k in SWITCHES}
+    with watch_compiler():
+        result = repeated(program, graph.name.text, values, options["steps"], switches)
+    given.write_outputs(targets, result)
+    if options["save_params"]:
+        arrays.write_safetensors(options["save_params"], dict(program.params))
+    if options["as_json"]:
+        emit_json(record(file, graph.name.text, result, options))
+    else:
+        show(graph.name.text, result, options)
+        saved = [str(path) for _, path in targets]
+        saved += [options["save_params"]] if options["save_params"] else []
+        if saved:
+            say(f"saved {', '.join(saved)}")
+
+
+SWITCHES = ("device", "mode", "streams", "alloc", "fill", "sync", "threads", "seed")
+
+
+def repeated(
+    program: Program,
+    graph: str,
+    values: dict[str, np.ndarray],
+    steps: int,
+    switches: dict[str, Any],
+) -> Result:
+    """Runs all steps; on a terminal in parts, so that a bar can show how far it is."""
+    if steps == 1 or not sys.stderr.isatty():
+        return program.run(graph, values, steps=steps, **switches)
+    seconds, done, part = 0.0, 0, 1
+    with progress_bar(steps) as advance:
+        while True:
+            began = time.perf_counter()
+            result = program.run(graph, values, steps=part, **switches)
+            seconds, done = seconds + result.seconds, done + part
+            advance(part)
+            if done == steps:
+                result.seconds = seconds
+                return result
+            if time.perf_counter() - began < TICK_S / 2:
+                part *= 2
+            part = min(part, steps - done)
+
+
+@contextmanager
+def progress_bar(total: int) -> Iterator[Any]:
+    from rich.progress import Progress
+
+    with Progress(console=console(stderr=True), transient=True) as progress:
+        task = progress.add_task("steps", total=total)
+        yield lambda count: progress.advance(task, count)
+
+
+# --- what is shown --------------------------------------------------------------------------------
+
+
+def statistics(array: np.ndarray) -> dict[str, Any]:
+    """Least, greatest and mean of what is finite, and how much is not."""
+    wide = array.astype(np.float64)
+    finite = wide[np.isfinite(wide)]
+    told: dict[str, Any] = {"min": None, "max": None, "mean": None}
+    if finite.size:
+        told = {"min": finite.min(), "max": finite.max(), "mean": finite.mean()}
+    told = {k: None if v is None else float(v) for k, v in told.items()}
+    return told | {"nan": int(np.isnan(wide).sum()), "inf": int(np.isinf(wide).sum())}
+
+
+def typed(array: np.ndarray) -> str:
+    """``f32[8, 10]``"""
+    from opstep.runtime.ir.types import TensorType, dtype_of
+
+    return str(TensorType(dtype_of(array.dtype), array.shape))
+
+
+def record(file: str, graph: str, result: Result, options: dict[str, Any]) -> dict[str, Any]:
+    """A run as JSON."""
+    outputs = []
+    for name, array in zip(result.names, result.outputs, strict=True):
+        described = {"name": name, "dtype": typed(array).partition("[")[0], "shape": array.shape}
+        described |= statistics(array)
+        if array.size <= LISTED:
+            described["values"] = array.astype(
+                np.float64 if array.dtype.kind not in "iub" else array.dtype
+            ).tolist()
+        outputs.append(described)
+    policy = result.plan.policy
+    return {
+        "file": file,
+        "graph": graph,
+        "device": options["device"],
+        "steps": options["steps"],
+        "seconds": result.seconds,
+        "policy": {
+            "streams": policy.streams,
+            "alloc": policy.alloc,
+            "fill": policy.fill,
+            "sync": policy.sync,
+        },
+        "outputs": outputs,
+        "unwritten": [unwritten_line(u) for u in result.unwritten],
+    }
+
+
+def show(graph: str, result: Result, options: dict[str, Any]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    out = console()
+    per = result.seconds / options["steps"]
+    times = f" a step, {options['steps']:,} steps" if options["steps"] > 1 else ""
+    mode = f"{options['mode']}, {options['device']}"
+    out.print(Text.assemble((graph, "bold"), f": {duration(per)}{times} ({mode})"))
+    if options["device"] == "null":
+        out.print("the null device executes nothing: results hold no values")
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("result", "type", "min", "max", "mean", "", "first values"):
+        table.add_column(heading, justify="right" if heading in ("min", "max", "mean") else "left")
+    for name, array in zip(result.names, result.outputs, strict=True):
+        s = statistics(array)
+        numbers = ("" if s[k] is None else f"{s[k]:.5g}" for k in ("min", "max", "mean"))
+        odd = ", ".join(f"{s[k]:,} {k.capitalize()}" for k in ("nan", "inf") if s[k])
+        table.add_row(
+            Text(name, "bold"), Text(typed(array)), *numbers, Text(odd, "red"), Text(peek(array))
+        )
+    out.print(table)
+    for u in result.unwritten:
+        say(f"warning: {unwritten_line(u)}")
+
+
+def peek(array: np.ndarray, most: int = 5) -> str:
+    """The first few elements."""
+    head = array.reshape(-1)[:most]
+    shown = [f"{float(v):.4g}" if v.dtype.kind not in "iub" else str(v) for v in head]
+    return " ".join(shown) + (" …" if array.size > most else "")
+
+
+def unwritten_line(u: Any) -> str:
+    """What a debug run found out about elements that an op left as they were."""
+    places = ", ".join(f"[{', '.join(map(str, p))}]" for p in u.first[:3])
+    more = ", …" if u.count > 3 else ""
+    return (
+        f"{u.step.op.name} in graph {u.graph} never wrote {amount(u.count, 'element')} "
+        f"of {u.value} ({places}{more})"
+    )
