@@ -15,12 +15,18 @@ from __future__ import annotations
 
 import gc
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 BENCHMARKS: list[Benchmark] = []
+
+# A folder that benchmarks may write to, gone when the run ends.
+_scratch = tempfile.TemporaryDirectory(prefix="opstep-bench-")
+SCRATCH = Path(_scratch.name)
 
 SCALES = {"s": 1.0, "ms": 1e3, "µs": 1e6, "ns": 1e9}
 
