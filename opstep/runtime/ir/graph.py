@@ -17,8 +17,8 @@ _T = TypeVar("_T")
 def _node(cls: type[_T]) -> type[_T]:
     """A dataclass that the type checker holds immutable.
 
-    ``frozen=True`` would hold it at run time too, but makes construction four times slower, and a file
-    of 100,000 statements has a million nodes.
+    ``frozen=True`` would hold it at run time too, but makes construction four times slower, and a
+    file of 100,000 statements has a million nodes.
     """
     return dataclass(slots=True, unsafe_hash=cls.__dict__.get("__hash__") is None)(cls)
 
@@ -167,7 +167,7 @@ Statement = Apply | Assert | Update | Return
 
 @_node
 class Declaration:
-    """``param name: f32[6] = zeros()`` or ``state step: i32[] = 0``: a named tensor and how it begins."""
+    """``param w: f32[6] = zeros()``, ``state step: i32[] = 0``: a named tensor and its start."""
 
     kind: str  # "param" or "state"
     name: Name

@@ -1,0 +1,201 @@
+"""Checks of one apply: its callee, attributes and operands, and the types of its results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from opstep.runtime.ir.calls import literal_fault, resolve_call, symbols_of
+from opstep.runtime.ir.control import Control
+from opstep.runtime.ir.diagnostics import Note
+from opstep.runtime.ir.dims import Dim
+from opstep.runtime.ir.graph import Apply, Attr, Graph, Literal, Source
+from opstep.runtime.ir.op import Mismatch, Op, Ref, Resolved, complete, resolve
+from opstep.runtime.ir.reporting import Reporter, mismatch_span
+from opstep.runtime.ir.types import TensorType
+from opstep.runtime.ir.values import MOST_DIMS
+from opstep.runtime.ir.verified import Application
+
+if TYPE_CHECKING:
+    from opstep.runtime.ir.body import BodyChecker
+
+
+def attrs_key(attrs: tuple[Attr, ...]) -> tuple:
+    """Attributes as part of a key. Of values the text, which tells 1 from 1.0 and from true."""
+    return tuple([(a.name.text, repr(a.value)) for a in attrs])
+
+
+class Applier:
+    """Checks applies, remembering those that are right by callee, attributes and operand types.
+
+    `graphs` are all that can be called, `reached` those that some apply does.
+    """
+
+    def __init__(
+        self,
+        ops: Mapping[str, type[Op]],
+        graphs: Mapping[str, Graph],
+        sources: Mapping[str, Source | None],
+        tensor_source: Source | None,
+        reporter: Reporter,
+    ):
+        self.ops = ops
+        self.graphs = graphs
+        self.sources = sources
+        self.tensor_source = tensor_source
+        self.reporter = reporter
+        self.reached: dict[str, None] = {}
+        self.cache: dict[tuple, Application] = {}
+
+    def is_callee(self, name: str) -> bool:
+        return name in self.ops or name in self.graphs
+
+    def apply(self, s: Apply, body: BodyChecker) -> Application | None:
+        """What a statement comes to; None, with the errors reported, where that cannot be said."""
+        types = [body.lookup(o) if not isinstance(o, Literal) else o.value for o in s.operands]
+        kinds = [t if isinstance(t, TensorType) else t.__class__ for t in types]
+        key = (s.callee.text, attrs_key(s.attrs) if s.attrs else None, *kinds)
+        found = self.cache.get(key)
+        if found is None:
+            found = self._new(s, types, body)
+            if found is None:
+                return None
+            self.cache[key] = found
+        return found if self._fits(s, found, body) else None
+
+    def _fits(self, s: Apply, found: Application, body: BodyChecker) -> bool:
+        """Whether the literals and the symbols, which are not part of the key, are right too."""
+        good = True
+        for k, t in found.literals:
+            operand = s.operands[k]
+            assert isinstance(operand, Literal)
+            fault = literal_fault(operand.value, t)
+            if fault:
+                body.error(operand.span, fault)
+                good = False
+        free = sorted(found.needs - body.bound.keys())
+        if free:
+            hint = f"an input must have {free[0]} alone as a dim, as in x: f32[{free[0]}]"
+            body.error(s.callee.span, f"no input says what {' and '.join(free)} is", hint)
+        return good and not free
+
+    def _new(self, s: Apply, types: list, body: BodyChecker) -> Application | None:
+        callee = s.callee.text
+        op = self.ops.get(callee)
+        graph = None if op else self.graphs.get(callee)
+        try:
+            if op is not None:
+                given = self.given(op, s.attrs, body.source)
+                if given is None or None in types:
+                    return None
+                return self._op(op, types, given, s)
+            if graph is not None:
+                self.reached[callee] = None
+                self._no_attributes(s, body)
+                return None if None in types else self._call(graph, types, s)
+        except Mismatch as m:
+            notes = ()
+            if graph is not None:
+                note = f"graph {callee} is declared here"
+                notes = (Note(note, graph.name.span, self.sources[callee]),)
+            body.reporter.error(body.source, mismatch_span(s, m), m.message, m.hint, notes)
+            return None
+        hint = self.reporter.near(callee, [*self.ops, *self.graphs])
+        body.error(s.callee.span, f"there is no op or graph {callee}", hint)
+        return None
+
+    def _op(self, op: type[Op], types: list, given: dict[str, Any], s: Apply) -> Application:
+        attrs = complete(op, given)
+        self._check_values(op, attrs)
+        resolved = self._resolved(op, types, attrs)
+        for t in resolved.results:
+            if t.rank > MOST_DIMS:
+                raise Mismatch(f"the result has {t.rank} dims; {MOST_DIMS} are the most")
+        dims: list[Dim] = []
+        for spec in op.attrs:
+            value = attrs[spec.name]
+            if spec.type in ("dim", "dims") and value is not None:
+                dims += value if isinstance(value, tuple) else [value]
+        return Application(
+            op, None, resolved, attrs, literals=_literals(s, resolved),
+            needs=frozenset(symbols_of(dims)),
+        )  # fmt: skip
+
+    def _resolved(self, op: type[Op], types: list, attrs: dict[str, Any]) -> Resolved:
+        try:
+            if issubclass(op, Control):
+                return op.resolve_call(types, attrs, self.graphs.__getitem__)
+            return resolve(op, types, attrs)
+        except ZeroDivisionError:
+            raise Mismatch("a dim of the result is divided by zero") from None
+
+    def _call(self, graph: Graph, types: list, s: Apply) -> Application:
+        resolved, symbols = resolve_call(graph, types)
+        return Application(None, graph, resolved, symbols=symbols, literals=_literals(s, resolved))
+
+    # --- attributes -------------------------------------------------------------------------------
+
+    def given(
+        self, op: type[Op], attrs: tuple[Attr, ...], source: Source | None
+    ) -> dict[str, Any] | None:
+        """The written attributes by name; None, with the errors reported, where one is wrong."""
+        known = {spec.name for spec in op.attrs}
+        given: dict[str, Any] = {}
+        first: dict[str, Attr] = {}
+        good = True
+        for a in attrs:
+            name = a.name.text
+            if name in first:
+                note = Note("the first one is here", first[name].name.span)
+                message = f"attribute {name} is given twice"
+                self.reporter.error(source, a.name.span, message, "", (note,))
+                good = False
+            elif name not in known:
+                message = f"{op.name} has no attribute {name}"
+                self.reporter.error(source, a.name.span, message, self._attr_hint(op, name))
+                good = False
+            first.setdefault(name, a)
+            given[name] = a.value
+        return given if good else None
+
+    def _attr_hint(self, op: type[Op], name: str) -> str:
+        if any(o.name == name for o in op.operands):
+            return f"{name} is an operand: write it by its place, in {op.signature}"
+        known = [spec.name for spec in op.attrs]
+        has = f"it has {', '.join(known)}" if known else "it takes no attributes"
+        return self.reporter.near(name, known) or has
+
+    def _no_attributes(self, s: Apply, body: BodyChecker) -> None:
+        for a in s.attrs:
+            message = f"graph {s.callee.text} takes no attributes"
+            body.error(
+                a.name.span, message, "graphs have inputs only; write operands by their place"
+            )
+
+    def _check_values(self, op: type[Op], attrs: dict[str, Any]) -> None:
+        """Graphs that attributes name must exist, and a list of dims must be one of a tensor."""
+        for spec in op.attrs:
+            value = attrs[spec.name]
+            for ref in value if isinstance(value, tuple) else (value,):
+                if isinstance(ref, Ref):  # element types and symbols have become what they name
+                    self._check_graph(spec.name, ref.name)
+            if spec.type == "dims" and value is not None and len(value) > MOST_DIMS:
+                raise Mismatch(f"a tensor has at most {MOST_DIMS} dims", spec.name)
+
+    def _check_graph(self, attr: str, name: str) -> None:
+        if name not in self.graphs:
+            hint = self.reporter.near(name, self.graphs)
+            if not hint and name in self.ops:
+                hint = f"{name} is an op: write a graph that applies it"
+            raise Mismatch(f"there is no graph {name}", attr, hint)
+        self.reached[name] = None
+
+
+def _literals(s: Apply, resolved: Resolved) -> tuple:
+    """Operands that are literals, with the dtype that each has become."""
+    found = []
+    for k, operand in enumerate(s.operands):
+        t = resolved.operands[k]
+        if isinstance(operand, Literal) and t is not None:
+            found.append((k, t.dtype))
+    return tuple(found)

@@ -1,0 +1,147 @@
+"""Parsing of names and of what stands in the parentheses of an apply."""
+
+from __future__ import annotations
+
+from opstep.runtime.ir.graph import Attr, Literal, Name, Span
+from opstep.runtime.ir.lexer import KEYWORDS, NUMBER_WORDS, RESERVED, WORDS, Lexer, SyntaxFault
+from opstep.runtime.ir.values import (
+    close_list,
+    open_list,
+    parse_number,
+    parse_value,
+    starts_number,
+)
+
+_OPERATORS = {
+    "+": "add", "-": "sub", "*": "mul", "//": "floor_divide", "%": "remainder",
+}  # fmt: skip
+
+
+def new_name(lex: Lexer, what: str, dotted: bool = False, hint: str = "") -> Name:
+    """A name that is not reserved. `dotted`: it may name a param or state."""
+    if lex.kind != "name":
+        raise lex.fault(what, hint)
+    text, span = lex.value, lex.span
+    if text in RESERVED:
+        is_a = (
+            "a keyword"
+            if text in KEYWORDS
+            else "a number"
+            if text in NUMBER_WORDS
+            else "a constant"
+        )
+        raise SyntaxFault(f"{text} is {is_a} and cannot be {what}", span, hint)
+    if "." in text and not dotted:
+        raise SyntaxFault(
+            f"{text} cannot be {what}",
+            span,
+            "only params and states have dots in their names; they are updated with <-",
+        )
+    lex.advance()
+    return Name(text, span)
+
+
+def parse_callee(lex: Lexer, what: str) -> Name:
+    """The name of an op or a graph; leaves the lexer on the ( behind it."""
+    start = lex.start
+    if starts_number(lex):
+        number = parse_number(lex)
+        raise SyntaxFault(
+            f"expected {what}, not a number",
+            Span(start, lex.behind),
+            f"numbers are operands: add(x, {number}); a tensor of them is full(value={number}, …)",
+        )
+    if lex.kind != "name" or lex.value in WORDS:
+        raise lex.fault(what)
+    plain = "." not in lex.value
+    name = new_name(lex, what, dotted=not plain)
+    if lex.kind != "(":
+        operator = _OPERATORS.get(lex.kind)
+        if operator:
+            raise lex.fault(f"( after {name.text}", f"arithmetic has names: {operator}(a, b)")
+        raise lex.fault(
+            f"( after {name.text}", "a statement applies an op or a graph: y = op(x, attribute=1)"
+        )
+    if not plain:
+        raise SyntaxFault(f"{name.text} is no op or graph: their names have no dots", name.span)
+    return name
+
+
+def parse_arguments(
+    lex: Lexer, callee: Name
+) -> tuple[tuple[Name | Literal, ...], tuple[Attr, ...]]:
+    """``(x, 2.5, key=value)``: operands, then attributes."""
+    operands: list[Name | Literal] = []
+    attrs: list[Attr] = []
+    opened = open_list(lex, "(")
+    while lex.kind != ")":
+        start = lex.start
+        operand: Name | Literal | None = None
+        if lex.kind == "name" and lex.value not in NUMBER_WORDS:
+            operand = _operand_or_attr(lex, opened, attrs)
+        elif starts_number(lex):
+            number = parse_number(lex)
+            operand = Literal(number, Span(start, lex.behind))
+        else:
+            raise _no_operand(lex, opened)
+        if operand is not None:
+            if attrs:
+                raise SyntaxFault(
+                    "operands stand before the attributes", Span(start, lex.behind),
+                    f"write this one before {attrs[0].name.text}=",
+                )  # fmt: skip
+            operands.append(operand)
+        if lex.kind != ",":
+            break
+        lex.advance()
+    if lex.kind == "(" and operands and isinstance(operands[-1], Name):
+        inner = operands[-1]
+        raise SyntaxFault(
+            "calls do not nest", inner.span, f"give {inner.text}(…) a line and a name of its own"
+        )
+    hint = ""
+    if lex.kind in _OPERATORS:
+        hint = f"arithmetic has names: {_OPERATORS[lex.kind]}(a, b), on a line of its own"
+    _close(lex, opened, hint)
+    return tuple(operands), tuple(attrs)
+
+
+def _close(lex: Lexer, opened: int, hint: str) -> None:
+    try:
+        close_list(lex, ")", opened, ",")
+    except SyntaxFault as fault:
+        fault.hint = fault.hint or hint
+        raise
+
+
+def _operand_or_attr(lex: Lexer, opened: int, attrs: list[Attr]) -> Name | None:
+    """An operand's name; or None, with the attribute added to `attrs`."""
+    text, span = lex.value, lex.span
+    lex.advance()
+    if lex.kind != "=":
+        if text in RESERVED:
+            hint = f"a flag is an attribute: name={text}" if text in WORDS else ""
+            raise SyntaxFault(f"{text} cannot be an operand", span, hint)
+        return Name(text, span)
+    lex.advance()
+    if "." in text:
+        raise SyntaxFault(f"{text} cannot be the name of an attribute", span, "these have no dots")
+    start = lex.start
+    value = parse_value(lex)
+    if lex.kind == "(":
+        if "\n" in lex.text[opened : span.start]:  # it is the next statement
+            raise SyntaxFault("the ( is not closed", Span(opened, opened + 1))
+        hint = "give it a line and a name of its own, and pass it as an operand"
+        raise SyntaxFault("an attribute cannot be a call", Span(start, lex.behind), hint)
+    attrs.append(Attr(Name(text, span), value, Span(start, lex.behind)))
+    return None
+
+
+def _no_operand(lex: Lexer, opened: int) -> SyntaxFault:
+    if lex.kind in ("}", "{", "end"):
+        return SyntaxFault("the ( is not closed", Span(opened, opened + 1))
+    hints = {
+        "string": 'a string is the value of an attribute: name="…"',
+        "[": "a list is the value of an attribute: name=[…]",
+    }
+    return lex.fault("an operand or an attribute", hints.get(lex.kind, ""))

@@ -1,0 +1,290 @@
+"""Checks of one graph: its inputs, its statements and what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from opstep.runtime.ir.applying import Applier, attrs_key
+from opstep.runtime.ir.calls import bound_symbols, literal_fault, symbols_of
+from opstep.runtime.ir.diagnostics import Note
+from opstep.runtime.ir.graph import (
+    Apply,
+    Assert,
+    Binding,
+    Declaration,
+    Graph,
+    Literal,
+    Name,
+    Return,
+    Source,
+    Span,
+    Update,
+)
+from opstep.runtime.ir.reporting import Reporter
+from opstep.runtime.ir.types import TensorType, boolean
+from opstep.runtime.ir.verified import Application, VerifiedGraph
+
+_CONDITION = TensorType(boolean, ())
+
+
+class _Types(dict):
+    """Name -> type of the values so far; falls back on the named tensors. None where unknown."""
+
+    def __init__(self, tensors: Mapping[str, Declaration]):
+        self.tensors = tensors
+
+    def __missing__(self, name: str) -> TensorType:
+        t = self[name] = self.tensors[name].type
+        return t
+
+
+class BodyChecker:
+    """Checks one graph and reports what is wrong with it."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        source: Source | None,
+        tensors: Mapping[str, Declaration],
+        applier: Applier,
+        reporter: Reporter,
+    ):
+        self.graph = graph
+        self.source = source
+        self.tensors = tensors
+        self.applier = applier
+        self.reporter = reporter
+        self.types: Any = _Types(tensors)
+        self.bound = bound_symbols(graph)
+        self._definitions: dict[str, Span] | None = None
+
+    def check(self) -> VerifiedGraph:
+        """All checks; the types that stay unknown are left out of the result."""
+        self._inputs()
+        self._results()
+        applications = self._statements()
+        self._returned()
+        types = self.types
+        if None in types.values():
+            types = {name: t for name, t in types.items() if t is not None}
+        return VerifiedGraph(self.graph, self.source, types, applications, tuple(self.bound))
+
+    def error(self, span: Span, message: str, hint: str = "", notes: tuple[Note, ...] = ()) -> None:
+        self.reporter.error(self.source, span, message, hint, notes)
+
+    # --- the head ---------------------------------------------------------------------------------
+
+    def _inputs(self) -> None:
+        for binding in self.graph.inputs:
+            self._define(binding, binding.type)
+            if binding.type is not None:
+                self._check_symbols(binding.type, binding.type_span)
+
+    def _results(self) -> None:
+        for t in self.graph.results:
+            if not self._check_symbols(t, self.graph.results_span):
+                return
+
+    def _check_symbols(self, t: TensorType, span: Span) -> bool:
+        """Reports symbols that no input binds."""
+        free = () if t.is_concrete else sorted(symbols_of(t.shape) - self.bound.keys())
+        if not free:
+            return True
+        self.error(
+            span,
+            f"no input says what {' and '.join(free)} is",
+            f"an input must have {free[0]} alone as a dim, as in x: f32[{free[0]}]",
+        )
+        return False
+
+    # --- statements -------------------------------------------------------------------------------
+
+    def _statements(self) -> list[Application | None]:
+        """Checks the body. Most statements repeat another in other names: they take a look-up."""
+        types, cache, tensors = self.types, self.applier.cache, self.tensors
+        applications: list[Application | None] = []
+        updates: dict[str, Update] = {}
+        returned: Return | None = None
+        for s in self.graph.body:
+            if returned is not None:
+                self.error(s.span, "nothing can stand after return")
+                break
+            found = None
+            if isinstance(s, Apply):
+                try:
+                    key = (
+                        s.callee.text,
+                        attrs_key(s.attrs) if s.attrs else None,
+                        *[
+                            types[o.text] if isinstance(o, Name) else o.value.__class__
+                            for o in s.operands
+                        ],
+                    )
+                    found = cache.get(key)
+                except KeyError:  # an unknown name
+                    pass
+                if found is None or found.literals or found.needs:
+                    found = self.applier.apply(s, self)
+                results = s.results
+                if found is not None and len(results) == 1 == len(found.resolved.results):
+                    binding, t = results[0], found.resolved.results[0]
+                    name = binding.name.text
+                    if binding.type is None and name not in types and name not in tensors:
+                        types[name] = t
+                    else:
+                        self._define(binding, t)
+                else:
+                    self._define_all(s, found)
+            elif isinstance(s, Update):
+                self._update(s, updates)
+            elif isinstance(s, Assert):
+                self._assert(s)
+            elif isinstance(s, Return):
+                returned = s
+            applications.append(found)
+        return applications
+
+    def _define_all(self, s: Apply, found: Application | None) -> None:
+        """Defines the results of a statement, whose number may be wrong."""
+        count = len(s.results)
+        gives = found.resolved.results if found is not None else (None,) * count
+        if len(gives) != count:
+            callee = s.callee.text
+            if not count:
+                form = f"{', '.join(f'y{k}' for k in range(len(gives)))} = {callee}(…)"
+                self.error(s.callee.span, f"the results of {callee} have no names", f"write {form}")
+            else:
+                many = "1 result" if len(gives) == 1 else f"{len(gives) or 'no'} results"
+                names = "1 name" if count == 1 else f"{count} names"
+                span = Span(s.results[0].name.span.start, s.results[-1].name.span.end)
+                self.error(span, f"{callee} gives {many}, but {names} stand before the =")
+            gives = (*gives, *(None,) * count)[:count]
+        for binding, t in zip(s.results, gives, strict=True):
+            self._define(binding, t)
+
+    def _define(self, binding: Binding, t: TensorType | None) -> None:
+        """Adds a value. Of an unknown type it is, unless a type is written."""
+        name, types = binding.name.text, self.types
+        if name in types or name in self.tensors:
+            self._redefined(binding.name)
+            return
+        if binding.type is not None and binding.type is not t:
+            known = self._check_symbols(binding.type, binding.type_span)
+            if t is not None and known and binding.type != t:
+                self.error(binding.type_span, f"{name} is {t}, not {binding.type}")
+            t = binding.type if known else None
+        types[name] = t
+
+    def _redefined(self, name: Name) -> None:
+        text = name.text
+        if text in self.tensors:
+            d = self.tensors[text]
+            hint = f"an update is written {text} <- value"
+            message = f"{text} is the name of a {d.kind}"
+            notes = (Note(f"{text} is declared here", d.name.span, self.applier.tensor_source),)
+        else:
+            hint = "every value has a name of its own"
+            message = f"{text} is defined twice"
+            notes = (Note(f"{text} is defined here first", self.definitions[text]),)
+        self.error(name.span, message, hint, notes)
+
+    def _update(self, s: Update, updates: dict[str, Update]) -> None:
+        target = s.target.text
+        declared = self.tensors.get(target)
+        value = s.value
+        given = self.lookup(value) if isinstance(value, Name) else None
+        if declared is None:
+            hint = self.reporter.near(target, self.tensors)
+            if target in self.types:
+                hint = "values do not change: give the new one another name"
+            self.error(s.target.span, f"{target} is not a param or a state", hint)
+            return
+        if target in updates:
+            first = Note("the first update is here", updates[target].target.span)
+            message = f"{target} is updated twice in graph {self.graph.name.text}"
+            self.error(s.target.span, message, "updates take effect when the graph ends", (first,))
+        updates.setdefault(target, s)
+        t = declared.type
+        if isinstance(value, Literal):
+            if t.rank:
+                hint = f"a tensor of one number is full(value={value.value}, …)"
+                self.error(value.span, f"{target} is {t}, and cannot become a number", hint)
+            elif fault := literal_fault(value.value, t.dtype):
+                self.error(value.span, fault)
+        elif given is not None and given != t:
+            self.error(value.span, f"{target} is {t}, and cannot become {value.text}, a {given}")
+
+    def _assert(self, s: Assert) -> None:
+        t = self.lookup(s.condition)
+        if t is not None and t != _CONDITION:
+            hint = ""
+            if t.dtype is boolean:
+                hint = f"all({s.condition.text}) or any({s.condition.text}) is one bool"
+            self.error(
+                s.condition.span, f"assert wants a bool[], but {s.condition.text} is {t}", hint
+            )
+
+    def _returned(self) -> None:
+        """Checks the return statement against the signature."""
+        graph = self.graph
+        signature = Note("the signature says so", graph.results_span)
+        s = next((s for s in graph.body if isinstance(s, Return)), None)
+        if s is None:
+            if graph.results:
+                brace = Span(max(graph.span.start, graph.span.end - 1), graph.span.end)
+                wanted = ", ".join(map(str, graph.results))
+                self.error(brace, f"graph {graph.name.text} must return {wanted}", "", (signature,))
+            return
+        found = [self.lookup(name) for name in s.values]
+        if len(found) != len(graph.results):
+            count = len(graph.results)
+            wanted = "nothing" if not count else f"{count} value{'s' if count > 1 else ''}"
+            self.error(
+                s.span, f"graph {graph.name.text} returns {wanted}, not {len(found)}", "",
+                (signature,),
+            )  # fmt: skip
+            return
+        for name, t, wanted in zip(s.values, found, graph.results, strict=True):
+            if t is not None and t != wanted:
+                message = f"graph {graph.name.text} returns {wanted}, but {name.text} is {t}"
+                self.error(name.span, message, "", (signature,))
+
+    # --- names ------------------------------------------------------------------------------------
+
+    def lookup(self, name: Name) -> TensorType | None:
+        """The type of a value in use; None where it is unknown. Reports an undefined name."""
+        try:
+            return self.types[name.text]
+        except KeyError:
+            self._undefined(name)
+            return None
+
+    def _undefined(self, name: Name) -> None:
+        text = name.text
+        if text in self.definitions:
+            note = Note(f"{text} is defined here", self.definitions[text])
+            if self.definitions[text].start <= name.span.start:
+                self.error(name.span, f"{text} is used in its own definition")
+            else:
+                self.error(name.span, f"{text} is used before it is defined", "", (note,))
+            return
+        hint = self.reporter.near(text, [*self.types, *self.tensors])
+        if not hint and self.applier.is_callee(text):
+            hint = f"{text} is an op or a graph: call it on a line of its own"
+        self.error(name.span, f"there is no value {text}", hint)
+
+    @property
+    def definitions(self) -> dict[str, Span]:
+        """Where each value is defined (first)."""
+        if self._definitions is None:
+            self._definitions = {}
+            for name in self._defined_names():
+                self._definitions.setdefault(name.text, name.span)
+        return self._definitions
+
+    def _defined_names(self) -> Iterator[Name]:
+        yield from (b.name for b in self.graph.inputs)
+        for s in self.graph.body:
+            if isinstance(s, Apply):
+                yield from (b.name for b in s.results)

@@ -1,0 +1,165 @@
+"""Control flow: ops whose attributes name graphs, and which the interpreter runs itself.
+
+They are declared like other ops and are found among them. What they give depends on the graphs
+that they name, so in place of ``infer`` they have `Control.resolve_call`, which is handed those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from opstep.runtime.ir.calls import literal_fault, resolve_call
+from opstep.runtime.ir.graph import Graph
+from opstep.runtime.ir.op import Mismatch, Op, Ref, Resolved
+from opstep.runtime.ir.types import DType, TensorType, boolean, i32, i64
+
+Types = Sequence[TensorType | int | float]
+Graphs = Callable[[str], Graph]
+
+
+class Control(Op):
+    """Base of the ops that call graphs. `grad` is None: a gradient does not go through them."""
+
+    host = True
+    results: ClassVar[tuple[str, ...]] = ("y...",)
+    infer = None
+    oracle = None
+    cpu = None
+    grad = None
+
+    @staticmethod
+    def resolve_call(types: Types, attrs: dict[str, Any], graphs: Graphs) -> Resolved:
+        """The types of operands (literals among them as numbers) and results.
+
+        `attrs` are complete, and `graphs` finds the graphs that they name. Raises `Mismatch`.
+        """
+        raise NotImplementedError
+
+
+class while_(Control):
+    """Applies ``body`` to the operands as long as ``test`` of them is true; gives the last ones.
+
+    ``test`` takes them and returns one ``bool[]``; ``body`` takes them and returns as many of the
+    same types, so no shape or element type changes on the way. A loop whose test is still true
+    after ``limit`` turns stops the run with an error.
+    """
+
+    signature = "while(x: T*, *, test: graph, body: graph, limit: int = 1000000)"
+
+    @staticmethod
+    def resolve_call(types: Types, attrs: dict[str, Any], graphs: Graphs) -> Resolved:
+        if attrs["limit"] < 0:
+            raise Mismatch("limit cannot be negative", "limit")
+        body = graphs(attrs["body"].name)
+        carried, results = _call(body, types, "body", 0)
+        if results != carried:
+            raise Mismatch(
+                f"the body must return what it takes, {_listed(carried)}, "
+                f"but {body.name.text} returns {_listed(results)}",
+                "body",
+            )
+        _returns_bool(graphs(attrs["test"].name), carried)
+        return Resolved(carried, results)
+
+
+class cond(Control):
+    """``then`` of the operands where ``pred`` is true, else ``else`` of them; only that one runs.
+
+    Both graphs take the operands and return the same types.
+    """
+
+    signature = "cond(pred: B, x: T*, *, then: graph, else: graph)"
+
+    @staticmethod
+    def resolve_call(types: Types, attrs: dict[str, Any], graphs: Graphs) -> Resolved:
+        first = _selector("cond", types, "pred", (boolean,), "a bool[]")
+        branches = {"then": attrs["then"], "else": attrs["else"]}
+        return _branches(first, types, branches, graphs)
+
+
+class switch(Control):
+    """The graph ``cases[index]`` of the operands; only that one runs.
+
+    All graphs take the operands and return the same types. An ``index`` outside the cases stops
+    the run with an error.
+    """
+
+    signature = "switch(index: X, x: T*, *, cases: graphs)"
+
+    @staticmethod
+    def resolve_call(types: Types, attrs: dict[str, Any], graphs: Graphs) -> Resolved:
+        first = _selector("switch", types, "index", (i32, i64), "an i32[] or i64[]")
+        if not attrs["cases"]:
+            raise Mismatch("switch needs one case at least", "cases")
+        branches = {f"case {k}": case for k, case in enumerate(attrs["cases"])}
+        return _branches(first, types, branches, graphs, at="cases")
+
+
+CONTROL: dict[str, type[Control]] = {"while": while_, "cond": cond, "switch": switch}
+
+
+def _selector(op: str, types: Types, name: str, wanted: tuple[DType, ...], form: str) -> TensorType:
+    """The type of the operand that selects a branch."""
+    if not types:
+        raise Mismatch(f"{op} needs {form} as its first operand, {name}")
+    t = types[0]
+    if isinstance(t, TensorType):
+        if t.rank or t.dtype not in wanted:
+            raise Mismatch(f"{op} wants {form} as {name}, not {t}", 0)
+        return t
+    fault = literal_fault(t, wanted[-1])
+    if fault:
+        raise Mismatch(fault, 0)
+    return TensorType(wanted[-1], ())
+
+
+def _branches(
+    first: TensorType, types: Types, branches: dict[str, Ref], graphs: Graphs, at: str = ""
+) -> Resolved:
+    """Calls of several graphs with the same operands, which must give the same types."""
+    agreed: tuple | None = None
+    for role, ref in branches.items():
+        graph = graphs(ref.name)
+        operands, results = _call(graph, types[1:], role, 1, at or role)
+        if agreed is None:
+            agreed = role, operands, results
+        elif (operands, results) != agreed[1:]:
+            before, operands_before, results_before = agreed
+            verb, now, then = "returns", results, results_before
+            if operands != operands_before:  # a literal adapts to what each graph takes
+                verb, now, then = "takes", operands, operands_before
+            raise Mismatch(
+                f"all branches must agree: {before} {verb} {_listed(then)}, "
+                f"{role} {verb} {_listed(now)}",
+                at or role,
+            )
+    assert agreed is not None
+    return Resolved((first, *agreed[1]), agreed[2])
+
+
+def _call(graph: Graph, types: Types, role: str, first: int, at: str = ""):
+    """Types of operands and results of a call of a graph that an attribute names."""
+    what = f"{graph.name.text} ({role})"
+    if len(types) != len(graph.inputs):
+        form = ", ".join(str(b.type) for b in graph.inputs)
+        raise Mismatch(
+            f"{what} takes {len(graph.inputs)} operands, not {len(types)}",
+            at or role,
+            f"it takes ({form})",
+        )
+    resolved, _ = resolve_call(graph, types, what, first)
+    return resolved.operands, resolved.results
+
+
+def _returns_bool(test: Graph, carried: tuple) -> None:
+    _, results = _call(test, carried, "test", 0)
+    if results != (TensorType(boolean, ()),):
+        raise Mismatch(
+            f"the test must return one bool[], but {test.name.text} returns {_listed(results)}",
+            "test",
+        )
+
+
+def _listed(types: Sequence) -> str:
+    return ", ".join(map(str, types)) or "nothing"

@@ -1,0 +1,188 @@
+"""Messages about a program: where, what is wrong, and what to do about it.
+
+`OpstepError` is the one error that users see for anything about their programs and files.
+"""
+
+from __future__ import annotations
+
+import difflib
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from opstep.runtime.ir.graph import Source, Span
+
+_WINDOW = 100  # columns of a source line that a message shows
+_LEAD = 40  # of these, how many stand before the span in a line that is longer
+_MOST_CANDIDATES = 2_000  # difflib is quadratic: among more names no nearest one is looked for
+
+_RED, _CYAN, _BOLD, _RESET = "\x1b[31m", "\x1b[36m", "\x1b[1m", "\x1b[0m"
+_COLORS = {"error": _RED, "warning": "\x1b[33m", "note": _CYAN}
+
+
+class Note(NamedTuple):
+    """A second place that belongs to a message; `source` None stands for the message's own."""
+
+    message: str
+    span: Span
+    source: Source | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One message: an error, a warning or a note. Without a span it concerns the whole file."""
+
+    severity: str
+    message: str
+    span: Span | None = None
+    source: Source | None = None
+    hint: str = ""
+    notes: tuple[Note, ...] = ()
+
+    @property
+    def position(self) -> tuple:
+        """Sorts messages by file and place."""
+        path = self.source.path if self.source else ""
+        return path, self.span or Span(-1, -1), self.severity, self.message
+
+    def where(self) -> str:
+        """``file:line:col``, as much of it as is known."""
+        return _where(self.source, self.span)
+
+    def __str__(self) -> str:
+        return render(self)
+
+
+class OpstepError(Exception):
+    """What is wrong with a user's program, file or arguments: one message or several."""
+
+    def __init__(
+        self,
+        what: str | Diagnostic | Iterable[Diagnostic],
+        *,
+        span: Span | None = None,
+        source: Source | None = None,
+        hint: str = "",
+        notes: tuple[Note, ...] = (),
+    ):
+        if isinstance(what, str):
+            what = Diagnostic("error", what, span, source, hint, notes)
+        found = (what,) if isinstance(what, Diagnostic) else tuple(what)
+        self.diagnostics: tuple[Diagnostic, ...] = in_order(found)
+        super().__init__(self.diagnostics)
+
+    def __str__(self) -> str:
+        return render_all(self.diagnostics)
+
+
+def in_order(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """By file and place, each said once."""
+    return tuple(dict.fromkeys(sorted(diagnostics, key=lambda d: d.position)))
+
+
+def render_all(diagnostics: Iterable[Diagnostic], color: bool = False) -> str:
+    """All messages, a blank line between those that show source lines."""
+    texts = [render(d, color) for d in diagnostics]
+    return ("\n\n" if any("\n" in t for t in texts) else "\n").join(texts)
+
+
+def render(diagnostic: Diagnostic, color: bool = False) -> str:
+    """``file:line:col: error: message``, the source line with carets, the hint and the notes."""
+    d = diagnostic
+    lines = [_headline(d.severity, d.message, d.source, d.span, color)]
+    lines += _excerpt(d.source, d.span, _COLORS.get(d.severity, "") if color else "")
+    if d.hint:
+        hint = f"{_CYAN}hint:{_RESET}" if color else "hint:"
+        lines.append(f"{hint} {visible(d.hint)}")
+    for note in d.notes:
+        message, span, source = Note(*note)
+        source = source or d.source
+        lines.append(_headline("note", message, source, span, color))
+        lines += _excerpt(source, span, _CYAN if color else "")
+    return "\n".join(lines)
+
+
+def nearest(name: str, candidates: Iterable[str], limit: int = 3) -> list[str]:
+    """The names most like `name`, best first."""
+    names = list(candidates)
+    if len(names) > _MOST_CANDIDATES:
+        names = [n for n in names if n[:1] == name[:1] and abs(len(n) - len(name)) <= 2]
+    if len(name) > 100:
+        return []
+    lowered = {n.lower(): n for n in names[:_MOST_CANDIDATES]}
+    found = difflib.get_close_matches(name.lower(), lowered, n=limit, cutoff=0.65)
+    return [lowered[n] for n in found if lowered[n] != name]
+
+
+def did_you_mean(name: str, candidates: Iterable[str]) -> str:
+    """A hint with the nearest names, or "" where nothing is near."""
+    found = nearest(name, candidates)
+    if not found:
+        return ""
+    *rest, last = found
+    return f"did you mean {', '.join(rest)} or {last}?" if rest else f"did you mean {last}?"
+
+
+def visible(text: str) -> str:
+    """`text` with control characters and half surrogates replaced: fit for any terminal."""
+    return text if text.isprintable() else "".join(map(_cell, text))
+
+
+def _headline(severity: str, message: str, source, span, color: bool) -> str:
+    where, message = _where(source, span), visible(message)
+    if color:
+        head = f"{_BOLD}{where}:{_RESET} " if where else ""
+        return (
+            f"{head}{_COLORS.get(severity, '')}{_BOLD}{severity}:{_RESET} {_BOLD}{message}{_RESET}"
+        )
+    return f"{where}: {severity}: {message}" if where else f"{severity}: {message}"
+
+
+def _where(source: Source | None, span: Span | None) -> str:
+    if source is None:
+        return ""
+    if span is None:
+        return visible(source.path)
+    line, column = source.locate(span.start)
+    return f"{visible(source.path)}:{line}:{column}"
+
+
+def _excerpt(source: Source | None, span: Span | None, color: str) -> list[str]:
+    """The line of the span and the carets under it."""
+    if source is None or span is None:
+        return []
+    number, column = source.locate(span.start)
+    line = source.line(number)
+    begin = min(column - 1, len(line))
+    end = min(max(begin + span.end - span.start, begin + 1), max(len(line), begin + 1))
+    left, right = 0, len(line)
+    if right > _WINDOW:
+        left = max(0, min(begin - _LEAD, right - _WINDOW))
+        right = min(right, left + _WINDOW)
+    before = "…" if left else ""
+    after = "…" if right < len(line) else ""
+    shown = visible_cells(line[left:right])
+    text = "".join(shown)
+    indent = len(before) + sum(map(_width, "".join(shown[: begin - left])))
+    carets = "^" * max(1, sum(map(_width, "".join(shown[begin - left : end - left]))))
+    paint, plain = (color, _RESET) if color else ("", "")
+    return [f"  {before}{text}{after}", f"  {' ' * indent}{paint}{carets}{plain}"]
+
+
+def visible_cells(text: str) -> list[str]:
+    """What is shown for each character of a source line."""
+    return ["    " if c == "\t" else _cell(c) for c in text]
+
+
+def _cell(c: str) -> str:
+    return c if c.isprintable() or unicodedata.combining(c) else "�"
+
+
+def _width(c: str) -> int:
+    """Columns that a terminal gives to a character."""
+    if c.isascii():
+        return 1
+    if unicodedata.combining(c):
+        return 0
+    return 2 if unicodedata.east_asian_width(c) in "WF" else 1

@@ -1,0 +1,205 @@
+"""Characters to tokens. Tokens are read one at a time, where the parser stands.
+
+A lexer holds the token it stands on: `kind`, `value` (its text), `start`, `end`, and `behind`,
+where the token before it ended. Kinds: name, int, float, string, newline, comment, end, bad, and
+each sign of punctuation is its own kind.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from opstep.runtime.ir.graph import Source, Span
+
+KEYWORDS = frozenset(("param", "state", "graph", "return", "assert", "at"))
+WORDS = {"true": True, "false": False, "none": None}
+NUMBER_WORDS = {"inf": float("inf"), "nan": float("nan")}
+RESERVED = KEYWORDS | WORDS.keys() | NUMBER_WORDS.keys()
+
+INT_MAX = 2**63 - 1
+INT_MIN = -(2**63)
+
+IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]*"
+DOTTED = rf"{IDENTIFIER}(?:\.[A-Za-z0-9_]+)*"
+
+_TOKEN = re.compile(
+    rf"""[ \t\r\f\v]*(?:
+      (?P<name>{DOTTED})
+    | (?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?P<tail>[A-Za-z0-9_.]*))
+    | (?P<sign>->|<-|//|[()\[\]{{}},:=+\-*%])
+    | (?P<newline>\n)
+    | (?P<comment>\#[^\n]*)
+    | (?P<string>"[^"\\\n]*(?:\\[^\n][^"\\\n]*)*")
+    | (?P<end>\Z)
+    | (?P<bad>"[^\n]*|.)
+    )""",
+    re.VERBOSE | re.ASCII,
+).match
+
+_ESCAPE = re.compile(r'\\(?:u([0-9A-Fa-f]{4})|(["\\nrt])|(.|\Z))', re.DOTALL)
+_ESCAPES = {'"': '"', "\\": "\\", "n": "\n", "r": "\r", "t": "\t"}
+_QUOTED = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_DESCRIBED = {
+    "newline": "the end of the line",
+    "end": "the end of the file",
+    "comment": "a comment",
+}
+_QUOTES = "'‘’“”`´"
+
+
+class SyntaxFault(Exception):
+    """What is wrong at a place; the parser makes a Diagnostic of it and recovers."""
+
+    def __init__(self, message: str, span: Span, hint: str = "", notes=()):
+        super().__init__(message)
+        self.message = message
+        self.span = span
+        self.hint = hint
+        self.notes = notes
+
+
+class Lexer:
+    """Stands on one token of a text. Inside ( and [ line ends and comments are passed over."""
+
+    __slots__ = ("behind", "end", "inner", "kind", "nesting", "source", "start", "text", "value")
+
+    def __init__(self, source: Source, position: int = 0):
+        self.source = source
+        self.text = source.text
+        self.nesting = 0
+        self.inner: list[str] = []  # comments passed over inside parentheses
+        self.seek(position)
+
+    def seek(self, position: int) -> None:
+        """Stands on the token that begins at or after `position`, outside all parentheses."""
+        self.nesting = 0
+        self.inner = []
+        self.end = position
+        self.advance()
+
+    def advance(self) -> None:
+        """Goes to the next token."""
+        self.behind = self.end
+        while True:
+            match = _TOKEN(self.text, self.end)
+            assert match is not None  # `bad` takes any character
+            kind = match.lastgroup
+            if self.nesting and (kind == "newline" or kind == "comment"):
+                if kind == "comment":
+                    self.inner.append(comment_text(match["comment"]))
+                self.end = match.end()
+                continue
+            break
+        assert kind is not None
+        self.start, self.end = match.span(kind)
+        self.value = match[kind]
+        self.kind = self.value if kind == "sign" else kind
+        if kind == "number":
+            self.kind = _number_kind(self.value, match["tail"])
+
+    def peek(self) -> tuple[str, str]:
+        """Kind and text of the token behind this one on the line; does not go there."""
+        match = _TOKEN(self.text, self.end)
+        assert match is not None
+        kind = match.lastgroup
+        assert kind is not None
+        if kind == "number":
+            kind = _number_kind(match[kind], match["tail"])
+            return kind, match["number"]
+        return kind, match[kind]
+
+    @property
+    def span(self) -> Span:
+        return Span(self.start, self.end)
+
+    def fault(self, expected: str, hint: str = "", notes=()) -> SyntaxFault:
+        """The error that something else stands where `expected` should."""
+        if self.kind == "bad":
+            message, own_hint = self._bad()
+            return SyntaxFault(message, self.span, own_hint or hint)
+        return SyntaxFault(f"expected {expected}, not {self.describe()}", self.span, hint, notes)
+
+    def describe(self) -> str:
+        """The token in words."""
+        fixed = {
+            "newline": "the end of the line",
+            "end": "the end of the file",
+            "comment": "a comment",
+        }
+        return fixed.get(self.kind) or (
+            self.value if len(self.value) <= 40 else self.value[:39] + "…"
+        )
+
+    def _bad(self) -> tuple[str, str]:
+        value = self.value
+        if value[0] == '"':
+            if (len(value) - len(value.rstrip("\\"))) % 2:
+                return "a string cannot end in a lone \\", 'write "\\\\" for one backslash'
+            return "the string is not closed", 'strings end in " on the line on which they begin'
+        if value[0] in "0123456789.":
+            return f"{value[:40]} is not a number", ""
+        if value in _QUOTES:
+            return f"unexpected character {value}", 'strings stand in "double quotes"'
+        name = unicodedata.name(value, "")
+        shown = value if value.isprintable() and value.strip() else f"U+{ord(value):04X}"
+        return f"unexpected character {shown}" + (
+            f" ({name})" if name and not value.isascii() else ""
+        ), ""
+
+
+def _number_kind(number: str, tail: str) -> str:
+    return "bad" if tail else "int" if number.isdigit() else "float"
+
+
+def comment_text(token: str) -> str:
+    """The text of ``# a comment`` without its sign, one space and what trails."""
+    return token[1:].removeprefix(" ").rstrip()
+
+
+def unescape(token: str, start: int) -> str:
+    """The value of a string token (quotes included) that begins at offset `start`."""
+    body = token[1:-1]
+    if "\\" not in body:
+        return body
+
+    def one(match: re.Match) -> str:
+        code, plain, _ = match.groups()
+        if plain:
+            return _ESCAPES[plain]
+        span = Span(start + 1 + match.start(), start + 1 + match.end())
+        if not code:
+            hint = 'the escapes are \\" \\\\ \\n \\r \\t and \\u with four hexadecimal digits'
+            raise SyntaxFault(f"unknown escape {match[0]}", span, hint)
+        if 0xD800 <= int(code, 16) <= 0xDFFF:
+            raise SyntaxFault(f"{match[0]} is half a character", span, "write the character itself")
+        return chr(int(code, 16))
+
+    return _ESCAPE.sub(one, body)
+
+
+def quote(text: str) -> str:
+    """`text` as a string token; the inverse of `unescape`."""
+    for plain, escaped in _QUOTED:
+        text = text.replace(plain, escaped)
+    return '"' + _CONTROL.sub(lambda m: f"\\u{ord(m[0]):04x}", text) + '"'
+
+
+def integer(token: str, span: Span, negative: bool = False) -> int:
+    """The value of an int token; a fault where it does not fit 64 bits."""
+    value = int(token) if len(token) < 40 else INT_MAX + 2
+    value = -value if negative else value
+    if not INT_MIN <= value <= INT_MAX:
+        raise SyntaxFault(
+            "the integer does not fit 64 bits", span, f"the range is {INT_MIN} to {INT_MAX}"
+        )
+    return value
+
+
+def floating(token: str, span: Span, negative: bool = False) -> float:
+    """The value of a float token; a fault where it is too large to be finite."""
+    value = float(token)
+    if value == float("inf"):
+        raise SyntaxFault("the number does not fit 64 bits", span, "write inf for infinity")
+    return -value if negative else value

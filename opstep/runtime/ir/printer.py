@@ -1,0 +1,174 @@
+"""Syntax tree to text, in the one canonical form: what ``opstep fmt`` writes.
+
+``parse(print_module(m)) == m`` for every module that parses, and printing twice changes nothing.
+Lines of more than 100 columns are broken inside their parentheses.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opstep.runtime.ir.graph import (
+    Apply,
+    Assert,
+    Attr,
+    Binding,
+    Comments,
+    Declaration,
+    Graph,
+    Literal,
+    Module,
+    Name,
+    Provenance,
+    Return,
+    Statement,
+)
+from opstep.runtime.ir.lexer import quote
+
+_WIDTH = 100
+_INDENT = "  "
+
+
+def print_module(module: Module) -> str:
+    """The text of a module; "" for an empty one."""
+    lines: list[str] = []
+    after_graph = False
+    for item in module.items:
+        is_graph = isinstance(item, Graph)
+        if lines and (is_graph or after_graph):  # graphs stand apart
+            lines.append("")
+        if isinstance(item, Graph):
+            _graph(item, lines)
+        else:
+            _above(item.comments, "", lines)
+            lines += _behind(_declaration(item), item.comments)
+        after_graph = is_graph
+    if module.closing.above:
+        if after_graph:
+            lines.append("")
+        _above(module.closing, "", lines)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def print_graph(graph: Graph) -> str:
+    """The text of one graph."""
+    lines: list[str] = []
+    _graph(graph, lines)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def print_statement(s: Statement) -> str:
+    """The text of one statement, on one line and without its comments."""
+    return _statement(s).text()
+
+
+def print_value(value: Any) -> str:
+    """An attribute's value or a literal as it is written: ``[N, 8]``, ``"none"``, ``-inf``."""
+    if value is None or type(value) is bool:
+        return {None: "none", True: "true", False: "false"}[value]
+    if type(value) is str:
+        return quote(value)
+    if type(value) is tuple:
+        return f"[{', '.join(map(print_value, value))}]"
+    if type(value) is float:
+        return repr(value)  # the shortest text that reads back as the same number
+    name = getattr(value, "name", None)  # of a Ref or a DType
+    return name if type(name) is str else str(value)
+
+
+class _Line:
+    """``head(item, item)tail``: broken inside its parentheses where it is too long."""
+
+    def __init__(self, head: str, items: list[str] | None = None, tail: str = ""):
+        self.head = head
+        self.items = items
+        self.tail = tail
+
+    def text(self) -> str:
+        if self.items is None:
+            return self.head + self.tail
+        return f"{self.head}({', '.join(self.items)}){self.tail}"
+
+    def lines(self, indent: str) -> list[str]:
+        whole = indent + self.text()
+        if len(whole) <= _WIDTH or not self.items:
+            return [whole]
+        lines = [f"{indent}{self.head}("]
+        inner = indent + 2 * _INDENT
+        row = ""
+        for item in self.items:
+            if row and len(inner) + len(row) + len(item) + 2 > _WIDTH:
+                lines.append(inner + row)
+                row = ""
+            row += f"{' ' if row else ''}{item},"
+        return [*lines, inner + row, f"{indent}){self.tail}"]
+
+
+def _graph(graph: Graph, lines: list[str]) -> None:
+    _above(graph.comments, "", lines)
+    inputs = [_binding(b) for b in graph.inputs]
+    results = f" -> {', '.join(map(str, graph.results))}" if graph.results else ""
+    header = _Line(f"graph {graph.name.text}", inputs, f"{results} {{")
+    lines += _behind(header.lines(""), graph.comments)
+    for s in graph.body:
+        _above(s.comments, _INDENT, lines)
+        lines += _behind(_statement(s).lines(_INDENT), s.comments)
+    _above(graph.closing, _INDENT, lines)
+    lines += _behind(["}"], graph.closing)
+
+
+def _declaration(d: Declaration) -> list[str]:
+    head = f"{d.kind} {d.name.text}: {d.type}"
+    if d.value is not None:
+        return [f"{head} = {print_value(d.value.value)}"]
+    if d.init is not None:
+        return _Line(f"{head} = {d.init.text}", [_attr(a) for a in d.attrs]).lines("")
+    return [head]
+
+
+def _statement(s: Statement) -> _Line:
+    if isinstance(s, Apply):
+        results = ", ".join(map(_binding, s.results))
+        items = [_operand(o) for o in s.operands] + [_attr(a) for a in s.attrs]
+        head = f"{results} = {s.callee.text}" if results else s.callee.text
+        return _Line(head, items, _at(s.at))
+    if isinstance(s, Return):
+        return _Line(f"return {', '.join(v.text for v in s.values)}", None, _at(s.at))
+    if isinstance(s, Assert):
+        message = f", {quote(s.message)}" if s.message else ""
+        return _Line(f"assert {s.condition.text}{message}", None, _at(s.at))
+    return _Line(f"{s.target.text} <- {_operand(s.value)}", None, _at(s.at))
+
+
+def _binding(b: Binding) -> str:
+    return b.name.text if b.type is None else f"{b.name.text}: {b.type}"
+
+
+def _operand(o: Name | Literal) -> str:
+    return o.text if isinstance(o, Name) else print_value(o.value)
+
+
+def _attr(a: Attr) -> str:
+    return f"{a.name.text}={print_value(a.value)}"
+
+
+def _at(at: Provenance | None) -> str:
+    return "" if at is None else f" at {quote(at.file)}:{at.line}"
+
+
+def _above(comments: Comments, indent: str, lines: list[str]) -> None:
+    for text in comments.above:
+        for line in text.split("\n"):
+            lines.append(indent + _comment(line) if line else "")
+
+
+def _behind(lines: list[str], comments: Comments) -> list[str]:
+    if comments.behind is not None:
+        lines[-1] += "  " + _comment(comments.behind.replace("\n", " "))
+    return lines
+
+
+def _comment(text: str) -> str:
+    """``# text``; more signs, as in ``##`` and ``#!``, stay together."""
+    text = text.rstrip()
+    return f"#{text}" if text[:1] in ("#", "!", "") else f"# {text}"

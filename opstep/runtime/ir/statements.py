@@ -1,0 +1,161 @@
+"""Parsing of statements. Each function is given a lexer that stands on the first token.
+
+Each returns the statement and the offset where the next one begins.
+"""
+
+from __future__ import annotations
+
+from opstep.runtime.ir.arguments import new_name, parse_arguments, parse_callee
+from opstep.runtime.ir.graph import (
+    NO_COMMENTS,
+    Apply,
+    Assert,
+    Binding,
+    Comments,
+    Literal,
+    Name,
+    Provenance,
+    Return,
+    Span,
+    Statement,
+    Update,
+)
+from opstep.runtime.ir.lexer import Lexer, comment_text, integer, unescape
+from opstep.runtime.ir.values import parse_number, parse_type, starts_number
+
+
+def parse_statement(lex: Lexer, above: tuple[str, ...]) -> tuple[Statement, int]:
+    start, word = lex.start, lex.value
+    if lex.kind != "name":
+        hint = "comments begin with #" if lex.kind == "//" else ""
+        raise lex.fault("a statement or }", hint)
+    if word == "return":
+        return _return(lex, start, above)
+    if word == "assert":
+        return _assert(lex, start, above)
+    following = lex.peek()[0]
+    if following == "sign" and lex.peek()[1] == "<-":
+        return _update(lex, start, above)
+    results: list[Binding] = []
+    if not (following == "sign" and lex.peek()[1] == "("):
+        _bindings(lex, results)
+    callee = parse_callee(lex, "an op or a graph, and its operands in ( )")
+    operands, attrs = parse_arguments(lex, callee)
+    at, span, comments, position = _finish(lex, start, above)
+    return Apply(tuple(results), callee, operands, attrs, at, comments, span), position
+
+
+def _bindings(lex: Lexer, results: list[Binding]) -> None:
+    """``a, b: f32[N] =``"""
+    while True:
+        name = new_name(lex, "the name of a result")
+        t, type_span = None, Span(0, 0)
+        if lex.kind == ":":
+            lex.advance()
+            type_start = lex.start
+            t = parse_type(lex)
+            type_span = Span(type_start, lex.behind)
+        results.append(Binding(name, t, type_span))
+        if lex.kind != ",":
+            break
+        lex.advance()
+    if lex.kind != "=":
+        many = len(results) > 1 or results[0].type is not None
+        raise lex.fault("=" if many else "=, <- or (", "a statement is: y = op(x, attribute=1)")
+    lex.advance()
+
+
+def _update(lex: Lexer, start: int, above) -> tuple[Statement, int]:
+    target = new_name(lex, "the name of a param or state", dotted=True)
+    lex.advance()
+    value_start = lex.start
+    value: Name | Literal
+    if starts_number(lex):
+        number = parse_number(lex)
+        value = Literal(number, Span(value_start, lex.behind))
+    else:
+        value = _use(lex, "the value to keep", f"give it a name first, then {target.text} <- name")
+    at, span, comments, position = _finish(lex, start, above)
+    return Update(target, value, at, comments, span), position
+
+
+def _assert(lex: Lexer, start: int, above) -> tuple[Statement, int]:
+    lex.advance()
+    condition = _use(lex, "the name of a condition", "give the condition a name first")
+    message = ""
+    if lex.kind == ",":
+        lex.advance()
+        if lex.kind != "string":
+            raise lex.fault('a message in "quotes"')
+        message = unescape(lex.value, lex.start)
+        lex.advance()
+    at, span, comments, position = _finish(lex, start, above)
+    return Assert(condition, message, at, comments, span), position
+
+
+def _return(lex: Lexer, start: int, above) -> tuple[Statement, int]:
+    lex.advance()
+    hint = "a graph returns named values; one without results needs no return"
+    values = [_use(lex, "the name of a value", hint)]
+    while lex.kind == ",":
+        lex.advance()
+        values.append(_use(lex, "the name of a value", hint))
+    at, span, comments, position = _finish(lex, start, above)
+    return Return(tuple(values), at, comments, span), position
+
+
+def _use(lex: Lexer, what: str, hint: str) -> Name:
+    """A name that stands for a value, alone."""
+    name = new_name(lex, what, dotted=True, hint=hint)
+    if lex.kind == "(":
+        raise SyntaxFault("a call cannot stand here", name.span, hint)
+    return name
+
+
+def _finish(lex: Lexer, start: int, above: tuple[str, ...]):
+    """``at "file":line`` and the end of a statement."""
+    at = None
+    if lex.kind == "name" and lex.value == "at":
+        at = _provenance(lex)
+    span = Span(start, lex.behind)
+    comments, position = end_of_line(lex, above)
+    return at, span, comments, position
+
+
+def _provenance(lex: Lexer) -> Provenance:
+    form = 'at "model.py":12'
+    lex.advance()
+    if lex.kind != "string":
+        raise lex.fault('a file in "quotes"', form)
+    file = unescape(lex.value, lex.start)
+    lex.advance()
+    if lex.kind != ":":
+        raise lex.fault(": and a line", form)
+    lex.advance()
+    if lex.kind != "int":
+        raise lex.fault("the number of a line", form)
+    line = integer(lex.value, lex.span)
+    lex.advance()
+    return Provenance(file, line)
+
+
+def end_of_line(lex: Lexer, above: tuple[str, ...]) -> tuple[Comments, int]:
+    """The comment behind what ends here, and where the next statement begins."""
+    if lex.inner:
+        above = (*above, *(c or " " for c in lex.inner))
+    behind = None
+    if lex.kind == "comment":
+        behind = comment_text(lex.value)
+        lex.advance()
+    if lex.kind == "newline":
+        return comments_of(above, behind), lex.end
+    if lex.kind in ("}", "end"):
+        return comments_of(above, behind), lex.start
+    hint = "one statement a line" if lex.kind == "name" else ""
+    if lex.kind in ("+", "-", "*", "//", "%"):
+        hint = "arithmetic has names: add(a, b), sub(a, b), mul(a, b)"
+    raise lex.fault("the end of the line", hint)
+
+
+def comments_of(above: tuple[str, ...] = (), behind: str | None = None) -> Comments:
+    return Comments(above, behind) if above or behind is not None else NO_COMMENTS

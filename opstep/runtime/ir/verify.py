@@ -1,0 +1,153 @@
+"""Checks of a whole module: names, types, shapes, and what graphs are to each other.
+
+`verify` raises one error with everything that is wrong, or returns a `Verified`: the module and
+what was found out about it. The results of a wrong statement are of unknown type, and nothing that
+follows from that is reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from opstep.runtime.ir.applying import Applier
+from opstep.runtime.ir.body import BodyChecker
+from opstep.runtime.ir.callgraph import check_calls
+from opstep.runtime.ir.calls import bind_symbols, literal_fault
+from opstep.runtime.ir.collector import collector_paused
+from opstep.runtime.ir.control import CONTROL
+from opstep.runtime.ir.diagnostics import Diagnostic, Note, OpstepError, in_order
+from opstep.runtime.ir.graph import Declaration, Graph, Module, Name, Source, Span
+from opstep.runtime.ir.op import OPS, Mismatch, Op, complete, resolve
+from opstep.runtime.ir.reporting import Reporter, TooMany
+from opstep.runtime.ir.types import boolean
+from opstep.runtime.ir.verified import Application, Verified, VerifiedGraph
+
+__all__ = ["bind_symbols", "verify", "verify_with_diagnostics"]
+
+
+def verify(
+    module: Module, ops: Mapping[str, type[Op]] = OPS, library: Sequence[Module] = ()
+) -> Verified:
+    """What is to know about a module. Raises OpstepError with all its errors.
+
+    Graphs of the `library` modules can be called by name too; a graph of the module's own goes
+    before one of that name. Those that are reached are verified along.
+    """
+    verified, diagnostics = verify_with_diagnostics(module, ops, library)
+    if diagnostics:
+        raise OpstepError(diagnostics)
+    return verified
+
+
+def verify_with_diagnostics(
+    module: Module, ops: Mapping[str, type[Op]] = OPS, library: Sequence[Module] = ()
+) -> tuple[Verified, list[Diagnostic]]:
+    """What is known about a module that may be wrong, and its errors."""
+    verifier = _Verifier(module, ops, library)
+    with collector_paused(), suppress(TooMany):
+        verifier.run()
+    return verifier.verified, list(in_order(verifier.reporter.diagnostics))
+
+
+class _Verifier:
+    def __init__(self, module: Module, ops: Mapping[str, type[Op]], library: Sequence[Module]):
+        self.module = module
+        self.source = module.source
+        self.reporter = Reporter()
+        self.verified = Verified(module, module.tensors, {}, {})
+        graphs: dict[str, Graph] = {}
+        sources: dict[str, Source | None] = {}
+        for m in (*library, module):
+            graphs |= m.graphs
+            sources |= dict.fromkeys(m.graphs, m.source)
+        ops = {**CONTROL, **ops}
+        self.applier = Applier(ops, graphs, sources, module.source, self.reporter)
+
+    def run(self) -> None:
+        self._names()
+        for d in self.verified.tensors.values():
+            self._declaration(d)
+        todo = list(self.module.graphs)
+        while todo:
+            for name in todo:
+                self._graph(name)
+            todo = [n for n in self.applier.reached if n not in self.verified.graphs]
+        check_calls(self.verified.graphs, self.reporter)
+
+    def _error(self, span: Span, message: str, hint: str = "", notes: tuple = ()) -> None:
+        self.reporter.error(self.source, span, message, hint, notes)
+
+    def _names(self) -> None:
+        """Names of named tensors and of graphs are each used once; ops keep theirs."""
+        first: dict[tuple[bool, str], Name] = {}
+        for item in self.module.items:
+            name = item.name
+            key = isinstance(item, Graph), name.text
+            if key in first:
+                note = Note(f"{name.text} is declared here first", first[key].span)
+                self._error(name.span, f"{name.text} is declared twice", "", (note,))
+            first.setdefault(key, name)
+            if isinstance(item, Graph) and name.text in self.applier.ops:
+                self._error(name.span, f"{name.text} is the name of an op", "rename the graph")
+
+    def _graph(self, name: str) -> None:
+        graph, source = self.applier.graphs[name], self.applier.sources[name]
+        checker = BodyChecker(graph, source, self.verified.tensors, self.applier, self.reporter)
+        # Entered first: what TooMany cuts short is there, though without its statements.
+        self.verified.graphs[name] = VerifiedGraph(graph, source, {}, [], ())
+        self.verified.graphs[name] = checker.check()
+
+    # --- named tensors ----------------------------------------------------------------------------
+
+    def _declaration(self, d: Declaration) -> None:
+        if not d.type.is_concrete:
+            message = f"the dims of a {d.kind} are numbers: {d.type} has symbols"
+            self._error(d.type_span, message)
+            return
+        if d.value is not None:
+            value, t = d.value.value, d.type.dtype
+            fault = literal_fault(value, t)
+            if (type(value) is bool) != (t is boolean):
+                fault = f"{t} begins as true or false" if t is boolean else f"{t} is a number"
+            if fault:
+                self._error(d.value.span, fault)
+        elif d.init is not None:
+            found = self._initialiser(d, d.init)
+            if found is not None:
+                self.verified.inits[d.name.text] = found
+
+    def _initialiser(self, d: Declaration, init: Name) -> Application | None:
+        """The op that makes a named tensor's first value, told the declared shape and dtype."""
+        op = self.applier.ops.get(init.text)
+        if op is None:
+            makers = [n for n, o in self.applier.ops.items() if not o.operands and not o.host]
+            hint = self.reporter.near(init.text, makers) or f"such as {', '.join(makers[:6])}"
+            self._error(init.span, f"there is no op {init.text}", hint)
+            return None
+        given = self.applier.given(op, d.attrs, self.source)
+        if given is None:
+            return None
+        for spec in op.attrs:
+            if spec.name == "shape" and spec.type == "dims":
+                given.setdefault("shape", d.type.shape)
+            elif spec.name == "dtype" and spec.type == "dtype":
+                given.setdefault("dtype", d.type.dtype)
+        try:
+            return self._made_by(d, op, given)
+        except Mismatch as m:
+            spans = {a.name.text: a.span for a in d.attrs}
+            span = spans.get(m.at, init.span) if isinstance(m.at, str) else init.span
+            self._error(span, m.message, m.hint)
+            return None
+
+    def _made_by(self, d: Declaration, op: type[Op], given: dict[str, Any]) -> Application:
+        if op.operands or op.host:
+            raise Mismatch(f"{op.name} takes operands, and cannot initialise {d.name.text}")
+        attrs = complete(op, given)
+        resolved = resolve(op, (), attrs)
+        if resolved.results != (d.type,):
+            made = ", ".join(map(str, resolved.results)) or "nothing"
+            raise Mismatch(f"{d.name.text} is {d.type}, but {op.name} makes {made}")
+        return Application(op, None, resolved, attrs)
