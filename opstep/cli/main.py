@@ -10,6 +10,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -39,6 +40,10 @@ COMMANDS = {
 }
 
 
+class ReaderGone(Exception):
+    """Whoever read our output through a pipe has seen enough: ``opstep plan … | head``."""
+
+
 class LazyGroup(click.Group):
     """Commands that are imported when they are called."""
 
@@ -49,6 +54,12 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         return getattr(importlib.import_module(f"opstep.cli.{cmd_name}"), cmd_name)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # click would exit with 1
+            raise ReaderGone from None
 
     def resolve_command(self, ctx: click.Context, args: list[str]):
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
@@ -116,7 +127,7 @@ def main(args: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         say("interrupted")
         return INTERRUPTED
-    except BrokenPipeError:  # the reader of a pipe has seen enough: `opstep plan … | head`
+    except (ReaderGone, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except MemoryError as error:

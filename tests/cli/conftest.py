@@ -1,0 +1,81 @@
+"""Running the command line in this process, and small programs to run."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opstep.cli.main import main
+
+SCALE = """\
+param w: f32[3, 2] = normal(std=0.5)
+state count: i32[] = 0
+
+graph main(x: f32[N, 2], bias: f32[]) -> f32[N, 3], f32[N, 3] {
+  y = linear(x, w)
+  z = add(y, bias)
+  n = add(count, 1)
+  count <- n
+  return y, z
+}
+
+graph double(x: f32[N]) -> f32[N] {
+  y = mul(x, 2.0)
+  return y
+}
+"""
+
+
+@dataclass
+class Outcome:
+    """What a command line did. `out` and `err` are what it wrote."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def cli(capsys, tmp_path, monkeypatch):
+    """Runs a command line in a folder of its own; whatever happens, no traceback may show."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: Any) -> Outcome:
+        capsys.readouterr()
+        code = main([str(a) for a in arguments])
+        out, err = capsys.readouterr()
+        assert "Traceback" not in out + err
+        assert "internal error" not in err
+        return Outcome(code, out, err)
+
+    return run
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes a file of the test's folder and gives its name."""
+
+    def write(name: str, text: str | bytes) -> str:
+        path: Path = tmp_path / name
+        if isinstance(text, bytes):
+            path.write_bytes(text)
+        else:
+            path.write_text(textwrap.dedent(text), encoding="utf-8")
+        return name
+
+    return write
+
+
+@pytest.fixture
+def scale(write) -> str:
+    """A program with a param, a state and two graphs."""
+    return write("scale.opg", SCALE)

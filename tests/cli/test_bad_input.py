@@ -1,0 +1,300 @@
+"""Whatever is wrong: one clear message, the documented exit code, no traceback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+
+import numpy as np
+import pytest
+
+from opstep.runtime import arrays
+
+# Files that are not what they should be: name, content, what the message says.
+GOOD = np.arange(6, dtype=np.float32).reshape(3, 2)
+
+
+def npy(array: np.ndarray, **changes: str) -> bytes:
+    """The bytes of an .npy file, with parts of its header replaced (same length each)."""
+    import io
+
+    out = io.BytesIO()
+    np.save(out, array, allow_pickle=True)
+    data = out.getvalue()
+    for old, new in changes.values():
+        data = data.replace(old.encode(), new.encode(), 1)
+    return data
+
+
+def npz(**members: bytes) -> bytes:
+    import io
+
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(f"{name}.npy", data)
+    return out.getvalue()
+
+
+def lying(old: str, new: str) -> bytes:
+    return npy(GOOD, a=(old, new))
+
+
+BAD_FILES = {
+    "empty.npy": (b"", "not an .npy array"),
+    "text.npy": (b"1 2 3\n4 5 6\n", "not an .npy array"),
+    "truncated.npy": (npy(GOOD)[:-5], "truncated"),
+    "longer.npy": (npy(GOOD) + b"more", "longer than that"),
+    "huge.npy": (lying("(3, 2), }      ", "(3000000000, 2)"), "not an .npy array"),
+    "lying.npy": (lying("(3, 2), }       ", "(3, 200000000),}"), "truncated"),
+    "negative.npy": (lying("(3, 2)", "(-3,2)"), "not a shape"),
+    "objects.npy": (npy(np.array([{}, 1], dtype=object)), "Python objects"),
+    "complex.npy": (npy(np.ones(3, np.complex64)), "complex64 is not an element type"),
+    "strings.npy": (npy(np.array(["a", "b"])), "is not an element type"),
+    "none.npz": (b"PK nothing", "not an .npz archive"),
+    "truncated.npz": (npz(x=npy(GOOD))[:-30], "not an .npz archive"),
+    "inner.npz": (npz(x=npy(GOOD)[:-5]), "truncated"),
+    "pickle.npz": (npz(x=npy(np.array([{}], dtype=object))), "Python objects"),
+    "two.npz": (npz(a=npy(GOOD), b=npy(GOOD)), "say which"),
+    "empty.safetensors": (b"", "not a safetensors file"),
+    "lying.safetensors": ((1 << 40).to_bytes(8, "little") + b"{}", "not a safetensors file"),
+    "short.safetensors": (
+        (61).to_bytes(8, "little")
+        + b'{"x":{"dtype":"F32","shape":[3,2],"data_offsets":[0,24]}}    ',
+        "not a safetensors file",
+    ),
+    "x.txt": (b"1 2 3", "not a kind of file"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_bad_array_files(cli, write, scale, name):
+    data, message = BAD_FILES[name]
+    write(name, data)
+    outcome = cli("run", scale, "-i", f"x={name}", "-i", "bias=0")
+    assert outcome.code == 2
+    assert message in outcome.err
+    assert name in outcome.err
+
+
+def test_a_file_that_claims_a_terabyte(cli, write, scale):
+    """Refused by its size, before memory is asked for."""
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (274877906944,), }"
+    header = header.ljust(117) + b"\n"
+    write("big.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + b"\0" * 64)
+    outcome = cli("run", scale, "-i", "x=big.npy", "-i", "bias=0")
+    assert outcome.code == 2
+    assert "1,099,511,627,776 bytes" in outcome.err
+
+
+def test_a_compressed_file_that_claims_more_than_it_can_hold(cli, tmp_path, scale):
+    np.savez_compressed(tmp_path / "z.npz", x=np.zeros((3, 2), np.float32))
+    data = bytearray((tmp_path / "z.npz").read_bytes())
+    at = data.rfind(b"PK\x01\x02") + 24  # the size that the directory claims, uncompressed
+    data[at : at + 4] = (0xFFFFFF00).to_bytes(4, "little")
+    (tmp_path / "z.npz").write_bytes(data)
+    outcome = cli("run", scale, "-i", "x=z.npz", "-i", "bias=0")
+    assert outcome.code == 2
+    assert "more than fit" in outcome.err
+
+
+BAD_INPUTS = [
+    (["-i", "x=absent.npy", "-i", "bias=0"], "there is no such file"),
+    (["-i", "x=.", "-i", "bias=0"], "not a kind of file"),
+    (["-i", "x=folder.npy", "-i", "bias=0"], "is a folder"),
+    (["-i", "x=good.npz:y", "-i", "bias=0"], "holds no array y"),
+    (["-i", "x=good.npy"], "nothing was given for: bias: f32[]"),
+    ([], "nothing was given for: x: f32[N, 2], bias: f32[]"),
+    (["-i", "y=good.npy"], "the graph has no input y"),
+    (["-i", "biass=1"], "did you mean bias?"),
+    (["-i", "x=good.npy", "-i", "x=zeros"], "x was given before"),
+    (["-i", "x"], "not an input and where it comes from"),
+    (["-i", "zeros", "-i", "ones"], "zeros was given for all other inputs"),
+    (["-i", "random"], "nothing says how large N is"),
+    (["-i", "random", "-s", "N"], "not a symbol and a size"),
+    (["-i", "random", "-s", "N=two"], "not a symbol and a size"),
+    (["-i", "random", "-s", "N=2", "-s", "N=3"], "N was given the size 2 before"),
+    (["-i", "x=good.npy", "-i", "bias=0", "-s", "N=4"], "N is bound to two sizes: 4, and 3 by x"),
+    (["-i", "x=wide.npy", "-i", "bias=0"], "f32[N, 2]"),
+    (["-i", "x=flat.npy", "-i", "bias=0"], "f32[N, 2]"),
+    (["-i", "x=double.npy", "-i", "bias=0"], "f64"),
+    (["-i", "x=ints.npy", "-i", "bias=0"], "i64"),
+    (["-g", "double", "-i", "x=good.npy"], "f32[N]"),
+    (["-g", "dubble", "-i", "zeros"], "did you mean double?"),
+    (["-i", "zeros", "-s", "N=1", "-o", "q=y.npy"], "the graph returns no q"),
+    (["-i", "zeros", "-s", "N=1", "-o", "y.npy"], "the graph returns 2"),
+    (["-i", "zeros", "-s", "N=1", "-o", "y=y.csv"], "write to a .npy"),
+    (["-i", "zeros", "-s", "N=1", "-o", "y=no/y.npy"], "there is no folder no"),
+    (["-i", "zeros", "-s", "N=1", "--params", "absent.safetensors"], "there is no such file"),
+    (["-i", "zeros", "-s", "N=1", "--params", "good.npy"], "not a safetensors file"),
+    (["-i", "zeros", "-s", "N=1", "--params", "misnamed.safetensors"], "does not declare"),
+    (["-i", "zeros", "-s", "N=1", "--params", "wide.safetensors"], "w is f32[3, 5]"),
+    (["-i", "zeros", "-s", "N=1", "--params", "double.safetensors"], "w is f64[3, 2]"),
+    (["-i", "zeros", "-s", "N=1", "--params", "missing.safetensors"], "params are not in it: w"),
+]
+
+
+@pytest.mark.parametrize("arguments, message", BAD_INPUTS, ids=[m for _, m in BAD_INPUTS])
+def test_bad_inputs_and_params(cli, scale, tmp_path, arguments, message):
+    np.save(tmp_path / "good.npy", GOOD)
+    np.savez(tmp_path / "good.npz", x=GOOD, z=GOOD)
+    np.save(tmp_path / "wide.npy", np.ones((3, 5), np.float32))
+    np.save(tmp_path / "flat.npy", np.ones(6, np.float32))
+    np.save(tmp_path / "double.npy", np.ones((3, 2)))
+    np.save(tmp_path / "ints.npy", np.ones((3, 2), np.int64))
+    (tmp_path / "folder.npy").mkdir()
+    w = np.ones((3, 2), np.float32)
+    arrays.write_safetensors(tmp_path / "misnamed.safetensors", {"w": w, "v": w})
+    arrays.write_safetensors(tmp_path / "wide.safetensors", {"w": np.ones((3, 5), np.float32)})
+    arrays.write_safetensors(tmp_path / "double.safetensors", {"w": np.ones((3, 2))})
+    arrays.write_safetensors(tmp_path / "missing.safetensors", {"count": np.int32(3)})
+    outcome = cli("run", scale, *arguments)
+    assert outcome.code == 2, outcome.err
+    assert message in outcome.err
+    assert outcome.err.count("error") <= 1
+
+
+BAD_PROGRAMS = {
+    "absent": (None, 2, "no such file"),
+    "binary": (b"\x7fELF\x02\x01\x00\x00" + bytes(range(256)), 2, "binary"),
+    "latin1": ("# Größe\ngraph main() {\n}\n".encode("latin-1"), 2, "UTF-8"),
+    "syntax": (b"graph main( {\n", 1, "main.opg:1:"),
+    "unknown op": (
+        b"graph main(x: f32[2]) -> f32[2] {\n  y = rellu(x)\n  return y\n}\n",
+        1,
+        "did you mean relu",
+    ),
+    "type": (
+        b"graph main(x: f32[2], y: f32[3]) -> f32[2] {\n  z = add(x, y)\n  return z\n}\n",
+        1,
+        "main.opg:2:",
+    ),
+    "no graph": (b"param w: f32[2] = zeros()\n", 2, "no graph"),
+    "recursive": (
+        b"graph main(x: f32[2]) -> f32[2] {\n  y = main(x)\n  return y\n}\n",
+        1,
+        "main",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_PROGRAMS)
+def test_bad_programs(cli, write, name):
+    data, code, message = BAD_PROGRAMS[name]
+    if data is not None:
+        write("main.opg", data)
+    outcome = cli("run", "main.opg", "-i", "zeros")
+    assert outcome.code == code, outcome.err
+    assert message in outcome.err
+
+
+LOOP = """\
+    graph main(x: f32[N]) -> f32[N] {
+      y = while(x, test=always, body=more%s)
+      return y
+    }
+    graph always(x: f32[N]) -> bool[] {
+      least = min(x)
+      yes = greater(least, -1.0)
+      return yes
+    }
+    graph more(x: f32[N]) -> f32[N] {
+      y = mul(x, 1.0)
+      return y
+    }
+    """
+
+
+def test_a_while_past_its_limit(cli, write):
+    path = write("loop.opg", LOOP % ", limit=50")
+    outcome = cli("run", path, "-i", "ones", "-s", "N=3")
+    assert outcome.code == 1
+    assert "loop.opg:2:" in outcome.err
+    assert "50" in outcome.err
+
+
+def test_a_failed_assert(cli, write):
+    path = write("a.opg", """\
+        state s: i32[] = 7
+        graph main(x: f32[]) -> f32[] {
+          fine = less(x, 1.0)
+          assert fine, "x is too large"
+          s <- 8
+          return x
+        }
+        """)  # fmt: skip
+    for mode in ("async", "debug"):
+        outcome = cli("run", path, "-i", "x=2", "--mode", mode)
+        assert outcome.code == 1
+        assert "x is too large" in outcome.err
+        assert "a.opg:4:" in outcome.err
+    assert cli("run", path, "-i", "x=0.5").code == 0
+
+
+def test_out_of_memory(cli, write):
+    path = write("big.opg", """\
+        graph main(x: f32[N]) -> f32[] {
+          a = broadcast(x, shape=[1000000, 1000000, N])
+          s = sum(a)
+          return s
+        }
+        """)  # fmt: skip
+    outcome = cli("run", path, "-i", "ones", "-s", "N=1000")
+    assert outcome.code == 3
+    assert "memory" in outcome.err
+
+
+def test_ctrl_c_in_a_long_loop(write, tmp_path):
+    write("loop.opg", LOOP % ", limit=1000000000")
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "opstep", "run", "loop.opg", "-i", "ones", "-s", "N=3"],
+        cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    time.sleep(5)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "Traceback" not in out + err
+    assert "interrupted" in err
+
+
+def test_an_unexpected_error_asks_for_a_report(capsys, monkeypatch, tmp_path):
+    from opstep.cli import main as module
+
+    def broken(*arguments, **options):
+        raise ZeroDivisionError("deep\ninside")
+
+    monkeypatch.setattr(module.group, "main", broken)
+    assert module.main(["run"]) == 70
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "ZeroDivisionError: deep inside" in err
+    assert "report" in err
+
+
+def test_traceback_shows_where(cli, capsys):
+    from opstep.cli.main import main
+
+    assert main(["check", "absent.opg", "--traceback"]) == 2
+    assert main(["run", "absent.opg", "--traceback"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_reader_that_goes_away(tmp_path):
+    """`opstep ops | head -1` ends quietly."""
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "opstep", "ops", "--json"],
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.read(1)
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait(timeout=20) in (0, 1)

@@ -1,0 +1,121 @@
+"""Commands that look at things: ``ops``, ``plan``, ``doctor``, ``demo``."""
+
+from __future__ import annotations
+
+import pytest
+
+from opstep.runtime.ir.op import OPS
+
+
+def test_ops_lists_every_op_by_family(cli):
+    outcome = cli("ops")
+    assert outcome.code == 0
+    listed = {line.split()[0] for line in outcome.out.splitlines() if line.strip()}
+    assert {"relu", "conv2d", "while"} <= listed
+    assert set(cli_names(cli)) <= listed
+
+
+def cli_names(cli) -> list[str]:
+    return [record["name"] for record in cli("ops", "--json").json]
+
+
+def test_ops_of_one_family(cli):
+    family = OPS["conv2d"].family
+    names = [record["name"] for record in cli("ops", "--family", family, "--json").json]
+    assert "conv2d" in names and "relu" not in names
+
+
+def test_one_op(cli):
+    outcome = cli("ops", "softmax")
+    assert outcome.code == 0
+    assert OPS["softmax"].signature in outcome.out
+    assert "gradient" in outcome.out
+    record = cli("ops", "softmax", "--json").json
+    assert record["attributes"] == [
+        {"name": "axis", "type": "int", "required": False, "default": -1}
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [(["sofmax"], "did you mean softmax?"), (["--family", "no"], "there is no family no")],
+)
+def test_unknown_ops(cli, arguments, message):
+    outcome = cli("ops", *arguments)
+    assert outcome.code == 2
+    assert message in outcome.err
+
+
+def test_plan(cli, scale):
+    outcome = cli("plan", scale, "-s", "N=4", "--streams", "2")
+    assert outcome.code == 0
+    assert "linear" in outcome.out
+    assert "no races" in outcome.out
+    record = cli("plan", scale, "-s", "N=4", "--json").json
+    assert record["graph"] == "main"
+    assert record["hazards"] == []
+    assert record["memory"]["arena_bytes"] <= record["memory"]["fresh_bytes"]
+    assert record["text"].strip()
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ([], "N"),
+        (["-s", "M=4"], "N"),
+        (["-g", "no", "-s", "N=4"], "there is no graph no"),
+    ],
+)
+def test_plan_of_what_is_not_there(cli, scale, arguments, message):
+    outcome = cli("plan", scale, *arguments)
+    assert outcome.code == 2
+    assert message in outcome.err
+
+
+def test_doctor(cli, monkeypatch, tmp_path):
+    monkeypatch.setenv("OPSTEP_CACHE", str(tmp_path / "kernels"))
+    outcome = cli("doctor")
+    for word in ("Python", "numba", "BLAS", "cores", "kernel cache", str(tmp_path / "kernels")):
+        assert word in outcome.out
+    record = cli("doctor", "--json").json
+    assert record["healthy"] is (outcome.code == 0)
+    for finding in record["findings"]:
+        assert finding["state"] in ("ok", "missing", "optional")
+        if finding["state"] == "missing":
+            assert finding["advice"]
+
+
+def test_doctor_tells_what_is_missing(cli, monkeypatch):
+    from opstep.cli import doctor
+
+    def absent(name: str) -> str:
+        if name == "safetensors":
+            raise doctor.PackageNotFoundError(name)
+        return "1.0"
+
+    monkeypatch.setattr(doctor, "version", absent)
+    outcome = cli("doctor")
+    assert outcome.code == 3
+    assert "pip install safetensors" in outcome.out
+
+
+def test_demo(cli):
+    outcome = cli("demo")
+    assert outcome.code == 0
+    assert "the same bits" in outcome.out
+    assert "opstep run" in outcome.out
+    figures = cli("demo", "--json").json
+    assert figures["digits"] == 500
+    assert figures["accuracy"] >= 0.98
+    assert figures["same_bits"] is True
+
+
+def test_what_the_demo_says_to_try_next_works(cli):
+    import shlex
+
+    from opstep.cli.demo import next_commands
+
+    for line, _ in next_commands():
+        words = shlex.split(line)
+        assert words[0] == "opstep"
+        assert cli(*words[1:]).code == 0, line

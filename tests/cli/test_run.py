@@ -1,0 +1,125 @@
+"""``opstep run``: inputs from files and made up, results shown and saved, params in and out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from opstep.runtime import arrays
+
+
+def test_summary(cli, scale):
+    outcome = cli("run", scale, "-i", "random", "-s", "N=4")
+    assert outcome.code == 0
+    assert "f32[4, 3]" in outcome.out
+    assert outcome.err == ""
+
+
+def test_inputs_from_npy_npz_and_numbers(cli, scale, tmp_path):
+    x = np.arange(8, dtype=np.float32).reshape(4, 2)
+    np.save(tmp_path / "x.npy", x)
+    np.savez(tmp_path / "all.npz", x=x, other=x)
+    arrays.write_safetensors(tmp_path / "x.safetensors", {"x": x})
+    found = []
+    for source in ("x.npy", "all.npz:x", "x.safetensors", "x.safetensors:x"):
+        outcome = cli("run", scale, "-i", f"x={source}", "-i", "bias=1", "--json")
+        assert outcome.code == 0, outcome.err
+        found.append(outcome.json["outputs"])
+    assert all(f == found[0] for f in found)
+    y, z = (np.array(o["values"]) for o in found[0])
+    assert np.allclose(z, y + 1)
+
+
+@pytest.mark.parametrize(
+    "source, expected", [("zeros", 0), ("ones", 2), ("2.5", 5), ("-1e2", -200)]
+)
+def test_made_inputs(cli, scale, source, expected):
+    outcome = cli("run", scale, "-g", "double", "-i", f"x={source}", "-s", "N=3", "--json")
+    assert outcome.json["outputs"][0]["values"] == [expected] * 3
+
+
+def test_random_inputs_follow_the_seed_alone(cli, scale):
+    def values(*more):
+        outcome = cli("run", scale, "-g", "double", "-i", "random", "-s", "N=9", "--json", *more)
+        return outcome.json["outputs"][0]["values"]
+
+    assert values() == values("--mode", "debug", "--threads", "1")
+    assert values() != values("--seed", "1")
+
+
+def test_json_tells_all(cli, scale):
+    record = cli("run", scale, "-i", "random", "-s", "N=2", "--json", "--mode", "debug").json
+    assert record["graph"] == "main"
+    assert record["policy"] == {"streams": 1, "alloc": "fresh", "fill": "nan", "sync": "op"}
+    assert [o["name"] for o in record["outputs"]] == ["y", "z"]
+    assert record["outputs"][0]["shape"] == [2, 3]
+    assert record["outputs"][0]["nan"] == 0
+    assert record["unwritten"] == []
+
+
+def test_switches_replace_the_preset(cli, scale):
+    options = ("--mode", "debug", "--streams", "3", "--alloc", "reuse", "--fill", "none")
+    record = cli("run", scale, "-i", "random", "-s", "N=2", "--json", *options).json
+    assert record["policy"] == {"streams": 3, "alloc": "reuse", "fill": "none", "sync": "op"}
+
+
+def test_outputs_to_files(cli, scale, tmp_path):
+    outcome = cli(
+        "run", scale, "-i", "random", "-s", "N=2", "--json",
+        "-o", "y=y.npy", "-o", "all.npz", "-o", "all.safetensors",
+    )  # fmt: skip
+    assert outcome.code == 0
+    y = np.load(tmp_path / "y.npy")
+    assert y.tolist() == outcome.json["outputs"][0]["values"]
+    for found in (arrays.read_npz("all.npz"), arrays.read_safetensors("all.safetensors")):
+        assert sorted(found) == ["y", "z"]
+        assert (found["y"] == y).all()
+
+
+def test_params_out_and_in(cli, scale):
+    first = cli("run", scale, "-i", "ones", "-s", "N=1", "--steps", "3", "--seed", "5", "--json",
+                "--save-params", "p.safetensors")  # fmt: skip
+    assert first.code == 0
+    saved = arrays.read_safetensors("p.safetensors")
+    assert sorted(saved) == ["count", "w"]
+    assert saved["count"] == 3
+    again = cli("run", scale, "-i", "ones", "-s", "N=1", "--params", "p.safetensors", "--json",
+                "--save-params", "q.safetensors")  # fmt: skip
+    assert again.json["outputs"] == first.json["outputs"]
+    assert arrays.read_safetensors("q.safetensors")["count"] == 4
+
+
+def test_bf16_params(cli, write):
+    path = write("h.opg", """\
+        param w: bf16[3]
+        graph main(x: bf16[3]) -> bf16[3] {
+          y = add(x, w)
+          return y
+        }
+        """)  # fmt: skip
+    import ml_dtypes
+
+    w = np.array([1, 2, 3], ml_dtypes.bfloat16)
+    arrays.write_safetensors("w.safetensors", {"w": w})
+    outcome = cli("run", path, "-i", "x=1", "--params", "w.safetensors", "-o", "y.npy", "--json")
+    assert outcome.json["outputs"][0]["values"] == [2, 3, 4]
+    assert (arrays.read_npy("y.npy") == w + 1).all()
+
+
+def test_the_null_device_runs_nothing(cli, scale):
+    outcome = cli("run", scale, "-i", "random", "-s", "N=4", "--device", "null", "--steps", "3")
+    assert outcome.code == 0
+    assert "executes nothing" in outcome.out
+
+
+def test_a_graph_without_inputs(cli, write):
+    path = write("c.opg", """\
+        state s: i32[] = 40
+        graph main() -> i32[] {
+          n = add(s, 1)
+          s <- n
+          return n
+        }
+        """)  # fmt: skip
+    outcome = cli("run", path, "--steps", "2", "--json")
+    assert outcome.json["outputs"][0]["values"] == 42
