@@ -11,7 +11,6 @@ import zlib
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -175,15 +174,10 @@ class Program:
                 types,
                 policy,
                 prepare=self._device(device, lanes).prepare,
-                library=self._merged_library,
+                library=self.library,
                 asserts=self._asserts,
             )
         return self._plans[key]
-
-    @cached_property
-    def _merged_library(self) -> Module | None:
-        items = tuple(item for module in self.library for item in module.items)
-        return Module(items) if items else None
 
     # --- running ---
 
