@@ -8,6 +8,7 @@ start loads object code through llvmlite alone.
 
 from __future__ import annotations
 
+import dis
 import hashlib
 import json
 import os
@@ -147,13 +148,17 @@ def _numba_symbols() -> None:
 
 def _referenced(function: FunctionType) -> dict[str, Any]:
     """Globals and closure cells that a function's code names, by name."""
-    names = set(function.__code__.co_names)
-    for const in function.__code__.co_consts:
-        if isinstance(const, CodeType):
-            names |= set(const.co_names)
+    names = _loaded_globals(function.__code__)
     found = {n: function.__globals__[n] for n in sorted(names) if n in function.__globals__}
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     return found | {name: cell.cell_contents for name, cell in cells}
+
+
+def _loaded_globals(code: CodeType) -> set[str]:
+    """Names of globals only: `co_names` also holds attributes, and `exp` may call `math.exp`."""
+    inner = (const for const in code.co_consts if isinstance(const, CodeType))
+    names = {i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"}
+    return names.union(*map(_loaded_globals, inner))
 
 
 def _digest(function, dtype: DType) -> str:

@@ -1,0 +1,408 @@
+"""Arithmetic on two operands, and what goes with it: sign, absolute value, limits, rounding.
+
+Integers wrap around; division by an integer zero gives 0.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opstep.kernels.elementwise import Binary, Unary, binary_loop, launch_binary, onto, unary_loop
+from opstep.runtime.device.convert import plain
+from opstep.runtime.device.launch import Launch
+from opstep.runtime.ir.op import Mismatch
+
+
+class add(Binary):
+    """a + b."""
+
+    signature = "add(a: N, b: N)"
+    formula = "a + b"
+    source = "torch.add, ONNX Add"
+    oracle = np.add
+
+    def scalar(a, b):
+        return a + b
+
+    def grad(g, operands, results, grads):
+        a, b = operands
+        (gy,) = grads
+        return onto(g, a, lambda: gy), onto(g, b, lambda: gy)
+
+
+class sub(Binary):
+    """a - b."""
+
+    signature = "sub(a: N, b: N)"
+    formula = "a - b"
+    source = "torch.sub, ONNX Sub"
+    oracle = np.subtract
+
+    def scalar(a, b):
+        return a - b
+
+    def grad(g, operands, results, grads):
+        a, b = operands
+        (gy,) = grads
+        return onto(g, a, lambda: gy), onto(g, b, lambda: g.neg(gy))
+
+
+class mul(Binary):
+    """a * b."""
+
+    signature = "mul(a: N, b: N)"
+    formula = "a * b"
+    source = "torch.mul, ONNX Mul"
+    oracle = np.multiply
+
+    def scalar(a, b):
+        return a * b
+
+    def grad(g, operands, results, grads):
+        a, b = operands
+        (gy,) = grads
+        return onto(g, a, lambda: g.mul(gy, b)), onto(g, b, lambda: g.mul(gy, a))
+
+
+class div(Binary):
+    """a / b, true division: integers are divided as f32."""
+
+    signature = "div(a: F, b: F)"
+    formula = "a / b"
+    source = "torch.div, ONNX Div (of floats)"
+    oracle = np.true_divide
+
+    def scalar(a, b):
+        return a / b
+
+    def grad(g, operands, results, grads):
+        (a, b), (y,), (gy,) = operands, results, grads
+        return (
+            onto(g, a, lambda: g.div(gy, b)),
+            onto(g, b, lambda: g.neg(g.div(g.mul(gy, y), b))),
+        )
+
+
+class _IntegerOrFloat(Binary):
+    """A binary op whose integer form is another function, `whole`."""
+
+    @classmethod
+    def cpu(cls, a, b, y):
+        f = cls.scalar if a.dtype.is_float else cls.whole
+        return launch_binary(binary_loop(f, cls.name), a, b, y)
+
+
+class floor_div(_IntegerOrFloat):
+    """The largest whole number not above a / b; integers divided by 0 give 0."""
+
+    signature = "floor_div(a: N, b: N)"
+    formula = "floor(a / b), exact where a / b itself would be rounded up to a whole number"
+    source = "torch.floor_divide, numpy.floor_divide"
+    grad = None
+
+    def oracle(a, b):
+        with np.errstate(all="ignore"):
+            return np.floor_divide(a, b)
+
+    def scalar(a, b):
+        return a / b if b == 0.0 else a // b
+
+    @staticmethod
+    def whole(a, b):
+        if b == 0:
+            return b
+        return -a if b == -1 else a // b
+
+
+class rem(_IntegerOrFloat):
+    """What floor_div leaves: it has b's sign. Integers: 0 where b is 0."""
+
+    signature = "rem(a: N, b: N)"
+    formula = "a - b*floor(a / b)"
+    source = "torch.remainder, numpy.mod, ONNX Mod (fmod=0)"
+
+    def oracle(a, b):
+        with np.errstate(all="ignore"):
+            return np.mod(a, b)
+
+    def scalar(a, b):
+        return a % b
+
+    @staticmethod
+    def whole(a, b):
+        return a - a if b == 0 or b == -1 else a % b
+
+    def grad(g, operands, results, grads):
+        a, b = operands
+        (gy,) = grads
+        return (
+            onto(g, a, lambda: gy),
+            onto(g, b, lambda: g.neg(g.mul(gy, g.floor_div(a, b)))),
+        )
+
+
+class fmod(_IntegerOrFloat):
+    """What a division rounded towards zero leaves: it has a's sign. Integers: 0 where b is 0."""
+
+    signature = "fmod(a: N, b: N)"
+    formula = "a - b*trunc(a / b)"
+    source = "torch.fmod, C fmod, ONNX Mod (fmod=1)"
+
+    def oracle(a, b):
+        with np.errstate(all="ignore"):
+            return np.fmod(a, b)
+
+    def scalar(a, b):
+        return np.fmod(a, b)
+
+    @staticmethod
+    def whole(a, b):
+        if b == 0 or b == -1:
+            return a - a
+        rest = a % b
+        return rest - b if rest != 0 and (a < 0) != (b < 0) else rest
+
+    def grad(g, operands, results, grads):
+        a, b = operands
+        (gy,) = grads
+        return (
+            onto(g, a, lambda: gy),
+            onto(g, b, lambda: g.neg(g.mul(gy, g.trunc(g.div(a, b))))),
+        )
+
+
+class maximum(Binary):
+    """The larger of two; NaN where either is NaN. Equal operands share the gradient."""
+
+    signature = "maximum(a: N, b: N)"
+    formula = "max(a, b)"
+    source = "torch.maximum, ONNX Max"
+    oracle = np.maximum
+
+    def scalar(a, b):
+        return a if a > b or a != a else b
+
+    def grad(g, operands, results, grads):
+        return _extreme_grad(g, operands, grads[0], g.greater)
+
+
+class minimum(Binary):
+    """The smaller of two; NaN where either is NaN. Equal operands share the gradient."""
+
+    signature = "minimum(a: N, b: N)"
+    formula = "min(a, b)"
+    source = "torch.minimum, ONNX Min"
+    oracle = np.minimum
+
+    def scalar(a, b):
+        return a if a < b or a != a else b
+
+    def grad(g, operands, results, grads):
+        return _extreme_grad(g, operands, grads[0], g.less)
+
+
+def _extreme_grad(g, operands, gy, wins):
+    a, b = operands
+
+    def share(x, other):
+        kept = g.where(wins(x, other), gy, 0.0)
+        return g.where(g.equal(x, other), g.mul(gy, 0.5), kept)
+
+    return onto(g, a, lambda: share(a, b)), onto(g, b, lambda: share(b, a))
+
+
+class neg(Unary):
+    """-x."""
+
+    signature = "neg(x: N)"
+    formula = "-x"
+    source = "torch.neg, ONNX Neg"
+    oracle = np.negative
+
+    def scalar(x):
+        return -x
+
+    def grad(g, operands, results, grads):
+        return (g.neg(grads[0]),)
+
+
+class abs(Unary):
+    """|x|; the gradient at 0 is 0."""
+
+    signature = "abs(x: N)"
+    formula = "x where x >= 0, else -x"
+    source = "torch.abs, ONNX Abs"
+    oracle = np.abs
+
+    def scalar(x):
+        return np.abs(x)
+
+    def grad(g, operands, results, grads):
+        return (g.mul(grads[0], g.sign(operands[0])),)
+
+
+class sign(Unary):
+    """-1, 0 or 1; NaN of NaN (PyTorch gives 0)."""
+
+    signature = "sign(x: N)"
+    formula = "-1 where x < 0, 0 where x = 0, 1 where x > 0"
+    source = "torch.sign, ONNX Sign"
+    oracle = np.sign
+
+    def scalar(x):
+        if x > 0.0:
+            return 1.0
+        return -1.0 if x < 0.0 else x
+
+    @classmethod
+    def cpu(cls, x, y):
+        f = cls.scalar if x.dtype.is_float else cls.whole
+        return Launch(unary_loop(f, cls.name), x, y, units=y.size)
+
+    @staticmethod
+    def whole(x):
+        return (1 if x > 0 else 0) - (1 if x < 0 else 0)
+
+    def grad(g, operands, results, grads):
+        return (g.zeros_like(operands[0]),)
+
+
+class square(Unary):
+    """x * x."""
+
+    signature = "square(x: N)"
+    formula = "x * x"
+    source = "torch.square"
+    oracle = np.square
+
+    def scalar(x):
+        return x * x
+
+    def grad(g, operands, results, grads):
+        return (g.mul(grads[0], g.mul(operands[0], 2.0)),)
+
+
+class reciprocal(Unary):
+    """1 / x."""
+
+    signature = "reciprocal(x: F)"
+    formula = "1 / x"
+    source = "torch.reciprocal, ONNX Reciprocal"
+
+    def oracle(x):
+        with np.errstate(all="ignore"):
+            return 1.0 / x
+
+    def scalar(x):
+        return 1.0 / x
+
+    def grad(g, operands, results, grads):
+        return (g.neg(g.mul(grads[0], g.square(results[0]))),)
+
+
+class clip(Unary):
+    """x, but not below `low` nor above `high` (either may be left out); NaN stays.
+
+    The gradient passes where low <= x <= high.
+    """
+
+    signature = "clip(x: N, *, low: number = none, high: number = none)"
+    formula = "min(max(x, low), high)"
+    source = "torch.clamp, ONNX Clip, torch.nn.functional.hardtanh and relu6"
+
+    def infer(x, *, low, high):
+        for name, limit in (("low", low), ("high", high)):
+            if limit is not None and x.dtype.is_integer and limit != int(limit):
+                raise Mismatch(
+                    f"{name}={limit} is no {x.dtype}", name, hint="cast x to f32 before clip"
+                )
+        if low is None and high is None:
+            raise Mismatch("clip needs low, high or both", hint="write low=0.0, for instance")
+        return x
+
+    def oracle(x, *, low, high):
+        return np.clip(x, low, high)
+
+    @staticmethod
+    def low_scalar(x, low):
+        return low if x < low else x
+
+    @staticmethod
+    def high_scalar(x, high):
+        return high if x > high else x
+
+    def scalar(x, low, high):
+        x = low if x < low else x
+        return high if x > high else x
+
+    @classmethod
+    def cpu(cls, x, y, *, low, high):
+        kind = float if x.dtype.is_float else int
+        limits = [kind(v) for v in (low, high) if v is not None]
+        f = cls.low_scalar if high is None else cls.high_scalar if low is None else cls.scalar
+        kernel = unary_loop(f, cls.name, len(limits))
+        return Launch(kernel, x, y, *limits, units=y.size)
+
+    def grad(g, operands, results, grads, *, low, high):
+        (x,), (gy,) = operands, grads
+        if low is not None:
+            gy = g.where(g.less(x, low), 0.0, gy)
+        if high is not None:
+            gy = g.where(g.greater(x, high), 0.0, gy)
+        return (gy,)
+
+
+class _Rounding(Unary):
+    """To a whole number; integers stay as they are. The gradient is 0 almost everywhere."""
+
+    @classmethod
+    def cpu(cls, x, y):
+        kernel = unary_loop(cls.scalar, cls.name) if x.dtype.is_float else plain
+        return Launch(kernel, x, y, units=y.size)
+
+    def grad(g, operands, results, grads):
+        return (g.zeros_like(operands[0]),)
+
+
+class floor(_Rounding):
+    """The largest whole number not above x."""
+
+    signature = "floor(x: N)"
+    source = "torch.floor, ONNX Floor"
+    oracle = np.floor
+
+    def scalar(x):
+        return np.floor(x)
+
+
+class ceil(_Rounding):
+    """The smallest whole number not below x."""
+
+    signature = "ceil(x: N)"
+    source = "torch.ceil, ONNX Ceil"
+    oracle = np.ceil
+
+    def scalar(x):
+        return np.ceil(x)
+
+
+class round(_Rounding):
+    """The nearest whole number; of two equally near ones, the even one."""
+
+    signature = "round(x: N)"
+    source = "torch.round, ONNX Round"
+    oracle = np.rint
+
+    def scalar(x):
+        return np.rint(x)
+
+
+class trunc(_Rounding):
+    """The whole part: rounded towards zero."""
+
+    signature = "trunc(x: N)"
+    source = "torch.trunc"
+    oracle = np.trunc
+
+    def scalar(x):
+        return np.trunc(x)

@@ -1,0 +1,131 @@
+"""What elementwise families share: bases of declarations, and the loops that run a scalar function.
+
+A declaration gives `scalar`, which computes one element in plain Python and `math`. Loops are made from
+it, once a function, and compiled for each element type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+from opstep.kernels.broadcast import broadcast_shape, collapse, place
+from opstep.runtime.device.launch import Launch
+from opstep.runtime.ir.op import Op
+from opstep.runtime.ir.types import boolean
+from opstep.runtime.transforms.builder import Builder, Var
+
+
+class Unary(Op):
+    """One operand. Numeric attributes reach `scalar` behind x, in the order declared."""
+
+    inplace = (0,)
+
+    def infer(x, **attrs):
+        return x
+
+    @classmethod
+    def cpu(cls, x, y, **attrs):
+        kernel = unary_loop(cls.scalar, cls.name, len(attrs))
+        return Launch(kernel, x, y, *attrs.values(), units=y.size)
+
+    def flops(x, **attrs):
+        return x.size
+
+
+class Binary(Op):
+    """Two operands that broadcast."""
+
+    inplace = (0, 1)
+
+    def infer(a, b):
+        return a.with_shape(broadcast_shape(a, b))
+
+    @classmethod
+    def cpu(cls, a, b, y):
+        return launch_binary(binary_loop(cls.scalar, cls.name), a, b, y)
+
+    def flops(a, b):
+        return a.with_shape(broadcast_shape(a, b)).size
+
+
+class Test(Unary):
+    """One operand, a bool for each element."""
+
+    inplace = ()
+    grad = None
+
+    def infer(x):
+        return x.with_dtype(boolean)
+
+
+class Relation(Binary):
+    """Two operands that broadcast, a bool for each pair."""
+
+    inplace = ()
+    grad = None
+
+    def infer(a, b):
+        return a.with_shape(broadcast_shape(a, b)).with_dtype(boolean)
+
+
+def launch_binary(kernel: Callable, a, b, y) -> Launch:
+    """A kernel of `binary_loop` over operands that broadcast to y."""
+    layout = collapse(y.shape, (a.shape, b.shape))
+    return Launch(kernel, a, b, y, layout.shape, *layout.strides, len(layout.shape), units=y.size)
+
+
+@cache
+def unary_loop(f: Callable, name: str, attributes: int = 0) -> Callable:
+    """A kernel (x, y, *attributes, lo, hi) that applies `f` to each element."""
+
+    def plain(x, y, lo, hi):
+        for i in range(lo, hi):
+            y[i] = f(x[i])
+
+    def with_one(x, y, p, lo, hi):
+        for i in range(lo, hi):
+            y[i] = f(x[i], p)
+
+    def with_two(x, y, p, q, lo, hi):
+        for i in range(lo, hi):
+            y[i] = f(x[i], p, q)
+
+    kernel = (plain, with_one, with_two)[attributes]
+    kernel.__name__ = name
+    return kernel
+
+
+@cache
+def binary_loop(f: Callable, name: str) -> Callable:
+    """A kernel over a `Layout`: rows of the last axis, each one of three loops of unit stride."""
+
+    def kernel(a, b, y, sizes, a_strides, b_strides, rank, lo, hi):
+        n = sizes[rank - 1]
+        i = lo
+        while i < hi:
+            count = min(n - i % n, hi - i)
+            p = place(i, sizes, a_strides, rank)
+            q = place(i, sizes, b_strides, rank)
+            if b_strides[rank - 1] == 0:
+                one = b[q]
+                for k in range(count):
+                    y[i + k] = f(a[p + k], one)
+            elif a_strides[rank - 1] == 0:
+                one = a[p]
+                for k in range(count):
+                    y[i + k] = f(one, b[q + k])
+            else:
+                for k in range(count):
+                    y[i + k] = f(a[p + k], b[q + k])
+            i += count
+
+    kernel.__name__ = name
+    return kernel
+
+
+def onto(g: Builder, x: Var | int | float, gradient: Callable[[], Var]) -> Var | None:
+    """`gradient()` summed to x's shape; None, and nothing built, where x has no gradient."""
+    if not isinstance(x, Var) or not x.dtype.is_float:
+        return None
+    return g.sum_to(gradient(), x)
