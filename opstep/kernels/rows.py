@@ -1,0 +1,111 @@
+"""Sums, dot products and maxima of rows, as kernels of several families need them.
+
+Sums are made of blocks in the data's type, which LLVM vectorises, and of blocks in f64: 2**24
+elements of f32 lose no more than a few bits.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opstep.kernels.fastmath import exp
+from opstep.runtime.device.jit import reassociate, vectorised
+
+BLOCK = 512  # elements that are summed in the data's type
+
+
+def _as_f32(number):
+    return np.float32(number)
+
+
+@vectorised(f32=_as_f32)
+def rounded(number):
+    """An f64 in the kernel's type."""
+    return np.float64(number)
+
+
+def _without_nan(kernel):
+    """A maximum vectorises only where LLVM need not keep track of NaN."""
+    kernel.fastmath = frozenset({"nnan", "nsz", "reassoc"})
+    return kernel
+
+
+@_without_nan
+def largest(x, n):
+    """Of n > 0 elements; where one is NaN, any of them."""
+    top = x[0]
+    for i in range(1, n):
+        top = x[i] if x[i] > top else top
+    return top
+
+
+@reassociate
+def row_sum(x, n):
+    total = np.float64(0.0)
+    for start in range(0, n, BLOCK):
+        part = 0.0
+        for i in range(start, min(start + BLOCK, n)):
+            part += x[i]
+        total += part
+    return total
+
+
+@reassociate
+def squared_distance(x, centre, n):
+    """The sum of (x - centre)**2."""
+    total = np.float64(0.0)
+    for start in range(0, n, BLOCK):
+        part = 0.0
+        for i in range(start, min(start + BLOCK, n)):
+            part += (x[i] - centre) * (x[i] - centre)
+        total += part
+    return total
+
+
+@reassociate
+def dot(a, b, n):
+    total = np.float64(0.0)
+    for start in range(0, n, BLOCK):
+        part = 0.0
+        for i in range(start, min(start + BLOCK, n)):
+            part += a[i] * b[i]
+        total += part
+    return total
+
+
+@reassociate
+def centred_dot(a, x, centre, n):
+    """The sum of a * (x - centre)."""
+    total = np.float64(0.0)
+    for start in range(0, n, BLOCK):
+        part = 0.0
+        for i in range(start, min(start + BLOCK, n)):
+            part += a[i] * (x[i] - centre)
+        total += part
+    return total
+
+
+@reassociate
+def exponentials(x, top, y, n):
+    """y = exp(x - top); gives the sum."""
+    total = np.float64(0.0)
+    for start in range(0, n, BLOCK):
+        part = 0.0
+        for i in range(start, min(start + BLOCK, n)):
+            e = exp(x[i] - top)
+            y[i] = e
+            part += e
+        total += part
+    return total
+
+
+@reassociate
+def exponential_sum(x, top, n):
+    """The sum of exp(x - top)."""
+    total = np.float64(0.0)
+    for start in range(0, n, BLOCK):
+        part = 0.0
+        for i in range(start, min(start + BLOCK, n)):
+            part += exp(x[i] - top)
+        total += part
+    return total
