@@ -100,8 +100,10 @@ def memory() -> Finding:
 
 
 def packages() -> Finding:
-    names = ("opstep", "numpy", "numba", "llvmlite", "ml_dtypes", "safetensors")
-    found, missing = [], []
+    from opstep import __version__
+
+    names = ("numpy", "numba", "llvmlite", "ml_dtypes", "safetensors")
+    found, missing = [f"opstep {__version__}"], []
     for name in names:
         try:
             found.append(f"{name} {version(name)}")

@@ -24,9 +24,10 @@ from opstep.cli.common import OK, PROGRAM, amount, command, say
 @click.option("--check", is_flag=True, help="Write nothing; exit with 1 where a file differs.")
 @click.option("--diff", is_flag=True, help="Write nothing; show what would change.")
 def fmt(files: tuple[str, ...], check: bool, diff: bool) -> int:
-    """Put programs into the standard layout: same meaning, same comments.
+    """Put programs into the standard layout.
 
-    A file is replaced in one step, never left half written; one with syntax errors is left alone.
+    Meaning and comments stay as they are. A file is replaced in one step, never left half written;
+    one with syntax errors is left alone.
     """
     from opstep.runtime.arrays import replace_text
 

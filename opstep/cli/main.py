@@ -85,11 +85,11 @@ class LazyGroup(click.Group):
 
 
 def show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    """Prints the version as installed and stops."""
+    """Prints the version and stops."""
     if value:
-        from importlib.metadata import version
+        from opstep import __version__
 
-        click.echo(f"opstep {version('opstep')}")
+        click.echo(f"opstep {__version__}")
         ctx.exit()
 
 

@@ -54,8 +54,30 @@ def test_plan(cli, scale):
     record = cli("plan", scale, "-s", "N=4", "--json").json
     assert record["graph"] == "main"
     assert record["hazards"] == []
-    assert record["memory"]["arena_bytes"] <= record["memory"]["fresh_bytes"]
+    assert record["memory_bytes"]["used"] <= record["memory_bytes"]["tensors"]
     assert record["text"].strip()
+
+
+def test_a_plan_that_was_saved_and_changed(cli, write):
+    write("two.opg", """\
+        graph main(x: f32[N]) -> f32[N] {
+          a = tanh(x)
+          b = exp(x)
+          c = add(a, b)
+          return c
+        }
+        """)  # fmt: skip
+    made = cli("plan", "two.opg", "-s", "N=1000000", "--streams", "2")
+    assert "wait" in made.out
+    write("saved.plan", made.out)
+    good = cli("plan", "--saved", "saved.plan")
+    assert (good.code, good.out) == (0, "verdict: no races, in any order\n")
+    lines = [line for line in made.out.splitlines() if not line.strip().startswith("wait")]
+    write("bad.plan", "\n".join(lines))
+    bad = cli("plan", "--saved", "bad.plan")
+    assert bad.code == 1
+    assert "c = add(a, b)" in bad.err
+    assert cli("plan", "--saved", "bad.plan", "--json").json["hazards"]
 
 
 @pytest.mark.parametrize(

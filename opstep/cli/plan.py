@@ -1,0 +1,149 @@
+"""``opstep plan``: how a graph would run, and whether that is free of races."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opstep.cli.common import (
+    OK,
+    PROGRAM,
+    amount,
+    colors,
+    command,
+    emit_json,
+    json_option,
+    kernel_cache,
+    say,
+    size,
+)
+from opstep.cli.options import graph_option, policy_options, symbol_option
+
+if TYPE_CHECKING:
+    from opstep.runtime.plan.hazards import Hazard
+    from opstep.runtime.plan.plan import Plan
+
+SWITCHES = ("mode", "streams", "alloc", "fill", "sync")
+
+
+@command(
+    "plan",
+    short_help=(
+        "Show how a graph would run: streams, waits, memory, and whether it is free of races."
+    ),
+    examples=[
+        ("opstep plan model.opg", "the only graph, or main"),
+        ("opstep plan model.opg --graph encode --symbol N=4", "with a size for the symbol N"),
+        ("opstep plan model.opg -s N=4 --streams 2 --alloc fresh", "another policy"),
+        ("opstep plan model.opg -s N=4 --summary", "memory and verdict alone"),
+        ("opstep plan model.opg -s N=4 > saved.plan", "keep the plan, to read or to change it"),
+        ("opstep plan --saved saved.plan", "the verdict on a plan that was kept"),
+    ],
+    codes={OK: "the plan is free of races", PROGRAM: "errors in the program, or races in its plan"},
+)
+@click.argument("file", metavar="FILE")
+@graph_option
+@symbol_option
+@policy_options
+@click.option("--summary", is_flag=True, help="Leave out the plan itself.")
+@click.option("--saved", is_flag=True, help="FILE is a plan that this command printed.")
+@json_option
+def plan(file: str, **options: Any) -> int:
+    """Show how a graph would run: streams, waits, memory, and whether it is free of races.
+
+    Nothing is run. The verdict is a proof from the plan alone, over every order in which streams
+    may progress.
+    """
+    if options["saved"]:
+        return check_saved(file, options["as_json"])
+    import opstep
+    from opstep.cli.inputs import choose_graph, parse_symbols
+    from opstep.runtime.plan.hazards import check
+    from opstep.runtime.plan.text import format_plan
+
+    program = opstep.load(file)
+    graph = choose_graph(program.module, options["graph"], file)
+    policy = opstep.policy(**{k: options[k] for k in SWITCHES})
+    kernel_cache()
+    symbols = parse_symbols(options["symbols"])
+    made = program.plan(graph.name.text, None, policy, symbols=symbols)
+    hazards = check(made)
+    if options["as_json"]:
+        emit_json(record(file, made, hazards, format_plan(made)))
+    else:
+        if not options["summary"]:
+            click.echo(format_plan(made))
+        show(made)
+        verdict(hazards)
+    return PROGRAM if hazards else OK
+
+
+def check_saved(file: str, as_json: bool) -> int:
+    """The verdict on a plan's text, as this command wrote it or somebody changed it."""
+    from opstep.runtime.ir.parser import read_source
+    from opstep.runtime.plan.hazards import check
+    from opstep.runtime.plan.text import parse_plan
+
+    hazards = check(parse_plan(read_source(file), file))
+    if as_json:
+        emit_json({"file": file, "hazards": listed(hazards)})
+    else:
+        verdict(hazards)
+    return PROGRAM if hazards else OK
+
+
+def memory(made: Plan) -> dict[str, int]:
+    """Bytes by what they are for. `tensors`: of all temporaries, if each had memory of its own."""
+    by_kind = {"input": 0, "param": 0, "temp": 0}
+    for buffer in made.buffers:
+        by_kind[buffer.kind] = by_kind.get(buffer.kind, 0) + buffer.nbytes
+    tensors = [v for s in made.steps if not s.op.reinterprets for v in s.results]
+    return {
+        "inputs": by_kind["input"],
+        "params": by_kind["param"],
+        "live_at_most": made.peak,
+        "used": made.arena if made.policy.alloc == "reuse" else by_kind["temp"],
+        "tensors": sum(made.values[v].type.nbytes for v in tensors),  # pyright: ignore
+    }
+
+
+def listed(hazards: list[Hazard]) -> list[dict[str, str]]:
+    return [{"kind": h.kind, "message": str(h)} for h in hazards]
+
+
+def record(file: str, made: Plan, hazards: list[Hazard], text: str) -> dict[str, Any]:
+    """A plan as JSON."""
+    return {
+        "file": file,
+        "graph": made.graph,
+        "policy": {k: getattr(made.policy, k) for k in SWITCHES[1:]},
+        "steps": len(made.steps),
+        "streams": made.streams,
+        "events": made.events,
+        "memory_bytes": memory(made),
+        "hazards": listed(hazards),
+        "text": text,
+    }
+
+
+def show(made: Plan) -> None:
+    """The summary."""
+    streams, events = amount(made.streams, "stream"), amount(made.events, "event")
+    click.echo(f"{amount(len(made.steps), 'op')} on {streams}, {events}")
+    m = memory(made)
+    ratio = f" ({m['used'] / made.peak:.2f}x what is live at once)" if made.peak else ""
+    click.echo(
+        f"memory: inputs {size(m['inputs'])}, params {size(m['params'])}, "
+        f"temporaries {size(m['used'])}{ratio}, their tensors {size(m['tensors'])}"
+    )
+
+
+def verdict(hazards: list[Hazard]) -> None:
+    """Races on standard error, and how many there are."""
+    import sys
+
+    sign = click.style("race:", "red", bold=True) if colors(sys.stderr) else "race:"
+    for hazard in hazards:
+        say(f"{sign} {hazard}")
+    click.echo(f"verdict: {amount(len(hazards), 'race') if hazards else 'no races, in any order'}")
