@@ -5,6 +5,14 @@ Families import NumPy and nothing slower: numba is loaded when a kernel has to b
 
 from opstep.kernels import activations as activations
 from opstep.kernels import arithmetic as arithmetic
+from opstep.kernels import batchnorm as batchnorm
 from opstep.kernels import comparison as comparison
+from opstep.kernels import joining as joining
+from opstep.kernels import layout as layout
+from opstep.kernels import norm as norm
+from opstep.kernels import padding as padding
 from opstep.kernels import selection as selection
+from opstep.kernels import shape as shape
+from opstep.kernels import slicing as slicing
+from opstep.kernels import softmax as softmax
 from opstep.kernels import transcendental as transcendental
