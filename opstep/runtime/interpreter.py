@@ -21,7 +21,7 @@ from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.internal import STATUS
 from opstep.runtime.plan.plan import Call, Plan, Policy
 
-DEEPEST = 200  # calls within calls that a run may make through cond, switch and while
+DEEPEST = 1000  # calls within calls that a run may make through cond, switch and while
 
 
 class Fence:
@@ -58,7 +58,7 @@ class Fence:
             stream.start()
 
 
-Coroutine = Generator[Fence, None, None]
+Coroutine = Generator["Fence | Coroutine", None, None]  # one that is yielded is run to its end first
 
 
 class Context:
@@ -83,7 +83,8 @@ class Context:
         self.streams: list[Any] = []
         self.status = Place(device.alloc(STATUS.nbytes), 0)
         self._bound: dict[tuple, Binding] = {}
-        self._alive: list[Any] = []  # memory that queued work of the present run refers to
+        self._running: Binding | None = None
+        self._crossings: list[Any] = []  # events between plans that may not have been reached yet
 
     def bind(self, graph: str, types: tuple[TensorType, ...]) -> Binding:
         """The plan for these input types with memory; with fresh allocation, new memory each time."""
@@ -95,21 +96,24 @@ class Context:
             self._bound[key] = binding
         return self._bound[key]
 
-    def run(self, binding: Binding) -> Coroutine:
+    def run(self, binding: Binding) -> Generator[Fence, None, None]:
         """One run of a bound plan, its inputs in place; afterwards its outputs are, and no stream is busy."""
+        self._running = binding
         self.device.view(*self.status, STATUS)[...] = 0
-        yield from self._run(binding)
+        yield from _unrolled(self._run(binding))
         yield self._fence(range(len(self.streams)))
-        self._alive.clear()
+        self._crossings.clear()
 
     def abandon(self) -> None:
         """After an error or an interrupt: drops what is queued, so that the context can be used again."""
-        for binding in [*self._bound.values()]:
-            _release(binding)
+        if self._running is not None:
+            _release(self._running)
+        for event in self._crossings:
+            event.set()
         for stream in self.streams:
             stream.abandon()
         self._bound.clear()
-        self._alive.clear()
+        self._crossings.clear()
 
     def failed_assert(self) -> int:
         """The code of the assert that failed first in the last run; 0 where none did."""
@@ -123,7 +127,7 @@ class Context:
             for do in code:
                 do()
             if call is not None:
-                yield from self._call(binding, call)
+                yield self._call(binding, call)
 
     # --- control flow ---
 
@@ -134,7 +138,7 @@ class Context:
             raise self._error(execution, f"calls are nested more than {DEEPEST} deep", DeviceError)
         for listener in self.listeners:
             listener.before(execution)
-        yield from _CONTROL[step.op.name](self, execution)
+        yield _CONTROL[step.op.name](self, execution)
         for listener in self.listeners:
             listener.after(execution)
 
@@ -148,7 +152,7 @@ class Context:
         iteration = 0
         while True:
             test = self._child(execution, step.attrs["test"], carried, iteration)
-            yield from self._run_child(execution, test)
+            yield self._run_child(execution, test)
             yield self._fence([execution.stream])
             if not test.array(test.plan.outputs[0]) or self.failed_assert():
                 return
@@ -159,7 +163,7 @@ class Context:
                     hint="raise limit=, or see whether its test can become false",
                 )
             body = self._child(execution, step.attrs["body"], carried, iteration)
-            yield from self._run_child(execution, body)
+            yield self._run_child(execution, body)
             self._hand_over(body, carried, execution)
             iteration += 1
 
@@ -167,7 +171,7 @@ class Context:
         step = execution.step
         yield self._fence([execution.stream])
         chosen = "then" if execution.binding.array(_first(step)) else "else"
-        yield from self._branch(execution, step.attrs[chosen])
+        yield self._branch(execution, step.attrs[chosen])
 
     def _switch(self, execution: Execution) -> Coroutine:
         step = execution.step
@@ -178,13 +182,13 @@ class Context:
             raise self._error(
                 execution, f"index {index} is none of the {len(cases)} cases 0 to {len(cases) - 1}"
             )
-        yield from self._branch(execution, cases[index])
+        yield self._branch(execution, cases[index])
 
     def _branch(self, execution: Execution, graph: Ref) -> Coroutine:
         step, binding = execution.step, execution.binding
         operands = [binding.place(v) for v in step.operands[1:] if v is not None]
         child = self._child(execution, graph, operands, 0)
-        yield from self._run_child(execution, child)
+        yield self._run_child(execution, child)
         self._hand_over(child, [binding.place(v) for v in step.results], execution)
 
     # --- sub-plans ---
@@ -200,14 +204,13 @@ class Context:
             plan = self.plan_for(graph.name, types, self.policy)
             child = self._binding(plan, inputs, execution, turn)
             parent.children[key] = child
-            self._alive.append(child)
         child.iteration = turn
         return child
 
     def _run_child(self, execution: Execution, child: Binding) -> Coroutine:
         """Orders the child after the caller's stream, and the caller's stream after the child."""
         self._order([execution.stream], child.plan.start)
-        yield from self._run(child)
+        yield self._run(child)
         self._order(child.plan.finish, [execution.stream])
 
     def _hand_over(self, child: Binding, targets: list[Place], execution: Execution) -> None:
@@ -217,10 +220,10 @@ class Context:
         own = {place.address for place in targets}
         for k, (source, t) in enumerate(zip(sources, types, strict=True)):
             if source.address in own and source.address != targets[k].address:
-                kept = Place(self.device.alloc(t.nbytes), 0)  # a target that is read after it is written
-                self._alive.append(kept)
-                self._copy(source, kept, t, execution)
-                sources[k] = kept
+                if k not in child.staging:  # a target that is read after it is written
+                    child.staging[k] = Place(self.device.alloc(t.nbytes), 0)
+                self._copy(source, child.staging[k], t, execution)
+                sources[k] = child.staging[k]
         for source, target, t in zip(sources, targets, types, strict=True):
             if source.address != target.address:
                 self._copy(source, target, t, execution)
@@ -256,6 +259,8 @@ class Context:
             waiting = [s for s in after if s != k]
             if waiting:
                 event = self.device.event()
+                self._crossings = [e for e in self._crossings if not e.done()]
+                self._crossings.append(event)
                 self.streams[k].record(event)
                 for s in waiting:
                     self.streams[s].wait(event)
@@ -267,6 +272,19 @@ class Context:
         source = execution.binding.plan.sources.get(frame.graph.name.text)
         span = statement.callee.span if isinstance(statement, Apply) else statement.span
         return kind(message, span=span, source=source, hint=hint)
+
+
+def _unrolled(coroutine: Coroutine) -> Generator[Fence, None, None]:
+    """Runs coroutines that yield coroutines on a stack of its own, so that Python's does not grow."""
+    stack = [coroutine]
+    while stack:
+        reached = next(stack[-1], None)
+        if reached is None:
+            stack.pop()
+        elif isinstance(reached, Fence):
+            yield reached
+        else:
+            stack.append(reached)
 
 
 _CONTROL = {"while": Context._while, "cond": Context._cond, "switch": Context._switch}
@@ -287,22 +305,24 @@ def _depth(binding: Binding) -> int:
 
 def _release(binding: Binding) -> None:
     """Lets every stream pass that waits for an event of this plan or of one that it called."""
-    for event in binding.events:
-        event.set()
-    for child in binding.children.values():
-        _release(child)
+    bindings = [binding]
+    while bindings:
+        binding = bindings.pop()
+        for event in binding.events:
+            event.set()
+        bindings += binding.children.values()
 
 
 # --- drivers ------------------------------------------------------------------------------------------
 
 
-def drive(coroutine: Coroutine) -> None:
+def drive(coroutine: Generator[Fence, None, None]) -> None:
     """Runs to the end, waiting in place."""
     for fence in coroutine:
         fence.wait()
 
 
-async def drive_async(coroutine: Coroutine) -> None:
+async def drive_async(coroutine: Generator[Fence, None, None]) -> None:
     """Runs to the end; while the device works, the event loop is free."""
     loop = asyncio.get_running_loop()
     for fence in coroutine:

@@ -107,6 +107,7 @@ class Binding:
         self.parent = parent
         self.iteration = iteration
         self.children: dict[Any, Binding] = {}  # bound sub-plans of this plan's calls
+        self.staging: dict[int, Place] = {}  # for outputs that their caller cannot take in place
         self.events = [device.event() for _ in range(plan.events)]
         self._types = _buffer_types(plan)
         self.places = self._allocate(inputs)
