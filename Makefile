@@ -23,11 +23,11 @@ $(BIN)/python:
 
 $(VENV)/.base: pyproject.toml | $(BIN)/python
 	@echo "Setting up $(VENV): once, about a minute"
-	$(BIN)/python -m pip install --quiet --editable .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.base
-	$(BIN)/python -m pip install --quiet --editable ".[test,dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[test,dev]"
 	@touch $@
 
 demo: $(VENV)/.base

@@ -1,0 +1,61 @@
+"""What the README shows works when it is pasted."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+import opstep
+from opstep.cli.main import main
+
+ROOT = Path(__file__).resolve().parent.parent
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+
+
+def command_lines() -> list[str]:
+    """Every ``opstep …`` line of the README's blocks, continued lines joined."""
+    found = []
+    for _, block in BLOCKS:
+        joined = block.replace("\\\n", " ")
+        found += [line for line in joined.splitlines() if line.startswith("opstep ")]
+    return found
+
+
+@pytest.mark.parametrize("line", command_lines())
+def test_command_lines_work(line, tmp_path, monkeypatch):
+    for name in ("examples", "opstep"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    monkeypatch.chdir(tmp_path)
+    words = []
+    for word in shlex.split(line)[1:]:
+        words += sorted(map(str, Path().glob(word))) if "*" in word else [word]
+    assert main(words) == 0
+
+
+def test_python_works(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    for language, block in BLOCKS:
+        if language == "python":
+            exec(compile(block, "README.md", "exec"), {})
+
+
+def test_the_program_is_a_program():
+    programs = [block for _, block in BLOCKS if "graph main" in block]
+    assert programs
+    for text in programs:
+        opstep.loads(text, "README.md")
+
+
+@pytest.mark.parametrize("target", re.findall(r"\]\(([^)#:]+)\)", TEXT))
+def test_links_lead_somewhere(target):
+    assert (ROOT / target).exists()
+
+
+def test_make_targets_exist():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in re.findall(r"`?make (\w+)`?", TEXT):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
