@@ -176,7 +176,7 @@ class Applier:
         """Graphs that attributes name must exist, and a list of dims must be one of a tensor."""
         for spec in op.attrs:
             value = attrs[spec.name]
-            for ref in value if isinstance(value, tuple) else (value,):
+            for ref in value if type(value) is tuple else (value,):  # a Ref is a tuple, too
                 if isinstance(ref, Ref):  # element types and symbols have become what they name
                     self._check_graph(spec.name, ref.name)
             if spec.type == "dims" and value is not None and len(value) > MOST_DIMS:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from opstep.runtime.ir.applying import Applier, attrs_key
-from opstep.runtime.ir.calls import bound_symbols, literal_fault, symbols_of
+from opstep.runtime.ir.calls import amount, bound_symbols, literal_fault, symbols_of
 from opstep.runtime.ir.diagnostics import Note
 from opstep.runtime.ir.graph import (
     Apply,
@@ -155,10 +155,9 @@ class BodyChecker:
                 form = f"{', '.join(f'y{k}' for k in range(len(gives)))} = {callee}(…)"
                 self.error(s.callee.span, f"the results of {callee} have no names", f"write {form}")
             else:
-                many = "1 result" if len(gives) == 1 else f"{len(gives) or 'no'} results"
-                names = "1 name" if count == 1 else f"{count} names"
+                many = amount(len(gives), "result") if gives else "no results"
                 span = Span(s.results[0].name.span.start, s.results[-1].name.span.end)
-                self.error(span, f"{callee} gives {many}, but {names} stand before the =")
+                self.error(span, f"{callee} gives {many}, not {count}")
             gives = (*gives, *(None,) * count)[:count]
         for binding, t in zip(s.results, gives, strict=True):
             self._define(binding, t)
@@ -239,7 +238,7 @@ class BodyChecker:
         found = [self.lookup(name) for name in s.values]
         if len(found) != len(graph.results):
             count = len(graph.results)
-            wanted = "nothing" if not count else f"{count} value{'s' if count > 1 else ''}"
+            wanted = amount(count, "value") if count else "nothing"
             self.error(
                 s.span, f"graph {graph.name.text} returns {wanted}, not {len(found)}", "",
                 (signature,),

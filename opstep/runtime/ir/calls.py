@@ -32,6 +32,11 @@ def literal_fault(value: int | float, t: DType) -> str:
     return ""
 
 
+def amount(count: int, what: str) -> str:
+    """``1 result``, ``2 results``"""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def symbols_of(dims: Sequence) -> set[str]:
     """The symbols that occur in some dims."""
     found: set[str] = set()
@@ -66,7 +71,7 @@ def unify(
     if len(types) != count:
         form = ", ".join(f"{b.name.text}: {b.type}" for b in graph.inputs)
         raise Mismatch(
-            f"{what} takes {count} operand{'' if count == 1 else 's'}, not {len(types)}",
+            f"{what} takes {amount(count, 'operand')}, not {len(types)}",
             hint=f"its form is {name}({form})",
         )
     symbols: dict[str, Dim] = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from opstep.runtime.ir.calls import literal_fault, resolve_call
+from opstep.runtime.ir.calls import amount, literal_fault, resolve_call
 from opstep.runtime.ir.graph import Graph
 from opstep.runtime.ir.op import Mismatch, Op, Ref, Resolved
 from opstep.runtime.ir.types import DType, TensorType, boolean, i32, i64
@@ -144,7 +144,7 @@ def _call(graph: Graph, types: Types, role: str, first: int, at: str = ""):
     if len(types) != len(graph.inputs):
         form = ", ".join(str(b.type) for b in graph.inputs)
         raise Mismatch(
-            f"{what} takes {len(graph.inputs)} operands, not {len(types)}",
+            f"{what} takes {amount(len(graph.inputs), 'operand')}, not {len(types)}",
             at or role,
             f"it takes ({form})",
         )

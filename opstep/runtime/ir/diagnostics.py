@@ -15,6 +15,7 @@ from opstep.runtime.ir.graph import Source, Span
 
 _WINDOW = 100  # columns of a source line that a message shows
 _LEAD = 40  # of these, how many stand before the span in a line that is longer
+_MOST_IN_TEXT = 50  # messages in the text of an exception; `diagnostics` has all
 _MOST_CANDIDATES = 2_000  # difflib is quadratic: among more names no nearest one is looked for
 
 _RED, _CYAN, _BOLD, _RESET = "\x1b[31m", "\x1b[36m", "\x1b[1m", "\x1b[0m"
@@ -73,7 +74,9 @@ class OpstepError(Exception):
         super().__init__(self.diagnostics)
 
     def __str__(self) -> str:
-        return render_all(self.diagnostics)
+        text = render_all(self.diagnostics[:_MOST_IN_TEXT])
+        more = len(self.diagnostics) - _MOST_IN_TEXT
+        return f"{text}\n\n… and {more} more" if more > 0 else text
 
 
 def in_order(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:

@@ -37,6 +37,13 @@ _TOKEN = re.compile(
     re.VERBOSE | re.ASCII,
 ).match
 
+_NAMES = r"[A-Za-z_][\w.]*(?:[ \t]*[,:][^=\n(]*)?"
+LIKE_STATEMENT = re.compile(  # a line that probably begins a statement or an item
+    rf"[ \t]*(?:\}}|(?:return|assert|graph|param|state)\b|\#|\r?\n|{_NAMES}[ \t]*"
+    rf"(?:<-|=[ \t]*[A-Za-z_]\w*[ \t]*\())",
+    re.ASCII,
+).match
+
 _ESCAPE = re.compile(r'\\(?:u([0-9A-Fa-f]{4})|(["\\nrt])|(.|\Z))', re.DOTALL)
 _ESCAPES = {'"': '"', "\\": "\\", "n": "\n", "r": "\r", "t": "\t"}
 _QUOTED = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))

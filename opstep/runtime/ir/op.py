@@ -11,10 +11,11 @@ Operands stand before the ``*``, attributes after it. An operand's kind is a let
     T any   N numeric (not bool)   F floating   I integer   B bool   X index (i32 or i64)
 
 Operands with the same letter are promoted to a common dtype; a digit makes another group (``T2``).
-``F`` also takes integers and bools and computes them in f32. ``?`` marks an optional operand, ``*`` one or more.
+``F`` also takes integers and bools and computes them in f32. ``?`` marks an optional operand, ``*``
+one or more.
 
-Attribute types: int, float, number (either), bool, str, dim, dtype, graph, and lists of them: ints, floats,
-dims, graphs. ``= none`` makes an attribute optional.
+Attribute types: int, float, number (either), bool, str, dim, dtype, graph, and lists of them: ints,
+floats, dims, graphs. ``= none`` makes an attribute optional.
 """
 
 from __future__ import annotations
@@ -68,12 +69,12 @@ class Op:
 
     A declaration has, each as a plain function (no `self`; the base makes them static):
 
-    - ``infer(*types, **attrs) -> TensorType | tuple``: the shape rule, on promoted types, with dims that
-      may be symbolic; raises `Mismatch`.
+    - ``infer(*types, **attrs) -> TensorType | tuple``: the shape rule, on promoted types, with dims
+      that may be symbolic; raises `Mismatch`.
     - ``oracle(*arrays, **attrs)``: the meaning, in NumPy, on float64 (or integer) arrays.
     - ``cpu(*operands, *results, **attrs) -> Launch | list[Launch]``: see `device.launch`.
-    - ``grad(g, operands, results, grads, **attrs)``: the gradient as IR, one value an operand or None; or
-      ``grad = None`` where there is none.
+    - ``grad(g, operands, results, grads, **attrs)``: the gradient as IR, one value an operand or
+      None; or ``grad = None`` where there is none.
     - ``flops(*types, **attrs) -> Dim``: arithmetic operations of one execution.
     """
 
@@ -84,9 +85,13 @@ class Op:
     family: ClassVar[str] = ""
 
     results: ClassVar[tuple[str, ...]] = ("y",)  # their names, for the docs
-    moves: ClassVar[bool] = False  # moves elements and never computes with them: any dtype, bit for bit
+    moves: ClassVar[bool] = (
+        False  # moves elements and never computes with them: any dtype, bit for bit
+    )
     reinterprets: ClassVar[bool] = False  # the result is operand 0's memory under another shape
-    inplace: ClassVar[tuple[int, ...]] = ()  # operands whose buffer a result of equal type may take over
+    inplace: ClassVar[
+        tuple[int, ...]
+    ] = ()  # operands whose buffer a result of equal type may take over
     host: ClassVar[bool] = False  # control flow: the interpreter runs it, no kernel does
     formula: ClassVar[str] = ""  # for the docs, in plain text
     source: ClassVar[str] = ""  # where a formula comes from
@@ -235,7 +240,9 @@ def complete(op: type[Op], given: dict[str, Any]) -> dict[str, Any]:
 
 
 class Resolved(NamedTuple):
-    """The types an op computes on (operands promoted; None where an optional one is absent) and gives."""
+    """The types an op computes on (operands promoted; None where an optional one is absent) and
+    gives.
+    """
 
     operands: tuple[TensorType | None, ...]
     results: tuple[TensorType, ...]
@@ -276,8 +283,12 @@ def expand(op: type[Op], count: int) -> list[OperandSpec]:
     return specs[:count]
 
 
-def resolve(op: type[Op], types: Sequence[TensorType | int | float], attrs: dict[str, Any]) -> Resolved:
-    """Checks and promotes operand types (numbers are literals, which adapt), and applies the shape rule."""
+def resolve(
+    op: type[Op], types: Sequence[TensorType | int | float], attrs: dict[str, Any]
+) -> Resolved:
+    """Checks and promotes operand types (numbers are literals, which adapt), and applies the shape
+    rule.
+    """
     specs = expand(op, len(types))
     groups: dict[str, DType] = {}
     for k, (spec, t) in enumerate(zip(specs, types, strict=True)):
@@ -286,13 +297,15 @@ def resolve(op: type[Op], types: Sequence[TensorType | int | float], attrs: dict
                 raise Mismatch(f"{op.name} wants {_KINDS[spec.kind]} as {spec.name}, not {t}", k)
             known = groups.get(spec.group)
             groups[spec.group] = t.dtype if known is None else promote(known, t.dtype)
-    for spec, t in zip(specs, types, strict=True):
+    for k, (spec, t) in enumerate(zip(specs, types, strict=True)):
         if not isinstance(t, TensorType):
-            groups[spec.group] = _adapt_literal(spec, t, groups.get(spec.group))
+            groups[spec.group] = _adapt_literal(spec, t, groups.get(spec.group), k)
         if spec.kind == "F" and not groups[spec.group].is_float:
             groups[spec.group] = f32
     promoted = tuple(
-        t.with_dtype(groups[s.group]) if isinstance(t, TensorType) else TensorType(groups[s.group], ())
+        t.with_dtype(groups[s.group])
+        if isinstance(t, TensorType)
+        else TensorType(groups[s.group], ())
         for s, t in zip(specs, types, strict=True)
     )
     missing = 0 if op.operands and op.operands[-1].variadic else len(op.operands) - len(promoted)
@@ -301,13 +314,15 @@ def resolve(op: type[Op], types: Sequence[TensorType | int | float], attrs: dict
     return Resolved(promoted, (results,) if isinstance(results, TensorType) else tuple(results))
 
 
-def _adapt_literal(spec: OperandSpec, value: int | float, known: DType | None) -> DType:
-    """The group's dtype once a literal has joined it: a literal takes the dtype it meets, where it can."""
+def _adapt_literal(spec: OperandSpec, value: int | float, known: DType | None, at: int) -> DType:
+    """The group's dtype once a literal has joined it: a literal takes the dtype it meets, where it
+    can.
+    """
     if known is None:
         return {"X": i64, "B": boolean}.get(spec.kind, f32 if type(value) is float else i32)
     if type(value) is float and not known.is_float:
         if spec.kind in "XIB":
-            raise Mismatch(f"{value} is not an integer")
+            raise Mismatch(f"{value} is not an integer", at)
         return f32
     if known.kind == "b" and spec.kind != "B":
         return i32

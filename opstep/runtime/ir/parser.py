@@ -30,6 +30,7 @@ from opstep.runtime.ir.graph import (
     Statement,
 )
 from opstep.runtime.ir.lexer import (
+    LIKE_STATEMENT,
     WORDS,
     Lexer,
     SyntaxFault,
@@ -48,12 +49,8 @@ _MOST_ERRORS = 1_000  # of a file; a binary would give one a line
 
 _TRIVIA = re.compile(r"(?:[ \t\r\f\v]*(?:#[^\n]*)?\n)++").match
 _ITEM_WORDS = ("param", "state", "graph")
-_NAMES = r"[A-Za-z_][\w.]*(?:[ \t]*[,:][^=\n(]*)?"
-_LIKE_STATEMENT = re.compile(
-    rf"[ \t]*(?:\}}|(?:return|assert|graph|param|state)\b|\#|\r?\n|{_NAMES}[ \t]*"
-    rf"(?:<-|=[ \t]*[A-Za-z_]\w*[ \t]*\())",
-    re.ASCII,
-).match
+_COMMENT = re.compile(r"#[^\n]*")
+_LIKE_BODY = re.compile(r"[ \t]*(?!(?:param|state|graph)\b)[A-Za-z_]").match
 _HEADER_END = re.compile(r"[^#\n]*\{[ \t]*(?:#[^\n]*)?\r?\n").match
 
 
@@ -131,7 +128,7 @@ class _Parser:
         self.diagnostics.append(diagnostic)
         if len(self.diagnostics) >= _MOST_ERRORS:
             message = f"there are more than {_MOST_ERRORS} errors; the rest is not read"
-            self.diagnostics.append(Diagnostic("error", message, diagnostic.span, self.source))
+            self.diagnostics.append(Diagnostic("note", message, diagnostic.span, self.source))
             raise _Enough
 
     # --- the file ---------------------------------------------------------------------------------
@@ -174,7 +171,7 @@ class _Parser:
         if lex.kind == "}":
             return SyntaxFault("this } closes nothing", lex.span)
         hint = did_you_mean(word, _ITEM_WORDS) if word else ""
-        if not hint and _LIKE_STATEMENT(self.text, lex.start):
+        if not hint and LIKE_STATEMENT(self.text, lex.start):
             hint = "statements stand inside the braces of a graph"
         elif word in ("def", "fn", "func", "function"):
             hint = "did you mean graph?"
@@ -200,10 +197,11 @@ class _Parser:
         if lex.nesting and here > start:  # a list ran on into what may be the next statement
             position = here
         else:
-            position = text.find("\n", lex.start) + 1
-        while lex.nesting and position < len(text) and not _LIKE_STATEMENT(text, position):
-            position = text.find("\n", position) + 1
-        return position or len(text)
+            position = text.find("\n", lex.start) + 1 or len(text)
+        if lex.nesting and _is_open(text[start:position]):
+            while position < len(text) and not LIKE_STATEMENT(text, position):
+                position = text.find("\n", position) + 1 or len(text)
+        return position
 
     # --- items ------------------------------------------------------------------------------------
 
@@ -298,7 +296,9 @@ class _Parser:
             if match:
                 return match.end()
             position = text.find("\n", position) + 1 or len(text)
-            if not self.lex.nesting or _LIKE_STATEMENT(text, position):
+            if LIKE_STATEMENT(text, position):
+                return position if _LIKE_BODY(text, position) else None
+            if not self.lex.nesting:
                 return None
         return None
 
@@ -374,6 +374,12 @@ class _Parser:
         if lex.kind not in ("newline", "end"):
             self.report(lex.fault("the end of the line after }"))
         return Comments(above, behind), end, self.text.find("\n", lex.start) + 1 or len(self.text)
+
+
+def _is_open(text: str) -> bool:
+    """Whether more brackets are opened than closed, comments aside."""
+    code = _COMMENT.sub("", text)
+    return sum(map(code.count, "([")) > sum(map(code.count, ")]"))
 
 
 def _tidy(lines: list[str], first: bool, last: bool = False) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ class Reporter:
         self.diagnostics.append(Diagnostic("error", message, span, source, hint, notes))
         if len(self.diagnostics) >= _MOST_ERRORS:
             message = f"there are more than {_MOST_ERRORS} errors; the rest is not checked"
-            self.diagnostics.append(Diagnostic("error", message, span, source))
+            self.diagnostics.append(Diagnostic("note", message, span, source))
             raise TooMany
 
     def near(self, name: str, candidates: Iterable[str]) -> str:

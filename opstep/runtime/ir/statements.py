@@ -20,7 +20,7 @@ from opstep.runtime.ir.graph import (
     Statement,
     Update,
 )
-from opstep.runtime.ir.lexer import Lexer, comment_text, integer, unescape
+from opstep.runtime.ir.lexer import Lexer, SyntaxFault, comment_text, integer, unescape
 from opstep.runtime.ir.values import parse_number, parse_type, starts_number
 
 

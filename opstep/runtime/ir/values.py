@@ -12,6 +12,7 @@ from opstep.runtime.ir.lexer import (
     INT_MAX,
     INT_MIN,
     KEYWORDS,
+    LIKE_STATEMENT,
     NUMBER_WORDS,
     RESERVED,
     WORDS,
@@ -56,10 +57,12 @@ def close_list(lex: Lexer, sign: str, opened: int, what: str) -> None:
 
 def _unclosed(lex: Lexer, sign: str, opened: int, what: str) -> SyntaxFault:
     opener = lex.text[opened]
-    if lex.kind == "end" or lex.kind in "{}":
+    line = lex.text.rfind("\n", 0, lex.start) + 1
+    ran_on = line > opened and not lex.text[line : lex.start].strip()
+    if lex.kind in ("end", "{", "}") or (ran_on and LIKE_STATEMENT(lex.text, line)):
         return SyntaxFault(f"the {opener} is not closed", Span(opened, opened + 1))
     notes = ()
-    if "\n" in lex.text[opened : lex.start]:
+    if line > opened:
         notes = (Note(f"the {opener} stands here", Span(opened, opened + 1)),)
     return lex.fault(f"{what} or {sign}", notes=notes)
 

@@ -69,11 +69,13 @@ class _Verifier:
         self._names()
         for d in self.verified.tensors.values():
             self._declaration(d)
-        todo = list(self.module.graphs)
-        while todo:
+        for item in self.module.items:
+            if isinstance(item, Graph):
+                self._graph(item, self.source)
+        graphs, sources = self.applier.graphs, self.applier.sources
+        while todo := [n for n in self.applier.reached if n not in self.verified.graphs]:
             for name in todo:
-                self._graph(name)
-            todo = [n for n in self.applier.reached if n not in self.verified.graphs]
+                self._graph(graphs[name], sources[name])
         check_calls(self.verified.graphs, self.reporter)
 
     def _error(self, span: Span, message: str, hint: str = "", notes: tuple = ()) -> None:
@@ -92,8 +94,8 @@ class _Verifier:
             if isinstance(item, Graph) and name.text in self.applier.ops:
                 self._error(name.span, f"{name.text} is the name of an op", "rename the graph")
 
-    def _graph(self, name: str) -> None:
-        graph, source = self.applier.graphs[name], self.applier.sources[name]
+    def _graph(self, graph: Graph, source: Source | None) -> None:
+        name = graph.name.text
         checker = BodyChecker(graph, source, self.verified.tensors, self.applier, self.reporter)
         # Entered first: what TooMany cuts short is there, though without its statements.
         self.verified.graphs[name] = VerifiedGraph(graph, source, {}, [], ())
