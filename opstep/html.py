@@ -1,4 +1,4 @@
-"""A graph as HTML, for notebooks: its text with the inferred type of every value beside its line."""
+"""A graph as HTML, for notebooks: its text, and beside each line the types of its values."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from html import escape
 
 from opstep.runtime.ir.graph import Apply, Graph
 
-_STYLE = (
-    "font-family: ui-monospace, monospace; font-size: 90%; line-height: 1.5; border-collapse: collapse"
-)
+_STYLE = "font-family: ui-monospace, monospace; line-height: 1.5; border-collapse: collapse"
 _CELL = "text-align: left; padding: 0 1.5em 0 0; border: none; white-space: pre"
 _TYPE = f"{_CELL}; color: #7a7a7a"
 
@@ -25,6 +23,7 @@ def graph_html(types: dict[str, str], graph: Graph, text: str) -> str:
                 names = [r.name.text for r in statement.results]
                 note = ", ".join(types.get(n, "") for n in names)
         rows.append(
-            f'<tr><td style="{_CELL}">{escape(line)}</td><td style="{_TYPE}">{escape(note)}</td></tr>'
+            f'<tr><td style="{_CELL}">{escape(line)}</td>'
+            f'<td style="{_TYPE}">{escape(note)}</td></tr>'
         )
     return f'<table style="{_STYLE}">{"".join(rows)}</table>'

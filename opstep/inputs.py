@@ -32,7 +32,7 @@ def conform(
                 f"input {name}: {binding.type} is missing",
                 span=binding.name.span,
                 source=source,
-                hint=f"give it with --input {name}=FILE.npy, or inputs={{{name!r}: array}} in Python",
+                hint=f"give it: --input {name}=FILE.npy, or inputs={{{name!r}: array}} in Python",
             )
         arrays.append(as_array(f"input {name}", inputs[name], binding.type.dtype))
     types = tuple(TensorType(dtype_of(a.dtype), a.shape) for a in arrays)
@@ -52,8 +52,8 @@ def conform_one(what: str, t: TensorType, value: Any) -> np.ndarray:
 def as_array(what: str, value: Any, wanted: DType) -> np.ndarray:
     """`value` as an array of the wanted element type.
 
-    Arrays must have it; numbers and lists, which have none of their own, are converted where that loses
-    nothing but precision.
+    Arrays must have it; numbers and lists, which have none of their own, are converted where that
+    loses nothing but precision.
     """
     bare = isinstance(value, (bool, int, float, list, tuple))
     try:
@@ -68,7 +68,9 @@ def as_array(what: str, value: Any, wanted: DType) -> np.ndarray:
     try:
         given = dtype_of(array.dtype)
     except KeyError:
-        raise InputError(f"{what} has elements of type {array.dtype}, which no tensor has") from None
+        raise InputError(
+            f"{what} has elements of type {array.dtype}, which no tensor has"
+        ) from None
     if given is not wanted:
         raise InputError(
             f"{what} has elements of type {given}, not {wanted}",

@@ -1,8 +1,8 @@
 """The Python API: load a program, run its graphs, look at its tensors.
 
-    program = opstep.load("lenet.opg")
-    result = program.run("classify", {"x": images})
-    result["label"]
+program = opstep.load("lenet.opg")
+result = program.run("classify", {"x": images})
+result["label"]
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from opstep.runtime.ir.diagnostics import OpstepError, did_you_mean
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Declaration, Graph, Module, Return
-from opstep.runtime.ir.op import OPS
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import MODES, Plan, Policy
 
@@ -67,7 +66,9 @@ def policy(
 
 
 class Program:
-    """A verified module with its named tensors. Runs from several threads or tasks share the tensors."""
+    """A verified module with its named tensors. Runs from several threads or tasks share the
+    tensors.
+    """
 
     def __init__(self, module: Module):
         import opstep.kernels  # noqa: F401 - registers the ops
@@ -113,7 +114,8 @@ class Program:
         return self.graphs[name]
 
     def with_grad(self, graph: str, wrt: Sequence[str], name: str | None = None) -> Program:
-        """This program with one graph more, ``<graph>_grad``, which also gives the derivatives by `wrt`.
+        """This program with one graph more, ``<graph>_grad``, which also gives the derivatives by
+        `wrt`.
 
         See `runtime.transforms.grad.grad`. The named tensors keep their values.
         """
@@ -199,9 +201,10 @@ class Program:
     ) -> Result:
         """Runs a graph `steps` times on the same inputs and gives the last outputs.
 
-        `inputs`: arrays by name (NumPy, or anything with ``__array__`` or ``__dlpack__``), or numbers and
-        lists. `seed` draws the params that initialisers make; `threads` share a kernel's range (all cores by
-        default). Raises `OpstepError`: a failed assert, a loop past its limit, inputs that do not fit.
+        `inputs`: arrays by name (NumPy, or anything with ``__array__`` or ``__dlpack__``), or
+        numbers and lists. `seed` draws the params that initialisers make; `threads` share a
+        kernel's range (all cores by default). Raises `OpstepError`: a failed assert, a loop past
+        its limit, inputs that do not fit.
         """
         from opstep.runtime.interpreter import drive
 
@@ -213,7 +216,7 @@ class Program:
             return job.result()
 
     async def run_async(self, graph: str | None = None, inputs=None, **options: Any) -> Result:
-        """`run` for an event loop: other tasks go on while the device works, other runs among them."""
+        """`run` for an event loop: other tasks, and other runs, go on while the device works."""
         from opstep.runtime.interpreter import drive_async
 
         switches = {k: options.pop(k, None) for k in ("streams", "alloc", "fill", "sync")}
@@ -234,7 +237,7 @@ class Program:
     def _running(
         self, graph, inputs, device, chosen: Policy, steps, seed, threads, listeners
     ) -> Iterator[_Job]:
-        """A context with the graph bound and its inputs in place; given back or cleaned up after."""
+        """A context with the graph bound and its inputs in place; given back, or cleaned up."""
         from opstep.inputs import conform
         from opstep.runtime.written import WrittenCheck
 
@@ -303,7 +306,9 @@ class Program:
         return self._stores[device]
 
     def reseed(self, seed: int) -> None:
-        """Draws the params anew with this seed when they are next needed; values that were set stay."""
+        """Draws the params anew with this seed when they are next needed; values that were set
+        stay.
+        """
         self.seed = seed
         self.params.forget_drawn()
 
@@ -321,7 +326,9 @@ class _Job:
         self.seconds = 0.0
 
     def step_done(self) -> None:
-        """After each step: raises where an assert failed, and takes the outputs out of device memory."""
+        """After each step: raises where an assert failed, and takes the outputs out of device
+        memory.
+        """
         code = self.context.failed_assert() if self.context.device.name != "null" else 0
         if code:
             site = self.program._asserts.site(code)
@@ -339,7 +346,7 @@ class _Job:
 
 
 class Result(Mapping):
-    """The outputs of a run: by position in `outputs`, by the names they are returned under as keys."""
+    """The outputs of a run: by position in `outputs`, and as a mapping by the names returned."""
 
     def __init__(self, names, outputs, plan: Plan, seconds: float, unwritten: list[Unwritten]):
         self.names: list[str] = names
@@ -371,7 +378,9 @@ class Result(Mapping):
 
 
 class Tensors(MutableMapping):
-    """The params and states of a program by name, as arrays. Reading gives a copy; writing sets the value."""
+    """The params and states of a program by name, as arrays. Reading gives a copy; writing sets the
+    value.
+    """
 
     def __init__(self, program: Program):
         self._program = program
@@ -425,7 +434,6 @@ def _initial(declared: Declaration, program: Program) -> np.ndarray:
     import numpy as np
 
     from opstep.runtime.device.cpu import execute
-    from opstep.runtime.ir.op import complete
 
     name, t = declared.name.text, declared.type
     if declared.value is not None:
@@ -437,12 +445,12 @@ def _initial(declared: Declaration, program: Program) -> np.ndarray:
             source=program.module.source,
             hint="load it (--params FILE.safetensors), or give it an initialiser such as = zeros()",
         )
-    op = OPS[declared.init.text]
-    given = {a.name.text: a.value for a in declared.attrs}
-    known = {spec.name for spec in op.attrs}
-    filled = {"shape": t.shape, "dtype": t.dtype, "seed": _seed(name, program.seed)}
-    attrs = {k: v for k, v in filled.items() if k in known} | given
-    return execute(op, [], complete(op, attrs))[0]
+    found = program.verified.inits[name]
+    attrs = dict(found.attrs)
+    if "seed" in attrs and not any(a.name.text == "seed" for a in declared.attrs):
+        attrs["seed"] = _seed(name, program.seed)
+    assert found.op is not None  # the verifier lets only ops initialise
+    return execute(found.op, [], attrs)[0]
 
 
 def _seed(name: str, seed: int) -> int:
@@ -465,4 +473,5 @@ class GraphView:
     def _repr_html_(self) -> str:
         from opstep.html import graph_html
 
-        return graph_html(self.program.verified, self.graph)
+        types = self.program.verified.graphs[self.graph.name.text].types
+        return graph_html({name: str(t) for name, t in types.items()}, self.graph, repr(self))

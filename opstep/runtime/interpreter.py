@@ -1,8 +1,8 @@
 """The loop: runs bound plans, and the control flow between them, as a coroutine.
 
-`run_plan` is a generator. Where the host needs a value (the test of a `while`) it yields a `Fence`: the
-streams that it waits for. `drive` waits in place; `drive_async` lets an event loop do other things
-meanwhile, such as drive another context.
+`run_plan` is a generator. Where the host needs a value (the test of a `while`) it yields a `Fence`:
+the streams that it waits for. `drive` waits in place; `drive_async` lets an event loop do other
+things meanwhile, such as drive another context.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 
 from opstep.runtime.device.binding import Binding, Execution, Listener, Place
 from opstep.runtime.device.store import Store
+from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.graph import Apply
 from opstep.runtime.ir.op import Ref
-from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.internal import STATUS
 from opstep.runtime.plan.plan import Call, Plan, Policy
@@ -25,7 +25,9 @@ DEEPEST = 1000  # calls within calls that a run may make through cond, switch an
 
 
 class Fence:
-    """Streams whose queued work the host must see done; `others` are streams that they may wait for."""
+    """Streams whose queued work the host must see done; `others` are streams that they may wait
+    for.
+    """
 
     def __init__(self, streams: Sequence[Any], others: Sequence[Any], device: Any):
         self.streams = streams
@@ -58,11 +60,14 @@ class Fence:
             stream.start()
 
 
-Coroutine = Generator["Fence | Coroutine", None, None]  # one that is yielded is run to its end first
+Coroutine = Generator[
+    "Fence | Coroutine", None, None
+]  # one that is yielded is run to its end first
 
 
 class Context:
-    """One set of streams, and the plans bound to them. Contexts that share a store share its tensors.
+    """One set of streams, and the plans bound to them. Contexts that share a store share its
+    tensors.
 
     `plan_for(graph, input types, policy)` makes (and keeps) plans.
     """
@@ -87,7 +92,7 @@ class Context:
         self._crossings: list[Any] = []  # events between plans that may not have been reached yet
 
     def bind(self, graph: str, types: tuple[TensorType, ...]) -> Binding:
-        """The plan for these input types with memory; with fresh allocation, new memory each time."""
+        """The plan for these input types with memory; with fresh allocation, new each time."""
         key = (graph, types)
         if key not in self._bound:
             binding = self._binding(self.plan_for(graph, types, self.policy))
@@ -97,7 +102,9 @@ class Context:
         return self._bound[key]
 
     def run(self, binding: Binding) -> Generator[Fence, None, None]:
-        """One run of a bound plan, its inputs in place; afterwards its outputs are, and no stream is busy."""
+        """One run of a bound plan, its inputs in place; afterwards its outputs are, and no stream
+        is busy.
+        """
         self._running = binding
         self.device.view(*self.status, STATUS)[...] = 0
         yield from _unrolled(self._run(binding))
@@ -105,7 +112,9 @@ class Context:
         self._crossings.clear()
 
     def abandon(self) -> None:
-        """After an error or an interrupt: drops what is queued, so that the context can be used again."""
+        """After an error or an interrupt: drops what is queued, so that the context can be used
+        again.
+        """
         if self._running is not None:
             _release(self._running)
         for event in self._crossings:
@@ -275,7 +284,7 @@ class Context:
 
 
 def _unrolled(coroutine: Coroutine) -> Generator[Fence, None, None]:
-    """Runs coroutines that yield coroutines on a stack of its own, so that Python's does not grow."""
+    """Runs coroutines that yield coroutines on its own stack: Python's does not grow."""
     stack = [coroutine]
     while stack:
         reached = next(stack[-1], None)
@@ -313,7 +322,7 @@ def _release(binding: Binding) -> None:
         bindings += binding.children.values()
 
 
-# --- drivers ------------------------------------------------------------------------------------------
+# --- drivers --------------------------------------------------------------------------------------
 
 
 def drive(coroutine: Generator[Fence, None, None]) -> None:

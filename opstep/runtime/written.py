@@ -1,7 +1,8 @@
 """Finds elements that an op never wrote, in a run whose memory is filled with the NaN payload.
 
-An element that still holds the payload after its op is only a suspect: an integer may well be the largest
-one. So the op runs again over memory filled with other bits; what shows the fill both times was not written.
+An element that still holds the payload after its op is only a suspect: an integer may well be the
+largest one. So the op runs again over memory filled with other bits; what shows the fill both times
+was not written.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from opstep.runtime.plan.plan import Step
 
 
 class Unwritten(NamedTuple):
-    """`count` elements of `value` that `step` left as they were; `first` are the first few indices."""
+    """`count` elements of `value` that `step` never wrote; `first` are the first few indices."""
 
     graph: str
     step: Step

@@ -130,7 +130,9 @@ def test_damaged_files(tmp_path, suffix):
     if suffix == ".npy":
         arrays.write_npy(good, tensors()["transposed"])
     elif suffix == ".npz":
-        np.savez_compressed(good, **{k: v for k, v in tensors().items() if k.isalnum() and k != "file"})
+        np.savez_compressed(
+            good, **{k: v for k, v in tensors().items() if k.isalnum() and k != "file"}
+        )
     else:
         arrays.write_safetensors(good, tensors())
     data, bad = good.read_bytes(), tmp_path / f"bad{suffix}"

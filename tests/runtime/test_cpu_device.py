@@ -229,7 +229,9 @@ def test_halves_round_once_to_nearest_even(convert_to, name, source):
 @pytest.mark.parametrize("source", ["f64", "f32", "f16", "bf16"])
 @pytest.mark.parametrize("target", ["i64", "i32", "i16", "i8", "u8"])
 def test_floats_become_integers_by_truncation_within_the_limits(convert_to, source, target):
-    x = np.array([0, -0.0, 0.9, -0.9, 1.5, -1.5, 100, -100, 300, 1e5, -1e5, np.inf, -np.inf, np.nan])
+    x = np.array(
+        [0, -0.0, 0.9, -0.9, 1.5, -1.5, 100, -100, 300, 1e5, -1e5, np.inf, -np.inf, np.nan]
+    )
     x = x.astype(dtype(source).numpy)
     (y,) = execute(convert_to, [x], {"to": dtype(target)})
     limits = np.iinfo(y.dtype)

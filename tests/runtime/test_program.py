@@ -1,4 +1,4 @@
-"""Programs run through the Python API: values, control flow, updates, asserts, contexts, listeners."""
+"""Programs run through the Python API: values, control flow, updates, contexts, listeners."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ MIXES = [
 
 
 def in_every_mix(text, graph=None, inputs=None, steps=1, **options):
-    """Runs in each mix of the four switches, on a fresh program each; all bits agree. Gives the first."""
+    """Runs in each mix of the four switches, on a fresh program each; all bits agree. Gives the
+    first.
+    """
     results, tensors = [], []
     for mix in MIXES:
         program = opstep.loads(text)
@@ -64,7 +66,9 @@ def test_a_graph_may_return_its_inputs_its_params_and_one_value_twice():
 
 
 def test_numbers_and_lists_take_the_declared_dtype_and_arrays_must_have_it():
-    program = opstep.loads("graph g(a: f32[2], k: i32[]) -> f32[2] {\n  y = mul(a, k)\n  return y\n}\n")
+    program = opstep.loads(
+        "graph g(a: f32[2], k: i32[]) -> f32[2] {\n  y = mul(a, k)\n  return y\n}\n"
+    )
     assert program.run(inputs={"a": [1, 2], "k": 3})["y"].tolist() == [3, 6]
     with pytest.raises(opstep.OpstepError, match="input a has elements of type f64, not f32"):
         program.run(inputs={"a": np.zeros(2), "k": 3})
@@ -144,7 +148,9 @@ graph g(x: f32[]) -> f32[] {
 def test_a_failed_assert_points_at_its_line_and_leaves_named_tensors_alone(mix):
     program = opstep.loads(FAILING, "model.opg")
     program.run(inputs={"x": 1.0}, **mix)
-    with pytest.raises(opstep.OpstepError, match=r"model.opg:5:10: error: assert failed: x exploded"):
+    with pytest.raises(
+        opstep.OpstepError, match=r"model.opg:5:10: error: assert failed: x exploded"
+    ):
         program.run(inputs={"x": 200.0}, **mix)
     assert float(program.params["w"]) == 2.0
     program.run(inputs={"x": 1.0}, **mix)
@@ -331,7 +337,9 @@ def test_listeners_are_told_of_each_op_in_order_with_its_values():
         def after(self, execution):
             seen.append(("after", execution.step.op.name, execution.results()[0].tolist()))
 
-    program = opstep.loads("graph g(x: f32[]) -> f32[] {\n  a = add(x, 1.0)\n  b = neg(a)\n  return b\n}")
+    program = opstep.loads(
+        "graph g(x: f32[]) -> f32[] {\n  a = add(x, 1.0)\n  b = neg(a)\n  return b\n}"
+    )
     program.run(inputs={"x": 2.0}, mode="debug", listeners=[Spy()])
     assert seen == [
         ("before", "add", 2),

@@ -1,7 +1,8 @@
 """A plan meets a device: buffers get memory, instructions become callables.
 
-What is left for the interpreter is to call them in order (`segments`) and to run the calls in between.
-Launches that follow each other on one stream are captured into one native call where nobody listens.
+What is left for the interpreter is to call them in order (`segments`) and to run the calls in
+between. Launches that follow each other on one stream are captured into one native call where
+nobody listens.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ class Place(NamedTuple):
 class Execution(NamedTuple):
     """One op about to run, or just run: what listeners are told.
 
-    Values are read through `binding`; on a device with streams they mean something only when the op is
-    done (`sync=op`).
+    Values are read through `binding`; on a device with streams they mean something only when the op
+    is done (`sync=op`).
     """
 
     binding: Binding
@@ -58,7 +59,7 @@ class Execution(NamedTuple):
         return [self.binding.array(v) for v in self.step.results]
 
     def repeat(self) -> None:
-        """Runs the op's kernels once more, at once; ops are pure, so the results come out the same."""
+        """Runs the op's kernels once more, at once; as ops are pure, the results are the same."""
         bound = self.binding.launch(self.step)
         if bound:
             self.binding.device.capture(bound)()
@@ -72,7 +73,9 @@ class Listener(Protocol):
 
 
 class Segment(NamedTuple):
-    """Callables to call in order, then a call of a graph that the interpreter runs, if there is one."""
+    """Callables to call in order, then a call of a graph that the interpreter runs, if there is
+    one.
+    """
 
     code: list[Callable[[], Any]]
     call: Call | None
@@ -81,9 +84,9 @@ class Segment(NamedTuple):
 class Binding:
     """A plan with memory and streams, ready to run; with `reuse` it runs any number of times.
 
-    `inputs` gives the places of the plan's inputs where a caller has them; else they get memory here.
-    `streams` are the context's; the plan's stream k is `streams[k]`. `parent` is the execution that
-    called this plan and `iteration` which turn of its loop this is.
+    `inputs` gives the places of the plan's inputs where a caller has them; else they get memory
+    here. `streams` are the context's; the plan's stream k is `streams[k]`. `parent` is the
+    execution that called this plan and `iteration` which turn of its loop this is.
     """
 
     def __init__(

@@ -1,4 +1,6 @@
-"""NumPy's own BLAS, called from kernels: the OpenBLAS that NumPy's wheels bring, found in this process."""
+"""NumPy's own BLAS, called from kernels: the OpenBLAS that NumPy's wheels bring, found in this
+process.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from opstep.runtime.ir.types import DType
 
 @cache
 def library() -> tuple[str, str] | None:
-    """(path, description) of an OpenBLAS with 64-bit integers loaded by NumPy; None where there is none."""
+    """(path, description) of an OpenBLAS with 64-bit integers loaded by NumPy; None where there is
+    none.
+    """
     import numpy  # noqa: F401 - loads it
     from threadpoolctl import ThreadpoolController
 
@@ -35,6 +39,8 @@ def routine_address(routine: str, dtype: DType) -> int:
             set_threads = set_threads or getattr(loaded, "openblas_set_num_threads64_", None)
             if set_threads is None:
                 return 0
-            set_threads(1)  # our lanes share the work; BLAS threads under them would fight for the cores
+            set_threads(
+                1
+            )  # our lanes share the work; BLAS threads under them would fight for the cores
             return ctypes.cast(function, ctypes.c_void_p).value or 0
     return 0

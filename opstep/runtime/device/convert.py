@@ -1,8 +1,8 @@
 """Changing the element type of a tensor; f16 and bf16 by their bits.
 
-Rounding to a narrower float is to nearest, ties to even, once (from f64 to a half through an f32 that
-is rounded to odd). Floats become integers by truncation, NaN becomes 0 and what is out of range the nearest
-limit. To bool: ``x != 0``, so NaN is true.
+Rounding to a narrower float is to nearest, ties to even, once (from f64 to a half through an f32
+that is rounded to odd). Floats become integers by truncation, NaN becomes 0 and what is out of
+range the nearest limit. To bool: ``x != 0``, so NaN is true.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 
 from opstep.runtime.device.builtin import bits_to_float, float_to_bits
 from opstep.runtime.device.launch import Arg, Launch
-from opstep.runtime.ir.types import bf16, boolean, f16, i8, i16, i32, i64
+from opstep.runtime.ir.types import bf16, f16, i8, i16, i32, i64
 
 
 def half_to_float(h):
@@ -35,7 +35,8 @@ def float_to_half(number):
     if bits >= 0x47800000:
         return sign | 0x7C00
     if bits < 0x38800000:
-        # below the smallest normal: adding 0.5 leaves the rounded multiple of 2**-24 in the low bits
+        # below the smallest normal: adding 0.5 leaves the rounded multiple of 2**-24 in the low
+        # bits
         small = bits_to_float(np.uint32(bits)) + bits_to_float(np.uint32(0x3F000000))
         return sign | (np.int64(float_to_bits(small)) - 0x3F000000)
     return sign | ((bits + 0xFFF + ((bits >> 13) & 1) - (112 << 23)) >> 13)

@@ -27,7 +27,7 @@ _LARGE = 64 << 20  # bytes; only above this is the system asked first
 
 
 def _available() -> int:
-    """Bytes that can be had without swapping. Linux grants more and kills the process that uses it."""
+    """Bytes that can be had without swapping. Linux grants more, and kills who uses it."""
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             lines = [line for line in file if line.startswith("MemAvailable")]
@@ -38,7 +38,8 @@ def _available() -> int:
 
 def out_of_memory(nbytes: int) -> DeviceError:
     return DeviceError(
-        f"out of memory: {nbytes / 2**30:.3g} GiB are wanted, {_available() / 2**30:.3g} GiB are free",
+        f"out of memory: {nbytes / 2**30:.3g} GiB are wanted, "
+        f"{_available() / 2**30:.3g} GiB are free",
         hint="use a smaller batch, or --alloc reuse",
     )
 
@@ -129,10 +130,12 @@ class _Queue:
 
 
 class CpuStream:
-    """A queue, and a thread that works through it from the first `start` until the stream is dropped.
+    """A queue, and a thread that works through it from the first `start` until the stream is
+    dropped.
 
-    A host that would only wait for the queue works through it itself (`synchronize`): one thread at a time
-    has the turn, so the order is kept whoever does it, and a short run pays for no thread switch.
+    A host that would only wait for the queue works through it itself (`synchronize`): one thread at
+    a time has the turn, so the order is kept whoever does it, and a short run pays for no thread
+    switch.
     """
 
     def __init__(self):
@@ -166,7 +169,9 @@ class CpuStream:
             raise error
 
     def abandon(self) -> None:
-        """Drops what is queued and waits for the work under way, after the events it may wait for are set."""
+        """Drops what is queued and waits for the work under way, after the events it may wait for
+        are set.
+        """
         queue = self._queue
         queue.items.clear()
         with queue.turn:
@@ -175,7 +180,9 @@ class CpuStream:
 
 
 class Prepared:
-    """A launch without addresses: its argument words, and which of them are which operand's pointer."""
+    """A launch without addresses: its argument words, and which of them are which operand's
+    pointer.
+    """
 
     __slots__ = ("_kept", "entry", "grain", "slots", "units", "words", "workspace")
 
@@ -206,7 +213,9 @@ class Bound:
 
 
 class CpuDevice:
-    """`lanes`: threads that share one launch's range; by default all cores that this process may use."""
+    """`lanes`: threads that share one launch's range; by default all cores that this process may
+    use.
+    """
 
     name = "cpu"
 
@@ -265,7 +274,8 @@ class CpuDevice:
 
 
 def payload(dtype: DType) -> np.generic:
-    """What debug memory holds before it is written: a NaN with a payload of its own, or the largest integer.
+    """What debug memory holds before it is written: a NaN with a payload of its own, or the largest
+    integer.
 
     As an unsigned integer of the type's width.
     """
@@ -281,8 +291,8 @@ def payload(dtype: DType) -> np.generic:
 class _Lowering:
     """Turns an op's launches into argument words; puts conversions around it where types differ.
 
-    The op's kernels see operands in the promoted type, and f16 and bf16 as f32 unless the op only moves
-    elements.
+    The op's kernels see operands in the promoted type, and f16 and bf16 as f32 unless the op only
+    moves elements.
     """
 
     def __init__(self, step: Step, types: tuple[TensorType | None, ...], lanes: int):
@@ -399,7 +409,8 @@ def _kernel_dtype(launch: Launch) -> DType:
 
 
 def execute(op, arrays: list, attrs: dict, lanes: int | None = None) -> list[np.ndarray]:
-    """Runs one op on NumPy arrays (None for an absent operand), outside of any graph; attributes complete.
+    """Runs one op on NumPy arrays (None for an absent operand), outside of any graph; attributes
+    complete.
 
     The way in for op tests; graphs go through the interpreter.
     """

@@ -1,4 +1,5 @@
-"""What Python cannot say to numba: pointers from words, calls through addresses, atomics, bit casts.
+"""What Python cannot say to numba: pointers from words, calls through addresses, atomics, bit
+casts.
 
 Imported only where something is compiled; kernels name the `Intrinsic` objects of `device.builtin`.
 """
@@ -122,8 +123,8 @@ def call_c():
 def call_gemm():
     """cblas_?gemm with 64-bit integers, through its address:
 
-    (address, trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc), row-major; a, b, c are
-    pointers moved on with `offset`, all of one float type.
+    (address, trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc), row-major; a, b, c
+    are pointers moved on with `offset`, all of one float type.
     """
 
     @intrinsic

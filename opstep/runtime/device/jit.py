@@ -1,9 +1,10 @@
-"""Compiles kernels for the CPU: a Python function over pointers becomes machine code, once, kept on disk.
+"""Compiles kernels for the CPU: a Python function over pointers becomes machine code, once, kept on
+disk.
 
-Every compiled kernel has one C signature, ``int f(void*, void*, int64* args, int64 lo, int64 hi, int64 lane)``
-(the first two are numba's slots for results and errors; a kernel has neither). ``args`` is a block of
-64-bit words, packed by `device.cpu`. numba is imported only when something has to be compiled: a warm
-start loads object code through llvmlite alone.
+Every compiled kernel has one C signature, ``int f(void*, void*, int64* args, int64 lo, int64 hi,
+int64 lane)`` (the first two are numba's slots for results and errors; a kernel has neither).
+``args`` is a block of 64-bit words, packed by `device.cpu`. numba is imported only when something
+has to be compiled: a warm start loads object code through llvmlite alone.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from typing import Any
 
 from opstep.runtime.ir.types import DTYPES, DType
 
-# How an argument travels in its word: "*f32" a pointer, "i" an int64, "f" a float in the kernel's dtype.
+# How an argument travels in its word: "*f32" a pointer, "i" an int64, "f" a float in the kernel's
+# dtype.
 Signature = tuple[str, ...]
 
 _lock = threading.RLock()
@@ -53,8 +55,8 @@ def address(kernel: Callable, signature: Signature, dtype: DType, distinct: bool
     """The entry point of `kernel` compiled for these argument kinds; float literals become `dtype`.
 
     `distinct`: no pointer written through reaches what another one reads, other than element i of a
-    result that takes over an operand's buffer. Loops then vectorise without a check for overlap, which
-    would send every in-place op to the scalar loop.
+    result that takes over an operand's buffer. Loops then vectorise without a check for overlap,
+    which would send every in-place op to the scalar loop.
     """
     key = (kernel, signature, dtype.name, distinct)
     found = _addresses.get(key)
@@ -81,7 +83,7 @@ def _load(kernel, signature: Signature, dtype: DType, distinct: bool) -> int:
     return _link(header["symbol"], code)
 
 
-# --- the cache --------------------------------------------------------------------------------------
+# --- the cache ------------------------------------------------------------------------------------
 
 
 @cache
@@ -93,7 +95,9 @@ def _machine() -> str:
 
 
 def _read(path: Path) -> tuple[dict, bytes] | None:
-    """Header and object code; None where there is no whole file (another process may be writing it)."""
+    """Header and object code; None where there is no whole file (another process may be writing
+    it).
+    """
     try:
         head, _, code = path.read_bytes().partition(b"\n")
         header = json.loads(head)
@@ -104,7 +108,9 @@ def _read(path: Path) -> tuple[dict, bytes] | None:
 
 
 def _write(path: Path, header: dict, code: bytes) -> None:
-    """Atomically, so that processes may share the folder; a folder that cannot be written costs only time."""
+    """Atomically, so that processes may share the folder; a folder that cannot be written costs
+    only time.
+    """
     header = {**header, "sha256": hashlib.sha256(code).hexdigest()}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -143,7 +149,7 @@ def _numba_symbols() -> None:
     _ = cpu_target.target_context
 
 
-# --- what the key covers ----------------------------------------------------------------------------
+# --- what the key covers --------------------------------------------------------------------------
 
 
 def _referenced(function: FunctionType) -> dict[str, Any]:
@@ -181,15 +187,17 @@ def _digest(function, dtype: DType) -> str:
 
 
 def _source_of(value) -> str:
-    """What stands for a referenced object in the key: an intrinsic's version, a constant's value."""
+    """What stands for a referenced object in the key: a digest, or a constant's value."""
     return getattr(value, "digest", None) or repr(value)
 
 
-# --- compiling --------------------------------------------------------------------------------------
+# --- compiling ------------------------------------------------------------------------------------
 
 
 def reassociate(kernel):
-    """Marks a kernel whose float sums may be reordered, so that LLVM vectorises them (the order is fixed)."""
+    """Marks a kernel whose float sums may be reordered, so that LLVM vectorises them (the order is
+    fixed).
+    """
     kernel.fastmath = frozenset({"reassoc", "contract", "nsz"})
     return kernel
 
@@ -197,8 +205,8 @@ def reassociate(kernel):
 def vectorised(**by_dtype: Callable):
     """Gives a scalar function, which says plainly what it computes, bodies that LLVM can vectorise.
 
-    ``@vectorised(f32=exp32)``: where a kernel of that dtype calls the function, the body given is compiled
-    in its place.
+    ``@vectorised(f32=exp32)``: where a kernel of that dtype calls the function, the body given is
+    compiled in its place.
     """
 
     def mark(function):
@@ -217,7 +225,8 @@ def _fastmath(function) -> list[str]:
 
 
 class Intrinsic:
-    """A function that kernels may call and that only exists compiled: `make()` gives numba's intrinsic.
+    """A function that kernels may call and that only exists compiled: `make()` gives numba's
+    intrinsic.
 
     `digest` stands for it in cache keys: change it when its meaning changes.
     """
@@ -241,7 +250,7 @@ _specialised: dict[tuple, Any] = {}
 
 
 def _literal(value, dtype: DType):
-    """A float literal as the kernel's dtype: `0.5` in an f32 kernel must not pull the sum into f64."""
+    """A float literal as the kernel's dtype: `0.5` in an f32 kernel must not make the sum f64."""
     if type(value) is not float or dtype.name == "f64":
         return value
     if dtype.is_float:

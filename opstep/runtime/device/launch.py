@@ -1,4 +1,5 @@
-"""What an op asks of the CPU: launches of kernels written as plain Python functions over raw pointers.
+"""What an op asks of the CPU: launches of kernels written as plain Python functions over raw
+pointers.
 
 A kernel is a module-level function that numba compiles, once for each combination of element types:
 
@@ -12,19 +13,19 @@ and a launch binds it to operands:
 
 - Tensors (`Arg`) arrive as pointers to their first element; all are contiguous, row-major.
 - ints arrive as int64, floats in the kernel's dtype, tuples of ints as a pointer to int64.
-- ``Scratch(dtype, size)`` arrives as a pointer to memory that lives for the op; one Scratch object used in
-  several launches of an op is the same memory. With ``per_lane`` each lane has its own.
-- A kernel works on the units ``lo <= i < hi`` of 0..units, and must give each unit the same bits however
-  the range is cut: ranges run in parallel. One whose parameters end in ``lo, hi, lane`` also gets the
-  index of the lane (thread) that runs it.
+- ``Scratch(dtype, size)`` arrives as a pointer to memory that lives for the op; one Scratch object
+  used in several launches of an op is the same memory. With ``per_lane`` each lane has its own.
+- A kernel works on the units ``lo <= i < hi`` of 0..units, and must give each unit the same bits
+  however the range is cut: ranges run in parallel. One whose parameters end in ``lo, hi, lane``
+  also gets the index of the lane (thread) that runs it.
 - Float literals in a kernel take the kernel's dtype (of its first floating pointer, else the first
   pointer), so write ``0.0`` for the zero of the data and ``0`` for indices. bool is seen as u8.
-- f16 and bf16 operands are seen as f32 (the device converts around the op), or bit for bit as u16 where the
-  op `moves`.
+- f16 and bf16 operands are seen as f32 (the device converts around the op), or bit for bit as u16
+  where the op `moves`.
 - Functions that a kernel calls are plain functions too; the device compiles them along.
-- What a kernel writes does not overlap what it reads, except that a result may be the buffer of an operand
-  named in the op's `inplace`: such a kernel reads element i before it writes element i, and never after.
-  Do not pass one buffer that is written twice in a launch's arguments.
+- What a kernel writes does not overlap what it reads, except that a result may be the buffer of an
+  operand named in the op's `inplace`: such a kernel reads element i before it writes element i, and
+  never after. Do not pass one buffer that is written twice in a launch's arguments.
 - A kernel must not allocate, raise or keep state.
 """
 
@@ -37,7 +38,7 @@ from opstep.runtime.ir.types import DType, TensorType
 
 
 class Arg:
-    """An operand or result as a kernel sees it: dtype and concrete shape; `slot` says which it is."""
+    """An operand or result as a kernel sees it: dtype, concrete shape, and which it is (`slot`)."""
 
     __slots__ = ("dtype", "shape", "size", "slot")
 
@@ -78,7 +79,8 @@ class Launch:
 class Blas:
     """A BLAS routine as an argument: arrives as its address (int64), for `builtin.call_gemm`.
 
-    0 where this machine has no BLAS with a C interface and 64-bit integers: then a kernel must do without.
+    0 where this machine has no BLAS with a C interface and 64-bit integers: then a kernel must do
+    without.
     """
 
     __slots__ = ("address",)

@@ -1,9 +1,11 @@
-"""Running bound kernels without Python: tables of launches, and lanes that share one launch's range.
+"""Running bound kernels without Python: tables of launches, and lanes that share one launch's
+range.
 
-A *table* holds four words a launch: entry point, address of its argument words, units, grain. `run_table`
-walks it. A launch of more units than its grain is cut into chunks, which the calling thread and the helper
-threads (*lanes*) take from a shared counter. Helpers sleep on POSIX semaphores. Chunk limits
-never change the result (see `launch`), so lanes come and go without a trace in the bits.
+A *table* holds four words a launch: entry point, address of its argument words, units, grain.
+`run_table` walks it. A launch of more units than its grain is cut into chunks, which the calling
+thread and the helper threads (*lanes*) take from a shared counter. Helpers sleep on POSIX
+semaphores. Chunk limits never change the result (see `launch`), so lanes come and go without a
+trace in the bits.
 
 There is one team of lanes a process. While one stream uses it, others run their launches alone.
 """

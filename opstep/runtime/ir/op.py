@@ -207,7 +207,7 @@ _EXAMPLES = {
 
 
 def coerce(spec: AttrSpec, value):
-    """An attribute's value as its type wants it: lists become tuples, names become what they name."""
+    """An attribute's value as its type wants it: names become what they name."""
     if value is None and not spec.required and spec.default is None:
         return None
     try:

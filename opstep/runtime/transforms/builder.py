@@ -30,8 +30,8 @@ Operand = Var | int | float
 class Builder:
     """Collects statements. ``b.mul(x, 0.5)`` appends one and gives its result as a `Var`.
 
-    Any registered op is a method; ops with several results give a tuple. `prefix` begins the made-up
-    names; `taken` holds names that are used already.
+    Any registered op is a method; ops with several results give a tuple. `prefix` begins the
+    made-up names; `taken` holds names that are used already.
     """
 
     def __init__(self, prefix: str = "t", taken: set[str] | None = None):
@@ -93,9 +93,7 @@ class Builder:
         extra = gradient.type.rank - x.type.rank
         axes = list(range(extra))
         axes += [
-            k + extra
-            for k, d in enumerate(x.shape)
-            if d == 1 and gradient.shape[k + extra] != 1
+            k + extra for k, d in enumerate(x.shape) if d == 1 and gradient.shape[k + extra] != 1
         ]
         if axes:
             gradient = self.sum(gradient, axes=axes, keepdims=False)

@@ -1,7 +1,8 @@
 """Reverse-mode gradients: from a graph to a graph that computes its results and their derivatives.
 
-Each op's rule writes IR, so a gradient is a graph like any other: it is printed, planned and stepped through.
-Calls of graphs are inlined. The tape is the forward pass itself: rules refer to its values by name.
+Each op's rule writes IR, so a gradient is a graph like any other: it is printed, planned and
+stepped through. Calls of graphs are inlined. The tape is the forward pass itself: rules refer to
+its values by name.
 """
 
 from __future__ import annotations
@@ -52,11 +53,13 @@ def grad(
     name: str | None = None,
     library: Sequence[Module] = (),
 ) -> Graph:
-    """The graph `name` (default ``<graph>_grad``): results of `graph`, then its derivative by each of `wrt`.
+    """The graph `name` (default ``<graph>_grad``): results of `graph`, then its derivative by each
+    of `wrt`.
 
-    `wrt` names inputs of the graph or params. The first result must be a float scalar, whose derivative is
-    taken; with `seeded` the results may have any shape, and the new graph takes one more input for each float
-    result, ``d_<k>``, the derivative of the loss by that result. Raises `GradientError`.
+    `wrt` names inputs of the graph or params. The first result must be a float scalar, whose
+    derivative is taken; with `seeded` the results may have any shape, and the new graph takes one
+    more input for each float result, ``d_<k>``, the derivative of the loss by that result. Raises
+    `GradientError`.
     """
     source = module.graphs[graph]
     graphs = {n: g for m in (*library, module) for n, g in m.graphs.items()}
@@ -110,7 +113,9 @@ class _Tape:
             elif isinstance(statement, Return):
                 return [self._look_up(v, scope) for v in statement.values]
             elif isinstance(statement, Update):
-                raise GradientError("a graph that updates a named tensor has no gradient", statement)
+                raise GradientError(
+                    "a graph that updates a named tensor has no gradient", statement
+                )
         return []
 
     def _look_up(self, operand: Name | Literal, scope: dict[str, Var]):
