@@ -6,10 +6,12 @@ Exponentials are taken of x minus the largest element, so nothing overflows. A r
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from opstep.kernels.axes import around, axis_of
-from opstep.kernels.fastmath import exp, log
+from opstep.kernels.fastmath import exp
 from opstep.kernels.rows import dot, exponential_sum, exponentials, largest, rounded, row_sum
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch, Scratch
@@ -139,7 +141,7 @@ def log_softmax_rows(x, y, n, lo, hi):
         source = offset(x, row * n)
         target = offset(y, row * n)
         top = largest(source, n)
-        log_total = rounded(log(exponential_sum(source, top, n)))
+        log_total = rounded(math.log(exponential_sum(source, top, n)))
         for i in range(n):
             target[i] = source[i] - top - log_total
 
@@ -230,7 +232,7 @@ def log_softmax_columns(x, y, n, inner, tops, sums, lo, hi, lane):
         start = outer * n * inner + column - outer * inner
         column_exponential_sums(offset(x, start), n, inner, count, top, total)
         for c in range(count):
-            total[c] = log(total[c])
+            total[c] = math.log(total[c])
         for k in range(n):
             source = offset(x, start + k * inner)
             target = offset(y, start + k * inner)
