@@ -25,10 +25,12 @@ from opstep.runtime.ir.lexer import (
 from opstep.runtime.ir.op import Ref
 from opstep.runtime.ir.types import DTYPES, TensorType
 
-_DEEPEST = 32  # parentheses in a dim
-_MOST_OPERATORS = 64  # in a dim
 MOST_DIMS = 32  # of a tensor
-_MOST_TERMS = 64  # of the polynomial that a dim multiplies out to
+# Limits of one dim. What fits those of its value is printed within those of its text.
+_LARGEST = 128  # factors of all terms
+_DEEPEST = 16  # divisions in divisions
+_MOST_PARENTHESES = 64  # within each other
+_MOST_OPERATORS = 512
 _ALIASES = {
     "double": "f64", "float64": "f64", "float": "f32", "float32": "f32", "half": "f16",
     "float16": "f16", "bfloat16": "bf16", "long": "i64", "int64": "i64", "int": "i32",
@@ -161,11 +163,11 @@ class _Dims:
         else:
             value = _dim_atom(lex, negative)
             negative = negative and type(value) is not int
-        return -value if negative else value
+        return self._small(-value) if negative else value
 
     def _group(self) -> Dim:
         self.depth += 1
-        if self.depth > _DEEPEST:
+        if self.depth > _MOST_PARENTHESES:
             raise SyntaxFault("the dim is nested too deeply", self.lex.span)
         opened = open_list(self.lex, "(")
         value = self.sum()
@@ -185,15 +187,35 @@ class _Dims:
         return operator
 
     def _small(self, value: Dim) -> Dim:
-        terms = {(): value} if type(value) is int else value.terms  # type: ignore[union-attr]
-        if len(terms) > _MOST_TERMS:
-            raise SyntaxFault("the dim multiplies out to too many terms", self._so_far())
-        if not all(INT_MIN <= c <= INT_MAX for c in terms.values()):
+        if isinstance(value, int):
+            fits = INT_MIN <= value <= INT_MAX
+        else:
+            fits = all(-INT_MAX <= c <= INT_MAX for c in value.terms.values())
+            size, depth = _extent(value)
+            if size > _LARGEST or depth > _DEEPEST:
+                raise SyntaxFault("the dim is too large when it is multiplied out", self._so_far())
+        if not fits:
             raise SyntaxFault("the dim does not fit 64 bits", self._so_far())
         return value
 
     def _so_far(self) -> Span:
         return Span(self.start, self.lex.behind)
+
+
+def _extent(dim: Dim) -> tuple[int, int]:
+    """How many factors a dim has written out, and how deep its divisions nest."""
+    if isinstance(dim, int):
+        return 1, 0
+    size, deepest = 0, 0
+    for monomial in dim.terms:
+        size += 1 + len(monomial)
+        for atom in monomial:
+            if atom.op != "symbol":
+                for argument in atom.args:
+                    inner, depth = _extent(argument)
+                    size += inner
+                    deepest = max(deepest, depth + 1)
+    return size, deepest
 
 
 def _dim_atom(lex: Lexer, negative: bool = False) -> Dim:
