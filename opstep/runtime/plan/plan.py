@@ -1,8 +1,9 @@
-"""A plan is data: what to allocate, launch, record, wait for and free, in the order the host issues it.
+"""A plan is data: what to allocate, launch, record, wait for and free, in the order the host issues
+it.
 
 It is made for concrete shapes, one policy and one kind of device, and knows no memory addresses:
-the interpreter binds it. Reading order: `Value` (what the graph computes) lives in a `Buffer` (bytes);
-a `Step` is one op; an `Instruction` is one line of the plan.
+the interpreter binds it. Reading order: `Value` (what the graph computes) lives in a `Buffer`
+(bytes); a `Step` is one op; an `Instruction` is one line of the plan.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from opstep.runtime.ir.graph import Graph, Statement
+from opstep.runtime.ir.graph import Graph, Source, Statement
 from opstep.runtime.ir.op import Op
 from opstep.runtime.ir.types import TensorType
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The four switches. Async mode is (N, reuse, none, none); debug mode is (1, fresh, nan, op)."""
+    """The four switches. Async mode is N, reuse, none, none; debug mode is 1, fresh, nan, op."""
 
     streams: int = 1
     alloc: str = "reuse"  # or "fresh": every buffer its own memory, never reused within a run
@@ -31,7 +32,9 @@ MODES = {"async": ASYNC, "debug": DEBUG}
 
 
 class Frame(NamedTuple):
-    """One activation of a graph: the call that made it, in its parent's frame. Frame 0 is the run's graph."""
+    """One activation of a graph: the call that made it, in its parent's frame. Frame 0 is the run's
+    graph.
+    """
 
     parent: int  # -1 for frame 0
     graph: Graph
@@ -39,7 +42,11 @@ class Frame(NamedTuple):
 
 
 class Value(NamedTuple):
-    """A tensor of the run: `name` as written in its frame; `buffer` where its bytes are."""
+    """A tensor of the run: `name` as written in its frame; `buffer` where its bytes are.
+
+    A named tensor has a value for each version: the one that the run finds, and one after each
+    update.
+    """
 
     name: str
     type: TensorType
@@ -50,8 +57,8 @@ class Value(NamedTuple):
 class Buffer(NamedTuple):
     """Bytes. `kind`: input, const, param (the named tensor `name`), temp or status.
 
-    `offset` is its place in the plan's arena where the policy reuses memory and the kind is temp, else -1.
-    Temp buffers include each op's workspace.
+    `offset` is its place in the plan's arena where the policy reuses memory and the kind is temp,
+    else -1. Temp buffers include each op's workspace.
     """
 
     kind: str
@@ -65,9 +72,10 @@ class Buffer(NamedTuple):
 class Step:
     """One op of the flattened graph: calls are inlined, their bodies keep their own frame.
 
-    `operands` and `results` are value ids (an absent optional operand is None); `operand_types` are those
-    after promotion. For control flow (`op.host`) `graphs` names what it may call, and `touches` the named
-    tensors that those read or update. `launches` and `workspace` are what the device made of the op.
+    `operands` and `results` are value ids (an absent optional operand is None); `operand_types` are
+    those after promotion. For control flow (`op.host`) `graphs` names what it may call, `touched`
+    are the values of named tensors (and the run's status) that those read or update, `changed` what
+    they leave behind. `launches` and `workspace` are what the device made of the op.
     """
 
     op: type[Op]
@@ -81,6 +89,9 @@ class Step:
     launches: Any = None
     reads: tuple[int, ...] = ()  # buffer ids
     writes: tuple[int, ...] = ()
+    graphs: tuple[str, ...] = ()
+    touched: tuple[int, ...] = ()
+    changed: tuple[int, ...] = ()
 
 
 class Alloc(NamedTuple):
@@ -139,8 +150,12 @@ Instruction = Alloc | Free | Fill | Run | Call | Record | Wait | Sync
 class Plan:
     """What the interpreter runs. `inputs` and `outputs` are value ids.
 
-    `start`: streams that must wait for the caller before their first instruction; `finish`: those that the
-    caller must wait for. Both name streams as they are bound (see `rebind`).
+    `start`: streams that must wait for the caller before their first instruction; `finish`: those
+    that the caller must wait for. Both name streams as they are bound (see `rebind`).
+
+    `scopes` has for each frame its names and their values: inputs and results of a call are the
+    same value in the caller's scope and in the callee's, under two names. `sources` has each
+    graph's text.
     """
 
     graph: str
@@ -158,4 +173,5 @@ class Plan:
     peak: int  # largest sum of simultaneously live temp buffers, bytes
     start: tuple[int, ...] = ()
     finish: tuple[int, ...] = ()
-    notes: dict[str, Any] = field(default_factory=dict)
+    scopes: list[dict[str, int]] = field(default_factory=list)
+    sources: dict[str, Source | None] = field(default_factory=dict)

@@ -1,0 +1,64 @@
+"""What control flow means for a plan: which graphs it may call, and which named tensors those
+touch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from opstep.runtime.ir.graph import Apply, Assert, Name, Return, Statement, Update
+from opstep.runtime.ir.op import Ref
+from opstep.runtime.ir.verified import Verified
+
+
+class Effects(NamedTuple):
+    """Named tensors that graphs read or update, those they update; whether they hold asserts."""
+
+    touches: tuple[str, ...]
+    updates: tuple[str, ...]
+    asserts: bool
+
+
+def called_graphs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
+    """The graphs that the attributes of an op of control flow name, each once."""
+    found: dict[str, None] = {}
+    for value in attrs.values():
+        for v in value if type(value) is tuple else (value,):
+            if isinstance(v, Ref):
+                found[v.name] = None
+    return tuple(found)
+
+
+def effects_of(names: Sequence[str], verified: Verified) -> Effects:
+    """What calling any of these graphs may do, by itself or through the graphs that it calls."""
+    touches: set[str] = set()
+    updates: set[str] = set()
+    asserts = False
+    seen = set(names)
+    todo = list(names)
+    while todo:
+        graph = verified.graphs[todo.pop()]
+        for statement, application in zip(graph.graph.body, graph.applications, strict=True):
+            touches.update(n for n in _uses(statement) if n in verified.tensors)
+            asserts |= isinstance(statement, Assert)
+            if isinstance(statement, Update):
+                updates.add(statement.target.text)
+            called: tuple[str, ...] = ()
+            if application is not None and application.graph is not None:
+                called = (application.graph.name.text,)
+            elif application is not None and application.op is not None and application.op.host:
+                called = called_graphs(application.attrs)
+            todo += [name for name in called if name not in seen]
+            seen.update(called)
+    return Effects(tuple(sorted(touches | updates)), tuple(sorted(updates)), asserts)
+
+
+def _uses(statement: Statement) -> list[str]:
+    """The names that a statement reads."""
+    match statement:
+        case Apply(operands=names) | Return(values=names):
+            return [n.text for n in names if isinstance(n, Name)]
+        case Update(value=Name(text=text)) | Assert(condition=Name(text=text)):
+            return [text]
+    return []

@@ -1,0 +1,43 @@
+"""What the planner believes an op takes. Only ratios matter: they decide what is worth another
+stream.
+
+The figures are those of one core of a common server CPU. They need not be right for the machine at
+hand: a wrong estimate makes a plan slower, never wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from opstep.runtime.ir.op import Op
+from opstep.runtime.ir.types import TensorType
+
+LAUNCH_NS = 1_000  # to take a launch from the queue and call its kernel
+FLOPS_PER_NS = 10  # 10 GFLOP/s
+BYTES_PER_NS = 10  # 10 GB/s, read or written
+CALL_NS = 50_000  # control flow goes through the host, for each call of a graph
+SYNC_NS = 5_000  # from a record on one stream to the op that waits for it on another
+
+WORTH_NS = 2 * SYNC_NS  # less work than this does not pay for leaving a stream and coming back
+LEAST_GAIN = (
+    0.05  # a schedule on several streams must be shorter by this share than one on one stream
+)
+
+
+def estimate(
+    op: type[Op],
+    operands: Iterable[TensorType | None],
+    results: Iterable[TensorType],
+    attrs: dict[str, Any],
+) -> int:
+    """Nanoseconds of one execution: the longer of computing and moving bytes, and the launch."""
+    if op.reinterprets:
+        return 1
+    if op.host:
+        return CALL_NS
+    operands = tuple(operands)
+    # types are concrete here, so these are numbers
+    nbytes: Any = sum(t.nbytes for t in (*operands, *results) if t is not None)
+    flops: Any = op.flops(*operands, **attrs)
+    return LAUNCH_NS + max(nbytes // BYTES_PER_NS, flops // FLOPS_PER_NS)

@@ -1,0 +1,69 @@
+"""The flattened graph: one list of steps, with concrete types, that has not been scheduled yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import repeat
+
+from opstep.runtime.ir.graph import Graph, Source, Statement
+from opstep.runtime.ir.types import TensorType
+from opstep.runtime.plan.plan import Frame, Step, Value
+
+
+@dataclass(slots=True)
+class Flat:
+    """Steps in program order. Values and buffers are columns, one entry for each id (see `Value`,
+    `Buffer`).
+
+    ``homes[value]`` is its buffer. A temp buffer belongs to the one step that writes it; a param's
+    or the status's is written by each update. `costs` are nanoseconds, one a step.
+    """
+
+    graph: str
+    names: list[str] = field(default_factory=list)
+    types: list[TensorType] = field(default_factory=list)
+    homes: list[int] = field(default_factory=list)
+    frame_of: list[int] = field(default_factory=list)
+    kinds: list[str] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    labels: dict[int, str] = field(default_factory=dict)  # buffer -> name of its tensor
+    literals: dict[int, int | float] = field(default_factory=dict)  # buffer -> value of its const
+    steps: list[Step] = field(default_factory=list)
+    costs: list[int] = field(default_factory=list)
+    frames: list[Frame] = field(default_factory=list)
+    scopes: list[dict[str, int]] = field(default_factory=list)
+    inputs: list[int] = field(default_factory=list)
+    outputs: list[int] = field(default_factory=list)
+    sources: dict[str, Source | None] = field(default_factory=dict)
+
+    @property
+    def values(self) -> list[Value]:
+        """The columns as rows."""
+        return rows(Value, self.names, self.types, self.homes, self.frame_of)
+
+    def add_buffer(self, kind: str, nbytes: int) -> int:
+        """A new buffer's id."""
+        self.kinds.append(kind)
+        self.sizes.append(nbytes)
+        return len(self.kinds) - 1
+
+    def add_value(self, name: str, t: TensorType, buffer: int, frame: int) -> int:
+        """A new value's id."""
+        self.names.append(name)
+        self.types.append(t)
+        self.homes.append(buffer)
+        self.frame_of.append(frame)
+        return len(self.names) - 1
+
+    def open_frame(self, parent: int, graph: Graph, call: Statement | None) -> int:
+        """A new frame's id."""
+        self.frames.append(Frame(parent, graph, call))
+        self.scopes.append({})
+        return len(self.frames) - 1
+
+
+def rows(kind, *columns) -> list:
+    """Named tuples of equally long columns; skips the checks of their constructor, for it is a hot
+    path.
+    """
+    return list(map(tuple.__new__, repeat(kind), zip(*columns, strict=True)))

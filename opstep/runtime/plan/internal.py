@@ -1,0 +1,84 @@
+"""Ops that no program names: what a plan makes of ``<-`` and ``assert``, and the copy of an old
+version.
+
+They are not in `OPS`. Their kernels stand with the device (`device.internal`), which they must not
+import.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from opstep.runtime.ir.graph import Assert, Source
+from opstep.runtime.ir.op import AttrSpec, Op, OperandSpec
+from opstep.runtime.ir.types import TensorType, i64
+
+STATUS = TensorType(i64, ())  # the run's status: 0, or the code of the assert that failed first
+
+
+class update(Op):
+    """Copies `value` over a named tensor, unless the run's status says that an assert failed."""
+
+    name = "update"
+    operands = (
+        OperandSpec("value", "T", "T", False, False),
+        OperandSpec("status", "I", "I", False, False),
+    )
+    results = ("tensor",)
+    family = "internal"
+    moves = True
+    grad = None
+
+
+class assert_(Op):
+    """Sets the run's status to `code` where an element of `condition` is false and no assert failed
+    before.
+    """
+
+    name = "assert"
+    operands = (
+        OperandSpec("condition", "B", "B", False, False),
+        OperandSpec("status", "I", "I", False, False),
+    )
+    attrs = (AttrSpec("code", "int", True, None), AttrSpec("message", "str", True, None))
+    results = ("status",)
+    family = "internal"
+    grad = None
+
+
+class snapshot(Op):
+    """A copy of a named tensor's old version, for those who read it after its update."""
+
+    name = "snapshot"
+    operands = (OperandSpec("x", "T", "T", False, False),)
+    family = "internal"
+    moves = True
+    grad = None
+
+
+class AssertSite(NamedTuple):
+    """Where an assert stands."""
+
+    statement: Assert
+    graph: str
+    source: Source | None
+
+
+class Asserts:
+    """The codes of all asserts that plans of one program may write into a run's status."""
+
+    def __init__(self) -> None:
+        self.sites: list[AssertSite] = []
+        self._codes: dict[int, int] = {}  # id of a statement (kept alive by its site) -> code
+
+    def code(self, statement: Assert, graph: str, source: Source | None) -> int:
+        """The code of an assert, from 1; always the same for the same statement."""
+        code = self._codes.get(id(statement))
+        if code is None:
+            self.sites.append(AssertSite(statement, graph, source))
+            code = self._codes[id(statement)] = len(self.sites)
+        return code
+
+    def site(self, code: int) -> AssertSite:
+        """The assert that a non-zero status names."""
+        return self.sites[code - 1]

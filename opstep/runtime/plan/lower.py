@@ -1,0 +1,284 @@
+"""From a graph to a flat list of steps: calls are inlined, symbols are numbers, values have
+buffers.
+
+Most of it happens in `_Lowering.apply`, once for each statement of each call: that is a hot path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import repeat
+
+from opstep.runtime.ir.calls import bind_symbols, unify
+from opstep.runtime.ir.diagnostics import Note, OpstepError
+from opstep.runtime.ir.graph import Apply, Assert, Literal, Module, Name, Return, Statement, Update
+from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.reporting import mismatch_span
+from opstep.runtime.ir.types import TensorType
+from opstep.runtime.ir.verified import Application, Verified, VerifiedGraph
+from opstep.runtime.ir.verify import verify
+from opstep.runtime.plan.control import called_graphs, effects_of
+from opstep.runtime.plan.cost import CALL_NS, estimate
+from opstep.runtime.plan.flat import Flat
+from opstep.runtime.plan.internal import Asserts, assert_, update
+from opstep.runtime.plan.plan import Step
+from opstep.runtime.plan.resolve import Rule, nbytes, new_rule
+from opstep.runtime.plan.versions import Versions
+
+
+def lower(
+    verified: Verified | Module,
+    graph: str,
+    input_types: Sequence[TensorType],
+    library: Sequence[Module] = (),
+    asserts: Asserts | None = None,
+) -> Flat:
+    """The steps of a graph for inputs of these concrete types.
+
+    A `Module` is verified first, and may call graphs of the modules of `library`. `asserts` gives
+    the asserts their codes; plans that run together must share one. Raises `OpstepError` where a
+    size does not fit, with the calls that led there.
+    """
+    if isinstance(verified, Module):
+        verified = verify(verified, library=library)
+    return _Lowering(verified, asserts or Asserts()).lower(graph, input_types)
+
+
+class _Activation:
+    """A graph being lowered: where it stands, and what its names and symbols mean.
+
+    `rules` are those of its ops under its symbols, by the id of their `Application`.
+    """
+
+    __slots__ = (
+        "call",
+        "frame",
+        "graph",
+        "rest",
+        "returned",
+        "rules",
+        "scope",
+        "symbols",
+        "updates",
+    )
+
+    def __init__(self, graph: VerifiedGraph, frame: int, call: Apply | None, scope, symbols, rules):
+        self.graph = graph
+        self.frame = frame
+        self.call = call
+        self.rest = zip(graph.graph.body, graph.applications, strict=True)
+        self.scope: dict[str, int] = scope
+        self.symbols: dict[str, int] = symbols
+        self.rules: dict[int, Rule] = rules
+        self.updates: list[tuple[Update, int]] = []  # with the value, as of the line it stands in
+        self.returned: tuple[int, ...] = ()
+
+
+class _Lowering:
+    def __init__(self, verified: Verified, asserts: Asserts):
+        self.verified = verified
+        self.asserts = asserts
+        sources = {name: g.source for name, g in verified.graphs.items()}
+        self.flat = Flat("", sources=sources)
+        self.versions = Versions(self.flat, verified.tensors)
+        self.consts: dict[tuple, int] = {}
+        self.rules: dict[tuple, dict[int, Rule]] = {}  # binding of symbols -> see _Activation
+        self.stack: list[_Activation] = []
+
+    def lower(self, graph: str, input_types: Sequence[TensorType]) -> Flat:
+        if graph not in self.verified.graphs:
+            raise OpstepError(f"there is no graph {graph}")
+        flat, root = self.flat, self.verified.graphs[graph]
+        flat.graph = graph
+        symbols = bind_symbols(root.graph, input_types, root.source)
+        values = []
+        for binding, t in zip(root.graph.inputs, input_types, strict=True):
+            buffer = flat.add_buffer("input", nbytes(t))
+            values.append(flat.add_value(binding.name.text, t, buffer, 0))
+        flat.inputs = values
+        self._activate(root, None, symbols, values)
+        while self.stack:
+            self._advance(self.stack[-1])
+        self.versions.insert_copies()
+        return flat
+
+    def _activate(self, graph: VerifiedGraph, call: Apply | None, symbols, inputs) -> None:
+        """Opens a frame for a graph whose inputs are these values."""
+        parent = self.stack[-1].frame if self.stack else -1
+        frame = self.flat.open_frame(parent, graph.graph, call)
+        scope = self.flat.scopes[frame]
+        for binding, value in zip(graph.graph.inputs, inputs, strict=True):
+            scope[binding.name.text] = value
+        rules = self.rules.setdefault(tuple(sorted(symbols.items())), {})
+        self.stack.append(_Activation(graph, frame, call, scope, symbols, rules))
+
+    def _advance(self, at: _Activation) -> None:
+        """Lowers statements up to the next call of a graph, or to the end."""
+        for statement, application in at.rest:
+            try:
+                if application is not None:
+                    assert isinstance(statement, Apply)
+                    if application.graph is not None:
+                        self._enter(at, statement, application.graph.name.text)
+                        return
+                    self._apply(at, statement, application)
+                elif isinstance(statement, Update):
+                    at.updates.append((statement, self._update_value(at, statement)))
+                elif isinstance(statement, Return):
+                    at.returned = tuple([self._read(at, name) for name in statement.values])
+                elif isinstance(statement, Assert):
+                    self._assert(at, statement)
+            except Mismatch as error:
+                raise self._error(error, at, statement) from None
+        for statement, value in at.updates:
+            self._update(at, statement, value)
+        self.stack.pop()
+        if at.call is None:
+            self.flat.outputs = [self.versions.fresh(v) for v in at.returned]
+            return
+        caller = self.stack[-1].scope
+        for binding, value in zip(at.call.results, at.returned, strict=True):
+            caller[binding.name.text] = value
+
+    # --- statements ---
+
+    def _apply(self, at: _Activation, call: Apply, application: Application) -> None:
+        flat, scope, stale = self.flat, at.scope, self.versions.stale
+        rule = at.rules.get(id(application))
+        if rule is None:
+            rule = at.rules[id(application)] = self._new_rule(at, call, application)
+        operands: list[int | None] = []
+        for o in call.operands:
+            if isinstance(o, Name):
+                value = scope.get(o.text)
+                if value is None:
+                    value = self.versions.current(o.text)
+                operands.append(self.versions.fresh(value) if value in stale else value)
+            else:
+                operands.append(self._const(o.value, rule.operands[len(operands)]))
+        if rule.absent:
+            operands.extend(repeat(None, rule.absent))
+        if rule.kind == "control":
+            self._control(at, call, rule, operands)
+            return
+        frame, homes, kinds, sizes = at.frame, flat.homes, flat.kinds, flat.sizes
+        results = []
+        for binding, (t, size) in zip(call.results, rule.results, strict=True):
+            name = binding.name.text
+            value = len(homes)
+            if rule.kind == "kernel":
+                homes.append(len(kinds))
+                kinds.append("temp")
+                sizes.append(size)
+            else:
+                homes.append(self.versions.aliased(value, operands[0]))
+            flat.names.append(name)
+            flat.types.append(t)
+            flat.frame_of.append(frame)
+            scope[name] = value
+            results.append(value)
+        flat.steps.append(
+            Step(rule.op, tuple(operands), tuple(results), rule.operands, rule.attrs, frame, call)
+        )
+        flat.costs.append(rule.cost)
+
+    def _new_rule(self, at: _Activation, call: Apply, application: Application) -> Rule:
+        graphs = self.verified.graphs
+        types = [self._type_of(at, o) for o in call.operands]
+        return new_rule(application, types, at.symbols, lambda name: graphs[name].graph)
+
+    def _type_of(self, at: _Activation, operand: Name | Literal) -> TensorType | int | float:
+        if isinstance(operand, Literal):
+            return operand.value
+        return self.flat.types[self._read(at, operand)]
+
+    def _enter(self, at: _Activation, call: Apply, callee: str) -> None:
+        """Begins a call of a graph, whose inputs are the operands' values."""
+        graph = self.verified.graphs[callee]
+        symbols, bound = unify(graph.graph, [self._type_of(at, o) for o in call.operands])
+        values = [
+            self._const(o.value, t) if isinstance(o, Literal) else self._read(at, o)
+            for o, t in zip(call.operands, bound, strict=True)
+        ]
+        self._activate(graph, call, symbols, values)
+
+    def _control(self, at: _Activation, call: Apply, rule: Rule, operands: list) -> None:
+        """A step of control flow: the interpreter calls the plans of its graphs."""
+        flat, versions = self.flat, self.versions
+        graphs = called_graphs(rule.attrs)
+        effects = effects_of(graphs, self.verified)
+        for k, value in enumerate(operands):
+            if value is not None and flat.labels.get(flat.homes[value]) in effects.updates:
+                # an input of the called graph must not change while that updates the tensor
+                operands[k] = versions.copy_now(value, at.frame, call)
+        touched = [versions.current(name) for name in effects.touches]
+        touched += [versions.status()] if effects.updates or effects.asserts else []
+        results = []
+        for binding, (t, size) in zip(call.results, rule.results, strict=True):
+            value = flat.add_value(binding.name.text, t, flat.add_buffer("temp", size), at.frame)
+            at.scope[binding.name.text] = value
+            results.append(value)
+        changed = [versions.next(name) for name in effects.updates]
+        changed += [versions.next("")] if effects.asserts else []
+        step = Step(
+            rule.op, tuple(operands), tuple(results), rule.operands, rule.attrs, at.frame, call
+        )
+        step.graphs, step.touched, step.changed = graphs, tuple(touched), tuple(changed)
+        flat.steps.append(step)
+        flat.costs.append(CALL_NS * len(graphs))
+
+    def _assert(self, at: _Activation, statement: Assert) -> None:
+        condition = self.versions.fresh(self._read(at, statement.condition))
+        status = self.versions.status()
+        code = self.asserts.code(statement, at.graph.graph.name.text, at.graph.source)
+        attrs = {"code": code, "message": statement.message}
+        self._internal(assert_, (condition, status), self.versions.next(""), attrs, at, statement)
+
+    def _update_value(self, at: _Activation, statement: Update) -> int:
+        if isinstance(statement.value, Literal):
+            target = self.versions.current(statement.target.text)
+            return self._const(statement.value.value, self.flat.types[target])
+        return self._read(at, statement.value)
+
+    def _update(self, at: _Activation, statement: Update, value: int) -> None:
+        operands = (self.versions.fresh(value), self.versions.status())
+        result = self.versions.next(statement.target.text)
+        self._internal(update, operands, result, {}, at, statement)
+
+    def _internal(
+        self, op: type[Op], operands, result: int, attrs, at: _Activation, statement: Statement
+    ) -> None:
+        types = tuple(self.flat.types[v] for v in operands)
+        self.flat.steps.append(Step(op, operands, (result,), types, attrs, at.frame, statement))
+        self.flat.costs.append(estimate(op, types, (self.flat.types[result],), attrs))
+
+    # --- values ---
+
+    def _read(self, at: _Activation, name: Name) -> int:
+        """The value that a name means here; its bytes may have been overwritten since."""
+        value = at.scope.get(name.text)
+        return self.versions.current(name.text) if value is None else value
+
+    def _const(self, number: int | float, t: TensorType | None) -> int:
+        """A const of this type; the same for the same number."""
+        assert t is not None
+        text = repr(number)  # tells 0.0 from -0.0, and nan is nan
+        value = self.consts.get((t.dtype, text))
+        if value is None:
+            buffer = self.flat.add_buffer("const", t.dtype.itemsize)
+            self.flat.literals[buffer] = number
+            value = self.flat.add_value(text, TensorType(t.dtype, ()), buffer, 0)
+            self.consts[t.dtype, text] = value
+        return value
+
+    def _error(self, error: Mismatch, at: _Activation, statement: Statement) -> OpstepError:
+        """The message at the operand or attribute to blame, with the calls that led there."""
+        span = mismatch_span(statement, error) if isinstance(statement, Apply) else statement.span
+        notes = tuple(
+            Note("called here", a.call.callee.span, caller.graph.source)
+            for caller, a in zip(self.stack, self.stack[1:], strict=False)
+            if a.call is not None
+        )
+        return OpstepError(
+            error.message, span=span, source=at.graph.source, hint=error.hint, notes=notes[::-1]
+        )

@@ -1,0 +1,187 @@
+"""Which temp buffers are alive when: lifetimes, results that take over an operand's bytes, edges
+for sharing.
+
+Two buffers may share bytes where the first is dead before the second is written: surely, because
+the steps are ordered anyway, or by the schedule's estimate with time to spare
+(`packing.is_long_dead`). In the second case the plan needs an edge, which `sharing_edges` finds; it
+is met long before it is reached, so that branches that run in parallel are not made to wait for
+each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from opstep.runtime.plan.flat import Flat
+from opstep.runtime.plan.intervals import IntervalMap
+from opstep.runtime.plan.packing import FOREVER, Blocks, rounded
+from opstep.runtime.plan.plan import Step
+from opstep.runtime.plan.schedule import Clocks, Schedule
+
+_NOBODY, _SEVERAL = -1, -2
+
+
+class Lives(NamedTuple):
+    """Lifetimes of temp buffers. `place`, `first` and `last` are columns over buffer ids.
+
+    ``place[b]``: the buffer whose bytes b has (b itself, or one that an in-place op took over).
+    ``first[b]``, ``last[b]``: the first and the last step in order of issue that touch it;
+    `FOREVER` where it holds an output. `born`: buffers that have bytes of their own, in order of
+    their first write.
+    """
+
+    place: list[int]
+    first: list[int]
+    last: list[int]
+    born: list[int]
+
+
+def lives(flat: Flat, plan: Schedule) -> Lives:
+    """Lifetimes, once results have taken over the buffers of operands that die with the op."""
+    homes, kinds, steps = flat.homes, flat.kinds, flat.steps
+    first, last = [-1] * len(kinds), [-1] * len(kinds)
+    born: list[int] = []
+    for i in plan.order:
+        step = steps[i]
+        for v in step.operands:
+            if v is not None:
+                last[homes[v]] = i
+        for v in step.results:
+            b = homes[v]
+            last[b] = i
+            if first[b] < 0 and kinds[b] == "temp":
+                first[b] = i
+                born.append(b)
+        b = step.workspace
+        if b >= 0:
+            first[b] = last[b] = i
+            born.append(b)
+    for v in flat.outputs:
+        last[homes[v]] = FOREVER
+    found = Lives(list(range(len(kinds))), first, last, born)
+    readers = _readers(flat, plan) if plan.streams > 1 else None
+    taken = False
+    for i in plan.order:
+        if steps[i].op.inplace:
+            taken |= _take_over(flat, i, found, readers, plan.stream[i])
+    if taken:
+        born[:] = [b for b in born if found.place[b] == b]
+    return found
+
+
+def _readers(flat: Flat, plan: Schedule) -> list[int]:
+    """For each buffer the one stream that reads it, or `_SEVERAL`, or `_NOBODY`."""
+    readers = [_NOBODY] * len(flat.kinds)
+    for s, step in zip(plan.stream, flat.steps, strict=True):
+        for v in step.operands:
+            if v is not None:
+                b = flat.homes[v]
+                readers[b] = s if readers[b] in (_NOBODY, s) else _SEVERAL
+    return readers
+
+
+def _take_over(flat: Flat, i: int, found: Lives, readers: list[int] | None, stream: int) -> bool:
+    """Lets results of step i have the buffers of operands that die with it.
+
+    Only if no other stream reads the operand: the op would have to wait for it, and serialise
+    branches.
+    """
+    step, homes, place, last = flat.steps[i], flat.homes, found.place, found.last
+    free = list(step.results)
+    for k in step.op.inplace:
+        v = step.operands[k] if k < len(step.operands) else None
+        if v is None or not free:
+            continue
+        b = place[homes[v]]
+        if last[b] != i or flat.kinds[b] != "temp" or (readers and readers[b] != stream):
+            continue
+        t = flat.types[v]
+        result = next((r for r in free if flat.types[r] == t), None)
+        if (
+            result is None
+            or t != step.operand_types[k]
+            or not _is_only_operand(flat, step, place, b, t)
+        ):
+            continue
+        taken = homes[result]
+        place[taken] = b
+        last[b] = last[taken]
+        if readers:
+            readers[b] = stream if readers[taken] in (_NOBODY, stream) else _SEVERAL
+        free.remove(result)
+    return len(free) < len(step.results)
+
+
+def _is_only_operand(flat: Flat, step: Step, place: list[int], b: int, t) -> bool:
+    """Whether buffer b is read element by element only: another view of it would be read out of
+    step.
+    """
+    return all(
+        k in step.op.inplace and flat.types[v] == t
+        for k, v in enumerate(step.operands)
+        if v is not None and place[flat.homes[v]] == b
+    )
+
+
+Users = dict[int, dict[int, int]]  # buffer -> stream -> the last step there that touches it
+
+
+def users(flat: Flat, plan: Schedule, place: Sequence[int]) -> Users:
+    """Who touches each buffer last, on each stream."""
+    homes, stream = flat.homes, plan.stream
+    found: Users = {}
+    for i in plan.order:
+        step, s = flat.steps[i], stream[i]
+        for v in (*step.operands, *step.results):
+            if v is not None:
+                b = place[homes[v]]
+                if b in found:
+                    found[b][s] = i
+                else:
+                    found[b] = {s: i}
+        if step.workspace >= 0:
+            found[step.workspace] = {s: i}
+    return found
+
+
+def blocks(
+    flat: Flat, plan: Schedule, found: Lives, times: Clocks | None, last_users: Users | None
+) -> Blocks:
+    """What is to be packed. With several streams `times` says which steps are ordered anyway."""
+    born, first, last = found.born, found.first, found.last
+    sizes = [rounded(flat.sizes[b]) for b in born]
+    begin = [plan.start[first[b]] for b in born]
+    if times is None or last_users is None:
+        end = [FOREVER if last[b] == FOREVER else plan.end[last[b]] for b in born]
+        return Blocks(sizes, begin, end)
+    ends, number = plan.end, times.number
+    end, seen, known = [], [], []
+    for b in born:
+        i, touched = first[b], last_users[b]
+        end.append(FOREVER if last[b] == FOREVER else max([ends[j] for j in touched.values()]))
+        seen.append({s: number[j] for s, j in touched.items()})
+        clock = list(times.known[i])
+        clock[plan.stream[i]] = number[i] - 1
+        known.append(tuple(clock))
+    return Blocks(sizes, begin, end, seen, known)
+
+
+def sharing_edges(
+    flat: Flat, found: Lives, last_users: Users, offsets: Mapping[int, int]
+) -> dict[int, list[int]]:
+    """For each step that first writes a buffer, the last steps that touched its bytes before.
+
+    That is one for each stream and buffer whose bytes it gets.
+    """
+    edges: dict[int, list[int]] = {}
+    bytes_of: IntervalMap[int] = IntervalMap(-1)
+    for b in found.born:
+        if not flat.sizes[b]:
+            continue
+        low = offsets[b]
+        for earlier in set(bytes_of.overlapping(low, low + flat.sizes[b])):
+            if earlier >= 0:
+                edges.setdefault(found.first[b], []).extend(last_users[earlier].values())
+        bytes_of.assign(low, low + flat.sizes[b], b)
+    return edges

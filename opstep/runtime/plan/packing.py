@@ -1,0 +1,256 @@
+"""Packs buffers into one arena: each gets an offset so that those alive together do not overlap.
+
+Best fit in order of time runs in O(n log n) and is exact for most graphs. Where it leaves gaps, and
+buffers are few, packings by size are tried too (greedy by size; Pisarchyk, Lee, "Efficient memory
+management for deep neural net inference", 2020). The smallest wins.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from opstep.runtime.plan.cost import SYNC_NS
+
+ALIGNMENT = 64
+FOREVER = 1 << 62  # of outputs: later than any step
+_SLACK_PART = 4  # long dead: for a quarter of the time that has passed, and some synchronisations
+_SLACK_NS = 4 * SYNC_NS
+_TIGHT = 1.02  # a packing within this of the lower bound is not improved
+_MOST_BY_SIZE = 2_000  # blocks up to which packings by size are tried: they take quadratic time
+_MOST_LOOKS = 32  # holes looked at for one that other streams are done with
+_MOST_MERGED = 256  # holes up to which neighbours are merged before the arena grows
+
+
+def rounded(nbytes: int) -> int:
+    """Bytes that a buffer takes in the arena."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def is_long_dead(end, now):
+    """Whether what is estimated to end at `end` will be over by `now` though the estimate be
+    somewhat off.
+    """
+    return end + end // _SLACK_PART + _SLACK_NS <= now
+
+
+@dataclass(slots=True)
+class Blocks:
+    """Columns, in order of `begin`. `size` is rounded; a block lives for ``begin <= time < end``.
+
+    With several streams ``seen[k]`` has for each stream the number of the last step there that
+    touches the block, and ``known[k][s]`` how many steps of stream s are over when it is first
+    written.
+    """
+
+    size: list[int]
+    begin: list[int]
+    end: list[int]
+    seen: list[dict[int, int]] | None = None
+    known: list[tuple[int, ...]] | None = None
+
+    def may_follow(self, k: int, end: int, seen: dict[int, int] | None) -> bool:
+        """Whether block k may use bytes whose last use ended at `end`, and was that of `seen`."""
+        if end > self.begin[k]:
+            return False
+        if seen is None or self.known is None:
+            return True
+        known = self.known[k]
+        for s, n in seen.items():
+            if known[s] < n:
+                return is_long_dead(end, self.begin[k])
+        return True
+
+
+class Packing(NamedTuple):
+    """An offset for each block, the arena's bytes, and the largest sum of blocks that live at one
+    time.
+    """
+
+    offsets: list[int]
+    arena: int
+    peak: int
+
+
+def pack(blocks: Blocks) -> Packing:
+    """Offsets, multiples of `ALIGNMENT`."""
+    best = _best_fit(blocks)
+    if best.arena > best.peak * _TIGHT and len(blocks.size) <= _MOST_BY_SIZE:
+        before = _Order(blocks)
+        size, begin, end = blocks.size, blocks.begin, blocks.end
+        for key in (
+            lambda k: (-size[k], begin[k]),
+            lambda k: (-size[k] * (end[k] - begin[k]), begin[k]),
+            lambda k: (begin[k] - end[k], -size[k]),
+        ):
+            offsets, arena = _in_order(blocks, sorted(range(len(size)), key=key), before)
+            if arena < best.arena:
+                best = Packing(offsets, arena, best.peak)
+            if arena <= best.peak * _TIGHT:
+                break
+    return best
+
+
+# --- best fit in time -----------------------------------------------------------------------------
+
+
+def _best_fit(blocks: Blocks) -> Packing:
+    size, begin, end, seen = blocks.size, blocks.begin, blocks.end, blocks.seen
+    holes = _Holes()
+    offsets: list[int] = []
+    live = peak = dead = 0
+    by_end = sorted(range(len(size)), key=end.__getitem__)
+    for k, now in enumerate(begin):
+        while end[by_end[dead]] <= now:
+            j = by_end[dead]
+            dead += 1
+            if size[j]:
+                holes.release(_Hole(offsets[j], size[j], end[j], seen[j] if seen else None))
+                live -= size[j]
+        offsets.append(holes.take(blocks, k) if size[k] else 0)
+        live += size[k]
+        if live > peak:
+            peak = live
+    return Packing(offsets, holes.top, peak)
+
+
+class _Hole:
+    """Free bytes, and who used them last."""
+
+    __slots__ = ("end", "seen", "size", "start")
+
+    def __init__(self, start: int, size: int, end: int, seen: dict[int, int] | None):
+        self.start = start
+        self.size = size
+        self.end = end
+        self.seen = seen
+
+    def merged(self, right: _Hole) -> _Hole:
+        """This one and its right neighbour."""
+        seen = self.seen
+        if seen is not None and right.seen is not None:
+            streams = seen.keys() | right.seen.keys()
+            seen = {s: max(seen.get(s, 0), right.seen.get(s, 0)) for s in streams}
+        return _Hole(self.start, self.size + right.size, max(self.end, right.end), seen)
+
+
+class _Holes:
+    """The free bytes below `top`. Neighbours are merged at once where the same streams used them
+    last.
+    """
+
+    def __init__(self) -> None:
+        self.top = 0
+        self._by_size: list[tuple[int, int]] = []  # (size, start)
+        self._at: dict[int, _Hole] = {}
+        self._ending_at: dict[int, _Hole] = {}
+
+    def release(self, hole: _Hole) -> None:
+        left = self._ending_at.get(hole.start)
+        if left is not None and _same_streams(left, hole):
+            self._remove(left)
+            hole = left.merged(hole)
+        right = self._at.get(hole.start + hole.size)
+        if right is not None and _same_streams(hole, right):
+            self._remove(right)
+            hole = hole.merged(right)
+        self._add(hole)
+
+    def take(self, blocks: Blocks, k: int) -> int:
+        """The offset of bytes for block k: the smallest hole that will do, else the arena grows."""
+        size = blocks.size[k]
+        at = bisect_left(self._by_size, (size, -1))
+        for _, start in self._by_size[at : at + _MOST_LOOKS]:
+            hole = self._at[start]
+            if blocks.may_follow(k, hole.end, hole.seen):
+                return self._cut(hole, size)
+        if blocks.seen is not None and len(self._at) <= _MOST_MERGED:
+            hole = self._merge(blocks, k)
+            if hole is not None:
+                return self._cut(hole, size)
+        hole = self._ending_at.get(self.top)
+        if hole is not None and blocks.may_follow(k, hole.end, hole.seen):
+            self._remove(hole)
+            self.top = hole.start + size
+            return hole.start
+        self.top += size
+        return self.top - size
+
+    def _cut(self, hole: _Hole, size: int) -> int:
+        self._remove(hole)
+        if hole.size > size:
+            self._add(_Hole(hole.start + size, hole.size - size, hole.end, hole.seen))
+        return hole.start
+
+    def _merge(self, blocks: Blocks, k: int) -> _Hole | None:
+        """Merges neighbours of different streams, all of which block k may follow, to the first
+        that will do.
+        """
+        for start in sorted(self._at):
+            hole = self._at.get(start)
+            if hole is None or not blocks.may_follow(k, hole.end, hole.seen):
+                continue
+            right = self._at.get(hole.start + hole.size)
+            while right is not None and blocks.may_follow(k, right.end, right.seen):
+                self._remove(hole)
+                self._remove(right)
+                hole = hole.merged(right)
+                self._add(hole)
+                right = self._at.get(hole.start + hole.size)
+            if hole.size >= blocks.size[k]:
+                return hole
+        return None
+
+    def _add(self, hole: _Hole) -> None:
+        insort(self._by_size, (hole.size, hole.start))
+        self._at[hole.start] = self._ending_at[hole.start + hole.size] = hole
+
+    def _remove(self, hole: _Hole) -> None:
+        del self._by_size[bisect_left(self._by_size, (hole.size, hole.start))]
+        del self._at[hole.start]
+        del self._ending_at[hole.start + hole.size]
+
+
+def _same_streams(a: _Hole, b: _Hole) -> bool:
+    return a.seen is None or b.seen is None or a.seen.keys() == b.seen.keys()
+
+
+# --- one by one, largest first --------------------------------------------------------------------
+
+
+class _Order:
+    """Which blocks may use the bytes of which, for all pairs at once."""
+
+    def __init__(self, blocks: Blocks):
+        import numpy as np  # here: planning a chain needs no arrays, and no time to import them
+
+        begin, end = np.array(blocks.begin), np.array(blocks.end)
+        before = end[:, None] <= begin
+        if blocks.seen is not None and blocks.known is not None:
+            streams = len(blocks.known[0]) if blocks.known else 0
+            seen = np.array([[s.get(t, 0) for t in range(streams)] for s in blocks.seen])
+            ordered = (seen[:, None, :] <= np.array(blocks.known)).all(axis=2)
+            before &= ordered | is_long_dead(end[:, None], begin)
+        self.conflict = ~(before | before.T)
+
+
+def _in_order(blocks: Blocks, order: Sequence[int], before: _Order) -> tuple[list[int], int]:
+    """Places blocks in this order, each into the smallest gap that its conflicts leave."""
+    import numpy as np
+
+    size = np.array(blocks.size)
+    offset = np.full(len(order), -1)
+    arena = 0
+    for k in order:
+        others = np.nonzero(before.conflict[k] & (offset >= 0))[0]
+        others = others[np.argsort(offset[others], kind="stable")]
+        ends = np.maximum.accumulate(offset[others] + size[others])
+        gap_starts = np.concatenate(([0], ends))
+        gaps = offset[others] - gap_starts[:-1]
+        fits = np.nonzero(gaps >= size[k])[0]
+        place = gap_starts[fits[np.argmin(gaps[fits])]] if len(fits) else gap_starts[-1]
+        offset[k] = place
+        arena = max(arena, int(place + size[k]))
+    return [int(o) for o in offset], arena

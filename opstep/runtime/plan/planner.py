@@ -1,0 +1,272 @@
+"""Makes a plan: what to allocate, launch, record, wait for and free, in the order that the host
+issues it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from opstep.runtime.ir.collector import collector_paused
+from opstep.runtime.ir.graph import Module
+from opstep.runtime.ir.types import TensorType
+from opstep.runtime.ir.verified import Verified
+from opstep.runtime.plan import memory
+from opstep.runtime.plan.flat import Flat, rows
+from opstep.runtime.plan.internal import Asserts
+from opstep.runtime.plan.lower import lower
+from opstep.runtime.plan.packing import FOREVER, pack, rounded
+from opstep.runtime.plan.plan import (
+    Alloc,
+    Buffer,
+    Call,
+    Fill,
+    Free,
+    Instruction,
+    Plan,
+    Policy,
+    Record,
+    Run,
+    Step,
+    Sync,
+    Value,
+    Wait,
+)
+from opstep.runtime.plan.schedule import (
+    Clocks,
+    Preds,
+    Schedule,
+    clocks,
+    dependencies,
+    in_one_stream,
+    schedule,
+)
+
+# What a device makes of a step, given the types of its operands as stored, then of its results:
+# launches, and the bytes of working memory that they need.
+Prepare = Callable[[Step, tuple[TensorType | None, ...]], tuple[Any, int]]
+
+
+def make_plan(
+    verified: Verified | Module,
+    graph: str,
+    input_types: Sequence[TensorType],
+    policy: Policy,
+    prepare: Prepare | None = None,
+    library: Sequence[Module] = (),
+    asserts: Asserts | None = None,
+) -> Plan:
+    """The plan of a graph for inputs of these concrete types (see `lower`), under a policy.
+
+    `prepare` is the device's; without it steps have no launches.
+    """
+    with collector_paused():
+        flat = lower(verified, graph, input_types, library, asserts)
+        return _plan(flat, flat.steps, policy, prepare)
+
+
+def plan_flat(flat: Flat, policy: Policy, prepare: Prepare | None = None) -> Plan:
+    """The plan of a flattened graph, which is left as it is: it can be planned under another policy
+    too.
+    """
+    with collector_paused():
+        return _plan(flat, [_copied(s) for s in flat.steps], policy, prepare)
+
+
+def _plan(flat: Flat, steps: list[Step], policy: Policy, prepare: Prepare | None) -> Plan:
+    flat = replace(flat, kinds=list(flat.kinds), sizes=list(flat.sizes), steps=steps)
+    if prepare is not None:
+        _prepare(flat, prepare)
+    return _Planner(flat, policy).plan()
+
+
+def _copied(s: Step) -> Step:
+    copy = Step(s.op, s.operands, s.results, s.operand_types, s.attrs, s.frame, s.statement)
+    copy.graphs, copy.touched, copy.changed = s.graphs, s.touched, s.changed
+    return copy
+
+
+def _prepare(flat: Flat, prepare: Prepare) -> None:
+    """Asks the device for each step's launches; their working memory becomes a buffer."""
+    types = flat.types
+    for step in flat.steps:
+        if step.op.host or step.op.reinterprets:
+            continue
+        stored = [None if v is None else types[v] for v in (*step.operands, *step.results)]
+        step.launches, workspace = prepare(step, tuple(stored))
+        if workspace:
+            step.workspace = flat.add_buffer("temp", workspace)
+
+
+class _Planner:
+    def __init__(self, flat: Flat, policy: Policy):
+        self.flat = flat
+        self.policy = policy
+        preds: Preds = []
+        if policy.streams > 1:
+            preds = dependencies(flat)
+            self.schedule: Schedule = schedule(flat.costs, preds, policy.streams)
+        else:
+            self.schedule = in_one_stream(len(flat.steps))
+        self.preds = preds if self.schedule.streams > 1 else []
+        self.offsets: dict[int, int] = {}
+        self.born: list[int] = []
+        self.deaths: dict[int, list[int]] = {}
+        self.place: Sequence[int] = range(len(flat.kinds))
+        self.arena = self.peak = 0
+
+    def plan(self) -> Plan:
+        times = clocks(self.schedule, self.preds) if self.preds else None
+        edges: dict[int, list[int]] = {}
+        if self.policy.alloc == "reuse":
+            edges = self._share_memory(times)
+        else:
+            self._own_memory()
+        waits: dict[int, tuple[int, ...]] = {}
+        if times is not None and self.policy.sync != "op":
+            waits = (clocks(self.schedule, self.preds, edges) if edges else times).waits
+        numbers = self._number_buffers()
+        homes = [numbers[self.place[b]] for b in self.flat.homes]
+        return self._assemble(homes, numbers, waits)
+
+    # --- memory ---
+
+    def _share_memory(self, times: Clocks | None) -> dict[int, list[int]]:
+        flat = self.flat
+        found = memory.lives(flat, self.schedule)
+        self.place, self.born = found.place, found.born
+        touched = None if times is None else memory.users(flat, self.schedule, found.place)
+        packing = pack(memory.blocks(flat, self.schedule, found, times, touched))
+        self.offsets = dict(zip(found.born, packing.offsets, strict=True))
+        self.arena, self.peak = packing.arena, packing.peak
+        for b in found.born:
+            if found.last[b] != FOREVER:
+                self.deaths.setdefault(found.last[b], []).append(b)
+        return memory.sharing_edges(flat, found, touched, self.offsets) if touched else {}
+
+    def _own_memory(self) -> None:
+        """Every temp buffer has its own bytes to the end of the run."""
+        flat = self.flat
+        seen = bytearray(len(flat.kinds))
+        for i in self.schedule.order:
+            step = flat.steps[i]
+            buffers = [flat.homes[v] for v in step.results]
+            if step.workspace >= 0:
+                buffers.append(step.workspace)
+            for b in buffers:
+                if not seen[b] and flat.kinds[b] == "temp":
+                    seen[b] = 1
+                    self.born.append(b)
+        self.peak = sum(rounded(flat.sizes[b]) for b in self.born)
+
+    def _number_buffers(self) -> list[int]:
+        """New ids for the buffers that are left; -1 for those whose results took over another's
+        bytes.
+        """
+        numbers, count = [], 0
+        for b, place in enumerate(self.place):
+            numbers.append(count if b == place else -1)
+            count += b == place
+        return numbers
+
+    # --- instructions ---
+
+    def _assemble(self, homes: list[int], numbers: list[int], waits) -> Plan:
+        flat = self.flat
+        for step in flat.steps:
+            _note_buffers(step, homes, numbers)
+        events: dict[int, int] = {}
+        if waits:
+            recorded = {p for sources in waits.values() for p in sources}
+            for i in self.schedule.order:
+                if i in recorded:
+                    events[i] = len(events)
+        streams = tuple(range(self.schedule.streams))
+        return Plan(
+            graph=flat.graph,
+            policy=self.policy,
+            values=rows(Value, flat.names, flat.types, homes, flat.frame_of),
+            buffers=self._buffers(),
+            steps=flat.steps,
+            frames=flat.frames,
+            inputs=flat.inputs,
+            outputs=flat.outputs,
+            instructions=self._instructions(numbers, waits, events),
+            streams=self.schedule.streams,
+            events=len(events),
+            arena=self.arena,
+            peak=self.peak,
+            start=streams,
+            finish=streams,
+            scopes=flat.scopes,
+            sources=flat.sources,
+        )
+
+    def _buffers(self) -> list[Buffer]:
+        flat, offsets = self.flat, self.offsets
+        return [
+            Buffer(
+                kind,
+                flat.sizes[b],
+                offsets.get(b, -1),
+                flat.labels.get(b, ""),
+                flat.literals.get(b),
+            )
+            for b, kind in enumerate(flat.kinds)
+            if self.place[b] == b
+        ]
+
+    def _instructions(self, numbers, waits, events) -> list[Instruction]:
+        """In order of issue; for each step: Alloc, Wait, Fill, Run or Call, Sync, Record, Free."""
+        flat, stream = self.flat, self.schedule.stream
+        fill, sync = self.policy.fill == "nan", self.policy.sync == "op"
+        births = self._births()
+        out: list[Instruction] = []
+        add = out.append
+        for i in self.schedule.order:
+            s = stream[i]
+            step = flat.steps[i]
+            new = births.get(i, ())
+            for b in new:
+                add(Alloc(numbers[b], s))
+            for p in waits.get(i, ()):
+                add(Wait(events[p], s))
+            if fill:
+                for b in new:
+                    add(Fill(numbers[b], s))
+            add(Call(i, s) if step.op.host else Run(i, s))
+            if sync:
+                add(Sync(s))
+            if i in events:
+                add(Record(events[i], s))
+            for b in self.deaths.get(i, ()):
+                add(Free(numbers[b], s))
+        return out
+
+    def _births(self) -> dict[int, list[int]]:
+        """The buffers that each step writes first."""
+        births: dict[int, list[int]] = {}
+        kept = set(self.born)
+        for i, step in enumerate(self.flat.steps):
+            if step.op.reinterprets:
+                continue
+            new = [b for b in (self.flat.homes[v] for v in step.results) if b in kept]
+            if step.workspace >= 0:
+                new.append(step.workspace)
+            if new:
+                births[i] = new
+        return births
+
+
+def _note_buffers(step: Step, homes: list[int], numbers: list[int]) -> None:
+    """Fills in what the step reads and writes, under the final ids of buffers."""
+    reads = [homes[v] for v in step.operands if v is not None]
+    writes = [] if step.op.reinterprets else [homes[v] for v in step.results]
+    if step.touched or step.changed:
+        reads += [homes[v] for v in step.touched]
+        writes += [homes[v] for v in step.changed]
+    step.reads = tuple(dict.fromkeys(reads)) if len(reads) > 1 else tuple(reads)
+    if step.workspace >= 0:
+        writes.append(numbers[step.workspace])
+    step.writes = tuple(writes)

@@ -1,0 +1,220 @@
+"""Which stream each step runs on, in which order the host issues them, and who must wait for whom.
+
+Steps are placed in program order, each where it is estimated to begin first (list scheduling in the
+manner of HEFT; Topcuoglu, Hariri, Wu, "Performance-effective and low-complexity task scheduling for
+heterogeneous computing", 2002), with three rules against plans that synchronise more than they
+gain:
+
+- a step leaves the streams of those it depends on only if the work that follows from it alone (its
+  *tail*) is worth it, `cost.WORTH_NS`;
+- a stream counts as taken for as long as the tail of its last step, unless that step is continued;
+- where all of it gains less than `cost.LEAST_GAIN` over one stream, one stream it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from opstep.runtime.plan.cost import LEAST_GAIN, SYNC_NS, WORTH_NS
+from opstep.runtime.plan.flat import Flat
+
+Preds = list[tuple[int, ...]]  # for each step, the earlier ones that it must come after
+
+
+class Schedule(NamedTuple):
+    """`order` is the order of issue; `start` and `end` are estimated times in ns, increasing on a
+    stream.
+    """
+
+    streams: int
+    stream: list[int]
+    order: Sequence[int]
+    start: Sequence[int]
+    end: Sequence[int]
+
+
+def dependencies(flat: Flat) -> Preds:
+    """Read after write, write after read and write after write, over the buffers of the flat graph.
+
+    Temps have one writer; only named tensors and the status are written again.
+    """
+    homes, kinds = flat.homes, flat.kinds
+    writer = [-1] * len(kinds)
+    readers: dict[int, list[int]] = {b: [] for b, k in enumerate(kinds) if k in ("param", "status")}
+    preds: Preds = []
+    for i, step in enumerate(flat.steps):
+        found: list[int] = []
+        for v in (*step.operands, *step.touched):
+            if v is None:
+                continue
+            b = homes[v]
+            w = writer[b]
+            if w >= 0 and w not in found:
+                found.append(w)
+            if b in readers:
+                readers[b].append(i)
+        if not step.op.reinterprets:
+            for v in (*step.results, *step.changed):
+                b = homes[v]
+                if b in readers:
+                    w = writer[b]
+                    earlier = [r for r in (w, *readers[b]) if r >= 0 and r != i]
+                    found += [r for r in earlier if r not in found]
+                    readers[b] = []
+                writer[b] = i
+        preds.append(tuple(found))
+    return preds
+
+
+def in_one_stream(count: int) -> Schedule:
+    """Program order; time is the number of the step."""
+    return Schedule(min(count, 1), [0] * count, range(count), range(count), range(1, count + 1))
+
+
+def schedule(costs: Sequence[int], preds: Preds, limit: int) -> Schedule:
+    """Places steps on at most `limit` streams; uses fewer where more would not help."""
+    if limit <= 1 or not costs:
+        return in_one_stream(len(costs))
+    placed = _Placement(costs, preds, limit)
+    placed.run()
+    used = len(set(placed.stream))
+    if used == 1 or max(placed.end) > (1 - LEAST_GAIN) * sum(costs):
+        return in_one_stream(len(costs))
+    numbers = {s: k for k, s in enumerate(dict.fromkeys(placed.stream))}
+    stream = [numbers[s] for s in placed.stream]
+    order = sorted(range(len(costs)), key=placed.start.__getitem__)
+    return Schedule(used, stream, order, placed.start, placed.end)
+
+
+def tails(costs: Sequence[int], preds: Preds) -> list[int]:
+    """For each step its cost and that of all later ones that depend on it alone, directly or
+    through such.
+    """
+    tail = list(costs)
+    for i in range(len(costs) - 1, -1, -1):
+        if len(preds[i]) == 1:
+            tail[preds[i][0]] += tail[i]
+    return tail
+
+
+class _Placement:
+    def __init__(self, costs: Sequence[int], preds: Preds, limit: int):
+        self.costs = costs
+        self.preds = preds
+        self.tail = tails(costs, preds)
+        self.stream: list[int] = []
+        self.start: list[int] = []
+        self.end: list[int] = []
+        self.free = [0] * limit  # when each stream is done with what it has
+        self.last = [-1] * limit  # its last step
+
+    def run(self) -> None:
+        stream, end, last = self.stream, self.end, self.last
+        for i, (cost, preds) in enumerate(zip(self.costs, self.preds, strict=True)):
+            if len(preds) == 1 and last[stream[preds[0]]] == preds[0]:
+                s = stream[preds[0]]  # a chain goes on where it is
+                begin = self.free[s]
+            else:
+                s, begin = self._choose(i, preds)
+            stream.append(s)
+            self.start.append(begin)
+            end.append(begin + cost)
+            self.free[s] = begin + cost
+            last[s] = i
+
+    def _choose(self, i: int, preds: tuple[int, ...]) -> tuple[int, int]:
+        """The stream where step i begins first, and when.
+
+        Where it makes no difference, the stream of the predecessor that ends last.
+        """
+        stream, end, free, tail = self.stream, self.end, self.free, self.tail
+        latest: dict[int, int] = {}  # stream -> when the last predecessor there ends
+        home, ready = (stream[-1] if stream else 0), -1
+        for p in preds:
+            s, e = stream[p], end[p]
+            if e > ready:
+                home, ready = s, e
+            if e > latest.get(s, -1):
+                latest[s] = e
+        if len(latest) <= 1 and tail[i] < WORTH_NS:
+            return home, max(free[home], ready)
+        elsewhere = tail[i] >= WORTH_NS
+        best, best_score, best_begin = home, -1, 0
+        for s in (home, *range(len(free))):
+            if not elsewhere and s not in latest:
+                continue
+            begin = max(free[s], latest.get(s, 0))
+            for t, e in latest.items():
+                if t != s and e + SYNC_NS > begin:
+                    begin = e + SYNC_NS
+            last = self.last[s]
+            score = begin
+            if last >= 0 and last not in preds:
+                score = max(score, free[s] + tail[last] - self.costs[last])
+            if best_score < 0 or score < best_score:
+                best, best_score, best_begin = s, score, begin
+        return best, best_begin
+
+
+class Clocks(NamedTuple):
+    """What each step knows of other streams.
+
+    ``number[i]``: the step's place in its stream, from 1. ``known[i][s]``: it comes after the first
+    that many steps of stream s. ``waits[i]``: the steps whose events it waits for.
+    """
+
+    number: list[int]
+    known: list[tuple[int, ...]]
+    waits: dict[int, tuple[int, ...]]
+
+
+def clocks(plan: Schedule, preds: Preds, more: Mapping[int, Sequence[int]] | None = None) -> Clocks:
+    """Vector clocks in order of issue, and the fewest waits that order each step after its `preds`
+    (and `more`).
+
+    A step waits for another stream only for what is not known yet, and not for what another of its
+    waits brings along.
+    """
+    stream, count = plan.stream, len(plan.stream)
+    number = [0] * count
+    known: list[tuple[int, ...]] = [()] * count
+    waits: dict[int, tuple[int, ...]] = {}
+    length = [0] * plan.streams
+    current = [(0,) * plan.streams for _ in length]
+    for i in plan.order:
+        s = stream[i]
+        length[s] += 1
+        number[i] = length[s]
+        now = current[s]
+        wanted: dict[int, int] = {}  # stream -> the latest step of it to wait for
+        after = preds[i] if not more or i not in more else (*preds[i], *more[i])
+        for p in after:
+            t = stream[p]
+            if t != s and now[t] < number[p] and (t not in wanted or number[wanted[t]] < number[p]):
+                wanted[t] = p
+        if wanted:
+            waits[i] = tuple(
+                p
+                for t, p in wanted.items()
+                if not any(known[q][t] >= number[p] for q in wanted.values() if q != p)
+            )
+            for p in waits[i]:
+                now = _joined(now, known[p], stream[p], number[p])
+            current[s] = now
+        known[i] = now
+    return Clocks(number, known, waits)
+
+
+def _joined(a: tuple[int, ...], b: tuple[int, ...], stream: int, number: int) -> tuple[int, ...]:
+    both = list(map(max, a, b))
+    both[stream] = max(both[stream], number)
+    return tuple(both)
+
+
+def comes_before(a: int, b: int, plan: Schedule, times: Clocks) -> bool:
+    """Whether step a is known to have ended when step b begins."""
+    s = plan.stream[a]
+    if s == plan.stream[b]:
+        return times.number[a] < times.number[b]
+    return times.known[b][s] >= times.number[a]
