@@ -12,6 +12,7 @@ from opstep.kernels import joining as joining
 from opstep.kernels import layout as layout
 from opstep.kernels import norm as norm
 from opstep.kernels import padding as padding
+from opstep.kernels import reduce as reduce
 from opstep.kernels import selection as selection
 from opstep.kernels import shape as shape
 from opstep.kernels import slicing as slicing

@@ -88,10 +88,10 @@ def broadcast_strides(shape: Sequence[int], rank: int) -> list[int]:
 def place(index, sizes, strides, count):
     """In a kernel: the offset of row-major position `index` under the first `count` axes of a layout."""
     offset = 0
-    for back in range(count):
-        axis = count - 1 - back
+    for back in range(1, count):
+        axis = count - back
         size = sizes[axis]
         rest = index // size
         offset += (index - rest * size) * strides[axis]
         index = rest
-    return offset
+    return offset + index * strides[0]
