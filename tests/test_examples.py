@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
+import peers
 import pytest
 
 import opstep
@@ -60,26 +60,13 @@ def test_is_in_the_standard_layout(path):
 
 @pytest.mark.parametrize("batch", [1, 7])
 def test_lenet(batch):
-    sys.path.insert(0, str(EXAMPLES))
-    try:
-        from train_lenet import forward
-    finally:
-        sys.path.remove(str(EXAMPLES))
     program = opstep.load(EXAMPLES / "lenet.opg")
     for name, array in arrays.read_safetensors(DATA / "lenet.safetensors").items():
         program.params[name] = array
     x = draw(batch, 1, 8, 8) * 4
     (logits,) = both_modes(program, "lenet", {"x": x * np.float32(0.0625)})
-    p = weights(program)
-    layers = {n: layer(p[f"{n}.w"], p[f"{n}.b"]) for n in ("conv1", "conv2", "fc1", "fc2", "fc3")}
-    close(logits, forward(layers, torch.from_numpy(x)))
-
-
-def layer(w, b):
-    """What applies this weight and bias."""
-    if w.ndim == 4:
-        return lambda x: F.conv2d(x, w, b, padding=1)
-    return lambda x: F.linear(x, w, b)
+    with torch.no_grad():
+        close(logits, peers.lenet(torch.from_numpy(x) * 0.0625, weights(program)))
 
 
 def test_lenet_reads_digits():
@@ -94,24 +81,12 @@ def test_lenet_reads_digits():
     assert (guesses == digits["test_labels"]).mean() == pytest.approx(float(share))
 
 
-def alexnet(x, p):
-    """The well-known listing, for one-channel images."""
-    x = F.max_pool2d(F.relu(F.conv2d(x, p["conv1.w"], p["conv1.b"], stride=4)), 3, 2)
-    x = F.max_pool2d(F.relu(F.conv2d(x, p["conv2.w"], p["conv2.b"], padding=2)), 3, 2)
-    for name in ("conv3", "conv4", "conv5"):
-        x = F.relu(F.conv2d(x, p[f"{name}.w"], p[f"{name}.b"], padding=1))
-    x = F.max_pool2d(x, 3, 2).flatten(1)
-    x = F.relu(F.linear(x, p["fc1.w"], p["fc1.b"]))
-    x = F.relu(F.linear(x, p["fc2.w"], p["fc2.b"]))
-    return F.linear(x, p["fc3.w"], p["fc3.b"])
-
-
 def test_alexnet():
     program = opstep.load(EXAMPLES / "alexnet.opg")
     x = draw(2, 1, 224, 224)
     (logits,) = both_modes(program, "main", {"x": x})
     with torch.no_grad():
-        close(logits, alexnet(torch.from_numpy(x), weights(program)))
+        close(logits, peers.alexnet(torch.from_numpy(x), weights(program)))
 
 
 def test_alexnet_trains_with_dropout():
@@ -119,21 +94,6 @@ def test_alexnet_trains_with_dropout():
     inputs = {"x": draw(1, 1, 224, 224), "label": np.array([3], np.int32)}
     (loss,) = both_modes(program, "train", inputs)
     assert np.isfinite(loss)
-
-
-def unet_block(x, p, name: str):
-    c = F.conv2d(x, p[f"{name}.w"], padding=1)
-    statistics = p[f"{name}.mean"], p[f"{name}.var"], p[f"{name}.scale"], p[f"{name}.bias"]
-    return F.relu(F.batch_norm(c, *statistics, eps=1e-5))
-
-
-def unet(x, p):
-    skip1 = unet_block(x, p, "down1")
-    skip2 = unet_block(F.max_pool2d(skip1, 2), p, "down2")
-    deep = unet_block(F.max_pool2d(skip2, 2), p, "middle")
-    up2 = unet_block(torch.cat([skip2, F.interpolate(deep, scale_factor=2)], 1), p, "up2")
-    up1 = unet_block(torch.cat([skip1, F.interpolate(up2, scale_factor=2)], 1), p, "up1")
-    return F.conv2d(up1, p["head.w"], p["head.b"])
 
 
 @pytest.mark.parametrize("batch", [1, 3])
@@ -147,7 +107,7 @@ def test_unet(batch):
     x = draw(batch, 1, 64, 64)
     (scores,) = both_modes(program, "main", {"x": x})
     with torch.no_grad():
-        close(scores, unet(torch.from_numpy(x), weights(program)))
+        close(scores, peers.unet(torch.from_numpy(x), weights(program)))
 
 
 def encode(x, w, b):

@@ -1,0 +1,43 @@
+"""The networks of `examples/` in PyTorch: `network(x, params)`, with the params by their names."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+
+def lenet(x, p):
+    """For 8x8 images: two convolutions of 3x3, three linear layers."""
+    for name in ("conv1", "conv2"):
+        x = F.max_pool2d(F.relu(F.conv2d(x, p[f"{name}.w"], p[f"{name}.b"], padding=1)), 2)
+    x = x.flatten(1)
+    x = F.relu(F.linear(x, p["fc1.w"], p["fc1.b"]))
+    x = F.relu(F.linear(x, p["fc2.w"], p["fc2.b"]))
+    return F.linear(x, p["fc3.w"], p["fc3.b"])
+
+
+def alexnet(x, p):
+    """The well-known listing, for one-channel images."""
+    x = F.max_pool2d(F.relu(F.conv2d(x, p["conv1.w"], p["conv1.b"], stride=4)), 3, 2)
+    x = F.max_pool2d(F.relu(F.conv2d(x, p["conv2.w"], p["conv2.b"], padding=2)), 3, 2)
+    for name in ("conv3", "conv4", "conv5"):
+        x = F.relu(F.conv2d(x, p[f"{name}.w"], p[f"{name}.b"], padding=1))
+    x = F.max_pool2d(x, 3, 2).flatten(1)
+    x = F.relu(F.linear(x, p["fc1.w"], p["fc1.b"]))
+    x = F.relu(F.linear(x, p["fc2.w"], p["fc2.b"]))
+    return F.linear(x, p["fc3.w"], p["fc3.b"])
+
+
+def unet_block(x, p, name: str):
+    c = F.conv2d(x, p[f"{name}.w"], padding=1)
+    statistics = p[f"{name}.mean"], p[f"{name}.var"], p[f"{name}.scale"], p[f"{name}.bias"]
+    return F.relu(F.batch_norm(c, *statistics, eps=1e-5))
+
+
+def unet(x, p):
+    skip1 = unet_block(x, p, "down1")
+    skip2 = unet_block(F.max_pool2d(skip1, 2), p, "down2")
+    deep = unet_block(F.max_pool2d(skip2, 2), p, "middle")
+    up2 = unet_block(torch.cat([skip2, F.interpolate(deep, scale_factor=2)], 1), p, "up2")
+    up1 = unet_block(torch.cat([skip1, F.interpolate(up2, scale_factor=2)], 1), p, "up1")
+    return F.conv2d(up1, p["head.w"], p["head.b"])
