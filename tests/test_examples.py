@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 import peers
 import pytest
+import torch
+import torch.nn.functional as F
 
 import opstep
 from opstep.runtime import arrays
-
-torch = pytest.importorskip("torch")
-F = torch.nn.functional
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
