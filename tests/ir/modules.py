@@ -1,4 +1,4 @@
-"""Hypothesis strategies for modules: whatever the grammar can say, whether or not it makes sense."""
+"""Hypothesis strategies for modules: whatever the grammar can say, sense or nonsense."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ behind = st.none() | _comment.map(str.rstrip)
 
 @st.composite
 def comments(draw, first: bool = False, last: bool = False):
-    """Comments as the parser gives them: at most one blank line in a row, none at a block's ends."""
+    """Comments as the parser gives them: one blank line in a row, none at a block's ends."""
     lines: list[str] = []
     for line in draw(st.lists(comment_lines | st.just(""), max_size=3)):
         if line or (lines[-1] if lines else not first):

@@ -16,7 +16,7 @@ from opstep.runtime.ir.printer import print_graph, print_module, print_statement
 HERE = Path(__file__).parent
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(modules())
 def test_what_is_printed_reads_back_the_same(module) -> None:
     text = print_module(module)
@@ -25,7 +25,7 @@ def test_what_is_printed_reads_back_the_same(module) -> None:
     assert print_module(again) == text
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(modules())
 def test_the_general_parser_reads_what_the_short_cut_reads(module) -> None:
     text = print_module(module)
