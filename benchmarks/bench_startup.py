@@ -71,7 +71,7 @@ def thousand_lines() -> str:
             f"  # layer {k}",
             f"  h{k} = linear(x{k}, w, b)",
             f"  a{k} = gelu(h{k})",
-            f"  n{k} = layer_norm(a{k}, normalized_shape=[64])",
+            f"  n{k} = layer_norm(a{k}, shape=[64])",
             f"  x{k + 1} = add(n{k}, x{k})",
         ]
     lines += ["  return x198", "}"]
