@@ -8,11 +8,13 @@ from opstep.kernels import arithmetic as arithmetic
 from opstep.kernels import batchnorm as batchnorm
 from opstep.kernels import classify as classify
 from opstep.kernels import comparison as comparison
+from opstep.kernels import index as index
 from opstep.kernels import joining as joining
 from opstep.kernels import layout as layout
 from opstep.kernels import norm as norm
 from opstep.kernels import padding as padding
 from opstep.kernels import reduce as reduce
+from opstep.kernels import scatter as scatter
 from opstep.kernels import selection as selection
 from opstep.kernels import shape as shape
 from opstep.kernels import slicing as slicing

@@ -182,7 +182,7 @@ def copy_block(
     total = prod(shape)
     if total == 0:
         return []
-    dims = _merged(shape, x_strides, y_strides)
+    dims = merged(shape, x_strides, y_strides)
     x, y = carried(x), carried(y)
     if x.dtype is not y.dtype:  # one of them stands in working memory, already converted
         x, y = _uncarried(x, y)
@@ -192,7 +192,7 @@ def copy_block(
     if plane is not None:
         return [_tiled(x, y, dims, plane, x_start, y_start)]
     *outer, (count, xs, ys) = dims
-    table, counters = _odometer(outer, x_start, y_start)
+    table, counters = odometer(outer, x_start, y_start)
     return [Launch(copy_rows, x, y, count, xs, ys, len(outer), table, counters, units=total)]
 
 
@@ -203,8 +203,8 @@ def fill_block(
     total = prod(shape)
     if total == 0:
         return []
-    *outer, (count, _, ys) = _merged(shape, y_strides, y_strides)
-    table, counters = _odometer(outer, 0, y_start)
+    *outer, (count, _, ys) = merged(shape, y_strides, y_strides)
+    table, counters = odometer(outer, 0, y_start)
     rank = len(outer)
     return [Launch(fill_rows, carried(y), value, count, ys, rank, table, counters, units=total)]
 
@@ -221,7 +221,9 @@ def _uncarried(x: Arg, y: Arg) -> tuple[Arg, Arg]:
     )
 
 
-def _merged(shape, x_strides, y_strides) -> list[tuple[int, int, int]]:
+def merged(
+    shape: Sequence[int], x_strides: Sequence[int], y_strides: Sequence[int]
+) -> list[tuple[int, int, int]]:
     """(extent, source stride, target stride) of each axis, with neighbours merged; at least one."""
     dims: list[tuple[int, int, int]] = []
     for n, xs, ys in zip(shape, x_strides, y_strides, strict=True):
@@ -247,7 +249,7 @@ def _tiled(x: Arg, y: Arg, dims, k: int, x_start: int, y_start: int) -> Launch:
     p, _, yp = dims[k]
     q, xq, _ = dims[-1]
     outer = [*dims[:k], *dims[k + 1 : -1]]
-    table, counters = _odometer(outer, x_start, y_start)
+    table, counters = odometer(outer, x_start, y_start)
     buffer = Scratch(x.dtype, TILE * (TILE + 1), per_lane=True)
     tiles = -(-p // TILE) * -(-q // TILE) * prod(n for n, _, _ in outer)
     return Launch(
@@ -258,6 +260,7 @@ def _tiled(x: Arg, y: Arg, dims, k: int, x_start: int, y_start: int) -> Launch:
     )
 
 
-def _odometer(outer, x_start: int, y_start: int) -> tuple[tuple[int, ...], Scratch]:
+def odometer(outer, x_start: int = 0, y_start: int = 0) -> tuple[tuple[int, ...], Scratch]:
+    """(table, counters) of `set_odometer` over axes of (extent, source stride, target stride)."""
     table = tuple(d[column] for column in range(3) for d in outer)
     return (*table, x_start, y_start), Scratch(i64, len(outer) + 2, per_lane=True)

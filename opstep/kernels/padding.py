@@ -9,10 +9,10 @@ import numpy as np
 
 from opstep.kernels.axes import strides_of
 from opstep.kernels.copying import copy_block, fill_block
+from opstep.kernels.literals import bits_of, check_value
 from opstep.runtime.device.launch import Arg, Launch
 from opstep.runtime.ir.dims import Dim
 from opstep.runtime.ir.op import Mismatch, Op
-from opstep.runtime.ir.types import DType
 
 MODES = {"constant": "constant", "reflect": "reflect", "edge": "edge", "wrap": "wrap"}
 
@@ -39,7 +39,7 @@ class pad(Op):
                 "pads",
                 hint="first how much before each axis, then how much behind each",
             )
-        _check_value(value, x.dtype)
+        check_value(value, x.dtype)
         shape = []
         for k, n in enumerate(x.shape):
             before, behind = pads[k], pads[x.rank + k]
@@ -60,7 +60,7 @@ class pad(Op):
     def cpu(x, y, *, pads, mode, value):
         before = pads[: x.rank]
         if mode == "constant":
-            return _constant(x, y, before, _bits(value, x.dtype))
+            return _constant(x, y, before, bits_of(value, x.dtype))
         pieces = [
             _pieces(n, total, start, mode)
             for n, total, start in zip(x.shape, y.shape, before, strict=True)
@@ -74,18 +74,6 @@ class pad(Op):
         for k, n in enumerate(x.shape):
             gy = _folded(g, gy, k, n, pads[k], pads[x.type.rank + k], mode)
         return (gy,)
-
-
-def _check_value(value, dtype: DType) -> None:
-    if dtype.is_float:
-        return
-    least, most = {"i": (-(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1), "b": (0, 1)}.get(
-        dtype.kind, (0, (1 << dtype.bits) - 1)
-    )
-    if value != value or value in (float("inf"), float("-inf")) or value != int(value):
-        raise Mismatch(f"{value} is not a value of {dtype}", "value")
-    if not least <= value <= most:
-        raise Mismatch(f"{value} is beyond {dtype}", "value", hint=f"{least} to {most} can be held")
 
 
 def _check_extent(axis: int, n: Dim, before: Dim, behind: Dim, mode: str) -> None:
@@ -104,11 +92,6 @@ def _check_extent(axis: int, n: Dim, before: Dim, behind: Dim, mode: str) -> Non
         )
     if min(before, behind) < 0:
         raise Mismatch(f"only constant pads may be less than 0, not {mode}", "pads")
-
-
-def _bits(value: int | float, dtype: DType) -> int:
-    """The element as an integer of its width."""
-    return int(np.array(value).astype(dtype.numpy).reshape(1).view(f"i{dtype.itemsize}")[0])
 
 
 def _constant(x: Arg, y: Arg, before: Sequence[int], value: int) -> list[Launch]:
