@@ -19,4 +19,5 @@ from opstep.kernels import selection as selection
 from opstep.kernels import shape as shape
 from opstep.kernels import slicing as slicing
 from opstep.kernels import softmax as softmax
+from opstep.kernels import sort as sort
 from opstep.kernels import transcendental as transcendental
