@@ -13,7 +13,7 @@ from opstep.runtime.ir.values import (
 )
 
 _OPERATORS = {
-    "+": "add", "-": "sub", "*": "mul", "//": "floor_divide", "%": "remainder",
+    "+": "add", "-": "sub", "*": "mul", "//": "floor_div", "%": "rem",
 }  # fmt: skip
 
 

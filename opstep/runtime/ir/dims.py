@@ -1,9 +1,9 @@
 """Dims: integers, or exact arithmetic over symbols (``N*2``, ``(H - 1)//2 + 1``).
 
-An `Expr` is a polynomial with integer coefficients over *atoms*. An atom is a symbol or a floor division
-or remainder that does not come out even. Two dims are equal when their polynomials are, so ``N + N``
-is ``2*N`` and ``(2*N)//2`` is ``N``; what the polynomial cannot see, such as ``N//2*2 == N``, is not
-equal. Symbols stand for any size, 0 and 1 included.
+An `Expr` is a polynomial with integer coefficients over *atoms*. An atom is a symbol or a floor
+division or remainder that does not come out even. Two dims are equal when their polynomials are, so
+``N + N`` is ``2*N`` and ``(2*N)//2`` is ``N``; what the polynomial cannot see, such as
+``N//2*2 == N``, is not equal. Symbols stand for any size, 0 and 1 included.
 """
 
 from __future__ import annotations
@@ -64,7 +64,10 @@ class Expr:
 
     def __str__(self) -> str:
         text = ""
-        for monomial, c in sorted(self.terms.items(), key=_print_order):
+        terms = sorted(self.terms.items(), key=_print_order)
+        if terms[0][1] < 0 < terms[-1][1]:  # 1 - N, not -N + 1
+            terms.insert(0, terms.pop())
+        for monomial, c in terms:
             factors = [a.text(alone=c == 1 and len(monomial) == 1) for a in monomial]
             if abs(c) != 1 or not factors:
                 factors.append(str(abs(c)))
@@ -151,8 +154,8 @@ def _evaluate_atom(a: _Atom, symbols):
 
 
 def _print_order(item):
-    monomial, _ = item
-    return (not monomial, -len(monomial), [a.key for a in monomial])
+    monomial, c = item
+    return (not monomial, c < 0, -len(monomial), [a.key for a in monomial])
 
 
 def _grouped(dim) -> str:
