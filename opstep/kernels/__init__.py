@@ -8,10 +8,12 @@ from opstep.kernels import arithmetic as arithmetic
 from opstep.kernels import batchnorm as batchnorm
 from opstep.kernels import classify as classify
 from opstep.kernels import comparison as comparison
+from opstep.kernels import conv as conv
 from opstep.kernels import index as index
 from opstep.kernels import joining as joining
 from opstep.kernels import layout as layout
 from opstep.kernels import loss as loss
+from opstep.kernels import matmul as matmul
 from opstep.kernels import norm as norm
 from opstep.kernels import padding as padding
 from opstep.kernels import reduce as reduce

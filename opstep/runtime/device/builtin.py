@@ -35,6 +35,8 @@ def _tile(name: str, *shape: int):
 
 
 vector_length = _tile("vector_length")
+copy_run = _tile("copy_run")
+clear_run = _tile("clear_run")
 outer_tile_8 = _tile("outer_tile", 8)
 outer_tile_4 = _tile("outer_tile", 4)
 outer_tile_2 = _tile("outer_tile", 2)
