@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from programs import chain
 
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.dims import Expr, symbol
@@ -301,7 +302,10 @@ def test_a_file_is_read(tmp_path: Path) -> None:
 def test_files_that_cannot_be_read_say_why(tmp_path: Path) -> None:
     cases = {
         "absent.opg": (None, "there is no such file"),
-        "latin.opg": ("graph g() {\n} # ü".encode("latin-1"), "not UTF-8 text"),
+        "latin.opg": (
+            "graph g() {\n} # ü".encode("latin-1"),
+            "is not UTF-8 text: byte 0xfc in line 2",
+        ),
         "binary.opg": (b"\x7fELF\x02\x01\x01\0\0\0\0\0", "a binary file"),
         "utf16.opg": ("graph g() {}".encode("utf-16"), "a binary file"),
     }
@@ -319,19 +323,6 @@ def test_files_that_cannot_be_read_say_why(tmp_path: Path) -> None:
 
 
 # --- speed ----------------------------------------------------------------------------------------
-
-
-def chain(count: int) -> str:
-    """A graph of many statements, as an importer writes them."""
-    forms = (
-        "add(v{0}, v{1})",
-        "relu(v{0})",
-        "mul(v{0}, 0.5)",
-        'leaky_relu(v{0}, slope=0.1) at "model.py":{0}',
-    )
-    lines = [f"  v{k + 1} = {forms[k % 4].format(k, max(0, k - 3))}" for k in range(count)]
-    head, tail = "graph f(v0: f32[N, 8]) -> f32[N, 8] {", f"  return v{count}\n}}\n"
-    return "\n".join([head, *lines, tail])
 
 
 def test_time_grows_with_the_number_of_statements_and_no_faster() -> None:

@@ -68,6 +68,7 @@ state s:i32[]=  -3
 # above the graph
 
 graph g ( x:f32[N*2+N] , # inside, first
+  #
           y : f32[ (H-1)//2 + 1 ] ,
   # inside, second
         )->f32[ ],i32[]{# at the brace
@@ -111,6 +112,7 @@ state s: i32[] = -3
 # above the graph
 
 # inside, first
+#
 # inside, second
 graph g(x: f32[N*3], y: f32[(H + 1)//2]) -> f32[], i32[] {  # at the brace
   # above a

@@ -6,8 +6,8 @@ import math
 import time
 
 import pytest
+from programs import chain
 from small_ops import SMALL_OPS
-from test_parser import chain
 
 from opstep.runtime.ir.calls import literal_fault
 from opstep.runtime.ir.diagnostics import OpstepError

@@ -111,6 +111,8 @@ class Applier:
         for t in resolved.results:
             if t.rank > MOST_DIMS:
                 raise Mismatch(f"the result has {t.rank} dims; {MOST_DIMS} are the most")
+            if any(type(d) is int and d < 0 for d in t.shape):
+                raise Mismatch(f"the result would be {t}, and no dim can be negative")
         dims: list[Dim] = []
         for spec in op.attrs:
             value = attrs[spec.name]

@@ -76,7 +76,7 @@ class Lexer:
         self.source = source
         self.text = source.text
         self.nesting = 0
-        self.inner: list[str] = []  # comments passed over inside parentheses
+        self.inner: list[str] = []  # comments passed over inside parentheses, as in `Comments`
         self.seek(position)
 
     def seek(self, position: int) -> None:
@@ -95,7 +95,7 @@ class Lexer:
             kind = match.lastgroup
             if self.nesting and (kind == "newline" or kind == "comment"):
                 if kind == "comment":
-                    self.inner.append(comment_text(match["comment"]))
+                    self.inner.append(comment_text(match["comment"]) or " ")
                 self.end = match.end()
                 continue
             break

@@ -103,8 +103,7 @@ def read_source(path: str | os.PathLike) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise InputError(
-            f"{shown}:{line}: error: the file is not UTF-8 text (byte {error.start}: "
-            f"0x{data[error.start]:02x})",
+            f"{shown} is not UTF-8 text: byte 0x{data[error.start]:02x} in line {line}",
             hint="save it as UTF-8, or convert it: iconv -f latin1 -t utf-8",
         ) from None
 

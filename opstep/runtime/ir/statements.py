@@ -25,6 +25,7 @@ from opstep.runtime.ir.values import parse_number, parse_type, starts_number
 
 
 def parse_statement(lex: Lexer, above: tuple[str, ...]) -> tuple[Statement, int]:
+    """Any statement. `above` are the comments above it."""
     start, word = lex.start, lex.value
     if lex.kind != "name":
         hint = "comments begin with #" if lex.kind == "//" else ""
@@ -142,7 +143,7 @@ def _provenance(lex: Lexer) -> Provenance:
 def end_of_line(lex: Lexer, above: tuple[str, ...]) -> tuple[Comments, int]:
     """The comment behind what ends here, and where the next statement begins."""
     if lex.inner:
-        above = (*above, *(c or " " for c in lex.inner))
+        above = (*above, *lex.inner)
     behind = None
     if lex.kind == "comment":
         behind = comment_text(lex.value)
@@ -158,4 +159,5 @@ def end_of_line(lex: Lexer, above: tuple[str, ...]) -> tuple[Comments, int]:
 
 
 def comments_of(above: tuple[str, ...] = (), behind: str | None = None) -> Comments:
+    """One object for all that have none."""
     return Comments(above, behind) if above or behind is not None else NO_COMMENTS
