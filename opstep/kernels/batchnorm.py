@@ -24,13 +24,15 @@ COLUMNS = 64  # channels that are worked on side by side, where a plane is one e
 class batch_norm(Op):
     """Each channel of x moved and scaled by given statistics: the form for inference.
 
-    x: [N, C, …]; scale, bias, mean, var: [C]. ATen: _native_batch_norm_legit_no_training. ONNX:
-    BatchNormalization.
+    x: [N, C, …]; scale, bias, mean, var: [C].
     """
 
     signature = "batch_norm(x: F, scale: F, bias: F, mean: F, var: F, *, epsilon: float = 1e-5)"
     formula = "(x - mean) / sqrt(var + epsilon) * scale + bias"
-    source = "Ioffe and Szegedy 2015, arXiv:1502.03167"
+    source = (
+        "torch.nn.functional.batch_norm, ONNX BatchNormalization; "
+        "Ioffe and Szegedy 2015, arXiv:1502.03167"
+    )
     inplace = (0,)
 
     def infer(x, scale, bias, mean, var, *, epsilon):
@@ -75,13 +77,16 @@ class batch_norm_train(Op):
     training.
 
     Gives y, and the mean and (biased) variance of each channel; running statistics are updated with
-    ``<-``. For f16 and bf16 the statistics are f32. ATen: _native_batch_norm_legit (whose running
-    variance is the unbiased one: times n/(n - 1)). ONNX: BatchNormalization(training_mode=1).
+    ``<-`` (PyTorch makes them of the unbiased variance: times n/(n - 1)). For f16 and bf16 the
+    statistics are f32.
     """
 
     signature = "batch_norm_train(x: F, scale: F, bias: F, *, epsilon: float = 1e-5)"
     formula = "(x - mean(x)) / sqrt(var(x) + epsilon) * scale + bias"
-    source = "Ioffe and Szegedy 2015, arXiv:1502.03167"
+    source = (
+        "torch.nn.functional.batch_norm(training=True), ONNX BatchNormalization(training_mode=1); "
+        "Ioffe and Szegedy 2015, arXiv:1502.03167"
+    )
     results = ("y", "mean", "var")
 
     def infer(x, scale, bias, *, epsilon):
@@ -132,14 +137,13 @@ class batch_norm_train(Op):
 class batch_norm_grad(Op):
     """Gradients of batch_norm_train by x, scale and bias, from the gradients by y, and by mean and
     var.
-
-    ATen: native_batch_norm_backward.
     """
 
     signature = (
         "batch_norm_grad(x: F, scale: F, gy: F, mean: F2, var: F2, g_mean: F2?, g_var: F2?, *,"
         " epsilon: float = 1e-5)"
     )
+    source = "ATen native_batch_norm_backward"
     results = ("gx", "g_scale", "g_bias")
     grad = None
 

@@ -38,8 +38,7 @@ class softmax_cross_entropy(ByLabel):
     """-log(softmax(x)) of the labelled class, times its weight; "mean" divides by the weights that
     count.
 
-    x: scores, with the classes along `axis`; label: x without that axis. ATen: cross_entropy_loss.
-    ONNX: SoftmaxCrossEntropyLoss.
+    x: scores, with the classes along `axis`; label: x without that axis.
     """
 
     signature = (
@@ -47,6 +46,7 @@ class softmax_cross_entropy(ByLabel):
         ' reduction: str = "mean", ignore_index: int = -100)'
     )
     formula = "weight[label] * (log(sum(exp(x))) - x[label])"
+    source = "torch.nn.functional.cross_entropy, ONNX SoftmaxCrossEntropyLoss"
 
     def oracle(x, label, weight=None, *, axis, reduction, ignore_index):
         moved = x - np.max(x, axis, keepdims=True, initial=-np.inf)
@@ -69,7 +69,6 @@ class nll_loss(ByLabel):
     """-x of the labelled class, times its weight; "mean" divides by the weights that count.
 
     x: logarithms of probabilities, with the classes along `axis`; label: x without that axis.
-    ATen: nll_loss_forward, nll_loss2d_forward. ONNX: NegativeLogLikelihoodLoss.
     """
 
     signature = (
@@ -77,6 +76,7 @@ class nll_loss(ByLabel):
         ' reduction: str = "mean", ignore_index: int = -100)'
     )
     formula = "-weight[label] * x[label]"
+    source = "torch.nn.functional.nll_loss, ONNX NegativeLogLikelihoodLoss"
 
     def oracle(x, label, weight=None, *, axis, reduction, ignore_index):
         counts = label != ignore_index
@@ -140,13 +140,14 @@ class softmax_cross_entropy_grad(ByLabel):
 
 
 class nll_loss_grad(ByLabel):
-    """The gradient of nll_loss by x. ATen: nll_loss_backward, nll_loss2d_backward."""
+    """The gradient of nll_loss by x."""
 
     signature = (
         "nll_loss_grad(x: F, label: X, gy: F, weight: F?, *, axis: int = 1,"
         ' reduction: str = "mean", ignore_index: int = -100)'
     )
     formula = "-gy * weight[label] * one_hot(label)"
+    source = "ATen nll_loss_backward"
     grad = None
 
     def infer(x, label, gy, weight, *, axis, reduction, ignore_index):

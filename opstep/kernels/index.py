@@ -29,11 +29,10 @@ from opstep.runtime.ir.types import DType, TensorType
 class gather(Op):
     """The parts of x at the places along `axis` that `index` names; the axis gives way to index's
     axes.
-
-    ATen: index_select, index.Tensor with one index. ONNX: Gather.
     """
 
     signature = "gather(x: T, index: X, *, axis: int = 0)"
+    source = "torch.index_select, ONNX Gather"
     moves = True
 
     def infer(x, index, *, axis):
@@ -61,10 +60,11 @@ class gather(Op):
 class embedding(Op):
     """The rows of `weight` that `index` names. The row `padding_index` gets no gradient.
 
-    weight: [V, …]; index: any shape. ATen: embedding. ONNX: Gather.
+    weight: [V, …]; index: any shape.
     """
 
     signature = "embedding(weight: T, index: X, *, padding_index: int = none)"
+    source = "torch.nn.functional.embedding, ONNX Gather"
     moves = True
 
     def infer(weight, index, *, padding_index):
@@ -88,10 +88,10 @@ class gather_grad(Op):
     read.
 
     `size` is the extent of the axis; parts whose index is `ignored` are left out.
-    ATen: embedding_dense_backward.
     """
 
     signature = "gather_grad(gy: F, index: X, *, size: dim, axis: int = 0, ignored: int = none)"
+    source = "ATen embedding_dense_backward"
     grad = None
 
     def infer(gy, index, *, size, axis, ignored):
@@ -132,10 +132,11 @@ class gather_elements(Op):
     """y[i, j, k] = x[index[i, j, k], j, k] for axis 0, and so on: one element for each index.
 
     index has x's rank, and no more places than x along the other axes. An index that does not exist
-    reads `missing`, if that is given. ATen: gather. ONNX: GatherElements.
+    reads `missing`, if that is given.
     """
 
     signature = "gather_elements(x: T, index: X, *, axis: int = 0, missing: number = none)"
+    source = "torch.gather, ONNX GatherElements"
     moves = True
 
     def infer(x, index, *, axis, missing):
@@ -171,10 +172,10 @@ class gather_nd(Op):
 
     With `batch` axes first that x and index share, and that are not indexed. An index that does not
     exist reads `missing`, if that is given.
-    ATen: index.Tensor, with its indices stacked. ONNX: GatherND.
     """
 
     signature = "gather_nd(x: T, index: X, *, batch: int = 0, missing: number = none)"
+    source = "ATen index.Tensor with stacked indices, ONNX GatherND"
     moves = True
 
     def infer(x, index, *, batch, missing):
@@ -212,13 +213,14 @@ class one_hot(Op):
     """A new axis of `classes` places that holds `on` at the place that the index names, `off`
     elsewhere.
 
-    An index that does not exist gives `off` everywhere. ATen: one_hot. ONNX: OneHot.
+    An index that does not exist gives `off` everywhere.
     """
 
     signature = (
         "one_hot(index: I, *, classes: dim, axis: int = -1, on: number = 1, off: number = 0,"
         " dtype: dtype = f32)"
     )
+    source = "torch.nn.functional.one_hot, ONNX OneHot"
     grad = None
 
     def infer(index, *, classes, axis, on, off, dtype):

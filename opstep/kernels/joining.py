@@ -12,9 +12,10 @@ from opstep.runtime.ir.op import Mismatch, Op
 
 
 class concat(Op):
-    """Tensors behind each other along an axis; other dims are equal. ATen: cat. ONNX: Concat."""
+    """Tensors behind each other along an axis; other dims are equal."""
 
     signature = "concat(xs: T*, *, axis: int = 0)"
+    source = "torch.cat, ONNX Concat"
     moves = True
 
     def infer(*xs, axis):
@@ -53,9 +54,10 @@ class concat(Op):
 
 
 class stack(Op):
-    """Tensors of one shape along a new axis; `axis` is its place in the result. ATen: stack."""
+    """Tensors of one shape along a new axis; `axis` is its place in the result."""
 
     signature = "stack(xs: T*, *, axis: int = 0)"
+    source = "torch.stack"
     moves = True
 
     def infer(*xs, axis):
@@ -96,10 +98,10 @@ class split(Op):
     `sections`.
 
     Sections are equal; where the axis does not divide evenly the last one is smaller.
-    ATen: split_with_sizes, split.Tensor and chunk (with the sizes they come to). ONNX: Split.
     """
 
     signature = "split(x: T, *, sizes: dims = none, sections: int = none, axis: int = 0)"
+    source = "torch.split and torch.chunk (ATen split_with_sizes), ONNX Split"
     results = ("part",)
     moves = True
 

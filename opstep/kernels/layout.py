@@ -16,11 +16,10 @@ from opstep.runtime.ir.op import Mismatch, Op
 class transpose(Op):
     """Axes in another order: axis k of the result is axis perm[k] of x; without `perm` all are
     reversed.
-
-    ATen: permute, transpose.int, t. ONNX: Transpose.
     """
 
     signature = "transpose(x: T, *, perm: ints = none)"
+    source = "torch.permute, ONNX Transpose"
     moves = True
 
     def infer(x, *, perm):
@@ -52,11 +51,10 @@ def _permutation(perm, rank: int) -> tuple[int, ...]:
 class broadcast(Op):
     """x repeated along new leading axes and along axes of extent 1, to `shape`; -1 keeps a dim as
     it is.
-
-    ATen: expand. ONNX: Expand, with the shape that comes out.
     """
 
     signature = "broadcast(x: T, *, shape: dims)"
+    source = "torch.Tensor.expand, ONNX Expand"
     moves = True
 
     def infer(x, *, shape):
@@ -94,9 +92,10 @@ def _dims(shape) -> str:
 
 
 class flip(Op):
-    """Back to front along each of `axes`. ATen: flip."""
+    """Back to front along each of `axes`."""
 
     signature = "flip(x: T, *, axes: ints)"
+    source = "torch.flip"
     moves = True
 
     def infer(x, *, axes):
@@ -119,12 +118,10 @@ class flip(Op):
 
 
 class roll(Op):
-    """Shifted along each of `axes` by its `shifts`; what leaves at one end comes in at the other.
-
-    ATen: roll with dims.
-    """
+    """Shifted along each of `axes` by its `shifts`; what leaves at one end enters at the other."""
 
     signature = "roll(x: T, *, shifts: ints, axes: ints)"
+    source = "torch.roll"
     moves = True
 
     def infer(x, *, shifts, axes):
@@ -162,11 +159,10 @@ class roll(Op):
 class tile(Op):
     """x laid `repeats` times side by side along each axis; more repeats than axes make leading
     axes.
-
-    ATen: repeat. ONNX: Tile.
     """
 
     signature = "tile(x: T, *, repeats: dims)"
+    source = "torch.Tensor.repeat, ONNX Tile"
     moves = True
 
     def infer(x, *, repeats):
@@ -212,12 +208,10 @@ class Triangle(Op):
 
 
 class tril(Triangle):
-    """The lower triangle: elements with column - row <= diagonal, zero elsewhere.
-
-    ATen: tril. ONNX: Trilu(upper=0).
-    """
+    """The lower triangle: elements with column - row <= diagonal, zero elsewhere."""
 
     signature = "tril(x: T, *, diagonal: int = 0)"
+    source = "torch.tril, ONNX Trilu(upper=0)"
 
     def oracle(x, *, diagonal):
         return np.tril(x, diagonal)
@@ -230,12 +224,10 @@ class tril(Triangle):
 
 
 class triu(Triangle):
-    """The upper triangle: elements with column - row >= diagonal, zero elsewhere.
-
-    ATen: triu. ONNX: Trilu(upper=1).
-    """
+    """The upper triangle: elements with column - row >= diagonal, zero elsewhere."""
 
     signature = "triu(x: T, *, diagonal: int = 0)"
+    source = "torch.triu, ONNX Trilu(upper=1)"
 
     def oracle(x, *, diagonal):
         return np.triu(x, diagonal)

@@ -35,13 +35,15 @@ class RowNorm(Op):
 class layer_norm(RowNorm):
     """Each row (the last axes, of `shape`) to mean 0 and variance 1, then scaled and moved.
 
-    scale and bias are of `shape`. ATen: native_layer_norm (its first result). ONNX:
-    LayerNormalization.
+    scale and bias are of `shape`.
     """
 
     signature = "layer_norm(x: F, scale: F?, bias: F?, *, shape: dims, epsilon: float = 1e-5)"
     formula = "(x - mean(x)) / sqrt(var(x) + epsilon) * scale + bias"
-    source = "Ba, Kiros and Hinton 2016, arXiv:1607.06450"
+    source = (
+        "torch.nn.functional.layer_norm, ONNX LayerNormalization; "
+        "Ba, Kiros and Hinton 2016, arXiv:1607.06450"
+    )
 
     def oracle(x, scale=None, bias=None, *, shape, epsilon):
         axes = tuple(range(x.ndim - len(shape), x.ndim))
@@ -69,9 +71,10 @@ class layer_norm(RowNorm):
 
 
 class layer_norm_grad(RowNorm):
-    """The gradient of layer_norm by x. ATen: native_layer_norm_backward (its first result)."""
+    """The gradient of layer_norm by x."""
 
     signature = "layer_norm_grad(x: F, gy: F, scale: F?, *, shape: dims, epsilon: float = 1e-5)"
+    source = "ATen native_layer_norm_backward"
     inplace = ()
     grad = None
 
@@ -94,14 +97,14 @@ class layer_norm_grad(RowNorm):
 
 
 class rms_norm(RowNorm):
-    """Each row (the last axes, of `shape`) divided by its root mean square, then scaled.
-
-    ATen: rms_norm. ONNX: RMSNormalization.
-    """
+    """Each row (the last axes, of `shape`) divided by its root mean square, then scaled."""
 
     signature = "rms_norm(x: F, scale: F?, *, shape: dims, epsilon: float = 1e-5)"
     formula = "x / sqrt(mean(x * x) + epsilon) * scale"
-    source = "Zhang and Sennrich 2019, arXiv:1910.07467"
+    source = (
+        "torch.nn.functional.rms_norm, ONNX RMSNormalization; "
+        "Zhang and Sennrich 2019, arXiv:1910.07467"
+    )
 
     def oracle(x, scale=None, *, shape, epsilon):
         axes = tuple(range(x.ndim - len(shape), x.ndim))
@@ -152,12 +155,14 @@ class group_norm(Op):
 
     x: [N, C, …]; scale and bias: [C]. With as many groups as channels this is instance
     normalisation.
-    ATen: native_group_norm (its first result). ONNX: GroupNormalization, InstanceNormalization.
     """
 
     signature = "group_norm(x: F, scale: F?, bias: F?, *, groups: int, epsilon: float = 1e-5)"
     formula = "(x - mean(x)) / sqrt(var(x) + epsilon) * scale + bias"
-    source = "Wu and He 2018, arXiv:1803.08494"
+    source = (
+        "torch.nn.functional.group_norm, ONNX GroupNormalization and InstanceNormalization; "
+        "Wu and He 2018, arXiv:1803.08494"
+    )
     inplace = (0,)
 
     def infer(x, scale, bias, *, groups, epsilon):

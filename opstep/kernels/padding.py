@@ -23,11 +23,10 @@ class pad(Op):
 
     Modes: constant (`value`), reflect (mirrored at the outermost element, which is not repeated),
     edge (the outermost element repeated), wrap (as if x were laid side by side).
-    ATen: constant_pad_nd, reflection_pad, replication_pad (whose pads begin with the last axis).
-    ONNX: Pad.
     """
 
     signature = 'pad(x: T, *, pads: dims, mode: str = "constant", value: number = 0)'
+    source = "torch.nn.functional.pad, ONNX Pad"
     moves = True
 
     def infer(x, *, pads, mode, value):

@@ -63,10 +63,10 @@ class scatter(Scatter):
     """x with y[index[i, j, k], j, k] = source[i, j, k] (for axis 0, and so on).
 
     The gradient by source takes it that no two elements go to one place.
-    ATen: scatter.src, and scatter.value with the value broadcast. ONNX: ScatterElements.
     """
 
     signature = "scatter(x: T, index: X, source: T, *, axis: int = 0)"
+    source = "torch.scatter, ONNX ScatterElements"
     moves = True
 
     def oracle(x, index, source, *, axis):
@@ -88,12 +88,10 @@ class scatter(Scatter):
 
 
 class scatter_add(Scatter):
-    """x with y[index[i, j, k], j, k] += source[i, j, k] (for axis 0, and so on).
-
-    ATen: scatter_add. ONNX: ScatterElements(reduction="add").
-    """
+    """x with y[index[i, j, k], j, k] += source[i, j, k] (for axis 0, and so on)."""
 
     signature = "scatter_add(x: N, index: X, source: N, *, axis: int = 0)"
+    source = 'torch.scatter_add, ONNX ScatterElements(reduction="add")'
 
     def oracle(x, index, source, *, axis):
         return _one_by_one(_plus, x, index, source, axis)
@@ -114,10 +112,10 @@ class scatter_reduce(Scatter):
     """x with y[index[i, j, k], j, k] made its product, maximum or minimum with source[i, j, k].
 
     `reduction`: "mul", "max" or "min", which give NaN where one of the two is NaN.
-    ATen: scatter_reduce.two with include_self. ONNX: ScatterElements(reduction=…).
     """
 
     signature = "scatter_reduce(x: N, index: X, source: N, *, reduction: str, axis: int = 0)"
+    source = "torch.scatter_reduce(include_self=True), ONNX ScatterElements(reduction=...)"
     grad = None
 
     def infer(x, index, source, *, reduction, axis):
@@ -178,10 +176,10 @@ class scatter_nd(ScatterParts):
     """x with y[index[p]] = source[p] at each place p; see `gather_nd` for what an index names.
 
     The gradient by source takes it that no two parts go to one place.
-    ATen: index_put. ONNX: ScatterND.
     """
 
     signature = "scatter_nd(x: T, index: X, source: T, *, batch: int = 0)"
+    source = "torch.index_put, ONNX ScatterND"
     moves = True
 
     def oracle(x, index, source, *, batch):
@@ -200,12 +198,10 @@ class scatter_nd(ScatterParts):
 
 
 class scatter_nd_add(ScatterParts):
-    """x with y[index[p]] += source[p] at each place p; see `gather_nd` for what an index names.
-
-    ATen: index_put(accumulate=True). ONNX: ScatterND(reduction="add").
-    """
+    """x with y[index[p]] += source[p] at each place p; see `gather_nd` for what an index names."""
 
     signature = "scatter_nd_add(x: N, index: X, source: N, *, batch: int = 0)"
+    source = 'torch.index_put(accumulate=True), ONNX ScatterND(reduction="add")'
 
     def oracle(x, index, source, *, batch):
         return _part_by_part(_plus, x, index, source, batch)

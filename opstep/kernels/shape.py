@@ -31,12 +31,10 @@ class Reinterpreting(Op):
 class reshape(Reinterpreting):
     """The same elements, in the same order, under another shape; one dim may be -1: what is left
     over.
-
-    ATen: view, reshape, _unsafe_view. ONNX: Reshape (whose 0 for "this dim as it was" is not taken
-    over).
     """
 
     signature = "reshape(x: T, *, shape: dims)"
+    source = "torch.reshape (ATen view), ONNX Reshape"
 
     def infer(x, *, shape):
         return x.with_shape(_filled_in(x, shape))
@@ -46,12 +44,10 @@ class reshape(Reinterpreting):
 
 
 class flatten(Reinterpreting):
-    """Axes `start` to `end`, both included, as one. Rank 0 becomes rank 1.
-
-    ATen: flatten.using_ints. ONNX Flatten(axis) is a reshape to two dims.
-    """
+    """Axes `start` to `end`, both included, as one. Rank 0 becomes rank 1."""
 
     signature = "flatten(x: T, *, start: int = 0, end: int = -1)"
+    source = "torch.flatten"
 
     def infer(x, *, start, end):
         if x.rank == 0:
@@ -70,12 +66,10 @@ class flatten(Reinterpreting):
 
 
 class squeeze(Reinterpreting):
-    """Without the axes named, all of extent 1; without `axes`, without every axis of extent 1.
-
-    ATen: squeeze.dim, squeeze.dims (which leave an axis of another extent in place). ONNX: Squeeze.
-    """
+    """Without the axes named, all of extent 1; without `axes`, without every axis of extent 1."""
 
     signature = "squeeze(x: T, *, axes: ints = none)"
+    source = "torch.squeeze, ONNX Squeeze"
 
     def infer(x, *, axes):
         if axes is None:
@@ -99,12 +93,10 @@ class squeeze(Reinterpreting):
 
 
 class unsqueeze(Reinterpreting):
-    """With axes of extent 1 put in; `axes` are those of the result.
-
-    ATen: unsqueeze. ONNX: Unsqueeze.
-    """
+    """With axes of extent 1 put in; `axes` are those of the result."""
 
     signature = "unsqueeze(x: T, *, axes: ints)"
+    source = "torch.unsqueeze, ONNX Unsqueeze"
 
     def infer(x, *, axes):
         rank = x.rank + len(axes)

@@ -37,10 +37,10 @@ class slice(Slicing):
     negative (then -1 as an end is the last element: write a large negative number to include the
     first). Against a symbolic extent bounds are taken to lie inside, and from 2**31 - 1 on to mean
     the end.
-    ATen: slice.Tensor. ONNX: Slice.
     """
 
     signature = "slice(x: T, *, starts: dims, ends: dims, axes: ints = none, steps: ints = none)"
+    source = "ATen slice.Tensor, ONNX Slice"
 
     def infer(x, *, starts, ends, axes, steps):
         cuts = _cuts(x.shape, starts, ends, axes, steps)
@@ -66,15 +66,13 @@ class slice(Slicing):
 
 
 class slice_scatter(Slicing):
-    """x with the elements that `slice` would take replaced by those of `source`.
-
-    ATen: slice_scatter.
-    """
+    """x with the elements that `slice` would take replaced by those of `source`."""
 
     signature = (
         "slice_scatter(x: T, source: T, *, starts: dims, ends: dims, axes: ints = none,"
         " steps: ints = none)"
     )
+    source = "torch.slice_scatter"
 
     def infer(x, source, *, starts, ends, axes, steps):
         cuts = _cuts(x.shape, starts, ends, axes, steps)
@@ -104,12 +102,10 @@ class slice_scatter(Slicing):
 
 
 class select(Op):
-    """The part of x at one place of an axis, without that axis; below 0 counts from the end.
-
-    ATen: select.int. ONNX: Gather with a scalar index.
-    """
+    """The part of x at one place of an axis, without that axis; below 0 counts from the end."""
 
     signature = "select(x: T, *, index: dim, axis: int = 0)"
+    source = "torch.select, ONNX Gather with a scalar index"
     moves = True
 
     def infer(x, *, index, axis):

@@ -35,10 +35,11 @@ class AlongAxis(Op):
 
 
 class softmax(AlongAxis):
-    """exp(x) divided by its sum along `axis`. ATen: _softmax. ONNX: Softmax."""
+    """exp(x) divided by its sum along `axis`."""
 
     signature = "softmax(x: F, *, axis: int = -1)"
     formula = "exp(x - max(x)) / sum(exp(x - max(x)))"
+    source = "torch.softmax, ONNX Softmax"
 
     def oracle(x, *, axis):
         e = np.exp(x - np.max(x, axis, keepdims=True, initial=-np.inf))
@@ -52,13 +53,11 @@ class softmax(AlongAxis):
 
 
 class log_softmax(AlongAxis):
-    """The logarithm of softmax, without the rounding that taking it afterwards would add.
-
-    ATen: _log_softmax. ONNX: LogSoftmax.
-    """
+    """The logarithm of softmax, without the rounding that taking it afterwards would add."""
 
     signature = "log_softmax(x: F, *, axis: int = -1)"
     formula = "x - max(x) - log(sum(exp(x - max(x))))"
+    source = "torch.log_softmax, ONNX LogSoftmax"
 
     def oracle(x, *, axis):
         moved = x - np.max(x, axis, keepdims=True, initial=-np.inf)
@@ -73,13 +72,11 @@ class log_softmax(AlongAxis):
 
 
 class softmax_grad(AlongAxis):
-    """The gradient of softmax by x, from its result y and the gradient by y.
-
-    ATen: _softmax_backward_data.
-    """
+    """The gradient of softmax by x, from its result y and the gradient by y."""
 
     signature = "softmax_grad(y: F, gy: F, *, axis: int = -1)"
     formula = "y * (gy - sum(gy * y))"
+    source = "ATen _softmax_backward_data"
     inplace = ()
     grad = None
 
@@ -91,13 +88,11 @@ class softmax_grad(AlongAxis):
 
 
 class log_softmax_grad(AlongAxis):
-    """The gradient of log_softmax by x, from its result y and the gradient by y.
-
-    ATen: _log_softmax_backward_data.
-    """
+    """The gradient of log_softmax by x, from its result y and the gradient by y."""
 
     signature = "log_softmax_grad(y: F, gy: F, *, axis: int = -1)"
     formula = "gy - exp(y) * sum(gy)"
+    source = "ATen _log_softmax_backward_data"
     inplace = ()
     grad = None
 

@@ -20,12 +20,10 @@ FEW = 32  # so many best ones are always kept in order while a row is read; of a
 
 
 class sort(Op):
-    """x in ascending (or descending) order along `axis`, and where each element was.
-
-    ATen: sort.stable. ONNX: TopK with k the extent.
-    """
+    """x in ascending (or descending) order along `axis`, and where each element was."""
 
     signature = "sort(x: T, *, axis: int = -1, descending: bool = false)"
+    source = "torch.sort(stable=True)"
     results = ("values", "indices")
 
     def infer(x, *, axis, descending):
@@ -47,9 +45,10 @@ class sort(Op):
 
 
 class argsort(Op):
-    """The indices that would sort x along `axis`. ATen: argsort.stable."""
+    """The indices that would sort x along `axis`."""
 
     signature = "argsort(x: T, *, axis: int = -1, descending: bool = false)"
+    source = "torch.argsort(stable=True)"
     grad = None
 
     def infer(x, *, axis, descending):
@@ -69,11 +68,11 @@ class argsort(Op):
 class top_k(Op):
     """The k largest (or smallest) elements along `axis`, best first, and where they were.
 
-    Of equal elements the first ones are taken. ATen: topk. ONNX: TopK. Without `sorted` any order
-    would do; the result is the same.
+    Of equal elements the first ones are taken.
     """
 
     signature = "top_k(x: T, *, k: dim, axis: int = -1, largest: bool = true, sorted: bool = true)"
+    source = "torch.topk, ONNX TopK"
     results = ("values", "indices")
 
     def infer(x, *, k, axis, largest, sorted):
