@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from opstep.runtime.ir.calls import unify
 from opstep.runtime.ir.dims import Expr, evaluate
 from opstep.runtime.ir.graph import (
     Apply,
@@ -86,6 +87,10 @@ def grad(
     )
 
 
+def _type_of(operand: Var | int | float) -> TensorType | int | float:
+    return operand.type if isinstance(operand, Var) else operand
+
+
 def _typed(binding: Binding) -> TensorType:
     if binding.type is None:
         raise GradientError(f"{binding.name.text} has no type")
@@ -127,7 +132,9 @@ class _Tape:
         operands = [self._look_up(o, scope) for o in statement.operands]
         callee = statement.callee.text
         if callee in self.graphs and callee not in OPS:
-            results = self.run(self.graphs[callee], operands, self._bound(callee, operands))
+            graph = self.graphs[callee]
+            bound, _ = unify(graph, [_type_of(o) for o in operands])
+            results = self.run(graph, operands, bound)
         else:
             op = OPS[callee]
             if op.host:
@@ -139,7 +146,7 @@ class _Tape:
 
     def _emit(self, op: type[Op], operands: list, given: dict, statement: Apply) -> list[Var]:
         attrs = complete(op, given)
-        resolved = resolve(op, [o.type if isinstance(o, Var) else o for o in operands], attrs)
+        resolved = resolve(op, [_type_of(o) for o in operands], attrs)
         results = [
             Var(self.builder.fresh(b.name.text), t)
             for b, t in zip(statement.results, resolved.results, strict=True)
@@ -156,15 +163,6 @@ class _Tape:
         padded = (*operands, *[None] * (len(op.operands) - len(operands)))
         self.taped.append(_Taped(op, padded, tuple(results), attrs, statement))
         return results
-
-    def _bound(self, callee: str, arguments: list[Var]) -> dict:
-        """The callee's symbols in terms of the caller's dims."""
-        symbols = {}
-        for binding, argument in zip(self.graphs[callee].inputs, arguments, strict=True):
-            for declared, actual in zip(_typed(binding).shape, argument.shape, strict=True):
-                if isinstance(declared, Expr) and declared.lone_symbol():
-                    symbols[declared.lone_symbol()] = actual
-        return symbols
 
 
 def _with_symbols(value, symbols: dict):

@@ -1,0 +1,120 @@
+"""The gradient transform on whole graphs: calls, shared values, params, against PyTorch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import opstep
+from opstep.runtime.ir.printer import print_module
+
+F32 = np.float32
+
+MLP = """
+param w1: f32[8, 4] = normal(std=0.5)
+param w2: f32[1, 8] = normal(std=0.5)
+
+graph layer(x: f32[N, I], w: f32[O, I]) -> f32[N, O] {
+  h = linear(x, w)
+  a = tanh(h)
+  return a
+}
+
+graph loss(x: f32[N, 4], y: f32[N, 1]) -> f32[] {
+  h = layer(x, w1)
+  p = layer(h, w2)
+  twice = add(p, p)
+  e = sub(twice, y)
+  s = mul(e, e)
+  l = mean(s)
+  return l
+}
+"""
+
+
+def test_gradients_by_inputs_and_params_through_calls():
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((5, 4)).astype(F32), rng.standard_normal((5, 1)).astype(F32)
+    program = opstep.loads(MLP).with_grad("loss", ["w1", "w2", "x"])
+    result = program.run("loss_grad", {"x": x, "y": y})
+    leaves = [torch.tensor(a, requires_grad=True) for a in (*program.params.values(), x)]
+    w1, w2, given = leaves
+    p = torch.tanh(torch.tanh(given @ w1.T) @ w2.T)
+    loss = ((2 * p - torch.tensor(y)) ** 2).mean()
+    loss.backward()
+    ours = result.outputs
+    assert ours[0] == pytest.approx(loss.item(), rel=1e-5)
+    for mine, leaf in zip(ours[1:], leaves, strict=True):
+        np.testing.assert_allclose(mine, leaf.grad.numpy(), rtol=1e-4, atol=1e-6)
+
+
+def test_the_gradient_is_a_program_that_can_be_printed_and_read():
+    program = opstep.loads(MLP).with_grad("loss", ["w1"])
+    again = opstep.loads(print_module(program.module))
+    x, y = np.ones((3, 4), F32), np.ones((3, 1), F32)
+    inputs = {"x": x, "y": y}
+    a, b = (p.run("loss_grad", inputs).outputs[1] for p in (program, again))
+    np.testing.assert_array_equal(a, b)
+
+
+def test_what_does_not_depend_on_a_value_has_gradient_zero():
+    program = opstep.loads(
+        "graph g(a: f32[3], b: f32[3]) -> f32[] {\n  s = sum(a)\n  return s\n}\n"
+    ).with_grad("g", ["b", "a"])
+    result = program.run("g_grad", {"a": [1.0, 2.0, 3.0], "b": [1.0, 2.0, 3.0]})
+    assert [o.tolist() for o in result.outputs] == [6, [0, 0, 0], [1, 1, 1]]
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("graph g(a: f32[3]) -> f32[3] {\n  b = exp(a)\n  return b\n}", "must be a float scalar"),
+        (
+            "graph t(x: f32[]) -> bool[] {\n  y = less(x, 1.0)\n  return y\n}\n"
+            "graph h(x: f32[]) -> f32[] {\n  y = mul(x, 2.0)\n  return y\n}\n"
+            "graph g(a: f32[]) -> f32[] {\n  b = while(a, test=t, body=h)\n  return b\n}",
+            r"m.opg:10:3: error: no gradient is taken through while",
+        ),
+        (
+            "state s: f32[] = 0\n"
+            "graph g(a: f32[]) -> f32[] {\n  b = mul(a, 2.0)\n  s <- b\n  return b\n}",
+            r"m.opg:4:3: error: a graph that updates a named tensor has no gradient",
+        ),
+        ("graph g(b: f32[]) -> f32[] {\n  return b\n}", "a is neither an input of g nor a param"),
+    ],
+)
+def test_graphs_without_a_gradient_say_why(text, message):
+    with pytest.raises(opstep.OpstepError, match=message):
+        opstep.loads(text, "m.opg").with_grad("g", ["a"])
+
+
+def test_training_in_the_language_learns():
+    """Gradients, updates and steps together: a line is fitted."""
+    text = """
+param w: f32[1, 3] = zeros()
+graph loss(x: f32[N, 3], y: f32[N, 1]) -> f32[] {
+  p = linear(x, w)
+  l = mse_loss(p, y)
+  return l
+}
+"""
+    program = opstep.loads(text).with_grad("loss", ["w"])
+    program = opstep.loads(
+        print_module(program.module)
+        + """
+graph train(x: f32[N, 3], y: f32[N, 1]) -> f32[] {
+  l, g = loss_grad(x, y)
+  step = mul(g, 0.1)
+  next = sub(w, step)
+  w <- next
+  return l
+}
+"""
+    )
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((64, 3)).astype(F32)
+    truth = np.array([[1.0, -2.0, 0.5]], F32)
+    result = program.run("train", {"x": x, "y": x @ truth.T}, steps=200)
+    assert result["l"] < 1e-6
+    np.testing.assert_allclose(program.params["w"], truth, atol=1e-3)
