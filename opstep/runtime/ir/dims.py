@@ -217,7 +217,7 @@ def _floordiv(a, b):
         if r:
             rest[m] = r
     left = _dim(rest)
-    if type(left) is int:  # a constant below b: the division leaves nothing of it
+    if isinstance(left, int):  # a constant below b: the division leaves nothing of it
         return _dim(whole)
     common = gcd(b, *left.terms.values())
     if common > 1 and () not in left.terms:

@@ -174,7 +174,7 @@ def _one(kind: str, v):
         return symbol(v.name)
     if kind == "dtype" and isinstance(v, Ref) and v.name in DTYPES:
         return DTYPES[v.name]
-    if kind == "float" and type(v) in (int, float):
+    if kind == "float" and (type(v) is int or type(v) is float):
         return float(v)
     fits = {
         "int": type(v) is int,
