@@ -312,7 +312,7 @@ class clip(Unary):
 
     def infer(x, *, low, high):
         for name, limit in (("low", low), ("high", high)):
-            if limit is not None and x.dtype.is_integer and limit != int(limit):
+            if limit is not None and x.dtype.is_integer and limit % 1 != 0:
                 raise Mismatch(
                     f"{name}={limit} is no {x.dtype}", name, hint="cast x to f32 before clip"
                 )

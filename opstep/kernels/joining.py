@@ -150,9 +150,12 @@ def _sizes(extent: Dim, sizes, sections) -> tuple[Dim, ...]:
     return tuple(left if n == -1 else n for n in sizes)
 
 
+_MOST_SECTIONS = 65_536  # each is a result with a name
+
+
 def _sections(extent: Dim, sections: int) -> tuple[Dim, ...]:
-    if sections < 1:
-        raise Mismatch(f"{sections} sections", "sections")
+    if not 1 <= sections <= _MOST_SECTIONS:
+        raise Mismatch(f"{sections} sections: 1 to {_MOST_SECTIONS} are possible", "sections")
     each = (extent + sections - 1) // sections
     last = extent - each * (sections - 1)
     if type(last) is int and last < 0:

@@ -20,11 +20,14 @@ sys.path[:0] = [str(TESTS.parent), str(TESTS / "ir")]
 
 from small_ops import SMALL_OPS  # noqa: E402
 
+import opstep.kernels  # noqa: E402, F401 - registers the ops
 from opstep.runtime.ir.diagnostics import OpstepError, render_all  # noqa: E402
+from opstep.runtime.ir.op import OPS  # noqa: E402
 from opstep.runtime.ir.parser import parse, parse_with_diagnostics  # noqa: E402
 from opstep.runtime.ir.printer import print_module  # noqa: E402
 from opstep.runtime.ir.verify import verify_with_diagnostics  # noqa: E402
 
+ALL_OPS = {**OPS, **SMALL_OPS}
 SLOWEST = 1.0  # seconds that an input may take
 HANGS = 20  # seconds after which one is stopped
 LONGEST = 3_000  # characters of a usual input
@@ -137,7 +140,7 @@ def check(text: str, thorough: bool) -> str:
     general, _ = parse_with_diagnostics(text, fast=False)
     if repr(general.items) != repr(module.items):
         raise AssertionError("the short cut reads something else")
-    _, errors = verify_with_diagnostics(module, SMALL_OPS)
+    _, errors = verify_with_diagnostics(module, ALL_OPS)
     if thorough:
         render_all(errors)
     return "other errors" if errors else "right"

@@ -107,6 +107,10 @@ def declare() -> dict[str, type[Op]]:
         results = ("y...",)
 
         def infer(x, pieces, axis):
+            if not 1 <= pieces <= 100:
+                raise Mismatch("1 to 100 pieces", "pieces")
+            if not 0 <= axis < x.rank:
+                raise Mismatch(f"{x} has no axis {axis}", "axis")
             shape = list(x.shape)
             shape[axis] = shape[axis] // pieces
             return (TensorType(x.dtype, tuple(shape)),) * pieces
@@ -118,6 +122,10 @@ def declare() -> dict[str, type[Op]]:
 
         def infer(*types, axis):
             shape = list(types[0].shape)
+            if any(t.rank != len(shape) for t in types):
+                raise Mismatch("concat wants operands of one rank")
+            if not 0 <= axis < len(shape):
+                raise Mismatch(f"{types[0]} has no axis {axis}", "axis")
             for t in types[1:]:
                 shape[axis] = shape[axis] + t.shape[axis]
             return TensorType(types[0].dtype, tuple(shape))
@@ -128,6 +136,8 @@ def declare() -> dict[str, type[Op]]:
         signature = "linear(x: F, weight: F, bias: F?)"
 
         def infer(x, weight, bias):
+            if not x.rank or weight.rank != 2:
+                raise Mismatch(f"linear takes no {weight} as weight", 1)
             if x.shape[-1] != weight.shape[1]:
                 raise Mismatch(f"linear wants {weight.shape[1]} columns, not {x.shape[-1]}", 0)
             return TensorType(x.dtype, (*x.shape[:-1], weight.shape[0]))
