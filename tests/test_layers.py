@@ -30,7 +30,7 @@ RUNTIME_LAYERS = [
 # Slow to import, so only where they are needed: inside functions.
 SLOW = {"numba", "llvmlite", "rich", "torch", "ml_dtypes", "safetensors"}
 # Modules that are themselves imported late, by the first compilation of a kernel.
-COMPILERS = {"opstep.runtime.device.intrinsics"}
+COMPILERS = {"opstep.runtime.device.intrinsics", "opstep.runtime.device.tiles"}
 
 
 def modules() -> list[Path]:

@@ -174,17 +174,17 @@ def watch_compiler() -> Iterator[None]:
         return
     from rich.status import Status
 
-    with Status("", console=console(stderr=True), spinner="dots") as status:
+    status = Status("", console=console(stderr=True))
+    lock = threading.Lock()
+
+    def tell(kernel: str) -> None:
+        with lock:
+            status.update(f"compiling kernel {kernel} (once: it is kept)")
+            status.start()
+
+    Compiler.on_compile = tell
+    try:
+        yield
+    finally:
+        Compiler.on_compile = None
         status.stop()
-        lock = threading.Lock()
-
-        def tell(kernel: str) -> None:
-            with lock:
-                status.update(f"compiling kernel {kernel} (once: it is kept)")
-                status.start()
-
-        Compiler.on_compile = tell
-        try:
-            yield
-        finally:
-            Compiler.on_compile = None

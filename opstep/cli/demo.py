@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,8 +18,13 @@ from opstep.cli.common import (
     watch_compiler,
 )
 
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from opstep.program import Program, Result
+
 SHADES = " .:-=+*#%@"  # of a pixel, 0 to 16
-SHOWN = 6  # digits drawn
+WIDE = 18  # columns that a drawn digit takes
 
 
 @command(
@@ -51,10 +56,10 @@ def demo(as_json: bool) -> int | None:
     with watch_compiler():
         fast, fast_s = timed(program, images, "async", repeat=20)
         stopped, stopped_s = timed(program, images, "debug", repeat=3)
-    guesses, probabilities = fast
-    right = int((guesses == labels).sum())
-    same = all(a.tobytes() == b.tobytes() for a, b in zip(fast, stopped, strict=True))
+    right = int((fast["digits"] == labels).sum())
+    same = all(fast[name].tobytes() == stopped[name].tobytes() for name in fast)
     figures = {
+        "ops": len(fast.plan.steps),
         "digits": len(labels),
         "right": right,
         "accuracy": right / len(labels),
@@ -65,7 +70,7 @@ def demo(as_json: bool) -> int | None:
     if as_json:
         emit_json(figures)
     else:
-        show(figures, images, labels, guesses, probabilities)
+        show(figures, images, labels, fast)
     return None if same and right / len(labels) > 0.98 else PROGRAM
 
 
@@ -74,22 +79,20 @@ def data_folder() -> Path:
     return Path(__file__).resolve().parent.parent / "data"
 
 
-def timed(program: Any, images: np.ndarray, mode: str, repeat: int) -> tuple[list[Any], float]:
-    """The results of graph main, and the median of the seconds that a run takes once warm."""
+def timed(program: Program, images: np.ndarray, mode: str, repeat: int) -> tuple[Result, float]:
+    """The result of graph main, and the median of the seconds that a run takes once warm."""
     seconds = []
     for _ in range(repeat + 1):
         start = time.perf_counter()
         result = program.run("main", {"images": images}, mode=mode)
         seconds.append(time.perf_counter() - start)
-    return [np.asarray(a) for a in result.outputs], sorted(seconds[1:])[repeat // 2]
+    return result, sorted(seconds[1:])[repeat // 2]
 
 
 # --- what is printed ------------------------------------------------------------------------------
 
 
-def show(
-    figures: dict[str, Any], images: Any, labels: Any, guesses: Any, probabilities: Any
-) -> None:
+def show(figures: dict[str, Any], images: np.ndarray, labels: np.ndarray, result: Result) -> None:
     from rich.panel import Panel
     from rich.text import Text
 
@@ -97,50 +100,46 @@ def show(
     count = figures["digits"]
     out.print(Panel.fit(Text("opstep: LeNet reads handwritten digits", "bold"), style="cyan"))
     out.print(
-        f"The network is a text file of 13 ops, its weights were trained on 1,297 digits,\n"
-        f"and here it reads the {count} others. A few of them, and what it takes them for:\n"
+        f"The network is a text of {figures['ops']} ops. It was trained on 1,297 digits and reads\n"
+        f"{count} others here. A few of them, and what it takes them for:\n"
     )
-    out.print(gallery(images, labels, guesses, probabilities))
-    good = "[bold green]" if figures["accuracy"] > 0.98 else "[bold red]"
-    out.print(
-        f"\n  accuracy      {good}{figures['accuracy']:.1%}[/]  {figures['right']} of {count} right"
-    )
-    rate = count / figures["async_s"]
-    out.print(
-        f"  async mode    {duration(figures['async_s']):>8}  ops queued on streams, memory reused: "
-        f"{rate:,.0f} digits a second"
-    )
-    out.print(
-        f"  debug mode    {duration(figures['debug_s']):>8}  one op at a time, every tensor kept, "
-        "memory filled with NaN first"
-    )
+    out.print(gallery(images, labels, result, out.width))
+    colour = "green" if figures["accuracy"] > 0.98 else "red"
+    rate = f"{count / figures['async_s']:,.0f} digits a second"
     verdict = "[bold green]the same bits" if figures["same_bits"] else "[bold red]DIFFERENT BITS"
-    out.print(f"  both give     {verdict}[/]\n")
-    out.print("[bold]Next:[/]")
-    for line, what in next_commands():
-        out.print(Text(f"  {line}", "cyan"))
-        out.print(Text(f"      {what}", "dim"))
+    for what, value, meaning in (
+        ("accuracy", f"[bold {colour}]{figures['accuracy']:.1%}[/]", f"{figures['right']} right"),
+        ("async mode", duration(figures["async_s"]), f"all ops queued, memory reused: {rate}"),
+        ("debug mode", duration(figures["debug_s"]), "op by op, every tensor kept, NaN-filled"),
+        ("both give", f"{verdict}[/]", ""),
+    ):
+        pad = " " * (9 - len(Text.from_markup(value)))
+        out.print(f"  {what:<12}{value}{pad}{meaning}".rstrip())
+    out.print("\n[bold]Next:[/]")
+    for line, meaning in next_commands():
+        out.print(Text(f"  {line}", "cyan"), soft_wrap=True)
+        out.print(Text(f"      {meaning}", "dim"), soft_wrap=True)
 
 
-def gallery(images: Any, labels: Any, guesses: Any, probabilities: Any) -> Any:
+def gallery(images: np.ndarray, labels: np.ndarray, result: Result, width: int) -> Text:
     """Some digits as text, side by side; one that is misread among them, if there is one."""
     from rich.text import Text
 
-    wrong = np.flatnonzero(guesses != labels)[:1]
-    chosen = [*np.flatnonzero(guesses == labels)[: SHOWN - len(wrong)], *wrong]
+    guesses, sure = result["digits"], result["probabilities"].max(axis=1)
+    right = guesses == labels
+    wrong = np.flatnonzero(~right)[:1]
+    room = max(1, min(6, (width - 2) // WIDE) - len(wrong))
+    chosen = [*np.flatnonzero(right)[:room], *wrong]
     text = Text()
     for row in range(8):
-        text.append("  ")
         for k in chosen:
             line = "".join(SHADES[int(p) * (len(SHADES) - 1) // 16] * 2 for p in images[k][row])
-            text.append(line + "  ", "bold" if guesses[k] == labels[k] else "bold red")
+            text.append(f"  {line}", "bold" if right[k] else "bold red")
         text.append("\n")
-    text.append("  ")
     for k in chosen:
-        ok = guesses[k] == labels[k]
-        told = f"{guesses[k]} ({probabilities[k].max():.0%})" + ("" if ok else f", is {labels[k]}")
-        text.append(f"{told:<18}", "green" if ok else "red")
-    return text
+        told = f"{guesses[k]} ({sure[k]:.0%})" + ("" if right[k] else f", is {labels[k]}")
+        text.append(f"  {told:<{WIDE - 2}}", "green" if right[k] else "red")
+    return text.append("\n")
 
 
 def next_commands() -> list[tuple[str, str]]:
