@@ -74,11 +74,14 @@ def measured(statements: int) -> dict[str, float]:
     if statements not in _measured:
         runs = []
         for _ in range(3):
-            out = subprocess.run(
+            done = subprocess.run(
                 [sys.executable, str(Path(__file__)), str(statements)],
-                capture_output=True, text=True, check=True,
-            )  # fmt: skip
-            runs.append(json.loads(out.stdout))
+                capture_output=True,
+                text=True,
+            )
+            if done.returncode:
+                raise RuntimeError(done.stderr.strip()[-300:])
+            runs.append(json.loads(done.stdout))
         _measured[statements] = {key: min(run[key] for run in runs) for key in runs[0]}
     return _measured[statements]
 

@@ -67,7 +67,7 @@ def table(outcomes: list[Outcome]) -> Table:
         )
     for o in outcomes:
         if o.error:
-            out.add_row(o.what, "", "", o.peer_name, "", o.error, "[red]failed")
+            out.add_row(o.what, "", "", o.peer_name, "", "", "[red]failed")
             continue
         ratio = f"{o.ours / o.peer:.2f}" if o.peer else ""
         verdicts = ["[green]reached" if ok else "[red]missed" for _, ok in o.bars]
@@ -90,7 +90,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the figures to this file as well")
     parser.add_argument("--strict", action="store_true", help="exit with 1 where a bar is missed")
     options = parser.parse_args()
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 160)
     wanted = [
         b for b in discover()
         if not options.only or any(text.lower() in b.what.lower() for text in options.only)
@@ -109,6 +109,9 @@ def main() -> int:
             outcomes.append(judge(b))
             progress.advance(task)
     console.print(table(outcomes))
+    for o in outcomes:
+        if o.error:
+            console.print(f"{o.what}: {o.error}", style="red", markup=False)
     if options.json:
         record = {"machine": host, "benchmarks": [o.record() for o in outcomes]}
         options.json.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n")
