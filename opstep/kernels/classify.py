@@ -30,7 +30,7 @@ class ByLabel(Op):
         shape = _check(x, label, weight, axis, reduction)
         return x.with_shape(shape if reduction == "none" else ())
 
-    def flops(x, label, weight, *, axis, reduction, ignore_index):
+    def flops(x, *others, **attrs):
         return 5 * x.size
 
 
@@ -93,7 +93,7 @@ class nll_loss(ByLabel):
     def cpu(x, label, weight, y, *, axis, reduction, ignore_index):
         return _forward(False, x, label, weight, y, axis, reduction, ignore_index)
 
-    def flops(x, label, weight, *, axis, reduction, ignore_index):
+    def flops(x, label, *others, **attrs):
         return label.size
 
     def grad(g, operands, results, grads, **attrs):
@@ -166,6 +166,8 @@ class nll_loss_grad(ByLabel):
         given = (label, gy, gy_step, weight or x, weight is not None, mass, ignore_index, gx, n)
         grain = max(1, 32768 // n)
         return [*launches, Launch(nll_grad, *given, inner, units=before * inner, grain=grain)]
+
+    flops = nll_loss.flops
 
 
 def _check(x: TensorType, label: TensorType, weight: TensorType | None, axis: int, reduction: str):

@@ -144,7 +144,7 @@ class Binding:
         if inputs is not None:
             for value, place in zip(plan.inputs, inputs, strict=True):
                 given[plan.values[value].buffer] = place
-        arena = device.alloc(plan.arena) if plan.arena else None
+        arena = device.alloc(plan.arena)  # of 0 bytes, too: a tensor of no elements has a place
         places = []
         for k, buffer in enumerate(plan.buffers):
             if k in given:
