@@ -16,25 +16,50 @@ from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-WIDTH = 90  # columns of a command's help
 
 
 def commands() -> str:
-    """The help of every command, as the terminal shows it."""
+    """Every command: what it does, its arguments and options, examples, exit codes."""
     import click
 
+    from opstep.cli.common import EXIT_CODES
     from opstep.cli.main import COMMANDS, group
 
-    root = click.Context(group, info_name="opstep", max_content_width=WIDTH, terminal_width=WIDTH)
+    root = click.Context(group, info_name="opstep")
     parts = []
     for name in COMMANDS:
         command = group.get_command(root, name)
-        assert command is not None
-        context = click.Context(
-            command, parent=root, info_name=name, max_content_width=WIDTH, terminal_width=WIDTH
-        )
-        parts.append(f"## opstep {name}\n\n```text\n{command.get_help(context).rstrip()}\n```\n")
+        arguments = [p for p in command.params if isinstance(p, click.Argument)]
+        usage = " ".join(["opstep", name, "[OPTIONS]", *map(argument, arguments)])
+        lines = [f"## opstep {name}", "", f"`{usage}`", "", inspect.cleandoc(command.help or "")]
+        lines += ["", "| Option | Meaning |", "|---|---|"]
+        lines += [option(p) for p in command.params if isinstance(p, click.Option)]
+        lines += ["", "```"]
+        for line, what in command.examples:
+            lines += [f"# {what}", line]
+        lines += ["```"]
+        own = {k: v for k, v in command.codes.items() if EXIT_CODES[k] != v}
+        if own:
+            told = "; ".join(f"{code}: {text}" for code, text in own.items())
+            lines += ["", f"Exit codes: {told}."]
+        parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)
+
+
+def argument(p) -> str:
+    """An argument as usage shows it."""
+    shown = p.metavar or p.name.upper()
+    return shown if p.required else f"[{shown}]"
+
+
+def option(p) -> str:
+    """A row of the table of options."""
+    value = p.metavar or ""
+    if not p.is_flag and not value:
+        value = "\\|".join(getattr(p.type, "choices", ())) or "N"
+    flags = ", ".join(f"`{flag}`" for flag in sorted(p.opts, key=len, reverse=True))
+    default = f" Default: {p.default}." if p.show_default and not p.is_flag else ""
+    return f"| {flags}{f' {value}' if value else ''} | {p.help}{default} |"
 
 
 def exit_codes() -> str:
