@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ from programs import chain
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.dims import Expr, symbol
 from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.fast import FastPath
 from opstep.runtime.ir.graph import Apply, Assert, Literal, Name, Provenance, Return, Update
 from opstep.runtime.ir.op import Ref
 from opstep.runtime.ir.parser import load, parse, parse_with_diagnostics, read_source
@@ -323,6 +325,26 @@ def test_files_that_cannot_be_read_say_why(tmp_path: Path) -> None:
 
 
 # --- speed ----------------------------------------------------------------------------------------
+
+
+def test_the_short_cut_takes_what_the_printer_writes() -> None:
+    text = chain(1_000)
+    body: list = []
+    end = FastPath(text).statements(text.index("\n") + 1, body, ())
+    assert len(body) == 1_000
+    assert text[end:] == "  return v1000\n}\n"
+
+
+def test_the_collector_runs_again_afterwards() -> None:
+    for text in ("graph g() {\n}\n", "graph"):
+        parse_with_diagnostics(text)
+        assert gc.isenabled()
+    gc.disable()
+    try:
+        parse_with_diagnostics("")
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
 
 
 def test_time_grows_with_the_number_of_statements_and_no_faster() -> None:
