@@ -16,6 +16,7 @@ from opstep.kernels import loss as loss
 from opstep.kernels import matmul as matmul
 from opstep.kernels import norm as norm
 from opstep.kernels import padding as padding
+from opstep.kernels import pool as pool
 from opstep.kernels import reduce as reduce
 from opstep.kernels import scatter as scatter
 from opstep.kernels import selection as selection
@@ -24,3 +25,4 @@ from opstep.kernels import slicing as slicing
 from opstep.kernels import softmax as softmax
 from opstep.kernels import sort as sort
 from opstep.kernels import transcendental as transcendental
+from opstep.kernels import upsample as upsample

@@ -1,7 +1,8 @@
 """Convolutions of images [N, C, H, W] with filters [K, C/groups, R, S], and their derivatives.
 
-The three ops `conv2d`, `conv2d_input_grad` and `conv2d_weight_grad` are derivatives of each other, so each
-one's gradient is written with the other two. `conv_transpose2d` is `conv2d_input_grad` with a bias.
+The three ops `conv2d`, `conv2d_input_grad` and `conv2d_weight_grad` are derivatives of each other,
+so each one's gradient is written with the other two. `conv_transpose2d` is `conv2d_input_grad` with
+a bias.
 """
 
 from __future__ import annotations
@@ -45,17 +46,21 @@ def _looks(rows: Window, columns: Window, y, plane=None) -> Geometry:
 
 
 class conv2d(Op):
-    """Filters slid over images: each output is the sum of products of a filter and the window under it.
+    """Filters slid over images: each output is the sum of products of a filter and the window under
+    it.
 
-    x [N, C, H, W], w [K, C/groups, R, S], b [K]; y [N, K, H', W'] with
-    H' = (H + top + bottom - dilation*(R - 1) - 1)//stride + 1, W' likewise. ATen: convolution. ONNX: Conv.
+    x [N, C, H, W], w [K, C/groups, R, S], b [K]; y [N, K, H', W'] with H' = (H + top + bottom -
+    dilation*(R - 1) - 1)//stride + 1, W' likewise. ATen: convolution. ONNX: Conv.
     """
 
     signature = (
         "conv2d(x: N, w: N, b: N?, *, stride: ints = [1, 1], padding: ints = [0, 0], "
         "dilation: ints = [1, 1], groups: int = 1)"
     )
-    formula = "y[n, k, i, j] = b[k] + sum over c, r, s of x[n, c, i*stride + r*dilation - top, ...] * w[k, c, r, s]"
+    formula = (
+        "y[n, k, i, j] = b[k] + sum over c, r, s of "
+        "x[n, c, i*stride + r*dilation - top, ...] * w[k, c, r, s]"
+    )
 
     def infer(x, w, b, *, stride, padding, dilation, groups):
         want_images("conv2d", x)
@@ -105,10 +110,11 @@ class conv2d(Op):
 
 
 def _gather_back(gy, w, bias, gx, rows: Window, columns: Window, groups: int) -> list[Launch]:
-    """Launches for gx [N, C, H, W]: what each of its pixels receives from gy [N, K, H', W'] through filters w.
+    """Launches for gx [N, C, H, W]: what each of its pixels receives from gy [N, K, H', W'] through
+    filters w.
 
-    Pixels h with equal h % stride receive through the same filter rows, so each such phase of gx is a
-    convolution of gy with stride 1.
+    Pixels h with equal h % stride receive through the same filter rows, so each such phase of gx is
+    a convolution of gy with stride 1.
     """
     launches = []
     filters, channels = w.shape[0] // groups, w.shape[1]
@@ -177,14 +183,19 @@ def _scatter(gy, w, plane, rows: Window, columns: Window, groups: int):
 
 
 class conv2d_input_grad(Op):
-    """The derivative of `conv2d` by its images: gx [N, C, *size] from gy [N, K, H', W'] and the filters w."""
+    """The derivative of `conv2d` by its images: gx [N, C, *size] from gy [N, K, H', W'] and the
+    filters w.
+    """
 
     signature = (
-        "conv2d_input_grad(gy: N, w: N, *, size: dims, stride: ints = [1, 1], padding: ints = [0, 0], "
-        "dilation: ints = [1, 1], groups: int = 1)"
+        "conv2d_input_grad(gy: N, w: N, *, size: dims, stride: ints = [1, 1], "
+        "padding: ints = [0, 0], dilation: ints = [1, 1], groups: int = 1)"
     )
     results = ("gx",)
-    formula = "gx[n, c, h, w] = sum of gy[n, k, i, j] * w[k, c, r, s] where window (i, j) meets (h, w) at (r, s)"
+    formula = (
+        "gx[n, c, h, w] = sum of gy[n, k, i, j] * w[k, c, r, s] "
+        "where window (i, j) meets (h, w) at (r, s)"
+    )
 
     def infer(gy, w, *, size, stride, padding, dilation, groups):
         want_images("conv2d_input_grad", gy)
@@ -220,14 +231,19 @@ class conv2d_input_grad(Op):
 
 
 class conv2d_weight_grad(Op):
-    """The derivative of `conv2d` by its filters: gw [K, C/groups, *kernel] from gy [N, K, H', W'] and images x."""
+    """The derivative of `conv2d` by its filters: gw [K, C/groups, *kernel] from gy [N, K, H', W']
+    and images x.
+    """
 
     signature = (
-        "conv2d_weight_grad(gy: N, x: N, *, kernel: dims, stride: ints = [1, 1], padding: ints = [0, 0], "
-        "dilation: ints = [1, 1], groups: int = 1)"
+        "conv2d_weight_grad(gy: N, x: N, *, kernel: dims, stride: ints = [1, 1], "
+        "padding: ints = [0, 0], dilation: ints = [1, 1], groups: int = 1)"
     )
     results = ("gw",)
-    formula = "gw[k, c, r, s] = sum over n, i, j of gy[n, k, i, j] * x[n, c, i*stride + r*dilation - top, ...]"
+    formula = (
+        "gw[k, c, r, s] = sum over n, i, j of "
+        "gy[n, k, i, j] * x[n, c, i*stride + r*dilation - top, ...]"
+    )
 
     def infer(gy, x, *, kernel, stride, padding, dilation, groups):
         want_images("conv2d_weight_grad", gy)
@@ -275,16 +291,19 @@ class conv2d_weight_grad(Op):
 class conv_transpose2d(Op):
     """Each pixel spreads a filter over the output, `stride` apart: a convolution's transpose.
 
-    x [N, C, H, W], w [C, K/groups, R, S], b [K]; y [N, K, H', W'] with
-    H' = (H - 1)*stride - top - bottom + dilation*(R - 1) + output_padding + 1. ATen: convolution with
-    transposed=true. ONNX: ConvTranspose.
+    x [N, C, H, W], w [C, K/groups, R, S], b [K]; y [N, K, H', W'] with H' = (H - 1)*stride - top -
+    bottom + dilation*(R - 1) + output_padding + 1. ATen: convolution with transposed=true. ONNX:
+    ConvTranspose.
     """
 
     signature = (
         "conv_transpose2d(x: N, w: N, b: N?, *, stride: ints = [1, 1], padding: ints = [0, 0], "
         "output_padding: ints = [0, 0], dilation: ints = [1, 1], groups: int = 1)"
     )
-    formula = "y[n, k, h, w] = b[k] + sum of x[n, c, i, j] * w[c, k, r, s] where h = i*stride + r*dilation - top, ..."
+    formula = (
+        "y[n, k, h, w] = b[k] + sum of x[n, c, i, j] * w[c, k, r, s] "
+        "where h = i*stride + r*dilation - top, ..."
+    )
 
     def infer(x, w, b, *, stride, padding, output_padding, dilation, groups):
         want_images("conv_transpose2d", x)
@@ -304,11 +323,11 @@ class conv_transpose2d(Op):
         ):
             if more >= max(v.stride, v.dilation):
                 raise Mismatch(
-                    f"output_padding {more} must be less than the stride or the dilation of the {axis}",
+                    f"output_padding {more} must be less than the stride or dilation of the {axis}",
                     "output_padding",
                 )
             out = (size - 1) * v.stride - v.before - v.after + v.span + more
-            if type(out) is int and out < 1 or size == 0:
+            if (type(out) is int and out < 1) or size == 0:
                 raise Mismatch(f"the output would have no {axis}: {out}", 0)
             sizes.append(out)
         return x.with_shape((x.shape[0], w.shape[1] * groups, *sizes))

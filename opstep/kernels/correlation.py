@@ -1,10 +1,10 @@
 """The kernel behind convolutions: filters slid over padded images, as products of register tiles.
 
-Images are never unfolded as a whole. For a block of output pixels and a few channels, each lane lays out
-what the filters will meet in a buffer that stays in its cache: for every filter column one copy of the
-image rows, shifted and strided as that column sees them. Filter rows then are offsets into the same copy.
-`table[k]` says where the pixels begin that step k (channel, filter row, filter column) multiplies. Each
-output is one sum in the order of the steps, however the work is cut.
+Images are never unfolded as a whole. For a block of output pixels and a few channels, each lane
+lays out what the filters will meet in a buffer that stays in its cache: for every filter column one
+copy of the image rows, shifted and strided as that column sees them. Filter rows then are offsets
+into the same copy. `table[k]` says where the pixels begin that step k (channel, filter row, filter
+column) multiplies. Each output is one sum in the order of the steps, however the work is cut.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class _Blocks(NamedTuple):
 
 
 def correlate(x: Arg, w, bias: Arg | None, y: Arg, groups: int, geometry: Geometry) -> Launch:
-    """x [N, groups*C, H, W] under filters w [groups*K, C, R, S] (flat), into y [N, groups*K, ...]."""
+    """x [N, groups*C, H, W] under filters w [groups*K, C, R*S] into y [N, groups*K, *g.plane]."""
     g = geometry
     images, channels = x.shape[0], x.shape[1] // groups
     filters = y.shape[1] // groups
@@ -106,17 +106,19 @@ def correlate(x: Arg, w, bias: Arg | None, y: Arg, groups: int, geometry: Geomet
 def _one_copy(g: Geometry, filters: int) -> bool:
     """Whether all filter columns look into one copy of the rows, at an offset.
 
-    Tiles then end where output rows end, and vectors that are not full go to waste; a copy for each filter column
-    has no such ends. A copy costs about as much as 7 products an element.
+    Tiles then end where output rows end, and vectors that are not full go to waste; a copy for each
+    filter column has no such ends. A copy costs about as much as 7 products an element.
     """
     waste = -(-g.out[1] // 16) * 16 / max(1, g.out[1]) - 1
     return g.stride[1] == 1 and bool(g.columns) and waste * filters * len(g.rows) <= 7
 
 
 def buffer_slots(g: Geometry, rows: int) -> tuple[tuple[int, ...], list[int]]:
-    """Image rows (relative to the block's first) that `rows` output rows see, and where each filter row begins.
+    """Image rows (relative to the block's first) that `rows` output rows see, and where each filter
+    row begins.
 
     Output rows that follow each other see image rows that are `stride` apart; these stand together.
+
     """
     slots: list[int] = []
     starts = [0] * len(g.rows)
@@ -179,7 +181,8 @@ def _kernel(rows: int):
 
     def slide_filters(
         x, w, bias, y, buffers, lane_size, laid_out, table, shifts, slots, copies, slot_count, taps,
-        line, biased, together, planes, scattered, channels, filters, groups, height, width, out_h, out_w, stride_h,
+        line, biased, together, planes, scattered, channels, filters, groups, height, width, out_h,
+        out_w, stride_h,
         stride_w, plane_h, plane_w, step_h, step_w, first_h, first_w, row_block, column_block,
         filter_block, channel_block, lo, hi, lane,
     ):  # fmt: skip
@@ -300,7 +303,7 @@ def lay_out_rows(
 
 
 def lay_out_planes(x, buffer, channels, height, width, shifts, copies, top, slot_count):
-    """The same where output rows are as long as the image's: one run of memory, but for the edges."""
+    """The same where output rows are as long as the image's: one run of memory, but for edges."""
     to = buffer
     first = min(slot_count, max(0, -top))  # slots above the image
     last = max(first, min(slot_count, height - top))  # and where those below it begin

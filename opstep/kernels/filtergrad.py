@@ -1,12 +1,10 @@
 """The kernel behind the derivative of convolutions by their filters.
 
-Each number of a filter's gradient is a sum over all output pixels of all images. Pixels are laid out as for
-the convolution itself (see `correlation`), so both factors are contiguous along the sum.
+Each number of a filter's gradient is a sum over all output pixels of all images. Pixels are laid
+out as for the convolution itself (see `correlation`), so both factors are contiguous along the sum.
 """
 
 from __future__ import annotations
-
-from math import prod
 
 from opstep.kernels.correlation import Geometry, buffer_slots, lay_out_planes, lay_out_rows
 from opstep.runtime.device.builtin import inner_tile_4x6, offset
@@ -95,7 +93,8 @@ def spread_over_filters(
                 count = min(column_block, out_w - j0)
                 if planes:
                     lay_out_planes(
-                        source, buffer, some, height, width, shifts, copies, slots[0] + i0, slot_count,
+                        source, buffer, some, height, width, shifts, copies,
+                        slots[0] + i0, slot_count,
                     )  # fmt: skip
                 else:
                     lay_out_rows(
@@ -108,13 +107,14 @@ def spread_over_filters(
                     offset(gy, ((n * groups + group) * filters + f0) * pixels + i0 * out_w + j0),
                     buffer, table,
                     offset(gw, ((group * filters + f0) * channels + c0) * taps),
-                    count, pixels, min(filter_block, filters - f0), some * taps, channels * taps, mode,
+                    count, pixels, min(filter_block, filters - f0), some * taps, channels * taps,
+                    mode,
                 )  # fmt: skip
                 mode = 1
 
 
 def add_products(gy, buffer, table, gw, count, pixels, filters, taps, pitch, mode):
-    """gw[f, t] += sum over p < count of gy[f, p] * buffer[table[t] + p]; in mode 0, = instead of +="""
+    """gw[f, t] += sum over p < count of gy[f, p] * buffer[table[t] + p]; = instead in mode 0."""
     for t in range(0, taps, 6):
         for f in range(0, filters, 4):
             inner_tile_4x6(

@@ -45,7 +45,9 @@ def product(
     k: int,
     bias: Arg | None = None,
 ) -> list[Launch]:
-    """Launches for c = a·b (+ a bias for each column): matrices [m, k] and [k, n], as many as `shape` counts."""
+    """Launches for c = a·b (+ a bias for each column): matrices [m, k] and [k, n], as many as
+    `shape` counts.
+    """
     if not c.size:
         return []
     if m == 1 or n == 1:
@@ -56,7 +58,8 @@ def product(
                 return [_dots(vector, matrix, c, shape, count, k, bias)]
             return [_weighted(vector, matrix, c, shape, count, k, bias)]
     if b.row == 1 and b.column != 1 and m < n and not shape:
-        # few rows under many: the columns of b, contiguous, serve as rows of a product turned around
+        # few rows under many: the columns of b, contiguous, serve as rows of a product turned
+        # around
         return _blocks(_turned(b), _turned(a), c, shape, n, m, k, bias, turned=True)
     return _blocks(a, b, c, shape, m, n, k, bias)
 
@@ -124,7 +127,8 @@ def _blocks(
     m_block = min(m, m_block)
     right: Arg | Scratch = b.array
     launches = []
-    # a right operand that each of many blocks of rows would lay out again is laid out once, where it is small
+    # a right operand that each of many blocks of rows would lay out again is laid out once, where
+    # it is small
     ready = not shape and b.column != 1 and 4 * n <= m and m > m_block
     if ready:
         right = Scratch(c.dtype, -(-n // n_block) * n_block * k + OVERREAD // size)
@@ -165,9 +169,9 @@ def _blocks(
 class matmul(Op):
     """The matrix product over the last two axes; axes before them broadcast.
 
-    a [..., M, K] (or [..., K, M] with `transpose_a`), b [..., K, N] (or [..., N, K]); y [..., M, N]. A vector
-    [K] counts as one row on the left, one column on the right, and has no axis in y. ATen: mm, bmm, mv, dot,
-    matmul. ONNX: MatMul.
+    a [..., M, K] (or [..., K, M] with `transpose_a`), b [..., K, N] (or [..., N, K]); y [..., M,
+    N]. A vector [K] counts as one row on the left, one column on the right, and has no axis in y.
+    ATen: mm, bmm, mv, dot, matmul. ONNX: MatMul.
     """
 
     signature = "matmul(a: N, b: N, *, transpose_a: bool = false, transpose_b: bool = false)"

@@ -1,8 +1,9 @@
 """Kernels behind matrix products.
 
-`multiply` cuts the result into blocks. For each, and some hundred terms of the sum at a time, a lane lays the
-right operand's part out in its cache and goes over it in register tiles; the left operand is read where it
-is. Two more kernels take products with a vector, which are bound by memory: they read the matrix once.
+`multiply` cuts the result into blocks. For each, and some hundred terms of the sum at a time, a
+lane lays the right operand's part out in its cache and goes over it in register tiles; the left
+operand is read where it is. Two more kernels take products with a vector, which are bound by
+memory: they read the matrix once.
 """
 
 from __future__ import annotations
@@ -13,13 +14,12 @@ from opstep.runtime.device.builtin import (
     outer_tile_8,
     vector_length,
 )
-from opstep.runtime.device.launch import Arg, Launch, Scratch
 
 OVERREAD = 3 * 64  # bytes that a tile may read past its columns
 
 
 def batch_offset(batch, rank, shape, strides):
-    """Where the matrices of the `batch`-th product begin: its index in `shape`, times the strides."""
+    """Where the matrix of the `batch`-th product begins: its index in `shape` times the strides."""
     at = 0
     for d in range(rank - 1, -1, -1):
         at += batch % shape[d] * strides[d]
@@ -51,7 +51,7 @@ def multiply(
     m, n, steps, a_row, a_step, b_row, b_column, c_row, c_column, bias_row, bias_column,
     m_block, n_block, step_block, ready, lo, hi, lane,
 ):  # fmt: skip
-    """c[i, j] = sum of a[i, k] * b[k, j], and a bias for each row or column where it has strides."""
+    """c[i, j] = sum of a[i, k] * b[k, j], and a bias for each row or column where that is set."""
     buffer = offset(buffers, lane * lane_size)
     m_blocks = (m + m_block - 1) // m_block
     n_blocks = (n + n_block - 1) // n_block
@@ -95,8 +95,8 @@ def multiply(
                             start = offset(bias, j0 + j)
                             start_row = 0
                     outer_tile_8(
-                        some, offset(left, i * a_row + k * a_step), a_row, a_step, offset(source, j),
-                        table, place, pitch, mode, start, start_row, rows - i,
+                        some, offset(left, i * a_row + k * a_step), a_row, a_step,
+                        offset(source, j), table, place, pitch, mode, start, start_row, rows - i,
                         min(widest, columns - j),
                     )  # fmt: skip
         if c_column != 1:
@@ -106,14 +106,17 @@ def multiply(
 
 
 def lay_out_right(b, packed, steps, n, b_row, b_column, n_block, lo, hi):
-    """The right operand as `multiply` wants it `ready`: blocks of columns, each [steps, n_block]; a unit is 64 steps"""
+    """The right operand as `multiply` wants it `ready`: blocks of columns, each [steps, n_block]; a
+    unit is 64 steps
+    """
     for unit in range(lo, hi):
         k = unit * 64
         some = min(64, steps - k)
         for j in range(0, n, n_block):
             part = offset(packed, j * steps + k * n_block)
             lay_out(
-                offset(b, k * b_row + j * b_column), part, some, min(n_block, n - j), b_row, b_column, n_block,
+                offset(b, k * b_row + j * b_column), part, some, min(n_block, n - j), b_row,
+                b_column, n_block,
             )  # fmt: skip
 
 
@@ -142,7 +145,9 @@ def weigh_rows(
     x, matrix, bias, y, batch_shape, x_strides, matrix_strides, rank, count, steps, matrix_row,
     biased, block, lo, hi,
 ):  # fmt: skip
-    """y[j] = sum of x[k] * matrix[k, j], with `block` results a unit: four rows of the matrix at a time."""
+    """y[j] = sum of x[k] * matrix[k, j], with `block` results a unit: four rows of the matrix at a
+    time.
+    """
     blocks = (count + block - 1) // block
     for unit in range(lo, hi):
         batch = unit // blocks

@@ -1,7 +1,7 @@
 """What convolutions and poolings share: strides, paddings, and how many windows fit.
 
-Padding is two numbers (both ends of the height, both ends of the width) or four: top, left, bottom, right, as
-ONNX counts its `pads`.
+Padding is two numbers (both ends of the height, both ends of the width) or four: top, left, bottom,
+right, as ONNX counts its `pads`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from opstep.runtime.ir.types import TensorType
 
 
 class Window(NamedTuple):
-    """Windows of one axis: `kernel` elements, `dilation` apart; a window begins each `stride` elements."""
+    """Windows of one axis: `kernel` elements, `dilation` apart; a window begins each `stride`
+    elements.
+    """
 
     kernel: Dim
     stride: int
@@ -36,7 +38,8 @@ class Window(NamedTuple):
         spare = padded - self.span
         if type(spare) is int and spare < 0:
             raise Mismatch(
-                f"the window of {self.span} is larger than the {axis}, {size} and {padded - size} of padding",
+                f"the window of {self.span} is larger than the {axis}, {size} "
+                f"and {padded - size} of padding",
                 0,
             )
         if not ceil_mode:
@@ -68,7 +71,8 @@ def sides(value: Sequence[int]) -> tuple[int, int, int, int]:
     """Padding as (top, left, bottom, right)."""
     if len(value) not in (2, 4):
         raise Mismatch(
-            f"padding takes two numbers (height, width) or four (top, left, bottom, right), not {list(value)}",
+            "padding takes two numbers (height, width) or four (top, left, bottom, right), "
+            f"not {list(value)}",
             "padding",
         )
     if min(value) < 0:
@@ -104,7 +108,9 @@ def padded(x: np.ndarray, rows: Window, columns: Window, value: float = 0) -> np
 
 
 def taps(x: np.ndarray, rows: Window, columns: Window, out: Sequence[int]):
-    """For oracles: each kernel place (r, s) with the elements of x, padded, that it meets, [N, C, *out]."""
+    """For oracles: each kernel place (r, s) with the elements of x, padded, that it meets, [N, C,
+    *out].
+    """
     for r in range(rows.kernel):
         for s in range(columns.kernel):
             top, left = r * rows.dilation, s * columns.dilation

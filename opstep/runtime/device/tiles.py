@@ -1,15 +1,17 @@
 """Register tiles: the inner loops of matrix products and convolutions, as LLVM vectors.
 
-LLVM does not find these loops in scalar code: a tile of results must stay in vector registers while a
-thousand products are added to it. Two forms, for any number type:
+LLVM does not find these loops in scalar code: a tile of results must stay in vector registers while
+a thousand products are added to it. Two forms, for any number type:
 
-- `outer_tile`: vectors lie along the columns of the result. Each step broadcasts one number a row from the
-  left and multiplies it with a few vectors from the right.
-- `inner_tile`: vectors lie along the sum. Each step multiplies vectors of left rows with vectors of right
-  rows; the lanes are added up at the end. For operands that are both contiguous along the sum.
+- `outer_tile`: vectors lie along the columns of the result. Each step broadcasts one number a row
+  from the left and multiplies it with a few vectors from the right.
+- `inner_tile`: vectors lie along the sum. Each step multiplies vectors of left rows with vectors of
+  right rows; the lanes are added up at the end. For operands that are both contiguous along the
+  sum.
 
-An element of `outer_tile` is one sum in the order of the steps, so its bits depend neither on where its tile
-begins nor on the width of the machine's vectors. Imported only where something is compiled.
+An element of `outer_tile` is one sum in the order of the steps, so its bits depend neither on where
+its tile begins nor on the width of the machine's vectors. Imported only where something is
+compiled.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ class _Vectors:
         self.builder.store(value, whole, align=self.size)
 
     def load_under(self, mask, pointer):
-        """The elements under the mask (None: all), zeros for others, whose memory is not touched."""
+        """The elements under the mask (None: all), zeros for others, which are not read."""
         if mask is None:
             return self.load(pointer)
         whole = self.builder.bitcast(pointer, self.type.as_pointer())
@@ -121,7 +123,9 @@ class _Vectors:
 
 
 def _loop(builder, first, stop, start, step):
-    """Emits ``values = start; for k in first..stop: values = step(k, values)``; gives the last values."""
+    """Emits ``values = start; for k in first..stop: values = step(k, values)``; gives the last
+    values.
+    """
     before = builder.block
     head = builder.append_basic_block("head")
     body = builder.append_basic_block("body")
@@ -202,9 +206,10 @@ def _run(value):
 def outer_tile(rows: int):
     """c[i, j] = start + sum over k of a[i*a_row + k*a_step] * b[table[k] + j]
 
-    (steps, a, a_row, a_step, b, table, c, c_row, mode, start, start_row, live, columns): for i < live <= rows
-    and j < columns <= `widest(rows)` vectors. Reads b up to a whole vector past `columns`. The sum starts from 0
-    (mode 0), from start[i*start_row + j] (mode 1) or from start[i*start_row] (mode 2).
+    (steps, a, a_row, a_step, b, table, c, c_row, mode, start, start_row, live, columns): for i <
+    live <= rows and j < columns <= `widest(rows)` vectors. Reads b up to a whole vector past
+    `columns`. The sum starts from 0 (mode 0), from start[i*start_row + j] (mode 1) or from
+    start[i*start_row] (mode 2).
     """
 
     @intrinsic
@@ -237,7 +242,9 @@ def outer_tile(rows: int):
 
 
 def _outer(v, rows, width, sure, steps, a, a_row, a_step, b, table, c, c_row, *rest):
-    """A tile `width` vectors wide, of which `sure` are full, in bands of as many rows as the registers hold."""
+    """A tile `width` vectors wide, of which `sure` are full, in bands of as many rows as the
+    registers hold.
+    """
     mode, start, start_row, live, columns = rest
     builder, number = v.builder, _registers()[1]
     band = next(
@@ -315,8 +322,9 @@ def _finish(v, sums, target, masks, whole):
 def inner_tile(rows: int, columns: int):
     """c[i*c_row + j*c_column] = start + sum over k < steps of a[i*a_row + k] * b[table[j] + k]
 
-    (steps, a, a_row, b, table, c, c_row, c_column, mode, start, live_rows, live_columns): for i < live_rows <=
-    rows, j < live_columns <= columns. `start` is 0 (mode 0), the old c (mode 1) or start[j] (mode 2).
+    (steps, a, a_row, b, table, c, c_row, c_column, mode, start, live_rows, live_columns): for i <
+    live_rows <= rows, j < live_columns <= columns. `start` is 0 (mode 0), the old c (mode 1) or
+    start[j] (mode 2).
     """
 
     @intrinsic
@@ -377,7 +385,7 @@ def _inner(v, rows, columns, steps, a, a_row, b, table, c, c_row, c_column, mode
 
 
 def _finish_inner(v, totals, row, column, c, c_row, c_column, mode, start):
-    """Adds each total to its first value. A clamped row or column writes what the true one wrote."""
+    """Adds each total to its first value. A clamped row or column writes what the true one did."""
     builder = v.builder
     places, firsts = [], []
     accumulates = builder.icmp_signed("==", mode, _WORD(1))

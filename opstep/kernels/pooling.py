@@ -1,0 +1,156 @@
+"""Kernels behind poolings of images: a lane goes over output rows, first down the columns, then
+along the row.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opstep.runtime.device.builtin import offset
+
+
+def highest_of_windows(
+    x, y, lines, line, lowest, height, width, out_h, out_w, kernel_h, kernel_w, stride_h, stride_w,
+    top, left, dilation_h, dilation_w, lo, hi, lane,
+):  # fmt: skip
+    """y[plane, i, j] = the largest of the window, NaN where it holds one; a unit is a row of y."""
+    columns = offset(lines, lane * line)  # the largest of each column that the row's windows meet
+    inside = offset(columns, left)
+    valid = min(width, line - left)
+    for unit in range(lo, hi):
+        plane = offset(x, unit // out_h * height * width)
+        first = unit % out_h * stride_h - top
+        for j in range(line):
+            columns[j] = lowest
+        for r in range(kernel_h):
+            h = first + r * dilation_h
+            if 0 <= h < height:
+                row = offset(plane, h * width)
+                for j in range(valid):
+                    v, m = row[j], inside[j]
+                    inside[j] = v if (v > m) | (v != v) else m
+        out = offset(y, unit * out_w)
+        for s in range(kernel_w):
+            seen = offset(columns, s * dilation_w)
+            if s == 0:
+                for j in range(out_w):
+                    out[j] = seen[j * stride_w]
+            elif stride_w == 1:
+                for j in range(out_w):
+                    v, m = seen[j], out[j]
+                    out[j] = v if (v > m) | (v != v) else m
+            elif stride_w == 2:
+                for j in range(out_w):
+                    v, m = seen[j * 2], out[j]
+                    out[j] = v if (v > m) | (v != v) else m
+            else:
+                for j in range(out_w):
+                    v, m = seen[j * stride_w], out[j]
+                    out[j] = v if (v > m) | (v != v) else m
+
+
+def place_of_highest(x, height, width, h0, w0, kernel_h, kernel_w, dilation_h, dilation_w):
+    """Where in a plane a window's largest element is: the first such, or the last NaN; -1 in an
+    empty window.
+    """
+    found = -1
+    highest = x[0]
+    for r in range(kernel_h):
+        h = h0 + r * dilation_h
+        if 0 <= h < height:
+            for s in range(kernel_w):
+                w = w0 + s * dilation_w
+                if 0 <= w < width:
+                    v = x[h * width + w]
+                    if found < 0 or v > highest or v != v:
+                        found = h * width + w
+                        highest = v
+    return found
+
+
+def highest_and_places(
+    x, y, places, lowest, height, width, out_h, out_w, kernel_h, kernel_w, stride_h, stride_w, top,
+    left, dilation_h, dilation_w, lo, hi,
+):  # fmt: skip
+    """The largest of each window, and its index in its plane; a unit is a row of y."""
+    for unit in range(lo, hi):
+        plane = offset(x, unit // out_h * height * width)
+        first = unit % out_h * stride_h - top
+        for j in range(out_w):
+            at = place_of_highest(
+                plane, height, width, first, j * stride_w - left, kernel_h, kernel_w, dilation_h,
+                dilation_w,
+            )  # fmt: skip
+            if at < 0:
+                y[unit * out_w + j] = lowest
+                places[unit * out_w + j] = 0
+            else:
+                y[unit * out_w + j] = plane[at]
+                places[unit * out_w + j] = at
+
+
+def give_to_highest(
+    gy, x, gx, height, width, out_h, out_w, kernel_h, kernel_w, stride_h, stride_w, top, left,
+    dilation_h, dilation_w, lo, hi,
+):  # fmt: skip
+    """gx: each window's gy, added where the window's largest element stands; a unit is a plane."""
+    for unit in range(lo, hi):
+        plane = offset(x, unit * height * width)
+        to = offset(gx, unit * height * width)
+        for j in range(height * width):
+            to[j] = 0
+        for i in range(out_h):
+            for j in range(out_w):
+                at = place_of_highest(
+                    plane, height, width, i * stride_h - top, j * stride_w - left, kernel_h,
+                    kernel_w, dilation_h, dilation_w,
+                )  # fmt: skip
+                if at >= 0:
+                    to[at] += gy[(unit * out_h + i) * out_w + j]
+
+
+def average_windows(
+    x, y, lines, line, height, width, out_h, out_w, row_from, row_to, row_count, column_from,
+    column_to, column_count, lo, hi, lane,
+):  # fmt: skip
+    """y[plane, i, j] = sum of x[plane, rows of i, columns of j] / their counts; a unit is a row of
+    y.
+    """
+    sums = offset(lines, lane * line)
+    for unit in range(lo, hi):
+        plane = offset(x, unit // out_h * height * width)
+        i = unit % out_h
+        for w in range(width):
+            sums[w] = 0
+        for h in range(row_from[i], row_to[i]):
+            row = offset(plane, h * width)
+            for w in range(width):
+                sums[w] += row[w]
+        for j in range(out_w):
+            total = np.float64(0)
+            for w in range(column_from[j], column_to[j]):
+                total += sums[w]
+            y[unit * out_w + j] = total / (row_count[i] * column_count[j])
+
+
+def spread_over_windows(
+    gy, gx, lines, line, height, width, out_h, out_w, row_from, row_to, row_count, column_from,
+    column_to, column_count, lo, hi, lane,
+):  # fmt: skip
+    """gx: each window's share of gy, added to all of its elements; a unit is a plane."""
+    shares = offset(lines, lane * line)
+    for unit in range(lo, hi):
+        to = offset(gx, unit * height * width)
+        for k in range(height * width):
+            to[k] = 0
+        for i in range(out_h):
+            for w in range(width):
+                shares[w] = 0
+            for j in range(out_w):
+                share = gy[(unit * out_h + i) * out_w + j] / (row_count[i] * column_count[j])
+                for w in range(column_from[j], column_to[j]):
+                    shares[w] += share
+            for h in range(row_from[i], row_to[i]):
+                row = offset(to, h * width)
+                for w in range(width):
+                    row[w] += shares[w]
