@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
+import numpy as np
+
 from opstep.kernels.broadcast import broadcast_shape, collapse, place
 from opstep.runtime.device.launch import Launch
 from opstep.runtime.ir.op import Op
@@ -92,6 +94,27 @@ def unary_loop(f: Callable, name: str, attributes: int = 0) -> Callable:
             y[i] = f(x[i], p, q)
 
     kernel = (plain, with_one, with_two)[attributes]
+    kernel.__name__ = name
+    return kernel
+
+
+@cache
+def guarded_loop(near: Callable, exact: Callable, reach: float, name: str) -> Callable:
+    """A kernel (x, y, lo, hi) of `near` where |x| <= reach, of `exact` (which may not vectorise) beyond."""
+
+    def kernel(x, y, lo, hi):
+        for start in range(lo, hi, 256):
+            stop = min(start + 256, hi)
+            far = 0
+            for i in range(start, stop):
+                far |= np.int32(np.abs(x[i]) > reach)
+            if far:
+                for i in range(start, stop):
+                    y[i] = exact(x[i]) if np.abs(x[i]) > reach else near(x[i])
+            else:
+                for i in range(start, stop):
+                    y[i] = near(x[i])
+
     kernel.__name__ = name
     return kernel
 

@@ -103,6 +103,11 @@ def group(shape: Sequence[int], axes: Sequence[int]) -> Groups:
 def rows_kernel(name, start, load, combine, finish):
     """One unit folds one block of rows of one result."""
 
+    def run(x, n, c, acc):  # on its own, so that nothing around it keeps LLVM from vectorising
+        for j in range(n):
+            acc = combine(acc, load(x[j], c))
+        return acc
+
     def kernel(
         x, centre, y, kept_sizes, kept_strides, kept, row_sizes, row_strides, axes,
         rows, per, blocks, n, last, centred, count, lo, hi,
@@ -115,8 +120,7 @@ def rows_kernel(name, start, load, combine, finish):
             acc = start()
             for r in range(first, min(first + per, rows)):
                 p = base + place(r, row_sizes, row_strides, axes)
-                for j in range(last if r == rows - 1 else n):
-                    acc = combine(acc, load(x[p + j], c))
+                acc = run(offset(x, p), last if r == rows - 1 else n, c, acc)
             y[unit] = finish(acc, c, count)
 
     kernel.__name__ = name

@@ -10,7 +10,15 @@ import math
 import numpy as np
 
 from opstep.kernels import fastmath
-from opstep.kernels.elementwise import Binary, Unary, binary_loop, launch_binary, onto
+from opstep.kernels.elementwise import (
+    Binary,
+    Unary,
+    binary_loop,
+    guarded_loop,
+    launch_binary,
+    onto,
+)
+from opstep.runtime.device.launch import Launch
 
 
 def quiet(function):
@@ -223,25 +231,36 @@ class log1p(Unary):
         return (g.div(grads[0], g.add(operands[0], 1.0)),)
 
 
-class sin(Unary):
+class _Wave(Unary):
+    """sin and cos: the vectorised body for the arguments of daily life, the C library's far out."""
+
+    @classmethod
+    def cpu(cls, x, y):
+        kernel = guarded_loop(cls.near, cls.scalar, fastmath.REACH, cls.name)
+        return Launch(kernel, x, y, units=y.size)
+
+
+class sin(_Wave):
     """The sine of x in radians."""
 
     signature = "sin(x: F)"
     source = "torch.sin, ONNX Sin"
     oracle = quiet(np.sin)
     scalar = fastmath.sin
+    near = staticmethod(fastmath.near_sin)
 
     def grad(g, operands, results, grads):
         return (g.mul(grads[0], g.cos(operands[0])),)
 
 
-class cos(Unary):
+class cos(_Wave):
     """The cosine of x in radians."""
 
     signature = "cos(x: F)"
     source = "torch.cos, ONNX Cos"
     oracle = quiet(np.cos)
     scalar = fastmath.cos
+    near = staticmethod(fastmath.near_cos)
 
     def grad(g, operands, results, grads):
         return (g.neg(g.mul(grads[0], g.sin(operands[0]))),)

@@ -16,6 +16,7 @@ def _later(name: str):
 
 bits_to_float = _later("bits_to_float")
 float_to_bits = _later("float_to_bits")
+pick = _later("pick")
 call_kernel = _later("call_kernel")
 call_c = _later("call_c")
 call_gemm = _later("call_gemm")

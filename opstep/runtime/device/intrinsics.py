@@ -83,6 +83,26 @@ def float_to_bits():
     return to_bits
 
 
+def pick():
+    """(condition, a, b) -> a where the condition holds, else b: both are computed, nothing branches."""
+
+    @intrinsic
+    def choose(context, condition, a, b):
+        result = context.unify_types(a, b)
+
+        def generate(target, builder, signature, args):
+            known = [
+                target.cast(builder, v, t, result)
+                for v, t in zip(args[1:], signature.args[1:], strict=True)
+            ]
+            holds = target.cast(builder, args[0], signature.args[0], types.boolean)
+            return builder.select(holds, *known)
+
+        return result(condition, a, b), generate
+
+    return choose
+
+
 def _call(builder, address, arguments, result=None):
     kind = ir.FunctionType(result or ir.VoidType(), [a.type for a in arguments])
     return builder.call(builder.inttoptr(address, kind.as_pointer()), arguments)

@@ -29,6 +29,8 @@ from opstep.runtime.ir.types import DTYPES, DType
 # dtype.
 Signature = tuple[str, ...]
 
+_RECIPE = 2  # raised when kernels are compiled in another way
+
 _lock = threading.RLock()
 _addresses: dict[tuple, int] = {}
 _digests: dict[tuple, str] = {}
@@ -68,7 +70,7 @@ def address(kernel: Callable, signature: Signature, dtype: DType, distinct: bool
 
 
 def _load(kernel, signature: Signature, dtype: DType, distinct: bool) -> int:
-    text = f"{_digest(kernel, dtype)} {signature} {dtype.name} {distinct} {_machine()}"
+    text = f"{_digest(kernel, dtype)} {signature} {dtype.name} {distinct} {_RECIPE} {_machine()}"
     path = Compiler.cache_folder() / f"{hashlib.sha256(text.encode()).hexdigest()[:40]}.o"
     kept = _read(path)
     if kept is None:
@@ -169,6 +171,7 @@ def _loaded_globals(code: CodeType) -> set[str]:
 
 def _digest(function, dtype: DType) -> str:
     """Of the function's code and of all that it reaches."""
+    dtype = getattr(function, "pinned", dtype)
     key = (function, dtype.name)
     if key not in _digests:
         _digests[key] = "recursive"
@@ -218,6 +221,16 @@ def vectorised(**by_dtype: Callable):
 
 def _for_dtype(function: FunctionType, dtype: DType) -> FunctionType:
     return getattr(function, "by_dtype", {}).get(dtype.name, function)
+
+
+def pinned(name: str):
+    """Keeps a function's float literals in the dtype of that name, whatever the kernel's is."""
+
+    def mark(function):
+        function.pinned = DTYPES[name]
+        return function
+
+    return mark
 
 
 def _fastmath(function) -> list[str]:
@@ -278,12 +291,15 @@ def _specialise(function: FunctionType, dtype: DType) -> FunctionType:
 def _callee(function: FunctionType, dtype: DType, distinct: bool = False):
     import numba
 
+    dtype = getattr(function, "pinned", dtype)
     key = (function, dtype.name, distinct)
     if key not in _specialised:
         fastmath = set(_fastmath(function))
         made = numba.njit(error_model="numpy", fastmath=fastmath)(_specialise(function, dtype))
         if distinct:
             made._compiler._customize_flags = _with_noalias
+        elif not _has_loop(function.__code__):
+            made._compiler._customize_flags = _with_forced_inlining
         _specialised[key] = made
     return _specialised[key]
 
@@ -291,6 +307,18 @@ def _callee(function: FunctionType, dtype: DType, distinct: bool = False):
 def _with_noalias(flags):
     flags.noalias = True
     return flags
+
+
+def _with_forced_inlining(flags):
+    """A call that is left in a loop keeps it from being vectorised."""
+    flags.forceinline = True
+    return flags
+
+
+def _has_loop(code: CodeType) -> bool:
+    return any(
+        "JUMP_BACKWARD" in i.opname or i.opname == "FOR_ITER" for i in dis.get_instructions(code)
+    )
 
 
 def _compile(kernel, signature: Signature, dtype: DType, distinct: bool) -> tuple[dict, bytes]:

@@ -1,0 +1,226 @@
+"""Functions of one f32 without branches, for LLVM to vectorise; at most 2 units in the last place off.
+
+Polynomials are least-squares fits of the relative error, reweighted towards the minimax. Reduction of the
+argument follows Cody and Waite, "Software Manual for the Elementary Functions" (1980). Infinities, NaN and
+subnormal numbers, in and out, are as in the C library; `sin32` and `cos32` say up to where they hold.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opstep.kernels.float64 import exp64, log64
+from opstep.runtime.device.builtin import bits_to_float, float_to_bits, pick
+from opstep.runtime.device.jit import pinned
+
+
+@pinned("f32")
+def exp32(x):
+    x = np.float32(x)
+    x = pick(x > 89.0, 89.0, x)
+    x = pick(x < -104.0, -104.0, x)
+    # adding 1.5 * 2**23 rounds to a whole number and leaves it in the low bits
+    shifted = x * 1.44269504 + 12582912.0
+    n = shifted - 12582912.0
+    whole = x - n * 0.69287109375
+    part = n * 2.7608680994530943e-04
+    r = whole - part
+    p = 8.3690817e-3 + r * 1.3813662e-3
+    p = 4.1668426e-2 + r * p
+    p = 1.6666518e-1 + r * p
+    p = 4.9999994e-1 + r * p
+    sum = 1.0 + r
+    p = sum + (r * r * p + (((1.0 - sum) + r) + ((whole - r) - part)))
+    return scaled32(p, float_to_bits(shifted) - 0x4B400000)
+
+
+@pinned("f32")
+def scaled32(p, n):
+    """p * 2**n, rounded once: in two steps, for 2**n alone may be out of range."""
+    half = n >> 1
+    first = bits_to_float(np.int32((half + 127) << 23))
+    second = bits_to_float(np.int32((n - half + 127) << 23))
+    return p * first * second
+
+
+@pinned("f32")
+def exp2_32(x):
+    x = np.float32(x)
+    x = pick(x > 129.0, 129.0, x)
+    x = pick(x < -151.0, -151.0, x)
+    shifted = x + 12582912.0
+    r = x - (shifted - 12582912.0)
+    p = 1.3399137e-3 + r * 1.5359485e-4
+    p = 9.6184155e-3 + r * p
+    p = 5.5503316e-2 + r * p
+    p = 2.4022648e-1 + r * p
+    p = 6.9314718e-1 + r * p
+    return scaled32(1.0 + r * p, float_to_bits(shifted) - 0x4B400000)
+
+
+@pinned("f32")
+def expm1_32(x):
+    x = np.float32(x)
+    top = x > 89.0
+    x = pick(top, 89.0, x)
+    x = pick(x < -20.0, -20.0, x)
+    shifted = x * 1.44269504 + 12582912.0
+    n = shifted - 12582912.0
+    whole = x - n * 0.69287109375
+    part = n * 2.7608680994530943e-04
+    r = whole - part
+    p = 8.3668586e-3 + r * 1.3882228e-3
+    p = 4.1667216e-2 + r * p
+    p = 1.6666541e-1 + r * p
+    p = 4.9999997e-1 + r * p
+    q = r + (r * r * p + ((whole - r) - part))
+    # half of the power, for 2**128 alone would be out of range
+    power = bits_to_float(np.int32((float_to_bits(shifted) - 0x4B400000 + 126) << 23))
+    return 2.0 * (power * q + (power - 0.5))
+
+
+@pinned("f32")
+def log32(x):
+    x = np.float32(x)
+    small = x < 1.1754944e-38
+    scaled = pick(small, x * 8388608.0, x)
+    bits = float_to_bits(scaled) - 0x3F3504F3  # sqrt(0.5)
+    n = np.float32(np.int32(bits >> 23)) - pick(small, 23.0, 0.0)
+    f = bits_to_float(np.int32((bits & 0x007FFFFF) + 0x3F3504F3)) - 1.0
+    p = -1.1694136e-1 + f * 6.7624368e-2
+    p = 1.1890769e-1 + f * p
+    p = -1.2402429e-1 + f * p
+    p = 1.4218757e-1 + f * p
+    p = -1.6668169e-1 + f * p
+    p = 2.0002168e-1 + f * p
+    p = -2.5000006e-1 + f * p
+    p = 3.3333310e-1 + f * p
+    square = f * f
+    y = f * square * p + n * 2.7608680994530943e-04
+    y = (f + (y - 0.5 * square)) + n * 0.69287109375
+    y = pick(x == 1e999, x, y)
+    y = pick(x == 0.0, -1e999, y)
+    return pick(x >= 0.0, y, (x - x) / (x - x))
+
+
+@pinned("f32")
+def log2_32(x):
+    """From the sum in two parts, so that powers of 2 come out whole."""
+    x = np.float32(x)
+    small = x < 1.1754944e-38
+    scaled = pick(small, x * 8388608.0, x)
+    bits = float_to_bits(scaled) - 0x3F3504F3
+    n = np.float32(np.int32(bits >> 23)) - pick(small, 23.0, 0.0)
+    part = log32(bits_to_float(np.int32((bits & 0x007FFFFF) + 0x3F3504F3)))
+    y = n + part * 1.44269504
+    y = pick(x == 1e999, x, y)
+    y = pick(x == 0.0, -1e999, y)
+    return pick(x >= 0.0, y, (x - x) / (x - x))
+
+
+@pinned("f32")
+def log1p32(x):
+    """ln of the rounded 1 + x, and what the rounding lost."""
+    x = np.float32(x)
+    u = 1.0 + x
+    y = log32(u)
+    return pick((u == 0.0) | (u == 1e999), y, y + (x - (u - 1.0)) / u)
+
+
+@pinned("f32")
+def tanh32(x):
+    """Below 0.625 an odd polynomial; above, 1 - 2 / (e**2x + 1)."""
+    x = np.float32(x)
+    size = np.abs(x)
+    z = x * x
+    p = 2.0636400e-2 + z * -5.7019694e-3
+    p = -5.3738892e-2 + z * p
+    p = 1.3331433e-1 + z * p
+    p = -3.3333281e-1 + z * p
+    near = x + x * z * p
+    far = 1.0 - 2.0 / (exp32(2.0 * size) + 1.0)
+    return pick(size < 0.625, near, pick(x < 0.0, -far, far))
+
+
+@pinned("f32")
+def sigmoid32(x):
+    x = np.float32(x)
+    e = exp32(-np.abs(x))
+    share = e / (1.0 + e)
+    return pick(x >= 0.0, 1.0 - share, e - e * share)
+
+
+@pinned("f32")
+def erf32(x):
+    """Below 0.875 a polynomial of x*x; above, 1 - e**P(|x|)."""
+    x = np.float32(x)
+    size = np.abs(x)
+    size = pick(size > 4.0, 4.0, size)
+    z = size * size
+    p = -8.2109979e-4 + z * 8.6749104e-5
+    p = 5.2067386e-3 + z * p
+    p = -2.6861582e-2 + z * p
+    p = 1.1283733e-1 + z * p
+    p = -3.7612635e-1 + z * p
+    near = size + size * (1.2837917e-1 + z * p)
+    q = 4.2627046e-4 + size * -2.0380472e-5
+    q = -4.1317530e-3 + size * q
+    q = 2.5017036e-2 + size * q
+    q = -1.0812366e-1 + size * q
+    q = -6.3348716e-1 + size * q
+    q = -1.1294465 + size * q
+    q = 1.6067796e-4 + size * q
+    y = pick(size < 0.875, near, 1.0 - exp32(q))
+    return pick(x < 0.0, -y, y)
+
+
+REACH32 = 1e6  # sin32 and cos32 are good up to here
+
+
+@pinned("f32")
+def sin32(x):
+    return _sine(np.float32(x), 0)
+
+
+@pinned("f32")
+def cos32(x):
+    return _sine(np.float32(x), 1)
+
+
+@pinned("f64")
+def _turned(x):
+    """(quarter turns as bits, f64 rest of x in -pi/4..pi/4)"""
+    shifted = np.float64(x) * 0.6366197723675814 + 6755399441055744.0
+    n = shifted - 6755399441055744.0
+    r = np.float64(x) - n * 1.5707963267341256
+    return float_to_bits(shifted), r - n * 6.077100506506192e-11
+
+
+@pinned("f32")
+def _sine(x, quarter):
+    """The sine of x plus so many quarter turns."""
+    bits, rest = _turned(x)
+    r = np.float32(rest)
+    z = r * r
+    s = 8.3321361e-3 + z * -1.9511938e-4
+    s = r + r * z * (-1.6666654e-1 + z * s)
+    c = -1.3887283e-3 + z * 2.4428709e-5
+    c = 1.0 - 0.5 * z + z * z * (4.1666646e-2 + z * c)
+    turns = np.int32(bits + quarter)
+    y = pick(turns & 1, c, s)
+    return pick(turns & 2, -y, y)
+
+
+@pinned("f32")
+def pow32(a, b):
+    """In f64 within; the special cases are those of C's pow (C17, F.10.4.4)."""
+    a = np.float32(a)
+    b = np.float32(b)
+    size = np.abs(a)
+    y = np.float32(exp64(np.float64(b) * log64(np.float64(size))))
+    whole = b == np.rint(b)
+    odd = whole & (b * 0.5 != np.rint(b * 0.5))
+    negative = float_to_bits(a) < 0
+    y = pick(negative & odd, -y, y)
+    y = pick((a < 0.0) & (size < 1e999) & (not whole), (a - a) / (a - a), y)
+    return pick((b == 0.0) | (a == 1.0) | ((a == -1.0) & (np.abs(b) == 1e999)), 1.0, y)
