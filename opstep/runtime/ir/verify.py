@@ -125,7 +125,9 @@ class _Verifier:
         op = self.applier.ops.get(init.text)
         if op is None:
             makers = [n for n, o in self.applier.ops.items() if not o.operands and not o.host]
-            hint = self.reporter.near(init.text, makers) or f"there are {', '.join(makers)}"
+            hint = self.reporter.near(init.text, makers)
+            if not hint and makers:
+                hint = f"there are {', '.join(makers)}"
             self._error(init.span, f"there is no op {init.text}", hint)
             return None
         given = self.applier.given(op, d.attrs, self.source)
