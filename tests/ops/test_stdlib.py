@@ -1,0 +1,188 @@
+"""The standard library's graphs beside PyTorch's scaled dot-product and multi-head attention."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import opstep
+from opstep.kernels.stdlib import library
+from opstep.runtime.ir.graph import Module
+from opstep.runtime.ir.parser import parse
+from opstep.runtime.ir.printer import print_module
+from opstep.runtime.transforms.grad import grad
+
+RNG = np.random.default_rng(0)
+B, H, L, S, D, E = 2, 3, 5, 7, 4, 6
+
+
+def data(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype("f4")
+
+
+def call(graph: str, inputs: dict[str, np.ndarray], result: tuple[int, ...]) -> Module:
+    head = ", ".join(
+        f"{k}: {'bool' if v.dtype == bool else 'f32'}{list(v.shape)}" for k, v in inputs.items()
+    )
+    statement = f"y = {graph}({', '.join(inputs)})"
+    return parse(f"graph main({head}) -> f32{list(result)} {{\n{statement}\nreturn y\n}}")
+
+
+def compare(graph: str, peer, wrt: tuple[str, ...], **inputs: np.ndarray) -> None:
+    torch = pytest.importorskip("torch")
+
+    tensors = {k: torch.from_numpy(v).clone().requires_grad_(k in wrt) for k, v in inputs.items()}
+    expected = peer(**tensors)
+    module = call(graph, inputs, tuple(expected.shape))
+    (got,) = opstep.Program(module).run("main", inputs).values()
+    np.testing.assert_allclose(got, expected.detach().numpy(), atol=1e-5)
+    made = grad(module, "main", wrt, seeded=True, name="gradient", library=library())
+    seed = data(*expected.shape)
+    both = opstep.Program(Module((*module.items, made)))
+    found = list(both.run("gradient", inputs | {"d_0": seed}).values())[1:]
+    wanted = torch.autograd.grad(expected, [tensors[k] for k in wrt], torch.from_numpy(seed))
+    for g, w in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(g, w.numpy(), atol=2e-5)
+
+
+def heads() -> dict[str, np.ndarray]:
+    return {"q": data(B, H, L, D), "k": data(B, H, S, D), "v": data(B, H, S, E)}
+
+
+def dot_product(q, k, v, **options):
+    import torch
+
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, **options)
+
+
+def test_attention():
+    compare("attention", dot_product, ("q", "k", "v"), **heads())
+
+
+def test_attention_masked():
+    mask = np.where(RNG.random((L, S)) < 0.3, -np.inf, 0.0).astype("f4")
+    mask[:, 2] = 0.0
+    compare(
+        "attention_masked",
+        lambda q, k, v, mask: dot_product(q, k, v, attn_mask=mask),
+        ("q", "k", "v"),
+        **heads(),
+        mask=mask,
+    )
+
+
+def test_attention_biased():
+    compare(
+        "attention_biased",
+        lambda q, k, v, bias: dot_product(q, k, v, attn_mask=bias),
+        ("q", "k", "v", "bias"),
+        **heads(),
+        bias=data(B, H, L, S),
+    )
+
+
+def test_attention_causal():
+    compare(
+        "attention_causal",
+        lambda q, k, v: dot_product(q, k, v, is_causal=True),
+        ("q", "k", "v"),
+        **heads(),
+    )
+
+
+def test_attention_padded():
+    keep = RNG.random((B, S)) < 0.6
+    keep[:, 0] = True
+    compare(
+        "attention_padded",
+        lambda q, k, v, keep: dot_product(q, k, v, attn_mask=keep[:, None, None]),
+        ("q", "k", "v"),
+        **heads(),
+        keep=keep,
+    )
+
+
+def layer(m: int) -> dict[str, np.ndarray]:
+    return {
+        "w_in": data(3, H, D, m) * 0.3,
+        "b_in": data(3, H, D),
+        "w_out": data(m, H, D) * 0.3,
+        "b_out": data(m),
+    }
+
+
+def torch_attention(x, w_in, b_in, w_out, b_out, causal=False):
+    import torch
+
+    m = x.shape[-1]
+    mask = torch.nn.Transformer.generate_square_subsequent_mask(x.shape[1]) if causal else None
+    y, _ = torch.nn.functional.multi_head_attention_forward(
+        *[x.transpose(0, 1)] * 3,
+        embed_dim_to_check=m,
+        num_heads=H,
+        in_proj_weight=w_in.reshape(-1, m),
+        in_proj_bias=b_in.reshape(-1),
+        bias_k=None,
+        bias_v=None,
+        add_zero_attn=False,
+        dropout_p=0.0,
+        out_proj_weight=w_out.reshape(m, -1),
+        out_proj_bias=b_out,
+        attn_mask=mask,
+        is_causal=causal,
+        need_weights=False,
+    )
+    return y.transpose(0, 1)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_multi_head_attention(causal):
+    compare(
+        "multi_head_attention_causal" if causal else "multi_head_attention",
+        lambda **given: torch_attention(**given, causal=causal),
+        ("x", "w_in", "b_in", "w_out", "b_out"),
+        x=data(B, L, H * D),
+        **layer(H * D),
+    )
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_transformer_block(causal):
+    m, hidden = H * D, 20
+
+    def peer(x, n1s, n1b, w_in, b_in, w_out, b_out, n2s, n2b, w1, b1, w2, b2):
+        import torch
+
+        F = torch.nn.functional
+        n = F.layer_norm(x, [m], n1s, n1b)
+        x = x + torch_attention(n, w_in, b_in, w_out, b_out, causal)
+        n = F.layer_norm(x, [m], n2s, n2b)
+        return x + F.linear(F.gelu(F.linear(n, w1, b1)), w2, b2)
+
+    compare(
+        "transformer_block_causal" if causal else "transformer_block",
+        peer,
+        ("x", "n1s", "w_in", "w2"),
+        x=data(B, L, m),
+        n1s=data(m),
+        n1b=data(m),
+        **layer(m),
+        n2s=data(m),
+        n2b=data(m),
+        w1=data(hidden, m) * 0.3,
+        b1=data(hidden),
+        w2=data(m, hidden) * 0.3,
+        b2=data(m),
+    )
+
+
+def test_the_library_is_in_canonical_form():
+    for module in library():
+        assert module.source is not None
+        assert print_module(module) == Path(module.source.path).read_text(encoding="utf-8")
+
+
+def test_the_library_is_parsed_once():
+    assert library() is library()
