@@ -20,6 +20,8 @@ _SLACK_PART = 4  # long dead: for a quarter of the time that has passed, and som
 _SLACK_NS = 4 * SYNC_NS
 _TIGHT = 1.02  # a packing within this of the lower bound is not improved
 _MOST_BY_SIZE = 2_000  # blocks up to which packings by size are tried: they take quadratic time
+_MOST_ROUNDS = 20  # of packings by size
+_MOST_LOOKED_AT = 100_000  # pairs of blocks in all those rounds: a bound on the time that they take
 _MOST_LOOKS = 32  # holes looked at for one that other streams are done with
 _MOST_MERGED = 256  # holes up to which neighbours are merged before the arena grows
 
@@ -78,18 +80,7 @@ def pack(blocks: Blocks) -> Packing:
     """Offsets, multiples of `ALIGNMENT`."""
     best = _best_fit(blocks)
     if best.arena > best.peak * _TIGHT and len(blocks.size) <= _MOST_BY_SIZE:
-        before = _Order(blocks)
-        size, begin, end = blocks.size, blocks.begin, blocks.end
-        for key in (
-            lambda k: (-size[k], begin[k]),
-            lambda k: (-size[k] * (end[k] - begin[k]), begin[k]),
-            lambda k: (begin[k] - end[k], -size[k]),
-        ):
-            offsets, arena = _in_order(blocks, sorted(range(len(size)), key=key), before)
-            if arena < best.arena:
-                best = Packing(offsets, arena, best.peak)
-            if arena <= best.peak * _TIGHT:
-                break
+        best = min(best, _by_size(blocks, best.peak), key=lambda p: p.arena)
     return best
 
 
@@ -220,37 +211,64 @@ def _same_streams(a: _Hole, b: _Hole) -> bool:
 # --- one by one, largest first --------------------------------------------------------------------
 
 
-class _Order:
-    """Which blocks may use the bytes of which, for all pairs at once."""
+def _by_size(blocks: Blocks, peak: int) -> Packing:
+    """Largest first, then again and again with those first that stuck out at the top."""
+    size, begin, end = blocks.size, blocks.begin, blocks.end
+    conflicts = _conflicts(blocks)
+    rounds = min(_MOST_ROUNDS, _MOST_LOOKED_AT // (1 + sum(map(len, conflicts))))
+    everything = range(len(size))
+    best: Packing | None = None
+    for key in (
+        lambda k: (-size[k], begin[k]),
+        lambda k: (-size[k] * (end[k] - begin[k]), begin[k]),
+        lambda k: (begin[k] - end[k], -size[k]),
+    ):
+        order = sorted(everything, key=key)
+        for _ in range(1 + rounds):
+            offsets, arena = _in_order(size, order, conflicts)
+            if best is None or arena < best.arena:
+                best = Packing(offsets, arena, peak)
+            if arena <= peak * _TIGHT:
+                return best
+            order = _those_on_top_first(order, offsets, size, arena)
+    assert best is not None
+    return best
 
-    def __init__(self, blocks: Blocks):
-        import numpy as np  # here: planning a chain needs no arrays, and no time to import them
 
-        begin, end = np.array(blocks.begin), np.array(blocks.end)
-        before = end[:, None] <= begin
-        if blocks.seen is not None and blocks.known is not None:
-            streams = len(blocks.known[0]) if blocks.known else 0
-            seen = np.array([[s.get(t, 0) for t in range(streams)] for s in blocks.seen])
-            ordered = (seen[:, None, :] <= np.array(blocks.known)).all(axis=2)
-            before &= ordered | is_long_dead(end[:, None], begin)
-        self.conflict = ~(before | before.T)
+def _conflicts(blocks: Blocks) -> list[list[int]]:
+    """For each block those that it must not share bytes with."""
+    import numpy as np  # here: planning a chain needs no arrays, and no time to import them
+
+    begin, end = np.array(blocks.begin), np.array(blocks.end)
+    before = end[:, None] <= begin
+    if blocks.seen is not None and blocks.known is not None:
+        streams = range(len(blocks.known[0]))
+        seen = np.array([[s.get(t, 0) for t in streams] for s in blocks.seen])
+        ordered = (seen[:, None, :] <= np.array(blocks.known)).all(axis=2)
+        before &= ordered | is_long_dead(end[:, None], begin)
+    conflict = ~(before | before.T)
+    np.fill_diagonal(conflict, False)
+    return [np.nonzero(row)[0].tolist() for row in conflict]
 
 
-def _in_order(blocks: Blocks, order: Sequence[int], before: _Order) -> tuple[list[int], int]:
+def _in_order(
+    size: Sequence[int], order: Sequence[int], conflicts: Sequence[Sequence[int]]
+) -> tuple[list[int], int]:
     """Places blocks in this order, each into the smallest gap that its conflicts leave."""
-    import numpy as np
-
-    size = np.array(blocks.size)
-    offset = np.full(len(order), -1)
+    offset = [-1] * len(order)
     arena = 0
     for k in order:
-        others = np.nonzero(before.conflict[k] & (offset >= 0))[0]
-        others = others[np.argsort(offset[others], kind="stable")]
-        ends = np.maximum.accumulate(offset[others] + size[others])
-        gap_starts = np.concatenate(([0], ends))
-        gaps = offset[others] - gap_starts[:-1]
-        fits = np.nonzero(gaps >= size[k])[0]
-        place = gap_starts[fits[np.argmin(gaps[fits])]] if len(fits) else gap_starts[-1]
-        offset[k] = place
-        arena = max(arena, int(place + size[k]))
-    return [int(o) for o in offset], arena
+        wanted, place, least = size[k], -1, -1
+        top = 0  # of the conflicts so far
+        for low, j in sorted([(offset[j], j) for j in conflicts[k] if offset[j] >= 0]):
+            gap = low - top
+            if gap >= wanted and (least < 0 or gap < least):
+                place, least = top, gap
+            top = max(top, low + size[j])
+        offset[k] = top if place < 0 else place
+        arena = max(arena, offset[k] + wanted)
+    return offset, arena
+
+
+def _those_on_top_first(order: list[int], offset: list[int], size: list[int], arena: int):
+    return sorted(order, key=lambda k: offset[k] + size[k] < arena)

@@ -174,14 +174,15 @@ class _Planner:
 
     def _assemble(self, homes: list[int], numbers: list[int], waits) -> Plan:
         flat = self.flat
-        for step in flat.steps:
-            _note_buffers(step, homes, numbers)
         events: dict[int, int] = {}
         if waits:
             recorded = {p for sources in waits.values() for p in sources}
             for i in self.schedule.order:
                 if i in recorded:
                     events[i] = len(events)
+        instructions = self._instructions(numbers, waits, events)
+        for step in flat.steps:
+            _note_buffers(step, homes, numbers)
         streams = tuple(range(self.schedule.streams))
         return Plan(
             graph=flat.graph,
@@ -192,7 +193,7 @@ class _Planner:
             frames=flat.frames,
             inputs=flat.inputs,
             outputs=flat.outputs,
-            instructions=self._instructions(numbers, waits, events),
+            instructions=instructions,
             streams=self.schedule.streams,
             events=len(events),
             arena=self.arena,
@@ -268,5 +269,6 @@ def _note_buffers(step: Step, homes: list[int], numbers: list[int]) -> None:
         writes += [homes[v] for v in step.changed]
     step.reads = tuple(dict.fromkeys(reads)) if len(reads) > 1 else tuple(reads)
     if step.workspace >= 0:
-        writes.append(numbers[step.workspace])
+        step.workspace = numbers[step.workspace]
+        writes.append(step.workspace)
     step.writes = tuple(writes)

@@ -59,6 +59,8 @@ def nbytes(t: TensorType) -> int:
     size = t.nbytes
     if not isinstance(size, int):
         raise Mismatch(f"{t} has no size before its symbols are bound")
+    if any(d < 0 for d in t.shape):  # pyright: ignore[reportOperatorIssue] - numbers, as size is
+        raise Mismatch(f"the result would be {t}, and no dim can be negative")
     return size
 
 

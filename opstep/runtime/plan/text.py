@@ -113,15 +113,15 @@ def _instruction_lines(p: Listing) -> Iterable[str]:
     width = min(max((len(s.label) for s in p.steps), default=0), _WIDEST_LABEL)
     effects = [f"{_accesses(s.reads)} -> {_accesses(s.writes)}" for s in p.steps]
     effect_width = min(max(map(len, effects), default=0), _WIDEST_LABEL)
+    digits = len(str(max(len(p.steps) - 1, 0)))
     for i in p.instructions:
         name = type(i).__name__.lower()
         head = f"  {name:<6}  s{i.stream}  "
         if isinstance(i, (Run, Call)):
             row = p.steps[i.step]
-            yield (
-                f"{head}@{i.step}  {row.label:<{width}}  |  {effects[i.step]:<{effect_width}}  |  "
-                f"f{row.frame} {row.where}"
-            )
+            effect = effects[i.step].ljust(effect_width)
+            label = f"@{i.step:<{digits}}  {row.label:<{width}}"
+            yield f"{head}{label}  |  {effect}  |  f{row.frame} {row.where}"
         elif isinstance(i, (Record, Wait)):
             yield f"{head}e{i.event}"
         elif isinstance(i, Sync):
@@ -144,7 +144,8 @@ _HEADER = {
     "source": r"source *(?P<source>.*)",
     "policy": r"policy +streams=(?P<limit>\d+) alloc=(?P<alloc>reuse|fresh) "
     r"fill=(?P<fill>none|nan) sync=(?P<sync>none|op)",
-    "streams": r"streams +(?P<streams>\d+) +start=(?P<start>\S+) finish=(?P<finish>\S+)",
+    "streams": r"streams +(?P<streams>\d+) +start=(?P<start>none|\d+(,\d+)*) "
+    r"finish=(?P<finish>none|\d+(,\d+)*)",
     "size": r"size +steps=(?P<steps>\d+) events=(?P<events>\d+) arena=(?P<arena>\d+) "
     r"peak=(?P<peak>\d+)",
 }
@@ -197,8 +198,8 @@ class _Parser:
             events=int(header["events"]),
             arena=int(header["arena"]),
             peak=int(header["peak"]),
-            start=self._streams(header["start"]),
-            finish=self._streams(header["finish"]),
+            start=_streams(header["start"]),
+            finish=_streams(header["finish"]),
             frames=frames,
             buffers=buffers,
             steps=steps,
@@ -229,13 +230,6 @@ class _Parser:
         offset, line = self.lines[max(0, min(self.at, len(self.lines)) - 1)]
         span = Span(offset + len(line) - len(line.lstrip()), offset + len(line.rstrip()))
         return OpstepError(message, span=span, source=self.source)
-
-    def _streams(self, text: str) -> tuple[int, ...]:
-        if text == "none":
-            return ()
-        if not re.fullmatch(r"\d+(,\d+)*", text):
-            raise self._error(f"expected streams such as 0,1 or none, not {text}")
-        return tuple(map(int, text.split(",")))
 
     # --- rows ---
 
@@ -306,3 +300,7 @@ class _Parser:
         if not line.startswith("outputs"):
             raise self._error("expected a line `outputs …`")
         return self._accesses(line.removeprefix("outputs").strip(), buffers)
+
+
+def _streams(text: str) -> tuple[int, ...]:
+    return () if text == "none" else tuple(map(int, text.split(",")))
