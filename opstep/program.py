@@ -16,6 +16,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from opstep.runtime.ir.diagnostics import OpstepError, did_you_mean
+from opstep.runtime.ir.dims import Expr
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Declaration, Graph, Module, Return
 from opstep.runtime.ir.types import TensorType
@@ -157,7 +158,7 @@ class Program:
             assert binding.type is not None
             bound = binding.type.bind(dict(symbols))
             if not bound.is_concrete:
-                free = sorted({s for d in bound.shape if type(d) is not int for s in d.symbols()})
+                free = sorted({s for d in bound.shape if isinstance(d, Expr) for s in d.symbols()})
                 raise InputError(
                     f"input {binding.name.text}: {binding.type} needs a size for {', '.join(free)}",
                     hint="give it with --symbol " + " --symbol ".join(f"{s}=32" for s in free),

@@ -226,10 +226,15 @@ def check_outputs(wanted: Sequence[str], names: Iterable[str]) -> list[tuple[str
                 f"--output {text}: an .npy file holds one array, the graph returns {len(known)}",
                 hint=f"write --output {known[0]}={path}, or to an .npz file" if known else "",
             )
-        if not path.parent.is_dir():
-            raise InputError(f"--output {text}: there is no folder {path.parent}")
+        check_folder(path, f"--output {text}")
         targets.append((name if equals else None, path))
     return targets
+
+
+def check_folder(path: Path, what: str) -> None:
+    """Complains, before anything runs, of a file in a folder that is not there."""
+    if not path.parent.is_dir():
+        raise InputError(f"{what}: there is no folder {path.parent}")
 
 
 def write_outputs(targets: Sequence[tuple[str | None, Path]], results: Mapping[str, Any]) -> None:

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -104,6 +105,8 @@ def run(file: str, **options: Any) -> None:
     program = opstep.load(file)
     graph = given.choose_graph(program.module, options["graph"], file)
     targets = given.check_outputs(options["outputs"], given.result_names(graph))
+    if options["save_params"]:
+        given.check_folder(Path(options["save_params"]), "--save-params")
     symbols = given.parse_symbols(options["symbols"])
     values = given.gather(graph, options["inputs"], symbols, options["seed"])
     if options["params"]:

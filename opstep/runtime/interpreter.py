@@ -42,7 +42,7 @@ class Fence:
         for stream in self.streams:
             stream.synchronize()
 
-    def on_done(self, callback: Callable[[], None]) -> None:
+    def on_done(self, callback: Callable[[], Any]) -> None:
         """Calls back once all is done, from a thread of the device."""
         left = len(self.streams)
 

@@ -129,6 +129,7 @@ BAD_INPUTS = [
     (["-i", "zeros", "-s", "N=1", "-o", "y.npy"], "the graph returns 2"),
     (["-i", "zeros", "-s", "N=1", "-o", "y=y.csv"], "write to a .npy"),
     (["-i", "zeros", "-s", "N=1", "-o", "y=no/y.npy"], "there is no folder no"),
+    (["-i", "zeros", "-s", "N=1", "--save-params", "no/p.safetensors"], "there is no folder no"),
     (["-i", "zeros", "-s", "N=1", "--params", "absent.safetensors"], "there is no such file"),
     (["-i", "zeros", "-s", "N=1", "--params", "good.npy"], "not a safetensors file"),
     (["-i", "zeros", "-s", "N=1", "--params", "misnamed.safetensors"], "does not declare"),

@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
-from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -90,7 +90,7 @@ class CpuEvent:
         for callback in callbacks:
             callback()
 
-    def on_done(self, callback: Callable[[], None]) -> None:
+    def on_done(self, callback: Callable[[], Any]) -> None:
         with self._lock:
             if not self._flag.is_set():
                 self._callbacks.append(callback)
@@ -230,15 +230,16 @@ class CpuDevice:
 
     def view(self, memory: CpuMemory, offset: int, t: TensorType) -> np.ndarray:
         """The bytes at `offset` as an array of that type; no copy."""
+        shape: Any = t.shape  # concrete here
         nbytes = t.nbytes
-        return memory.bytes[offset : offset + nbytes].view(t.dtype.numpy).reshape(t.shape)
+        return memory.bytes[offset : offset + nbytes].view(t.dtype.numpy).reshape(shape)
 
     def fill(self, memory: CpuMemory, offset: int, nbytes: int, dtype: DType):
         array = memory.bytes[offset : offset + nbytes].view(payload(dtype).dtype)
         pattern = payload(dtype)
         return lambda: array.fill(pattern)
 
-    def copy(self, source: int, target: int, nbytes: int) -> Callable[[], None]:
+    def copy(self, source: int, target: int, nbytes: int) -> Callable[[], Any]:
         return lambda: ctypes.memmove(target, source, nbytes)
 
     def stream(self) -> CpuStream:
@@ -268,9 +269,7 @@ class CpuDevice:
 
     def capture(self, bound: list[Bound]) -> Callable[[], None]:
         """Launches as one native call."""
-        table = native.Table([b.row for b in bound], self.lanes)
-        table.keep = bound
-        return table
+        return native.Table([b.row for b in bound], self.lanes, keep=bound)
 
 
 def payload(dtype: DType) -> np.generic:
@@ -313,7 +312,8 @@ class _Lowering:
                 zip(self.types[:count], self.step.operand_types, strict=True)
             )
         ]
-        results = [self._result(count + k, t, after) for k, t in enumerate(self.types[count:])]
+        there = [t for t in self.types[count:] if t is not None]  # results are never absent
+        results = [self._result(count + k, t, after) for k, t in enumerate(there)]
         cpu = internal.CPU.get(op.name) or op.cpu
         given = cpu(*operands, *results, **self.step.attrs)
         launches = before + ([given] if isinstance(given, Launch) else list(given)) + after
@@ -342,8 +342,9 @@ class _Lowering:
         seen = self._seen(t)
         if seen.dtype is t.dtype:
             return Arg(t, slot)
-        staged = _Staged(seen, Scratch(seen.dtype, prod(t.shape)))
-        after += conversion(staged, Arg(t, slot), self._temporary)
+        arg = Arg(t, slot)
+        staged = _Staged(seen, Scratch(seen.dtype, arg.size))
+        after += conversion(staged, arg, self._temporary)
         return staged
 
     def _place(self, scratch: Scratch) -> int:
@@ -427,7 +428,7 @@ def execute(op, arrays: list, attrs: dict, lanes: int | None = None) -> list[np.
     launches, workspace = device.prepare(step, (*stored, *resolved.results))
     sources = [None if a is None else np.ascontiguousarray(a) for a in arrays]
     sources += [None] * (len(resolved.operands) - len(sources))
-    targets = [device.alloc(t.nbytes) for t in resolved.results]
+    targets = [device.alloc(t.nbytes) for t in resolved.results]  # pyright: ignore[reportArgumentType]
     for target, t in zip(targets, resolved.results, strict=True):
         device.fill(target, 0, target.nbytes, t.dtype)()
     scratch = device.alloc(workspace)

@@ -44,8 +44,8 @@ class Arg:
 
     def __init__(self, t: TensorType, slot: int):
         self.dtype = t.dtype
-        self.shape = t.shape
-        self.size = prod(t.shape)  # pyright: ignore[reportArgumentType] - concrete here
+        self.shape: tuple[int, ...] = t.shape  # pyright: ignore[reportAttributeAccessIssue] - concrete
+        self.size = prod(self.shape)
         self.slot = slot
 
     @property

@@ -16,6 +16,7 @@ import ctypes
 import os
 import sys
 import threading
+from typing import Any
 
 import numpy as np
 
@@ -104,7 +105,7 @@ def call(entry: int, words: int, lo: int, hi: int, lane: int = 0) -> None:
     _entry(entry)(_SLOTS, _SLOTS + 8, words, lo, hi, lane)
 
 
-_entries: dict[int, object] = {}
+_entries: dict[int, Any] = {}
 _slots = np.zeros(2, np.int64)
 _SLOTS = _slots.ctypes.data
 
@@ -150,8 +151,8 @@ def _semaphores():
     if not sys.platform.startswith("linux"):
         return None
     libc = ctypes.CDLL(None)
-    address = [ctypes.cast(f, ctypes.c_void_p).value for f in (libc.sem_post, libc.sem_wait)]
-    return libc.sem_init, *address
+    post, wait = (ctypes.cast(f, ctypes.c_void_p).value for f in (libc.sem_post, libc.sem_wait))
+    return (libc.sem_init, post, wait) if post and wait else None
 
 
 _teams: dict[tuple[int, int], Team] = {}
@@ -170,7 +171,8 @@ def team(lanes: int) -> Team:
 class Table:
     """Launches bound to addresses, ready to run as one native call."""
 
-    def __init__(self, rows: list[tuple[int, int, int, int]], lanes: int):
+    def __init__(self, rows: list[tuple[int, int, int, int]], lanes: int, keep: Any = None):
+        self._keep = keep  # what the addresses in the rows belong to
         self._rows = np.array(rows, np.int64).reshape(len(rows), 4)
         self._team = team(lanes)
         self._args = np.array([self._rows.ctypes.data, self._team.address], np.int64)

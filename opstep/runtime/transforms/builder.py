@@ -50,12 +50,14 @@ class Builder:
         self._taken.add(stem)
         return stem
 
-    def __getattr__(self, op: str):
+    def __getattr__(self, op: str) -> Any:
         if op not in OPS:
             raise AttributeError(f"no op is called {op}")
         return lambda *operands, **attrs: self.apply(OPS[op], operands, attrs)
 
-    def apply(self, op: type[Op], operands: tuple[Operand | None, ...], attrs: dict[str, Any]):
+    def apply(
+        self, op: type[Op], operands: tuple[Operand | None, ...], attrs: dict[str, Any]
+    ) -> Any:
         """Appends ``op(*operands, **attrs)``; trailing operands may be None. Raises `Mismatch`."""
         given = list(operands)
         while given and given[-1] is None:

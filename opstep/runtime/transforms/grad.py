@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from opstep.runtime.ir.calls import unify
 from opstep.runtime.ir.dims import Expr, evaluate
@@ -110,7 +110,7 @@ class _Tape:
     def statements(self) -> list[Apply]:
         return self.builder.statements
 
-    def run(self, graph: Graph, arguments: list[Var], symbols: dict) -> list[Var]:
+    def run(self, graph: Graph, arguments: list[Any], symbols: dict) -> list[Any]:
         scope = {b.name.text: a for b, a in zip(graph.inputs, arguments, strict=True)}
         for statement in graph.body:
             if isinstance(statement, Apply):
@@ -123,12 +123,13 @@ class _Tape:
                 )
         return []
 
-    def _look_up(self, operand: Name | Literal, scope: dict[str, Var]):
+    def _look_up(self, operand: Name | Literal, scope: dict[str, Any]) -> Any:
+        """A `Var`, or the number that a literal stands for (or an input bound to a literal)."""
         if isinstance(operand, Literal):
             return operand.value
-        return scope.get(operand.text) or self.tensors[operand.text]
+        return scope[operand.text] if operand.text in scope else self.tensors[operand.text]
 
-    def _apply(self, statement: Apply, scope: dict[str, Var], symbols: dict) -> None:
+    def _apply(self, statement: Apply, scope: dict[str, Any], symbols: dict) -> None:
         operands = [self._look_up(o, scope) for o in statement.operands]
         callee = statement.callee.text
         if callee in self.graphs and callee not in OPS:
