@@ -9,6 +9,7 @@ from opstep.kernels import batchnorm as batchnorm
 from opstep.kernels import classify as classify
 from opstep.kernels import comparison as comparison
 from opstep.kernels import conv as conv
+from opstep.kernels import creation as creation
 from opstep.kernels import index as index
 from opstep.kernels import joining as joining
 from opstep.kernels import layout as layout
@@ -17,6 +18,7 @@ from opstep.kernels import matmul as matmul
 from opstep.kernels import norm as norm
 from opstep.kernels import padding as padding
 from opstep.kernels import pool as pool
+from opstep.kernels import random as random
 from opstep.kernels import reduce as reduce
 from opstep.kernels import scatter as scatter
 from opstep.kernels import selection as selection

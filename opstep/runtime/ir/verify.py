@@ -147,7 +147,7 @@ class _Verifier:
             return None
 
     def _made_by(self, d: Declaration, op: type[Op], given: dict[str, Any]) -> Application:
-        if op.operands or op.host:
+        if op.host or any(not o.optional for o in op.operands):
             raise Mismatch(f"{op.name} takes operands, and cannot initialise {d.name.text}")
         attrs = complete(op, given)
         resolved = resolve(op, (), attrs)
