@@ -1,166 +1,221 @@
-"""Tensors made from nothing but attributes: constants, counts, the identity."""
+"""Tensors made from nothing: constants, counters, the identity matrix.
+
+As initialisers of params and states they get `shape` and `dtype` from the declaration.
+"""
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
-from opstep.kernels.axes import axis_of
-from opstep.runtime.device.launch import Launch
+from opstep.kernels.axes import around, axis_of, volume
+from opstep.runtime.device.launch import Arg, Launch
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import DType, TensorType
 
 
-def write_value(y, value, lo, hi):
+def put(y, value, lo, hi):
     for i in range(lo, hi):
         y[i] = value
 
 
-def count_along_axis(y, start, step, extent, inner, lo, hi):
-    """Units are runs of `inner` elements with one value."""
-    for run in range(lo, hi):
-        value = start + (run % extent) * step
-        for i in range(run * inner, (run + 1) * inner):
-            y[i] = value
+def put_all(y: Arg, value: int | float) -> Launch:
+    """Fills y, of any dtype, with one value; halves by their bits."""
+    if y.dtype.is_half:
+        value = int(np.array(value).astype(y.dtype.numpy).view(np.uint16))
+    elif y.dtype.is_float:
+        value = float(value)
+    else:
+        value = int(value != 0) if y.dtype.kind == "b" else int(value)
+    return Launch(put, y, value, units=y.size)
 
 
-def write_diagonal(y, rows, columns, diagonal, lo, hi):
-    """Units are rows of all matrices."""
-    for run in range(lo, hi):
-        row = run % rows
-        for column in range(columns):
-            y[run * columns + column] = 1.0 if column - row == diagonal else 0.0
+def checked_value(value: int | float, dtype: DType, name: str) -> None:
+    """Raises Mismatch where `value` is no number of that type."""
+    if dtype.is_float:
+        return
+    if value != value or value in (np.inf, -np.inf) or value != int(value):
+        raise Mismatch(f"{name}={value} is no {dtype}", name)
+    if dtype.is_integer:
+        limits = np.iinfo(dtype.numpy)
+        if not limits.min <= value <= limits.max:
+            raise Mismatch(f"{name}={value} is out of range for {dtype}", name)
 
 
-def shaped(shape, dtype: DType) -> TensorType:
-    """The type of a new tensor; Mismatch where a dim is negative."""
+class Creation(Op):
+    """Base: no operands; attributes shape and dtype give the type."""
+
+    moves = True
+    grad = None
+
+    def infer(*, shape, dtype, **attrs):
+        return shaped(shape, dtype)
+
+
+def shaped(shape, dtype) -> TensorType:
+    """The type; raises Mismatch where a dim is negative."""
     for d in shape:
-        if type(d) is int and d < 0:
-            raise Mismatch(f"a dim is {d}; sizes are 0 or more", "shape")
+        if isinstance(d, int) and d < 0:
+            raise Mismatch(f"a dim cannot be negative: {d}", "shape")
     return TensorType(dtype, tuple(shape))
 
 
-def fitting(value: int | float, dtype: DType, name: str) -> int | float:
-    """`value` as a kernel of that dtype takes it; Mismatch where an integer type cannot hold it."""
-    if dtype.is_float:
-        return float(value)
-    if value != value or value in (float("inf"), float("-inf")) or value != int(value):
-        raise Mismatch(f"{name} is {value}, which {dtype} cannot hold", name)
-    most = {"i": (1 << dtype.bits - 1) - 1, "u": (1 << dtype.bits) - 1, "b": 1}[dtype.kind]
-    least = -most - 1 if dtype.kind == "i" else 0
-    if not least <= value <= most:
-        raise Mismatch(f"{name} is {value}; {dtype} goes from {least} to {most}", name)
-    return int(value)
-
-
-class full(Op):
-    """`value` everywhere."""
+class full(Creation):
+    """Every element is `value`."""
 
     signature = "full(*, shape: dims, value: number, dtype: dtype = f32)"
+    formula = "value"
     source = "torch.full, ONNX ConstantOfShape"
-    grad = None
 
     def infer(*, shape, value, dtype):
-        fitting(value, dtype, "value")
+        checked_value(value, dtype, "value")
         return shaped(shape, dtype)
 
     def oracle(*, shape, value, dtype):
-        return np.full(shape, value)
+        return np.full(shape, value, np.float64 if dtype.is_float else dtype.numpy)
 
     def cpu(y, *, shape, value, dtype):
-        return Launch(write_value, y, fitting(value, dtype, "value"), units=y.size)
+        return put_all(y, value)
 
 
-class _Constant(Op):
-    grad = None
-
-    def infer(*, shape, dtype):
-        return shaped(shape, dtype)
-
-
-class zeros(_Constant):
-    """0 everywhere."""
+class zeros(Creation):
+    """Every element is 0 (false)."""
 
     signature = "zeros(*, shape: dims, dtype: dtype = f32)"
+    formula = "0"
     source = "torch.zeros"
 
     def oracle(*, shape, dtype):
-        return np.zeros(shape)
+        return np.zeros(shape, np.float64 if dtype.is_float else dtype.numpy)
 
     def cpu(y, *, shape, dtype):
-        return Launch(write_value, y, fitting(0, dtype, "value"), units=y.size)
+        return put_all(y, 0)
 
 
-class ones(_Constant):
-    """1 everywhere."""
+class ones(Creation):
+    """Every element is 1 (true)."""
 
     signature = "ones(*, shape: dims, dtype: dtype = f32)"
+    formula = "1"
     source = "torch.ones"
 
     def oracle(*, shape, dtype):
-        return np.ones(shape)
+        return np.ones(shape, np.float64 if dtype.is_float else dtype.numpy)
 
     def cpu(y, *, shape, dtype):
-        return Launch(write_value, y, fitting(1, dtype, "value"), units=y.size)
+        return put_all(y, 1)
 
 
-class iota(Op):
-    """start, start + step, start + 2*step, … along `axis`, the same for all other indices."""
+def count_up(y, start, step, n, inner, lo, hi):
+    """Runs along the axis where it is the last one, else runs of one value."""
+    i = lo
+    while i < hi:
+        if inner == 1:
+            j = i % n
+            run = min(n - j, hi - i)
+            for k in range(run):
+                y[i + k] = start + step * (j + k)
+        else:
+            j = i // inner % n
+            run = min(inner - i % inner, hi - i)
+            for k in range(run):
+                y[i + k] = start + step * j
+        i += run
+
+
+class iota(Creation):
+    """Counts along one axis: start, start + step, ..., the same along all others."""
 
     signature = (
         "iota(*, shape: dims, axis: int = 0, start: number = 0, step: number = 1, "
         "dtype: dtype = i64)"
     )
-    formula = "start + index[axis]*step"
-    source = "torch.arange (shape=[n]), ONNX Range"
-    grad = None
+    formula = "start + step*index along axis"
+    source = "torch.arange, ONNX Range, XLA Iota"
+    moves = False
 
     def infer(*, shape, axis, start, step, dtype):
-        t = shaped(shape, dtype)
-        if not t.rank:
-            raise Mismatch("iota counts along an axis: it has none", "shape", "shape=[n]")
+        axis_of(axis, len(shape))
+        checked_value(start, dtype, "start")
+        checked_value(step, dtype, "step")
         if dtype.kind == "b":
-            raise Mismatch("iota gives numbers, not bools", "dtype")
-        axis_of(axis, t.rank)
-        fitting(start, dtype, "start")
-        fitting(step, dtype, "step")
-        return t
-
-    def oracle(*, shape, axis, start, step, dtype):
-        axis %= len(shape)
-        counts = start + np.arange(shape[axis]) * step
-        along = [shape[axis] if k == axis else 1 for k in range(len(shape))]
-        return np.broadcast_to(counts.reshape(along), shape)
-
-    def cpu(y, *, shape, axis, start, step, dtype):
-        axis %= y.rank
-        inner = int(np.prod(y.shape[axis + 1 :], dtype=np.int64))
-        first, by = fitting(start, dtype, "start"), fitting(step, dtype, "step")
-        runs = y.size // inner if inner else 0
-        grain = max(1, 32768 // max(inner, 1))
-        return Launch(count_along_axis, y, first, by, y.shape[axis], inner, units=runs, grain=grain)
-
-    def flops(*, shape, axis, start, step, dtype):
-        return 2 * shaped(shape, dtype).size
-
-
-class eye(Op):
-    """1 on a diagonal of the last two axes, 0 elsewhere; `diagonal` counts up to the right."""
-
-    signature = "eye(*, shape: dims, diagonal: int = 0, dtype: dtype = f32)"
-    formula = "1 where column - row == diagonal, else 0"
-    source = "torch.eye, ONNX EyeLike (k)"
-    grad = None
-
-    def infer(*, shape, diagonal, dtype):
-        if len(shape) < 2:
-            raise Mismatch("eye makes matrices: it needs two dims or more", "shape")
+            raise Mismatch("bools do not count", "dtype")
         return shaped(shape, dtype)
 
-    def oracle(*, shape, diagonal, dtype):
-        return np.broadcast_to(np.eye(*shape[-2:], k=diagonal), shape)
+    def oracle(*, shape, axis, start, step, dtype):
+        kind = np.float64 if dtype.is_float else dtype.numpy
+        counted = np.asarray(start + step * np.arange(shape[axis])).astype(kind)
+        along = [1] * len(shape)
+        along[axis] = shape[axis]
+        return np.broadcast_to(counted.reshape(along), shape)
 
-    def cpu(y, *, shape, diagonal, dtype):
-        rows, columns = y.shape[-2:]
-        runs = y.size // columns if columns else 0
-        grain = max(1, 32768 // max(columns, 1))
-        return Launch(write_diagonal, y, rows, columns, diagonal, units=runs, grain=grain)
+    def cpu(y, *, shape, axis, start, step, dtype):
+        kind = float if y.dtype.is_float else int
+        _, n, inner = around(y.shape, axis % y.rank)
+        return Launch(count_up, y, kind(start), kind(step), n, inner, units=y.size)
+
+
+def put_diagonal(y, columns, k, lo, hi):
+    """Units are rows."""
+    for row in range(lo, hi):
+        for j in range(columns):
+            y[row * columns + j] = 0.0
+        if 0 <= row + k < columns:
+            y[row * columns + row + k] = 1.0
+
+
+class eye(Creation):
+    """1 on a diagonal, 0 elsewhere: n rows, m columns (n if left out), the diagonal k above the main one."""
+
+    signature = "eye(*, n: dim, m: dim = none, k: int = 0, dtype: dtype = f32)"
+    formula = "1 where column = row + k, else 0"
+    source = "torch.eye, ONNX EyeLike"
+    moves = False
+
+    def infer(*, n, m, k, dtype):
+        return shaped((n, n if m is None else m), dtype)
+
+    def oracle(*, n, m, k, dtype):
+        return np.eye(n, m, k, np.float64 if dtype.is_float else dtype.numpy)
+
+    def cpu(y, *, n, m, k, dtype):
+        rows, columns = y.shape
+        return Launch(put_diagonal, y, columns, k, units=rows, grain=max(1, 32768 // (columns + 1)))
+
+
+class extent(Creation):
+    """The product of dims as a scalar: what a mean divides by where the batch is a symbol."""
+
+    signature = "extent(*, of: dims, dtype: dtype = i64)"
+    formula = "of[0] * of[1] * ..."
+    source = "torch.sym_size, ONNX Size"
+
+    def infer(*, of, dtype):
+        return TensorType(dtype, ())
+
+    def oracle(*, of, dtype):
+        return np.array(volume(of), np.float64 if dtype.is_float else dtype.numpy)
+
+    def cpu(y, *, of, dtype):
+        return put_all(y, prod(of))
+
+
+class extent(Op):
+    """The product of some dims as a number: how a graph learns the size that a symbol has."""
+
+    signature = "extent(*, of: dims, dtype: dtype = i64)"
+    formula = "of[0]*of[1]*…"
+    source = "torch.Tensor.size, ONNX Size"
+    grad = None
+
+    def infer(*, of, dtype):
+        if dtype.kind == "b":
+            raise Mismatch("an extent is a number, not a bool", "dtype")
+        return TensorType(dtype, ())
+
+    def oracle(*, of, dtype):
+        return np.array(prod(of))
+
+    def cpu(y, *, of, dtype):
+        return Launch(write_value, y, fitting(prod(of), dtype, "of"), units=1)
