@@ -4,6 +4,7 @@ Families import NumPy and nothing slower: numba is loaded when a kernel has to b
 """
 
 from opstep.kernels import activations as activations
+from opstep.kernels import argreduce as argreduce
 from opstep.kernels import arithmetic as arithmetic
 from opstep.kernels import batchnorm as batchnorm
 from opstep.kernels import classify as classify
@@ -20,6 +21,7 @@ from opstep.kernels import padding as padding
 from opstep.kernels import pool as pool
 from opstep.kernels import random as random
 from opstep.kernels import reduce as reduce
+from opstep.kernels import scan as scan
 from opstep.kernels import scatter as scatter
 from opstep.kernels import selection as selection
 from opstep.kernels import shape as shape

@@ -199,23 +199,3 @@ class extent(Creation):
 
     def cpu(y, *, of, dtype):
         return put_all(y, prod(of))
-
-
-class extent(Op):
-    """The product of some dims as a number: how a graph learns the size that a symbol has."""
-
-    signature = "extent(*, of: dims, dtype: dtype = i64)"
-    formula = "of[0]*of[1]*…"
-    source = "torch.Tensor.size, ONNX Size"
-    grad = None
-
-    def infer(*, of, dtype):
-        if dtype.kind == "b":
-            raise Mismatch("an extent is a number, not a bool", "dtype")
-        return TensorType(dtype, ())
-
-    def oracle(*, of, dtype):
-        return np.array(prod(of))
-
-    def cpu(y, *, of, dtype):
-        return Launch(write_value, y, fitting(prod(of), dtype, "of"), units=1)
