@@ -267,8 +267,9 @@ def _extents(shape, transposed: bool) -> tuple[int, int]:
 
 
 def _batch_strides(t: Arg, shape: tuple[int, ...]) -> tuple[int, ...]:
-    size = prod(t.shape[-2:])
-    return tuple(s * size for s in broadcast_strides(t.shape[:-2], len(shape)))
+    sizes: tuple[int, ...] = t.shape  # pyright: ignore[reportAssignmentType] - concrete here
+    size = prod(sizes[-2:])
+    return tuple(s * size for s in broadcast_strides(sizes[:-2], len(shape)))
 
 
 class linear(Op):

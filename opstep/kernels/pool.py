@@ -51,7 +51,7 @@ def _grain(units: int, work: int) -> int:
     return max(1, units * _GRAIN // max(work, 1))
 
 
-def _places(rows: Window, columns: Window) -> tuple[int, ...]:
+def _places(rows: Window, columns: Window) -> tuple:
     """Both windows as the kernels of maxima take them."""
     a, b = rows, columns
     return (

@@ -1,0 +1,155 @@
+"""Matrix products and convolutions beside PyTorch's, gradients included."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from against_torch import compare  # noqa: E402
+
+F = torch.nn.functional
+RNG = np.random.default_rng(0)
+
+
+def data(*shape: int, dtype="f8") -> np.ndarray:
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+@pytest.mark.parametrize(
+    "a, b",
+    [
+        ((3, 4), (4, 5)),
+        ((4,), (4, 5)),
+        ((3, 4), (4,)),
+        ((7,), (7,)),
+        ((2, 3, 4), (2, 4, 5)),
+        ((2, 1, 3, 4), (3, 4, 2)),
+        ((2, 3, 4), (4, 5)),
+        ((3, 4), (2, 4, 5)),
+        ((2, 3, 4), (4,)),
+        ((4,), (2, 4, 3)),
+        ((0, 4), (4, 3)),
+        ((70, 300), (300, 110)),
+    ],
+)
+def test_matmul(a, b):
+    compare("y = matmul(a, b)", lambda a, b: a @ b, a=data(*a), b=data(*b))
+
+
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("right", [False, True])
+@pytest.mark.parametrize("batch", [(), (3,), (2, 1)])
+def test_transposed_operands(left, right, batch):
+    a = data(*batch, *((4, 3) if left else (3, 4)))
+    b = data(3, *((5, 4) if right else (4, 5)))
+    compare(
+        f"y = matmul(a, b, transpose_a={str(left).lower()}, transpose_b={str(right).lower()})",
+        lambda a, b: (a.mT if left else a) @ (b.mT if right else b),
+        a=a,
+        b=b,
+    )
+
+
+@pytest.mark.parametrize("shape", [(9,), (1, 9), (6, 9), (2, 3, 9), (0, 9)])
+@pytest.mark.parametrize("out", [1, 5])
+def test_linear(shape, out):
+    x, w, b = data(*shape), data(out, 9), data(out)
+    compare("y = linear(x, w)", lambda x, w: F.linear(x, w), x=x, w=w)
+    compare("y = linear(x, w, b)", lambda x, w, b: F.linear(x, w, b), x=x, w=w, b=b)
+
+
+CONVOLUTIONS = [
+    ((2, 3, 9, 8), (4, 3, 3, 3), {}),
+    ((2, 3, 9, 8), (4, 3, 3, 3), {"padding": (1, 2)}),
+    ((2, 3, 9, 8), (4, 3, 3, 2), {"padding": (1, 0), "stride": (2, 3)}),
+    ((1, 2, 11, 12), (3, 2, 3, 2), {"dilation": (2, 3), "padding": (2, 1)}),
+    ((1, 2, 11, 12), (3, 2, 2, 3), {"dilation": (3, 2), "stride": (2, 2), "padding": (1, 2)}),
+    ((2, 6, 7, 7), (4, 3, 3, 3), {"groups": 2, "padding": (1, 1)}),
+    ((2, 6, 7, 8), (12, 1, 3, 3), {"groups": 6, "stride": (2, 1), "padding": (1, 1)}),
+    ((3, 20, 5, 5), (17, 20, 1, 1), {}),
+    ((1, 1, 31, 31), (9, 1, 11, 11), {"stride": (4, 4)}),
+    ((1, 18, 9, 16), (16, 18, 3, 3), {"padding": (1, 1)}),
+]
+
+
+def attributes(given: dict) -> str:
+    def text(value) -> str:
+        if isinstance(value, bool):
+            return str(value).lower()
+        return f"[{', '.join(map(str, value))}]" if isinstance(value, tuple) else str(value)
+
+    return "".join(f", {k}={text(v)}" for k, v in given.items())
+
+
+@pytest.mark.parametrize("x, w, given", CONVOLUTIONS)
+def test_conv2d(x, w, given):
+    compare(
+        f"y = conv2d(x, w, b{attributes(given)})",
+        lambda x, w, b: F.conv2d(x, w, b, **given),
+        x=data(*x),
+        w=data(*w),
+        b=data(w[0]),
+    )
+
+
+@pytest.mark.parametrize("x, w, given", CONVOLUTIONS)
+def test_conv2d_of_f32(x, w, given):
+    compare(
+        f"y = conv2d(x, w{attributes(given)})",
+        lambda x, w: F.conv2d(x, w, **given),
+        x=data(*x, dtype="f4"),
+        w=data(*w, dtype="f4"),
+    )
+
+
+def test_padding_of_four_sides():
+    compare(
+        "y = conv2d(x, w, padding=[1, 0, 2, 3], stride=[2, 1])",
+        lambda x, w: F.conv2d(F.pad(x, (0, 3, 1, 2)), w, stride=(2, 1)),
+        x=data(2, 3, 6, 7),
+        w=data(4, 3, 3, 2),
+    )
+
+
+@pytest.mark.parametrize(
+    "x, w, given",
+    [
+        ((1, 1, 3, 3), (1, 1, 3, 3), {}),
+        ((2, 3, 4, 5), (3, 4, 3, 3), {"stride": (2, 2), "padding": (1, 1)}),
+        ((2, 3, 4, 5), (3, 4, 3, 2), {"stride": (3, 2), "output_padding": (2, 1)}),
+        ((1, 4, 4, 5), (4, 3, 3, 2), {"groups": 2, "dilation": (2, 1), "padding": (1, 0)}),
+        ((1, 2, 3, 3), (2, 2, 2, 2), {"dilation": (3, 3), "output_padding": (2, 1)}),
+        ((1, 2, 3, 3), (2, 2, 1, 1), {"stride": (3, 2), "output_padding": (2, 1)}),
+        ((2, 16, 6, 8), (16, 8, 2, 2), {"stride": (2, 2)}),
+    ],
+)
+def test_conv_transpose2d(x, w, given):
+    compare(
+        f"y = conv_transpose2d(x, w, b{attributes(given)})",
+        lambda x, w, b: F.conv_transpose2d(x, w, b, **given),
+        x=data(*x),
+        w=data(*w),
+        b=data(w[1] * given.get("groups", 1)),
+    )
+
+
+def test_gradients_have_gradients():
+    """The rules of conv2d, conv2d_input_grad and conv2d_weight_grad are written with each other."""
+    x, w = torch.from_numpy(data(2, 3, 6, 7)), torch.from_numpy(data(4, 3, 3, 3))
+    given = {"stride": (2, 1), "padding": (1, 1)}
+    gy = F.conv2d(x, w, **given)
+    written = "stride=[2, 1], padding=[1, 1]"
+    compare(
+        f"gx = conv2d_input_grad(gy, w, size=[6, 7], {written})",
+        lambda gy, w: torch.nn.grad.conv2d_input(x.shape, w, gy, **given),
+        gy=data(*gy.shape),
+        w=w.numpy(),
+    )
+    compare(
+        f"gw = conv2d_weight_grad(gy, x, kernel=[3, 3], {written})",
+        lambda gy, x: torch.nn.grad.conv2d_weight(x, w.shape, gy, **given),
+        gy=data(*gy.shape),
+        x=x.numpy(),
+    )

@@ -1,0 +1,138 @@
+"""Pooling and upsampling beside PyTorch's, gradients included."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from against_torch import compare  # noqa: E402
+
+F = torch.nn.functional
+RNG = np.random.default_rng(0)
+
+
+def data(*shape: int, dtype="f8") -> np.ndarray:
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+def attributes(given: dict) -> str:
+    def text(value) -> str:
+        if isinstance(value, bool):
+            return str(value).lower()
+        return f"[{', '.join(map(str, value))}]" if isinstance(value, tuple) else str(value)
+
+    return ", ".join(f"{k}={text(v)}" for k, v in given.items())
+
+
+def in_torch(given: dict) -> dict:
+    return {{"kernel": "kernel_size"}.get(k, k): v for k, v in given.items()}
+
+
+WINDOWS = [
+    ((2, 3, 8, 8), {"kernel": (2, 2)}),
+    ((2, 3, 9, 7), {"kernel": (3, 3), "stride": (2, 2)}),
+    ((1, 2, 9, 70), {"kernel": (3, 3), "stride": (2, 2), "padding": (1, 1)}),
+    ((1, 2, 9, 40), {"kernel": (3, 2), "stride": (1, 1), "padding": (1, 1)}),
+    ((1, 2, 9, 10), {"kernel": (2, 3), "stride": (3, 4), "padding": (1, 0)}),
+    ((1, 1, 8, 8), {"kernel": (3, 3), "stride": (2, 2), "ceil_mode": True}),
+    ((1, 1, 7, 6), {"kernel": (2, 3), "stride": (3, 2), "padding": (1, 1), "ceil_mode": True}),
+    ((1, 1, 7, 7), {"kernel": (2, 2), "stride": (3, 3), "ceil_mode": True}),
+]
+DILATED = [
+    ((1, 2, 10, 50), {"kernel": (3, 3), "stride": (2, 3), "dilation": (2, 2), "padding": (1, 1)}),
+    ((1, 2, 10, 11), {"kernel": (2, 3), "stride": (1, 1), "dilation": (3, 1)}),
+]
+
+
+@pytest.mark.parametrize("shape, given", WINDOWS + DILATED)
+def test_max_pool2d(shape, given):
+    text, options = attributes(given), in_torch(given)
+    compare(f"y = max_pool2d(x, {text})", lambda x: F.max_pool2d(x, **options), x=data(*shape))
+    compare(
+        f"y, i = max_pool2d_with_indices(x, {text})",
+        lambda x: F.max_pool2d(x, **options, return_indices=True),
+        x=data(*shape, dtype="f4"),
+    )
+
+
+@pytest.mark.parametrize("shape, given", WINDOWS + DILATED)
+def test_max_pool2d_with_ties_nans_and_infinities(shape, given):
+    x = RNG.integers(0, 3, shape).astype("f4")
+    x.flat[::7], x.flat[::5], x.flat[::3] = np.nan, np.inf, -np.inf
+    text, options = attributes(given), in_torch(given)
+    compare(
+        f"y, i = max_pool2d_with_indices(x, {text})",
+        lambda x: F.max_pool2d(x, **options, return_indices=True),
+        x=x,
+    )
+    compare(f"y = max_pool2d(x, {text})", lambda x: F.max_pool2d(x, **options), x=x)
+
+
+@pytest.mark.parametrize("shape, given", WINDOWS)
+@pytest.mark.parametrize(
+    "more", [{}, {"count_include_pad": False}, {"divisor_override": 3}], ids=str
+)
+def test_avg_pool2d(shape, given, more):
+    given = given | more
+    compare(
+        f"y = avg_pool2d(x, {attributes(given)})",
+        lambda x: F.avg_pool2d(x, **in_torch(given)),
+        x=data(*shape),
+    )
+
+
+@pytest.mark.parametrize(
+    "shape, size", [((2, 3, 8, 8), (1, 1)), ((2, 3, 7, 9), (3, 4)), ((1, 1, 3, 2), (5, 7))]
+)
+def test_adaptive_avg_pool2d(shape, size):
+    compare(
+        f"y = adaptive_avg_pool2d(x, output_size=[{size[0]}, {size[1]}])",
+        lambda x: F.adaptive_avg_pool2d(x, size),
+        x=data(*shape),
+    )
+
+
+def test_global_avg_pool2d():
+    compare("y = global_avg_pool2d(x)", lambda x: x.mean((2, 3), keepdim=True), x=data(2, 3, 5, 7))
+
+
+@pytest.mark.parametrize("mode", ["nearest", "bilinear", "corners"])
+@pytest.mark.parametrize(
+    "shape, given",
+    [
+        ((2, 3, 4, 5), {"scale": (2, 2)}),
+        ((2, 3, 4, 5), {"scale": (3, 1)}),
+        ((1, 2, 4, 5), {"size": (7, 3)}),
+        ((1, 1, 1, 1), {"size": (3, 3)}),
+        ((1, 1, 40, 33), {"size": (17, 70)}),
+    ],
+)
+def test_upsample2d(mode, shape, given):
+    size = given.get("size") or tuple(n * f for n, f in zip(shape[2:], given["scale"], strict=True))
+    text = attributes(given)
+    options = {"mode": mode}
+    if mode == "corners":
+        text += ", align_corners=true"
+        options = {"mode": "bilinear", "align_corners": True}
+    compare(
+        f'y = upsample2d(x, {text}, mode="{options["mode"]}")',
+        lambda x: F.interpolate(x, size, **options),
+        x=data(*shape),
+    )
+
+
+def test_second_derivatives():
+    """The derivative of the derivative of max pooling."""
+    x = data(2, 3, 6, 6)
+    compare(
+        "gx = max_pool2d_grad(gy, x, kernel=[3, 3], stride=[2, 2])",
+        lambda gy, x: torch.ops.aten.max_pool2d_with_indices_backward(
+            gy, x, [3, 3], [2, 2], [0, 0], [1, 1], False,
+            F.max_pool2d(x, 3, 2, return_indices=True)[1],
+        ),
+        wrt=["gy"],
+        gy=data(2, 3, 2, 2),
+        x=x,
+    )  # fmt: skip
