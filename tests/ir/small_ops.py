@@ -169,9 +169,9 @@ def declare() -> dict[str, type[Op]]:
     class normal(Op):
         """Normally distributed numbers."""
 
-        signature = "normal(*, shape: dims, std: float = 1.0, dtype: dtype = f32)"
+        signature = "normal(step: X?, *, shape: dims, std: float = 1.0, dtype: dtype = f32)"
 
-        def infer(shape, std, dtype):
+        def infer(step, shape, std, dtype):
             return TensorType(dtype, shape)
 
     class label(Op):

@@ -124,7 +124,7 @@ class _Verifier:
         """The op that makes a named tensor's first value, told the declared shape and dtype."""
         op = self.applier.ops.get(init.text)
         if op is None:
-            makers = [n for n, o in self.applier.ops.items() if not o.operands and not o.host]
+            makers = [name for name, maker in self.applier.ops.items() if _needs_nothing(maker)]
             hint = self.reporter.near(init.text, makers)
             if not hint and makers:
                 hint = f"there are {', '.join(makers)}"
@@ -147,7 +147,7 @@ class _Verifier:
             return None
 
     def _made_by(self, d: Declaration, op: type[Op], given: dict[str, Any]) -> Application:
-        if op.host or any(not o.optional for o in op.operands):
+        if not _needs_nothing(op):
             raise Mismatch(f"{op.name} takes operands, and cannot initialise {d.name.text}")
         attrs = complete(op, given)
         resolved = resolve(op, (), attrs)
@@ -155,3 +155,8 @@ class _Verifier:
             made = ", ".join(map(str, resolved.results)) or "nothing"
             raise Mismatch(f"{d.name.text} is {d.type}, but {op.name} makes {made}")
         return Application(op, None, resolved, attrs)
+
+
+def _needs_nothing(op: type[Op]) -> bool:
+    """Whether an op can be applied to no operands at all."""
+    return not op.host and all(o.optional for o in op.operands)
