@@ -298,7 +298,7 @@ class dropout(Op):
     The gradient drops the same elements: they follow from seed and step, no mask is kept.
     """
 
-    signature = "dropout(x: F, step: X?, *, p: float = 0.5, seed: int = 0, training: bool = true)"
+    signature = "dropout(x: F, step: X?, *, p: float = 0.5, seed: int, training: bool = true)"
     formula = "0 with probability p, else x / (1 - p)"
     source = "Srivastava et al. 2014; torch.nn.functional.dropout, ONNX Dropout"
     inplace = (0,)
