@@ -1,8 +1,8 @@
 """Imports go one way. This test reads every import statement and holds the layers.
 
 `runtime` < `kernels` < the Python API < `trace` < `dap`, `lsp`, `frontends` < `cli`; inside
-`runtime`: `ir` < `transforms` < `plan` < `device` < `interpreter` < `debugger`. Imports inside functions and
-for type checkers count as well: a late import would only hide a cycle.
+`runtime`: `ir` < `transforms` < `plan` < `device` < `interpreter` < `debugger`. Imports inside
+functions and for type checkers count as well: a late import would only hide a cycle.
 """
 
 from __future__ import annotations
