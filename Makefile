@@ -39,7 +39,7 @@ test: $(VENV)/.dev
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/basedpyright --level error
+	$(BIN)/basedpyright --level error --pythonpath $(BIN)/python
 	$(BIN)/python -m pytest -q tests/test_layers.py tests/test_house.py
 	$(BIN)/python docs/generate.py --check
 

@@ -255,7 +255,7 @@ class Intrinsic:
             self._made = self.make()
         return self._made
 
-    def __call__(self, *args):
+    def __call__(self, *args) -> Any:
         raise TypeError(f"{self.name} exists only inside a compiled kernel")
 
 
@@ -295,7 +295,7 @@ def _callee(function: FunctionType, dtype: DType, distinct: bool = False):
     key = (function, dtype.name, distinct)
     if key not in _specialised:
         fastmath = set(_fastmath(function))
-        made = numba.njit(error_model="numpy", fastmath=fastmath)(_specialise(function, dtype))
+        made: Any = numba.njit(error_model="numpy", fastmath=fastmath)(_specialise(function, dtype))
         if distinct:
             made._compiler._customize_flags = _with_noalias
         elif not _has_loop(function.__code__):
@@ -328,7 +328,7 @@ def _compile(kernel, signature: Signature, dtype: DType, distinct: bool) -> tupl
     from opstep.runtime.device import intrinsics
 
     entry = _entry(kernel, signature, dtype, distinct, intrinsics)
-    flags = compiler.Flags()
+    flags: Any = compiler.Flags()
     flags.no_cpython_wrapper = True
     flags.no_cfunc_wrapper = True
     flags.nrt = False  # no allocation inside a kernel
