@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from plan_programs import SIZE, planned
+from plan_programs import SIZE, planned, random_choices
 
 from opstep.runtime.plan.cost import SYNC_NS
 from opstep.runtime.plan.hazards import check
@@ -84,6 +84,16 @@ def test_tiny_ops_are_not_spread():
     assert (plan.streams, plan.events) == (1, 0)
 
 
+def test_tiny_ops_that_depend_on_each_other_all_over_are_not_spread():
+    below, names, lines = random_choices(3), ["x"], []
+    for k in range(400):
+        a, b = (names[-20:][below(len(names[-20:]))] for _ in range(2))
+        lines.append(f"v{k} = mix({a}, {b})")
+        names.append(f"v{k}")
+    plan = planned(graph(*lines, returned="v399"), Policy(4))
+    assert (plan.streams, plan.events) == (1, 0)
+
+
 def test_a_tiny_op_beside_a_heavy_branch_stays_with_what_it_depends_on():
     plan = planned(
         graph("a = heavy(x)", "b = heavy(a)", "t = relu(a)", "c = heavy(b)", "y = mix(c, t)",
@@ -109,7 +119,7 @@ def test_the_fewest_waits_for_a_diamond():
 
 def test_a_wait_that_another_brings_along_is_dropped():
     # step 3 needs 0 (stream 0) and 1 (stream 1), and 1 has waited for 0
-    plan = schedule([10**6] * 4, [(), (), (), ()], 3)
+    plan, _ = schedule([10**6] * 4, [(), (), (), ()], 3)
     assert plan.streams == 3
     fixed = plan._replace(stream=[0, 1, 2, 2], order=range(4))
     times = clocks(fixed, [(), (0,), (), (0, 1)])
@@ -117,7 +127,7 @@ def test_a_wait_that_another_brings_along_is_dropped():
 
 
 def test_a_wait_is_not_repeated_later_on_the_stream():
-    plan = schedule([10**6] * 4, [(), (), (), ()], 2)
+    plan, _ = schedule([10**6] * 4, [(), (), (), ()], 2)
     fixed = plan._replace(stream=[0, 1, 1, 1], order=range(4))
     assert clocks(fixed, [(), (0,), (0,), (0, 1)]).waits == {1: (0,)}
 
@@ -224,7 +234,7 @@ def test_the_tail_of_a_step_is_the_work_that_depends_on_it_alone():
 
 def test_times_respect_dependencies_and_streams():
     preds = [(), (), (0,), (1,), (2, 3)]
-    plan = schedule([100_000] * 5, preds, 2)
+    plan, _ = schedule([100_000] * 5, preds, 2)
     assert plan.streams == 2
     for i, before in enumerate(preds):
         for p in before:

@@ -17,7 +17,10 @@ LAUNCH_NS = 1_000  # to take a launch from the queue and call its kernel
 FLOPS_PER_NS = 10  # 10 GFLOP/s
 BYTES_PER_NS = 10  # 10 GB/s, read or written
 CALL_NS = 50_000  # control flow goes through the host, for each call of a graph
-SYNC_NS = 5_000  # from a record on one stream to the op that waits for it on another
+SYNC_NS = 15_000  # from a record on one stream to the op that waits for it on another
+EVENT_NS = (
+    2_000  # for the host to issue a record and its wait, between which launches are cut in two
+)
 
 WORTH_NS = 2 * SYNC_NS  # less work than this does not pay for leaving a stream and coming back
 LEAST_GAIN = (

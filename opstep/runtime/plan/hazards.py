@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from opstep.runtime.ir.collector import collector_paused
 from opstep.runtime.plan.intervals import IntervalMap
 from opstep.runtime.plan.listing import NOTHING, Access, Listing, listing
 from opstep.runtime.plan.plan import Alloc, Call, Fill, Free, Plan, Record, Run, Sync, Wait
@@ -70,8 +71,8 @@ def check(plan: Plan | Listing) -> list[Hazard]:
     An edge that is missing is reported once and then taken as there. Time grows linearly with the
     plan.
     """
-    found = _Checker(plan if isinstance(plan, Listing) else listing(plan))
-    return found.run()
+    with collector_paused():
+        return _Checker(plan if isinstance(plan, Listing) else listing(plan)).run()
 
 
 class _Cell:

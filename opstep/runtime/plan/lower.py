@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from itertools import repeat
 
 from opstep.runtime.ir.calls import bind_symbols, unify
+from opstep.runtime.ir.collector import collector_paused
 from opstep.runtime.ir.diagnostics import Note, OpstepError
 from opstep.runtime.ir.graph import Apply, Assert, Literal, Module, Name, Return, Statement, Update
 from opstep.runtime.ir.op import Mismatch, Op
@@ -41,7 +42,8 @@ def lower(
     """
     if isinstance(verified, Module):
         verified = verify(verified, library=library)
-    return _Lowering(verified, asserts or Asserts()).lower(graph, input_types)
+    with collector_paused():
+        return _Lowering(verified, asserts or Asserts()).lower(graph, input_types)
 
 
 class _Activation:

@@ -34,12 +34,9 @@ from opstep.runtime.plan.plan import (
     Wait,
 )
 from opstep.runtime.plan.schedule import (
-    Clocks,
     Preds,
-    Schedule,
     clocks,
     dependencies,
-    in_one_stream,
     schedule,
 )
 
@@ -103,13 +100,8 @@ class _Planner:
     def __init__(self, flat: Flat, policy: Policy):
         self.flat = flat
         self.policy = policy
-        preds: Preds = []
-        if policy.streams > 1:
-            preds = dependencies(flat)
-            self.schedule: Schedule = schedule(flat.costs, preds, policy.streams)
-        else:
-            self.schedule = in_one_stream(len(flat.steps))
-        self.preds = preds if self.schedule.streams > 1 else []
+        self.preds: Preds = dependencies(flat) if policy.streams > 1 else []
+        self.schedule, self.times = schedule(flat.costs, self.preds, policy.streams)
         self.offsets: dict[int, int] = {}
         self.born: list[int] = []
         self.deaths: dict[int, list[int]] = {}
@@ -117,10 +109,10 @@ class _Planner:
         self.arena = self.peak = 0
 
     def plan(self) -> Plan:
-        times = clocks(self.schedule, self.preds) if self.preds else None
+        times = self.times
         edges: dict[int, list[int]] = {}
         if self.policy.alloc == "reuse":
-            edges = self._share_memory(times)
+            edges = self._share_memory()
         else:
             self._own_memory()
         waits: dict[int, tuple[int, ...]] = {}
@@ -132,8 +124,9 @@ class _Planner:
 
     # --- memory ---
 
-    def _share_memory(self, times: Clocks | None) -> dict[int, list[int]]:
-        flat = self.flat
+    def _share_memory(self) -> dict[int, list[int]]:
+        """Packs the temp buffers; the result are the edges that sharing makes necessary."""
+        flat, times = self.flat, self.times
         found = memory.lives(flat, self.schedule)
         self.place, self.born = found.place, found.born
         touched = None if times is None else memory.users(flat, self.schedule, found.place)

@@ -8,7 +8,8 @@ gain:
 - a step leaves the streams of those it depends on only if the work that follows from it alone (its
   *tail*) is worth it, `cost.WORTH_NS`;
 - a stream counts as taken for as long as the tail of its last step, unless that step is continued;
-- where all of it gains less than `cost.LEAST_GAIN` over one stream, one stream it is.
+- where all of it, issuing events included, gains less than `cost.LEAST_GAIN` over one stream, one
+  stream it is.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from opstep.runtime.plan.cost import LEAST_GAIN, SYNC_NS, WORTH_NS
+from opstep.runtime.plan.cost import EVENT_NS, LEAST_GAIN, SYNC_NS, WORTH_NS
 from opstep.runtime.plan.flat import Flat
 
 Preds = list[tuple[int, ...]]  # for each step, the earlier ones that it must come after
@@ -72,15 +73,25 @@ def in_one_stream(count: int) -> Schedule:
     return Schedule(min(count, 1), [0] * count, range(count), range(count), range(1, count + 1))
 
 
-def schedule(costs: Sequence[int], preds: Preds, limit: int) -> Schedule:
-    """Places steps on at most `limit` streams; uses fewer where more would not help."""
-    if limit <= 1 or not costs:
-        return in_one_stream(len(costs))
+def schedule(costs: Sequence[int], preds: Preds, limit: int) -> tuple[Schedule, Clocks | None]:
+    """Places steps on at most `limit` streams; uses fewer where more would not help.
+
+    With the clocks of the steps, where there are several streams.
+    """
+    worth = (1 - LEAST_GAIN) * sum(costs)
+    if limit > 1 and costs:
+        placed = _spread(costs, preds, limit)
+        if placed.streams > 1 and max(placed.end) <= worth:
+            times = clocks(placed, preds)
+            if max(placed.end) + EVENT_NS * sum(map(len, times.waits.values())) <= worth:
+                return placed, times
+    return in_one_stream(len(costs)), None
+
+
+def _spread(costs: Sequence[int], preds: Preds, limit: int) -> Schedule:
     placed = _Placement(costs, preds, limit)
     placed.run()
     used = len(set(placed.stream))
-    if used == 1 or max(placed.end) > (1 - LEAST_GAIN) * sum(costs):
-        return in_one_stream(len(costs))
     numbers = {s: k for k, s in enumerate(dict.fromkeys(placed.stream))}
     stream = [numbers[s] for s in placed.stream]
     order = sorted(range(len(costs)), key=placed.start.__getitem__)
