@@ -128,20 +128,6 @@ def compiler() -> Finding:
     )
 
 
-def blas() -> Finding:
-    from opstep.runtime.device.blas import library
-
-    found = library()
-    if found is None:
-        return Finding(
-            "BLAS",
-            "optional",
-            "no OpenBLAS with 64-bit integers in NumPy: matmul and conv2d use our own kernels",
-            "NumPy's wheels bring it: pip install --force-reinstall numpy",
-        )
-    return Finding("BLAS", "ok", found[1])
-
-
 def cache() -> Finding:
     folder = kernel_cache()
     files = [f for f in folder.glob("**/*") if f.is_file()] if folder.is_dir() else []
@@ -184,7 +170,6 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     memory,
     packages,
     compiler,
-    blas,
     cache,
     gpu,
 )

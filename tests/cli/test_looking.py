@@ -97,7 +97,7 @@ def test_plan_of_what_is_not_there(cli, scale, arguments, message):
 def test_doctor(cli, monkeypatch, tmp_path):
     monkeypatch.setenv("OPSTEP_CACHE", str(tmp_path / "kernels"))
     outcome = cli("doctor")
-    for word in ("Python", "numba", "BLAS", "cores", "kernel cache", str(tmp_path / "kernels")):
+    for word in ("Python", "numba", "cores", "kernel cache", str(tmp_path / "kernels")):
         assert word in outcome.out
     record = cli("doctor", "--json").json
     assert record["healthy"] is (outcome.code == 0)

@@ -84,7 +84,7 @@ def float_to_bits():
 
 
 def pick():
-    """(condition, a, b) -> a where the condition holds, else b: both are computed, nothing branches."""
+    """(condition, a, b) -> a where the condition holds, else b; both are computed."""
 
     @intrinsic
     def choose(context, condition, a, b):
@@ -136,35 +136,6 @@ def call_c():
             return _call(builder, args[0], [pointer], ir.IntType(32))
 
         return types.int32(types.int64, types.int64), generate
-
-    return call
-
-
-def call_gemm():
-    """cblas_?gemm with 64-bit integers, through its address:
-
-    (address, trans_a, trans_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc), row-major; a, b, c
-    are pointers moved on with `offset`, all of one float type.
-    """
-
-    @intrinsic
-    def call(_, address, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):
-        number = a.dtype
-
-        def generate(context, builder, signature, args):
-            real = context.get_value_type(number)
-            enum = ir.IntType(32)
-            flags = [builder.trunc(f, enum) for f in args[1:3]]
-            row_major = ir.Constant(enum, 101)
-            _call(builder, args[0], [row_major, *flags, *args[3:]])
-            del real
-            return context.get_dummy_value()
-
-        words = [types.int64] * 6
-        signature = types.void(
-            *words, number, a, types.int64, b, types.int64, number, c, types.int64
-        )
-        return signature, generate
 
     return call
 

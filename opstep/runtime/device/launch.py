@@ -74,18 +74,3 @@ class Launch:
         self.args = args
         self.units = units
         self.grain = grain
-
-
-class Blas:
-    """A BLAS routine as an argument: arrives as its address (int64), for `builtin.call_gemm`.
-
-    0 where this machine has no BLAS with a C interface and 64-bit integers: then a kernel must do
-    without.
-    """
-
-    __slots__ = ("address",)
-
-    def __init__(self, routine: str, dtype: DType):
-        from opstep.runtime.device.blas import routine_address
-
-        self.address = routine_address(routine, dtype)

@@ -1,0 +1,122 @@
+"""Streams and events of the CPU: queues of work, worker threads, flags."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+
+class CpuEvent:
+    """Set once by the stream that records it; `reset` before it is recorded again."""
+
+    def __init__(self):
+        self._flag = threading.Event()
+        self._callbacks: list[Callable[[], None]] = []
+        self._lock = threading.Lock()
+
+    def reset(self) -> None:
+        self._flag.clear()
+
+    def done(self) -> bool:
+        return self._flag.is_set()
+
+    def wait(self) -> None:
+        self._flag.wait()
+
+    def set(self) -> None:
+        with self._lock:
+            self._flag.set()
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+    def on_done(self, callback: Callable[[], Any]) -> None:
+        with self._lock:
+            if not self._flag.is_set():
+                self._callbacks.append(callback)
+                return
+        callback()
+
+
+class _Queue:
+    """Work in order, done by whoever has the turn."""
+
+    def __init__(self):
+        self.items: deque[Callable[[], None]] = deque()
+        self.turn = threading.Lock()
+        self.wanted = threading.Semaphore(0)
+        self.closed = False
+        self.error: BaseException | None = None
+
+    def drain(self) -> None:
+        items = self.items
+        with self.turn:
+            while items:
+                work = items.popleft()
+                try:
+                    work()
+                except Exception as error:  # told to the host when it synchronises
+                    self.error = self.error or error
+
+    def work(self) -> None:
+        """The worker thread's life."""
+        while not self.closed:
+            self.wanted.acquire()
+            self.drain()
+
+    def close(self) -> None:
+        self.closed = True
+        self.wanted.release()
+
+
+class CpuStream:
+    """A queue, and a thread that works through it from the first `start` until the stream is
+    dropped.
+
+    A host that would only wait for the queue works through it itself (`synchronize`): one thread at
+    a time has the turn, so the order is kept whoever does it, and a short run pays for no thread
+    switch.
+    """
+
+    def __init__(self):
+        self._queue = _Queue()
+        self._thread: threading.Thread | None = None
+        self.submit = self._queue.items.append
+        weakref.finalize(self, self._queue.close)
+
+    def record(self, event: CpuEvent) -> None:
+        self.submit(event.set)
+
+    def wait(self, event: CpuEvent) -> None:
+        self.submit(event.wait)
+
+    def start(self) -> None:
+        """Lets the worker begin with what is queued."""
+        if not self._queue.items:
+            return
+        if self._thread is None:
+            work = self._queue.work  # not a method of the stream: the thread must not keep it alive
+            self._thread = threading.Thread(target=work, daemon=True, name="opstep stream")
+            self._thread.start()
+        self._queue.wanted.release()
+
+    def synchronize(self) -> None:
+        """Returns when the queue is empty and its last work done; raises what that work raised."""
+        queue = self._queue
+        queue.drain()
+        if queue.error is not None:
+            error, queue.error = queue.error, None
+            raise error
+
+    def abandon(self) -> None:
+        """Drops what is queued and waits for the work under way, after the events it may wait for
+        are set.
+        """
+        queue = self._queue
+        queue.items.clear()
+        with queue.turn:
+            queue.items.clear()
+        queue.error = None
