@@ -132,6 +132,41 @@ def test_branches():
     close(distance, (a - b).abs())
 
 
+def transformer(text, p):
+    """The network of attention.opg, of PyTorch's own parts."""
+    b, length = text.shape
+    x = p["token"][text.long()] + p["place"][:length]
+    n = F.layer_norm(x, (32,), p["first.norm1.scale"], p["first.norm1.bias"])
+    rows = F.linear(n, p["first.w_in"].reshape(96, 32), p["first.b_in"].reshape(96))
+    q, k, v = rows.reshape(b, length, 3, 4, 8).permute(2, 0, 3, 1, 4)
+    heads = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    joined = heads.transpose(1, 2).reshape(b, length, 32)
+    x = x + F.linear(joined, p["first.w_out"].reshape(32, 32), p["first.b_out"])
+    n = F.layer_norm(x, (32,), p["first.norm2.scale"], p["first.norm2.bias"])
+    h = F.gelu(F.linear(n, p["first.w1"], p["first.b1"]))
+    x = x + F.linear(h, p["first.w2"], p["first.b2"])
+    return F.linear(F.layer_norm(x, (32,), p["last.scale"], p["last.bias"]), p["token"])
+
+
+@pytest.mark.parametrize("length", [1, 16, 64])
+def test_attention(length):
+    program = opstep.load(EXAMPLES / "attention.opg")
+    text = np.random.default_rng(0).integers(0, 256, (2, length)).astype(np.int32)
+    (scores,) = both_modes(program, "main", {"text": text})
+    with torch.no_grad():
+        close(scores, transformer(torch.from_numpy(text), weights(program)))
+
+
+def test_attention_loss():
+    program = opstep.load(EXAMPLES / "attention.opg")
+    text = np.frombuffer(b"to be or not to be, that is", np.uint8)[None].astype(np.int32)
+    (cost,) = both_modes(program, "loss", {"text": text})
+    with torch.no_grad():
+        scores = transformer(torch.from_numpy(text), weights(program))[:, :-1]
+        theirs = F.cross_entropy(scores.transpose(1, 2), torch.from_numpy(text[:, 1:]).long())
+        close(cost, theirs)
+
+
 @pytest.mark.parametrize("streams", [1, 2, 4])
 def test_branches_on_any_number_of_streams(streams):
     program = opstep.load(EXAMPLES / "branches.opg")
