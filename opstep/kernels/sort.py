@@ -126,8 +126,10 @@ def _sorted(x: Arg, values: Arg | None, indices: Arg, axis: int, descending: boo
     kept = around(indices.shape, axis)[1]
     units = before * inner if kept else 0
     keys, places = (Scratch(t, 2 * n, per_lane=units > 1) for t in (x.dtype, i64))
-    given = (x, values or x, values is not None, indices, n, kept, inner, descending, keys, places)
-    return [Launch(sort_rows, *given, units=units, grain=max(1, 2048 // max(n, 1)))]
+    apart = 2 * n if units > 1 else 0  # from one lane's working memory to the next one's
+    given = (x, values or x, values is not None, indices, n, kept, inner, descending)
+    grain = max(1, 2048 // max(n, 1))
+    return [Launch(sort_rows, *given, keys, places, apart, units=units, grain=grain)]
 
 
 # --- kernels: units are rows along the axis -------------------------------------------------------
@@ -187,9 +189,11 @@ def sort_row(keys, places, n, descending):
     return at
 
 
-def sort_rows(x, values, wanted, indices, n, kept, inner, descending, keys, places, lo, hi, lane):
-    key = offset(keys, lane * 2 * n)
-    place = offset(places, lane * 2 * n)
+def sort_rows(
+    x, values, wanted, indices, n, kept, inner, descending, keys, places, apart, lo, hi, lane
+):
+    key = offset(keys, lane * apart)
+    place = offset(places, lane * apart)
     for unit in range(lo, hi):
         outer = unit // inner
         source = offset(x, outer * n * inner + unit - outer * inner)
