@@ -1,5 +1,4 @@
-"""A plan inside a plan: streams are bound to others, and a called graph's plan is put where it is
-called.
+"""A plan inside a plan: streams are bound to others, called plans put where they are called.
 
 A plan may name streams in four places: its instructions, `start`, `finish` and its count. All four
 are bound together, by `rebind` and nowhere else. A list of streams taken before they were bound
@@ -159,9 +158,7 @@ class _Composition:
         )
 
     def _taking_call(self) -> Step:
-        """The call, which now reads what the called plan left: its outputs, instead of named
-        tensors.
-        """
+        """The call, which now reads the outputs of the called plan."""
         outputs = tuple(dict.fromkeys(self.value_of[v] for v in self.called.outputs))
         operands = [self.values[v].buffer for v in self.call.operands if v is not None]
         reads = dict.fromkeys([*operands, *(self.values[v].buffer for v in outputs)])
@@ -170,9 +167,7 @@ class _Composition:
     # --- instructions ---
 
     def _instructions(self) -> tuple[list[Instruction], int]:
-        """The parent's instructions with the called plan's before the call, and the count of
-        events.
-        """
+        """All instructions, the called plan's before the call, and the count of events."""
         parent, called = self.parent, self.called
         at, stream = next(
             (k, i.stream)

@@ -1,6 +1,4 @@
-"""What control flow means for a plan: which graphs it may call, and which named tensors those
-touch.
-"""
+"""What control flow may do: which graphs it calls, and which named tensors those touch."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What the planner believes an op takes. Only ratios matter: they decide what is worth another
-stream.
+"""What the planner believes an op takes: it decides what is worth another stream.
 
 The figures are those of one core of a common server CPU. They need not be right for the machine at
 hand: a wrong estimate makes a plan slower, never wrong.

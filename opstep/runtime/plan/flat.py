@@ -12,8 +12,7 @@ from opstep.runtime.plan.plan import Frame, Step, Value
 
 @dataclass(slots=True)
 class Flat:
-    """Steps in program order. Values and buffers are columns, one entry for each id (see `Value`,
-    `Buffer`).
+    """Steps in program order; values and buffers as columns, with an entry for each id.
 
     ``homes[value]`` is its buffer. A temp buffer belongs to the one step that writes it; a param's
     or the status's is written by each update. `costs` are nanoseconds, one a step.
@@ -63,7 +62,5 @@ class Flat:
 
 
 def rows(kind, *columns) -> list:
-    """Named tuples of equally long columns; skips the checks of their constructor, for it is a hot
-    path.
-    """
+    """Named tuples from columns, past their constructor: this is a hot path."""
     return list(map(tuple.__new__, repeat(kind), zip(*columns, strict=True)))

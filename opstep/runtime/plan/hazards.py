@@ -1,5 +1,4 @@
-"""Proves that a plan is free of races, or names the ops, lines, streams, bytes and the edge that is
-missing.
+"""Proves that a plan is free of races, or names the ops, the bytes and the missing edge.
 
 Each stream has a vector clock: how far it knows every other stream to be. A record keeps the
 stream's clock, a wait joins it; a sync joins it to the host's clock, and through that to all that
@@ -76,8 +75,7 @@ def check(plan: Plan | Listing) -> list[Hazard]:
 
 
 class _Cell:
-    """What is known of some bytes: whose they are, what they hold, who wrote them, who read that
-    since.
+    """Some bytes: whose they are, what they hold, who wrote that and who read it since.
 
     Accesses are (stream, number in it, instruction).
     """

@@ -1,5 +1,4 @@
-"""Ops that no program names: what a plan makes of ``<-`` and ``assert``, and the copy of an old
-version.
+"""Ops that no program names: what ``<-`` and ``assert`` become, and copies of old versions.
 
 They are not in `OPS`. Their kernels stand with the device (`device.internal`), which they must not
 import.
@@ -31,9 +30,7 @@ class update(Op):
 
 
 class assert_(Op):
-    """Sets the run's status to `code` where an element of `condition` is false and no assert failed
-    before.
-    """
+    """Sets the run's status to `code` if `condition` is false and no assert failed before."""
 
     name = "assert"
     operands = (

@@ -23,8 +23,11 @@ class Access(NamedTuple):
 
 
 class BufferRow(NamedTuple):
-    """See `Buffer`. `label`: a named tensor's name or a const's number. `holds`: the value that is
-    there before the run starts, `NOTHING` for temps."""
+    """One buffer; see `Buffer`.
+
+    `label`: a named tensor's name or a const's number. `holds`: the value that is there before the
+    run starts, `NOTHING` for temps.
+    """
 
     kind: str
     nbytes: int

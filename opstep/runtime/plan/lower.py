@@ -1,5 +1,4 @@
-"""From a graph to a flat list of steps: calls are inlined, symbols are numbers, values have
-buffers.
+"""From a graph to a flat list of steps: calls inlined, symbols bound, values in buffers.
 
 Most of it happens in `_Lowering.apply`, once for each statement of each call: that is a hot path.
 """

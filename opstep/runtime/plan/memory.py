@@ -1,5 +1,4 @@
-"""Which temp buffers are alive when: lifetimes, results that take over an operand's bytes, edges
-for sharing.
+"""Which temp buffers live when: lifetimes, results in their operands' bytes, edges for sharing.
 
 Two buffers may share bytes where the first is dead before the second is written: surely, because
 the steps are ordered anyway, or by the schedule's estimate with time to spare
@@ -114,9 +113,7 @@ def _take_over(flat: Flat, i: int, found: Lives, readers: list[int] | None, stre
 
 
 def _is_only_operand(flat: Flat, step: Step, place: list[int], b: int, t) -> bool:
-    """Whether buffer b is read element by element only: another view of it would be read out of
-    step.
-    """
+    """Whether all operands in buffer b are the same view: another would be read out of step."""
     return all(
         k in step.op.inplace and flat.types[v] == t
         for k, v in enumerate(step.operands)

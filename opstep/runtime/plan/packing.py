@@ -32,9 +32,7 @@ def rounded(nbytes: int) -> int:
 
 
 def is_long_dead(end, now):
-    """Whether what is estimated to end at `end` will be over by `now` though the estimate be
-    somewhat off.
-    """
+    """Whether what should end at `end` is over by `now`, even if the estimate is somewhat off."""
     return end + end // _SLACK_PART + _SLACK_NS <= now
 
 
@@ -67,9 +65,7 @@ class Blocks:
 
 
 class Packing(NamedTuple):
-    """An offset for each block, the arena's bytes, and the largest sum of blocks that live at one
-    time.
-    """
+    """Offsets of the blocks, the arena's bytes, the largest sum of blocks that live at once."""
 
     offsets: list[int]
     arena: int
@@ -128,9 +124,7 @@ class _Hole:
 
 
 class _Holes:
-    """The free bytes below `top`. Neighbours are merged at once where the same streams used them
-    last.
-    """
+    """The free bytes below `top`; neighbours are merged if the same streams used them last."""
 
     def __init__(self) -> None:
         self.top = 0
@@ -176,9 +170,7 @@ class _Holes:
         return hole.start
 
     def _merge(self, blocks: Blocks, k: int) -> _Hole | None:
-        """Merges neighbours of different streams, all of which block k may follow, to the first
-        that will do.
-        """
+        """Merges neighbours that block k may follow, up to the first hole that will do."""
         for start in sorted(self._at):
             hole = self._at.get(start)
             if hole is None or not blocks.may_follow(k, hole.end, hole.seen):

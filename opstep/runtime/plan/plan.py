@@ -1,5 +1,4 @@
-"""A plan is data: what to allocate, launch, record, wait for and free, in the order the host issues
-it.
+"""A plan is data: what to allocate, launch, record, wait for and free, in order of issue.
 
 It is made for concrete shapes, one policy and one kind of device, and knows no memory addresses:
 the interpreter binds it. Reading order: `Value` (what the graph computes) lives in a `Buffer`
@@ -32,8 +31,9 @@ MODES = {"async": ASYNC, "debug": DEBUG}
 
 
 class Frame(NamedTuple):
-    """One activation of a graph: the call that made it, in its parent's frame. Frame 0 is the run's
-    graph.
+    """One activation of a graph: the call that made it, in its parent's frame.
+
+    Frame 0 is the run's graph.
     """
 
     parent: int  # -1 for frame 0

@@ -1,6 +1,4 @@
-"""Makes a plan: what to allocate, launch, record, wait for and free, in the order that the host
-issues it.
-"""
+"""Makes a plan of a verified graph, for concrete sizes and one policy."""
 
 from __future__ import annotations
 
@@ -64,9 +62,7 @@ def make_plan(
 
 
 def plan_flat(flat: Flat, policy: Policy, prepare: Prepare | None = None) -> Plan:
-    """The plan of a flattened graph, which is left as it is: it can be planned under another policy
-    too.
-    """
+    """The plan of a flattened graph, which is left as it is for other plans."""
     with collector_paused():
         return _plan(flat, [_copied(s) for s in flat.steps], policy, prepare)
 
@@ -154,9 +150,7 @@ class _Planner:
         self.peak = sum(rounded(flat.sizes[b]) for b in self.born)
 
     def _number_buffers(self) -> list[int]:
-        """New ids for the buffers that are left; -1 for those whose results took over another's
-        bytes.
-        """
+        """New ids for the buffers that are left; -1 for those that have the bytes of another."""
         numbers, count = [], 0
         for b, place in enumerate(self.place):
             numbers.append(count if b == place else -1)

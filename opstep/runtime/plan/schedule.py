@@ -24,9 +24,7 @@ Preds = list[tuple[int, ...]]  # for each step, the earlier ones that it must co
 
 
 class Schedule(NamedTuple):
-    """`order` is the order of issue; `start` and `end` are estimated times in ns, increasing on a
-    stream.
-    """
+    """The stream of each step, the order of issue, and estimated times in ns."""
 
     streams: int
     stream: list[int]
@@ -91,17 +89,12 @@ def schedule(costs: Sequence[int], preds: Preds, limit: int) -> tuple[Schedule, 
 def _spread(costs: Sequence[int], preds: Preds, limit: int) -> Schedule:
     placed = _Placement(costs, preds, limit)
     placed.run()
-    used = len(set(placed.stream))
-    numbers = {s: k for k, s in enumerate(dict.fromkeys(placed.stream))}
-    stream = [numbers[s] for s in placed.stream]
     order = sorted(range(len(costs)), key=placed.start.__getitem__)
-    return Schedule(used, stream, order, placed.start, placed.end)
+    return Schedule(max(placed.stream) + 1, placed.stream, order, placed.start, placed.end)
 
 
 def tails(costs: Sequence[int], preds: Preds) -> list[int]:
-    """For each step its cost and that of all later ones that depend on it alone, directly or
-    through such.
-    """
+    """For each step its cost and that of all that depends on it alone, directly or not."""
     tail = list(costs)
     for i in range(len(costs) - 1, -1, -1):
         if len(preds[i]) == 1:
@@ -119,6 +112,7 @@ class _Placement:
         self.end: list[int] = []
         self.free = [0] * limit  # when each stream is done with what it has
         self.last = [-1] * limit  # its last step
+        self.opened = 1  # streams worth a look: those in use and one more
 
     def run(self) -> None:
         stream, end, last = self.stream, self.end, self.last
@@ -133,6 +127,8 @@ class _Placement:
             end.append(begin + cost)
             self.free[s] = begin + cost
             last[s] = i
+            if s + 1 == self.opened < len(self.free):
+                self.opened += 1
 
     def _choose(self, i: int, preds: tuple[int, ...]) -> tuple[int, int]:
         """The stream where step i begins first, and when.
@@ -152,7 +148,7 @@ class _Placement:
             return home, max(free[home], ready)
         elsewhere = tail[i] >= WORTH_NS
         best, best_score, best_begin = home, -1, 0
-        for s in (home, *range(len(free))):
+        for s in (home, *range(self.opened)):
             if not elsewhere and s not in latest:
                 continue
             begin = max(free[s], latest.get(s, 0))
@@ -181,8 +177,7 @@ class Clocks(NamedTuple):
 
 
 def clocks(plan: Schedule, preds: Preds, more: Mapping[int, Sequence[int]] | None = None) -> Clocks:
-    """Vector clocks in order of issue, and the fewest waits that order each step after its `preds`
-    (and `more`).
+    """Vector clocks, and the fewest waits that order each step after its `preds` and `more`.
 
     A step waits for another stream only for what is not known yet, and not for what another of its
     waits brings along.

@@ -1,5 +1,4 @@
-"""Versions of named tensors: which value is in a tensor's bytes now, and copies for those who mean
-an old one.
+"""Versions of named tensors: which value is there now, and copies of old ones in use.
 
 A name means the value that it had when its line was reached, however long it is kept. So where a
 value is used after its tensor was updated, it is copied just before that update. Few programs need
