@@ -1,4 +1,4 @@
-"""Parts of a tensor by position: slice, slice_scatter, select."""
+"""Parts of a tensor by position: slice, select, diagonal, and putting parts back."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from opstep.kernels.axes import around, axes_of, axis_of, strides_of
 from opstep.kernels.copying import copy_all, copy_block
 from opstep.runtime.ir.dims import Dim
 from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.types import TensorType
 
 FAR = 2**31 - 1  # a bound from here on means "to the end", whatever the extent
 
@@ -128,6 +129,95 @@ class select(Op):
         pads = [0] * (2 * x.type.rank)
         pads[a], pads[x.type.rank + a] = at, x.shape[a] - at - 1
         return (g.pad(g.unsqueeze(grads[0], axes=[a]), pads=pads),)
+
+
+class Diagonal(Op):
+    """Base of ops on a diagonal: where the second of two indices is the first plus `offset`."""
+
+    moves = True
+
+
+class diagonal(Diagonal):
+    """The diagonal of two axes, which give way to one at the end."""
+
+    signature = "diagonal(x: T, *, offset: int = 0, axes: ints = [0, 1])"
+    source = "torch.diagonal"
+
+    def infer(x, *, offset, axes):
+        return x.with_shape(_diagonal_shape(x, offset, axes))
+
+    def oracle(x, *, offset, axes):
+        return np.diagonal(x, offset, *axes)
+
+    def cpu(x, y, *, offset, axes):
+        start, order = _diagonal_walk(x.shape, offset, axes)
+        return copy_block(x, y, y.shape, order, strides_of(y.shape), start)
+
+    def grad(g, operands, results, grads, *, offset, axes):
+        zeros = g.zeros_like(operands[0])
+        return (g.diagonal_scatter(zeros, grads[0], offset=offset, axes=axes),)
+
+
+class diagonal_scatter(Diagonal):
+    """x with the elements that `diagonal` would take replaced by those of `source`."""
+
+    signature = "diagonal_scatter(x: T, source: T, *, offset: int = 0, axes: ints = [0, 1])"
+    source = "torch.diagonal_scatter"
+
+    def infer(x, source, *, offset, axes):
+        wanted = x.with_shape(_diagonal_shape(x, offset, axes))
+        if source.shape != wanted.shape:
+            raise Mismatch(f"the diagonal is {wanted}, and what is to go there is {source}", 1)
+        return x
+
+    def oracle(x, source, *, offset, axes):
+        y = x.copy()
+        n = source.shape[-1]
+        rest = np.moveaxis(y, axes, (-2, -1))  # a view
+        first, second = max(-offset, 0), max(offset, 0)
+        rest[..., np.arange(first, first + n), np.arange(second, second + n)] = source
+        return y
+
+    def cpu(x, source, y, *, offset, axes):
+        start, order = _diagonal_walk(y.shape, offset, axes)
+        inner = strides_of(source.shape)
+        return copy_all(x, y) + copy_block(source, y, source.shape, inner, order, 0, start)
+
+    def grad(g, operands, results, grads, **attrs):
+        x, source = operands
+        gy = grads[0]
+        zeros = g.to_dtype(g.zeros_like(source), gy.dtype)
+        kept = g.diagonal_scatter(gy, zeros, **attrs)
+        return g.to_dtype(kept, x.dtype), g.to_dtype(g.diagonal(gy, **attrs), source.dtype)
+
+
+# --- diagonals ------------------------------------------------------------------------------------
+
+
+def _two_axes(rank: int, axes) -> tuple[int, int]:
+    found = axes_of(axes, rank)
+    if len(found) != 2:
+        raise Mismatch(f"a diagonal is of two axes, not of {list(axes)}", "axes")
+    return found[0], found[1]
+
+
+def _diagonal_shape(x: TensorType, offset: int, axes) -> tuple[Dim, ...]:
+    a, b = _two_axes(x.rank, axes)
+    rows, columns = x.shape[a] - max(-offset, 0), x.shape[b] - max(offset, 0)
+    rest = [n for k, n in enumerate(x.shape) if k not in (a, b)]
+    if type(rows) is int and type(columns) is int:
+        return *rest, max(0, min(rows, columns))
+    if x.shape[a] != x.shape[b]:
+        raise Mismatch(f"whether {x.shape[a]} or {x.shape[b]} is less shows only at run time", 0)
+    return *rest, x.shape[a] - abs(offset)
+
+
+def _diagonal_walk(shape: Sequence[int], offset: int, axes) -> tuple[int, list[int]]:
+    """(first element, strides of the other axes and along the diagonal)."""
+    a, b = _two_axes(len(shape), axes)
+    steps = strides_of(shape)
+    start = max(-offset, 0) * steps[a] + max(offset, 0) * steps[b]
+    return start, [s for k, s in enumerate(steps) if k not in (a, b)] + [steps[a] + steps[b]]
 
 
 # --- bounds ---------------------------------------------------------------------------------------

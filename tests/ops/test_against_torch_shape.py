@@ -57,6 +57,11 @@ CASES = {
         (3, 6),
     ),
     "select": ("y = select(x, index=-2, axis=1)", lambda x: x.select(1, -2), (3, 5, 2)),
+    "diagonal": (
+        "y = diagonal(x, offset=-1, axes=[2, 0])",
+        lambda x: torch.diagonal(x, -1, 2, 0),
+        (4, 3, 5),
+    ),
     "pad": (
         "y = pad(x, pads=[0, 1, 2, 3], value=0.5)",
         lambda x: torch.nn.functional.pad(x, (1, 3, 0, 2), value=0.5),
@@ -112,6 +117,15 @@ def test_slice_scatter():
         lambda x, source: torch.slice_scatter(x, source, 1, 1, 6, 2),
         x=data(3, 7),
         source=data(3, 3),
+    )
+
+
+def test_diagonal_scatter():
+    compare(
+        "y = diagonal_scatter(x, source, offset=1)",
+        lambda x, source: torch.diagonal_scatter(x, source, 1),
+        x=data(4, 4, 2),
+        source=data(2, 3),
     )
 
 
