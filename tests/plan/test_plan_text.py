@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import pytest
-from plan_programs import SIZE, planned, random_choices, random_policy, random_program, verified
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plan_programs import (
+    OPS,
+    SIZE,
+    planned,
+    random_choices,
+    random_policy,
+    random_program,
+    verified,
+)
 from test_schedule import branches
 
 from opstep.runtime.ir.diagnostics import OpstepError
+from opstep.runtime.ir.parser import parse
 from opstep.runtime.ir.types import TensorType, f32
+from opstep.runtime.ir.verify import verify
 from opstep.runtime.plan.hazards import check
 from opstep.runtime.plan.listing import listing
 from opstep.runtime.plan.plan import Policy
@@ -104,6 +116,16 @@ def test_lines_of_another_file_carry_its_name():
     assert parse_plan(shown) == listing(plan)
 
 
+def test_a_path_may_have_any_character():
+    text = f"graph main(x: {N}) -> {N} {{\n  y = twice(x)\n  return y\n}}"
+    library = parse(
+        "graph twice(x: f32[N]) -> f32[N] {\n  y = add(x, x)\n  return y\n}", "a | b # c -> d.opg"
+    )
+    program = verify(parse(text, "t # 1.opg"), ops=OPS, library=[library])
+    plan = make_plan(program, "main", [TensorType(f32, (SIZE,))], Policy(1))
+    assert parse_plan(format_plan(plan)) == listing(plan)
+
+
 def test_a_wait_that_is_taken_out_of_the_text_is_found():
     text = TEXT.replace("  wait    s0  e0\n", "")
     (hazard,) = check(parse_plan(text))
@@ -162,6 +184,37 @@ def test_what_cannot_be_read(old, new, message):
 def test_what_is_no_plan_at_all(text):
     with pytest.raises(OpstepError):
         parse_plan(text)
+
+
+@given(st.data())
+@settings(max_examples=300, deadline=None)
+def test_damaged_text_is_read_or_refused(data):
+    """Never another error, whatever stands there; and what is read can be checked."""
+    text = TEXT
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(text) - 1))
+        end = at + data.draw(st.integers(0, 6))
+        put = data.draw(
+            st.sampled_from(["", " ", "\n", "9", "-", "b1", "s0", "v", "..", "|", "0" * 40])
+        )
+        text = text[:at] + put + text[end:]
+    try:
+        found = parse_plan(text)
+    except OpstepError:
+        return
+    check(found)
+    assert parse_plan(format_plan(found)) == found
+
+
+def test_numbers_that_no_plan_has():
+    for old, new in (
+        ("steps=6", "steps=99999999"),
+        ("s1  @2", "s99999  @2"),
+        ("streams  2", "streams  99999"),
+        ("b0  input   32", "b0  input   " + "9" * 5000),
+    ):
+        with pytest.raises(OpstepError):
+            parse_plan(TEXT.replace(old, new))
 
 
 def test_wide_plans_are_aligned():

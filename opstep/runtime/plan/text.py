@@ -1,7 +1,8 @@
 """The text form of a plan: one line a frame, a buffer, an instruction. `docs/plan.md` describes it.
 
-Everything after ``#`` is for the reader only. `parse_plan` reads the rest back, and the hazard
-checker takes what it gives, so that a plan can be kept, changed by hand and checked again.
+What stands behind ``#`` in lines of buffers and memory is for the reader only. `parse_plan` reads
+the rest back, and the hazard checker takes what it gives, so that a plan can be kept, changed by
+hand and checked again.
 """
 
 from __future__ import annotations
@@ -139,25 +140,25 @@ def parse_plan(text: str, path: str = "<plan>") -> Listing:
     return _Parser(text, path).parse()
 
 
+_N, _S = r"\d{1,18}", r"\d{1,3}"  # a number, and that of a stream
 _HEADER = {
     "plan": r"plan +(?P<graph>\S+)",
     "source": r"source *(?P<source>.*)",
-    "policy": r"policy +streams=(?P<limit>\d+) alloc=(?P<alloc>reuse|fresh) "
+    "policy": rf"policy +streams=(?P<limit>{_S}) alloc=(?P<alloc>reuse|fresh) "
     r"fill=(?P<fill>none|nan) sync=(?P<sync>none|op)",
-    "streams": r"streams +(?P<streams>\d+) +start=(?P<start>none|\d+(,\d+)*) "
-    r"finish=(?P<finish>none|\d+(,\d+)*)",
-    "size": r"size +steps=(?P<steps>\d+) events=(?P<events>\d+) arena=(?P<arena>\d+) "
-    r"peak=(?P<peak>\d+)",
+    "streams": rf"streams +(?P<streams>{_S}) +start=(?P<start>none|{_S}(,{_S})*) "
+    rf"finish=(?P<finish>none|{_S}(,{_S})*)",
+    "size": rf"size +steps=(?P<steps>{_N}) events=(?P<events>{_N}) arena=(?P<arena>{_N}) "
+    rf"peak=(?P<peak>{_N})",
 }
-_FRAME = re.compile(r"f(\d+) +(\S+) +(-|f\d+)(?: +(.*))?$")
+_FRAME = re.compile(rf"f({_N}) +(\S+) +(-|f{_N})(?: +(\S.*))?$")
 _BUFFER = re.compile(
-    r"b(\d+) +(input|const|param|temp|status) +(\d+) +(own|\d+\.\.\d+) +(-|v\d+) +(\S+)"
+    rf"b({_N}) +(input|const|param|temp|status) +({_N}) +(own|{_N}\.\.{_N}) +(-|v{_N}) +(\S+)"
 )
-_RUN = re.compile(r"(run|call) +s(\d+) +@(\d+) +(.*?) +\| +(.*?) -> (.*?) +\| +f(\d+) (.*)$")
-_OTHER = re.compile(r"(alloc|free|fill|record|wait|sync) +s(\d+)(?: +([be])(\d+))?$")
-_ACCESS = re.compile(r"b(\d+)(?::v(\d+))?$")
-_MOST = 10_000_000  # steps and buffers that a text may claim to have
-
+_RUN = re.compile(rf"(run|call) +s({_S}) +@({_N}) +(\S.*)$")
+_PLACE = re.compile(rf"f({_N}) (.*)$")
+_OTHER = re.compile(rf"(alloc|free|fill|record|wait|sync) +s({_S})(?: +([be])({_N}))?$")
+_ACCESS = re.compile(rf"b({_N})(?::v({_N}))?$")
 _MAKERS: dict[str, tuple[str | None, Callable[..., Instruction]]] = {
     "alloc": ("b", Alloc),
     "free": ("b", Free),
@@ -219,12 +220,12 @@ class _Parser:
         raise self._error(f"expected {expected}, not the end of the text")
 
     def _section(self, name: str) -> Iterable[str]:
-        """The lines of a section, to the next blank line, without what is behind ``#``."""
+        """The lines of a section, to the next blank line."""
         if self._next(f"the section {name}") != name:
             raise self._error(f"expected the section {name}")
         while self.at < len(self.lines) and self.lines[self.at][1].strip():
             self.at += 1
-            yield re.sub(r" +#.*", "", self.lines[self.at - 1][1].strip())
+            yield self.lines[self.at - 1][1].strip()
 
     def _error(self, message: str) -> OpstepError:
         offset, line = self.lines[max(0, min(self.at, len(self.lines)) - 1)]
@@ -258,23 +259,34 @@ class _Parser:
         rows: dict[int, StepRow] = {}
         instructions: list[Instruction] = []
         for line in self._section("instructions"):
-            match = _RUN.match(line)
-            if match is None:
+            if line.startswith(("run ", "call ")):
+                instruction, row = self._op(line, count, buffers, frames)
+                rows[instruction.step] = row
+                instructions.append(instruction)
+            else:
                 instructions.append(self._other(line, buffers))
-                continue
-            name, stream, step, label, reads, writes, frame, where = match.groups()
-            if int(step) >= count or int(frame) >= frames:
-                raise self._error(f"there are {count} steps and {frames} frames")
-            accesses = (self._accesses(reads, buffers), self._accesses(writes, buffers))
-            rows[int(step)] = StepRow(label, int(frame), where, *accesses)
-            instructions.append((Run if name == "run" else Call)(int(step), int(stream)))
-        if count > _MOST:
-            raise self._error(f"a plan of {count:,} steps is not taken from a text")
+        if count > 10 + 2 * len(instructions):
+            raise self._error(f"{len(instructions)} instructions cannot be those of {count} steps")
         absent = StepRow("a step that no line shows", 0, "no line", (), ())
         return [rows.get(k, absent) for k in range(count)], instructions
 
+    def _op(self, line: str, count: int, buffers: int, frames: int) -> tuple[Run | Call, StepRow]:
+        """A line that issues a step. Only the last column, a path, may have bars of its own."""
+        head, *columns = [c.strip() for c in line.split("|", 2)]
+        match = _RUN.match(head)
+        place = _PLACE.match(columns[1]) if len(columns) == 2 else None
+        if match is None or place is None or " -> " not in columns[0]:
+            raise self._error("expected a step, its label | what it reads -> writes | its place")
+        name, stream, step, label = match.groups()
+        if int(step) >= count or int(place[1]) >= frames:
+            raise self._error(f"there are {count} steps and {frames} frames")
+        reads, _, writes = columns[0].partition(" -> ")
+        accesses = (self._accesses(reads, buffers), self._accesses(writes, buffers))
+        row = StepRow(label, int(place[1]), place[2], *accesses)
+        return (Run if name == "run" else Call)(int(step), int(stream)), row
+
     def _other(self, line: str, buffers: int) -> Instruction:
-        match = _OTHER.match(line)
+        match = _OTHER.match(line.partition("#")[0].rstrip())
         if match is None or _MAKERS[match[1]][0] != match[3]:
             raise self._error("expected an instruction")
         make = _MAKERS[match[1]][1]
@@ -286,7 +298,7 @@ class _Parser:
 
     def _accesses(self, text: str, buffers: int) -> tuple[Access, ...]:
         found = []
-        for word in text.split() if text != "-" else ():
+        for word in text.split() if text.strip() != "-" else ():
             match = _ACCESS.match(word)
             if match is None:
                 raise self._error(f"expected a buffer and its value such as b3:v5, not {word}")
