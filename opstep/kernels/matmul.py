@@ -10,6 +10,7 @@ import numpy as np
 from opstep.kernels.broadcast import broadcast_shape, broadcast_strides
 from opstep.kernels.products import (
     OVERREAD,
+    add_parts,
     dot_rows,
     lay_out_right,
     multiply,
@@ -56,7 +57,7 @@ def product(
         if step == 1 and (m == 1 or bias is None):
             if matrix.column == 1:
                 return [_dots(vector, matrix, c, shape, count, k, bias)]
-            return [_weighted(vector, matrix, c, shape, count, k, bias)]
+            return _weighted(vector, matrix, c, shape, count, k, bias)
     if b.row == 1 and b.column != 1 and m < n and not shape:
         # few rows under many: the columns of b, contiguous, serve as rows of a product turned
         # around
@@ -91,26 +92,39 @@ def _dots(x: Side, matrix: Side, y: Arg, shape, count: int, k: int, bias: Arg | 
     )
 
 
-def _weighted(x: Side, matrix: Side, y: Arg, shape, count: int, k: int, bias: Arg | None) -> Launch:
-    """A vector by the columns of a matrix that are contiguous along the result."""
-    block = 512
-    units = prod(shape) * -(-count // block)
-    return Launch(
-        *(weigh_rows, x.array, matrix.array, bias or x.array, y),
-        *(
-            shape,
-            x.batch,
-            matrix.batch,
-            len(shape),
-            count,
-            k,
-            matrix.column,
-            bias is not None,
-            block,
-        ),
-        units=units,
-        grain=_grain(units, 8 * y.size * k),
-    )
+def _weighted(
+    x: Side, matrix: Side, y: Arg, shape, count: int, k: int, bias: Arg | None
+) -> list[Launch]:
+    """A vector by the columns of a matrix that are contiguous along the result.
+
+    Whole rows are read, as memory likes it; lanes share a large matrix by parts of the sum.
+    """
+    block = min(count, 4096)
+    batches = prod(shape)
+    parts = max(1, min(_UNITS, 4 * count * k * batches // _GRAIN) // batches)
+    part_steps = max(4, -(-k // (4 * parts)) * 4)
+    parts = max(1, -(-k // part_steps))
+    units = batches * parts * -(-count // block)
+    sums = Scratch(y.dtype, batches * parts * count) if parts > 1 else y
+    launches = [
+        Launch(
+            *(weigh_rows, x.array, matrix.array, bias or x.array, sums),
+            *(shape, x.batch, matrix.batch, len(shape), count, k, matrix.column),
+            *(bias is not None and parts == 1, block, parts, part_steps),
+            units=units,
+            grain=_grain(units, 8 * y.size * k),
+        )
+    ]
+    if parts > 1:
+        units = batches * -(-count // 64)
+        launches.append(
+            Launch(
+                *(add_parts, sums, bias or x.array, y, count, parts, bias is not None),
+                units=units,
+                grain=_grain(units, 8 * y.size * parts),
+            )
+        )
+    return launches
 
 
 def _blocks(
@@ -118,17 +132,19 @@ def _blocks(
 ) -> list[Launch]:
     """Register tiles over blocks of the result; `turned`: c is stored column by column."""
     size = c.dtype.itemsize
-    n_block = min(n, _COLUMNS // size)
-    steps = max(1, min(k, _STEPS))
-    m_block = _ROWS
+    # a left operand that has to be laid out as well: fewer steps at a time, for more columns
+    spread = 1 if a.column == 1 else 2
+    n_block = _columns(n, size, spread * _COLUMNS)
+    steps = max(1, min(k, _STEPS // spread))
     batches = prod(shape)
-    while m_block > 32 and batches * -(-m // m_block) * -(-n // n_block) < _UNITS:
+    m_block = _ROWS if b.column == 1 else 2 * _ROWS  # what is costly to lay out serves more rows
+    wanted = min(_UNITS, 2 * c.size * k // (4 * _GRAIN))
+    while m_block > 32 and batches * -(-m // m_block) * -(-n // n_block) < wanted:
         m_block //= 2
-    m_block = min(m, m_block)
+    m_block = min(-(-m // 8) * 8, m_block)
     right: Arg | Scratch = b.array
     launches = []
-    # a right operand that each of many blocks of rows would lay out again is laid out once, where
-    # it is small
+    # a small right operand that many blocks of rows would lay out again is laid out once
     ready = not shape and b.column != 1 and 4 * n <= m and m > m_block
     if ready:
         right = Scratch(c.dtype, -(-n // n_block) * n_block * k + OVERREAD // size)
@@ -140,30 +156,30 @@ def _blocks(
             )
         )
     laid_out = n_block * steps + OVERREAD // size
+    left = m_block * (steps + 2) if a.column != 1 else 0
     held = m_block * n_block if turned else 0
-    lane = -(-(laid_out + held) // 64) * 64
+    lane = -(-(laid_out + left + held) // 64) * 64
     units = batches * -(-m // m_block) * -(-n // n_block)
+    biased = bias is not None
     launches.append(
         Launch(
-            *(
-                multiply,
-                a.array,
-                right,
-                bias or a.array,
-                c,
-                Scratch(c.dtype, lane, per_lane=True),
-                lane,
-            ),
-            *(laid_out, tuple(i * n_block for i in range(steps))),
+            *(multiply, a.array, right, bias or a.array, c, Scratch(c.dtype, lane, per_lane=True)),
+            *(lane, laid_out, laid_out + left, tuple(i * n_block for i in range(steps))),
             *(shape, a.batch, b.batch, len(shape)),
             *(m, n, k, a.row, a.column, b.row, b.column, *((1, m) if turned else (n, 1))),
-            *(bias is not None and turned, bias is not None and not turned),
-            *(m_block, n_block, steps, ready),
+            *(biased and turned, biased and not turned, m_block, n_block, steps, ready),
             units=units,
             grain=_grain(units, 2 * c.size * k),
         )
     )
     return launches
+
+
+def _columns(n: int, itemsize: int, nbytes: int) -> int:
+    """Columns in a block: about so many bytes, blocks alike, in whole vectors."""
+    pieces = max(1, round(n * itemsize / nbytes))
+    vector = 64 // itemsize
+    return -(-n // (pieces * vector)) * vector
 
 
 class matmul(Op):

@@ -1,6 +1,6 @@
 """What ops refuse. Comments in the programs of `errors/` say what is reported, line by line.
 
-``# error: …`` holds the whole message, ``# hint: …`` the hint behind it; a line without reports nothing.
+``# error: …`` holds the whole message, ``# hint: …`` its hint; other lines report nothing.
 """
 
 from __future__ import annotations
