@@ -87,14 +87,19 @@ def centred_dot(a, x, centre, n):
 
 @reassociate
 def exponentials(x, top, y, n):
-    """y = exp(x - top); gives the sum."""
+    """y = exp(x - top); gives the sum.
+
+    The sum has a loop of its own: one that also stores is compiled twice, for y apart from x and for
+    y in the place of x, and the two would sum in different orders.
+    """
     total = np.float64(0.0)
     for start in range(0, n, BLOCK):
+        end = min(start + BLOCK, n)
+        for i in range(start, end):
+            y[i] = exp(x[i] - top)
         part = 0.0
-        for i in range(start, min(start + BLOCK, n)):
-            e = exp(x[i] - top)
-            y[i] = e
-            part += e
+        for i in range(start, end):
+            part += y[i]
         total += part
     return total
 
