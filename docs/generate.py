@@ -73,11 +73,12 @@ def exit_codes() -> str:
 def ops() -> str:
     """Every op by family, from its declaration."""
     import opstep.kernels  # noqa: F401 - declares the ops
+    import opstep.runtime.ir.control  # noqa: F401 - and those of control flow
     from opstep.runtime.ir.op import OPS
 
     families: dict[str, list] = {}
     for op in sorted(OPS.values(), key=lambda op: op.name):
-        if op.__module__.startswith("opstep.kernels"):
+        if not op.__module__.startswith("opstep.runtime.plan"):  # plans have ops of their own
             families.setdefault(op.family, []).append(op)
     parts = []
     for family, members in sorted(families.items()):

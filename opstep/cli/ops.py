@@ -1,4 +1,4 @@
-"""``opstep ops``: what ops there are, from their declarations."""
+"""``opstep ops``: what ops there are, from their declarations, and the graphs of the library."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 from opstep.cli.common import command, console, emit_json, json_option, names_listed
 from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.graph import Graph
 from opstep.runtime.ir.op import OPS, Op
 
 
@@ -19,6 +20,7 @@ from opstep.runtime.ir.op import OPS, Op
     examples=[
         ("opstep ops", "all ops by family"),
         ("opstep ops conv2d", "one op: operands, attributes, formula, gradient"),
+        ("opstep ops attention", "a graph of the standard library: its text"),
         ("opstep ops --family reduce", "one family"),
         ("opstep ops --json", "all declarations, for a machine"),
     ],
@@ -30,36 +32,73 @@ def ops(name: str | None, family: str | None, as_json: bool) -> None:
     """List the ops, or describe one.
 
     What is shown comes from the op's declaration, which the checker, the planner, the devices and
-    the tests read as well.
+    the tests read as well. The graphs of the standard library are called like ops, and are listed
+    with them as the family library.
     """
-    import opstep.kernels  # noqa: F401 - declares the ops
-
+    known = catalogue()
     if name is not None:
-        if name not in OPS:
-            raise InputError(f"there is no op {name}", hint=did_you_mean(name, OPS))
+        if name not in known:
+            raise InputError(f"there is no op {name}", hint=did_you_mean(name, known))
         if as_json:
-            emit_json(record(OPS[name]))
+            emit_json(record(known[name]))
         else:
-            describe(OPS[name])
+            describe(known[name])
         return
-    families = sorted({op.family for op in OPS.values()})
+    families = sorted({family_of(entry) for entry in known.values()})
     if family is not None and family not in families:
-        hint = did_you_mean(family, families) or f"there are {names_listed(families, 20)}"
+        hint = did_you_mean(family, families) or f"there are {names_listed(families, 40)}"
         raise InputError(f"there is no family {family}", hint=hint)
-    chosen = [op for op in OPS.values() if family in (None, op.family)]
+    chosen = {n: e for n, e in known.items() if family in (None, family_of(e))}
     if as_json:
-        emit_json([record(op) for op in chosen])
+        emit_json([record(entry) for entry in chosen.values()])
     else:
         show_list(chosen)
 
 
-def record(op: type[Op]) -> dict[str, Any]:
+Entry = type[Op] | Graph
+
+
+def catalogue() -> dict[str, Entry]:
+    """What a program can call without writing it: ops, and graphs of the standard library."""
+    import opstep.kernels  # noqa: F401 - declares the ops
+    import opstep.runtime.ir.control  # noqa: F401 - and those of control flow
+    from opstep.kernels.stdlib import library
+
+    known: dict[str, Entry] = {}
+    for module in library():
+        known |= module.graphs
+    return known | {n: op for n, op in OPS.items() if public(op)}
+
+
+def public(op: type[Op]) -> bool:
+    """Whether programs may use it; plans have a few of their own."""
+    return not op.__module__.startswith("opstep.runtime.plan")
+
+
+def family_of(entry: Entry) -> str:
+    return "library" if isinstance(entry, Graph) else entry.family
+
+
+def text_of(entry: Entry) -> str:
+    """The documentation: an op's, or the comment right above a graph."""
+    if isinstance(entry, Graph):
+        lines = "\n".join(line.strip() for line in entry.comments.above)
+        return " ".join(lines.rpartition("\n\n")[2].split())
+    return inspect.getdoc(entry) or ""
+
+
+def record(op: Entry) -> dict[str, Any]:
     """A declaration as JSON."""
+    if isinstance(op, Graph):
+        from opstep.runtime.ir.printer import print_graph
+
+        return {"name": op.name.text, "family": "library", "doc": text_of(op),
+                "text": print_graph(op)}  # fmt: skip
     return {
         "name": op.name,
         "family": op.family,
         "signature": op.signature,
-        "doc": inspect.getdoc(op) or "",
+        "doc": text_of(op),
         "formula": op.formula,
         "source": op.source,
         "operands": [s._asdict() for s in op.operands],
@@ -79,30 +118,29 @@ def shown(value: Any) -> Any:
     return str(value)
 
 
-def show_list(chosen: list[type[Op]]) -> None:
+def show_list(chosen: dict[str, Entry]) -> None:
     from rich.table import Table
     from rich.text import Text
 
     table = Table("op", "what it does", box=None, pad_edge=False, header_style="bold")
     last = ""
-    for op in sorted(chosen, key=lambda op: (op.family, op.name)):
-        if op.family != last:
-            table.add_row(Text(f"\n{op.family}", style="bold cyan"))
-            last = op.family
-        table.add_row(Text(op.name), Text(first_line(op)))
+    for name, entry in sorted(chosen.items(), key=lambda e: (family_of(e[1]), e[0])):
+        if family_of(entry) != last:
+            last = family_of(entry)
+            table.add_row(Text(f"\n{last}", style="bold cyan"))
+        table.add_row(Text(name), Text(text_of(entry).partition("\n")[0]))
     console().print(table)
 
 
-def first_line(op: type[Op]) -> str:
-    return (inspect.getdoc(op) or "").partition("\n")[0]
-
-
-def describe(op: type[Op]) -> None:
+def describe(op: Entry) -> None:
     from rich.text import Text
 
     out = console()
+    if isinstance(op, Graph):
+        out.print(Text(record(op)["text"].rstrip()))
+        return
     out.print(Text(op.signature, style="bold"))
-    out.print(Text(f"\n{inspect.getdoc(op) or ''}"))
+    out.print(Text(f"\n{text_of(op)}"))
     if op.formula:
         out.print(Text(f"\n  {op.formula}"))
     if op.source:

@@ -89,8 +89,8 @@ def centred_dot(a, x, centre, n):
 def exponentials(x, top, y, n):
     """y = exp(x - top); gives the sum.
 
-    The sum has a loop of its own: one that also stores is compiled twice, for y apart from x and for
-    y in the place of x, and the two would sum in different orders.
+    The sum has a loop of its own: one that also stores is compiled twice, for y apart from x and
+    for y in the place of x, and the two would sum in different orders.
     """
     total = np.float64(0.0)
     for start in range(0, n, BLOCK):

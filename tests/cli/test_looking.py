@@ -15,6 +15,14 @@ def test_ops_lists_every_op_by_family(cli):
     assert set(cli_names(cli)) <= listed
 
 
+def test_graphs_of_the_library_are_listed_with_the_ops(cli):
+    names = [record["name"] for record in cli("ops", "--family", "library", "--json").json]
+    assert "attention" in names
+    outcome = cli("ops", "attention")
+    assert "graph attention(" in outcome.out
+    assert "softmax" in outcome.out
+
+
 def cli_names(cli) -> list[str]:
     return [record["name"] for record in cli("ops", "--json").json]
 

@@ -23,7 +23,7 @@ WAYS = (
 
 
 def wrapped(case, dtype: str) -> Program:
-    """The test graph, called on copies of its inputs: those are nobody else's, and may be taken over."""
+    """The test graph, called on copies of its inputs: those may be taken over."""
     graph = parse(case.text(dtype)).graphs[case.graph.name.text]
     names = [b.name.text for b in graph.inputs]
     results = [f"result{k}" for k in range(len(graph.results))]
