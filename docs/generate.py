@@ -72,7 +72,7 @@ def exit_codes() -> str:
 
 def ops() -> str:
     """Every op by family, from its declaration."""
-    import opstep.kernels  # noqa: F401 - declares the ops
+    import opstep.kernels
     import opstep.runtime.ir.control  # noqa: F401 - and those of control flow
     from opstep.runtime.ir.op import OPS
 

@@ -60,7 +60,7 @@ Entry = type[Op] | Graph
 
 def catalogue() -> dict[str, Entry]:
     """What a program can call without writing it: ops, and graphs of the standard library."""
-    import opstep.kernels  # noqa: F401 - declares the ops
+    import opstep.kernels
     import opstep.runtime.ir.control  # noqa: F401 - and those of control flow
     from opstep.kernels.stdlib import library
 
@@ -85,6 +85,11 @@ def text_of(entry: Entry) -> str:
         lines = "\n".join(line.strip() for line in entry.comments.above)
         return " ".join(lines.rpartition("\n\n")[2].split())
     return inspect.getdoc(entry) or ""
+
+
+def summary(entry: Entry) -> str:
+    """The first paragraph of the documentation, on one line."""
+    return " ".join(text_of(entry).partition("\n\n")[0].split())
 
 
 def record(op: Entry) -> dict[str, Any]:
@@ -128,7 +133,7 @@ def show_list(chosen: dict[str, Entry]) -> None:
         if family_of(entry) != last:
             last = family_of(entry)
             table.add_row(Text(f"\n{last}", style="bold cyan"))
-        table.add_row(Text(name), Text(text_of(entry).partition("\n")[0]))
+        table.add_row(Text(name), Text(summary(entry)))
     console().print(table)
 
 

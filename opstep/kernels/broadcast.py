@@ -1,7 +1,7 @@
 """Broadcasting by NumPy's rules: shapes for the verifier, strides for kernels.
 
-Sizes are compared from the last axis; they must be equal, or one of them 1 (or absent). A symbol equals only
-itself: ``N`` and ``8`` do not broadcast, even if N turns out to be 8 or 1.
+Sizes are compared from the last axis; they must be equal, or one of them 1 (or absent). A symbol
+equals only itself: ``N`` and ``8`` do not broadcast, even if N turns out to be 8 or 1.
 """
 
 from __future__ import annotations
@@ -40,9 +40,11 @@ def _refuse(operands, first: int, second: int, known: Dim, size: Dim, axis: int)
 
 
 class Layout(NamedTuple):
-    """A result's shape with neighbouring axes merged, and how each operand steps along what is left.
+    """A result's shape with neighbouring axes merged, and how each operand steps along what is
+    left.
 
-    `shape` has at least two axes; `strides[k]` are operand k's, in elements, 0 where it is broadcast.
+    `shape` has at least two axes; `strides[k]` are operand k's, in elements, 0 where it is
+    broadcast.
     """
 
     shape: tuple[int, ...]
@@ -86,7 +88,9 @@ def broadcast_strides(shape: Sequence[int], rank: int) -> list[int]:
 
 
 def place(index, sizes, strides, count):
-    """In a kernel: the offset of row-major position `index` under the first `count` axes of a layout."""
+    """In a kernel: the offset of row-major position `index` under the first `count` axes of a
+    layout.
+    """
     offset = 0
     for back in range(1, count):
         axis = count - back

@@ -1,7 +1,7 @@
 """What elementwise families share: bases of declarations, and the loops that run a scalar function.
 
-A declaration gives `scalar`, which computes one element in plain Python and `math`. Loops are made from
-it, once a function, and compiled for each element type.
+A declaration gives `scalar`, which computes one element in plain Python and `math`. Loops are made
+from it, once a function, and compiled for each element type.
 """
 
 from __future__ import annotations
@@ -100,7 +100,9 @@ def unary_loop(f: Callable, name: str, attributes: int = 0) -> Callable:
 
 @cache
 def guarded_loop(near: Callable, exact: Callable, reach: float, name: str) -> Callable:
-    """A kernel (x, y, lo, hi) of `near` where |x| <= reach, of `exact` (which may not vectorise) beyond."""
+    """A kernel (x, y, lo, hi) of `near` where |x| <= reach, of `exact` (which may not vectorise)
+    beyond.
+    """
 
     def kernel(x, y, lo, hi):
         for start in range(lo, hi, 256):

@@ -1,4 +1,5 @@
-"""The functions that kernels call: plainly written here, with bodies that vectorise for f32 and f64.
+"""The functions that kernels call: plainly written here, with bodies that vectorise for f32 and
+f64.
 
 LLVM has no vector versions of the C library's functions, and a loop that calls one runs element by
 element. What stands here is the meaning, and what other devices compile.
@@ -83,6 +84,18 @@ def near_sin(x):
 def near_cos(x):
     """cos for |x| up to 1e6."""
     return math.cos(x)
+
+
+@vectorised(f32=float32.turn_sin32)
+def turn_sin(u):
+    """The sine of u turns, for |u| up to 1e6."""
+    return near_sin(6.283185307179586 * u)
+
+
+@vectorised(f32=float32.turn_cos32)
+def turn_cos(u):
+    """The cosine of u turns, for |u| up to 1e6."""
+    return near_cos(6.283185307179586 * u)
 
 
 REACH = 1e6  # of near_sin and near_cos

@@ -1,8 +1,10 @@
-"""Functions of one f32 without branches, for LLVM to vectorise; at most 2 units in the last place off.
+"""Functions of one f32 without branches, for LLVM to vectorise; at most 2 units in the last place
+off.
 
-Polynomials are least-squares fits of the relative error, reweighted towards the minimax. Reduction of the
-argument follows Cody and Waite, "Software Manual for the Elementary Functions" (1980). Infinities, NaN and
-subnormal numbers, in and out, are as in the C library; `sin32` and `cos32` say up to where they hold.
+Polynomials are least-squares fits of the relative error, reweighted towards the minimax. Reduction
+of the argument follows Cody and Waite, "Software Manual for the Elementary Functions" (1980).
+Infinities, NaN and subnormal numbers, in and out, are as in the C library; `sin32` and `cos32` say
+up to where they hold.
 """
 
 from __future__ import annotations
@@ -179,17 +181,19 @@ REACH32 = 1e6  # sin32 and cos32 are good up to here
 
 @pinned("f32")
 def sin32(x):
-    return _sine(np.float32(x), 0)
+    turns, rest = _turned(np.float32(x))
+    return _wave(np.float32(rest), turns)
 
 
 @pinned("f32")
 def cos32(x):
-    return _sine(np.float32(x), 1)
+    turns, rest = _turned(np.float32(x))
+    return _wave(np.float32(rest), turns + 1)
 
 
 @pinned("f64")
 def _turned(x):
-    """(quarter turns as bits, f64 rest of x in -pi/4..pi/4)"""
+    """(quarter turns, in the low bits, and what is left of x: -pi/4 to pi/4)"""
     shifted = np.float64(x) * 0.6366197723675814 + 6755399441055744.0
     n = shifted - 6755399441055744.0
     r = np.float64(x) - n * 1.5707963267341256
@@ -197,16 +201,32 @@ def _turned(x):
 
 
 @pinned("f32")
-def _sine(x, quarter):
-    """The sine of x plus so many quarter turns."""
-    bits, rest = _turned(x)
-    r = np.float32(rest)
+def turn_sin32(u):
+    """The sine of 2*pi*u, |u| up to 1e6: exact about the zeros, where 2*pi*u would be rounded."""
+    return _wave_of_turn(np.float32(u), 0)
+
+
+@pinned("f32")
+def turn_cos32(u):
+    return _wave_of_turn(np.float32(u), 1)
+
+
+@pinned("f32")
+def _wave_of_turn(u, quarter):
+    shifted = 4.0 * u + 12582912.0
+    r = (4.0 * u - (shifted - 12582912.0)) * 1.5707964
+    return _wave(r, float_to_bits(shifted) + quarter)
+
+
+@pinned("f32")
+def _wave(r, turns):
+    """The sine of r, -pi/4 to pi/4, and so many quarter turns."""
     z = r * r
     s = 8.3321361e-3 + z * -1.9511938e-4
     s = r + r * z * (-1.6666654e-1 + z * s)
     c = -1.3887283e-3 + z * 2.4428709e-5
     c = 1.0 - 0.5 * z + z * z * (4.1666646e-2 + z * c)
-    turns = np.int32(bits + quarter)
+    turns = np.int32(turns)
     y = pick(turns & 1, c, s)
     return pick(turns & 2, -y, y)
 

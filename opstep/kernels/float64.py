@@ -1,4 +1,6 @@
-"""Functions of one f64 without branches, for LLVM to vectorise; see `float32` for how they are made."""
+"""Functions of one f64 without branches, for LLVM to vectorise; see `float32` for how they are
+made.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Philox 4x32-10: four random 32-bit words from a 128-bit counter and a 64-bit key, without state.
 
-Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011. The key is the op's seed; the
-counter is the index of the block of four words and the op's step: a run replays whatever thread makes
-which element, and each step of a training loop draws anew.
+Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011. The key is the
+op's seed; the counter is the index of the block of four words and the op's step: a run replays
+whatever thread makes which element, and each step of a training loop draws anew.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ def _mixed(c0, c1, c2, c3, k0, k1):
 
 
 def philox(block, step, seed):
-    """In a kernel: the four words of a block. Ten rounds, written out so that loops around it vectorise."""
+    """In a kernel: the four words of a block. Ten rounds, written out so that loops around it
+    vectorise.
+    """
     k0 = seed & 0xFFFFFFFF
     k1 = (seed >> 32) & 0xFFFFFFFF
     a = block & 0xFFFFFFFF

@@ -1,7 +1,8 @@
-"""Random tensors. Each is a function of seed, step and shape alone: runs replay, threads do not matter.
+"""Random tensors. Each is a function of seed, step and shape alone: runs replay, threads do not
+matter.
 
-Two ops with one seed draw the same numbers, so each wants a seed of its own. The optional operand `step`
-moves the counter: a training loop that passes the number of its step draws anew each time.
+Two ops with one seed draw the same numbers, so each wants a seed of its own. The optional operand
+`step` moves the counter: a training loop that passes the number of its step draws anew each time.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 import numpy as np
 
 from opstep.kernels.creation import shaped
-from opstep.kernels.fastmath import log, near_cos, near_sin
+from opstep.kernels.fastmath import log, turn_cos, turn_sin
 from opstep.kernels.philox import philox, philox_words
 from opstep.runtime.device.launch import Launch
 from opstep.runtime.ir.op import Mismatch, Op
@@ -133,29 +134,29 @@ def normal_f32(y, step, seed, size, mean, std, lo, hi):
         a, b, c, d = philox(block, step[0], seed)
         first = std * np.sqrt(-2.0 * log(unit_f32(a) + 5.9604644775390625e-08))
         second = std * np.sqrt(-2.0 * log(unit_f32(c) + 5.9604644775390625e-08))
-        t = 6.283185307179586 * unit_f32(b)
-        s = 6.283185307179586 * unit_f32(d)
+        t = unit_f32(b)
+        s = unit_f32(d)
         i = 4 * block
-        y[i] = mean + first * near_cos(t)
+        y[i] = mean + first * turn_cos(t)
         if i + 3 < size:
-            y[i + 1] = mean + first * near_sin(t)
-            y[i + 2] = mean + second * near_cos(s)
-            y[i + 3] = mean + second * near_sin(s)
+            y[i + 1] = mean + first * turn_sin(t)
+            y[i + 2] = mean + second * turn_cos(s)
+            y[i + 3] = mean + second * turn_sin(s)
         else:
             if i + 1 < size:
-                y[i + 1] = mean + first * near_sin(t)
+                y[i + 1] = mean + first * turn_sin(t)
             if i + 2 < size:
-                y[i + 2] = mean + second * near_cos(s)
+                y[i + 2] = mean + second * turn_cos(s)
 
 
 def normal_f64(y, step, seed, size, mean, std, lo, hi):
     for block in range(lo, hi):
         a, b, c, d = philox(block, step[0], seed)
         radius = std * np.sqrt(-2.0 * log(unit_f64(a, b) + 1.1102230246251565e-16))
-        t = 6.283185307179586 * unit_f64(c, d)
-        y[2 * block] = mean + radius * near_cos(t)
+        t = unit_f64(c, d)
+        y[2 * block] = mean + radius * turn_cos(t)
         if 2 * block + 1 < size:
-            y[2 * block + 1] = mean + radius * near_sin(t)
+            y[2 * block + 1] = mean + radius * turn_sin(t)
 
 
 class normal(Random):

@@ -1,7 +1,7 @@
 """Reductions over axes: sums, products, extremes, statistics, norms, truth.
 
-`axes` lists the axes to reduce, all if left out; with `keepdims` they stay, with size 1. Sums of floats
-are accumulated in f64, of integers and bools in i64, which is their result type as well.
+`axes` lists the axes to reduce, all if left out; with `keepdims` they stay, with size 1. Sums of
+floats are accumulated in f64, of integers and bools in i64, which is their result type as well.
 """
 
 from __future__ import annotations
@@ -305,7 +305,7 @@ class logsumexp(Reduction):
 
 
 class norm(Reduction):
-    """The vector norm: p is 1 (sum of absolute values), 2 (Euclidean) or inf (largest absolute value)."""
+    """The vector norm: p is 1 (sum of magnitudes), 2 (Euclidean) or inf (largest magnitude)."""
 
     signature = "norm(x: F, *, p: float = 2.0, axes: ints = none, keepdims: bool = false)"
     formula = "sum(|x|**p) ** (1/p)"

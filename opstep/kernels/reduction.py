@@ -1,10 +1,10 @@
 """The machinery of reductions: how axes group, the two kernels, and how a long reduction is cut.
 
-Axes are merged into groups that are kept and groups that are reduced. If the last group is reduced, the kernel
-works by *rows*: runs of neighbouring elements that fold into one accumulator. If it is kept, it works by
-*columns*: a tile of neighbouring results is accumulated side by side. Where there are few results and many
-elements, a first launch folds fixed blocks and a second one folds what they gave, so the order of the sum
-never depends on threads.
+Axes are merged into groups that are kept and groups that are reduced. If the last group is reduced,
+the kernel works by *rows*: runs of neighbouring elements that fold into one accumulator. If it is
+kept, it works by *columns*: a tile of neighbouring results is accumulated side by side. Where there
+are few results and many elements, a first launch folds fixed blocks and a second one folds what
+they gave, so the order of the sum never depends on threads.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class Fold(NamedTuple):
 
     ``start()`` begins the accumulator, ``load(v, c)`` makes a term of an element v and the result's
     centre c, ``combine(acc, term)`` adds it, ``finish(acc, c, count)`` gives the result from the
-    accumulator, the centre and an integer. `accumulator` is the dtype in which it is kept in memory.
+    accumulator, the centre and an integer. `accumulator` is the dtype in which it is kept in
+    memory.
     """
 
     name: str
@@ -45,8 +46,8 @@ class Fold(NamedTuple):
 class Groups(NamedTuple):
     """What a kernel needs to know of shape and axes; strides in elements.
 
-    Results = kept x n in column form (`columns`), else kept. Each folds `rows` runs of n elements (the
-    last one `last`), or `rows` single elements n apart.
+    Results = kept x n in column form (`columns`), else kept. Each folds `rows` runs of n elements
+    (the last one `last`), or `rows` single elements n apart.
     """
 
     columns: bool
@@ -70,7 +71,8 @@ def group(shape: Sequence[int], axes: Sequence[int]) -> Groups:
     """Merges neighbouring axes of the same fate, and cuts a long run into rows.
 
     >>> group((8, 3, 4, 5), (0, 2, 3))  # N and H*W are reduced, C is kept
-    Groups(columns=False, kept_sizes=(3,), kept_strides=(20,), row_sizes=(8,), row_strides=(60,), n=20, last=20)
+    Groups(columns=False, kept_sizes=(3,), kept_strides=(20,), row_sizes=(8,), row_strides=(60,),
+    n=20, last=20)
     """
     merged: list[list] = []  # [size, stride, reduced], last axis first
     stride = 1

@@ -1,7 +1,7 @@
 """Running sums and products along an axis.
 
-`exclusive` leaves out the element itself: the first result is then 0 (1). `reverse` runs from the end. Floats
-are accumulated in f64; integers and bools give i64, as PyTorch has it.
+`exclusive` leaves out the element itself: the first result is then 0 (1). `reverse` runs from the
+end. Floats are accumulated in f64; integers and bools give i64, as PyTorch has it.
 """
 
 from __future__ import annotations
@@ -138,7 +138,9 @@ class cumprod(Scan):
 
 
 def products_backwards(x, gy, gx, n, inner, exclusive, reverse, lo, hi):
-    """Units are sequences. gx[i] is the product before i times what the results from i on pass back."""
+    """Units are sequences. gx[i] is the product before i times what the results from i on pass
+    back.
+    """
     for unit in range(lo, hi):
         outer = unit // inner
         base = outer * n * inner + unit - outer * inner

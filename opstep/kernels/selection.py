@@ -77,8 +77,8 @@ class where(Op):
 class cast(Op):
     """x with elements of another type.
 
-    To a narrower float: to nearest, ties to even. Floats become integers by truncation: NaN becomes 0, what
-    is out of range the nearest limit. To bool: whether x is not 0. Integers wrap around.
+    To a narrower float: to nearest, ties to even. Floats become integers by truncation: NaN becomes
+    0, what is out of range the nearest limit. To bool: whether x is not 0. Integers wrap around.
     """
 
     signature = "cast(x: T, *, dtype: dtype)"

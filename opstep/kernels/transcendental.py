@@ -1,6 +1,7 @@
 """Powers, exponentials, logarithms, trigonometric and hyperbolic functions.
 
-Outside its domain a function gives NaN (log of a negative number) or an infinity (log of 0), as IEEE 754 has it.
+Outside its domain a function gives NaN (log of a negative number) or an infinity (log of 0), as
+IEEE 754 has it.
 """
 
 from __future__ import annotations
