@@ -246,7 +246,7 @@ class shift_left(Binary):
 
 
 class shift_right(Binary):
-    """a // 2**b: bits moved to the right; only the sign is left where b is negative or too large."""
+    """a // 2**b: bits moved right; only the sign is left where b is negative or too large."""
 
     signature = "shift_right(a: I, b: I)"
     formula = "a >> b"

@@ -71,7 +71,7 @@ def expm1_64(x):
 
 @pinned("f64")
 def log64(x):
-    """With s = f/(2 + f): ln(1 + f) = 2s + s*R(s*s), so that f itself enters exactly (Tang 1990)."""
+    """With s = f/(2 + f): ln(1 + f) = 2s + s*R(s*s), so that f enters exactly (Tang 1990)."""
     x = np.float64(x)
     small = x < 2.2250738585072014e-308
     scaled = pick(small, x * 18014398509481984.0, x)

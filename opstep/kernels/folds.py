@@ -216,7 +216,7 @@ def every(dtype: DType) -> Fold:
 
 
 def finite_value(acc, c, count):
-    """The maximum to subtract: 0 of nothing, and where it is infinite, for inf - inf would be NaN."""
+    """The maximum to subtract: 0 of nothing, and where it is infinite: inf - inf is NaN."""
     top = value_of_key(acc, c, count)
     return 0.0 if math.isinf(top) or acc == lowest() else top
 

@@ -41,7 +41,7 @@ def numpy_axes(axes):
 
 
 class Reduction(Op):
-    """Base: attributes axes and keepdims, the type kept. A subclass names its fold (see `folds`)."""
+    """Base: attributes axes and keepdims, the type kept. A subclass names its fold."""
 
     def infer(x, *, axes, keepdims, **attrs):
         return reduced(x, axes, keepdims)
@@ -230,7 +230,7 @@ class _Spread(Reduction):
 
 
 class var(_Spread):
-    """The variance: the mean squared distance from the mean, with count - correction for the count."""
+    """The variance: squared distances from the mean, summed, over count - correction."""
 
     signature = "var(x: F, *, axes: ints = none, keepdims: bool = false, correction: int = 1)"
     formula = "sum((x - mean(x))**2) / (count - correction)"

@@ -33,7 +33,7 @@ def quiet(function):
 
 
 class pow(Binary):
-    """a to the power b. Integers wrap around; to a negative power they give 0 unless a is 1 or -1."""
+    """a to the power b. Integers wrap around, and to a negative power are 0 but for 1 and -1."""
 
     signature = "pow(a: N, b: N)"
     formula = "a ** b"
