@@ -412,3 +412,21 @@ def test_a_graph_shows_its_types_in_a_notebook():
 def test_the_null_device_runs_everything_and_computes_nothing():
     program = opstep.loads(LOOP)
     assert program.run("main", {"x": np.array([5], F32)}, device="null").names == ["z", "turns"]
+
+
+def test_a_size_for_which_a_shape_comes_out_otherwise_is_an_error():
+    text = "graph g(x: f32[N]) -> f32[3] {\n  y = slice(x, starts=[0], ends=[3])\n  return y\n}\n"
+    program = opstep.loads(text, "cut.opg")
+    assert program.run(inputs={"x": np.ones(5, F32)})["y"].shape == (3,)
+    with pytest.raises(
+        opstep.OpstepError, match=r"cut.opg:2:7: .*f32\[2\] where N = 2, not f32\[3\]"
+    ):
+        program.run(inputs={"x": np.ones(2, F32)})
+
+
+def test_numbers_that_are_equal_and_yet_differ_are_not_mixed_up():
+    program = opstep.loads(
+        "graph g() -> f32[1], f32[1] {\n"
+        "  a = full(shape=[1], value=0.0)\n  b = full(shape=[1], value=-0.0)\n  return a, b\n}\n"
+    )
+    assert [bool(np.signbit(o[0])) for o in program.run().outputs] == [False, True]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import repeat
 
-from opstep.runtime.ir.calls import bind_symbols, unify
+from opstep.runtime.ir.calls import bind_symbols, substitute, unify
 from opstep.runtime.ir.collector import collector_paused
 from opstep.runtime.ir.diagnostics import Note, OpstepError
 from opstep.runtime.ir.graph import Apply, Assert, Literal, Module, Name, Return, Statement, Update
@@ -186,7 +186,17 @@ class _Lowering:
     def _new_rule(self, at: _Activation, call: Apply, application: Application) -> Rule:
         graphs = self.verified.graphs
         types = [self._type_of(at, o) for o in call.operands]
-        return new_rule(application, types, at.symbols, lambda name: graphs[name].graph)
+        rule = new_rule(application, types, at.symbols, lambda name: graphs[name].graph)
+        # a rule may see more in numbers than in symbols: 0:3 of N elements are two where N is 2
+        for declared, (t, _) in zip(application.resolved.results, rule.results, strict=True):
+            promised = substitute(declared, at.symbols)
+            if t != promised:
+                sizes = ", ".join(f"{s} = {n}" for s, n in at.symbols.items())
+                raise Mismatch(
+                    f"{rule.op.name} gives {t} where {sizes}, not {promised}",
+                    hint=f"for any sizes its result was taken to be {declared}",
+                )
+        return rule
 
     def _type_of(self, at: _Activation, operand: Name | Literal) -> TensorType | int | float:
         if isinstance(operand, Literal):
