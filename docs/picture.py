@@ -1,10 +1,11 @@
 """Makes docs/images/demo.png: what `opstep demo` shows, as a picture of a terminal.
 
-python docs/picture.py      # needs Chromium on PATH; pngquant makes the file smaller if it is there
+python docs/picture.py      # needs Chromium; pngquant, if there, makes it smaller
 """
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import re
@@ -19,7 +20,7 @@ from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
 TARGET = Path(__file__).parent / "images" / "demo.png"
-COLUMNS = 122
+COLUMNS = 126
 STYLE = (
     "margin: 0; padding: 22px 26px; background: #16181d; color: #e6e6e6; "
     "font: 14px/1.25 'DejaVu Sans Mono', monospace"
@@ -42,7 +43,7 @@ def recorded(command: list[str]) -> str:
 
 
 def page(text: str) -> str:
-    console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"))
+    console = Console(record=True, width=COLUMNS, file=io.StringIO())
     console.print(Text("$ opstep demo", "bold green"))
     console.print(Text.from_ansi(text))
     code = console.export_html(theme=MONOKAI, inline_styles=True, code_format="{code}")
@@ -60,7 +61,7 @@ def main() -> None:
         source.write_text(page(text))
         TARGET.parent.mkdir(exist_ok=True)
         flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
-        flags += ["--force-device-scale-factor=1.5", f"--window-size=1090,{rows * 18 + 44}"]
+        flags += ["--force-device-scale-factor=1.5", f"--window-size=1122,{rows * 18 + 44}"]
         flags += [f"--user-data-dir={folder}/profile", f"--screenshot={TARGET}"]
         subprocess.run([browser, *flags, source.as_uri()], check=True, capture_output=True)
     if quantise := shutil.which("pngquant"):
