@@ -117,6 +117,7 @@ def _gather_back(gy, w, bias, gx, rows: Window, columns: Window, groups: int) ->
     a convolution of gy with stride 1.
     """
     launches = []
+    buffer = Scratch(gy.dtype, 0, per_lane=True)
     filters, channels = w.shape[0] // groups, w.shape[1]
     for a in range(min(rows.stride, gx.shape[2])):
         for b in range(min(columns.stride, gx.shape[3])):
@@ -146,7 +147,7 @@ def _gather_back(gy, w, bias, gx, rows: Window, columns: Window, groups: int) ->
                 step=(rows.stride, columns.stride),
                 first=(a, b),
             )
-            launches.append(correlate(gy, turned, bias, gx, groups, geometry))
+            launches.append(correlate(gy, turned, bias, gx, groups, geometry, buffer))
     return launches
 
 

@@ -65,8 +65,19 @@ class _Blocks(NamedTuple):
     tile: int
 
 
-def correlate(x: Arg, w, bias: Arg | None, y: Arg, groups: int, geometry: Geometry) -> Launch:
-    """x [N, groups*C, H, W] under filters w [groups*K, C, R*S] into y [N, groups*K, *g.plane]."""
+def correlate(
+    x: Arg,
+    w,
+    bias: Arg | None,
+    y: Arg,
+    groups: int,
+    geometry: Geometry,
+    buffer: Scratch | None = None,
+) -> Launch:
+    """x [N, groups*C, H, W] under filters w [groups*K, C, R*S] into y [N, groups*K, *g.plane].
+
+    Launches that follow each other may share a `buffer`, which grows as each needs it.
+    """
     g = geometry
     images, channels = x.shape[0], x.shape[1] // groups
     filters = y.shape[1] // groups
@@ -86,13 +97,15 @@ def correlate(x: Arg, w, bias: Arg | None, y: Arg, groups: int, geometry: Geomet
     laid_out = blocks.channels * len(shifts) * len(slots) * line + _OVERREAD // x.dtype.itemsize
     held = blocks.filters * blocks.rows * blocks.columns if g.scattered else 0
     lane = -(-(laid_out + held) // 64) * 64
+    buffer = buffer or Scratch(x.dtype, lane, per_lane=True)
+    buffer.size = max(buffer.size, lane)
     planes = not together and g.stride == (1, 1) and blocks.columns == g.out[1] == x.shape[3]
     cuts = zip((filters, *g.out), (blocks.filters, blocks.rows, blocks.columns), strict=True)
     units = images * groups * prod(-(-whole // piece) for whole, piece in cuts)
     work = 2 * prod(g.out) * images * groups * filters * channels * taps
     return Launch(
         *(_kernel(blocks.tile), x, w, bias or x, y),
-        *(Scratch(x.dtype, lane, per_lane=True), lane, laid_out),
+        *(buffer, lane, laid_out),
         *(table, shifts, slots, len(shifts), len(slots), taps, line),
         *(bias is not None, together, planes, g.scattered),
         *(channels, filters, groups, x.shape[2], x.shape[3]),

@@ -6,7 +6,10 @@ out as for the convolution itself (see `correlation`), so both factors are conti
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from opstep.kernels.correlation import Geometry, buffer_slots, lay_out_planes, lay_out_rows
+from opstep.kernels.products import add_parts
 from opstep.runtime.device.builtin import inner_tile_4x6, offset
 from opstep.runtime.device.launch import Arg, Launch, Scratch
 
@@ -15,53 +18,72 @@ _UNITS = 16
 _GRAIN = 1 << 20
 
 
+class _Cut(NamedTuple):
+    """What is laid out at a time (output rows, columns, channels); a unit's filters and images."""
+
+    rows: int
+    columns: int
+    channels: int
+    filters: int
+    images: int
+
+
 def filter_gradients(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list[Launch]:
     """gw [groups*K, C, R, S] from gy [N, groups*K, H', W'] and x [N, groups*C, H, W]."""
     if not gy.size:
         return [Launch(clear, gw, units=gw.size)]
-    channels, filters = gw.shape[1], gw.shape[0] // groups
+    images, channels, filters = x.shape[0], gw.shape[1], gw.shape[0] // groups
     copies, taps = len(g.columns), len(g.rows) * len(g.columns)
-    rows, columns, some = _cut(g, channels, x.dtype.itemsize)
-    slots, starts = buffer_slots(g, rows)
+    work = 2 * gy.size * channels * taps
+    cut = _cut(g, images, channels, filters, groups, work, x.dtype.itemsize)
+    slots, starts = buffer_slots(g, cut.rows)
+    pitch = len(slots) * cut.columns
     table = tuple(
-        ((c * copies) + s) * len(slots) * columns + starts[r] * columns
-        for c in range(some)
+        (c * copies + s) * pitch + starts[r] * cut.columns
+        for c in range(cut.channels)
         for r in range(len(g.rows))
         for s in range(copies)
     )
-    pieces = -(-channels // some)
-    block = filters
-    while groups * pieces * -(-filters // block) < _UNITS and block > 8:
-        block = -(-block // 2 // 4) * 4
-    laid_out = -(-some * copies * len(slots) * columns // 64) * 64
-    units = groups * pieces * -(-filters // block)
-    work = 2 * gy.size * channels * taps
-    return [
+    parts = -(-images // cut.images)
+    sums = Scratch(gw.dtype, parts * gw.size) if parts > 1 else gw
+    lane = -(-cut.channels * copies * pitch // 64) * 64
+    planes = g.stride == (1, 1) and cut.columns == g.out[1] == x.shape[3]
+    units = parts * groups * -(-channels // cut.channels) * -(-filters // cut.filters)
+    launches = [
         Launch(
-            *(spread_over_filters, gy, x, gw, Scratch(x.dtype, laid_out, per_lane=True), laid_out),
-            *(table, g.columns, slots, copies, len(slots), taps),
-            g.stride == (1, 1) and columns == g.out[1] == x.shape[3],
-            *(x.shape[0], channels, filters, groups, x.shape[2], x.shape[3], *g.out, *g.stride),
-            *(rows, columns, block, some),
+            *(spread_over_filters, gy, x, sums, Scratch(x.dtype, lane, per_lane=True), lane),
+            *(table, g.columns, slots, copies, len(slots), taps, planes),
+            *(images, channels, filters, groups, *x.shape[2:], *g.out, *g.stride, *cut),
             units=units,
             grain=max(1, units * _GRAIN // max(work, 1)),
         )
     ]
+    if parts > 1:
+        units = -(-gw.size // 64)
+        launches.append(Launch(add_parts, sums, x, gw, gw.size, parts, False, units=units))
+    return launches
 
 
-def _cut(g: Geometry, channels: int, itemsize: int) -> tuple[int, int, int]:
-    """Output rows, output columns and channels laid out at a time."""
+def _cut(
+    g: Geometry, images: int, channels: int, filters: int, groups: int, work: int, itemsize: int
+) -> _Cut:
     budget = _BUFFER // itemsize // len(g.columns)
-    columns = g.out[1]
+    rows, columns, some = g.out[0], g.out[1], 1
     if columns * len(buffer_slots(g, 1)[0]) > budget:
-        columns = max(16, budget // len(buffer_slots(g, 1)[0]))
-        return 1, columns, 1
-    rows = g.out[0]
-    while rows > 1 and columns * len(buffer_slots(g, rows)[0]) > budget:
-        rows = -(-rows // 2)
-    room = budget // (columns * len(buffer_slots(g, rows)[0]))
-    most = max(1, min(room, channels))
-    return rows, columns, -(-channels // -(-channels // most))
+        rows, columns = 1, max(16, budget // len(buffer_slots(g, 1)[0]))
+    else:
+        while rows > 1 and columns * len(buffer_slots(g, rows)[0]) > budget:
+            rows = -(-rows // 2)
+        room = budget // (columns * len(buffer_slots(g, rows)[0]))
+        some = -(-channels // -(-channels // max(1, min(room, channels))))
+    pieces = groups * -(-channels // some)
+    block = filters
+    while pieces * -(-filters // block) < _UNITS and block > 32:
+        block = -(-block // 8) * 4
+    # few filters: the images are shared out as well, and what the parts give is added up
+    units = pieces * -(-filters // block)
+    parts = max(1, min(images, _UNITS // units, 4 * work // _GRAIN))
+    return _Cut(rows, columns, some, block, -(-images // parts))
 
 
 def clear(y, lo, hi):
@@ -72,7 +94,7 @@ def clear(y, lo, hi):
 def spread_over_filters(
     gy, x, gw, buffers, lane_size, table, shifts, slots, copies, slot_count, taps, planes, images,
     channels, filters, groups, height, width, out_h, out_w, stride_h, stride_w, row_block,
-    column_block, filter_block, channel_block, lo, hi, lane,
+    column_block, channel_block, filter_block, image_block, lo, hi, lane,
 ):  # fmt: skip
     buffer = offset(buffers, lane * lane_size)
     channel_blocks = (channels + channel_block - 1) // channel_block
@@ -82,12 +104,17 @@ def spread_over_filters(
         c0 = unit % channel_blocks * channel_block
         rest = unit // channel_blocks
         f0 = rest % filter_blocks * filter_block
-        group = rest // filter_blocks
+        rest = rest // filter_blocks
+        group = rest % groups
+        part = rest // groups
+        n0 = part * image_block
+        image_count = min(image_block, images - n0)
+        sums = offset(gw, part * groups * filters * channels * taps)
         some = min(channel_block, channels - c0)
         mode = 0
-        for image in range(images * ((out_h + row_block - 1) // row_block)):
-            n = image % images
-            i0 = image // images * row_block
+        for image in range(image_count * ((out_h + row_block - 1) // row_block)):
+            n = n0 + image % image_count
+            i0 = image // image_count * row_block
             source = offset(x, ((n * groups + group) * channels + c0) * height * width)
             for j0 in range(0, out_w, column_block):
                 count = min(column_block, out_w - j0)
@@ -106,7 +133,7 @@ def spread_over_filters(
                 add_products(
                     offset(gy, ((n * groups + group) * filters + f0) * pixels + i0 * out_w + j0),
                     buffer, table,
-                    offset(gw, ((group * filters + f0) * channels + c0) * taps),
+                    offset(sums, ((group * filters + f0) * channels + c0) * taps),
                     count, pixels, min(filter_block, filters - f0), some * taps, channels * taps,
                     mode,
                 )  # fmt: skip
