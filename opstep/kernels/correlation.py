@@ -10,9 +10,10 @@ column) multiplies. Each output is one sum in the order of the steps, however th
 from __future__ import annotations
 
 from functools import cache
-from math import prod
+from math import ceil, prod
 from typing import NamedTuple
 
+from opstep.kernels.products import pieces
 from opstep.runtime.device.builtin import (
     clear_run,
     copy_run,
@@ -30,7 +31,6 @@ _WIDEST = {8: 3, 4: 6, 2: 8, 1: 8}  # vectors in a tile of so many filters
 _OVERREAD = 8 * 64  # bytes that a tile may read past its pixels
 _BUFFER = 40 * 1024  # bytes of image laid out at a time: the first-level cache, nearly
 _FILTERS = 384 * 1024  # bytes of filters that meet them: half of the second-level cache
-_UNITS = 16  # pieces that large work is cut into, at least
 _GRAIN = 1 << 20  # floating-point operations under which another lane is not woken
 
 
@@ -160,9 +160,7 @@ def _cut(
     tile = next((t for t in (1, 2, 4) if filters <= t), 8)
     copies, taps = max(1, copies), max(1, len(g.rows) * len(g.columns))
     budget = _BUFFER // itemsize
-    few = min(
-        channels, -(-96 // taps)
-    )  # so many channels at a time make the tile's loop long enough
+    few = min(channels, -(-96 // taps))  # at a time: the tile's loop shall be long
     columns = _even(g.out[1], budget // (few * copies * len(buffer_slots(g, 1)[0]) or 1), 16)
     columns = min(columns, g.out[1])
 
@@ -170,16 +168,16 @@ def _cut(
         """Channels that fit into the buffer."""
         return budget // (copies * max(1, len(buffer_slots(g, rows)[0])) * max(columns, 1))
 
-    pieces = 1
+    blocks = 1
     rows = g.out[0] if columns == g.out[1] else 1
     while rows > 1 and room(rows) < few:
-        pieces += 1
-        rows = -(-g.out[0] // pieces)
+        blocks += 1
+        rows = -(-g.out[0] // blocks)
     work = 2 * images * prod(g.out) * filters * channels * taps
-    wanted = min(_UNITS, work // (_GRAIN // 4)) / max(1, images * -(-g.out[0] // max(rows, 1)))
+    wanted = min(pieces(), work // (_GRAIN // 4)) / max(1, images * -(-g.out[0] // max(rows, 1)))
     block = filters
     if wanted > 1 and filters * taps > prod(g.out):
-        block = _even(filters, -(-filters // int(-(-wanted // 1))), tile)
+        block = _even(filters, -(-filters // ceil(wanted)), tile)
         wanted /= -(-filters // block)
     if wanted > 1 and columns == g.out[1]:
         rows = max(1, int(rows / wanted))

@@ -14,6 +14,7 @@ from opstep.kernels.products import (
     dot_rows,
     lay_out_right,
     multiply,
+    pieces,
     weigh_rows,
 )
 from opstep.runtime.device.launch import Arg, Launch, Scratch
@@ -23,7 +24,7 @@ from opstep.runtime.ir.types import TensorType
 _ROWS = 128  # of the left operand in a block of the result
 _COLUMNS = 384  # bytes of the right one's rows in it
 _STEPS = 256  # terms of the sums at a time
-_UNITS = 16  # pieces that large products are cut into, at least
+_PARTS = 16  # of the sum that a large matrix is shared by
 _GRAIN = 1 << 20  # floating-point operations under which another lane is not woken
 
 
@@ -101,7 +102,7 @@ def _weighted(
     """
     block = min(count, 4096)
     batches = prod(shape)
-    parts = max(1, min(_UNITS, 4 * count * k * batches // _GRAIN) // batches)
+    parts = max(1, min(_PARTS, 4 * count * k * batches // _GRAIN) // batches)
     part_steps = max(4, -(-k // (4 * parts)) * 4)
     parts = max(1, -(-k // part_steps))
     units = batches * parts * -(-count // block)
@@ -138,7 +139,7 @@ def _blocks(
     steps = max(1, min(k, _STEPS // spread))
     batches = prod(shape)
     m_block = _ROWS if b.column == 1 else 2 * _ROWS  # what is costly to lay out serves more rows
-    wanted = min(_UNITS, 2 * c.size * k // (4 * _GRAIN))
+    wanted = min(pieces(), 2 * c.size * k // (4 * _GRAIN))
     while m_block > 32 and batches * -(-m // m_block) * -(-n // n_block) < wanted:
         m_block //= 2
     m_block = min(-(-m // 8) * 8, m_block)
@@ -177,9 +178,9 @@ def _blocks(
 
 def _columns(n: int, itemsize: int, nbytes: int) -> int:
     """Columns in a block: about so many bytes, blocks alike, in whole vectors."""
-    pieces = max(1, round(n * itemsize / nbytes))
+    blocks = max(1, round(n * itemsize / nbytes))
     vector = 64 // itemsize
-    return -(-n // (pieces * vector)) * vector
+    return -(-n // (blocks * vector)) * vector
 
 
 class matmul(Op):

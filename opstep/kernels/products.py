@@ -8,6 +8,9 @@ memory: they read the matrix once.
 
 from __future__ import annotations
 
+import os
+from functools import cache
+
 from opstep.runtime.device.builtin import (
     clear_run,
     copy_run,
@@ -18,6 +21,12 @@ from opstep.runtime.device.builtin import (
 )
 
 OVERREAD = 3 * 64  # bytes that a tile may read past its columns
+
+
+@cache
+def pieces() -> int:
+    """What large work is cut into at least, where no bit depends on the cut: four pieces a core."""
+    return 4 * max(2, os.cpu_count() or 1)
 
 
 def batch_offset(batch, rank, shape, strides):
