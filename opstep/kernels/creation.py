@@ -156,32 +156,41 @@ class iota(Creation):
         return Launch(count_up, y, kind(start), kind(step), n, inner, units=y.size)
 
 
-def put_diagonal(y, columns, k, lo, hi):
-    """Units are rows."""
-    for row in range(lo, hi):
+def put_diagonal(y, rows, columns, k, lo, hi):
+    """Units are rows, of one matrix after the other."""
+    for unit in range(lo, hi):
         for j in range(columns):
-            y[row * columns + j] = 0.0
+            y[unit * columns + j] = 0.0
+        row = unit % rows
         if 0 <= row + k < columns:
-            y[row * columns + row + k] = 1.0
+            y[unit * columns + row + k] = 1.0
 
 
 class eye(Creation):
-    """1 on a diagonal, 0 elsewhere: n rows, m columns (n if left out), the diagonal k above the main one."""
+    """1 on a diagonal of a matrix, 0 elsewhere; `diagonal` 0 is the main one, 1 the next above.
 
-    signature = "eye(*, n: dim, m: dim = none, k: int = 0, dtype: dtype = f32)"
-    formula = "1 where column = row + k, else 0"
+    Of a longer shape every matrix, the last two axes, is such a one.
+    """
+
+    signature = "eye(*, shape: dims, diagonal: int = 0, dtype: dtype = f32)"
+    formula = "1 where column = row + diagonal, else 0"
     source = "torch.eye, ONNX EyeLike"
     moves = False
 
-    def infer(*, n, m, k, dtype):
-        return shaped((n, n if m is None else m), dtype)
+    def infer(*, shape, diagonal, dtype):
+        if len(shape) < 2:
+            raise Mismatch("eye makes matrices: shape needs two dims or more", "shape")
+        return shaped(shape, dtype)
 
-    def oracle(*, n, m, k, dtype):
-        return np.eye(n, m, k, np.float64 if dtype.is_float else dtype.numpy)
+    def oracle(*, shape, diagonal, dtype):
+        one = np.eye(*shape[-2:], diagonal, np.float64 if dtype.is_float else dtype.numpy)
+        return np.broadcast_to(one, shape)
 
-    def cpu(y, *, n, m, k, dtype):
-        rows, columns = y.shape
-        return Launch(put_diagonal, y, columns, k, units=rows, grain=max(1, 32768 // (columns + 1)))
+    def cpu(y, *, shape, diagonal, dtype):
+        *outer, rows, columns = y.shape
+        grain = max(1, 32768 // (columns + 1))
+        units = prod(outer) * rows
+        return Launch(put_diagonal, y, rows, columns, diagonal, units=units, grain=grain)
 
 
 class extent(Creation):

@@ -1,0 +1,88 @@
+"""Runs an op on the CPU with every launch's range cut into odd pieces, in any order, on two lanes.
+
+What comes out must have the bits of a plain run: threads cut ranges as it suits them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from opstep.runtime.device import native
+from opstep.runtime.device.cpu import CpuDevice
+from opstep.runtime.ir.graph import NOWHERE, Apply, Name
+from opstep.runtime.ir.types import TensorType, dtype_of
+from opstep.runtime.ir.verified import Application
+from opstep.runtime.plan.plan import Step
+
+LANES = 2
+ZONE = 64  # bytes around each buffer, which keep their pattern unless a kernel strays
+_device = CpuDevice(LANES)
+
+
+class Guarded:
+    """Device memory between two zones that must stay as they are."""
+
+    def __init__(self, nbytes: int, content: np.ndarray | None = None):
+        self.memory = _device.alloc(nbytes + 2 * ZONE)
+        self.memory.bytes[...] = 0xA5
+        self.nbytes = nbytes
+        if content is not None and nbytes:
+            self.inside[...] = np.ascontiguousarray(content).reshape(-1).view(np.uint8)
+
+    @property
+    def address(self) -> int:
+        return self.memory.address + ZONE
+
+    @property
+    def inside(self) -> np.ndarray:
+        return self.memory.bytes[ZONE : ZONE + self.nbytes]
+
+    def assert_intact(self) -> None:
+        outside = np.concatenate(
+            [self.memory.bytes[:ZONE], self.memory.bytes[ZONE + self.nbytes :]]
+        )
+        assert (outside == 0xA5).all(), "a kernel wrote outside of its buffers"
+
+
+def run(
+    application: Application, operands: Sequence[np.ndarray], rng: np.random.Generator
+) -> list[np.ndarray]:
+    """The op's results; memory is filled with the payload before, as in a debug run."""
+    op, resolved = application.op, application.resolved
+    assert op is not None
+    stored: list[TensorType | None] = [TensorType(dtype_of(a.dtype), a.shape) for a in operands]
+    stored += [None] * (len(resolved.operands) - len(stored))
+    statement = Apply((), Name(op.name, NOWHERE), ())
+    step = Step(op, (), (), resolved.operands, dict(application.attrs), 0, statement)
+    launches, workspace = _device.prepare(step, (*stored, *resolved.results))
+    sources = [Guarded(a.nbytes, a) for a in operands]
+    targets = [Guarded(int(t.nbytes)) for t in resolved.results]
+    scratch = Guarded(workspace)
+    for target, t in zip(targets, resolved.results, strict=True):
+        _device.fill(target.memory, ZONE, target.nbytes, t.dtype)()
+    addresses = [a.address for a in sources]
+    addresses += [0] * (len(stored) - len(addresses))
+    addresses += [m.address for m in targets]
+    for bound in _device.bind(launches, addresses, scratch.address):
+        entry, words, units, _ = bound.row
+        for lo, hi in cuts(units, rng):
+            native.call(entry, words, lo, hi, int(rng.integers(LANES)))
+    for buffer in (*sources, *targets, scratch):
+        buffer.assert_intact()
+    for source, given in zip(sources, operands, strict=True):
+        assert source.inside.tobytes() == given.tobytes(), "a kernel wrote to an operand"
+    return [
+        _device.view(m.memory, ZONE, t).copy()
+        for m, t in zip(targets, resolved.results, strict=True)
+    ]
+
+
+def cuts(units: int, rng: np.random.Generator) -> list[tuple[int, int]]:
+    """0..units in up to six pieces, shuffled."""
+    inside = np.unique(rng.integers(0, units + 1, min(units, 5)))
+    limits = np.unique([0, *inside, units])
+    pieces = list(zip(limits[:-1].tolist(), limits[1:].tolist(), strict=True))
+    rng.shuffle(pieces)
+    return [(int(lo), int(hi)) for lo, hi in pieces]
