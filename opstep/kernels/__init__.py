@@ -6,6 +6,7 @@ Families import NumPy and nothing slower: numba is loaded when a kernel has to b
 from opstep.kernels import activations as activations
 from opstep.kernels import argreduce as argreduce
 from opstep.kernels import arithmetic as arithmetic
+from opstep.kernels import avgpool as avgpool
 from opstep.kernels import batchnorm as batchnorm
 from opstep.kernels import classify as classify
 from opstep.kernels import comparison as comparison

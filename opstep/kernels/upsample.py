@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opstep.kernels.pool import pair_of_dims
-from opstep.kernels.windows import pair, want_images
+from opstep.kernels.windows import pair, pair_of_dims, want_images
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch, Scratch
 from opstep.runtime.ir.op import Mismatch, Op

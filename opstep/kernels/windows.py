@@ -67,6 +67,14 @@ def pair(name: str, value: Sequence[int], least: int = 1) -> tuple[int, int]:
     return value[0], value[1]
 
 
+def pair_of_dims(name: str, value) -> None:
+    """Checks that an attribute is a height and a width."""
+    if len(value) != 2:
+        raise Mismatch(f"{name} takes height and width, not {list(value)}", name)
+    if any(type(d) is int and d < 1 for d in value):
+        raise Mismatch(f"{name} must be at least 1, not {list(value)}", name)
+
+
 def sides(value: Sequence[int]) -> tuple[int, int, int, int]:
     """Padding as (top, left, bottom, right)."""
     if len(value) not in (2, 4):
