@@ -14,11 +14,9 @@ import hashlib
 import json
 import os
 import re
-import tempfile
 import threading
 from collections.abc import Callable
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
@@ -90,6 +88,8 @@ def _load(kernel, signature: Signature, dtype: DType, distinct: bool) -> int:
 
 @cache
 def _machine() -> str:
+    from importlib.metadata import version  # slow to import, like tempfile
+
     import llvmlite.binding as llvm
 
     features = llvm.get_host_cpu_features().flatten()
@@ -113,6 +113,8 @@ def _write(path: Path, header: dict, code: bytes) -> None:
     """Atomically, so that processes may share the folder; a folder that cannot be written costs
     only time.
     """
+    import tempfile
+
     header = {**header, "sha256": hashlib.sha256(code).hexdigest()}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
