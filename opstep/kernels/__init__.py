@@ -12,6 +12,7 @@ from opstep.kernels import classify as classify
 from opstep.kernels import comparison as comparison
 from opstep.kernels import conv as conv
 from opstep.kernels import creation as creation
+from opstep.kernels import einsum as einsum
 from opstep.kernels import index as index
 from opstep.kernels import joining as joining
 from opstep.kernels import layout as layout

@@ -60,6 +60,27 @@ def test_linear(shape, out):
     compare("y = linear(x, w, b)", lambda x, w, b: F.linear(x, w, b), x=x, w=w, b=b)
 
 
+@pytest.mark.parametrize(
+    "equation, shapes",
+    [
+        ("ij,jk->ik", [(3, 4), (4, 5)]),
+        ("bqhd,bkhd->bhqk", [(2, 3, 4, 5), (2, 6, 4, 5)]),
+        ("ijk,kil->jl", [(2, 3, 4), (4, 2, 5)]),
+        ("ij,jk->k", [(2, 3), (3, 4)]),
+        ("ij,jk,kl", [(2, 3), (3, 4), (4, 5)]),
+        ("ijk->ki", [(2, 3, 4)]),
+    ],
+)
+def test_einsum(equation, shapes):
+    inputs = dict(zip("abc", (data(*s) for s in shapes), strict=False))
+    names = ", ".join(inputs)
+    compare(
+        f'y = einsum({names}, equation="{equation}")',
+        lambda **xs: torch.einsum(equation, *xs.values()),
+        **inputs,
+    )
+
+
 CONVOLUTIONS = [
     ((2, 3, 9, 8), (4, 3, 3, 3), {}),
     ((2, 3, 9, 8), (4, 3, 3, 3), {"padding": (1, 2)}),
