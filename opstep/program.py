@@ -1,34 +1,33 @@
 """The Python API: load a program, run its graphs, look at its tensors.
 
 program = opstep.load("lenet.opg")
-result = program.run("classify", {"x": images})
-result["label"]
+result = program.run("main", {"images": images})
+result["digits"]
 """
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from opstep.results import Result
 from opstep.runtime.ir.diagnostics import OpstepError, did_you_mean
 from opstep.runtime.ir.dims import Expr
 from opstep.runtime.ir.errors import InputError
-from opstep.runtime.ir.graph import Declaration, Graph, Module, Return
+from opstep.runtime.ir.graph import Graph, Module, Return
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import MODES, Plan, Policy
+from opstep.tensors import Tensors
+from opstep.view import GraphView
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from opstep.runtime.device.binding import Binding, Listener
     from opstep.runtime.device.store import Store
     from opstep.runtime.interpreter import Context
-    from opstep.runtime.written import Unwritten
 
 DEVICES = ("cpu", "null")
 
@@ -344,135 +343,3 @@ class _Job:
         names = [v.text for v in returned[0].values] if returned else []
         unwritten = self.check.found if self.check else []
         return Result(names, arrays, plan, self.seconds, unwritten)
-
-
-class Result(Mapping):
-    """The outputs of a run: by position in `outputs`, and as a mapping by the names returned."""
-
-    def __init__(self, names, outputs, plan: Plan, seconds: float, unwritten: list[Unwritten]):
-        self.names: list[str] = names
-        self.outputs: list[np.ndarray] = outputs
-        self.plan = plan
-        self.seconds = seconds  # of all steps, inputs in place, outputs not yet copied
-        self.unwritten = unwritten  # elements that an op never wrote (debug runs look for them)
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        return self.outputs[self.names.index(name)] if name in self.names else self._missing(name)
-
-    def _missing(self, name: str):
-        raise KeyError(f"no output {name}; there are: {', '.join(self.names)}")
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.names)
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def __repr__(self) -> str:
-        from opstep.runtime.ir.types import dtype_of
-
-        shown = (
-            f"{n}: {TensorType(dtype_of(a.dtype), a.shape)}"
-            for n, a in zip(self.names, self.outputs, strict=True)
-        )
-        return f"<Result {', '.join(shown)}>"
-
-
-class Tensors(MutableMapping):
-    """The params and states of a program by name, as arrays. Reading gives a copy; writing sets the
-    value.
-    """
-
-    def __init__(self, program: Program):
-        self._program = program
-        self._declared: dict[str, Declaration] = program.module.tensors
-        self._set: dict[str, str] = {}  # name -> "drawn" by its initialiser, or "given"
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        self._declaration(name)
-        self.prepare([name])
-        return self._program._store("cpu").read(name)
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        from opstep.inputs import conform_one
-
-        declared = self._declaration(name)
-        array = conform_one(f"{declared.kind} {name}", declared.type, value)
-        self._program._store("cpu").write(name, array)
-        self._set[name] = "given"
-
-    def __delitem__(self, name: str) -> None:
-        """Back to what the initialiser gives."""
-        self._declaration(name)
-        self._set.pop(name, None)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._declared)
-
-    def __len__(self) -> int:
-        return len(self._declared)
-
-    def _declaration(self, name: str) -> Declaration:
-        if name not in self._declared:
-            hint = did_you_mean(name, self._declared)
-            raise InputError(f"there is no param or state {name}", hint=hint)
-        return self._declared[name]
-
-    def prepare(self, names) -> None:
-        """Sees to it that these have values, drawn by their initialisers where none was given."""
-        for name in names:
-            if name not in self._set:
-                array = _initial(self._declared[name], self._program)
-                self._program._store("cpu").write(name, array)
-                self._set[name] = "drawn"
-
-    def forget_drawn(self) -> None:
-        self._set = {name: how for name, how in self._set.items() if how == "given"}
-
-
-def _initial(declared: Declaration, program: Program) -> np.ndarray:
-    """What a declaration says its tensor begins as."""
-    import numpy as np
-
-    from opstep.runtime.device.cpu import execute
-
-    name, t = declared.name.text, declared.type
-    if declared.value is not None:
-        return np.full(t.shape, declared.value.value, t.dtype.numpy)  # pyright: ignore
-    if declared.init is None:
-        raise InputError(
-            f"{declared.kind} {name}: {t} has no value",
-            span=declared.name.span,
-            source=program.module.source,
-            hint="load it (--params FILE.safetensors), or give it an initialiser such as = zeros()",
-        )
-    found = program.verified.inits[name]
-    attrs = dict(found.attrs)
-    if "seed" in attrs and not any(a.name.text == "seed" for a in declared.attrs):
-        attrs["seed"] = _seed(name, program.seed)
-    assert found.op is not None  # the verifier lets only ops initialise
-    return execute(found.op, [], attrs)[0]
-
-
-def _seed(name: str, seed: int) -> int:
-    """A seed of its own for each tensor, the same in every run."""
-    return (zlib.crc32(name.encode()) + seed * 0x9E3779B1) & 0x7FFF_FFFF
-
-
-class GraphView:
-    """A graph as text, and as HTML in a notebook: each line with the types of what it computes."""
-
-    def __init__(self, program: Program, graph: Graph):
-        self.program = program
-        self.graph = graph
-
-    def __repr__(self) -> str:
-        from opstep.runtime.ir.printer import print_graph
-
-        return print_graph(self.graph)
-
-    def _repr_html_(self) -> str:
-        from opstep.html import graph_html
-
-        types = self.program.verified.graphs[self.graph.name.text].types
-        return graph_html({name: str(t) for name, t in types.items()}, self.graph, repr(self))

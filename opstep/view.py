@@ -1,10 +1,14 @@
-"""A graph as HTML, for notebooks: its text, and beside each line the types of its values."""
+"""A graph to look at: as text, and in a notebook as HTML with the types of its values."""
 
 from __future__ import annotations
 
 from html import escape
+from typing import TYPE_CHECKING
 
 from opstep.runtime.ir.graph import Apply, Graph
+
+if TYPE_CHECKING:
+    from opstep.program import Program
 
 _STYLE = "font-family: ui-monospace, monospace; line-height: 1.5; border-collapse: collapse"
 _CELL = "text-align: left; padding: 0 1.5em 0 0; border: none; white-space: pre"
@@ -27,3 +31,20 @@ def graph_html(types: dict[str, str], graph: Graph, text: str) -> str:
             f'<td style="{_TYPE}">{escape(note)}</td></tr>'
         )
     return f'<table style="{_STYLE}">{"".join(rows)}</table>'
+
+
+class GraphView:
+    """A graph as text, and as HTML in a notebook: each line with the types of what it computes."""
+
+    def __init__(self, program: Program, graph: Graph):
+        self.program = program
+        self.graph = graph
+
+    def __repr__(self) -> str:
+        from opstep.runtime.ir.printer import print_graph
+
+        return print_graph(self.graph)
+
+    def _repr_html_(self) -> str:
+        types = self.program.verified.graphs[self.graph.name.text].types
+        return graph_html({name: str(t) for name, t in types.items()}, self.graph, repr(self))
