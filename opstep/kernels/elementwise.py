@@ -127,23 +127,35 @@ def binary_loop(f: Callable, name: str) -> Callable:
 
     def kernel(a, b, y, sizes, a_strides, b_strides, rank, lo, hi):
         n = sizes[rank - 1]
+        rows = sizes[rank - 2]
+        a_step = a_strides[rank - 1]
+        b_step = b_strides[rank - 1]
         i = lo
         while i < hi:
-            count = min(n - i % n, hi - i)
-            p = place(i, sizes, a_strides, rank)
-            q = place(i, sizes, b_strides, rank)
-            if b_strides[rank - 1] == 0:
-                one = b[q]
-                for k in range(count):
-                    y[i + k] = f(a[p + k], one)
-            elif a_strides[rank - 1] == 0:
-                one = a[p]
-                for k in range(count):
-                    y[i + k] = f(one, b[q + k])
-            else:
-                for k in range(count):
-                    y[i + k] = f(a[p + k], b[q + k])
-            i += count
+            row = i // n
+            j = i - row * n
+            plane = row // rows
+            row -= plane * rows
+            p = place(plane, sizes, a_strides, rank - 2) + row * a_strides[rank - 2] + j * a_step
+            q = place(plane, sizes, b_strides, rank - 2) + row * b_strides[rank - 2] + j * b_step
+            stop = min(hi, (plane + 1) * rows * n)
+            while i < stop:
+                count = min(n - j, stop - i)
+                if b_step == 0:
+                    one = b[q]
+                    for k in range(count):
+                        y[i + k] = f(a[p + k], one)
+                elif a_step == 0:
+                    one = a[p]
+                    for k in range(count):
+                        y[i + k] = f(one, b[q + k])
+                else:
+                    for k in range(count):
+                        y[i + k] = f(a[p + k], b[q + k])
+                p += a_strides[rank - 2] - j * a_step
+                q += b_strides[rank - 2] - j * b_step
+                i += count
+                j = 0
 
     kernel.__name__ = name
     return kernel

@@ -172,7 +172,16 @@ def erf32(x):
     q = -6.3348716e-1 + size * q
     q = -1.1294465 + size * q
     q = 1.6067796e-4 + size * q
-    y = pick(size < 0.875, near, 1.0 - exp32(q))
+    # e**q, -18 < q < 0, to the precision that 1 - e**q has
+    shifted = q * 1.44269504 + 12582912.0
+    r = q - (shifted - 12582912.0) * 0.693147182
+    e = 8.3690817e-3 + r * 1.3813662e-3
+    e = 4.1668426e-2 + r * e
+    e = 1.6666518e-1 + r * e
+    e = 4.9999994e-1 + r * e
+    e = 1.0 + (r + r * r * e)
+    e *= bits_to_float(np.int32((float_to_bits(shifted) - 0x4B400000 + 127) << 23))
+    y = pick(size < 0.875, near, 1.0 - e)
     return pick(x < 0.0, -y, y)
 
 

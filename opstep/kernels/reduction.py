@@ -115,7 +115,7 @@ def rows_kernel(name, start, load, combine, finish):
         rows, per, blocks, n, last, centred, count, lo, hi,
     ):  # fmt: skip
         for unit in range(lo, hi):
-            i = unit // blocks
+            i = unit if blocks == 1 else unit // blocks
             first = (unit - i * blocks) * per
             base = place(i, kept_sizes, kept_strides, kept)
             c = centre[i * centred]
@@ -155,6 +155,34 @@ def columns_kernel(name, start, load, combine, finish):
                     acc[j] = combine(acc[j], load(x[p + j], centre[here + j * centred]))
             for j in range(w):
                 y[block * n + column + j] = finish(acc[j], centre[here + j * centred], count)
+
+    kernel.__name__ = name
+    return kernel
+
+
+@cache
+def narrow_kernel(name, start, load, combine, finish):
+    """Columns so few that several rows, which are neighbours, fill a tile: its parts are folded last."""
+
+    def kernel(x, y, tiles, kept_sizes, kept_strides, kept, rows, per, blocks, n, width, count,
+               lo, hi, lane):  # fmt: skip
+        acc = offset(tiles, lane * width)
+        together = width // n
+        for block in range(lo, hi):
+            i = block // blocks
+            first = (block - i * blocks) * per
+            end = min(first + per, rows)
+            base = place(i, kept_sizes, kept_strides, kept)
+            for j in range(together * n):
+                acc[j] = start()
+            for r in range(first, end, together):
+                p = base + r * n
+                for j in range(min(together, end - r) * n):
+                    acc[j] = combine(acc[j], load(x[p + j], 0.0))
+            for j in range(n, together * n):
+                acc[j % n] = combine(acc[j % n], acc[j])
+            for j in range(n):
+                y[block * n + j] = finish(acc[j], 0.0, count)
 
     kernel.__name__ = name
     return kernel
@@ -217,6 +245,10 @@ def _launch(fold: Fold, g: Groups, x, y, per: int, blocks: int, count: int, cent
         args = (x, centre, y, *about, g.last, centred, count)
         return Launch(kernel, *args, units=units, grain=grain)
     tiles = Scratch(fold.accumulator, TILE, per_lane=True)
+    if not centred and g.row_strides == (g.n,) and g.n <= TILE // 8 and per >= 64:
+        kernel = narrow_kernel(*functions)
+        args = (x, y, tiles, *about[:3], g.rows, per, blocks, g.n, TILE, count)
+        return Launch(kernel, *args, units=units, grain=grain)
     kernel = columns_kernel(*functions)
     args = (x, centre, y, tiles, *about, TILE, centred, count)
     return Launch(kernel, *args, units=units, grain=grain)
