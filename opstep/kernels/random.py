@@ -128,25 +128,27 @@ class uniform(Random):
         return Launch(kernel, *args, units=blocks_of(y.size, each), grain=GRAIN)
 
 
+def radius_f32(word):
+    """From 0 < u <= 1, so that the logarithm is finite."""
+    return np.sqrt(-2.0 * log(unit_f32(word) + 5.9604644775390625e-08))
+
+
 def normal_f32(y, step, seed, size, mean, std, lo, hi):
     """Two pairs of a block, each on a circle of its own (Box and Muller)."""
-    for block in range(lo, hi):
+    for block in range(lo, min(hi, size // 4)):
         a, b, c, d = philox(block, step[0], seed)
-        first = std * np.sqrt(-2.0 * log(unit_f32(a) + 5.9604644775390625e-08))
-        second = std * np.sqrt(-2.0 * log(unit_f32(c) + 5.9604644775390625e-08))
-        t = unit_f32(b)
-        s = unit_f32(d)
-        i = 4 * block
-        y[i] = mean + first * turn_cos(t)
-        if i + 3 < size:
-            y[i + 1] = mean + first * turn_sin(t)
-            y[i + 2] = mean + second * turn_cos(s)
-            y[i + 3] = mean + second * turn_sin(s)
-        else:
-            if i + 1 < size:
-                y[i + 1] = mean + first * turn_sin(t)
-            if i + 2 < size:
-                y[i + 2] = mean + second * turn_cos(s)
+        first = std * radius_f32(a)
+        second = std * radius_f32(c)
+        y[4 * block] = mean + first * turn_cos(unit_f32(b))
+        y[4 * block + 1] = mean + first * turn_sin(unit_f32(b))
+        y[4 * block + 2] = mean + second * turn_cos(unit_f32(d))
+        y[4 * block + 3] = mean + second * turn_sin(unit_f32(d))
+    if hi > size // 4:
+        words = philox(size // 4, step[0], seed)
+        for k in range(size % 4):
+            radius = std * radius_f32(words[k // 2 * 2])
+            turn = unit_f32(words[k // 2 * 2 + 1])
+            y[size - size % 4 + k] = mean + radius * (turn_sin(turn) if k % 2 else turn_cos(turn))
 
 
 def normal_f64(y, step, seed, size, mean, std, lo, hi):
@@ -236,11 +238,21 @@ class bernoulli(Random):
 
 
 def whole_numbers(y, step, seed, size, low, count, lo, hi):
-    for block in range(lo, hi):
+    for block in range(lo, min(hi, size // 4)):
         a, b, c, d = philox(block, step[0], seed)
-        y[2 * block] = low + ((a << 31) ^ (b >> 1)) % count
-        if 2 * block + 1 < size:
-            y[2 * block + 1] = low + ((c << 31) ^ (d >> 1)) % count
+        y[4 * block] = low + share_of(a, count)
+        y[4 * block + 1] = low + share_of(b, count)
+        y[4 * block + 2] = low + share_of(c, count)
+        y[4 * block + 3] = low + share_of(d, count)
+    if hi > size // 4:
+        words = philox(size // 4, step[0], seed)
+        for k in range(size % 4):
+            y[size - size % 4 + k] = low + share_of(words[k], count)
+
+
+def share_of(word, count):
+    """word * count / 2**32, rounded down; the product fits in 64 bits, whose top one is no sign."""
+    return ((word * count) >> 32) & 0xFFFFFFFF
 
 
 class randint(Random):
@@ -250,27 +262,27 @@ class randint(Random):
         "randint(step: X?, *, shape: dims, low: int = 0, high: int, "
         "dtype: dtype = i64, seed: int = 0)"
     )
-    formula = "low + (63 random bits) mod (high - low)"
+    formula = "low + floor(word*(high - low) / 2**32)"
     source = "torch.randint"
 
     def infer(step, *, shape, low, high, dtype, seed):
         if not dtype.is_integer:
             raise Mismatch(f"draws integers, not {dtype}", "dtype")
+        if not 0 < high - low <= 1 << 32:
+            raise Mismatch(f"high={high} is to lie above low={low}, by 2**32 at most", "high")
         limits = np.iinfo(dtype.numpy)
-        if not limits.min <= low < high <= limits.max + 1 or high - low >= 1 << 63:
-            raise Mismatch(f"low={low}, high={high} is no range of {dtype}", "low")
+        if not limits.min <= low < high <= limits.max + 1:
+            raise Mismatch(f"{dtype} does not hold all of {low} to {high - 1}", "dtype")
         return Random.infer(step, shape=shape, dtype=dtype)
 
     def oracle(step=None, *, shape, low, high, dtype, seed):
-        size = math.prod(shape)
-        words = philox_words(2 * size, at(step), seed).reshape(-1, 2)
-        bits = (words[:, 0] << np.uint64(31)) ^ (words[:, 1] >> np.uint64(1))
-        drawn = (bits % np.uint64(high - low)).astype(np.int64) + low
+        words = philox_words(math.prod(shape), at(step), seed)
+        drawn = ((words * np.uint64(high - low)) >> np.uint64(32)).astype(np.int64) + low
         return drawn.reshape(shape).astype(dtype.numpy)
 
     def cpu(step, y, *, shape, low, high, dtype, seed):
         args = (y, step or NO_STEP, seed, y.size, low, high - low)
-        return Launch(whole_numbers, *args, units=blocks_of(y.size, 2), grain=GRAIN)
+        return Launch(whole_numbers, *args, units=blocks_of(y.size, 4), grain=GRAIN)
 
 
 def drop(x, y, step, seed, size, limit, scale, lo, hi):

@@ -162,7 +162,7 @@ def columns_kernel(name, start, load, combine, finish):
 
 @cache
 def narrow_kernel(name, start, load, combine, finish):
-    """Columns so few that several rows, which are neighbours, fill a tile: its parts are folded last."""
+    """Columns so few that several rows, which are neighbours, fill a tile; it is folded last."""
 
     def kernel(x, y, tiles, kept_sizes, kept_strides, kept, rows, per, blocks, n, width, count,
                lo, hi, lane):  # fmt: skip
