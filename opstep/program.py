@@ -150,6 +150,35 @@ class Program:
             types = self.input_types(found, symbols or {})
         return self._plan(device, lanes, found.name.text, tuple(types), policy)
 
+    def plans(
+        self,
+        graph: str | None = None,
+        types: Sequence[TensorType] | None = None,
+        policy: Policy = MODES["async"],
+        device: str = "cpu",
+        *,
+        symbols: Mapping[str, int] | None = None,
+        most: int = 100,
+    ) -> list[Plan]:
+        """`plan`, and behind it those of the graphs that control flow in it calls, each once.
+
+        A graph that calls itself with ever other shapes has no end of plans: `most` are made.
+        """
+        from opstep.runtime.plan.control import called_graphs
+
+        found = [self.plan(graph, types, policy, device, symbols=symbols)]
+        seen: set[tuple] = set()
+        for made in found:
+            seen.add((made.graph, tuple(made.values[v].type for v in made.inputs)))
+            for step in (s for s in made.steps if s.op.host):
+                given = step.operand_types[0 if step.op.name == "while" else 1 :]
+                passed = tuple(t for t in given if t is not None)
+                for name in called_graphs(step.attrs):
+                    if (name, passed) not in seen and len(found) < most:
+                        seen.add((name, passed))
+                        found.append(self._plan(device, None, name, passed, policy))
+        return found
+
     def input_types(self, graph: Graph, symbols: Mapping[str, int]) -> tuple[TensorType, ...]:
         """The graph's input types with its symbols replaced; raises where one is not given."""
         types = []

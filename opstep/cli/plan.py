@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -53,7 +54,7 @@ def plan(file: str, **options: Any) -> int:
     """Show how a graph would run: streams, waits, memory, and whether it is free of races.
 
     Nothing is run. The verdict is a proof from the plan alone, over every order in which streams
-    may progress.
+    may progress. Graphs that control flow calls have plans of their own, which are shown as well.
     """
     if options["saved"]:
         return check_saved(file, options["as_json"])
@@ -67,25 +68,31 @@ def plan(file: str, **options: Any) -> int:
     policy = opstep.policy(**{k: options[k] for k in SWITCHES})
     kernel_cache()
     symbols = parse_symbols(options["symbols"])
-    made = program.plan(graph.name.text, None, policy, symbols=symbols)
-    hazards = check(made)
+    plans = program.plans(graph.name.text, None, policy, symbols=symbols)
+    hazards = [h for made in plans for h in check(made)]
     if options["as_json"]:
-        emit_json(record(file, made, hazards, format_plan(made)))
-    else:
+        emit_json(record(file, plans, hazards))
+        return PROGRAM if hazards else OK
+    for made in plans:
         if not options["summary"]:
             click.echo(format_plan(made))
         show(made)
-        verdict(hazards)
+    verdict(hazards)
     return PROGRAM if hazards else OK
 
 
 def check_saved(file: str, as_json: bool) -> int:
-    """The verdict on a plan's text, as this command wrote it or somebody changed it."""
+    """The verdict on the text of plans, as this command wrote it or somebody changed it."""
     from opstep.runtime.ir.parser import read_source
     from opstep.runtime.plan.hazards import check
     from opstep.runtime.plan.text import parse_plan
 
-    hazards = check(parse_plan(read_source(file), file))
+    text = read_source(file)
+    begins = [m.start() for m in re.finditer(r"^plan +\S", text, re.MULTILINE)] or [0]
+    hazards = []
+    for begin, end in zip(begins, [*begins[1:], len(text)], strict=True):
+        above = "\n" * text.count("\n", 0, begin)  # so that a message has the file's line
+        hazards += check(parse_plan(above + text[begin:end], file))
     if as_json:
         emit_json({"file": file, "hazards": listed(hazards)})
     else:
@@ -112,29 +119,37 @@ def listed(hazards: list[Hazard]) -> list[dict[str, str]]:
     return [{"kind": h.kind, "message": str(h)} for h in hazards]
 
 
-def record(file: str, made: Plan, hazards: list[Hazard], text: str) -> dict[str, Any]:
-    """A plan as JSON."""
+def record(file: str, plans: list[Plan], hazards: list[Hazard]) -> dict[str, Any]:
+    """The graph's plan, and those of the graphs that its control flow calls, as JSON."""
+    from opstep.runtime.plan.text import format_plan
+
     return {
         "file": file,
-        "graph": made.graph,
-        "policy": {k: getattr(made.policy, k) for k in SWITCHES[1:]},
-        "steps": len(made.steps),
-        "streams": made.streams,
-        "events": made.events,
-        "memory_bytes": memory(made),
+        "graph": plans[0].graph,
+        "policy": {k: getattr(plans[0].policy, k) for k in SWITCHES[1:]},
         "hazards": listed(hazards),
-        "text": text,
+        "plans": [
+            {
+                "graph": made.graph,
+                "steps": len(made.steps),
+                "streams": made.streams,
+                "events": made.events,
+                "memory_bytes": memory(made),
+                "text": format_plan(made),
+            }
+            for made in plans
+        ],
     }
 
 
 def show(made: Plan) -> None:
     """The summary."""
     streams, events = amount(made.streams, "stream"), amount(made.events, "event")
-    click.echo(f"{amount(len(made.steps), 'op')} on {streams}, {events}")
+    click.echo(f"{made.graph}: {amount(len(made.steps), 'op')} on {streams}, {events}")
     m = memory(made)
     ratio = f" ({m['used'] / made.peak:.2f}x what is live at once)" if made.peak else ""
     click.echo(
-        f"memory: inputs {size(m['inputs'])}, params {size(m['params'])}, "
+        f"  memory: inputs {size(m['inputs'])}, params {size(m['params'])}, "
         f"temporaries {size(m['used'])}{ratio}, their tensors {size(m['tensors'])}"
     )
 

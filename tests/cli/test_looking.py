@@ -62,8 +62,35 @@ def test_plan(cli, scale):
     record = cli("plan", scale, "-s", "N=4", "--json").json
     assert record["graph"] == "main"
     assert record["hazards"] == []
-    assert record["memory_bytes"]["live_at_most"] <= record["memory_bytes"]["used"]
-    assert record["text"].strip()
+    (made,) = record["plans"]
+    assert made["memory_bytes"]["live_at_most"] <= made["memory_bytes"]["used"]
+    assert made["text"].strip()
+
+
+def test_graphs_that_control_flow_calls_are_planned_too(cli, write):
+    write("loop.opg", """\
+        graph main(x: f32[N]) -> f32[N] {
+          y = while(x, test=large, body=less_of_it)
+          return y
+        }
+        graph large(x: f32[N]) -> bool[] {
+          big = greater(x, 1.0)
+          some = any(big)
+          return some
+        }
+        graph less_of_it(x: f32[N]) -> f32[N] {
+          a = mul(x, 0.5)
+          b = tanh(x)
+          y = minimum(a, b)
+          return y
+        }
+        """)  # fmt: skip
+    outcome = cli("plan", "loop.opg", "-s", "N=100000")
+    assert outcome.code == 0
+    write("saved.plan", outcome.out)
+    assert cli("plan", "--saved", "saved.plan").code == 0
+    record = cli("plan", "loop.opg", "-s", "N=100000", "--json").json
+    assert [p["graph"] for p in record["plans"]] == ["main", "large", "less_of_it"]
 
 
 def test_a_plan_that_was_saved_and_changed(cli, write):
