@@ -27,8 +27,6 @@ from opstep.runtime.ir.types import DTYPES, DType
 # dtype.
 Signature = tuple[str, ...]
 
-_RECIPE = 2  # raised when kernels are compiled in another way
-
 _lock = threading.RLock()
 _addresses: dict[tuple, int] = {}
 _digests: dict[tuple, str] = {}
@@ -68,7 +66,7 @@ def address(kernel: Callable, signature: Signature, dtype: DType, distinct: bool
 
 
 def _load(kernel, signature: Signature, dtype: DType, distinct: bool) -> int:
-    text = f"{_digest(kernel, dtype)} {signature} {dtype.name} {distinct} {_RECIPE} {_machine()}"
+    text = f"{_digest(kernel, dtype)} {signature} {dtype.name} {distinct} {_recipe()} {_machine()}"
     path = Compiler.cache_folder() / f"{hashlib.sha256(text.encode()).hexdigest()[:40]}.o"
     kept = _read(path)
     if kept is None:
@@ -84,6 +82,14 @@ def _load(kernel, signature: Signature, dtype: DType, distinct: bool) -> int:
 
 
 # --- the cache ------------------------------------------------------------------------------------
+
+
+@cache
+def _recipe() -> str:
+    """A digest of how kernels are compiled: of this file and of those that emit LLVM."""
+    here = Path(__file__)
+    files = (here, here.with_name("intrinsics.py"), here.with_name("tiles.py"))
+    return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()
 
 
 @cache
@@ -241,15 +247,13 @@ def _fastmath(function) -> list[str]:
 
 class Intrinsic:
     """A function that kernels may call and that only exists compiled: `make()` gives numba's
-    intrinsic.
-
-    `digest` stands for it in cache keys: change it when its meaning changes.
+    intrinsic. In cache keys its name stands for it, and `_recipe` for what it does.
     """
 
-    def __init__(self, name: str, make: Callable[[], Any], digest: str = "1"):
+    def __init__(self, name: str, make: Callable[[], Any]):
         self.name = name
         self.make = make
-        self.digest = f"{name} {digest}"
+        self.digest = name
         self._made: Any = None
 
     def made(self):
