@@ -146,7 +146,7 @@ def test_corners(name):
 @pytest.mark.parametrize("name", ["maximum", "minimum", "rem", "fmod", "div", "pow", "atan2"])
 def test_corners_of_two(name):
     # PyTorch takes a subnormal divisor for 0
-    corners = SPECIAL[SPECIAL != SPECIAL[7]] if name in ("rem", "fmod") else SPECIAL
+    corners = np.delete(SPECIAL, 7) if name in ("rem", "fmod") else SPECIAL
     a, b = (v.ravel() for v in np.meshgrid(corners, corners))
     (got,) = execute(OPS[name], [a, b], {})
     wanted = BINARY[name][0](torch.from_numpy(a), torch.from_numpy(b)).numpy()
