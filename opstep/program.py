@@ -114,13 +114,17 @@ class Program:
         return self.graphs[name]
 
     def with_grad(self, graph: str, wrt: Sequence[str], name: str | None = None) -> Program:
-        """This program with one graph more, ``<graph>_grad``, which also gives the derivatives by
-        `wrt`.
+        """This program with one graph more, ``<graph>_grad`` or `name`: it takes what `graph` takes
+        and returns what that returns, then the derivative of its first result by each of `wrt`.
 
-        See `runtime.transforms.grad.grad`. The named tensors keep their values.
+        `wrt`: names of inputs and named tensors, all floats. The first result must be a float
+        scalar. `assert`s are left out. The new program has tensors of its own, with the values that
+        they have here. Raises `InputError` where an argument does not fit, `OpstepError` at the
+        statement that no derivative is taken through.
         """
         from opstep.runtime.transforms.grad import GradientError, grad
 
+        self._check_gradient(self.graph(graph), wrt, name or f"{graph}_grad")
         try:
             made = grad(self.module, graph, wrt, name=name, library=self.library)
         except GradientError as error:
@@ -128,9 +132,26 @@ class Program:
             raise OpstepError(str(error), span=span, source=self.module.source) from None
         module = Module((*self.module.items, made), self.module.closing, self.module.source)
         program = Program(module)
-        for key, value in self.params.items():
-            program.params[key] = value
+        program.seed = self.seed
+        for key in self.params.known():
+            program.params[key] = self.params[key]
         return program
+
+    def _check_gradient(self, graph: Graph, wrt: Sequence[str], name: str) -> None:
+        """Complains of what `with_grad` was given; what the graph holds is `grad`'s affair."""
+        if isinstance(wrt, str):
+            raise InputError(f"wrt is the string {wrt!r}", hint=f"it is a list: [{wrt!r}]")
+        if name in self.graphs:
+            raise InputError(f"there is a graph {name} already", hint="give another name=")
+        known = {n: d.type for n, d in self.module.tensors.items()}
+        known |= {b.name.text: b.type for b in graph.inputs if b.type is not None}
+        for wanted in wrt:
+            if wanted not in known:
+                hint = did_you_mean(wanted, known) or f"there are: {', '.join(known)}"
+                message = f"{wanted} is neither an input of {graph.name.text} nor a param or state"
+                raise InputError(message, hint=hint)
+            if not known[wanted].dtype.is_float:
+                raise InputError(f"{wanted} is {known[wanted]}: only floats have derivatives")
 
     # --- plans ---
 
@@ -189,8 +210,11 @@ class Program:
                 free = sorted({s for d in bound.shape if isinstance(d, Expr) for s in d.symbols()})
                 raise InputError(
                     f"input {binding.name.text}: {binding.type} needs a size for {', '.join(free)}",
-                    hint="give it with --symbol " + " --symbol ".join(f"{s}=32" for s in free),
+                    hint=f"give it: {' '.join(f'--symbol {s}=32' for s in free)}, "
+                    f"or symbols={{{', '.join(f'{s!r}: 32' for s in free)}}} in Python",
                 )
+            if not bound.fits:
+                raise InputError(f"input {binding.name.text}: {bound} does not fit into any memory")
             types.append(bound)
         return tuple(types)
 
@@ -270,8 +294,9 @@ class Program:
         from opstep.inputs import conform
         from opstep.runtime.written import WrittenCheck
 
-        if steps < 1:
-            raise InputError(f"steps is {steps}; at least 1 is needed")
+        for what, number in (("steps", steps), ("threads", threads)):
+            if number is not None and number < 1:
+                raise InputError(f"{what} is {number}; at least 1 is needed")
         if seed is not None and seed != self.seed:
             self.reseed(seed)
         found = self.graph(graph)

@@ -87,6 +87,8 @@ class ArgReduction(Op):
 
     def infer(x, *, axis, keepdims):
         if axis is None:
+            if x.size == 0:
+                raise Mismatch(f"{x} has no elements", 0)
             return x.with_shape((1,) * x.rank if keepdims else ()).with_dtype(i64)
         axis = axis_of(axis, x.rank)
         if x.shape[axis] == 0:
@@ -96,8 +98,6 @@ class ArgReduction(Op):
 
     @classmethod
     def cpu(cls, x, y, *, axis, keepdims):
-        if x.size == 0 and y.size:
-            raise Mismatch(f"{cls.name} of no elements", 0)
         outer, n, inner = (1, x.size, 1) if axis is None else around(x.shape, axis % x.rank)
         grain = max(1, 32768 // max(1, n * min(inner, TILE)))
         if inner == 1:

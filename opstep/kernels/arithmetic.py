@@ -8,9 +8,11 @@ from __future__ import annotations
 import numpy as np
 
 from opstep.kernels.elementwise import Binary, Unary, binary_loop, launch_binary, onto, unary_loop
+from opstep.kernels.literals import limits
 from opstep.runtime.device.convert import plain
 from opstep.runtime.device.launch import Launch
 from opstep.runtime.ir.op import Mismatch
+from opstep.runtime.ir.types import DType
 
 
 class add(Binary):
@@ -311,17 +313,29 @@ class clip(Unary):
     source = "torch.clamp, ONNX Clip, torch.nn.functional.hardtanh and relu6"
 
     def infer(x, *, low, high):
+        if low is None and high is None:
+            raise Mismatch("clip needs low, high or both", hint="write low=0.0, for instance")
         for name, limit in (("low", low), ("high", high)):
-            if limit is not None and x.dtype.is_integer and limit % 1 != 0:
+            if limit is None:
+                continue
+            if x.dtype.is_integer and limit % 1 != 0:
                 raise Mismatch(
                     f"{name}={limit} is no {x.dtype}", name, hint="cast x to f32 before clip"
                 )
-        if low is None and high is None:
-            raise Mismatch("clip needs low, high or both", hint="write low=0.0, for instance")
+            if limit != limit:
+                raise Mismatch(f"{name}={limit} limits nothing", name)
+        if x.dtype.is_integer:
+            least, most = limits(x.dtype)
+            if low is not None and low > most:
+                raise Mismatch(f"low={low} is above all {x.dtype}", "low")
+            if high is not None and high < least:
+                raise Mismatch(f"high={high} is below all {x.dtype}", "high")
         return x
 
     def oracle(x, *, low, high):
-        return np.clip(x, low, high)
+        if low is not None:
+            x = np.where(x < low, np.asarray(low).astype(x.dtype), x)
+        return x if high is None else np.where(x > high, np.asarray(high).astype(x.dtype), x)
 
     @staticmethod
     def low_scalar(x, low):
@@ -337,11 +351,10 @@ class clip(Unary):
 
     @classmethod
     def cpu(cls, x, y, *, low, high):
-        kind = float if x.dtype.is_float else int
-        limits = [kind(v) for v in (low, high) if v is not None]
+        bounds = [_in_type(v, x.dtype) for v in (low, high) if v is not None]
         f = cls.low_scalar if high is None else cls.high_scalar if low is None else cls.scalar
-        kernel = unary_loop(f, cls.name, len(limits))
-        return Launch(kernel, x, y, *limits, units=y.size)
+        kernel = unary_loop(f, cls.name, len(bounds))
+        return Launch(kernel, x, y, *bounds, units=y.size)
 
     def grad(g, operands, results, grads, *, low, high):
         (x,), (gy,) = operands, grads
@@ -350,6 +363,14 @@ class clip(Unary):
         if high is not None:
             gy = g.where(g.greater(x, high), 0.0, gy)
         return (gy,)
+
+
+def _in_type(limit: float, dtype: DType) -> float | int:
+    """A limit as a kernel takes it; what lies beyond an integer type limits like its end."""
+    if dtype.is_float:
+        return float(limit)
+    least, most = limits(dtype)
+    return max(least, min(most, int(limit)))
 
 
 class _Rounding(Unary):

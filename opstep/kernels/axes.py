@@ -7,6 +7,7 @@ from math import prod
 
 from opstep.runtime.ir.dims import Dim
 from opstep.runtime.ir.op import Mismatch
+from opstep.runtime.ir.types import TensorType
 
 
 def axis_of(axis: int, rank: int, at: int | str = "axis") -> int:
@@ -23,6 +24,14 @@ def axes_of(axes: Sequence[int], rank: int, at: int | str = "axes") -> tuple[int
     if len(set(found)) != len(found):
         raise Mismatch(f"axes {list(axes)} name one axis twice", at)
     return found
+
+
+def want_shape(t: TensorType, other: TensorType, at: int) -> None:
+    """Raises Mismatch where a tensor has not the shape of another, such as a gradient that of the
+    value that it is by.
+    """
+    if t.shape != other.shape:
+        raise Mismatch(f"{t} has not the shape of {other}", at)
 
 
 def volume(dims: Sequence[Dim]) -> Dim:

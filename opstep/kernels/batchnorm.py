@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from opstep.kernels.axes import around
+from opstep.kernels.axes import around, want_shape
 from opstep.kernels.rows import centred_dot, rounded, row_sum, squared_distance
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch, Scratch
@@ -149,6 +149,12 @@ class batch_norm_grad(Op):
 
     def infer(x, scale, gy, mean, var, g_mean, g_var, *, epsilon):
         _check(x, (scale,), epsilon)
+        want_shape(gy, x, 2)
+        for at, p in enumerate((mean, var, g_mean, g_var), 3):
+            if p is not None:
+                want_shape(p, scale, at)
+        if (g_mean is None) != (g_var is None):
+            raise Mismatch("the gradients by mean and by var go together", 5)
         return x, scale, scale
 
     def oracle(x, scale, gy, mean, var, g_mean=None, g_var=None, *, epsilon):

@@ -157,7 +157,8 @@ class nll_loss_grad(ByLabel):
     def oracle(x, label, gy, weight=None, *, axis, reduction, ignore_index):
         factor, hot = _picked(x, label, gy, weight, axis, reduction, ignore_index)
         counts = np.expand_dims(label != ignore_index, axis)
-        return np.where(counts & ((hot != 0) | np.isnan(factor)), -factor, 0.0)
+        unknown = np.expand_dims((label < 0) | (label >= x.shape[axis]), axis)
+        return np.where(counts & ((hot != 0) | unknown), -factor, 0.0)
 
     def cpu(x, label, gy, weight, gx, *, axis, reduction, ignore_index):
         before, n, inner = around(x.shape, axis_of(axis, x.rank))
@@ -204,7 +205,8 @@ def _picked(x, label, gy, weight, axis, reduction, ignore_index):
     classes = x.shape[axis]
     inside = (label >= 0) & (label < classes)
     safe = np.where(inside, label, 0)
-    w = np.where(label == ignore_index, 0.0, 1.0 if weight is None else weight[safe])
+    counts = inside & (label != ignore_index)
+    w = np.where(counts, 1.0 if weight is None else weight[safe], 0.0)
     with np.errstate(invalid="ignore", divide="ignore"):
         factor = gy * w / w.sum() if reduction == "mean" else gy * w
     factor = np.where(inside | (label == ignore_index), factor, np.nan)

@@ -53,11 +53,11 @@ class Creation(Op):
         return shaped(shape, dtype)
 
 
-def shaped(shape, dtype) -> TensorType:
+def shaped(shape, dtype, at: str = "shape") -> TensorType:
     """The type; raises Mismatch where a dim is negative."""
     for d in shape:
         if isinstance(d, int) and d < 0:
-            raise Mismatch(f"a dim cannot be negative: {d}", "shape")
+            raise Mismatch(f"a dim cannot be negative: {d}", at)
     return TensorType(dtype, tuple(shape))
 
 
@@ -201,6 +201,12 @@ class extent(Creation):
     source = "torch.sym_size, ONNX Size"
 
     def infer(*, of, dtype):
+        shaped(of, dtype, "of")
+        n = volume(of)
+        if isinstance(n, int):
+            checked_value(n, dtype, "of")
+            if n >= 2**63:
+                raise Mismatch(f"the product of the dims, {n}, does not fit 64 bits", "of")
         return TensorType(dtype, ())
 
     def oracle(*, of, dtype):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 from math import prod
 
@@ -214,7 +215,7 @@ class tril(Triangle):
     source = "torch.tril, ONNX Trilu(upper=0)"
 
     def oracle(x, *, diagonal):
-        return np.tril(x, diagonal)
+        return np.tril(x, _nearest(x.shape, diagonal))
 
     def cpu(x, y, *, diagonal):
         return _triangle(x, y, diagonal, lower=True)
@@ -230,7 +231,7 @@ class triu(Triangle):
     source = "torch.triu, ONNX Trilu(upper=1)"
 
     def oracle(x, *, diagonal):
-        return np.triu(x, diagonal)
+        return np.triu(x, _nearest(x.shape, diagonal))
 
     def cpu(x, y, *, diagonal):
         return _triangle(x, y, diagonal, lower=False)
@@ -257,11 +258,17 @@ def copy_triangle(x, y, rows, columns, diagonal, lower, lo, hi):
                 y[i] = x[i]
 
 
+def _nearest(shape: Sequence[int], diagonal: int) -> int:
+    """The diagonal, or one just beyond the matrices for all that lie further: sums stay small."""
+    rows, columns = shape[-2:]
+    return max(-rows, min(columns, diagonal))
+
+
 def _triangle(x: Arg, y: Arg, diagonal: int, lower: bool) -> Launch:
     rows, columns = x.shape[-2:]
     return Launch(
         copy_triangle,
-        *(carried(x), carried(y), rows, columns, diagonal, lower),
+        *(carried(x), carried(y), rows, columns, _nearest(x.shape, diagonal), lower),
         units=prod(x.shape[:-1]) if columns else 0,
         grain=max(1, 32768 // max(columns, 1)),
     )

@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-from opstep.kernels.axes import around, volume
+from opstep.kernels.axes import around, volume, want_shape
 from opstep.kernels.rows import centred_dot, dot, rounded, row_sum, squared_distance
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch
@@ -80,6 +80,7 @@ class layer_norm_grad(RowNorm):
 
     def infer(x, gy, scale, *, shape, epsilon):
         _check_rows(x, (scale,), shape, epsilon, first=2)
+        want_shape(gy, x, 1)
         return x
 
     def oracle(x, gy, scale=None, *, shape, epsilon):
@@ -136,6 +137,7 @@ class rms_norm_grad(RowNorm):
 
     def infer(x, gy, scale, *, shape, epsilon):
         _check_rows(x, (scale,), shape, epsilon, first=2)
+        want_shape(gy, x, 1)
         return x
 
     def oracle(x, gy, scale=None, *, shape, epsilon):

@@ -73,14 +73,17 @@ def highest_and_places(
     left, dilation_h, dilation_w, lo, hi,
 ):  # fmt: skip
     """The largest of each window, and its index in its plane; a unit is a row of y."""
+    there = height * width > 0  # else all windows lie in the padding
     for unit in range(lo, hi):
         plane = offset(x, unit // out_h * height * width)
         first = unit % out_h * stride_h - top
         for j in range(out_w):
-            at = place_of_highest(
-                plane, height, width, first, j * stride_w - left, kernel_h, kernel_w, dilation_h,
-                dilation_w,
-            )  # fmt: skip
+            at = -1
+            if there:
+                at = place_of_highest(
+                    plane, height, width, first, j * stride_w - left, kernel_h, kernel_w,
+                    dilation_h, dilation_w,
+                )  # fmt: skip
             if at < 0:
                 y[unit * out_w + j] = lowest
                 places[unit * out_w + j] = 0

@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 
 from opstep.kernels import folds
-from opstep.kernels.axes import around, axis_of
+from opstep.kernels.axes import around, axis_of, want_shape
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch, Scratch
 from opstep.runtime.ir.op import Op
@@ -176,6 +176,7 @@ class cumprod_grad(Op):
 
     def infer(x, gy, *, axis, exclusive, reverse):
         axis_of(axis, x.rank)
+        want_shape(gy, x, 1)
         return x
 
     def oracle(x, gy, *, axis, exclusive, reverse):

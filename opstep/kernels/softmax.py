@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from opstep.kernels.axes import around, axis_of
+from opstep.kernels.axes import around, axis_of, want_shape
 from opstep.kernels.fastmath import exp
 from opstep.kernels.rows import dot, exponential_sum, exponentials, largest, rounded, row_sum
 from opstep.runtime.device.builtin import offset
@@ -80,6 +80,11 @@ class softmax_grad(AlongAxis):
     inplace = ()
     grad = None
 
+    def infer(y, gy, *, axis):
+        axis_of(axis, y.rank)
+        want_shape(gy, y, 1)
+        return y
+
     def oracle(y, gy, *, axis):
         return y * (gy - np.sum(gy * y, axis, keepdims=True))
 
@@ -95,6 +100,11 @@ class log_softmax_grad(AlongAxis):
     source = "ATen _log_softmax_backward_data"
     inplace = ()
     grad = None
+
+    def infer(y, gy, *, axis):
+        axis_of(axis, y.rank)
+        want_shape(gy, y, 1)
+        return y
 
     def oracle(y, gy, *, axis):
         return gy - np.exp(y) * np.sum(gy, axis, keepdims=True)

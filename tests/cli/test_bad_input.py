@@ -112,7 +112,7 @@ BAD_INPUTS = [
     (["-i", "y=good.npy"], "the graph has no input y"),
     (["-i", "biass=1"], "did you mean bias?"),
     (["-i", "x=good.npy", "-i", "x=zeros"], "x was given before"),
-    (["-i", "x"], "not an input and where it comes from"),
+    (["-i", "x"], "which input, and from where"),
     (["-i", "zeros", "-i", "ones"], "zeros was given for all other inputs"),
     (["-i", "random"], "nothing says how large N is"),
     (["-i", "random", "-s", "N"], "not a symbol and a size"),
@@ -208,6 +208,45 @@ LOOP = """\
       return y
     }
     """
+
+
+def test_what_only_the_device_can_refuse_has_its_line(cli, write):
+    path = write("deep.opg", """\
+        graph main(x: f32[N, 3]) -> f32[3] {
+          y = spread(x)
+          return y
+        }
+        graph spread(x: f32[N, 3]) -> f32[3] {
+          y = var(x, axes=[0], correction=-9223372036854775808)
+          return y
+        }
+        """)  # fmt: skip
+    outcome = cli("run", path, "-i", "ones", "-s", "N=3")
+    assert outcome.code == 1
+    assert "deep.opg:6:7: error: a size or an attribute does not fit 64 bits" in outcome.err
+    assert "deep.opg:2:7: note: called here" in outcome.err
+
+
+@pytest.mark.parametrize("command", ["run", "plan"])
+@pytest.mark.parametrize("size", [4611686018427387904, 10**30])
+def test_sizes_beyond_64_bits(cli, scale, command, size):
+    given = ["-i", "random"] if command == "run" else []
+    outcome = cli(command, scale, "-g", "double", *given, "-s", f"N={size}")
+    assert outcome.code == 2
+    assert f"f32[{size}]" in outcome.err
+
+
+def test_a_result_beyond_64_bits(cli, write):
+    path = write("wide.opg", """\
+        graph main(x: f32[N, 0]) -> f32[N*N, N*N, 0] {
+          y = zeros(shape=[N*N, N*N, 0])
+          return y
+        }
+        """)  # fmt: skip
+    outcome = cli("run", path, "-i", "ones", "-s", "N=100000")
+    assert outcome.code == 1
+    assert "wide.opg:2:7: error: a tensor of type" in outcome.err
+    assert "does not fit into any memory" in outcome.err
 
 
 def test_a_while_past_its_limit(cli, write):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 import numpy as np
 
 from opstep.runtime.device import internal, jit
 from opstep.runtime.device.convert import conversion
 from opstep.runtime.device.launch import Arg, Launch, Scratch
+from opstep.runtime.ir.op import Mismatch
 from opstep.runtime.ir.types import DType, TensorType, f32, i64
 from opstep.runtime.plan.plan import Step
 
@@ -135,7 +137,7 @@ class Lowering:
                 workspace.append((k, self._place(a)))
                 signature.append(f"*{a.dtype.name}")
             elif isinstance(a, tuple):
-                kept.append(np.array(a or (0,), np.int64))
+                kept.append(_words(a))
                 value = kept[-1].ctypes.data
                 signature.append("*i64")
             elif isinstance(a, float):
@@ -147,8 +149,7 @@ class Lowering:
             words.append(value)
         dtype = _kernel_dtype(launch)
         entry = jit.address(launch.kernel, tuple(signature), dtype, distinct=True)
-        block = np.array(words or [0], np.int64)
-        return Prepared(entry, block, slots, workspace, kept, launch.units, launch.grain)
+        return Prepared(entry, _words(words), slots, workspace, kept, launch.units, launch.grain)
 
 
 class Staged(Arg):
@@ -159,6 +160,14 @@ class Staged(Arg):
     def __init__(self, t: TensorType, scratch: Scratch):
         super().__init__(t, -1)
         self.scratch = scratch
+
+
+def _words(values: Sequence[int]) -> np.ndarray:
+    """As 64-bit words, one at least; raises Mismatch where one does not fit."""
+    try:
+        return np.array(values or (0,), np.int64)
+    except OverflowError:
+        raise Mismatch("a size or an attribute does not fit 64 bits") from None
 
 
 def _kernel_dtype(launch: Launch) -> DType:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from math import prod
 from typing import NamedTuple
 
 from opstep.runtime.ir.dims import Dim, evaluate
@@ -141,6 +142,14 @@ class TensorType(NamedTuple):
     @property
     def nbytes(self) -> Dim:
         return self.size * self.dtype.itemsize
+
+    @property
+    def fits(self) -> bool:
+        """Whether some memory could hold a tensor of this concrete type.
+
+        Sizes of 0 are passed over, as no array library counts with more than 64 bits either.
+        """
+        return prod(d or 1 for d in self.shape) * self.dtype.itemsize < 2**63  # pyright: ignore
 
     @property
     def is_concrete(self) -> bool:

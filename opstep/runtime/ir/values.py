@@ -103,7 +103,7 @@ def parse_type(lex: Lexer) -> TensorType:
         lex.advance()
     close_list(lex, "]", opened, ",")
     t = TensorType(DTYPES[name], tuple(dims))
-    if t.is_concrete and t.nbytes > INT_MAX:  # pyright: ignore[reportOperatorIssue]
+    if t.is_concrete and not t.fits:
         raise SyntaxFault("a tensor of this type does not fit into any memory", span)
     return t
 

@@ -7,7 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from opstep.runtime.ir.collector import collector_paused
-from opstep.runtime.ir.graph import Module
+from opstep.runtime.ir.diagnostics import Note, OpstepError
+from opstep.runtime.ir.graph import Apply, Module
+from opstep.runtime.ir.op import Mismatch
+from opstep.runtime.ir.reporting import mismatch_span
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.ir.verified import Verified
 from opstep.runtime.plan import memory
@@ -87,9 +90,24 @@ def _prepare(flat: Flat, prepare: Prepare) -> None:
         if step.op.host or step.op.reinterprets:
             continue
         stored = [None if v is None else types[v] for v in (*step.operands, *step.results)]
-        step.launches, workspace = prepare(step, tuple(stored))
+        try:
+            step.launches, workspace = prepare(step, tuple(stored))
+        except Mismatch as error:
+            raise _refused(flat, step, error) from None
         if workspace:
             step.workspace = flat.add_buffer("temp", workspace)
+
+
+def _refused(flat: Flat, step: Step, error: Mismatch) -> OpstepError:
+    """What a device says of a step, at the step's place, with the calls that led there."""
+    statement, frame = step.statement, flat.frames[step.frame]
+    span = mismatch_span(statement, error) if isinstance(statement, Apply) else statement.span
+    source = flat.sources.get(frame.graph.name.text)
+    notes = []
+    while isinstance(frame.statement, Apply):
+        callee, frame = frame.statement.callee, flat.frames[frame.parent]
+        notes.append(Note("called here", callee.span, flat.sources.get(frame.graph.name.text)))
+    return OpstepError(error.message, span=span, source=source, hint=error.hint, notes=tuple(notes))
 
 
 class _Planner:

@@ -61,6 +61,8 @@ def nbytes(t: TensorType) -> int:
         raise Mismatch(f"{t} has no size before its symbols are bound")
     if any(d < 0 for d in t.shape):  # pyright: ignore[reportOperatorIssue] - numbers, as size is
         raise Mismatch(f"the result would be {t}, and no dim can be negative")
+    if not t.fits:
+        raise Mismatch(f"a tensor of type {t} does not fit into any memory")
     return size
 
 
