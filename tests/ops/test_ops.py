@@ -69,8 +69,8 @@ def test_symbolic_shape(case_id):
                 results = resolve(application.op, types, dict(application.attrs)).results
                 for binding, t in zip(statement.results, results, strict=True):
                     values[binding.name.text] = t
-    except Mismatch as refused:
-        assert refused.message
+    except Mismatch:
+        return
 
 
 # --- values ---------------------------------------------------------------------------------------
