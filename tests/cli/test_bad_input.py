@@ -118,6 +118,7 @@ BAD_INPUTS = [
     (["-i", "random", "-s", "N"], "not a symbol and a size"),
     (["-i", "random", "-s", "N=two"], "not a symbol and a size"),
     (["-i", "random", "-s", "N=2", "-s", "N=3"], "N was given the size 2 before"),
+    (["-i", "random", "-s", "N=2", "-s", "M=3"], "has no symbol M\nhint: its symbols are N"),
     (["-i", "x=good.npy", "-i", "bias=0", "-s", "N=4"], "N is bound to two sizes: 4, and 3 by x"),
     (["-i", "x=wide.npy", "-i", "bias=0"], "f32[N, 2]"),
     (["-i", "x=flat.npy", "-i", "bias=0"], "f32[N, 2]"),
@@ -191,6 +192,13 @@ def test_bad_programs(cli, write, name):
     outcome = cli("run", "main.opg", "-i", "zeros")
     assert outcome.code == code, outcome.err
     assert message in outcome.err
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="a device of Unix")
+def test_an_endless_file(cli):
+    outcome = cli("check", "/dev/zero")
+    assert outcome.code == 2
+    assert "binary" in outcome.err
 
 
 LOOP = """\

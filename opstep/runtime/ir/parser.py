@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
-from pathlib import Path
+from typing import BinaryIO
 
 from opstep.runtime.ir.arguments import new_name, parse_arguments, parse_callee
 from opstep.runtime.ir.collector import collector_paused
@@ -45,6 +45,8 @@ from opstep.runtime.ir.values import (
     starts_number,
 )
 
+_BEGINNING = 4096  # bytes in which a binary shows itself
+_MOST_BYTES = 1 << 30  # of a file
 _MOST_ERRORS = 1_000  # of a file; a binary would give one a line
 
 _TRIVIA = re.compile(r"(?:[ \t\r\f\v]*(?:#[^\n]*)?\n)++").match
@@ -88,7 +90,8 @@ def read_source(path: str | os.PathLike) -> str:
     """The text of a file. InputError where it is absent, unreadable or no UTF-8 text."""
     shown = os.fspath(path)
     try:
-        data = Path(path).read_bytes()
+        with open(path, "rb") as file:
+            data = _bytes_of(file)
     except FileNotFoundError:
         raise InputError(f"{shown}: there is no such file") from None
     except IsADirectoryError:
@@ -96,8 +99,10 @@ def read_source(path: str | os.PathLike) -> str:
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         why = getattr(error, "strerror", None) or error
         raise InputError(f"{shown} cannot be read: {why}") from None
-    if b"\0" in data[:4096]:
+    if b"\0" in data[:_BEGINNING]:
         raise InputError(f"{shown} is a binary file, not a text in the opstep language")
+    if len(data) >= _MOST_BYTES:
+        raise InputError(f"{shown} is larger than {_MOST_BYTES / 2**30:g} GiB: no program is")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -106,6 +111,16 @@ def read_source(path: str | os.PathLike) -> str:
             f"{shown} is not UTF-8 text: byte 0x{data[error.start]:02x} in line {line}",
             hint="save it as UTF-8, or convert it: iconv -f latin1 -t utf-8",
         ) from None
+
+
+def _bytes_of(file: BinaryIO) -> bytes:
+    """All of a text; of what is a binary, or endless, no more than shows it."""
+    pieces = [file.read(_BEGINNING)]
+    left = 0 if b"\0" in pieces[0] else _MOST_BYTES
+    while left > 0 and (piece := file.read(min(left, 1 << 24))):
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
 
 
 class _Parser:
