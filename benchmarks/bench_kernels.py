@@ -11,6 +11,7 @@ from harness import Timed, bench, times_peer
 import opstep
 
 RNG = np.random.default_rng(0)
+QUIET = {"rounds": 9, "least_s": 0.05, "settle_s": 0.2}  # until the peer's threads sleep
 
 CONVOLUTIONS = {  # images, filters, stride, padding
     "AlexNet conv1": ((1, 224, 224), (96, 1, 11, 11), 4, 0),
@@ -55,7 +56,7 @@ def chain(a: np.ndarray, b: np.ndarray, length: int) -> Timed:
         for out in outs:
             x = np.matmul(x, b, out=out)
 
-    return Timed(bound(program, "main", {"x0": a, "b": b}), peer, per=length, unit="ms")
+    return Timed(bound(program, "main", {"x0": a, "b": b}), peer, per=length, unit="ms", **QUIET)
 
 
 @bench(
@@ -77,14 +78,14 @@ def matmul(which: str):
         return np.matmul(a.T if left else a, b.T if right else b, out=out)
 
     flags = f"transpose_a={str(left).lower()}, transpose_b={str(right).lower()}"
-    return Timed(alone(f"matmul(a, b, {flags})", peer(), a=a, b=b), peer, unit="ms")
+    return Timed(alone(f"matmul(a, b, {flags})", peer(), a=a, b=b), peer, unit="ms", **QUIET)
 
 
 @bench("vector by matrix {}", peer="NumPy", bars=[times_peer(1.1)], over=["4096x4096", "6400x1000"])
 def vector(which: str):
     k, n = map(int, which.split("x"))
     x, w = draw(k), draw(k, n)
-    return Timed(alone("matmul(x, w)", x @ w, x=x, w=w), lambda: x @ w, unit="ms")
+    return Timed(alone("matmul(x, w)", x @ w, x=x, w=w), lambda: x @ w, unit="ms", **QUIET)
 
 
 @bench(
@@ -105,7 +106,7 @@ def linear(which: str):
     def peer():
         return torch.nn.functional.linear(*tensors)
 
-    return Timed(alone("linear(x, w, b)", peer().numpy(), x=x, w=w, b=b), peer, unit="ms")
+    return Timed(alone("linear(x, w, b)", peer().numpy(), x=x, w=w, b=b), peer, unit="ms", **QUIET)
 
 
 @bench(
@@ -127,7 +128,7 @@ def convolution(which: str):
         return torch.nn.functional.conv2d(*tensors, stride=stride, padding=padding)
 
     statement = f"conv2d(x, w, b, stride=[{stride}, {stride}], padding=[{padding}, {padding}])"
-    return Timed(alone(statement, peer().numpy(), x=x, w=w, b=b), peer, unit="ms")
+    return Timed(alone(statement, peer().numpy(), x=x, w=w, b=b), peer, unit="ms", **QUIET)
 
 
 @bench(
@@ -148,4 +149,4 @@ def pool(which: str):
         return torch.nn.functional.max_pool2d(given, int(kernel), 2)
 
     statement = f"max_pool2d(x, kernel=[{kernel}, {kernel}], stride=[2, 2])"
-    return Timed(alone(statement, peer().numpy(), x=x), peer, unit="ms")
+    return Timed(alone(statement, peer().numpy(), x=x), peer, unit="ms", **QUIET)

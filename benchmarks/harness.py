@@ -72,6 +72,8 @@ class Timed:
     """Two callables to be timed by turns; a call does `per` units of work, times are given a unit.
 
     `rounds`: how often each is sampled. `warmup`: calls before the first sample, not counted.
+    `settle_s`: silence before each sample. Threads of a BLAS or of OpenMP go on spinning for a
+    while after their work, and would take a core from whoever comes next.
     """
 
     ours: Callable[[], Any]
@@ -82,6 +84,7 @@ class Timed:
     rounds: int = 15
     warmup: int = 1
     least_s: float = 0.005  # a sample repeats its call until it takes this long
+    settle_s: float = 0.0
 
 
 @dataclass
@@ -171,6 +174,7 @@ def measure(
         for turn in range(timed.rounds):
             order = range(len(sides)) if turn % 2 == 0 else reversed(range(len(sides)))
             for k in order:
+                time.sleep(timed.settle_s)
                 samples[k].append(sample(sides[k], times[k]))
             progress()
     finally:

@@ -139,7 +139,7 @@ def _blocks(
     steps = max(1, min(k, _STEPS // spread))
     batches = prod(shape)
     m_block = _ROWS if b.column == 1 else 2 * _ROWS  # what is costly to lay out serves more rows
-    wanted = min(pieces(), 2 * c.size * k // (4 * _GRAIN))
+    wanted = min(pieces(), 2 * c.size * k // _GRAIN)
     while m_block > 32 and batches * -(-m // m_block) * -(-n // n_block) < wanted:
         m_block //= 2
     m_block = min(-(-m // 8) * 8, m_block)

@@ -3,9 +3,12 @@ range.
 
 A *table* holds four words a launch: entry point, address of its argument words, units, grain.
 `run_table` walks it. A launch of more units than its grain is cut into chunks, which the calling
-thread and the helper threads (*lanes*) take from a shared counter. Helpers sleep on POSIX
-semaphores. Chunk limits never change the result (see `launch`), so lanes come and go without a
-trace in the bits.
+thread and the helper threads (*lanes*) take from a shared counter. Chunk limits never change the
+result (see `launch`), so lanes come and go without a trace in the bits.
+
+Helpers that have nothing to do look out for the next launch for a while, letting other threads go
+first, and then sleep on POSIX semaphores: most launches come soon after the last, and waking a
+sleeper takes longer than many of them (and a system may put it on a core that is busy).
 
 There is one team of lanes a process. While one stream uses it, others run their launches alone.
 """
@@ -31,9 +34,12 @@ from opstep.runtime.device.builtin import (
 from opstep.runtime.ir.types import i64
 
 # words of a team
-_LANES, _BUSY, _ENTRY, _ARGS, _UNITS, _CHUNK, _NEXT, _POST, _WAIT = range(9)
-_HELPER = 16  # then three words a lane: state, start semaphore, done semaphore
-_ASKED, _TAKEN, _NONE = 1, 2, 0  # states
+_LANES, _BUSY, _ENTRY, _ARGS, _UNITS, _CHUNK, _NEXT, _POST, _WAIT, _YIELD = range(10)
+_HELPER = 16  # then words of each lane: state, start semaphore, done semaphore
+_STRIDE = 8  # a line of cache
+_NONE, _ASKED, _TAKEN, _AWAITED, _ASLEEP = range(5)  # states
+_PATIENCE = 2000  # looks at a state before a thread sleeps: about half a millisecond,
+_GREED = 100  # of which so many give no other thread a chance
 _SEMAPHORE_WORDS = 8  # sizeof(sem_t) is 32 on 64-bit Linux; room to spare
 
 ENTRY = ctypes.CFUNCTYPE(
@@ -70,14 +76,32 @@ def _share(team, entry, args, units, grain):
     atomic_swap(team, _NEXT, 0)
     wanted = min(lanes, (units + chunk - 1) // chunk)
     for lane in range(1, wanted):
-        atomic_swap(team, _HELPER + 3 * lane, _ASKED)
-        call_c(team[_POST], team[_HELPER + 3 * lane + 1])
+        state = _HELPER + _STRIDE * lane
+        if atomic_swap(team, state, _ASKED) == _ASLEEP:
+            call_c(team[_POST], team[state + 1])
     _take_chunks(team, 0)
     for lane in range(1, wanted):
-        # a helper that has not begun is told to sleep on; one that has is waited for
-        if compare_and_swap(team, _HELPER + 3 * lane, _ASKED, _NONE) != _ASKED:
-            while call_c(team[_WAIT], team[_HELPER + 3 * lane + 2]) != 0:
-                pass
+        state = _HELPER + _STRIDE * lane
+        # a helper that has not begun is told to forget it; one that has is waited for
+        begun = compare_and_swap(team, state, _ASKED, _NONE) != _ASKED
+        if begun and not _seen(team, state, _NONE):
+            _sleep_until_done(team, state)
+
+
+def _sleep_until_done(team, state):
+    if compare_and_swap(team, state, _TAKEN, _AWAITED) == _TAKEN:
+        while call_c(team[_WAIT], team[state + 2]) != 0:
+            pass
+
+
+def _seen(team, state, wanted):
+    """Whether a state becomes `wanted` soon."""
+    for k in range(_PATIENCE):
+        if compare_and_swap(team, state, wanted, wanted) == wanted:
+            return True
+        if k >= _GREED:
+            call_c(team[_YIELD], 0)
+    return False
 
 
 def _take_chunks(team, lane):
@@ -91,13 +115,17 @@ def _take_chunks(team, lane):
 
 
 def help_forever(team, lo, hi, lane):
-    """The life of lane `lo`: sleep, take chunks, say done."""
+    """The life of lane `lo`: wait, take chunks, say done."""
+    state = _HELPER + _STRIDE * lo
     while True:
-        while call_c(team[_WAIT], team[_HELPER + 3 * lo + 1]) != 0:
-            pass
-        if compare_and_swap(team, _HELPER + 3 * lo, _ASKED, _TAKEN) == _ASKED:
+        asked = _seen(team, state, _ASKED)
+        if not asked and compare_and_swap(team, state, _NONE, _ASLEEP) == _NONE:
+            while call_c(team[_WAIT], team[state + 1]) != 0:
+                pass
+        if compare_and_swap(team, state, _ASKED, _TAKEN) == _ASKED:
             _take_chunks(team, lo)
-            call_c(team[_POST], team[_HELPER + 3 * lo + 2])
+            if atomic_swap(team, state, _NONE) == _AWAITED:
+                call_c(team[_POST], team[state + 2])
 
 
 def call(entry: int, words: int, lo: int, hi: int, lane: int = 0) -> None:
@@ -123,20 +151,21 @@ class Team:
     def __init__(self, lanes: int):
         semaphores = _semaphores()
         self.lanes = lanes if semaphores else 1
-        self.words = np.zeros(_HELPER + 3 * self.lanes, np.int64)
+        self.words = np.zeros(_HELPER + _STRIDE * self.lanes, np.int64)
         self.words[_LANES] = self.lanes
         self.address = self.words.ctypes.data
         if self.lanes == 1 or semaphores is None:
             return
-        init, post, wait = semaphores
+        init, post, wait, yields = semaphores
         self._memory = np.zeros((self.lanes, 2, _SEMAPHORE_WORDS), np.int64)
         self.words[_POST] = post
         self.words[_WAIT] = wait
+        self.words[_YIELD] = yields
         for lane in range(1, self.lanes):
             for which in (0, 1):
                 place = self._memory[lane, which].ctypes.data
                 init(ctypes.c_void_p(place), 0, 0)
-                self.words[_HELPER + 3 * lane + 1 + which] = place
+                self.words[_HELPER + _STRIDE * lane + 1 + which] = place
             threading.Thread(
                 target=self._help, args=(lane,), daemon=True, name=f"opstep lane {lane}"
             ).start()
@@ -147,12 +176,15 @@ class Team:
 
 
 def _semaphores():
-    """(sem_init, address of sem_post, address of sem_wait), or None where the system lacks them."""
+    """(sem_init, addresses of sem_post, sem_wait and sched_yield), or None where they lack."""
     if not sys.platform.startswith("linux"):
         return None
     libc = ctypes.CDLL(None)
-    post, wait = (ctypes.cast(f, ctypes.c_void_p).value for f in (libc.sem_post, libc.sem_wait))
-    return (libc.sem_init, post, wait) if post and wait else None
+    found = [
+        ctypes.cast(f, ctypes.c_void_p).value
+        for f in (libc.sem_post, libc.sem_wait, libc.sched_yield)
+    ]
+    return (libc.sem_init, *found) if all(found) else None
 
 
 _teams: dict[tuple[int, int], Team] = {}
