@@ -19,6 +19,11 @@ def conform(
 ) -> tuple[list[np.ndarray], tuple[TensorType, ...]]:
     """The arrays for a graph's inputs in order, and their concrete types. Raises `InputError`."""
     names = [b.name.text for b in graph.inputs]
+    if not isinstance(inputs, Mapping):
+        raise InputError(
+            f"inputs are given as a {type(inputs).__name__}; they are arrays by name",
+            hint=f"write {{{', '.join(f'{n!r}: …' for n in names)}}}",
+        )
     for name in inputs:
         if name not in names:
             hint = did_you_mean(name, names) or f"its inputs are: {', '.join(names) or 'none'}"

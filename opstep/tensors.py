@@ -50,9 +50,14 @@ class Tensors(MutableMapping):
     def __len__(self) -> int:
         return len(self._declared)
 
+    def __repr__(self) -> str:
+        listed = ", ".join(f"{n}: {d.type}" for n, d in self._declared.items())
+        return f"<Tensors {listed or 'none'}>"
+
     def _declaration(self, name: str) -> Declaration:
         if name not in self._declared:
-            hint = did_you_mean(name, self._declared)
+            known = f"there are: {', '.join(self._declared) or 'none'}"
+            hint = did_you_mean(name, self._declared) or known
             raise InputError(f"there is no param or state {name}", hint=hint)
         return self._declared[name]
 
@@ -63,6 +68,10 @@ class Tensors(MutableMapping):
                 array = _initial(self._declared[name], self._program)
                 self._program._store("cpu").write(name, array)
                 self._set[name] = "drawn"
+
+    def known(self) -> list[str]:
+        """Names of those that have values; the others get theirs when they are first needed."""
+        return [name for name in self._declared if name in self._set]
 
     def forget_drawn(self) -> None:
         self._set = {name: how for name, how in self._set.items() if how == "given"}
@@ -82,7 +91,8 @@ def _initial(declared: Declaration, program: Program) -> np.ndarray:
             f"{declared.kind} {name}: {t} has no value",
             span=declared.name.span,
             source=program.module.source,
-            hint="load it (--params FILE.safetensors), or give it an initialiser such as = zeros()",
+            hint=f"load it (--params FILE.safetensors, or params[{name!r}] = array in Python), "
+            "or give it an initialiser such as = zeros()",
         )
     found = program.verified.inits[name]
     attrs = dict(found.attrs)

@@ -21,7 +21,7 @@ def graph_html(types: dict[str, str], graph: Graph, text: str) -> str:
     statements = iter(graph.body)
     for line in text.splitlines():
         note = ""
-        if line.startswith("  ") and not line.lstrip().startswith("#") and line.strip():
+        if _begins_statement(line):
             statement = next(statements, None)
             if isinstance(statement, Apply):
                 names = [r.name.text for r in statement.results]
@@ -31,6 +31,13 @@ def graph_html(types: dict[str, str], graph: Graph, text: str) -> str:
             f'<td style="{_TYPE}">{escape(note)}</td></tr>'
         )
     return f'<table style="{_STYLE}">{"".join(rows)}</table>'
+
+
+def _begins_statement(line: str) -> bool:
+    """Whether a line of a printed graph is the first of a statement: statements stand two columns
+    in, the rest of a broken one and of a broken signature farther, a `)` of its own excepted.
+    """
+    return line.startswith("  ") and line[2:3] not in ("", " ", "#", ")")
 
 
 class GraphView:

@@ -175,3 +175,9 @@ class Plan:
     finish: tuple[int, ...] = ()
     scopes: list[dict[str, int]] = field(default_factory=list)
     sources: dict[str, Source | None] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """The text form (`docs/plan.md`)."""
+        from opstep.runtime.plan.text import format_plan
+
+        return format_plan(self)
