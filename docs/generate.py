@@ -83,7 +83,7 @@ def ops() -> str:
     parts = []
     for family, members in sorted(families.items()):
         module = sys.modules[members[0].__module__]
-        parts.append(f"## {family}\n\n{first_sentence(module.__doc__)}\n")
+        parts.append(f"## {family}\n\n{inspect.cleandoc(module.__doc__ or '')}\n")
         parts += [op_entry(op) for op in members]
     return "\n".join(parts)
 
@@ -100,11 +100,6 @@ def op_entry(op) -> str:
     if facts:
         lines += ["", " ".join(facts)]
     return "\n".join(lines) + "\n"
-
-
-def first_sentence(doc: str | None) -> str:
-    """The first paragraph of a text, on one line."""
-    return " ".join((doc or "").strip().partition("\n\n")[0].split())
 
 
 PARTS: dict[str, tuple[tuple[str, Callable[[], str]], ...]] = {

@@ -137,8 +137,8 @@ def amount(count: int, noun: str) -> str:
 
 def size(nbytes: float) -> str:
     """``640 B``, ``1.2 MiB``"""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if nbytes < 1024 or unit == "GiB":
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if nbytes < 1024 or unit == "TiB":
             return f"{nbytes:,.0f} {unit}" if unit == "B" else f"{nbytes:,.1f} {unit}"
         nbytes /= 1024
     raise AssertionError("unreachable")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,6 +119,7 @@ def show(figures: dict[str, Any], images: np.ndarray, labels: np.ndarray, result
         out.print(f"  {what:<12}{value}{pad}{meaning}".rstrip())
     out.print("\n[bold]Next:[/]")
     for line, meaning in next_commands():
+        line = started_as() + line.removeprefix("opstep")
         out.print(Text(f"  {line}", "cyan"), soft_wrap=True)
         out.print(Text(f"      {meaning}", "dim"), soft_wrap=True)
 
@@ -140,6 +143,17 @@ def gallery(images: np.ndarray, labels: np.ndarray, result: Result, width: int) 
         told = f"{guesses[k]} ({sure[k]:.0%})" + ("" if right[k] else f", is {labels[k]}")
         text.append(f"  {told:<{WIDE - 2}}", "green" if right[k] else "red")
     return text.append("\n")
+
+
+def started_as() -> str:
+    """What to type for ``opstep``: its path where the shell does not find it by name."""
+    if shutil.which("opstep"):
+        return "opstep"
+    beside = Path(sys.executable).parent / "opstep"
+    if not beside.is_file():
+        return f"{sys.executable} -m opstep"
+    here = Path.cwd()
+    return str(beside.relative_to(here) if beside.is_relative_to(here) else beside)
 
 
 def next_commands() -> list[tuple[str, str]]:

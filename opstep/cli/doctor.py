@@ -23,7 +23,7 @@ from opstep.cli.common import (
 
 # Package, what it is for, how to get it where it is missing.
 OPTIONAL = (
-    ("torch", "the tests and benchmarks compare with it", 'pip install "opstep[test]"'),
+    ("torch", "the tests and benchmarks compare with it", "make setup, in a checkout"),
     ("sklearn", "makes the demo's data file anew", "pip install scikit-learn"),
 )
 

@@ -59,6 +59,19 @@ def parse_symbols(given: Sequence[str]) -> dict[str, int]:
     return symbols
 
 
+def check_symbols(graph: Graph, symbols: Mapping[str, int]) -> None:
+    """Complains of a size for a symbol that the graph's inputs do not have."""
+    dims = [d for b in graph.inputs if b.type for d in b.type.shape if isinstance(d, Expr)]
+    known = sorted({s for d in dims for s in d.symbols()})
+    for name, given in symbols.items():
+        if name not in known:
+            its = f"its symbols are {names_listed(known)}" if known else "it has no symbols"
+            raise InputError(
+                f"--symbol {name}={given}: graph {graph.name.text} has no symbol {name}",
+                hint=did_you_mean(name, known) or its,
+            )
+
+
 def gather(
     graph: Graph, given: Sequence[str], symbols: dict[str, int], seed: int
 ) -> dict[str, np.ndarray]:
@@ -96,8 +109,9 @@ def parse_inputs(given: Sequence[str], types: Mapping[str, TensorType]) -> dict[
             rest = name
         elif not (equals and source):
             raise InputError(
-                f"--input {text}: not an input and where it comes from",
-                hint="write --input x=FILE.npy, x=FILE.npz:key, x=random, x=zeros, x=ones or x=0.5",
+                f"--input {text}: which input, and from where?",
+                hint="write --input x=FILE.npy, x=FILE.npz:KEY, x=FILE.safetensors:KEY, "
+                "x=random, x=zeros, x=ones or x=0.5",
             )
         elif name in sources:
             raise InputError(f"--input {text}: {name} was given before")

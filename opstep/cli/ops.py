@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from typing import Any
 
 import click
@@ -26,7 +27,7 @@ from opstep.runtime.ir.op import OPS, Op
     ],
 )
 @click.argument("name", required=False)
-@click.option("--family", help="Only the ops of this family.")
+@click.option("--family", metavar="NAME", help="Only the ops of this family.")
 @json_option
 def ops(name: str | None, family: str | None, as_json: bool) -> None:
     """List the ops, or describe one.
@@ -38,7 +39,8 @@ def ops(name: str | None, family: str | None, as_json: bool) -> None:
     known = catalogue()
     if name is not None:
         if name not in known:
-            raise InputError(f"there is no op {name}", hint=did_you_mean(name, known))
+            hint = did_you_mean(name, known) or "opstep ops lists them all"
+            raise InputError(f"there is no op {name}", hint=hint)
         if as_json:
             emit_json(record(known[name]))
         else:
@@ -90,6 +92,12 @@ def text_of(entry: Entry) -> str:
 def summary(entry: Entry) -> str:
     """The first paragraph of the documentation, on one line."""
     return " ".join(text_of(entry).partition("\n\n")[0].split())
+
+
+def family_notes(op: type[Op]) -> str:
+    """What holds for all ops of the family: its text behind the first paragraph."""
+    text = inspect.cleandoc(sys.modules[op.__module__].__doc__ or "")
+    return text.partition("\n\n")[2]
 
 
 def record(op: Entry) -> dict[str, Any]:
@@ -152,4 +160,9 @@ def describe(op: Entry) -> None:
         out.print(Text(f"\nFrom: {op.source}", style="dim"))
     has = "has a gradient rule" if getattr(op, "grad", None) is not None else "has no gradient"
     moves = ", moves elements bit for bit" if op.moves else ""
-    out.print(Text(f"\nFamily {op.family}, {has}{moves}. Gives {', '.join(op.results)}."))
+    gives = ", ".join(op.results)
+    if gives.endswith("..."):
+        gives = f"one {gives.removesuffix('...')} or several"
+    out.print(Text(f"\nFamily {op.family}, {has}{moves}. Gives {gives}."))
+    if notes := family_notes(op):
+        out.print(Text(f"\n{notes}", style="dim"))

@@ -59,7 +59,7 @@ def plan(file: str, **options: Any) -> int:
     if options["saved"]:
         return check_saved(file, options["as_json"])
     import opstep
-    from opstep.cli.inputs import choose_graph, parse_symbols
+    from opstep.cli.inputs import check_symbols, choose_graph, parse_symbols
     from opstep.runtime.plan.hazards import check
     from opstep.runtime.plan.text import format_plan
 
@@ -68,6 +68,7 @@ def plan(file: str, **options: Any) -> int:
     policy = opstep.policy(**{k: options[k] for k in SWITCHES})
     kernel_cache()
     symbols = parse_symbols(options["symbols"])
+    check_symbols(graph, symbols)
     plans = program.plans(graph.name.text, None, policy, symbols=symbols)
     hazards = [h for made in plans for h in check(made)]
     if options["as_json"]:
@@ -150,7 +151,7 @@ def show(made: Plan) -> None:
     ratio = f" ({m['used'] / made.peak:.2f}x what is live at once)" if made.peak else ""
     click.echo(
         f"  memory: inputs {size(m['inputs'])}, params {size(m['params'])}, "
-        f"temporaries {size(m['used'])}{ratio}, their tensors {size(m['tensors'])}"
+        f"temporaries {size(m['used'])}{ratio}; unshared they would be {size(m['tensors'])}"
     )
 
 

@@ -59,11 +59,16 @@ TICK_S = 0.2  # between two moves of the progress bar
     "inputs",
     multiple=True,
     metavar="NAME=SOURCE",
-    help="FILE.npy, FILE.npz[:KEY], FILE.safetensors[:NAME], random, zeros, ones or a number. "
-    "Without NAME=, random, zeros or ones for all inputs not named.",
+    help="FILE.npy, FILE.npz[:KEY], FILE.safetensors[:KEY], or what to fill it with: random "
+    "(normal floats, integers 0 to 9, fair bools), zeros, ones or a number. Without NAME=, random, "
+    "zeros or ones for all inputs not named.",
 )
 @symbol_option
-@click.option("--params", metavar="FILE", help="Load params from a safetensors file.")
+@click.option(
+    "--params",
+    metavar="FILE",
+    help="Load params (all of them), and states, from a safetensors file.",
+)
 @click.option("--save-params", metavar="FILE", help="Save params and states after the run.")
 @click.option(
     "--output",
@@ -108,6 +113,7 @@ def run(file: str, **options: Any) -> None:
     if options["save_params"]:
         given.check_folder(Path(options["save_params"]), "--save-params")
     symbols = given.parse_symbols(options["symbols"])
+    given.check_symbols(graph, symbols)
     values = given.gather(graph, options["inputs"], symbols, options["seed"])
     if options["params"]:
         given.load_params(program, options["params"])
@@ -223,6 +229,8 @@ def show(graph: str, result: Result, options: dict[str, Any]) -> None:
     per = result.seconds / options["steps"]
     times = f" a step, {options['steps']:,} steps" if options["steps"] > 1 else ""
     mode = f"{options['mode']}, {options['device']}"
+    if kernels := compiled_on_the_way(result):
+        mode += f", {amount(kernels, 'kernel')} compiled on the way"
     out.print(Text.assemble((graph, "bold"), f": {duration(per)}{times} ({mode})"))
     if options["device"] == "null":
         out.print("the null device executes nothing: results hold no values")
@@ -233,13 +241,22 @@ def show(graph: str, result: Result, options: dict[str, Any]) -> None:
     for name, array in zip(result.names, result.outputs, strict=True):
         s = statistics(array)
         numbers = ("" if s[k] is None else f"{s[k]:.5g}" for k in ("min", "max", "mean"))
-        odd = ", ".join(f"{s[k]:,} {k.capitalize()}" for k in ("nan", "inf") if s[k])
+        odd = ", ".join(f"{s[k]:,} {v}" for k, v in (("nan", "NaN"), ("inf", "inf")) if s[k])
         table.add_row(
             Text(name, "bold"), Text(typed(array)), *numbers, Text(odd, "red"), Text(peek(array))
         )
     out.print(table)
     for u in result.unwritten:
         say(f"warning: {unwritten_line(u)}")
+
+
+def compiled_on_the_way(result: Result) -> int:
+    """Kernels that this process compiled, where the time of the run may hold that: graphs that
+    control flow calls are planned when they are first called.
+    """
+    from opstep.runtime.device.jit import Compiler
+
+    return Compiler.compiled if any(s.op.host for s in result.plan.steps) else 0
 
 
 def peek(array: np.ndarray, most: int = 5) -> str:

@@ -3,6 +3,9 @@
 The three ops `conv2d`, `conv2d_input_grad` and `conv2d_weight_grad` are derivatives of each other,
 so each one's gradient is written with the other two. `conv_transpose2d` is `conv2d_input_grad` with
 a bias.
+
+Padding is two numbers, for both ends of the height and of the width, or four: top, left, bottom,
+right.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Pooling of images [N, C, H, W] by the largest element of each window of a plane."""
+"""Pooling of images [N, C, H, W] by the largest element of each window of a plane.
+
+Padding is two numbers, for both ends of the height and of the width, or four: top, left, bottom,
+right.
+"""
 
 from __future__ import annotations
 

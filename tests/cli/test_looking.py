@@ -44,9 +44,18 @@ def test_one_op(cli):
     ]
 
 
+def test_one_op_with_what_holds_for_its_family(cli):
+    assert "An index below 0 counts from the end." in cli("ops", "gather").out
+    assert "Gives one y or several." in cli("ops", "while").out
+
+
 @pytest.mark.parametrize(
     "arguments, message",
-    [(["sofmax"], "did you mean softmax"), (["--family", "no"], "there is no family no")],
+    [
+        (["sofmax"], "did you mean softmax"),
+        (["zzz"], "opstep ops lists"),
+        (["--family", "no"], "there is no family no"),
+    ],
 )
 def test_unknown_ops(cli, arguments, message):
     outcome = cli("ops", *arguments)
@@ -165,6 +174,21 @@ def test_demo(cli):
     assert figures["digits"] == 500
     assert figures["accuracy"] >= 0.98
     assert figures["same_bits"] is True
+
+
+def test_the_demo_says_opstep_as_the_shell_finds_it(monkeypatch, tmp_path):
+    from opstep.cli.demo import started_as
+
+    script = tmp_path / ".venv" / "bin" / "opstep"
+    script.parent.mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.executable", str(script.with_name("python")))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert started_as().endswith("/.venv/bin/python -m opstep")
+    script.touch(mode=0o755)
+    assert started_as() == ".venv/bin/opstep"
+    monkeypatch.setenv("PATH", str(script.parent))
+    assert started_as() == "opstep"
 
 
 def test_what_the_demo_says_to_try_next_works(cli):

@@ -47,6 +47,13 @@ def test_random_inputs_follow_the_seed_alone(cli, scale):
     assert values() != values("--seed", "1")
 
 
+def test_what_is_not_finite_is_counted(cli, scale):
+    outcome = cli("run", scale, "-g", "double", "-i", "x=nan", "-s", "N=3")
+    assert " 3 NaN " in outcome.out
+    outcome = cli("run", scale, "-g", "double", "-i", "x=-inf", "-s", "N=2")
+    assert " 2 inf " in outcome.out
+
+
 def test_json_tells_all(cli, scale):
     record = cli("run", scale, "-i", "random", "-s", "N=2", "--json", "--mode", "debug").json
     assert record["graph"] == "main"

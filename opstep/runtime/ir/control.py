@@ -1,8 +1,11 @@
 """Control flow: ops whose attributes name graphs, and which the interpreter runs itself.
 
-They are declared like other ops and are found among them. What they give depends on the graphs
-that they name, so in place of ``infer`` they have `Control.resolve_call`, which is handed those.
+A graph named here may be one that updates named tensors, or the one that the statement stands in.
+No gradient is taken through control flow.
 """
+
+# They are declared like other ops and are found among them. What they give depends on the graphs
+# that they name, so in place of `infer` they have `Control.resolve_call`, which is handed those.
 
 from __future__ import annotations
 
@@ -38,11 +41,11 @@ class Control(Op):
 
 
 class while_(Control):
-    """Applies ``body`` to the operands as long as ``test`` of them is true; gives the last ones.
+    """Applies `body` to the operands as long as `test` of them is true; gives the last ones.
 
-    ``test`` takes them and returns one ``bool[]``; ``body`` takes them and returns as many of the
+    `test` takes them and returns one `bool[]`; `body` takes them and returns as many of the
     same types, so no shape or element type changes on the way. A loop whose test is still true
-    after ``limit`` turns stops the run with an error.
+    after `limit` turns stops the run with an error.
     """
 
     signature = "while(x: T*, *, test: graph, body: graph, limit: int = 1000000)"
@@ -64,7 +67,7 @@ class while_(Control):
 
 
 class cond(Control):
-    """``then`` of the operands where ``pred`` is true, else ``else`` of them; only that one runs.
+    """`then` of the operands where `pred` is true, else `else` of them; only that one runs.
 
     Both graphs take the operands and return the same types.
     """
@@ -79,9 +82,9 @@ class cond(Control):
 
 
 class switch(Control):
-    """The graph ``cases[index]`` of the operands; only that one runs.
+    """The graph `cases[index]` of the operands; only that one runs.
 
-    All graphs take the operands and return the same types. An ``index`` outside the cases stops
+    All graphs take the operands and return the same types. An `index` outside the cases stops
     the run with an error.
     """
 
