@@ -13,7 +13,8 @@ from opstep.cli.main import main
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCKS = BLOCK.findall(TEXT)
 
 
 def command_lines() -> list[str]:
@@ -41,6 +42,23 @@ def test_python_works(monkeypatch):
     for language, block in BLOCKS:
         if language == "python":
             exec(compile(block, "README.md", "exec"), {})
+
+
+def test_the_guide_prints_what_it_says(tmp_path, monkeypatch, capsys):
+    """The Python blocks of docs/python.md are one session; a text block is what the one above it
+    printed.
+    """
+    (tmp_path / "opstep").symlink_to(ROOT / "opstep")
+    monkeypatch.chdir(tmp_path)
+    session: dict = {}
+    guide = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    blocks = BLOCK.findall(guide)
+    assert {language for language, _ in blocks} == {"python", "text"}
+    for (language, block), (follows, said) in zip(blocks, [*blocks[1:], ("", "")], strict=True):
+        if language == "python":
+            exec(compile(block, "python.md", "exec"), session)
+            printed = capsys.readouterr().out.rstrip()
+            assert printed == (said.rstrip() if follows == "text" else "")
 
 
 def test_the_program_is_a_program():
