@@ -180,11 +180,11 @@ def _semaphores():
     if not sys.platform.startswith("linux"):
         return None
     libc = ctypes.CDLL(None)
-    found = [
-        ctypes.cast(f, ctypes.c_void_p).value
+    post, wait, yields = (
+        ctypes.cast(f, ctypes.c_void_p).value or 0
         for f in (libc.sem_post, libc.sem_wait, libc.sched_yield)
-    ]
-    return (libc.sem_init, *found) if all(found) else None
+    )
+    return libc.sem_init, post, wait, yields
 
 
 _teams: dict[tuple[int, int], Team] = {}
