@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import numpy as np
 
 from opstep.cli.common import names_listed
 from opstep.runtime import arrays
-from opstep.runtime.ir.diagnostics import did_you_mean
+from opstep.runtime.ir.diagnostics import Diagnostic, did_you_mean
 from opstep.runtime.ir.dims import Expr, evaluate
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Graph, Module, Return
@@ -240,24 +242,57 @@ def check_outputs(wanted: Sequence[str], names: Iterable[str]) -> list[tuple[str
                 f"--output {text}: an .npy file holds one array, the graph returns {len(known)}",
                 hint=f"write --output {known[0]}={path}, or to an .npz file" if known else "",
             )
-        check_folder(path, f"--output {text}")
+        check_target(path, f"--output {text}", [p for _, p in targets])
         targets.append((name if equals else None, path))
     return targets
 
 
-def check_folder(path: Path, what: str) -> None:
-    """Complains, before anything runs, of a file in a folder that is not there."""
-    if not path.parent.is_dir():
+def check_params_target(file: str, outputs: Sequence[tuple[str | None, Path]]) -> None:
+    """Complains, before anything runs, of a file that params cannot be saved to."""
+    if Path(file).suffix != ".safetensors":
+        raise InputError(f"--save-params {file}: write to a .safetensors file")
+    check_target(Path(file), f"--save-params {file}", [p for _, p in outputs])
+
+
+def check_target(path: Path, what: str, others: Sequence[Path]) -> None:
+    """Complains, before anything runs, of a file that cannot be written, or that is written twice.
+
+    What a long run has computed must not be lost to a slip of the pen.
+    """
+    if not os.path.isdir(path.parent):
         raise InputError(f"{what}: there is no folder {path.parent}")
+    if os.path.isdir(path):
+        raise InputError(f"{what}: {path} is a folder")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise InputError(f"{what}: the folder {path.parent} cannot be written to")
+    if any(path.absolute() == p.absolute() for p in others):
+        raise InputError(f"{what}: this file is written to already")
 
 
-def write_outputs(targets: Sequence[tuple[str | None, Path]], results: Mapping[str, Any]) -> None:
-    """Writes results to the files that `check_outputs` accepted."""
-    for name, path in targets:
-        chosen = dict(results) if name is None else {name: results[name]}
-        if path.suffix == ".npy":
-            arrays.write_npy(path, next(iter(chosen.values())))
-        elif path.suffix == ".npz":
-            arrays.write_npz(path, chosen)
-        else:
-            arrays.write_safetensors(path, chosen)
+def save(
+    targets: Sequence[tuple[str | None, Path]],
+    results: Mapping[str, Any],
+    params: tuple[str, Mapping[str, Any]] | None = None,
+) -> None:
+    """Writes results and params to the files that were accepted. One that fails stops no other."""
+    work = [partial(_write_results, path, name, results) for name, path in targets]
+    if params:
+        work.append(partial(arrays.write_safetensors, *params))
+    faults: list[Diagnostic] = []
+    for write in work:
+        try:
+            write()
+        except InputError as error:
+            faults += error.diagnostics
+    if faults:
+        raise InputError(faults)
+
+
+def _write_results(path: Path, name: str | None, results: Mapping[str, Any]) -> None:
+    chosen = dict(results) if name is None else {name: results[name]}
+    if path.suffix == ".npy":
+        arrays.write_npy(path, next(iter(chosen.values())))
+    elif path.suffix == ".npz":
+        arrays.write_npz(path, chosen)
+    else:
+        arrays.write_safetensors(path, chosen)

@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -105,13 +104,15 @@ def run(file: str, **options: Any) -> None:
     """
     import opstep
     from opstep.cli import inputs as given
-    from opstep.runtime import arrays
+    from opstep.runtime.ir.errors import InputError
 
     program = opstep.load(file)
     graph = given.choose_graph(program.module, options["graph"], file)
     targets = given.check_outputs(options["outputs"], given.result_names(graph))
     if options["save_params"]:
-        given.check_folder(Path(options["save_params"]), "--save-params")
+        given.check_params_target(options["save_params"], targets)
+    if targets and options["device"] == "null":
+        raise InputError("--output: the null device computes nothing that could be saved")
     symbols = given.parse_symbols(options["symbols"])
     given.check_symbols(graph, symbols)
     values = given.gather(graph, options["inputs"], symbols, options["seed"])
@@ -121,17 +122,15 @@ def run(file: str, **options: Any) -> None:
     switches = {k: options[k] for k in SWITCHES}
     with watch_compiler():
         result = repeated(program, graph.name.text, values, options["steps"], switches)
-    given.write_outputs(targets, result)
-    if options["save_params"]:
-        arrays.write_safetensors(options["save_params"], dict(program.params))
+    saved = options["save_params"]
+    given.save(targets, result, (saved, dict(program.params)) if saved else None)
     if options["as_json"]:
         emit_json(record(file, graph.name.text, result, options))
     else:
         show(graph.name.text, result, options)
-        saved = [str(path) for _, path in targets]
-        saved += [options["save_params"]] if options["save_params"] else []
-        if saved:
-            say(f"saved {', '.join(saved)}")
+        files = [str(path) for _, path in targets] + ([saved] if saved else [])
+        if files:
+            say(f"saved {', '.join(files)}")
 
 
 SWITCHES = ("device", "mode", "streams", "alloc", "fill", "sync", "threads", "seed")

@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import stat
 import struct
+import threading
 import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import prod
 from pathlib import Path
 from typing import IO, Any
@@ -286,8 +287,11 @@ def replace_text(path: str | Path, text: str) -> None:
 
 def _replace(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
     """Writes beside the file and puts the result in its place, with the old one's permissions."""
-    path = path.resolve()  # through a link to the file it names
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path = path.resolve()  # through a link to the file it names
+    except RuntimeError:
+        raise InputError(f"{path}: cannot be written: it is a link to itself") from None
+    beside = path.with_name(f".{path.name[:32]}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
         with open(beside, "wb") as file:
             write(file)
@@ -297,7 +301,8 @@ def _replace(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
     finally:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
 
 
 # --- shared ---------------------------------------------------------------------------------------
@@ -336,4 +341,5 @@ def _shape(shape: tuple[int, ...]) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    line = (str(error).splitlines() or [type(error).__name__])[0]
+    return line if len(line) <= 200 else f"{line[:199]}…"

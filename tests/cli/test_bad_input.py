@@ -130,7 +130,15 @@ BAD_INPUTS = [
     (["-i", "zeros", "-s", "N=1", "-o", "y.npy"], "the graph returns 2"),
     (["-i", "zeros", "-s", "N=1", "-o", "y=y.csv"], "write to a .npy"),
     (["-i", "zeros", "-s", "N=1", "-o", "y=no/y.npy"], "there is no folder no"),
+    (["-i", "zeros", "-s", "N=1", "-o", "y=folder.npy"], "folder.npy is a folder"),
+    (["-i", "zeros", "-s", "N=1", "-o", "y=a.npy", "-o", "z=./a.npy"], "written to already"),
+    (["-i", "zeros", "-s", "N=1", "-o", "y=y.npy", "--device", "null"], "computes nothing"),
     (["-i", "zeros", "-s", "N=1", "--save-params", "no/p.safetensors"], "there is no folder no"),
+    (["-i", "zeros", "-s", "N=1", "--save-params", "scale.opg"], "write to a .safetensors file"),
+    (
+        ["-i", "zeros", "-s", "N=1", "-o", "a.safetensors", "--save-params", "a.safetensors"],
+        "written to already",
+    ),
     (["-i", "zeros", "-s", "N=1", "--params", "absent.safetensors"], "there is no such file"),
     (["-i", "zeros", "-s", "N=1", "--params", "good.npy"], "not a safetensors file"),
     (["-i", "zeros", "-s", "N=1", "--params", "misnamed.safetensors"], "does not declare"),
@@ -158,6 +166,21 @@ def test_bad_inputs_and_params(cli, scale, tmp_path, arguments, message):
     assert outcome.code == 2, outcome.err
     assert message in outcome.err
     assert outcome.err.count("error") <= 1
+
+
+def test_a_result_that_cannot_be_written_does_not_cost_the_others(cli, scale, tmp_path):
+    loop, long = tmp_path / "loop.npy", f"{'n' * 300}.npy"
+    loop.symlink_to(loop)
+    outcome = cli(
+        "run", scale, "-i", "zeros", "-s", "N=1", "-o", "y=loop.npy", "-o", f"y={long}",
+        "-o", "z=z.npy", "--save-params", "p.safetensors",
+    )  # fmt: skip
+    assert outcome.code == 2
+    assert "loop.npy: cannot be written" in outcome.err
+    assert "name too long" in outcome.err
+    assert np.load(tmp_path / "z.npy").shape == (1, 3)
+    assert arrays.list_safetensors(tmp_path / "p.safetensors") == ["count", "w"]
+    assert not list(tmp_path.glob(".*"))
 
 
 BAD_PROGRAMS = {
