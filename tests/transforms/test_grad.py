@@ -118,3 +118,22 @@ graph train(x: f32[N, 3], y: f32[N, 1]) -> f32[] {
     result = program.run("train", {"x": x, "y": x @ truth.T}, steps=200)
     assert result["l"] < 1e-6
     np.testing.assert_allclose(program.params["w"], truth, atol=1e-3)
+
+
+def test_asserts_hold_in_the_gradient_too_and_derivatives_are_called_after_what_they_are_by():
+    text = """
+param fc.w: f32[3] = ones()
+graph loss(x: f32[3]) -> f32[] {
+  p = mul(x, fc.w)
+  l = sum(p)
+  fine = less(l, 100.0)
+  assert fine, "the loss exploded"
+  return l
+}
+"""
+    program = opstep.loads(text, "m.opg").with_grad("loss", ["fc.w", "x"])
+    result = program.run("loss_grad", {"x": [1.0, 2.0, 3.0]})
+    assert result.names == ["l", "d_fc_w", "d_x"]
+    assert result["d_fc_w"].tolist() == [1, 2, 3]
+    with pytest.raises(opstep.OpstepError, match=r"m.opg:7:10: error: assert failed: the loss"):
+        program.run("loss_grad", {"x": [100.0, 2.0, 3.0]})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from opstep.runtime.ir.graph import NOWHERE, Apply, Attr, Binding, Literal, Name, Provenance
+from opstep.runtime.ir.graph import NOWHERE, Apply, Assert, Attr, Binding, Literal, Name, Provenance
 from opstep.runtime.ir.op import OPS, Op, Ref, complete, resolve
 from opstep.runtime.ir.types import DType, TensorType
 
@@ -35,7 +35,7 @@ class Builder:
     """
 
     def __init__(self, prefix: str = "t", taken: set[str] | None = None):
-        self.statements: list[Apply] = []
+        self.statements: list[Apply | Assert] = []
         self.prefix = prefix
         self.at: Provenance | None = None
         self._taken = set() if taken is None else taken

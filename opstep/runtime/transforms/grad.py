@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 from opstep.runtime.ir.calls import unify
 from opstep.runtime.ir.dims import Expr, evaluate
 from opstep.runtime.ir.graph import (
+    NO_COMMENTS,
     Apply,
+    Assert,
     Binding,
     Graph,
     Literal,
@@ -59,8 +61,8 @@ def grad(
 
     `wrt` names inputs of the graph or params. The first result must be a float scalar, whose
     derivative is taken; with `seeded` the results may have any shape, and the new graph takes one
-    more input for each float result, ``d_<k>``, the derivative of the loss by that result. Raises
-    `GradientError`.
+    more input for each float result, ``d_<k>``, the derivative of the loss by that result. The
+    derivative by ``fc.w`` is called ``d_fc_w``. Asserts are kept. Raises `GradientError`.
     """
     source = module.graphs[graph]
     graphs = {n: g for m in (*library, module) for n, g in m.graphs.items()}
@@ -77,13 +79,43 @@ def grad(
         if x is None:
             raise GradientError(f"{wanted} is neither an input of {graph} nor a param")
         found.append(gradients.get(x.name) or tape.builder.zeros_like(x))
-    outputs = [*results, *found]
-    body = _needed(tape.statements, {v.name for v in outputs})
+    fixed = {v.name for v in (*inputs.values(), *tensors.values(), *seeds, *results)}
+    names = _derivative_names(wrt, found, fixed, tape.builder)
+    wanted_names = {v.name for v in (*results, *found)}
+    body = [_renamed(s, names) for s in _needed(tape.statements, wanted_names)]
+    called = [str(names.get(v.name, v.name)) for v in found]
+    outputs = [*results, *(Var(n, v.type) for n, v in zip(called, found, strict=True))]
     return Graph(
         Name(name or f"{graph}_grad"),
         (*source.inputs, *(Binding(Name(s.name), s.type) for s in seeds)),
         tuple(v.type for v in outputs),
         (*body, Return(tuple(Name(v.name) for v in outputs))),
+    )
+
+
+def _derivative_names(
+    wrt: Sequence[str], found: list[Var], fixed: set[str], builder: Builder
+) -> dict[str, str]:
+    """Better names for derivatives, ``d_`` and what they are by, where a value is nothing else."""
+    names: dict[str, str] = {}
+    for wanted, value in zip(wrt, found, strict=True):
+        if value.name not in fixed and value.name not in names:
+            names[value.name] = builder.fresh("d_" + wanted.replace(".", "_"))
+    return names
+
+
+def _renamed(statement: Apply | Assert, names: dict[str, str]) -> Apply | Assert:
+    """The statement with the values in `names` called so."""
+
+    def other(name: Name) -> Name:
+        return Name(names.get(name.text, name.text), name.span)
+
+    if isinstance(statement, Assert):
+        return replace(statement, condition=other(statement.condition))
+    return replace(
+        statement,
+        results=tuple(replace(b, name=other(b.name)) for b in statement.results),
+        operands=tuple(other(o) if isinstance(o, Name) else o for o in statement.operands),
     )
 
 
@@ -107,7 +139,7 @@ class _Tape:
         self.taped: list[_Taped] = []
 
     @property
-    def statements(self) -> list[Apply]:
+    def statements(self) -> list[Apply | Assert]:
         return self.builder.statements
 
     def run(self, graph: Graph, arguments: list[Any], symbols: dict) -> list[Any]:
@@ -117,6 +149,10 @@ class _Tape:
                 self._apply(statement, scope, symbols)
             elif isinstance(statement, Return):
                 return [self._look_up(v, scope) for v in statement.values]
+            elif isinstance(statement, Assert):
+                condition = self._look_up(statement.condition, scope)
+                checked = Name(condition.name, statement.condition.span)
+                self.statements.append(replace(statement, condition=checked, comments=NO_COMMENTS))
             elif isinstance(statement, Update):
                 raise GradientError(
                     "a graph that updates a named tensor has no gradient", statement
@@ -215,11 +251,14 @@ def _backward(tape: _Tape, gradients: dict[str, Var]) -> None:
                 _accumulate(builder, gradients, x, gradient)
 
 
-def _needed(statements: list[Apply], wanted: set[str]) -> list[Apply]:
-    """The statements that `wanted` values depend on, in order."""
-    kept = []
+def _needed(statements: list[Apply | Assert], wanted: set[str]) -> list[Apply | Assert]:
+    """Asserts, and the statements that `wanted` values and asserts depend on, in order."""
+    kept: list[Apply | Assert] = []
     for statement in reversed(statements):
-        if any(r.name.text in wanted for r in statement.results):
+        if isinstance(statement, Assert):
+            kept.append(statement)
+            wanted.add(statement.condition.text)
+        elif any(r.name.text in wanted for r in statement.results):
             kept.append(statement)
             wanted |= {o.text for o in statement.operands if isinstance(o, Name)}
     return kept[::-1]
