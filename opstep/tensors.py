@@ -44,6 +44,13 @@ class Tensors(MutableMapping):
         self._declaration(name)
         self._set.pop(name, None)
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._declared
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of a tensor, or `default` where none has that name."""
+        return self[name] if name in self else default
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._declared)
 

@@ -398,6 +398,9 @@ def test_params_are_drawn_by_seed_and_can_be_set():
         first.params["b"] = [1, 2, 3]
     with pytest.raises(opstep.OpstepError, match=r"no param or state d"):
         first.params["d"] = 1
+    assert "b" in first.params
+    assert "d" not in first.params
+    assert first.params.get("d") is None
     first.params["w"] = np.zeros(100, F32)
     assert not first.run(seed=5)["w"].any()
 
