@@ -40,7 +40,7 @@ class WrittenCheck:
 
     def after(self, execution: Execution) -> None:
         step = execution.step
-        if step.op.host or not step.launches:
+        if step.op.host or not step.launches or not _was_filled(execution):
             return
         arrays = execution.results()
         suspects = [_bits(a) == payload(_dtype(execution, k)) for k, a in enumerate(arrays)]
@@ -69,6 +69,18 @@ class WrittenCheck:
                 [tuple(map(int, p)) for p in places[: self.MOST]],
             )
         )
+
+
+def _was_filled(execution: Execution) -> bool:
+    """Whether the op's results were filled before it ran.
+
+    A result that takes over its operand's memory was not, and to run its op again would be to run
+    it on its own result; nor was a named tensor.
+    """
+    plan, step = execution.binding.plan, execution.step
+    read = {plan.values[v].buffer for v in step.operands if v is not None}
+    written = [plan.values[v].buffer for v in step.results]
+    return all(plan.buffers[b].kind == "temp" and b not in read for b in written)
 
 
 def _dtype(execution: Execution, k: int):

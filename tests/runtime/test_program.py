@@ -373,6 +373,18 @@ def test_elements_never_written_are_found_by_op_and_index(monkeypatch, dtype):
     assert all(u.count == 2 and u.first == [(0, 0), (2, 3)] for u in found[:1])
 
 
+def test_what_an_op_writes_over_its_operand_is_not_taken_for_unwritten():
+    """The payload of bools is true, that of integers the largest one: values that ops do give."""
+    in_every_mix(
+        "state s: bool[3] = true\n"
+        "graph g(x: bool[3], n: u8[2]) -> bool[3], u8[2] {\n"
+        "  a = logical_not(x)\n  b = bitwise_not(a)\n  c = identity(b)\n"
+        "  d = bitwise_and(c, x)\n  m = identity(n)\n  k = relu(m)\n  l = identity(k)\n"
+        "  s <- d\n  return d, l\n}\n",
+        inputs={"x": [True, True, False], "n": [255, 0]},
+    )
+
+
 def test_an_interrupt_stops_a_run_and_the_program_can_run_again():
     program = opstep.loads(LOOP.replace("mul(x, 0.5)", "mul(x, 1.0)"))
     timer = threading.Timer(0.3, lambda: __import__("_thread").interrupt_main())
