@@ -49,7 +49,9 @@ class Tensors(MutableMapping):
 
     def get(self, name: str, default: Any = None) -> Any:
         """The value of a tensor, or `default` where none has that name."""
-        return self[name] if name in self else default
+        if name not in self:
+            return default
+        return self[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._declared)
