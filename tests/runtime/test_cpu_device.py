@@ -307,6 +307,19 @@ def test_a_damaged_cache_file_is_compiled_anew(tmp_path):
     assert again == values
 
 
+def test_a_cache_file_whose_header_says_something_else_is_compiled_anew(tmp_path):
+    """The check sum is of the code; a header may be whole JSON and yet wrong."""
+    _, _, values = run_script(tmp_path)
+    for wrong in ({"symbol": "elsewhere"}, {"symbol": 5}, {"numba": "no"}, [], "text", None):
+        for file in sorted(tmp_path.iterdir()):
+            head, _, code = file.read_bytes().partition(b"\n")
+            header = {**json.loads(head), **wrong} if isinstance(wrong, dict) else wrong
+            file.write_bytes(json.dumps(header).encode() + b"\n" + code)
+        compiled, _, again = run_script(tmp_path)
+        assert compiled > 0
+        assert again == values
+
+
 def test_the_cache_may_be_a_place_that_cannot_be_written(tmp_path):
     place = tmp_path / "a file, not a folder"
     place.write_text("")

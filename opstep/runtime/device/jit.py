@@ -69,16 +69,14 @@ def _load(kernel, signature: Signature, dtype: DType, distinct: bool) -> int:
     text = f"{_digest(kernel, dtype)} {signature} {dtype.name} {distinct} {_recipe()} {_machine()}"
     path = Compiler.cache_folder() / f"{hashlib.sha256(text.encode()).hexdigest()[:40]}.o"
     kept = _read(path)
-    if kept is None:
-        if Compiler.on_compile:
-            Compiler.on_compile(kernel.__name__)
-        kept = _compile(kernel, signature, dtype, distinct)
-        Compiler.compiled += 1
-        _write(path, *kept)
-    header, code = kept
-    if header["numba"]:
-        _numba_symbols()
-    return _link(header["symbol"], code)
+    if kept is not None and (found := _link(*kept)):
+        return found
+    if Compiler.on_compile:
+        Compiler.on_compile(kernel.__name__)
+    kept = _compile(kernel, signature, dtype, distinct)
+    Compiler.compiled += 1
+    _write(path, *kept)
+    return _link(*kept)
 
 
 # --- the cache ------------------------------------------------------------------------------------
@@ -110,7 +108,8 @@ def _read(path: Path) -> tuple[dict, bytes] | None:
         head, _, code = path.read_bytes().partition(b"\n")
         header = json.loads(head)
         whole = header["sha256"] == hashlib.sha256(code).hexdigest()
-    except (OSError, ValueError, KeyError):
+        whole = whole and type(header["symbol"]) is str and type(header["numba"]) is bool
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
     return (header, code) if whole else None
 
@@ -125,9 +124,12 @@ def _write(path: Path, header: dict, code: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(json.dumps(header).encode() + b"\n" + code)
-        os.replace(name, path)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(json.dumps(header).encode() + b"\n" + code)
+            os.replace(name, path)
+        except OSError:
+            os.unlink(name)
     except OSError:
         return
 
@@ -141,14 +143,17 @@ def _target_machine():
     return llvm.Target.from_default_triple().create_target_machine(jit=True)
 
 
-def _link(symbol: str, code: bytes) -> int:
+def _link(header: dict, code: bytes) -> int:
+    """Loads object code; the address of its entry, 0 where it has none of that name."""
     import llvmlite.binding as llvm
 
+    if header["numba"]:
+        _numba_symbols()
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine())
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     _engines.append(engine)
-    return engine.get_function_address(symbol)
+    return engine.get_function_address(header["symbol"])
 
 
 @cache
