@@ -7,9 +7,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from opstep.program import Program, Result, load, loads, policy
     from opstep.runtime.ir.diagnostics import OpstepError
+    from opstep.trace.recording import Recording
+    from opstep.trace.workspace.workspace import Workspace
 
 __version__ = "0.1.0"
-__all__ = ["OpstepError", "Program", "Result", "__version__", "load", "loads", "policy"]
+__all__ = [
+    "OpstepError",
+    "Program",
+    "Recording",
+    "Result",
+    "Workspace",
+    "__version__",
+    "load",
+    "loads",
+    "policy",
+]
 
 
 def __getattr__(name: str):
@@ -18,6 +30,14 @@ def __getattr__(name: str):
         from opstep.runtime.ir.diagnostics import OpstepError
 
         return OpstepError
+    if name == "Recording":
+        from opstep.trace.recording import Recording
+
+        return Recording
+    if name == "Workspace":
+        from opstep.trace.workspace.workspace import Workspace
+
+        return Workspace
     if name in __all__:
         from opstep import program
 

@@ -7,7 +7,7 @@ result["digits"]
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from opstep.runtime.device.binding import Binding, Listener
     from opstep.runtime.device.store import Store
     from opstep.runtime.interpreter import Context
+    from opstep.runtime.recording import Recorder, Recording
 
 DEVICES = ("cpu", "null")
 
@@ -251,21 +252,28 @@ class Program:
         seed: int | None = None,
         threads: int | None = None,
         listeners: Sequence[Listener] = (),
+        recording: Recording | None = None,
+        on_step: Callable[[], Any] | None = None,
     ) -> Result:
         """Runs a graph `steps` times on the same inputs and gives the last outputs.
 
         `inputs`: arrays by name (NumPy, or anything with ``__array__`` or ``__dlpack__``), or
         numbers and lists. `seed` draws the params that initialisers make; `threads` share a
-        kernel's range (all cores by default). Raises `OpstepError`: a failed assert, a loop past
-        its limit, inputs that do not fit.
+        kernel's range (all cores by default). `recording`: where times and statistics of the ops
+        go (`opstep.Recording`). `on_step` is called after each step. Raises `OpstepError`: a failed
+        assert, a loop past its limit, inputs that do not fit.
         """
         from opstep.runtime.interpreter import drive
 
         chosen = policy(mode, streams, alloc, fill, sync)
-        with self._running(graph, inputs, device, chosen, steps, seed, threads, listeners) as job:
+        with self._running(
+            graph, inputs, device, chosen, steps, seed, threads, listeners, recording
+        ) as job:
             for _ in range(steps):
                 drive(job.context.run(job.binding))
                 job.step_done()
+                if on_step:
+                    on_step()
             return job.result()
 
     async def run_async(self, graph: str | None = None, inputs=None, **options: Any) -> Result:
@@ -275,20 +283,23 @@ class Program:
         switches = {k: options.pop(k, None) for k in ("streams", "alloc", "fill", "sync")}
         chosen = policy(options.pop("mode", "async"), **switches)
         rest = {"device": "cpu", "steps": 1, "seed": None, "threads": None, "listeners": ()}
+        rest |= {"recording": None, "on_step": None}
         if unknown := options.keys() - rest:
             raise TypeError(f"run_async() got an unexpected argument {sorted(unknown)[0]!r}")
         rest |= options
         steps = rest["steps"]
         with self._running(graph, inputs, rest["device"], chosen, steps, rest["seed"],
-                           rest["threads"], rest["listeners"]) as job:  # fmt: skip
+                           rest["threads"], rest["listeners"], rest["recording"]) as job:  # fmt: skip
             for _ in range(steps):
                 await drive_async(job.context.run(job.binding))
                 job.step_done()
+                if rest["on_step"]:
+                    rest["on_step"]()
             return job.result()
 
     @contextmanager
     def _running(
-        self, graph, inputs, device, chosen: Policy, steps, seed, threads, listeners
+        self, graph, inputs, device, chosen: Policy, steps, seed, threads, listeners, recording
     ) -> Iterator[_Job]:
         """A context with the graph bound and its inputs in place; given back, or cleaned up."""
         from opstep.inputs import conform
@@ -305,36 +316,61 @@ class Program:
         if chosen.fill == "nan" and chosen.sync == "op" and device != "null":
             check = WrittenCheck()
             listeners = (*listeners, check)
-        key = (device, threads, chosen)
-        context = self._context(key, tuple(listeners))
+        recorder = None
+        if recording is not None:
+            names = (b.name.text for b in found.inputs)
+            given = dict(zip(names, arrays, strict=True))
+            recorder = self._recorder(recording, found, given, chosen, device, threads, steps)
+        key = (device, threads, chosen, recording)
+        context, error = None, None
         try:
+            context = self._context(key, tuple(listeners), recorder)
             binding = context.bind(found.name.text, types)
             for value, array in zip(binding.plan.inputs, arrays, strict=True):
                 binding.array(value)[...] = array
-            yield _Job(self, found, context, binding, check)
-        except BaseException:
-            context.abandon()
+            yield _Job(self, found, context, binding, check, recorder)
+        except BaseException as caught:
+            error = caught
+            if context:
+                context.abandon()
             raise
+        finally:
+            if recorder:
+                recorder.end_run(error, check.found if check else [])
         if not listeners:
             self._idle.setdefault(key, []).append(context)
 
-    def _context(self, key: tuple, listeners: tuple) -> Context:
+    def _recorder(
+        self, recording, graph: Graph, inputs, policy, device, threads, steps
+    ) -> Recorder:
+        from opstep.runtime.recording import RunInfo
+
+        if device == "null":
+            raise InputError("the null device computes nothing that could be recorded")
+        return recording.begin_run(
+            RunInfo(self, graph.name.text, inputs, policy, device, threads, self.seed, steps)
+        )
+
+    def _context(self, key: tuple, listeners: tuple, recorder: Recorder | None) -> Context:
         """An idle context for these settings, or a new one."""
         from opstep.runtime.interpreter import Context
 
         idle = self._idle.get(key)
         if idle and not listeners:
-            return idle.pop()
-        device, threads, chosen = key
+            context = idle.pop()
+            context.recorder = recorder
+            return context
+        device, threads, chosen, _ = key
 
         def plan_for(graph: str, types: tuple[TensorType, ...], policy: Policy) -> Plan:
             plan = self._plan(device, threads, graph, types, policy)
             if device != "null":
                 self.params.prepare(b.name for b in plan.buffers if b.kind == "param")
+                self.params.note_updates(plan)
             return plan
 
         store = self._store(device)
-        return Context(self._device(device, threads), store, plan_for, chosen, listeners)
+        return Context(self._device(device, threads), store, plan_for, chosen, listeners, recorder)
 
     def _device(self, name: str, lanes: int | None) -> Any:
         if name not in DEVICES:
@@ -370,12 +406,13 @@ class Program:
 class _Job:
     """One run under way."""
 
-    def __init__(self, program: Program, graph: Graph, context, binding: Binding, check):
+    def __init__(self, program: Program, graph: Graph, context, binding: Binding, check, recorder):
         self.program = program
         self.graph = graph
         self.context = context
         self.binding = binding
         self.check = check
+        self.recorder = recorder
         self.began = perf_counter()
         self.seconds = 0.0
 
@@ -389,11 +426,18 @@ class _Job:
             message = f"assert failed: {site.statement.message}"
             raise OpstepError(message, span=site.statement.condition.span, source=site.source)
         self.seconds = perf_counter() - self.began
+        if self.recorder:
+            arrays = (self.binding.array(v) for v in self.binding.plan.outputs)
+            self.recorder.end_step(dict(zip(self._names(), arrays, strict=True)))
+
+    def _names(self) -> list[str]:
+        """Of the outputs, as they are returned."""
+        returned = [s for s in self.graph.body if isinstance(s, Return)]
+        return [v.text for v in returned[0].values] if returned else []
 
     def result(self) -> Result:
         plan = self.binding.plan
         arrays = [self.binding.array(v).copy() for v in plan.outputs]
-        returned = [s for s in self.graph.body if isinstance(s, Return)]
-        names = [v.text for v in returned[0].values] if returned else []
+        names = self._names()
         unwritten = self.check.found if self.check else []
         return Result(names, arrays, plan, self.seconds, unwritten)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from opstep.program import Program
+    from opstep.runtime.plan.plan import Plan
 
 
 class Tensors(MutableMapping):
@@ -25,6 +26,7 @@ class Tensors(MutableMapping):
         self._program = program
         self._declared: dict[str, Declaration] = program.module.tensors
         self._set: dict[str, str] = {}  # name -> "drawn" by its initialiser, or "given"
+        self._updated: set[str] = set()  # by runs
 
     def __getitem__(self, name: str) -> np.ndarray:
         self._declaration(name)
@@ -77,10 +79,26 @@ class Tensors(MutableMapping):
                 array = _initial(self._declared[name], self._program)
                 self._program._store("cpu").write(name, array)
                 self._set[name] = "drawn"
+                self._updated.discard(name)  # what a run updates it prepares first
 
     def known(self) -> list[str]:
         """Names of those that have values; the others get theirs when they are first needed."""
         return [name for name in self._declared if name in self._set]
+
+    def note_updates(self, plan: Plan) -> None:
+        """A run of this plan is at hand: what it updates is no longer what was drawn."""
+        written = {b for step in plan.steps for b in step.writes}
+        self._updated.update(
+            plan.buffers[b].name for b in written if plan.buffers[b].kind == "param"
+        )
+
+    def updated(self) -> list[str]:
+        """Names of those that runs have updated."""
+        return [name for name in self._declared if name in self._updated]
+
+    def drawable(self, name: str) -> bool:
+        """Whether the initialiser and the program's seed give the value that the tensor has."""
+        return self._set.get(name) != "given" and name not in self._updated
 
     def forget_drawn(self) -> None:
         self._set = {name: how for name, how in self._set.items() if how == "given"}

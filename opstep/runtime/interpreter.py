@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator, Sequence
+from time import monotonic_ns
 from typing import Any
 
 from opstep.runtime.device.binding import Binding, Execution, Listener, Place
@@ -20,6 +21,7 @@ from opstep.runtime.ir.op import Ref
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.internal import STATUS
 from opstep.runtime.plan.plan import Call, Plan, Policy
+from opstep.runtime.recording import Recorder
 
 DEEPEST = 1000  # calls within calls that a run may make through cond, switch and while
 
@@ -79,12 +81,15 @@ class Context:
         plan_for: Callable[[str, tuple[TensorType, ...], Policy], Plan],
         policy: Policy,
         listeners: Sequence[Listener] = (),
+        recorder: Recorder | None = None,
     ):
         self.device = device
         self.store = store
         self.plan_for = plan_for
         self.policy = policy
         self.listeners = tuple(listeners)
+        self.recorder = recorder
+        self._recorded = (0, False)  # number of the step under way, and whether with statistics
         self.streams: list[Any] = []
         self.status = Place(device.alloc(STATUS.nbytes), 0)
         self._bound: dict[tuple, Binding] = {}
@@ -106,6 +111,8 @@ class Context:
         is busy.
         """
         self._running = binding
+        if self.recorder:
+            self._recorded = self.recorder.begin_step()
         self.device.view(*self.status, STATUS)[...] = 0
         yield from _unrolled(self._run(binding))
         yield self._fence(range(len(self.streams)))
@@ -132,22 +139,29 @@ class Context:
 
     def _run(self, binding: Binding) -> Coroutine:
         binding.reset()
-        for code, call in binding.segments:
+        if binding.tape:
+            binding.tape.begin(self.recorder, *self._recorded)
+        for code, call, index in binding.segments:
             for do in code:
                 do()
             if call is not None:
-                yield self._call(binding, call)
+                yield self._call(binding, call, index)
+        if binding.tape:
+            binding.tape.finish()
 
     # --- control flow ---
 
-    def _call(self, binding: Binding, call: Call) -> Coroutine:
+    def _call(self, binding: Binding, call: Call, index: int) -> Coroutine:
         step = binding.plan.steps[call.step]
-        execution = Execution(binding, step, call.stream)
+        execution = Execution(binding, step, call.stream, call.step)
+        began = monotonic_ns()
         if _depth(binding) > DEEPEST:
             raise self._error(execution, f"calls are nested more than {DEEPEST} deep", DeviceError)
         for listener in self.listeners:
             listener.before(execution)
         yield _CONTROL[step.op.name](self, execution)
+        if binding.tape:
+            binding.tape.called(index, began)
         for listener in self.listeners:
             listener.after(execution)
 
@@ -256,6 +270,7 @@ class Context:
             self.listeners,
             parent,
             turn,
+            self.recorder,
         )
 
     def _fence(self, streams) -> Fence:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from opstep.runtime.device.store import Store
+from opstep.runtime.device.tape import Tape
 from opstep.runtime.ir.types import TensorType, u8
 from opstep.runtime.plan.plan import (
     Alloc,
@@ -27,6 +28,7 @@ from opstep.runtime.plan.plan import (
     Sync,
     Wait,
 )
+from opstep.runtime.recording import Recorder
 
 
 class Place(NamedTuple):
@@ -41,7 +43,7 @@ class Place(NamedTuple):
 
 
 class Execution(NamedTuple):
-    """One op about to run, or just run: what listeners are told.
+    """One op about to run, or just run: what listeners are told. `number` is the step's in its plan.
 
     Values are read through `binding`; on a device with streams they mean something only when the op
     is done (`sync=op`).
@@ -50,6 +52,7 @@ class Execution(NamedTuple):
     binding: Binding
     step: Step
     stream: int
+    number: int
 
     def operands(self) -> list[np.ndarray | None]:
         """Its operands as stored; views of device memory, not copies. None: absent."""
@@ -74,11 +77,12 @@ class Listener(Protocol):
 
 class Segment(NamedTuple):
     """Callables to call in order, then a call of a graph that the interpreter runs, if there is
-    one.
+    one. `index`: where the tape has the times of that call.
     """
 
     code: list[Callable[[], Any]]
     call: Call | None
+    index: int = -1
 
 
 class Binding:
@@ -86,7 +90,8 @@ class Binding:
 
     `inputs` gives the places of the plan's inputs where a caller has them; else they get memory
     here. `streams` are the context's; the plan's stream k is `streams[k]`. `parent` is the
-    execution that called this plan and `iteration` which turn of its loop this is.
+    execution that called this plan and `iteration` which turn of its loop this is. With a
+    `recorder` it has a `tape`.
     """
 
     def __init__(
@@ -100,6 +105,7 @@ class Binding:
         listeners: Sequence[Listener] = (),
         parent: Execution | None = None,
         iteration: int = 0,
+        recorder: Recorder | None = None,
     ):
         self.plan = plan
         self.device = device
@@ -114,6 +120,7 @@ class Binding:
         self.events = [device.event() for _ in range(plan.events)]
         self._types = _buffer_types(plan)
         self.places = self._allocate(inputs)
+        self.tape = Tape(self, recorder) if recorder is not None else None
         self.segments = _Coder(self).segments()
 
     def place(self, value: int) -> Place:
@@ -177,6 +184,7 @@ class _Coder:
         self.binding = binding
         self.device = binding.device
         self.plan = binding.plan
+        self.tape = binding.tape
         self.code: list[Callable[[], Any]] = []
         self.done: list[Segment] = []
         self.pending: dict[int, list[Any]] = {}  # launches not yet captured, by stream
@@ -190,53 +198,75 @@ class _Coder:
             self._add(instruction)
         self._finish_op()
         self._flush_all()
+        if self.tape:
+            self.tape.bound()
         return [*self.done, Segment(self.code, None)]
 
     def _add(self, instruction) -> None:
-        streams = self.binding.streams
         match instruction:
             case Run(step, stream):
-                self._run(self.plan.steps[step], stream)
+                self._run(step, stream)
             case Record(event, stream):
                 self._flush(stream)
-                self.code.append(partial(streams[stream].record, self.binding.events[event]))
+                self._record(event, stream)
             case Wait(event, stream):
                 self._flush(stream)
-                self.code.append(partial(streams[stream].wait, self.binding.events[event]))
+                self._wait(event, stream)
             case Fill(buffer, stream):
                 self._flush(stream)
-                self.code.append(partial(streams[stream].submit, self._fill(buffer)))
+                self.code.append(partial(self.binding.streams[stream].submit, self._fill(buffer)))
             case Sync(stream):
                 self._flush_all()
-                self.code.append(partial(_synchronize, streams, stream))
+                self._synchronize(stream)
                 self._finish_op()
-            case Call():
+            case Call(step):
                 self._flush_all()
-                self.done.append(Segment(self.code, instruction))
+                index = self.tape.call(step) if self.tape else -1
+                self.done.append(Segment(self.code, instruction, index))
                 self.code = []
             case Alloc() | Free():
                 pass  # memory was bound above; with `fresh` a binding is made for each run
+
+    def _record(self, event: int, stream: int) -> None:
+        if self.tape:
+            self.tape.record(event, stream)
+        self.code.append(partial(self.binding.streams[stream].record, self.binding.events[event]))
+
+    def _wait(self, event: int, stream: int) -> None:
+        wait = partial(self.binding.streams[stream].wait, self.binding.events[event])
+        self.code.append(self.tape.wait(event, stream) if self.tape else wait)
+
+    def _synchronize(self, stream: int) -> None:
+        wait = partial(_synchronize, self.binding.streams, stream)
+        self.code.append(self.tape.sync(stream, wait) if self.tape else wait)
+
+    def _submit(self, stream: int, launches: list[Any]) -> None:
+        work = self.device.capture(launches)
+        submit = partial(self.binding.streams[stream].submit, work)
+        self.code.append(self.tape.launch(stream, work) if self.tape else submit)
 
     def _fill(self, buffer: int):
         t = self.binding._types.get(buffer, TensorType(u8, (self.plan.buffers[buffer].nbytes,)))
         memory, offset = self.binding.places[buffer]
         return self.device.fill(memory, offset, t.nbytes, t.dtype)
 
-    def _run(self, step: Step, stream: int) -> None:
+    def _run(self, number: int, stream: int) -> None:
+        step = self.plan.steps[number]
         bound = self.binding.launch(step)
+        if self.tape:
+            bound = self.tape.around(number, step, stream, bound)
         if not self.captures:
-            self._run_watched(step, stream, bound)
+            self._run_watched(number, step, stream, bound)
         elif bound:
             self.pending.setdefault(stream, []).extend(bound)
 
-    def _run_watched(self, step: Step, stream: int, bound) -> None:
+    def _run_watched(self, number: int, step: Step, stream: int, bound) -> None:
         """One launch at a time, with listeners around it."""
         listeners = self.binding.listeners
-        execution = Execution(self.binding, step, stream)
+        execution = Execution(self.binding, step, stream, number)
         self.code += [partial(listener.before, execution) for listener in listeners]
-        if bound is not None:
-            work = self.device.capture(bound)
-            self.code.append(partial(self.binding.streams[stream].submit, work))
+        if bound:
+            self._submit(stream, bound)
         if listeners:
             after = [partial(listener.after, execution) for listener in listeners]
             self.unfinished = lambda: self.code.extend(after)
@@ -249,8 +279,7 @@ class _Coder:
     def _flush(self, stream: int) -> None:
         launches = self.pending.pop(stream, None)
         if launches:
-            work = self.device.capture(launches)
-            self.code.append(partial(self.binding.streams[stream].submit, work))
+            self._submit(stream, launches)
 
     def _flush_all(self) -> None:
         for stream in sorted(self.pending):

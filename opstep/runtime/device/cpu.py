@@ -6,16 +6,18 @@ import ctypes
 import os
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from opstep.runtime.device import native
+from opstep.runtime.device import jit, native
+from opstep.runtime.device.builtin import monotonic_ns
 from opstep.runtime.device.lowering import ALIGNMENT, Bound, Lowering, Prepared
 from opstep.runtime.device.streams import CpuEvent, CpuStream
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.graph import NOWHERE
-from opstep.runtime.ir.types import DType, TensorType
+from opstep.runtime.ir.types import DType, TensorType, i64
 from opstep.runtime.plan.plan import Step
 
 _LARGE = 64 << 20  # bytes; only above this is the system asked first
@@ -125,9 +127,24 @@ class CpuDevice:
         """`addresses`: of operands, then results, in the order given to `prepare`."""
         return [Bound(p, addresses, workspace) for p in launches]
 
+    def stamp(self, address: int) -> Bound:
+        """A launch that writes the time, in ns of CLOCK_MONOTONIC, as an i64."""
+        return Bound(_stamp(), [address], 0)
+
     def capture(self, bound: list[Bound]) -> Callable[[], None]:
         """Launches as one native call."""
         return native.Table([b.row for b in bound], self.lanes, keep=bound)
+
+
+def read_clock(clock, place, lo, hi):
+    place[0] = monotonic_ns(clock)
+
+
+@cache
+def _stamp() -> Prepared:
+    clock = ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value or 0
+    entry = jit.address(read_clock, ("i", "*i64"), i64, distinct=True)
+    return Prepared(entry, np.array([clock, 0], np.int64), [(1, 0)], [], [], 1, 1)
 
 
 def payload(dtype: DType) -> np.generic:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from opstep.runtime.device.launch import Arg, Launch
+from opstep.runtime.device.statistics import launches
 
 
 def update_unless_failed(value, status, tensor, lo, hi):
@@ -34,4 +35,9 @@ def _snapshot(x: Arg, y: Arg) -> Launch:
     return Launch(copy, x, y, units=x.size)
 
 
-CPU = {"update": _update, "assert": _assert, "snapshot": _snapshot}
+CPU = {
+    "update": _update,
+    "assert": _assert,
+    "snapshot": _snapshot,
+    "statistics": launches,
+}

@@ -140,6 +140,24 @@ def call_c():
     return call
 
 
+def monotonic_ns():
+    """(address of clock_gettime) -> nanoseconds of CLOCK_MONOTONIC."""
+
+    @intrinsic
+    def read(_, address):
+        def generate(context, builder, signature, args):
+            number = ir.IntType(32)
+            time = builder.alloca(ir.LiteralStructType([_WORD, _WORD]))
+            _call(builder, args[0], [number(1), time], number)
+            parts = builder.load(time)
+            seconds = builder.mul(builder.extract_value(parts, 0), _WORD(1_000_000_000))
+            return builder.add(seconds, builder.extract_value(parts, 1))
+
+        return types.int64(types.int64), generate
+
+    return read
+
+
 def offset():
     """(pointer, i) -> pointer to element i."""
 

@@ -53,6 +53,24 @@ class snapshot(Op):
     grad = None
 
 
+class statistics(Op):
+    """Figures of a tensor (`runtime.statistics`), taken where `enabled` is not 0.
+
+    `filled`: memory was filled with the NaN payload, so elements never written can be told.
+    """
+
+    name = "statistics"
+    operands = (
+        OperandSpec("x", "T", "T", False, False),
+        OperandSpec("enabled", "I", "I", False, False),
+    )
+    attrs = (AttrSpec("filled", "bool", True, None),)
+    results = ("record",)
+    family = "internal"
+    moves = True
+    grad = None
+
+
 class AssertSite(NamedTuple):
     """Where an assert stands."""
 

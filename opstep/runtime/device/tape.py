@@ -1,0 +1,201 @@
+"""Records a bound plan where it runs: native clocks and statistics between its launches.
+
+A stream's figures go to memory of the tape, are overwritten when the plan runs again, and so are
+copied by a last piece of work on the same stream (`finish`). What the host knows about order, it
+knows when the plan is bound (`Layout`); while the plan runs only clocks are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from opstep.runtime.ir.types import TensorType, i64
+from opstep.runtime.plan.internal import statistics
+from opstep.runtime.plan.plan import Run, Step
+from opstep.runtime.plan.plan import Wait as Await
+from opstep.runtime.recording import (
+    Activation,
+    HostRecord,
+    Launch,
+    Layout,
+    Recorder,
+    StreamRecord,
+    Wait,
+)
+from opstep.runtime.statistics import RECORD, WORDS
+
+if TYPE_CHECKING:
+    from opstep.runtime.device.binding import Binding
+
+_CELL = TensorType(i64, ())
+
+
+class _Track:
+    """Memory for what one stream records."""
+
+    def __init__(self, device: Any, ops: int, waits: int, stats: int):
+        self.memory = device.alloc(ops * 16 + stats * RECORD.nbytes)
+        self.times = device.view(self.memory, 0, TensorType(i64, (ops, 2)))
+        self.stats = device.view(self.memory, ops * 16, TensorType(i64, (stats, WORDS)))
+        self.waits = np.zeros((waits, 2), np.int64)
+        self.times[...] = 0
+        self.workspace: Any = None  # of the statistics kernels
+
+
+class Tape:
+    """What a binding is recorded with, for as long as it lives. `recorder` may change between runs.
+
+    The binding's coder asks it, in order of issue, for the launches around an op (`around`), and
+    for callables that hand work over (`launch`), wait (`wait`) and synchronise (`sync`).
+    """
+
+    def __init__(self, binding: Binding, recorder: Recorder):
+        self.binding = binding
+        self.device = binding.device
+        self.recorder = recorder
+        self.activation: Activation | None = None
+        plan = binding.plan
+        self.wanted: dict[int, list[int]] = {}
+        for step, value in recorder.wanted(plan):
+            self.wanted.setdefault(step, []).append(value)
+        streams = range(max(plan.streams, 1))
+        self.layout = Layout(plan, [[] for _ in streams], [[] for _ in streams])
+        self.cell = self.device.alloc(_CELL.nbytes)  # whether statistics are wanted in this step
+        self._launched = [0] * len(streams)  # rows already handed over
+        self._recorded: dict[int, tuple[int, int]] = {}  # event -> stream, row before it
+        self._tracks = self._allocate()
+        self._launch_times = np.zeros((0, 2), np.int64)
+        self._sync_times = np.zeros((0, 2), np.int64)
+        self._call_times = np.zeros((0, 2), np.int64)
+
+    # --- while the plan is bound ---
+
+    def _allocate(self) -> list[_Track]:
+        """A track for each stream, with working memory that its statistics share."""
+        plan = self.binding.plan
+        streams = len(self.layout.rows)
+        ops, waits, stats, most = ([0] * streams for _ in range(4))
+        for instruction in plan.instructions:
+            if isinstance(instruction, Run):
+                step, stream = instruction
+                ops[stream] += bool(plan.steps[step].launches)
+                for value in self.wanted.get(step, ()):
+                    stats[stream] += 1
+                    most[stream] = max(most[stream], self._prepared(value)[1])
+            elif isinstance(instruction, Await):
+                waits[instruction.stream] += 1
+        tracks = [_Track(self.device, *n) for n in zip(ops, waits, stats, strict=True)]
+        for track, nbytes in zip(tracks, most, strict=True):
+            track.workspace = self.device.alloc(nbytes)
+        return tracks
+
+    def _prepared(self, value: int) -> tuple[Any, int]:
+        plan = self.binding.plan
+        t = plan.values[value].type
+        attrs = {"filled": plan.policy.fill == "nan"}
+        step = Step(statistics, (), (), (t, _CELL), attrs, 0, plan.frames[0].graph.body[-1])
+        return self.device.prepare(step, (t, _CELL, RECORD))
+
+    def around(self, number: int, step: Step, stream: int, bound: Any) -> list[Any]:
+        """The step's launches between two readings of the clock, then those of its statistics."""
+        track, rows = self._tracks[stream], self.layout.rows[stream]
+        made: list[Any] = []
+        if bound:
+            place = track.memory.address + 16 * len(rows)
+            made = [self.device.stamp(place), *bound, self.device.stamp(place + 8)]
+            rows.append(number)
+        for value in self.wanted.get(number, ()):
+            source = self.binding.place(value).address
+            taken = self.layout.stats[stream]
+            target = track.memory.address + track.times.nbytes + RECORD.nbytes * len(taken)
+            launches, _ = self._prepared(value)
+            addresses = [source, self.cell.address, target]
+            made += self.device.bind(launches, addresses, track.workspace.address)
+            taken.append((number, value))
+        return made
+
+    def launch(self, stream: int, work: Callable[[], None]) -> Callable[[], None]:
+        """Hands over what the rows since the last launch on that stream are."""
+        lo, hi = self._launched[stream], len(self.layout.rows[stream])
+        self._launched[stream] = hi
+        index = len(self.layout.launches)
+        self.layout.launches.append(Launch(stream, lo, hi))
+        return partial(self._launch, index, self.binding.streams[stream].submit, work)
+
+    def record(self, event: int, stream: int) -> None:
+        """Notes what an event comes after."""
+        self._recorded[event] = (stream, len(self.layout.rows[stream]) - 1)
+
+    def wait(self, event: int, stream: int) -> Callable[[], None]:
+        source, row = self._recorded[event]
+        index = sum(w.stream == stream for w in self.layout.waits)
+        self.layout.waits.append(Wait(stream, len(self.layout.rows[stream]), source, row))
+        times = self._tracks[stream].waits
+        work = partial(_timed, times, index, self.binding.events[event].wait)
+        return partial(self.binding.streams[stream].submit, work)
+
+    def sync(self, stream: int, synchronize: Callable[[], None]) -> Callable[[], None]:
+        index = len(self.layout.syncs)
+        self.layout.syncs.append(stream)
+        return lambda: _timed(self._sync_times, index, synchronize)
+
+    def call(self, number: int) -> int:
+        """An index for the times of a step of control flow."""
+        self.layout.calls.append(number)
+        return len(self.layout.calls) - 1
+
+    def bound(self) -> None:
+        """All of the plan was bound."""
+        self._launch_times = np.zeros((len(self.layout.launches), 2), np.int64)
+        self._sync_times = np.zeros((len(self.layout.syncs), 2), np.int64)
+        self._call_times = np.zeros((len(self.layout.calls), 2), np.int64)
+
+    # --- while it runs ---
+
+    def begin(self, recorder: Recorder, step: int, with_stats: bool) -> None:
+        """Before the plan's first instruction."""
+        self.recorder = recorder
+        parent, caller, call = self.binding.parent, None, -1
+        if parent is not None:
+            caller = parent.binding.tape.activation
+            call = parent.number
+        number = self.recorder.next_number()
+        turn = self.binding.iteration
+        self.activation = Activation(number, step, self.layout, caller, call, turn)
+        self.device.view(self.cell, 0, _CELL)[...] = with_stats
+        self._with_stats = with_stats
+
+    def called(self, index: int, began: int) -> None:
+        self._call_times[index] = began, monotonic_ns()
+
+    def finish(self) -> None:
+        """After its last instruction was issued: the figures are copied when they stand."""
+        assert self.activation is not None
+        take = partial(self._take, self.activation, self._with_stats, self.recorder)
+        for stream, track in enumerate(self._tracks):
+            if len(track.times) or len(track.waits) or len(track.stats):
+                self.binding.streams[stream].submit(partial(take, stream, track))
+        host = (self._launch_times, self._sync_times, self._call_times)
+        self.recorder.take(HostRecord(self.activation, *(t.copy() for t in host)))
+
+    def _launch(self, index: int, submit: Callable[[Any], None], work: Any) -> None:
+        began = monotonic_ns()
+        submit(work)
+        self._launch_times[index] = began, monotonic_ns()
+
+    @staticmethod
+    def _take(activation, with_stats: bool, recorder: Recorder, stream: int, track: _Track):
+        stats = track.stats.copy() if with_stats and len(track.stats) else None
+        times, waits = track.times.copy(), track.waits.copy()
+        recorder.take(StreamRecord(activation, stream, times, waits, stats))
+
+
+def _timed(times: np.ndarray, index: int, work: Callable[[], Any]) -> None:
+    began = monotonic_ns()
+    work()
+    times[index] = began, monotonic_ns()

@@ -1,0 +1,160 @@
+"""What is recorded of a run: when each op ran, and statistics of what it computed.
+
+Times and statistics are taken where the ops run, between the launches of a stream, so that a run is
+recorded without being slowed or brought into another order. `Layout` says once for a plan what is
+recorded; each run of the plan gives its figures as arrays (`StreamRecord`, `HostRecord`), whose rows
+are those of the layout. All times are nanoseconds of CLOCK_MONOTONIC (`time.monotonic_ns`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from opstep.runtime.plan.plan import Alloc, Free, Plan, Policy, Run
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class Launch(NamedTuple):
+    """Ops that the host handed to a stream at once: rows lo <= row < hi of ``Layout.rows[stream]``."""
+
+    stream: int
+    lo: int
+    hi: int
+
+
+class Wait(NamedTuple):
+    """A stream waits for another one: `row` is the first on `stream` that ran after it.
+
+    ``source_row`` is the last row of ``source`` before the event that is waited for; -1 where the
+    event came before any op.
+    """
+
+    stream: int
+    row: int
+    source: int
+    source_row: int
+
+
+@dataclass(slots=True)
+class Layout:
+    """What is recorded of each run of a plan.
+
+    ``rows[stream]``: the steps that launch kernels there, in order. ``stats[stream]``: (step,
+    value) of each tensor whose statistics are taken there, in order; a step may have several
+    results, or none that are wanted. ``calls``: steps of control flow, run by the host.
+    """
+
+    plan: Plan
+    rows: list[list[int]]
+    stats: list[list[tuple[int, int]]]
+    launches: list[Launch] = field(default_factory=list)
+    waits: list[Wait] = field(default_factory=list)
+    syncs: list[int] = field(default_factory=list)  # the stream that the host waits for, each time
+    calls: list[int] = field(default_factory=list)
+
+
+class Activation(NamedTuple):
+    """One run of one plan. Control flow (`caller`'s step `call`) activates plans turn by turn.
+
+    `number` is different for every activation of a recording.
+    """
+
+    number: int
+    step: int  # of the run, from 0
+    layout: Layout
+    caller: Activation | None = None
+    call: int = -1
+    turn: int = 0
+
+    @property
+    def plan(self) -> Plan:
+        return self.layout.plan
+
+
+class StreamRecord(NamedTuple):
+    """What one stream did in an activation.
+
+    `times`: i64[len(rows[stream]), 2], start and end of each op's kernels. `waits`: i64[n, 2],
+    begin and end of each of ``[w for w in layout.waits if w.stream == stream]``. `stats`:
+    i64[len(stats[stream]), WORDS], see `runtime.statistics`; None in steps without statistics.
+    """
+
+    activation: Activation
+    stream: int
+    times: np.ndarray
+    waits: np.ndarray
+    stats: np.ndarray | None
+
+
+class HostRecord(NamedTuple):
+    """What the host did in an activation: i64[n, 2], begin and end of each of the layout's.
+
+    `launches`: handing work to a stream. On the CPU the host may work through a queue itself: in
+    `syncs`, then. `calls`: control flow, from its first look at its operands to its last result.
+    """
+
+    activation: Activation
+    launches: np.ndarray
+    syncs: np.ndarray
+    calls: np.ndarray
+
+
+class RunInfo(NamedTuple):
+    """What is about to run."""
+
+    program: Any  # the `Program`
+    graph: str
+    inputs: Mapping[str, np.ndarray]
+    policy: Policy
+    device: str
+    threads: int | None
+    seed: int
+    steps: int  # how many are asked for
+
+
+class Recorder(Protocol):
+    """Takes down one run. `take` is called from the threads of streams, the rest from the run's."""
+
+    def wanted(self, plan: Plan) -> Sequence[tuple[int, int]]:
+        """(step, value) of the tensors whose statistics are wanted."""
+        ...
+
+    def begin_step(self) -> tuple[int, bool]:
+        """The number of the step that begins, and whether its statistics are wanted."""
+        ...
+
+    def next_number(self) -> int:
+        """A number for an activation."""
+        ...
+
+    def take(self, record: StreamRecord | HostRecord) -> None: ...
+
+    def end_step(self, outputs: Mapping[str, np.ndarray]) -> None:
+        """All records of the step were taken; `outputs` may be looked at until this returns."""
+        ...
+
+    def end_run(self, error: BaseException | None, unwritten: Sequence[Any]) -> None: ...
+
+
+class Recording(Protocol):
+    """Where runs are recorded: gives each its recorder."""
+
+    def begin_run(self, run: RunInfo) -> Recorder: ...
+
+
+def live_bytes(plan: Plan) -> dict[int, int]:
+    """Bytes of temporary tensors that are allocated while each step runs, by step."""
+    live, found = 0, {}
+    for instruction in plan.instructions:
+        match instruction:
+            case Alloc(buffer):
+                live += plan.buffers[buffer].nbytes
+            case Free(buffer):
+                live -= plan.buffers[buffer].nbytes
+            case Run(step):
+                found[step] = live
+    return found

@@ -1,0 +1,85 @@
+"""What is known of a tensor without looking at its elements.
+
+A device computes them in one pass (`runtime.device.statistics`) as `WORDS` words of 64 bits:
+
+    0 count         elements
+    1 nan           NaNs of any payload
+    2 posinf        +inf
+    3 neginf        -inf
+    4 zero          0.0 and -0.0
+    5 subnormal     finite, not 0, below the dtype's smallest normal number; 0 for integers
+    6 unwritten     elements that hold the payload of `fill=nan`; -1 where that cannot be told
+    7 min           of the finite elements: f64 bits, or the integer itself for integers and bools
+    8 max           likewise
+    9 mean          of the finite elements, f64 bits; likewise the next two
+   10 m2            sum of squared distances from the mean
+   11 sumsq         sum of squares; what follows from these is `std` and `l2`
+   12..15           0
+   16..79           histogram: finite elements other than 0 by floor(log2(abs(x)))
+
+Bin k of the histogram counts those with exponent ``LOWEST + k``; the first bin also takes those
+below, the last those above. The first six counts do not overlap with the histogram: count == nan +
+posinf + neginf + zero + sum(histogram).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from opstep.runtime.ir.types import DType, TensorType, i64
+
+if TYPE_CHECKING:
+    import numpy as np
+
+BINS = 64
+LOWEST = -40  # exponent of the first bin: 2**-40 is about 9.1e-13; the last is 2**23, 8.4e6
+FIRST_BIN = 16  # word
+WORDS = FIRST_BIN + BINS
+RECORD = TensorType(i64, (WORDS,))
+(COUNT, NAN, POSINF, NEGINF, ZERO, SUBNORMAL, UNWRITTEN, MIN, MAX, MEAN, M2, SUMSQ) = range(12)
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Of one tensor. `min`, `max`, `mean`, `std` (of the population), `l2` and `absmax` are those of
+    its finite elements; None where it has none. `unwritten` is None where it cannot be told.
+    """
+
+    count: int
+    min: float | int | None
+    max: float | int | None
+    mean: float | None
+    std: float | None
+    l2: float | None
+    absmax: float | int | None
+    nan: int
+    posinf: int
+    neginf: int
+    zero: int
+    subnormal: int
+    unwritten: int | None
+    histogram: tuple[int, ...]  # of `BINS` counts
+
+    @property
+    def finite(self) -> int:
+        """Elements that are neither NaN nor infinite."""
+        return self.count - self.nan - self.posinf - self.neginf
+
+
+def decode(words: np.ndarray, dtype: DType) -> Statistics:
+    """The statistics that a device wrote as `WORDS` words for a tensor of this dtype."""
+    whole = words[:FIRST_BIN].tolist()
+    real = words[:FIRST_BIN].view("f8").tolist()
+    count, nan, posinf, neginf, zero, subnormal, unwritten = whole[: UNWRITTEN + 1]
+    finite = count - nan - posinf - neginf
+    histogram = tuple(words[FIRST_BIN:].tolist())
+    told = (count, *[None] * 6)
+    if finite:
+        ends = real if dtype.is_float else whole
+        low, high = ends[MIN], ends[MAX]
+        std, l2 = math.sqrt(real[M2] / finite), math.sqrt(real[SUMSQ])
+        told = (count, low, high, real[MEAN], std, l2, max(abs(low), abs(high)))
+    unknown = None if unwritten < 0 else unwritten
+    return Statistics(*told, nan, posinf, neginf, zero, subnormal, unknown, histogram)

@@ -1,0 +1,84 @@
+"""What is known of an op before it runs, for people: the same words in workspace and timeline."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, NamedTuple
+
+from opstep.runtime.ir.graph import Apply
+from opstep.runtime.ir.printer import print_statement
+from opstep.runtime.ir.types import TensorType
+from opstep.runtime.plan.plan import Plan, Step
+
+
+class OpInfo(NamedTuple):
+    """Of one step of a plan."""
+
+    name: str  # conv2d
+    site: str  # frame and first result: main/features:p/c
+    frame: str  # main/features:p
+    graph: str  # graph whose text holds the statement
+    file: str
+    line: int  # from 1; 0 where the statement stands in no file
+    statement: str
+    operands: list[tuple[str, str]]  # names and types
+    results: list[tuple[str, TensorType]]
+    attrs: dict[str, Any]
+    nbytes: int  # read and written
+    flops: int
+
+
+def describe(plan: Plan, number: int) -> OpInfo:
+    """Step `number` of a plan."""
+    step = plan.steps[number]
+    frame = plan.frames[step.frame]
+    source = plan.sources.get(frame.graph.name.text)
+    values = [plan.values[v] for v in step.operands if v is not None]
+    results = [plan.values[v] for v in step.results]
+    path = frame_path(plan, step.frame)
+    types: list[Any] = [v.type for v in (*values, *results)]
+    line = source.locate(step.statement.span.start)[0] if source else 0
+    return OpInfo(
+        step.op.name,
+        f"{path}/{results[0].name if results else step.op.name}",
+        path,
+        frame.graph.name.text,
+        str(source.path) if source else "",
+        line,
+        print_statement(step.statement).strip(),
+        [(v.name, str(v.type)) for v in values],
+        [(v.name, v.type) for v in results],
+        {k: _plain(v) for k, v in step.attrs.items()},
+        sum(t.nbytes for t in types),
+        _flops(step),
+    )
+
+
+def frame_path(plan: Plan, frame: int) -> str:
+    """``main/features:p``: from the plan's graph to the frame's, each call with its first result."""
+    names = []
+    while frame >= 0:
+        graph, statement = plan.frames[frame].graph.name.text, plan.frames[frame].statement
+        results = statement.results if isinstance(statement, Apply) else ()
+        names.append(f"{graph}:{results[0].name.text}" if results else graph)
+        frame = plan.frames[frame].parent
+    return "/".join(reversed(names))
+
+
+def _flops(step: Step) -> int:
+    if step.op.host or step.op.family == "internal":
+        return 0
+    flops: Any = step.op.flops(*step.operand_types, **step.attrs)
+    return int(flops)
+
+
+def _plain(value: Any) -> Any:
+    """An attribute as JSON can hold it."""
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    return value if isinstance(value, (int, float, str, bool, type(None))) else str(value)
+
+
+def elements(t: TensorType) -> int:
+    shape: Any = t.shape  # concrete in a plan
+    return prod(shape)

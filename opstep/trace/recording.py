@@ -1,0 +1,267 @@
+"""A recording: runs, and the files that hold what is known of them.
+
+    with opstep.Recording(workspace="runs.db", trace="run.pftrace") as recording:
+        program.run("main", inputs, recording=recording)
+
+Records come from the threads of streams and are queued; a writer's thread hands them to the sinks. A
+step is in the files at the latest `LAG_S` after it ended.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opstep.runtime.ir.errors import InputError
+from opstep.runtime.plan.plan import Plan
+from opstep.runtime.recording import HostRecord, RunInfo, StreamRecord
+from opstep.trace.selection import Selection
+from opstep.trace.sink import Run, RunEnd, Sink, StepDone, Written
+from opstep.trace.writer import Writer
+
+if TYPE_CHECKING:
+    import numpy as np
+
+LAG_S = 0.005
+
+
+class Recording:
+    """Where runs are recorded: a workspace (SQLite), a timeline (Perfetto), or both.
+
+    `stats`: whose statistics are taken, see `Selection`; without a workspace, none. `stats_every`: of
+    every so many steps, beginning with the first. Raises `InputError` where a file cannot be used.
+    A file that cannot be written any more does not stop a run: `close` tells of it.
+    """
+
+    def __init__(
+        self,
+        *,
+        workspace: str | Path | None = None,
+        trace: str | Path | None = None,
+        stats: str = "all",
+        stats_every: int = 1,
+    ):
+        if workspace is None and trace is None:
+            raise InputError("a recording needs a workspace, a trace, or both")
+        if stats_every < 1:
+            raise InputError(f"stats_every is {stats_every}; at least 1 is needed")
+        self.selection = Selection(stats if workspace is not None else "none")
+        self.every = stats_every
+        self.files = {
+            what: Path(path)
+            for what, path in (("workspace", workspace), ("trace", trace))
+            if path is not None
+        }
+        self._guards = [_Guard(sink) for sink in _open(self.files)]
+        self._writer = Writer(self._flush)
+        self.numbers = count()  # of activations
+        self._recorders: list[_Recorder] = []
+        self._lock = threading.Lock()
+        self._written: list[Written] | None = None
+
+    def __enter__(self) -> Recording:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def begin_run(self, info: RunInfo) -> _Recorder:
+        """A recorder for one call of `Program.run`.
+
+        Calls that differ only in their inputs go on with the same run, unless another of them is
+        under way.
+        """
+        if self._written is not None:
+            raise InputError("the recording is closed")
+        with self._lock:
+            going_on = [r for r in self._recorders if r.idle and _same(r.run.info, info)]
+            recorder = going_on[-1] if going_on else self._new(info)
+            recorder.begin_call(info.steps)
+        return recorder
+
+    def close(self) -> list[Written]:
+        """Ends all runs and the files; tells what was written, in the order workspace, trace."""
+        if self._written is None:
+            for recorder in self._recorders:
+                recorder.finish()
+            self._writer.close()
+            self._written = [guard.close() for guard in self._guards]
+        return self._written
+
+    @property
+    def runs(self) -> list[Run]:
+        """The runs so far."""
+        return [recorder.run for recorder in self._recorders]
+
+    def _new(self, info: RunInfo) -> _Recorder:
+        params = info.program.params
+        kept = {n: params[n] for n in params.known() if not params.drawable(n)}
+        info = info._replace(inputs={n: a.copy() for n, a in info.inputs.items()})
+        now, now_ns = time.time(), time.monotonic_ns()
+        run = Run(
+            secrets.token_hex(4),
+            info,
+            now,
+            now_ns,
+            self.selection.text,
+            self.every,
+            self.files,
+            kept,
+        )
+        self.put("begin_run", run)
+        self._recorders.append(_Recorder(self, run))
+        return self._recorders[-1]
+
+    def put(self, method: str, *arguments: Any, nbytes: int = 0) -> None:
+        """Queues a call of each sink."""
+        for guard in self._guards:
+            if not guard.problem:
+                self._writer.put(lambda guard=guard: guard.call(method, *arguments), nbytes)
+
+    def barrier(self) -> None:
+        """Returns when all that was queued is in the files."""
+        self._writer.barrier()
+
+    def _flush(self) -> None:
+        for guard in self._guards:
+            guard.call("flush")
+
+
+def _same(a: RunInfo, b: RunInfo) -> bool:
+    """Whether two calls differ only in their inputs and in how many steps they ask for."""
+    return a.program is b.program and a._replace(inputs={}, steps=0) == b._replace(
+        inputs={}, steps=0
+    )
+
+
+class _Recorder:
+    """Takes down one run, call by call (`runtime.recording.Recorder`)."""
+
+    def __init__(self, recording: Recording, run: Run):
+        self.run = run
+        self.idle = True  # no call is under way, and none has failed
+        self._recording = recording
+        self._wanted: dict[int, list[tuple[int, int]]] = {}  # by id of a plan
+        self._plans: list[Plan] = []
+        self._steps = 0  # finished
+        self._left = 0  # steps of this call that are still to come
+        self._began_ns = 0  # of the step under way
+        self._synced_ns = 0
+        self._outputs: Mapping[str, np.ndarray] = {}
+        self._unwritten: list[Any] = []
+        self._ended = False
+
+    def begin_call(self, steps: int) -> None:
+        self.idle = False
+        self._left = steps
+
+    def wanted(self, plan: Plan) -> Sequence[tuple[int, int]]:
+        if id(plan) not in self._wanted:
+            self._wanted[id(plan)] = self._recording.selection.values(plan)
+            self._plans.append(plan)
+        return self._wanted[id(plan)]
+
+    def next_number(self) -> int:
+        return next(self._recording.numbers)
+
+    def begin_step(self) -> tuple[int, bool]:
+        self._began_ns = time.monotonic_ns()
+        return self._steps, self._steps % self.run.every == 0
+
+    def take(self, record: StreamRecord | HostRecord) -> None:
+        arrays = [a for a in record if hasattr(a, "nbytes")]
+        nbytes = sum(a.nbytes for a in arrays)  # pyright: ignore[reportAttributeAccessIssue]
+        self._recording.put("take", self.run, record, nbytes=nbytes)
+
+    def end_step(self, outputs: Mapping[str, np.ndarray]) -> None:
+        now = time.monotonic_ns()
+        metrics = {n: float(a) for n, a in outputs.items() if a.ndim == 0}
+        self._recording.put(
+            "end_step", self.run, StepDone(self._steps, self._began_ns, now, metrics)
+        )
+        self._steps += 1
+        self._left -= 1
+        if self._left == 0:
+            self._outputs = {n: a.copy() for n, a in outputs.items()}
+        if now - self._synced_ns > LAG_S * 1e9:
+            self._recording.barrier()
+            self._synced_ns = time.monotonic_ns()
+
+    def end_run(self, error: BaseException | None, unwritten: Sequence[Any]) -> None:
+        self._unwritten += unwritten
+        if error is not None:
+            self.finish(error)
+        else:
+            self.idle = True
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """Nothing more comes: the run's end is written."""
+        if self._ended:
+            return
+        self._ended = True
+        self.idle = False
+        params = self.run.info.program.params
+        updated = {n: params[n] for n in params.updated()}
+        end = RunEnd(
+            time.monotonic_ns(), self._steps, error, self._unwritten, self._outputs, updated
+        )
+        self._recording.put("end_run", self.run, end)
+
+
+class _Guard:
+    """A sink that fails once: from then on it is only closed, and tells why."""
+
+    def __init__(self, sink: Sink):
+        self.sink = sink
+        self.problem: str | None = None
+
+    def call(self, method: str, *arguments: Any) -> None:
+        """On the writer's thread."""
+        import sqlite3
+
+        if self.problem:
+            return
+        try:
+            getattr(self.sink, method)(*arguments)
+        except (OSError, sqlite3.Error) as error:
+            self.problem = _words(error)
+
+    def close(self) -> Written:
+        import sqlite3
+
+        try:
+            written = self.sink.close()
+        except (OSError, sqlite3.Error) as error:
+            written = Written(self.sink.path, 0)
+            self.problem = self.problem or _words(error)
+        written.problem = self.problem or written.problem
+        return written
+
+
+def _words(error: Exception) -> str:
+    """``No space left on device``, ``database or disk is full``"""
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+def _open(files: Mapping[str, Path]) -> list[Sink]:
+    """The sinks of the files asked for; those that were opened are closed where a later one fails."""
+    opened: list[Sink] = []
+    try:
+        if "workspace" in files:
+            from opstep.trace.workspace.sink import WorkspaceSink
+
+            opened.append(WorkspaceSink(files["workspace"]))
+        if "trace" in files:
+            from opstep.trace.timeline import TimelineSink
+
+            opened.append(TimelineSink(files["trace"]))
+    except BaseException:
+        for sink in opened:
+            sink.close()
+        raise
+    return opened

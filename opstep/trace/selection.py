@@ -1,0 +1,84 @@
+"""Which tensors' statistics are taken: what `--stats` says, applied to a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
+from opstep.runtime.ir.diagnostics import did_you_mean
+from opstep.runtime.ir.errors import InputError
+from opstep.runtime.plan.plan import Plan
+
+
+class Selection:
+    """``all``, ``outputs``, ``none``, or patterns: ``relu:*,conv1.*,encode/``.
+
+    A pattern is matched with the names of values; with ``OP:`` before it, only with those that this
+    op gave; with a ``/`` in it, with the whole path of a value, `main/encode:e/h`. ``*``, ``?`` and
+    ``[…]`` stand for what they do in a shell.
+    """
+
+    WORDS = ("all", "outputs", "none")
+
+    def __init__(self, text: str):
+        self.text = text.strip()
+        self.patterns = [p.strip() for p in self.text.split(",") if p.strip()]
+        if not self.patterns:
+            raise InputError(
+                "--stats names nothing", hint='give all, outputs, none, or names: "relu:*,conv1.*"'
+            )
+
+    def values(self, plan: Plan) -> list[tuple[int, int]]:
+        """(step, value) of those that are wanted, in order of the steps.
+
+        Ops that only look at another tensor's bytes, such as reshape, are left out of ``all``.
+        """
+        if self.text == "none":
+            return []
+        outputs = set(plan.outputs)
+        found = []
+        for number, step in enumerate(plan.steps):
+            if step.op.host or step.op.name in ("assert", "snapshot"):
+                continue
+            for value in step.results:
+                if self.text == "outputs":
+                    wanted = value in outputs
+                elif self.text == "all":
+                    wanted = bool(step.launches)
+                else:
+                    wanted = self._matches(plan, number, value)
+                if wanted:
+                    found.append((number, value))
+        return found
+
+    def _matches(self, plan: Plan, number: int, value: int) -> bool:
+        from opstep.trace.describe import frame_path
+
+        step, name = plan.steps[number], plan.values[value].name
+        path = f"{frame_path(plan, step.frame)}/{name}"
+        for pattern in self.patterns:
+            op, colon, rest = pattern.partition(":")
+            if "/" in pattern:
+                if fnmatchcase(path, pattern) or fnmatchcase(path, f"*{pattern}*"):
+                    return True
+            elif colon:
+                if fnmatchcase(step.op.name, op) and fnmatchcase(name, rest):
+                    return True
+            elif fnmatchcase(name, pattern):
+                return True
+        return False
+
+    def complain(self, plans: Iterable[Plan]) -> None:
+        """Raises `InputError` where patterns match nothing at all."""
+        if self.text in self.WORDS:
+            return
+        plans = list(plans)
+        if any(self.values(plan) for plan in plans):
+            return
+        names = {p.values[v].name for p in plans for s in p.steps for v in s.results}
+        ops = {f"{s.op.name}:*" for p in plans for s in p.steps}
+        near = did_you_mean(self.patterns[0], names | ops)
+        raise InputError(
+            f"--stats {self.text}: no tensor of the graph has such a name",
+            hint=near or "name values, OP:NAME, or all, outputs, none",
+        )

@@ -1,0 +1,90 @@
+"""Where records go: a sink writes them to one file. See `recording` for who calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from opstep.runtime.recording import HostRecord, RunInfo, StreamRecord
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """One run that is recorded.
+
+    Calls of ``program.run`` under one `Recording` that differ only in their inputs are steps of one
+    run: a training loop. `key` names the run everywhere: in the workspace (``runs.key``) and in the
+    timeline (argument ``run`` of every slice).
+    """
+
+    key: str  # 8 hexadecimal digits, random
+    info: RunInfo  # of the first call; its `inputs` are copies
+    began: float  # seconds since the epoch (time.time)
+    began_ns: int  # the same moment in ns of CLOCK_MONOTONIC, which all records count in
+    selection: str  # what `stats` was: "all", "none", "relu:*,conv1.*"
+    every: int  # statistics of each `every`th step
+    files: Mapping[str, Path]  # "workspace" and "trace": where the recording goes
+    params: Mapping[str, np.ndarray]  # before the first step: those that no seed can draw again
+
+
+class StepDone(NamedTuple):
+    """A step that has ended; all its records were taken before."""
+
+    step: int
+    began_ns: int
+    ended_ns: int
+    metrics: Mapping[str, float]  # scalar outputs by name
+
+
+@dataclass(slots=True)
+class RunEnd:
+    """How a run ended. `error`: None where all went well."""
+
+    ended_ns: int
+    steps: int  # that were finished
+    error: BaseException | None
+    unwritten: Sequence[Any]  # of `runtime.written.Unwritten`
+    outputs: Mapping[str, np.ndarray]  # of the last step
+    params: Mapping[str, np.ndarray]  # named tensors that the run updated, as they are now
+
+
+@dataclass(slots=True)
+class Written:
+    """What a sink has written, for people. `counts`: what and how many, such as ("slices", 120).
+    `problem`: why it could not write all of it, else None.
+    """
+
+    path: Path
+    nbytes: int
+    counts: list[tuple[str, int]] = field(default_factory=list)
+    problem: str | None = None
+
+
+class Sink(Protocol):
+    """Writes records to one file. All methods but the constructor are called from one thread, the
+    writer's; after one has raised (OSError, sqlite3.Error), only `close` is called.
+
+    Opening a file that cannot be used raises `InputError` from the constructor, before anything
+    runs.
+    """
+
+    path: Path
+
+    def begin_run(self, run: Run) -> None: ...
+    def take(self, run: Run, record: StreamRecord | HostRecord) -> None: ...
+    def end_step(self, run: Run, step: StepDone) -> None: ...
+    def end_run(self, run: Run, end: RunEnd) -> None: ...
+
+    def flush(self) -> None:
+        """What has ended becomes part of the file, where a killed process leaves it: called when
+        nothing is queued, and every now and then. Steps that have not ended are not to be seen by
+        readers of a workspace.
+        """
+        ...
+
+    def close(self) -> Written: ...

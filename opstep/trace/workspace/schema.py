@@ -1,0 +1,236 @@
+"""What a workspace holds: tables, columns and indices, each with its description.
+
+`docs/workspace.md` and the viewer's texts are made from this. A change of it is a new `VERSION` and
+a migration (`migrations`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+VERSION = 1
+APPLICATION = (
+    0x6F707374  # "opst", PRAGMA application_id: tells a workspace from another SQLite file
+)
+
+
+class Column(NamedTuple):
+    name: str
+    type: str  # INTEGER, REAL, TEXT or BLOB
+    what: str
+    references: str = ""  # the table whose `id` it holds
+
+
+class Table(NamedTuple):
+    name: str
+    what: str
+    columns: tuple[Column, ...]
+    key: tuple[str, ...] = ("id",)
+    indices: tuple[tuple[str, ...], ...] = ()
+    rowid: bool = True  # False: stored in the order of its key
+
+
+RUN = Column("run", "INTEGER", "the run", "runs")
+
+TABLES = (
+    Table(
+        "runs",
+        "One row a run: what ran, how, and how it ended.",
+        (
+            Column("id", "INTEGER", "number of the run in this file"),
+            Column("key", "TEXT", "name of the run, in timelines too: 8 hexadecimal digits"),
+            Column("began", "TEXT", "when, UTC, ISO 8601"),
+            Column("began_ns", "INTEGER", "the same moment on the clock of start_ns and end_ns"),
+            Column("ended", "TEXT", "when, UTC; null while it runs, and where it was killed"),
+            Column("seconds", "REAL", "from its first step to its end"),
+            Column("status", "TEXT", "running, done, failed or interrupted"),
+            Column("error", "TEXT", "what it failed with, as it was shown"),
+            Column("file", "TEXT", "path of the program's file"),
+            Column("program", "TEXT", "the program's text"),
+            Column("graph", "TEXT", "the graph that ran"),
+            Column("device", "TEXT", "cpu"),
+            Column("streams", "INTEGER", "streams that the plan could use"),
+            Column("alloc", "TEXT", "reuse or fresh"),
+            Column("fill", "TEXT", "none or nan"),
+            Column("sync", "TEXT", "none or op"),
+            Column("threads", "INTEGER", "threads that share an op's work; null: all cores"),
+            Column("seed", "INTEGER", "of the params that initialisers draw"),
+            Column("steps", "INTEGER", "steps that were finished"),
+            Column("selection", "TEXT", "whose statistics were taken (--stats)"),
+            Column("every", "INTEGER", "statistics of each so many steps (--stats-every)"),
+            Column("arena_bytes", "INTEGER", "memory of all temporary tensors of its main plan"),
+            Column("param_bytes", "INTEGER", "memory of its params and states"),
+            Column("trace", "TEXT", "path of the timeline written beside it, or null"),
+            Column("version", "TEXT", "of opstep"),
+            Column("host", "TEXT", "name of the machine"),
+            Column("pid", "INTEGER", "process that ran it"),
+        ),
+        indices=(("key",),),
+    ),
+    Table(
+        "ops",
+        "One row for each op of a run's plans, as it was planned.",
+        (
+            RUN,
+            Column("op", "INTEGER", "number of the op in its run"),
+            Column("name", "TEXT", "what it is: conv2d, relu, while, update; input or param"),
+            Column(
+                "site", "TEXT", "its frame and first result, main/features:p/c: same in all runs"
+            ),
+            Column("plan", "TEXT", "graph of the plan that holds it"),
+            Column("graph", "TEXT", "graph whose text holds its statement"),
+            Column("frame", "TEXT", "the calls that lead to it: main/features:p"),
+            Column("file", "TEXT", "file of its statement; the library's have their own"),
+            Column("line", "INTEGER", "line of its statement, from 1"),
+            Column("statement", "TEXT", "the statement, printed"),
+            Column("operands", "TEXT", "JSON: names and types of its operands"),
+            Column("attrs", "TEXT", "JSON: its attributes"),
+            Column("stream", "INTEGER", "stream that it was planned for"),
+            Column("bytes", "INTEGER", "bytes read and written by one execution"),
+            Column("flops", "INTEGER", "floating-point operations of one execution"),
+            Column("live_bytes", "INTEGER", "bytes of temporary tensors while it runs"),
+        ),
+        key=("run", "op"),
+        indices=(("run", "site"),),
+        rowid=False,
+    ),
+    Table(
+        "results",
+        "The tensors that an op gives, by name.",
+        (
+            RUN,
+            Column("op", "INTEGER", "number of the op in its run"),
+            Column("result", "INTEGER", "which of its results, from 0"),
+            Column("name", "TEXT", "name in its graph"),
+            Column("dtype", "TEXT", "f32, i64, …"),
+            Column("shape", "TEXT", "JSON list of dims"),
+            Column("nbytes", "INTEGER", "its size"),
+        ),
+        key=("run", "op", "result"),
+        indices=(("run", "name"),),
+        rowid=False,
+    ),
+    Table(
+        "executions",
+        "One row each time that an op ran.",
+        (
+            RUN,
+            Column("execution", "INTEGER", "number in its run; in a stream they go up with time"),
+            Column("step", "INTEGER", "step of the run, from 0"),
+            Column("op", "INTEGER", "number of the op in its run"),
+            Column("stream", "INTEGER", "stream that it ran on; -1: the host (control flow)"),
+            Column("activation", "INTEGER", "run of its plan: different for each turn of a loop"),
+            Column("turn", "INTEGER", "turn of the loop that its plan is the body or test of"),
+            Column("start_ns", "INTEGER", "when its first kernel began; null: it has no kernels"),
+            Column("end_ns", "INTEGER", "when its last kernel ended"),
+        ),
+        key=("run", "execution"),
+        indices=(("run", "op", "step"),),
+        rowid=False,
+    ),
+    Table(
+        "stats",
+        "One row for each tensor that an execution gave. The figures are those of the finite "
+        "elements.",
+        (
+            RUN,
+            Column("execution", "INTEGER", "the execution that gave it"),
+            Column("result", "INTEGER", "which of the op's results, from 0"),
+            Column("step", "INTEGER", "step of the run, from 0"),
+            Column("op", "INTEGER", "number of the op in its run"),
+            Column("count", "INTEGER", "elements"),
+            Column("min", "REAL", "least (an INTEGER for integer dtypes)"),
+            Column("max", "REAL", "greatest (an INTEGER for integer dtypes)"),
+            Column("mean", "REAL", "arithmetic mean"),
+            Column("std", "REAL", "standard deviation of the population"),
+            Column("l2", "REAL", "square root of the sum of squares"),
+            Column("absmax", "REAL", "greatest magnitude"),
+            Column("nan", "INTEGER", "NaNs"),
+            Column("posinf", "INTEGER", "+inf"),
+            Column("neginf", "INTEGER", "-inf"),
+            Column("zero", "INTEGER", "zeros"),
+            Column("subnormal", "INTEGER", "not 0, but below the dtype's smallest normal number"),
+            Column("unwritten", "INTEGER", "never written; null where that cannot be told"),
+            Column("lowest", "INTEGER", "exponent of the histogram's first bin"),
+            Column(
+                "histogram",
+                "TEXT",
+                "JSON list: elements by floor(log2(abs(x))), from `lowest` up; the exponents -40 "
+                "and 23 also count what is beyond",
+            ),
+        ),
+        key=("run", "execution", "result"),
+        indices=(("run", "op", "step"),),
+        rowid=False,
+    ),
+    Table(
+        "tensors",
+        "Tensors that are kept, by name. Their bytes stand in `blobs`.",
+        (
+            Column("id", "INTEGER", "number of the tensor in this file"),
+            Column("name", "TEXT", "its name; the file is a workspace of named tensors"),
+            Column("run", "INTEGER", "the run that it is from; null: saved by hand", "runs"),
+            Column("step", "INTEGER", "the step after which it was kept; -1: before the first"),
+            Column("kind", "TEXT", "input, param, state, output or saved"),
+            Column("checkpoint", "INTEGER", "the checkpoint that it belongs to", "checkpoints"),
+            Column("dtype", "TEXT", "f32, bf16, i64, …"),
+            Column("shape", "TEXT", "JSON list of dims"),
+            Column("nbytes", "INTEGER", "its size"),
+            Column("digest", "TEXT", "BLAKE2b-128 of its bytes: equal tensors are stored once"),
+            Column("saved", "TEXT", "when, UTC, ISO 8601"),
+        ),
+        indices=(("name",), ("run",), ("digest",)),
+    ),
+    Table(
+        "blobs",
+        "Bytes of tensors: little-endian, row-major; large ones in parts.",
+        (
+            Column("digest", "TEXT", "BLAKE2b-128 of all parts"),
+            Column("part", "INTEGER", "which part, from 0"),
+            Column("data", "BLOB", "up to 64 MiB"),
+        ),
+        key=("digest", "part"),
+    ),
+    Table(
+        "checkpoints",
+        "Named tensors as they were together.",
+        (
+            Column("id", "INTEGER", "number of the checkpoint in this file"),
+            RUN,
+            Column("step", "INTEGER", "the step after which it was taken; -1: before the first"),
+            Column("kind", "TEXT", "start: what a repeat needs; end: what the run left behind"),
+            Column("saved", "TEXT", "when, UTC, ISO 8601"),
+        ),
+        indices=(("run",),),
+    ),
+    Table(
+        "findings",
+        "What is wrong with a run, found while it ran.",
+        (
+            Column("id", "INTEGER", "number of the finding in this file"),
+            RUN,
+            Column("step", "INTEGER", "step of the run, from 0"),
+            Column("op", "INTEGER", "number of the op in its run, where one is at fault"),
+            Column(
+                "kind", "TEXT", "nan, inf (the first op whose result has one), unwritten, error"
+            ),
+            Column("value", "TEXT", "name of the tensor"),
+            Column("file", "TEXT", "file of the statement at fault"),
+            Column("line", "INTEGER", "line of the statement at fault"),
+            Column("message", "TEXT", "what was found"),
+        ),
+        indices=(("run",),),
+    ),
+    Table(
+        "metrics",
+        "Scalars by step: outputs of rank 0, and `seconds`, what the step took.",
+        (
+            RUN,
+            Column("step", "INTEGER", "step of the run, from 0"),
+            Column("name", "TEXT", "name of the output, or `seconds`"),
+            Column("value", "REAL", "its value; NaN and infinities as null, 9e999 and -9e999"),
+        ),
+        key=("run", "step", "name"),
+        rowid=False,
+    ),
+)
