@@ -288,8 +288,11 @@ class Program:
             raise TypeError(f"run_async() got an unexpected argument {sorted(unknown)[0]!r}")
         rest |= options
         steps = rest["steps"]
-        with self._running(graph, inputs, rest["device"], chosen, steps, rest["seed"],
-                           rest["threads"], rest["listeners"], rest["recording"]) as job:  # fmt: skip
+        where = [rest[k] for k in ("device", "seed", "threads", "listeners", "recording")]
+        device, seed, threads, listeners, recording = where
+        with self._running(
+            graph, inputs, device, chosen, steps, seed, threads, listeners, recording
+        ) as job:
             for _ in range(steps):
                 await drive_async(job.context.run(job.binding))
                 job.step_done()
@@ -401,6 +404,11 @@ class Program:
         """
         self.seed = seed
         self.params.forget_drawn()
+        self.forget_contexts()
+
+    def forget_contexts(self) -> None:
+        """The next run prepares its tensors again."""
+        self._idle.clear()
 
 
 class _Job:

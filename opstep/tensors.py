@@ -45,6 +45,7 @@ class Tensors(MutableMapping):
         """Back to what the initialiser gives."""
         self._declaration(name)
         self._set.pop(name, None)
+        self._program.forget_contexts()
 
     def __contains__(self, name: object) -> bool:
         return name in self._declared

@@ -139,7 +139,7 @@ class Context:
 
     def _run(self, binding: Binding) -> Coroutine:
         binding.reset()
-        if binding.tape:
+        if binding.tape and self.recorder:
             binding.tape.begin(self.recorder, *self._recorded)
         for code, call, index in binding.segments:
             for do in code:

@@ -2,8 +2,8 @@
 
 Times and statistics are taken where the ops run, between the launches of a stream, so that a run is
 recorded without being slowed or brought into another order. `Layout` says once for a plan what is
-recorded; each run of the plan gives its figures as arrays (`StreamRecord`, `HostRecord`), whose rows
-are those of the layout. All times are nanoseconds of CLOCK_MONOTONIC (`time.monotonic_ns`).
+recorded; each run of the plan gives its figures as arrays (`StreamRecord`, `HostRecord`), whose
+rows are those of the layout. All times are ns of CLOCK_MONOTONIC (`time.monotonic_ns`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Launch(NamedTuple):
-    """Ops that the host handed to a stream at once: rows lo <= row < hi of ``Layout.rows[stream]``."""
+    """Ops that the host handed to a stream at once: rows lo..hi of ``Layout.rows[stream]``."""
 
     stream: int
     lo: int

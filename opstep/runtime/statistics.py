@@ -43,8 +43,8 @@ RECORD = TensorType(i64, (WORDS,))
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Of one tensor. `min`, `max`, `mean`, `std` (of the population), `l2` and `absmax` are those of
-    its finite elements; None where it has none. `unwritten` is None where it cannot be told.
+    """Of one tensor. `min`, `max`, `mean`, `std` (of the population), `l2` and `absmax` are those
+    of its finite elements; None where it has none. `unwritten` is None where it cannot be told.
     """
 
     count: int
@@ -75,11 +75,14 @@ def decode(words: np.ndarray, dtype: DType) -> Statistics:
     count, nan, posinf, neginf, zero, subnormal, unwritten = whole[: UNWRITTEN + 1]
     finite = count - nan - posinf - neginf
     histogram = tuple(words[FIRST_BIN:].tolist())
-    told = (count, *[None] * 6)
+    low = high = mean = std = l2 = absmax = None
     if finite:
         ends = real if dtype.is_float else whole
-        low, high = ends[MIN], ends[MAX]
+        low, high, mean = ends[MIN], ends[MAX], real[MEAN]
         std, l2 = math.sqrt(real[M2] / finite), math.sqrt(real[SUMSQ])
-        told = (count, low, high, real[MEAN], std, l2, max(abs(low), abs(high)))
-    unknown = None if unwritten < 0 else unwritten
-    return Statistics(*told, nan, posinf, neginf, zero, subnormal, unknown, histogram)
+        absmax = max(abs(low), abs(high))
+    told = None if unwritten < 0 else unwritten
+    return Statistics(
+        count, low, high, mean, std, l2, absmax, nan, posinf, neginf, zero, subnormal, told,
+        histogram,
+    )  # fmt: skip

@@ -55,7 +55,7 @@ def describe(plan: Plan, number: int) -> OpInfo:
 
 
 def frame_path(plan: Plan, frame: int) -> str:
-    """``main/features:p``: from the plan's graph to the frame's, each call with its first result."""
+    """``main/features:p``: from the plan's graph to the frame's, calls with their first result."""
     names = []
     while frame >= 0:
         graph, statement = plan.frames[frame].graph.name.text, plan.frames[frame].statement

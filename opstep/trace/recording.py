@@ -3,8 +3,8 @@
     with opstep.Recording(workspace="runs.db", trace="run.pftrace") as recording:
         program.run("main", inputs, recording=recording)
 
-Records come from the threads of streams and are queued; a writer's thread hands them to the sinks. A
-step is in the files at the latest `LAG_S` after it ended.
+Records come from the threads of streams and are queued; a writer's thread hands them to the sinks.
+A step is in the files at the latest `LAG_S` after it ended.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ LAG_S = 0.005
 class Recording:
     """Where runs are recorded: a workspace (SQLite), a timeline (Perfetto), or both.
 
-    `stats`: whose statistics are taken, see `Selection`; without a workspace, none. `stats_every`: of
-    every so many steps, beginning with the first. Raises `InputError` where a file cannot be used.
-    A file that cannot be written any more does not stop a run: `close` tells of it.
+    `stats`: whose statistics are taken, see `Selection`; without a workspace, none. `stats_every`:
+    of every so many steps, beginning with the first. Raises `InputError` where a file cannot be
+    used. A file that cannot be written any more does not stop a run: `close` tells of it.
     """
 
     def __init__(
@@ -174,8 +174,8 @@ class _Recorder:
         return self._steps, self._steps % self.run.every == 0
 
     def take(self, record: StreamRecord | HostRecord) -> None:
-        arrays = [a for a in record if hasattr(a, "nbytes")]
-        nbytes = sum(a.nbytes for a in arrays)  # pyright: ignore[reportAttributeAccessIssue]
+        arrays: list[Any] = [a for a in record if hasattr(a, "nbytes")]
+        nbytes = sum(a.nbytes for a in arrays)
         self._recording.put("take", self.run, record, nbytes=nbytes)
 
     def end_step(self, outputs: Mapping[str, np.ndarray]) -> None:
@@ -249,7 +249,7 @@ def _words(error: Exception) -> str:
 
 
 def _open(files: Mapping[str, Path]) -> list[Sink]:
-    """The sinks of the files asked for; those that were opened are closed where a later one fails."""
+    """The sinks of the files asked for; where one cannot be opened, none stays open."""
     opened: list[Sink] = []
     try:
         if "workspace" in files:

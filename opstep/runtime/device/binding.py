@@ -43,7 +43,7 @@ class Place(NamedTuple):
 
 
 class Execution(NamedTuple):
-    """One op about to run, or just run: what listeners are told. `number` is the step's in its plan.
+    """One op about to run, or just run: what listeners are told. `number`: of the step in its plan.
 
     Values are read through `binding`; on a device with streams they mean something only when the op
     is done (`sync=op`).

@@ -1,4 +1,4 @@
-"""Statistics of a tensor on the CPU: one pass, exact counts, the same bits on any number of lanes."""
+"""Statistics of a tensor on the CPU: one pass, exact counts, the same bits on any lanes."""
 
 from __future__ import annotations
 
