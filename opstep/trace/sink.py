@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from opstep.runtime.plan.plan import Plan
 from opstep.runtime.recording import HostRecord, RunInfo, StreamRecord
 
 if TYPE_CHECKING:
@@ -30,6 +31,19 @@ class Run:
     every: int  # statistics of each `every`th step
     files: Mapping[str, Path]  # "workspace" and "trace": where the recording goes
     params: Mapping[str, np.ndarray]  # before the first step: those that no seed can draw again
+    _plans: dict[int, tuple[int, Plan]] = field(default_factory=dict)  # by id: first number, plan
+    _ops: int = 0  # numbers given
+
+    def first_op(self, plan: Plan) -> int:
+        """Number of the plan's step 0 in the run; step k has the k-th after it.
+
+        All sinks number ops like this, so that what they write can be joined: plans in the order in
+        which they are first asked for, which is that of the records.
+        """
+        if id(plan) not in self._plans:
+            self._plans[id(plan)] = (self._ops, plan)
+            self._ops += len(plan.steps)
+        return self._plans[id(plan)][0]
 
 
 class StepDone(NamedTuple):
