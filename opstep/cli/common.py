@@ -15,13 +15,14 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
-OK, PROGRAM, COMMAND, MACHINE, BUG, INTERRUPTED = 0, 1, 2, 3, 70, 130
+OK, PROGRAM, COMMAND, MACHINE, UNRECORDED, BUG, INTERRUPTED = 0, 1, 2, 3, 4, 70, 130
 
 EXIT_CODES = {
     OK: "all went well",
     PROGRAM: "the program is at fault: errors in its text, a failed assert, a loop past its limit",
     COMMAND: "the command is at fault: usage, or a file or input that is absent, damaged or unfit",
     MACHINE: "the machine is at fault: out of memory, no such device",
+    UNRECORDED: "the run went well, but a file that records it could not be written to its end",
     BUG: "a bug in opstep: one line asks for a report, --traceback shows where",
     INTERRUPTED: "interrupted with Ctrl-C",
 }

@@ -25,6 +25,42 @@ def symbol_option(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
+def recording_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``--workspace``, ``--trace``, and whose statistics the workspace gets."""
+    options = [
+        click.option(
+            "--workspace",
+            "-w",
+            metavar="FILE.db",
+            help="Record the run in a workspace: statistics, times, named tensors (SQLite).",
+        ),
+        click.option(
+            "--trace",
+            metavar="FILE.pftrace",
+            help="Write a timeline: what ran when on which stream (Perfetto).",
+        ),
+        click.option(
+            "--stats",
+            default="all",
+            show_default=True,
+            metavar="WHICH",
+            help="Whose statistics go to the workspace: all, outputs, none, or names of values: "
+            '"relu:*,conv1.*" are all results of relu and all values called conv1.…',
+        ),
+        click.option(
+            "--stats-every",
+            type=click.IntRange(1),
+            default=1,
+            show_default=True,
+            metavar="N",
+            help="Statistics of each Nth step only.",
+        ),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
 def policy_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """``--mode``, and the four switches that it presets."""
     options = [

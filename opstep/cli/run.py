@@ -14,7 +14,9 @@ import numpy as np
 from opstep.cli.common import (
     COMMAND,
     MACHINE,
+    OK,
     PROGRAM,
+    UNRECORDED,
     amount,
     command,
     console,
@@ -22,15 +24,18 @@ from opstep.cli.common import (
     emit_json,
     json_option,
     say,
+    size,
     watch_compiler,
 )
-from opstep.cli.options import graph_option, policy_options, symbol_option
+from opstep.cli.options import graph_option, policy_options, recording_options, symbol_option
 
 if TYPE_CHECKING:
     from opstep.program import Program, Result
+    from opstep.trace.recording import Recording
+    from opstep.trace.sink import Written
 
 LISTED = 64  # elements up to which --json holds a result's values
-TICK_S = 0.2  # between two moves of the progress bar
+TICK_S = 0.1  # between two moves of the progress bar
 
 
 @command(
@@ -43,11 +48,14 @@ TICK_S = 0.2  # between two moves of the progress bar
         ("opstep run model.opg -i random --params trained.safetensors", "with trained weights"),
         ("opstep run train.opg -i x=x.npy --steps 100 --save-params out.safetensors", "train"),
         ("opstep run model.opg -i random --mode debug --streams 2", "debug mode, two streams"),
+        ("opstep run model.opg -i random --workspace runs.db", "record statistics and tensors"),
+        ("opstep run model.opg -i random --trace run.pftrace", "write a timeline"),
     ],
     codes={
         PROGRAM: "errors in the program, a failed assert, a loop past its limit",
         COMMAND: "usage; a file or input that is absent, damaged, misnamed or does not fit",
         MACHINE: "out of memory, no such device",
+        UNRECORDED: "the run went well, but the workspace or the trace is incomplete (disk full)",
     },
 )
 @click.argument("file", metavar="FILE")
@@ -96,8 +104,9 @@ TICK_S = 0.2  # between two moves of the progress bar
     help="Of random inputs, and of params that were not loaded.",
 )
 @policy_options
+@recording_options
 @json_option
-def run(file: str, **options: Any) -> None:
+def run(file: str, **options: Any) -> int:
     """Run a graph on inputs and show or save what it returns.
 
     The same inputs and seed give the same bits, whatever the mode, the streams and the threads.
@@ -120,54 +129,126 @@ def run(file: str, **options: Any) -> None:
         given.load_params(program, options["params"])
 
     switches = {k: options[k] for k in SWITCHES}
-    with watch_compiler():
-        result = repeated(program, graph.name.text, values, options["steps"], switches)
+    recording = recorded(program, graph.name.text, values, options)
+    try:
+        with watch_compiler(), progress(options["steps"]) as on_step:
+            result = program.run(
+                graph.name.text, values, steps=options["steps"], recording=recording,
+                on_step=on_step, **switches,
+            )  # fmt: skip
+    except BaseException:
+        if recording:  # what is recorded of a failed run is what one wants to look at
+            show_recording(recording)
+        raise
+    written = recording.close() if recording else []
     saved = options["save_params"]
     given.save(targets, result, (saved, dict(program.params)) if saved else None)
     if options["as_json"]:
-        emit_json(record(file, graph.name.text, result, options))
+        emit_json(record(file, graph.name.text, result, options) | recorded_as(recording, written))
     else:
         show(graph.name.text, result, options)
         files = [str(path) for _, path in targets] + ([saved] if saved else [])
         if files:
             say(f"saved {', '.join(files)}")
+    if recording:
+        show_recording(recording)
+    return UNRECORDED if any(w.problem for w in written) else OK
 
 
 SWITCHES = ("device", "mode", "streams", "alloc", "fill", "sync", "threads", "seed")
 
 
-def repeated(
-    program: Program,
-    graph: str,
-    values: dict[str, np.ndarray],
-    steps: int,
-    switches: dict[str, Any],
-) -> Result:
-    """Runs all steps; on a terminal in parts, so that a bar can show how far it is."""
-    if steps == 1 or not sys.stderr.isatty():
-        return program.run(graph, values, steps=steps, **switches)
-    seconds, done, part = 0.0, 0, 1
-    with progress_bar(steps) as advance:
-        while True:
-            began = time.perf_counter()
-            result = program.run(graph, values, steps=part, **switches)
-            seconds, done = seconds + result.seconds, done + part
-            advance(part)
-            if done == steps:
-                result.seconds = seconds
-                return result
-            if time.perf_counter() - began < TICK_S / 2:
-                part *= 2
-            part = min(part, steps - done)
+def recorded(
+    program: Program, graph: str, values: dict[str, np.ndarray], options: dict[str, Any]
+) -> Recording | None:
+    """Opens the files that the run is to be recorded in."""
+    from opstep.runtime.ir.errors import InputError
+
+    if options["workspace"] is None and options["trace"] is None:
+        for name in ("stats", "stats_every"):
+            if given_by_user(name):
+                flag = f"--{name.replace('_', '-')}"
+                raise InputError(f"{flag} needs a workspace", hint="add --workspace FILE.db")
+        return None
+    if options["device"] == "null":
+        raise InputError("the null device computes nothing that could be recorded")
+    from opstep.trace.recording import Recording
+    from opstep.trace.selection import Selection
+
+    selection = Selection(options["stats"])
+    if selection.text not in Selection.WORDS:
+        selection.complain(plans(program, graph, values, options))
+    return Recording(
+        workspace=options["workspace"],
+        trace=options["trace"],
+        stats=options["stats"],
+        stats_every=options["stats_every"],
+    )
+
+
+def given_by_user(name: str) -> bool:
+    source = click.get_current_context().get_parameter_source(name)
+    return source is click.core.ParameterSource.COMMANDLINE
+
+
+def plans(program: Program, graph: str, values: dict[str, np.ndarray], options: dict[str, Any]):
+    """Those that the run will make."""
+    from opstep.inputs import conform
+    from opstep.program import policy
+
+    _, types = conform(program.graph(graph), values, program.module.source)
+    switches = {k: options[k] for k in ("mode", "streams", "alloc", "fill", "sync")}
+    return program.plans(graph, types, policy(**switches), options["device"])
 
 
 @contextmanager
-def progress_bar(total: int) -> Iterator[Any]:
+def progress(steps: int) -> Iterator[Any]:
+    """Gives what to call after each step: on a terminal it moves a bar, now and then."""
+    if steps == 1 or not sys.stderr.isatty():
+        yield None
+        return
     from rich.progress import Progress
 
-    with Progress(console=console(stderr=True), transient=True) as progress:
-        task = progress.add_task("steps", total=total)
-        yield lambda count: progress.advance(task, count)
+    with Progress(console=console(stderr=True), transient=True) as bar:
+        task = bar.add_task("steps", total=steps)
+        done, told = 0, time.perf_counter()
+
+        def advance() -> None:
+            nonlocal done, told
+            done += 1
+            if time.perf_counter() - told > TICK_S:
+                bar.update(task, completed=done)
+                told = time.perf_counter()
+
+        yield advance
+
+
+# --- what was recorded ----------------------------------------------------------------------------
+
+
+def recorded_as(recording: Recording | None, written: list[Written]) -> dict[str, Any]:
+    """For JSON: the run's name and the files that know of it."""
+    if recording is None:
+        return {}
+    files = [
+        {"path": str(w.path), "bytes": w.nbytes, **dict(w.counts), "problem": w.problem}
+        for w in written
+    ]
+    return {"run": recording.runs[0].key if recording.runs else None, "recorded": files}
+
+
+def show_recording(recording: Recording) -> None:
+    """Says what was written, how large it is, and how to look at it."""
+    key = recording.runs[0].key if recording.runs else ""
+    for written in recording.close():
+        counts = ", ".join(amount(n, noun) for noun, n in written.counts)
+        say(f"wrote {written.path}: {size(written.nbytes)}{', ' if counts else ''}{counts}")
+        if written.problem:
+            say(f"error: {written.path} is incomplete: {written.problem}")
+        elif written.path == recording.files.get("trace"):
+            say(f"  look: opstep trace {written.path}        summary: … summary")
+        else:
+            say(f"  look: opstep ws {written.path}        this run: … compare, rerun {key}")
 
 
 # --- what is shown --------------------------------------------------------------------------------

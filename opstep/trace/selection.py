@@ -70,8 +70,6 @@ class Selection:
 
     def complain(self, plans: Iterable[Plan]) -> None:
         """Raises `InputError` where patterns match nothing at all."""
-        if self.text in self.WORDS:
-            return
         plans = list(plans)
         if any(self.values(plan) for plan in plans):
             return
