@@ -89,6 +89,7 @@ class Recording:
         if self._written is None:
             for recorder in self._recorders:
                 recorder.finish()
+                recorder.run.info.program.forget_contexts()  # those kept for this recording
             self._writer.close()
             self._written = [guard.close() for guard in self._guards]
         return self._written

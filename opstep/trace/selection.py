@@ -9,13 +9,15 @@ from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.plan.plan import Plan
 
+_NAMED = ("param", "state")
+
 
 class Selection:
     """``all``, ``outputs``, ``none``, or patterns: ``relu:*,conv1.*,encode/``.
 
     A pattern is matched with the names of values; with ``OP:`` before it, only with those that this
-    op gave; with a ``/`` in it, with the whole path of a value, `main/encode:e/h`. ``*``, ``?`` and
-    ``[…]`` stand for what they do in a shell.
+    op gave (``input:``, ``param:`` and ``state:`` count as ops); with a ``/`` in it, with the whole
+    path of a value, ``main/encode:e/h``. ``*``, ``?`` and ``[…]`` stand for what they do in a shell.
     """
 
     WORDS = ("all", "outputs", "none")
@@ -55,23 +57,38 @@ class Selection:
         from opstep.trace.describe import frame_path
 
         step, name = plan.steps[number], plan.values[value].name
-        path = f"{frame_path(plan, step.frame)}/{name}"
+        return self._named(step.op.name, name, f"{frame_path(plan, step.frame)}/{name}")
+
+    def tensor(self, op: str, name: str) -> bool:
+        """Whether the statistics of an input or named tensor are wanted, as it is before the first
+        step; `op` is what it is: ``input``, ``param`` or ``state``.
+        """
+        if self.text in self.WORDS:
+            return self.text == "all"
+        return self._named(op, name, name)
+
+    def _named(self, op_name: str, name: str, path: str) -> bool:
         for pattern in self.patterns:
             op, colon, rest = pattern.partition(":")
             if "/" in pattern:
                 if fnmatchcase(path, pattern) or fnmatchcase(path, f"*{pattern}*"):
                     return True
             elif colon:
-                if fnmatchcase(step.op.name, op) and fnmatchcase(name, rest):
+                if fnmatchcase(op_name, op) and fnmatchcase(name, rest):
                     return True
             elif fnmatchcase(name, pattern):
                 return True
         return False
 
+    def _tensors(self, plan: Plan) -> list[str]:
+        given = [("input", plan.values[v].name) for v in plan.inputs]
+        given += [(kind, b.name) for b in plan.buffers if b.kind == "param" for kind in _NAMED]
+        return [name for op, name in given if self.tensor(op, name)]
+
     def complain(self, plans: Iterable[Plan]) -> None:
         """Raises `InputError` where patterns match nothing at all."""
         plans = list(plans)
-        if any(self.values(plan) for plan in plans):
+        if any(self.values(plan) or self._tensors(plan) for plan in plans):
             return
         names = {p.values[v].name for p in plans for s in p.steps for v in s.results}
         ops = {f"{s.op.name}:*" for p in plans for s in p.steps}

@@ -1,0 +1,86 @@
+"""The writer's thread: order, bounds, flushes."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from opstep.trace.writer import Writer
+
+
+def test_work_is_done_in_order_and_flushed():
+    done: list = []
+    writer = Writer(lambda: done.append("flush"))
+    for k in range(100):
+        writer.put(lambda k=k: done.append(k))
+    writer.barrier()
+    assert [d for d in done if d != "flush"] == list(range(100))
+    assert done[-1] == "flush"
+    writer.close()
+
+
+def test_a_barrier_waits_for_the_flush_behind_slow_work():
+    flushed = threading.Event()
+    writer = Writer(flushed.set)
+    writer.put(lambda: time.sleep(0.05))
+    writer.barrier()
+    assert flushed.is_set()
+    writer.close()
+
+
+def test_a_full_queue_makes_its_callers_wait():
+    gate = threading.Event()
+    writer = Writer(lambda: None, limit=1000)
+    writer.put(gate.wait, 600)
+    entered = []
+
+    def bring():
+        for k in range(20):
+            writer.put(lambda: None, 300)
+            entered.append(k)
+
+    caller = threading.Thread(target=bring)
+    caller.start()
+    caller.join(0.1)
+    assert caller.is_alive()
+    assert len(entered) == 1  # 600 + 300 bytes; another 300 do not fit
+    gate.set()
+    caller.join()
+    writer.close()
+    assert writer.most <= 1000
+
+
+def test_what_is_larger_than_the_queue_is_let_in_alone():
+    done = []
+    writer = Writer(lambda: None, limit=1000)
+    for k in range(3):
+        writer.put(lambda k=k: done.append(k), 5000)
+    writer.close()
+    assert done == [0, 1, 2]
+    assert writer.most == 5000
+
+
+def test_flushes_come_while_there_is_always_more():
+    flushes: list[int] = []
+    done: list[int] = []
+    writer = Writer(lambda: flushes.append(len(done)))
+
+    def work():
+        time.sleep(0.01)
+        done.append(1)
+
+    for _ in range(30):  # 0.3 s, longer than the writer's patience
+        writer.put(work)
+    writer.close()
+    assert len(done) == 30
+    assert any(0 < seen < 30 for seen in flushes)
+    assert flushes[-1] == 30
+
+
+def test_closing_does_what_is_queued():
+    done: list[int] = []
+    writer = Writer(lambda: None)
+    for k in range(50):
+        writer.put(lambda k=k: done.append(k))
+    writer.close()
+    assert len(done) == 50
