@@ -17,7 +17,7 @@ class Selection:
 
     A pattern is matched with the names of values; with ``OP:`` before it, only with those that this
     op gave (``input:``, ``param:`` and ``state:`` count as ops); with a ``/`` in it, with the whole
-    path of a value, ``main/encode:e/h``. ``*``, ``?`` and ``[…]`` stand for what they do in a shell.
+    path of a value, ``main/encode:e/h``. ``*``, ``?`` and ``[…]`` mean what they do in a shell.
     """
 
     WORDS = ("all", "outputs", "none")
