@@ -22,28 +22,45 @@ def commands() -> str:
     """Every command: what it does, its arguments and options, examples, exit codes."""
     import click
 
-    from opstep.cli.common import EXIT_CODES
     from opstep.cli.main import COMMANDS, group
 
     root = click.Context(group, info_name="opstep")
     parts = []
     for name in COMMANDS:
-        command = group.get_command(root, name)
-        arguments = [p for p in command.params if isinstance(p, click.Argument)]
-        usage = " ".join(["opstep", name, "[OPTIONS]", *map(argument, arguments)])
-        lines = [f"## opstep {name}", "", f"`{usage}`", "", inspect.cleandoc(command.help or "")]
-        lines += ["", "| Option | Meaning |", "|---|---|"]
-        lines += [option(p) for p in command.params if isinstance(p, click.Option)]
-        lines += ["", "```"]
-        for line, what in command.examples:
-            lines += [f"# {what}", line]
-        lines += ["```"]
-        own = {k: v for k, v in command.codes.items() if EXIT_CODES[k] != v}
-        if own:
-            told = "; ".join(f"{code}: {text}" for code, text in own.items())
-            lines += ["", f"Exit codes: {told}."]
-        parts.append("\n".join(lines) + "\n")
+        found = group.get_command(root, name)
+        parts.append(command(found, f"opstep {name}", "##"))
+        for verb in getattr(found, "verbs", ()):
+            below = click.Context(found, root, info_name=name)
+            file = argument(found.params[0])
+            parts.append(command(found.get_command(below, verb), f"opstep {name} {file} {verb}"))
     return "\n".join(parts)
+
+
+def command(found, name: str, heading: str = "###") -> str:
+    """One command, or one verb of a command."""
+    import click
+
+    from opstep.cli.common import EXIT_CODES
+
+    arguments = [argument(p) for p in found.params if isinstance(p, click.Argument)]
+    verb = ["[VERB …]"] if isinstance(found, click.Group) else []
+    options = ["[OPTIONS]"]
+    usage = " ".join([name, *arguments, *options, *verb] if verb else [name, *options, *arguments])
+    lines = [f"{heading} {name}", "", f"`{usage}`", "", inspect.cleandoc(found.help or "")]
+    if verb:
+        lines += ["", "| Verb | Meaning |", "|---|---|"]
+        lines += [f"| `{verb}` | {text} |" for verb, (_, text) in found.verbs.items()]
+    lines += ["", "| Option | Meaning |", "|---|---|"]
+    lines += [option(p) for p in found.params if isinstance(p, click.Option)]
+    lines += ["", "```"]
+    for line, what in found.examples:
+        lines += [f"# {what}", line]
+    lines += ["```"]
+    own = {k: v for k, v in found.codes.items() if EXIT_CODES[k] != v}
+    if own:
+        told = "; ".join(f"{code}: {text}" for code, text in own.items())
+        lines += ["", f"Exit codes: {told}."]
+    return "\n".join(lines) + "\n"
 
 
 def argument(p) -> str:
