@@ -169,6 +169,11 @@ def next_commands() -> list[tuple[str, str]]:
             f"{run} --input images={folder / 'digits.npz'}:test_images",
             "the same from the command line; add --mode debug, or --output digits=digits.npy",
         ),
+        (
+            f"{run} -i images={folder / 'digits.npz'}:test_images --workspace runs.db "
+            "--trace run.pftrace",
+            "recorded: then `opstep ws runs.db` and `opstep trace run.pftrace`",
+        ),
         (f"opstep check {program}", "all errors of a file; break a line and see"),
         (
             f"opstep plan {program} --symbol N=4",

