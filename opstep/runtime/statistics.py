@@ -14,7 +14,9 @@ A device computes them in one pass (`runtime.device.statistics`) as `WORDS` word
     9 mean          of the finite elements, f64 bits; likewise the next two
    10 m2            sum of squared distances from the mean
    11 sumsq         sum of squares; what follows from these is `std` and `l2`
-   12..15           0
+   12 exponent      `m2` and `sumsq` are of the elements divided by 2**exponent: 0 but for f64
+                    elements so large or so small that f64 could not hold their squares
+   13..15           0
    16..79           histogram: finite elements other than 0 by floor(log2(abs(x)))
 
 Bin k of the histogram counts those with exponent ``LOWEST + k``; the first bin also takes those
@@ -38,7 +40,8 @@ LOWEST = -40  # exponent of the first bin: 2**-40 is about 9.1e-13; the last is 
 FIRST_BIN = 16  # word
 WORDS = FIRST_BIN + BINS
 RECORD = TensorType(i64, (WORDS,))
-(COUNT, NAN, POSINF, NEGINF, ZERO, SUBNORMAL, UNWRITTEN, MIN, MAX, MEAN, M2, SUMSQ) = range(12)
+(COUNT, NAN, POSINF, NEGINF, ZERO, SUBNORMAL, UNWRITTEN) = range(7)
+(MIN, MAX, MEAN, M2, SUMSQ, EXPONENT) = range(7, 13)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +82,19 @@ def decode(words: np.ndarray, dtype: DType) -> Statistics:
     if finite:
         ends = real if dtype.is_float else whole
         low, high, mean = ends[MIN], ends[MAX], real[MEAN]
-        std, l2 = math.sqrt(real[M2] / finite), math.sqrt(real[SUMSQ])
+        std = scaled(math.sqrt(real[M2] / finite), whole[EXPONENT])
+        l2 = scaled(math.sqrt(real[SUMSQ]), whole[EXPONENT])
         absmax = max(abs(low), abs(high))
     told = None if unwritten < 0 else unwritten
     return Statistics(
         count, low, high, mean, std, l2, absmax, nan, posinf, neginf, zero, subnormal, told,
         histogram,
     )  # fmt: skip
+
+
+def scaled(number: float, exponent: int) -> float:
+    """number * 2**exponent; inf where f64 cannot hold it."""
+    try:
+        return math.ldexp(number, exponent)
+    except OverflowError:
+        return math.inf

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from opstep.runtime.device.binding import Execution
-from opstep.runtime.device.cpu import payload
+from opstep.runtime.device.payload import payload
 from opstep.runtime.plan.plan import Step
 
 

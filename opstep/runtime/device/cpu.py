@@ -14,11 +14,13 @@ import numpy as np
 from opstep.runtime.device import jit, native
 from opstep.runtime.device.builtin import monotonic_ns
 from opstep.runtime.device.lowering import ALIGNMENT, Bound, Lowering, Prepared
+from opstep.runtime.device.payload import payload
 from opstep.runtime.device.streams import CpuEvent, CpuStream
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.graph import NOWHERE
 from opstep.runtime.ir.types import DType, TensorType, i64
 from opstep.runtime.plan.plan import Step
+from opstep.runtime.statistics import WORDS, Statistics, decode
 
 _LARGE = 64 << 20  # bytes; only above this is the system asked first
 
@@ -147,21 +149,6 @@ def _stamp() -> Prepared:
     return Prepared(entry, np.array([clock, 0], np.int64), [(1, 0)], [], [], 1, 1)
 
 
-def payload(dtype: DType) -> np.generic:
-    """What debug memory holds before it is written: a NaN with a payload of its own, or the largest
-    integer.
-
-    As an unsigned integer of the type's width.
-    """
-    patterns = {"f64": 0x7FF8_DEAD_0B5E_55ED, "f32": 0x7FC0_5EED, "f16": 0x7E5D, "bf16": 0x7FDE}
-    width = np.dtype(f"u{dtype.itemsize}")
-    if dtype.name in patterns:
-        return width.type(patterns[dtype.name])
-    return width.type(
-        {"i": (1 << dtype.bits - 1) - 1, "u": (1 << dtype.bits) - 1, "b": 1}[dtype.kind]
-    )
-
-
 def execute(op, arrays: list, attrs: dict, lanes: int | None = None) -> list[np.ndarray]:
     """Runs one op on NumPy arrays (None for an absent operand), outside of any graph; attributes
     complete.
@@ -189,3 +176,21 @@ def execute(op, arrays: list, attrs: dict, lanes: int | None = None) -> list[np.
     addresses += [m.address for m in targets]
     device.capture(device.bind(launches, addresses, scratch.address))()
     return [device.view(m, 0, t) for m, t in zip(targets, resolved.results, strict=True)]
+
+
+def statistics_of(array: np.ndarray, filled: bool = False, lanes: int | None = None) -> Statistics:
+    """Statistics of an array of any dtype that the language knows.
+
+    `filled`: its memory held the payload (see `payload`) before it was written.
+    """
+    from opstep.runtime.ir.types import dtype_of
+    from opstep.runtime.plan.internal import statistics_step
+
+    device = CpuDevice(lanes)
+    t = TensorType(dtype_of(array.dtype), array.shape)
+    launches, workspace = device.prepare(*statistics_step(t, filled))
+    arrays = [np.ascontiguousarray(array), np.ones((), np.int64), np.zeros(WORDS, np.int64)]
+    scratch = device.alloc(workspace)
+    addresses = [a.ctypes.data for a in arrays]
+    device.capture(device.bind(launches, addresses, scratch.address))()
+    return decode(arrays[-1], t.dtype)

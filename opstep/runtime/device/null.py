@@ -61,6 +61,9 @@ class NullDevice:
     def bind(self, launches: Any, addresses: list[int], workspace: int) -> Any:
         return _nothing
 
+    def stamp(self, address: int) -> Any:
+        return _nothing
+
     def capture(self, bound: list[Any]) -> Callable[[], None]:
         return _nothing
 

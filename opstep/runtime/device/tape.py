@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from opstep.runtime.ir.types import TensorType, i64
-from opstep.runtime.plan.internal import statistics
+from opstep.runtime.plan.internal import ENABLED, statistics_step
 from opstep.runtime.plan.plan import Run, Step
 from opstep.runtime.plan.plan import Wait as Await
 from opstep.runtime.recording import (
@@ -31,8 +31,6 @@ from opstep.runtime.statistics import RECORD, WORDS
 
 if TYPE_CHECKING:
     from opstep.runtime.device.binding import Binding
-
-_CELL = TensorType(i64, ())
 
 
 class _Track:
@@ -65,7 +63,7 @@ class Tape:
             self.wanted.setdefault(step, []).append(value)
         streams = range(max(plan.streams, 1))
         self.layout = Layout(plan, [[] for _ in streams], [[] for _ in streams])
-        self.cell = self.device.alloc(_CELL.nbytes)  # whether statistics are wanted in this step
+        self.cell = self.device.alloc(ENABLED.nbytes)  # whether statistics are wanted in this step
         self._launched = [0] * len(streams)  # rows already handed over
         self._recorded: dict[int, tuple[int, int]] = {}  # event -> stream, row before it
         self._tracks = self._allocate()
@@ -96,10 +94,9 @@ class Tape:
 
     def _prepared(self, value: int) -> tuple[Any, int]:
         plan = self.binding.plan
-        t = plan.values[value].type
-        attrs = {"filled": plan.policy.fill == "nan"}
-        step = Step(statistics, (), (), (t, _CELL), attrs, 0, plan.frames[0].graph.body[-1])
-        return self.device.prepare(step, (t, _CELL, RECORD))
+        return self.device.prepare(
+            *statistics_step(plan.values[value].type, plan.policy.fill == "nan")
+        )
 
     def around(self, number: int, step: Step, stream: int, bound: Any) -> list[Any]:
         """The step's launches between two readings of the clock, then those of its statistics."""
@@ -167,7 +164,7 @@ class Tape:
         number = self.recorder.next_number()
         turn = self.binding.iteration
         self.activation = Activation(number, step, self.layout, caller, call, turn)
-        self.device.view(self.cell, 0, _CELL)[...] = with_stats
+        self.device.view(self.cell, 0, ENABLED)[...] = with_stats
         self._with_stats = with_stats
 
     def called(self, index: int, began: int) -> None:

@@ -1,0 +1,155 @@
+"""What the statistics kernels do to a block of numbers that lies in the L1 cache; plain loops that
+LLVM vectorises.
+
+Floats are looked at as integers of their width: those of the same order (*keys*, in which -0.0 is
+below 0.0), and those of their size without the sign.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from opstep.runtime.device.builtin import float_to_bits
+from opstep.runtime.device.jit import pinned, reassociate
+from opstep.runtime.ir.types import DType, f32, f64
+from opstep.runtime.statistics import BINS, LOWEST
+
+COPIES = 8  # of the histogram, by turns: no counter is read right after it was written
+
+
+class Width(NamedTuple):
+    """A float type that blocks are looked at in."""
+
+    dtype: DType
+    word: Any  # integer of its width
+    magnitude: int  # all bits but the sign
+    infinity: int  # bits of inf
+    fraction: int  # bits of the fraction
+    bias: int  # of the exponent
+
+
+SINGLE = Width(f32, np.int32, 0x7FFFFFFF, 0x7F800000, 23, 127)
+DOUBLE = Width(f64, np.int64, 0x7FFFFFFFFFFFFFFF, 0x7FF0000000000000, 52, 1023)
+
+
+@cache
+def scanner(width: Width):
+    word, magnitude, infinity = width.word, width.magnitude, width.infinity
+    sign = magnitude.bit_length()
+
+    def scan(p, n):
+        """(least key, greatest key, zeros, least size of what is not 0)."""
+        low, high = word(magnitude), word(-magnitude - 1)
+        zeros, least = word(0), word(infinity)
+        for i in range(n):
+            bits = word(float_to_bits(p[i]))
+            size = word(bits & word(magnitude))
+            key = word(bits ^ word(word(bits >> sign) & word(magnitude)))
+            low = key if key < low else low
+            high = key if key > high else high
+            zeros = word(zeros + word(size == 0))
+            size = word(infinity) if size == 0 else size
+            least = size if size < least else least
+        return np.int64(low), np.int64(high), np.int64(zeros), np.int64(least)
+
+    return scan
+
+
+@cache
+def counters(width: Width):
+    word, magnitude, infinity = width.word, width.magnitude, width.infinity
+
+    def odd(p, n, payload):
+        """(NaNs, +inf, -inf, elements of these bits)."""
+        nans, above, below, same = word(0), word(0), word(0), word(0)
+        for i in range(n):
+            bits = word(float_to_bits(p[i]))
+            nans = word(nans + word(word(bits & word(magnitude)) > word(infinity)))
+            above = word(above + word(bits == word(infinity)))
+            below = word(below + word(bits == word(infinity - magnitude - 1)))
+            same = word(same + word(bits == word(payload)))
+        return np.int64(nans), np.int64(above), np.int64(below), np.int64(same)
+
+    def tiny(p, n, normal):
+        """How many are not 0 and less than `normal`, the bits of a positive number, in size."""
+        found = word(0)
+        for i in range(n):
+            size = word(word(float_to_bits(p[i])) & word(magnitude))
+            found = word(found + (word(size != 0) & word(size < word(normal))))
+        return np.int64(found)
+
+    return odd, tiny
+
+
+@cache
+def squeezer(width: Width):
+    word, magnitude, infinity = width.word, width.magnitude, width.infinity
+
+    def squeeze(p, n, target):
+        """Copies what is finite; returns how many."""
+        kept = 0
+        for i in range(n):
+            target[kept] = p[i]
+            kept += word(word(float_to_bits(p[i])) & word(magnitude)) < word(infinity)
+        return kept
+
+    return squeeze
+
+
+@cache
+def indexer(width: Width):
+    word, magnitude, fraction = width.word, width.magnitude, width.fraction
+    lowest = width.bias + LOWEST
+
+    def index(p, n, bins):
+        """The bin of each; zeros go to the first."""
+        for i in range(n):
+            size = word(word(float_to_bits(p[i])) & word(magnitude))
+            b = word(word(size >> fraction) - word(lowest))
+            b = b if b > 0 else word(0)
+            bins[i] = np.uint8(b if b < BINS - 1 else word(BINS - 1))
+
+    return index
+
+
+def tally(bins, n, counts):
+    """Adds to the `COPIES` histograms, which lie one behind the other."""
+    whole = n - n % COPIES
+    for i in range(0, whole, COPIES):
+        for k in range(COPIES):
+            counts[k * BINS + bins[i + k]] += 1
+    for i in range(whole, n):
+        counts[bins[i]] += 1
+
+
+@pinned("f64")
+@reassociate
+def total(p, n):
+    sum = 0.0
+    for i in range(n):
+        sum += np.float64(p[i])
+    return sum
+
+
+@pinned("f64")
+@reassociate
+def spread(p, n, mean):
+    """The sum of squared distances from the mean."""
+    sum = 0.0
+    for i in range(n):
+        d = np.float64(p[i]) - mean
+        sum += d * d
+    return sum
+
+
+def extremes(x, first, n):
+    """Least and greatest of integers."""
+    low, high = x[first], x[first]
+    for i in range(first, first + n):
+        v = x[i]
+        low = v if v < low else low
+        high = v if v > high else high
+    return np.int64(low), np.int64(high)
