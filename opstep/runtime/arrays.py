@@ -256,7 +256,7 @@ def _safe(path: Path):
 
 def write_npy(path: str | Path, array: Any) -> None:
     """Writes one array; bf16 as NumPy does, as two raw bytes an element."""
-    _replace(Path(path), lambda file: np.save(file, np.asarray(array, order="C"), False))
+    replace_file(path, lambda file: np.save(file, np.asarray(array, order="C"), False))
 
 
 def write_npz(path: str | Path, arrays: Mapping[str, Any]) -> None:
@@ -269,7 +269,7 @@ def write_npz(path: str | Path, arrays: Mapping[str, Any]) -> None:
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                     npy.write_array(member, np.asarray(array, order="C"), allow_pickle=False)
 
-    _replace(Path(path), write)
+    replace_file(path, write)
 
 
 def write_safetensors(path: str | Path, arrays: Mapping[str, Any]) -> None:
@@ -277,18 +277,18 @@ def write_safetensors(path: str | Path, arrays: Mapping[str, Any]) -> None:
     from safetensors.numpy import save
 
     packed = save({name: np.asarray(a, order="C") for name, a in arrays.items()})
-    _replace(Path(path), lambda file: file.write(packed))
+    replace_file(path, lambda file: file.write(packed))
 
 
 def replace_text(path: str | Path, text: str) -> None:
     """Writes a text file in one step: a reader sees the old text or the new, never half of one."""
-    _replace(Path(path), lambda file: file.write(text.encode("utf-8")))
+    replace_file(path, lambda file: file.write(text.encode("utf-8")))
 
 
-def _replace(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
+def replace_file(path: str | Path, write: Callable[[IO[bytes]], Any]) -> None:
     """Writes beside the file and puts the result in its place, with the old one's permissions."""
     try:
-        path = path.resolve()  # through a link to the file it names
+        path = Path(path).resolve()  # through a link to the file it names
     except RuntimeError:
         raise InputError(f"{path}: cannot be written: it is a link to itself") from None
     beside = path.with_name(f".{path.name[:32]}.{os.getpid()}.{threading.get_ident()}.tmp")
