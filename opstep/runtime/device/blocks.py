@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from opstep.runtime.device.builtin import float_to_bits
+from opstep.runtime.device.builtin import bits_to_float, float_to_bits, offset
+from opstep.runtime.device.convert import bfloat_to_float, half_to_float
 from opstep.runtime.device.jit import pinned, reassociate
-from opstep.runtime.ir.types import DType, f32, f64
+from opstep.runtime.ir.types import DType, bf16, boolean, f16, f32, f64, i8, i16, u8
 from opstep.runtime.statistics import BINS, LOWEST
 
 COPIES = 8  # of the histogram, by turns: no counter is read right after it was written
@@ -33,6 +34,54 @@ class Width(NamedTuple):
 
 SINGLE = Width(f32, np.int32, 0x7FFFFFFF, 0x7F800000, 23, 127)
 DOUBLE = Width(f64, np.int64, 0x7FFFFFFFFFFFFFFF, 0x7FF0000000000000, 52, 1023)
+
+
+SINGLES = (f32, f16, bf16, i16, i8, u8, boolean)  # all their values are f32s
+
+
+def width_of(dtype: DType) -> Width:
+    return SINGLE if dtype in SINGLES else DOUBLE
+
+
+# --- widening -------------------------------------------------------------------------------------
+
+
+@cache
+def stager(dtype: DType):
+    """Gives a function that gives a block of x in f32 or f64."""
+    if dtype is f32 or dtype is f64:
+        return _in_place
+    value = {f16: half, bf16: bfloat}.get(dtype, single if dtype in SINGLES else double)
+
+    def stage(x, first, n, block):
+        for i in range(n):
+            block[i] = value(x[first + i])
+        return block
+
+    return stage
+
+
+def _in_place(x, first, n, block):
+    return offset(x, first)
+
+
+def half(v):
+    return half_to_float(np.int64(v))
+
+
+def bfloat(v):
+    return bfloat_to_float(np.int64(v))
+
+
+def single(v):
+    return np.float32(v)
+
+
+def double(v):
+    return np.float64(v)
+
+
+# --- bits -----------------------------------------------------------------------------------------
 
 
 @cache
@@ -125,6 +174,34 @@ def tally(bins, n, counts):
         counts[bins[i]] += 1
 
 
+def extremes(x, first, n):
+    """Least and greatest of integers."""
+    low, high = x[first], x[first]
+    for i in range(first, first + n):
+        v = x[i]
+        low = v if v < low else low
+        high = v if v > high else high
+    return np.int64(low), np.int64(high)
+
+
+def ordered_single(key):
+    """The f64 key of an f32 key."""
+    bits = np.int32(key ^ ((key >> 63) & 0x7FFFFFFF))
+    return order(float_to_bits(np.float64(bits_to_float(bits))))
+
+
+def ordered_double(key):
+    return key
+
+
+def order(bits):
+    """From the bits of an f64 to its key, and back."""
+    return bits ^ ((bits >> 63) & 0x7FFFFFFFFFFFFFFF)
+
+
+# --- numbers --------------------------------------------------------------------------------------
+
+
 @pinned("f64")
 @reassociate
 def total(p, n):
@@ -143,13 +220,3 @@ def spread(p, n, mean):
         d = np.float64(p[i]) - mean
         sum += d * d
     return sum
-
-
-def extremes(x, first, n):
-    """Least and greatest of integers."""
-    low, high = x[first], x[first]
-    for i in range(first, first + n):
-        v = x[i]
-        low = v if v < low else low
-        high = v if v > high else high
-    return np.int64(low), np.int64(high)

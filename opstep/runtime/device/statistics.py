@@ -24,18 +24,22 @@ from opstep.runtime.device.blocks import (
     counters,
     extremes,
     indexer,
+    order,
+    ordered_double,
+    ordered_single,
     scanner,
     spread,
     squeezer,
+    stager,
     tally,
     total,
+    width_of,
 )
 from opstep.runtime.device.builtin import bits_to_float, float_to_bits, offset
-from opstep.runtime.device.convert import bfloat_to_float, half_to_float
 from opstep.runtime.device.jit import pinned
 from opstep.runtime.device.launch import Arg, Launch, Scratch
 from opstep.runtime.device.payload import payload
-from opstep.runtime.ir.types import DType, bf16, boolean, f16, f32, f64, i8, i16, i32, i64, u8
+from opstep.runtime.ir.types import DType, bf16, f16, f64, i32, i64, u8
 from opstep.runtime.statistics import (
     BINS,
     COUNT,
@@ -66,31 +70,29 @@ def launches(x: Arg, enabled: Arg, out: Arg, *, filled: bool) -> list[Launch]:
     """The launches that write the record `out` (see `runtime.statistics`) of `x`, unless
     ``enabled[0]`` is 0; ``filled``: whether elements never written hold the NaN payload.
     """
-    dtype = x.dtype
-    width = SINGLE if dtype in _SINGLE else DOUBLE
-    units = max(1, -(-x.size // UNIT))
+    width, told = width_of(x.dtype), filled and x.dtype.is_float
+    units = max(1, -(-x.size // UNIT))  # one for a tensor of no elements: it has a record, too
     records = Scratch(i64, units * WORDS)
     block = Scratch(width.dtype, BLOCK, per_lane=True)
     bins = Scratch(u8, BLOCK, per_lane=True)
     counts = Scratch(i32, COPIES * BINS, per_lane=True)
-    told = _bits(dtype) if filled and dtype.is_float else -1
-    about = (x.size, told, 0x38800000 if dtype is f16 else 1 << width.fraction)
+    unwritten = widened_payload(x.dtype) if told else 0
+    normal = HALF_NORMAL if x.dtype is f16 else 1 << width.fraction
+    args = (x, enabled, records, block, bins, counts, x.size, unwritten, normal)
     made = [
-        Launch(
-            _taker(dtype), x, enabled, records, block, bins, counts, *about, units=units, grain=1
-        ),
-        Launch(merge, records, enabled, out, units, x.size, dtype.is_float, told >= 0, units=1),
+        Launch(unit_taker(x.dtype), *args, units=units, grain=1),
+        Launch(merge, records, enabled, out, units, x.size, x.dtype.is_float, told, units=1),
     ]
-    if dtype is f64:
+    if x.dtype is f64:
         made.append(Launch(take_scaled, x, enabled, out, block, x.size, units=1))
     return made
 
 
-_SINGLE = (f32, f16, bf16, i16, i8, u8, boolean)  # exact in f32
+HALF_NORMAL = 0x38800000  # bits of the smallest normal f16 as an f32
 
 
-def _bits(dtype: DType) -> int:
-    """The payload of memory never written, as the kernel sees it."""
+def widened_payload(dtype: DType) -> int:
+    """The bits of memory never written, as the kernel sees them."""
     bits = int(payload(dtype))
     if dtype is f16:
         return SINGLE.infinity | (bits & 0x3FF) << 13
@@ -101,41 +103,9 @@ def _bits(dtype: DType) -> int:
 
 
 @cache
-def _taker(dtype: DType):
+def unit_taker(dtype: DType):
     """The kernel that takes units of a tensor of that dtype."""
-    width = SINGLE if dtype in _SINGLE else DOUBLE
-    infinity, magnitude, floating = width.infinity, width.magnitude, dtype.is_float
-    scan, squeeze, index = scanner(width), squeezer(width), indexer(width)
-    odd, tiny = counters(width)
-    stage = _stager(dtype)
-    ordered = _ordered_single if width is SINGLE else _ordered_double
-
-    def take_block(x, first, n, record, block, bins, counts, payload, normal):
-        p = stage(x, first, n, block)
-        low, high, zeros, least = scan(p, n)
-        if high >= infinity or low < -infinity:
-            nans, above, below, same = odd(p, n, payload)
-            record[NAN] += nans
-            record[POSINF] += above
-            record[NEGINF] += below
-            record[UNWRITTEN] += same
-            n = squeeze(p, n, block)
-            p = block
-            if n == 0:
-                return
-            low, high, zeros, least = scan(p, n)
-        record[ZERO] += zeros
-        if floating:
-            low, high = ordered(low), ordered(high)
-            if least < normal:
-                record[SUBNORMAL] += tiny(p, n, normal)
-        else:
-            low, high = extremes(x, first, n)
-        record[MIN] = min(low, record[MIN])
-        record[MAX] = max(high, record[MAX])
-        index(p, n, bins)
-        tally(bins, n, counts)
-        add_block(p, n, record)
+    take_block = block_taker(dtype)
 
     def take_units(
         x, enabled, records, block, bins, counts, size, payload, normal, lo, hi, lane
@@ -162,55 +132,41 @@ def _taker(dtype: DType):
     return take_units
 
 
-@cache
-def _stager(dtype: DType):
-    """Gives a function that gives a block of x in f32 or f64."""
-    if dtype is f32 or dtype is f64:
-        return _in_place
-    value = {f16: half, bf16: bfloat}.get(dtype, single if dtype in _SINGLE else double)
+def block_taker(dtype: DType):
+    """Takes n elements of x into a record and its histogram, by way of a block and its bins."""
+    width, floating = width_of(dtype), dtype.is_float
+    infinity, ordered = width.infinity, ordered_single if width is SINGLE else ordered_double
+    stage, scan, squeeze = stager(dtype), scanner(width), squeezer(width)
+    index, odd, tiny = indexer(width), *counters(width)
 
-    def stage(x, first, n, block):
-        for i in range(n):
-            block[i] = value(x[first + i])
-        return block
+    def take_block(x, first, n, record, block, bins, counts, payload, normal):
+        p = stage(x, first, n, block)
+        low, high, zeros, least = scan(p, n)
+        if high >= infinity or low < -infinity:
+            nans, above, below, same = odd(p, n, payload)
+            record[NAN] += nans
+            record[POSINF] += above
+            record[NEGINF] += below
+            record[UNWRITTEN] += same
+            n = squeeze(p, n, block)
+            if n == 0:
+                return
+            p = block
+            low, high, zeros, least = scan(p, n)
+        record[ZERO] += zeros
+        if floating:
+            low, high = ordered(low), ordered(high)
+            if least < normal:
+                record[SUBNORMAL] += tiny(p, n, normal)
+        else:
+            low, high = extremes(x, first, n)
+        record[MIN] = min(low, record[MIN])
+        record[MAX] = max(high, record[MAX])
+        index(p, n, bins)
+        tally(bins, n, counts)
+        add_block(p, n, record)
 
-    return stage
-
-
-def _in_place(x, first, n, block):
-    return offset(x, first)
-
-
-def half(v):
-    return half_to_float(np.int64(v))
-
-
-def bfloat(v):
-    return bfloat_to_float(np.int64(v))
-
-
-def single(v):
-    return np.float32(v)
-
-
-def double(v):
-    return np.float64(v)
-
-
-def _ordered_single(key):
-    """The f64 key of an f32 key."""
-    bits = np.int32(key ^ ((key >> 63) & 0x7FFFFFFF))
-    return _key(np.float64(bits_to_float(bits)))
-
-
-def _ordered_double(key):
-    return key
-
-
-def _key(number):
-    """An integer that is the larger the larger an f64 is; the same again gives its bits."""
-    bits = float_to_bits(number)
-    return bits ^ ((bits >> 63) & _MOST)
+    return take_block
 
 
 # --- records --------------------------------------------------------------------------------------
@@ -274,8 +230,7 @@ def finish(out, floating):
     if finite == 0:
         out[MIN], out[MAX] = 0, 0
     elif floating != 0:
-        out[MIN] ^= (out[MIN] >> 63) & _MOST
-        out[MAX] ^= (out[MAX] >> 63) & _MOST
+        out[MIN], out[MAX] = order(out[MIN]), order(out[MAX])
     mean = bits_to_float(out[MEAN])
     out[SUMSQ] = float_to_bits(bits_to_float(out[M2]) + mean * mean * np.float64(finite))
 
