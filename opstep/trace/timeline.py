@@ -1,0 +1,124 @@
+"""The timeline of a recording's runs, as Perfetto reads it. `tracks` tells what is where in it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+
+from opstep.runtime.ir.errors import InputError
+from opstep.runtime.recording import HostRecord, StreamRecord
+from opstep.trace import perfetto
+from opstep.trace.sink import Run, RunEnd, StepDone, Written
+from opstep.trace.tracks import RunTracks
+
+_BUNDLE = 1 << 20  # bytes of packets that are compressed together, about
+
+
+class TimelineSink:
+    """Writes a trace (`trace.sink.Sink`). What is flushed is whole packets, appended: wherever the
+    file is cut, what stands before the cut can be read.
+
+    A file that is there is replaced when the first run begins, if it is a trace; raises
+    `InputError` if it is something else, or cannot be written.
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self._file, self._is_new = _open(self.path)
+        self._interned = perfetto.Interned()
+        self._uuids = count(1)
+        self._runs: dict[Run, RunTracks] = {}
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._nbytes = 0  # written
+
+    def begin_run(self, run: Run) -> None:
+        if not self._runs:
+            self._begin_file()
+        tracks = RunTracks(run, len(self._runs) + 1, self._interned, self._uuids)
+        self._runs[run] = tracks
+        self._add(tracks, b"")
+
+    def take(self, run: Run, record: StreamRecord | HostRecord) -> None:
+        tracks = self._runs[run]
+        if isinstance(record, StreamRecord):
+            self._add(tracks, tracks.stream(record))
+        else:
+            self._add(tracks, tracks.host(record))
+
+    def end_step(self, run: Run, step: StepDone) -> None:
+        self._add(self._runs[run], self._runs[run].step(step))
+
+    def end_run(self, run: Run, end: RunEnd) -> None:
+        self._add(self._runs[run], self._runs[run].end(end))
+        self._runs[run].forget()
+
+    def flush(self) -> None:
+        if self._pending:
+            data = perfetto.bundle(b"".join(self._pending))
+            self._pending, self._pending_bytes = [], 0
+            self._write(data)
+
+    def close(self) -> Written:
+        if self._file < 0:
+            return self._written()
+        try:
+            if self._runs:
+                self.flush()
+            elif self._is_new:
+                self.path.unlink(missing_ok=True)
+        finally:
+            os.close(self._file)
+            self._file = -1
+        return self._written()
+
+    def _written(self) -> Written:
+        runs = self._runs.values()
+        counts = [("runs", len(runs)), ("slices", sum(r.slices for r in runs))]
+        return Written(self.path, self._nbytes, [*counts, ("flows", sum(r.flows for r in runs))])
+
+    def _add(self, tracks: RunTracks, data: bytes) -> None:
+        """Queues packets behind those that they refer to."""
+        new = [*tracks.described, *self._interned.packets()]
+        tracks.described = []
+        self._pending += [perfetto.encode(new), data]
+        self._pending_bytes += len(data)
+        if self._pending_bytes > _BUNDLE:
+            self.flush()
+
+    def _begin_file(self) -> None:
+        if stat.S_ISREG(os.fstat(self._file).st_mode):
+            os.ftruncate(self._file, 0)
+        self._write(perfetto.preamble())
+
+    def _write(self, data: bytes) -> None:
+        """Appends all of it, or leaves the file as it was."""
+        left = memoryview(data)
+        try:
+            while left:
+                left = left[os.write(self._file, left) :]
+        except OSError:
+            with suppress(OSError):  # a pipe cannot take back what it has got
+                os.ftruncate(self._file, self._nbytes)
+            raise
+        self._nbytes += len(data)
+
+
+def _open(path: Path) -> tuple[int, bool]:
+    """The file's descriptor, and whether it was not there before."""
+    is_new = not path.exists()
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        hint = "give a file in a folder that is there and can be written"
+        raise InputError(f"{path}: {error.strerror}", hint=hint) from None
+    if stat.S_ISREG(os.fstat(file).st_mode):
+        head = os.pread(file, 1 << 16, 0)
+        if head and not perfetto.is_trace(head):
+            os.close(file)
+            hint = "give another name, or remove it"
+            raise InputError(f"{path} is there, and is no trace: it is not replaced", hint=hint)
+    return file, is_new
