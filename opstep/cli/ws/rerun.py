@@ -1,0 +1,105 @@
+"""``rerun``: a run again, from the workspace alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opstep.cli.common import (
+    OK,
+    PROGRAM,
+    amount,
+    console,
+    emit_json,
+    json_option,
+    names_listed,
+    say,
+    watch_compiler,
+)
+from opstep.cli.verbs import verb
+from opstep.cli.ws import shown
+
+if TYPE_CHECKING:
+    from opstep.trace.workspace.rerun import Repeated
+
+
+@verb(
+    "rerun",
+    short_help="Repeat a run from the workspace alone.",
+    examples=[
+        ("opstep ws runs.db rerun last", "does it give the same bits again?"),
+        ("opstep ws runs.db rerun 3f2a --record", "keep the second run as well, to compare"),
+    ],
+    codes={OK: "the same bits", PROGRAM: "they differ"},
+)
+@click.argument("run", metavar="RUN")
+@click.option("--record", is_flag=True, help="Record it in the same workspace.")
+@json_option
+def rerun(file: str, run: str, record: bool, as_json: bool) -> int:
+    """Repeat a run from the workspace alone.
+
+    Program, inputs, params, seed and switches are taken from the file. The last outputs, and the
+    params and states after the last step, are compared with those that were kept, to the bit. A run
+    that failed has to fail in the same way.
+    """
+    from opstep.cli.run import progress
+    from opstep.trace.recording import Recording
+
+    recording = None
+    with shown.workspace(file) as ws:
+        wanted = ws.run(run)
+        if record:
+            recording = Recording(workspace=file, stats=wanted.selection, stats_every=wanted.every)
+        try:
+            with watch_compiler(), progress(max(1, wanted.steps)) as on_step:
+                repeated = ws.rerun(wanted, recording=recording, on_step=on_step)
+        finally:
+            if recording:
+                recording.close()
+    key = recording.runs[0].key if recording and recording.runs else None
+    if as_json:
+        emit_json(as_record(repeated, key))
+    else:
+        show(file, repeated, key)
+    return OK if repeated.identical else PROGRAM
+
+
+def as_record(repeated: Repeated, key: str | None) -> dict[str, Any]:
+    return {
+        "run": repeated.run.key,
+        "recorded_as": key,
+        "steps": repeated.steps,
+        "identical": repeated.identical,
+        "same": [t.name for t in repeated.same],
+        "different": [t.name for t in repeated.different],
+        "error": repeated.error,
+        "expected_error": repeated.expected,
+    }
+
+
+def show(file: str, repeated: Repeated, key: str | None) -> None:
+    from rich.text import Text
+
+    out = console()
+    run = repeated.run
+    head = [(run.key, "bold"), f", {run.graph}, {amount(repeated.steps, 'step')} again: "]
+    compared = len(repeated.same) + len(repeated.different)
+    if repeated.identical and (compared or repeated.error):
+        what = f", {amount(compared, 'tensor')} compared" if compared else ""
+        end = [("same bits" if compared else "same error", "bold green"), what]
+    elif repeated.identical:
+        end = [("nothing was kept that could be compared", "yellow")]
+    elif repeated.different:
+        named = names_listed(t.name for t in repeated.different)
+        end = [("differs", "bold red"), f": {named} ({len(repeated.same)} the same)"]
+    else:
+        end = [("ended otherwise", "bold red")]
+    out.print(Text.assemble(*head, *end))
+    for label, error in (("then", repeated.expected), ("now", repeated.error)):
+        if not repeated.identical and repeated.error != repeated.expected:
+            out.print(Text(f"  {label}: {(error or 'no error').splitlines()[0]}"))
+    if key:
+        say(f"recorded as {key}: opstep ws {file} compare {run.key} {key}")
+    elif not repeated.identical:
+        say(f"  the first op that differs: opstep ws {file} rerun {run.key} --record, then compare")

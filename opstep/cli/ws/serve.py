@@ -1,0 +1,39 @@
+"""``open``: a workspace in the browser."""
+
+from __future__ import annotations
+
+import click
+
+from opstep.cli.common import OK
+from opstep.cli.verbs import verb
+from opstep.cli.ws import shown
+
+
+@verb(
+    "open",
+    short_help="Look at it in the browser (Datasette).",
+    examples=[
+        ("opstep ws runs.db open", "in a new tab; Ctrl-C ends it"),
+        ("opstep ws runs.db open --port 8001 --no-browser", "print the address"),
+    ],
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    metavar="N",
+    help="Port on 127.0.0.1; default: one that is free.",
+)
+@click.option("--no-browser", is_flag=True, help="Print the address, open nothing.")
+def open_(file: str, port: int, no_browser: bool) -> int:
+    """Look at it in the browser (Datasette).
+
+    Tables, views, canned queries and plots, for this machine only (127.0.0.1), and only to read.
+    Needs opstep[viewer].
+    """
+    from opstep.trace.workspace.datasette import serve
+
+    with shown.workspace(file) as ws:
+        path = ws.path
+    serve(path, port, not no_browser)
+    return OK

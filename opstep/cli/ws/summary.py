@@ -1,0 +1,124 @@
+"""``opstep ws FILE``: what is in it, and what to ask next."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from opstep.cli.common import OK, amount, console, emit_json, size
+from opstep.cli.ws import shown
+
+if TYPE_CHECKING:
+    from opstep.trace.workspace.records import TensorRecord
+    from opstep.trace.workspace.runs import RecordedRun
+    from opstep.trace.workspace.workspace import Workspace
+
+LISTED = 8  # runs, tensors, findings
+
+
+def show(file: str, as_json: bool) -> int:
+    with shown.workspace(file) as ws:
+        runs, tensors = ws.runs, ws.tensors()
+        if as_json:
+            emit_json(record(ws, runs, tensors))
+            return OK
+        out = console()
+        out.print(headline(ws, runs, tensors))
+        if runs:
+            out.print()
+            out.print(shown.runs_table(runs[-LISTED:]))
+            more(out, len(runs), "run", "list runs")
+        if tensors:
+            out.print()
+            out.print(tensors_by_name(tensors))
+            more(out, len({t.name for t in tensors}), "name", "list")
+        show_findings(out, runs[-LISTED:])
+        out.print()
+        for line, what in next_commands(file, runs, tensors):
+            out.print(f"  [bold]{line}[/]  [dim]# {what}[/]")
+    return OK
+
+
+def headline(ws: Workspace, runs: list[RecordedRun], tensors: list[TensorRecord]) -> Any:
+    from rich.text import Text
+
+    kinds = Counter(run.status for run in runs)
+    told = ", ".join(f"{n} {status}" for status, n in kinds.items() if status != "done")
+    parts = [size(ws.nbytes), amount(len(runs), "run") + (f" ({told})" if told else "")]
+    parts.append(amount(len(tensors), "tensor"))
+    return Text.assemble((str(ws.path), "bold"), f": {', '.join(parts)}")
+
+
+def tensors_by_name(tensors: list[TensorRecord]) -> Any:
+    """A row a name: what the last one of it is, and how many there are."""
+    from rich.text import Text
+
+    made = shown.table("tensor", "type", "kind", "size", "kept", right=("size", "kept"))
+    named: dict[str, list[TensorRecord]] = {}
+    for t in tensors:
+        named.setdefault(t.name, []).append(t)
+    for name, found in list(named.items())[:LISTED]:
+        last = max(found, key=lambda t: t.id)
+        kinds = ", ".join(dict.fromkeys(t.kind for t in found))
+        made.add_row(
+            Text(name, "bold"), Text(last.type), kinds, size(last.nbytes), f"{len(found):,}×"
+        )
+    return made
+
+
+def show_findings(out: Any, runs: list[RecordedRun]) -> None:
+    from rich.text import Text
+
+    found = [(run, finding) for run in reversed(runs) for finding in run.findings]
+    if found:
+        out.print()
+    for run, finding in found[:LISTED]:
+        where = f"{finding.file}:{finding.line}: " if finding.file and finding.line else ""
+        out.print(
+            Text.assemble(
+                (run.key, "bold"), f" step {finding.step}: {where}",
+                (finding.kind, "bold red"), f": {finding.message}",
+            )
+        )  # fmt: skip
+    more(out, len(found), "finding", 'sql "select * from findings"')
+
+
+def more(out: Any, count: int, noun: str, verb: str) -> None:
+    if count > LISTED:
+        out.print(f"[dim]… of {amount(count, noun)}: {verb} shows all[/]")
+
+
+def next_commands(
+    file: str, runs: list[RecordedRun], tensors: list[TensorRecord]
+) -> list[tuple[str, str]]:
+    """Commands that make sense for this file."""
+    me = f"opstep ws {file}"
+    if not runs and not tensors:
+        return [(f"opstep run model.opg -i random --workspace {file}", "record a run in it")]
+    found = []
+    if len(runs) > 1:
+        line = f"{me} compare {runs[-2].key} {runs[-1].key}"
+        found.append((line, "the first op where they differ"))
+    if runs:
+        found.append((f"{me} rerun {runs[-1].key}", "the same run again, from this file alone"))
+        line = f'{me} sql "select * from slowest_ops where run = {runs[-1].id} limit 10"'
+        found.append((line, "where the time went"))
+        line = f'{me} plot "stats.absmax where run={runs[-1].key}"'
+        found.append((line, "a picture"))
+    if tensors:
+        found.append((f"{me} load {tensors[-1].reference} -o {tensors[-1].name}.npy", "a tensor"))
+    return found
+
+
+def record(ws: Workspace, runs: list[RecordedRun], tensors: list[TensorRecord]) -> dict[str, Any]:
+    """The summary as JSON."""
+    described = []
+    for run in runs:
+        findings = [finding._asdict() for finding in run.findings]
+        described.append({**shown.run_record(run), "rows": run.counts(), "findings": findings})
+    return {
+        "path": str(ws.path),
+        "bytes": ws.nbytes,
+        "runs": described,
+        "tensors": [shown.tensor_record(t) for t in tensors],
+    }

@@ -1,0 +1,200 @@
+"""Where two runs part: the first op, in the order of execution, whose statistics differ.
+
+Executions are matched by step, by the op's site, and by how many times it ran in the step before
+(turns of a loop). Operands come before what is computed from them, so that the first difference is
+where it began, if the statistics of all ops were taken.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from opstep.trace.workspace.runs import FIGURES, RecordedRun
+
+# Counts of elements that a rounding error cannot change; the others may differ where `rtol` is
+# given, because a figure crosses the border of a bin.
+_FIRM = {"count", "nan", "posinf", "neginf", "unwritten"}
+_SETTINGS = (
+    "program", "graph", "device", "streams", "alloc", "fill", "sync", "threads", "seed", "steps",
+    "selection", "every", "version", "host",
+)  # fmt: skip
+
+
+class Figure(NamedTuple):
+    """One figure of a tensor in both runs."""
+
+    name: str
+    first: Any
+    second: Any
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A tensor whose statistics differ. `figures` is empty where only one run has it (`only`)."""
+
+    step: int
+    turn: int  # how many times the op ran in the step before
+    op: str
+    site: str
+    value: str
+    file: str
+    line: int
+    statement: str
+    figures: list[Figure] = field(default_factory=list)
+    only: str | None = None  # key of the run that has it
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`settings`: what differs in how they ran. `first`: None where all that both have is the same.
+    `compared` and `differing` count tensors, up to the end of the first step that differs.
+    """
+
+    a: RecordedRun
+    b: RecordedRun
+    settings: list[Figure]
+    first: Difference | None
+    compared: int
+    differing: int
+    tensors: list[Figure]  # outputs, params and states at the end: digests that differ
+
+    @property
+    def same(self) -> bool:
+        return self.first is None and not self.tensors
+
+
+def compare(
+    connection: sqlite3.Connection, a: RecordedRun, b: RecordedRun, rtol: float = 0.0
+) -> Comparison:
+    """`rtol`: relative difference that a figure may have; 0 asks for the same bits."""
+    settings = [
+        Figure(name, getattr(a, name), getattr(b, name))
+        for name in _SETTINGS
+        if getattr(a, name) != getattr(b, name)
+    ]
+    compared, differing, first = 0, 0, None
+    for step, mine, others in _common_steps(_steps(connection, a), _steps(connection, b)):
+        compared += len(mine.keys() & others.keys())
+        found = list(_differences(mine, others, rtol))
+        if found:
+            differing = len(found)
+            key, figures = found[0]
+            first = _describe(connection, a, b, step, key, mine, others, figures)
+            break
+    return Comparison(a, b, settings, first, compared, differing, _ends(a, b))
+
+
+Key = tuple[str, int, int]  # site, how many times it ran before, result
+Step = dict[Key, tuple]
+
+
+def _common_steps(
+    mine: Iterator[tuple[int, Step]], theirs: Iterator[tuple[int, Step]]
+) -> Iterator[tuple[int, Step, Step]]:
+    """The steps that both have figures of: --stats-every may differ, and one may be longer."""
+    step, figures = next(mine, (-1, {}))
+    other, others = next(theirs, (-1, {}))
+    while step >= 0 and other >= 0:
+        if step == other:
+            yield step, figures, others
+        behind = min(step, other)
+        if step == behind:
+            step, figures = next(mine, (-1, {}))
+        if other == behind:
+            other, others = next(theirs, (-1, {}))
+
+
+def _steps(connection: sqlite3.Connection, run: RecordedRun) -> Iterator[tuple[int, Step]]:
+    """Step by step: the figures of each tensor, in the order of execution."""
+    sites = dict(connection.execute("select op, site from ops where run = ?", (run.id,)))
+    figures = ", ".join(f'stats."{name}"' for name in FIGURES)
+    rows = connection.execute(
+        f"select stats.step, stats.op, stats.execution, stats.result, executions.start_ns, "
+        f"{figures}, stats.lowest, stats.histogram from stats "
+        "join executions using (run, execution) where stats.run = ? "
+        "order by stats.execution, stats.result",
+        (run.id,),
+    )
+    for step, group in groupby(rows, key=lambda row: row[0]):
+        times: dict[int, list[int]] = {}  # by op: its executions in this step
+        found: list[tuple[int, Key, tuple]] = []
+        for _, op, execution, result, start, *rest in group:
+            before = times.setdefault(op, [])
+            if not before or before[-1] != execution:
+                before.append(execution)
+            found.append((start or 0, (sites[op], len(before) - 1, result), tuple(rest)))
+        found.sort(key=lambda entry: entry[0])  # across streams; stable within one
+        yield step, {key: rest for _, key, rest in found}
+
+
+def _differences(mine: Step, others: Step, rtol: float) -> Iterator[tuple[Key, list[Figure]]]:
+    """Those of `mine` that differ or are missing, then those that only the other run has."""
+    for key, row in mine.items():
+        other = others.get(key)
+        if other is None:
+            yield key, []
+        elif row != other and (figures := _figures(row, other, rtol)):
+            yield key, figures
+    for key in others:
+        if key not in mine:
+            yield key, []
+
+
+def _figures(row: tuple, other: tuple, rtol: float) -> list[Figure]:
+    """The figures that differ by more than `rtol`."""
+    pairs = zip(FIGURES, row, other, strict=False)
+    found = [Figure(n, x, y) for n, x, y in pairs if not _close(n, x, y, rtol)]
+    if rtol == 0 and row[-2:] != other[-2:]:
+        texts = [f"{bins or '[]'} from 2^{lowest}" for lowest, bins in (row[-2:], other[-2:])]
+        found.append(Figure("histogram", *texts))
+    return found
+
+
+def _close(name: str, x: Any, y: Any, rtol: float) -> bool:
+    if x == y:
+        return True
+    if x is None or y is None or name in _FIRM or rtol == 0:
+        return False
+    if name in ("zero", "subnormal"):
+        return True
+    return math.isclose(x, y, rel_tol=rtol)
+
+
+def _describe(
+    connection: sqlite3.Connection,
+    a: RecordedRun,
+    b: RecordedRun,
+    step: int,
+    key: Key,
+    mine: Step,
+    others: Step,
+    figures: list[Figure],
+) -> Difference:
+    site, turn, result = key
+    run = a if key in mine else b
+    row = connection.execute(
+        "select ops.name, results.name, ops.file, ops.line, ops.statement from ops "
+        "join results using (run, op) where ops.run = ? and ops.site = ? and results.result = ?",
+        (run.id, site, result),
+    ).fetchone()
+    op, value, file, line, statement = row
+    only = None if key in mine and key in others else run.key
+    return Difference(step, turn, op, site, value, file, line, statement, figures, only)
+
+
+def _ends(a: RecordedRun, b: RecordedRun) -> list[Figure]:
+    """Outputs and named tensors at the end that both runs have and that differ."""
+    mine, theirs = (
+        {(t.kind, t.name): t.digest for t in run.tensors if t.kind != "input" and t.step == at}
+        for run, at in ((a, a.steps - 1), (b, b.steps - 1))
+    )
+    return [
+        Figure(name, digest, theirs[kind, name])
+        for (kind, name), digest in mine.items()
+        if (kind, name) in theirs and theirs[kind, name] != digest
+    ]

@@ -1,0 +1,244 @@
+"""What ``plot`` draws: figures by step, a line a tensor.
+
+stats.absmax where op=relu, run=last
+stats.nan where value=conv*, step=0..99
+executions.seconds where op=conv2d|matmul
+metrics.loss where run=*
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from opstep.runtime.ir.diagnostics import did_you_mean
+from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.graph import Source, Span
+from opstep.trace.workspace.names import find_run
+from opstep.trace.workspace.runs import FIGURES, RecordedRun, read_run
+
+MOST = 2_000_000  # points that are drawn
+_KEYS = {
+    "stats": ("run", "op", "value", "graph", "step"),
+    "executions": ("run", "op", "graph", "stream", "step"),
+    "metrics": ("run", "name", "step"),
+}
+
+
+class Wanted(NamedTuple):
+    """``TABLE.COLUMN where KEY=VALUE, …`` taken apart. Values of a key are alternatives."""
+
+    table: str
+    column: str
+    where: dict[str, list[str]]
+
+
+@dataclass(eq=False)
+class Line:
+    """One tensor's figure, or one metric, of one run. `xs` are steps; several times in one step
+    (turns of a loop) they lie between it and the next. `odd`: where it had NaNs or infinities.
+    """
+
+    name: str  # of the tensor or the metric
+    site: str  # of its op; a metric's is its name
+    run: RecordedRun
+    xs: list[float] = field(default_factory=list)
+    ys: list[float | None] = field(default_factory=list)
+    odd: list[float] = field(default_factory=list)
+
+
+def parse(text: str) -> Wanted:
+    """Raises `InputError` with the place of what is wrong."""
+    found = re.match(r"\s*(\w+)\.([\w.]+)\s*", text)
+    if not found or found[1] not in _KEYS:
+        known = ", ".join(_KEYS)
+        hint = did_you_mean(found[1], _KEYS) if found else ""
+        span = Span(*found.span(1)) if found else Span(0, max(1, len(text)))
+        raise _wrong(text, span, f"expected TABLE.COLUMN, with a table of {known}", hint)
+    table, column = found[1], found[2]
+    _check_column(text, table, column, Span(*found.span(2)))
+    rest, at = text[found.end() :], found.end()
+    where: dict[str, list[str]] = {}
+    if rest.strip():
+        begin = re.match(r"where\s+", rest)
+        if not begin:
+            raise _wrong(text, Span(at, len(text)), "expected: where KEY=VALUE, …")
+        position = at + begin.end()
+        for part in re.split(r"(,|\s+and\s+)", text[position:]):
+            if not re.fullmatch(r",|\s+and\s+", part):
+                key, values = _condition(text, table, part, position)
+                where[key] = where.get(key, []) + values
+            position += len(part)
+    return Wanted(table, column, where)
+
+
+def _check_column(text: str, table: str, column: str, span: Span) -> None:
+    columns = {"stats": FIGURES, "executions": ("seconds",)}.get(table, ())
+    if columns and column not in columns:
+        hint = did_you_mean(column, columns) or f"there are: {', '.join(columns)}"
+        raise _wrong(text, span, f"{table} has no figure {column}", hint)
+
+
+def _condition(text: str, table: str, part: str, position: int) -> tuple[str, list[str]]:
+    key, equals, value = part.partition("=")
+    name, values = key.strip(), [v.strip().strip("'\"") for v in value.split("|")]
+    lead = len(part) - len(part.lstrip())
+    span = Span(position + lead, position + max(len(part.rstrip()), lead + 1))
+    if not equals or not all(values):
+        raise _wrong(text, span, "expected KEY=VALUE")
+    known = _KEYS[table]
+    if name not in known:
+        hint = did_you_mean(name, known) or f"it can be: {', '.join(known)}"
+        raise _wrong(text, span, f"{table} has no {name}", hint)
+    numbers = name in ("step", "stream")
+    if numbers and not all(re.fullmatch(r"-?\d{1,18}(\.\.\d{1,18})?", v) for v in values):
+        raise _wrong(text, span, f"{name} is a number, or two: {name}=0..99")
+    return name, values
+
+
+def _wrong(text: str, span: Span, message: str, hint: str = "") -> InputError:
+    example = "such as: stats.absmax where op=relu, run=last"
+    return InputError(message, span=span, source=Source(text, "plot"), hint=hint or example)
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def read(connection: sqlite3.Connection, wanted: Wanted) -> list[Line]:
+    """The lines, in the order in which their ops were planned. Raises `InputError` where there are
+    none.
+    """
+    found: list[Line] = []
+    for run in _runs(connection, wanted.where.get("run", ["last"])):
+        found += _READERS[wanted.table](connection, wanted, run)
+    if not found:
+        raise InputError("nothing fits: no line to draw", hint=_known(connection, wanted))
+    return found
+
+
+def _runs(connection: sqlite3.Connection, references: list[str]) -> list[RecordedRun]:
+    ids: dict[int, None] = {}
+    for reference in references:
+        if reference == "*":
+            ids |= dict.fromkeys(i for (i,) in connection.execute("select id from runs"))
+        else:
+            ids[find_run(connection, reference)] = None
+    return [read_run(connection, i) for i in ids]
+
+
+def _stats(connection: sqlite3.Connection, wanted: Wanted, run: RecordedRun) -> list[Line]:
+    where, given = _where(wanted, "stats")
+    rows = connection.execute(
+        f"select stats.op, stats.result, results.name, ops.site, stats.step, "
+        f'stats."{wanted.column}", stats.nan + stats.posinf + stats.neginf '
+        "from stats join ops using (run, op) join results using (run, op, result) "
+        f"where stats.run = ?{where} order by stats.op, stats.result, stats.execution "
+        f"limit {MOST + 1}",
+        (run.id, *given),
+    )
+    return _lines(run, rows)
+
+
+def _executions(connection: sqlite3.Connection, wanted: Wanted, run: RecordedRun) -> list[Line]:
+    where, given = _where(wanted, "executions")
+    rows = connection.execute(
+        "select executions.op, 0, (select name from results where results.run = ops.run and "
+        "results.op = ops.op order by result limit 1), ops.site, executions.step, "
+        "(executions.end_ns - executions.start_ns) / 1e9, 0 "
+        "from executions join ops using (run, op) "
+        f"where executions.run = ? and executions.start_ns is not null{where} "
+        f"order by executions.op, executions.execution limit {MOST + 1}",
+        (run.id, *given),
+    )
+    return _lines(run, rows)
+
+
+def _metrics(connection: sqlite3.Connection, wanted: Wanted, run: RecordedRun) -> list[Line]:
+    where, given = _where(wanted, "metrics")
+    name = "" if wanted.column == "value" else " and metrics.name = ?"
+    rows = connection.execute(
+        "select metrics.name, 0, metrics.name, metrics.name, metrics.step, metrics.value, "
+        "metrics.value is null or abs(metrics.value) > 1e308 from metrics "
+        f"where metrics.run = ?{name}{where} order by metrics.name, metrics.step limit {MOST + 1}",
+        (run.id, *([wanted.column] if name else []), *given),
+    )
+    return _lines(run, rows)
+
+
+_READERS: dict[str, Callable[..., list[Line]]] = {
+    "stats": _stats,
+    "executions": _executions,
+    "metrics": _metrics,
+}
+
+
+def _lines(run: RecordedRun, rows: Any) -> list[Line]:
+    """Rows of (key, key, name, site, step, figure, how much of it is not finite) as lines."""
+    lines: dict[tuple, Line] = {}
+    steps: list[int] = []  # of the line at hand
+    for count, (op, result, name, site, step, y, odd) in enumerate(rows):
+        if count == MOST:
+            raise InputError(
+                f"more than {MOST:,} points", hint="ask for less: where step=0..999, op=relu"
+            )
+        if (op, result) not in lines:
+            _spread(lines, steps)
+            lines[op, result] = Line(name or "", site, run)
+            steps = []
+        line = lines[op, result]
+        steps.append(step)
+        line.ys.append(y if y is None or abs(y) < 1e308 else None)
+        line.odd.append(odd or 0)
+    _spread(lines, steps)
+    for line in lines.values():
+        line.odd = [x for x, odd in zip(line.xs, line.odd, strict=True) if odd]
+    return list(lines.values())
+
+
+def _spread(lines: dict[tuple, Line], steps: list[int]) -> None:
+    """Gives the last line its xs: executions of one step lie side by side."""
+    if not lines:
+        return
+    line = list(lines.values())[-1]
+    begin = 0
+    while begin < len(steps):
+        end = begin
+        while end < len(steps) and steps[end] == steps[begin]:
+            end += 1
+        line.xs += [steps[begin] + k / (end - begin) for k in range(end - begin)]
+        begin = end
+
+
+def _where(wanted: Wanted, table: str) -> tuple[str, list[Any]]:
+    """The rest of a WHERE clause and its parameters."""
+    text, given = "", []
+    for key, values in wanted.where.items():
+        if key == "run":
+            continue
+        parts = []
+        for value in values:
+            if key in ("step", "stream"):
+                low, _, high = value.partition("..")
+                parts.append(f"{table}.{key} between ? and ?")
+                given += [int(low), int(high or low)]
+            else:
+                column = {"op": "ops.site" if "/" in value else "ops.name", "graph": "ops.graph",
+                          "value": "results.name", "name": "metrics.name"}[key]  # fmt: skip
+                parts.append(f"{column} glob ?")
+                given.append(value)
+        text += f" and ({' or '.join(parts)})"
+    return text, given
+
+
+def _known(connection: sqlite3.Connection, wanted: Wanted) -> str:
+    """What there would be to draw."""
+    table, column = ("metrics", "name") if wanted.table == "metrics" else ("ops", "name")
+    rows = connection.execute(f"select distinct {column} from {table} order by 1 limit 40")
+    names = [name for (name,) in rows]
+    asked = wanted.where.get("op", []) + ([wanted.column] if table == "metrics" else [])
+    near = [hint for name in asked if (hint := did_you_mean(name, names))]
+    what = "metrics" if table == "metrics" else "ops"
+    return near[0] if near else f"there are {what} {', '.join(names[:12])}" if names else ""

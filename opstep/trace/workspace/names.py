@@ -1,0 +1,154 @@
+"""How runs and tensors of a workspace are called: ``last``, ``3f2a``, ``conv1.w@3f2a:12``."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from opstep.runtime.ir.diagnostics import did_you_mean, visible
+from opstep.runtime.ir.errors import InputError
+from opstep.trace.workspace.records import TensorRecord
+
+_LISTED = 8  # candidates that a message names
+
+
+def find_run(connection: sqlite3.Connection, reference: int | str) -> int:
+    """The id of the run that is meant: by id, key, the beginning of its key, or ``last``.
+
+    Raises `InputError` where there is none, or several begin like this.
+    """
+    text = str(reference).strip()
+    if text == "last":
+        (found,) = connection.execute("select max(id) from runs").fetchone()
+        if found is None:
+            raise InputError("there is no run in this workspace")
+        return found
+    for condition, value in (("key = ?", text.lower()), ("id = ?", _integer(text))):
+        row = connection.execute(f"select id from runs where {condition}", (value,)).fetchone()
+        if row:
+            return row[0]
+    runs = connection.execute("select id, key from runs order by id desc").fetchall()
+    begin = [(id, key) for id, key in runs if text and key.startswith(text.lower())]
+    if len(begin) == 1:
+        return begin[0][0]
+    if begin:
+        listed = _some(f"{key} (run {id})" for id, key in begin)
+        raise InputError(f"{len(begin)} runs begin with {text}: {listed}", hint="give more of it")
+    known = f"there are: {_some(key for _, key in runs)}" if runs else "it has no runs"
+    hint = did_you_mean(text, [key for _, key in runs]) or known
+    raise InputError(f"there is no run {visible(text)}", hint=hint)
+
+
+def _integer(text: str) -> int | None:
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
+
+
+class Reference(NamedTuple):
+    """``NAME``, ``NAME@RUN`` or ``NAME@RUN:STEP``, taken apart."""
+
+    name: str
+    run: str | None = None
+    step: int | None = None
+
+
+def parse_reference(text: str) -> Reference:
+    """Raises `InputError` where the text is none of these."""
+    name, at, rest = text.partition("@")
+    run, colon, step = rest.partition(":")
+    if not name or (at and not run) or (colon and not re.fullmatch(r"-?[0-9]{1,18}", step)):
+        raise InputError(
+            f"{visible(text)!r} does not name a tensor",
+            hint="write NAME, NAME@RUN or NAME@RUN:STEP, such as conv1.w@last:0",
+        )
+    return Reference(name, run if at else None, int(step) if colon else None)
+
+
+def check_name(name: str) -> None:
+    """Complains of a name that a tensor cannot be saved under."""
+    if not name or len(name) > 200 or name != name.strip() or not name.isprintable():
+        raise InputError(f"{visible(name[:200])!r} is not a name", hint="letters, digits, _ and .")
+    if set(name) & set("@="):
+        raise InputError(f"{name!r} is not a name: @ and = have a meaning of their own")
+
+
+# --- tensors --------------------------------------------------------------------------------------
+
+_COLUMNS = (
+    "tensors.id, tensors.name, tensors.run, runs.key, tensors.step, tensors.kind, "
+    "tensors.checkpoint, tensors.dtype, tensors.shape, tensors.nbytes, tensors.digest, "
+    "tensors.saved"
+)
+
+
+def tensors(
+    connection: sqlite3.Connection,
+    name: str | None = None,
+    run: int | None = None,
+    step: int | None = None,
+    kind: str | None = None,
+) -> list[TensorRecord]:
+    """Those that are kept, by name, run and step."""
+    given = {"name": name, "run": run, "step": step, "kind": kind}
+    given = {column: value for column, value in given.items() if value is not None}
+    where = " and ".join(f"tensors.{column} = :{column}" for column in given) or "1"
+    rows = connection.execute(
+        f"select {_COLUMNS} from tensors left join runs on runs.id = tensors.run where {where} "
+        "order by tensors.name, tensors.run, tensors.step, tensors.id",
+        given,
+    )
+    return [TensorRecord(*row[:8], tuple(json.loads(row[8])), *row[9:]) for row in rows]
+
+
+def find_tensor(connection: sqlite3.Connection, text: str) -> TensorRecord:
+    """The one tensor that is meant.
+
+    One that was saved by hand comes before those of runs; of a run its last. Raises `InputError`
+    where there is none of that name, or where the last ones of several runs differ.
+    """
+    wanted = parse_reference(text)
+    run = None if wanted.run is None else find_run(connection, wanted.run)
+    found = tensors(connection, wanted.name, run, wanted.step)
+    if not found:
+        raise _unknown(connection, wanted, run)
+    by_hand = [t for t in found if t.run is None]
+    if by_hand:
+        return by_hand[-1]
+    last = {t.run: t for t in found}  # they are in the order of their steps
+    distinct = {(t.dtype, t.shape, t.digest): t for t in last.values()}
+    if len(distinct) == 1:
+        return list(last.values())[-1]
+    listed = _some(f"{t.reference} ({t.kind}, {t.type})" for t in reversed(last.values()))
+    raise InputError(
+        f"{wanted.name} is ambiguous: {len(last)} runs have one, and they differ: {listed}",
+        hint=f"say which: {wanted.name}@last",
+    )
+
+
+def _unknown(connection: sqlite3.Connection, wanted: Reference, run: int | None) -> InputError:
+    """What to say of a reference that names nothing."""
+    elsewhere = tensors(connection, wanted.name)
+    if elsewhere and wanted.run is not None:
+        step = "" if wanted.step is None else f" at step {wanted.step}"
+        listed = _some(f"{t.reference} ({t.type})" for t in elsewhere)
+        return InputError(f"run {wanted.run} has no {wanted.name}{step}; there is {listed}")
+    names = all_names(connection, run)
+    known = f"there are: {_some(names)}" if names else "it has no tensors"
+    hint = did_you_mean(wanted.name, names) or known
+    return InputError(f"there is no tensor {visible(wanted.name)}", hint=hint)
+
+
+def all_names(connection: sqlite3.Connection, run: int | None = None) -> list[str]:
+    """Names of tensors, each once."""
+    rows = connection.execute(
+        "select distinct name from tensors where ?1 is null or run = ?1 order by name", (run,)
+    )
+    return [name for (name,) in rows]
+
+
+def _some(texts: Iterable[str]) -> str:
+    shown = list(texts)
+    more = len(shown) - _LISTED
+    return ", ".join(shown[:_LISTED]) + (f", and {more} more" if more > 0 else "")

@@ -1,0 +1,246 @@
+"""Draws lines of `figures` as a picture: PNG, SVG or PDF, by matplotlib."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from opstep.runtime.ir.errors import InputError
+from opstep.trace.workspace.figures import Line, Wanted
+
+FORMATS = (".png", ".svg", ".pdf")
+# Told apart by all kinds of eyes: Okabe and Ito, a little darker.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56a0d3", "#6a4c93", "#444444")
+INK, PALE, GRID, BAD = "#222831", "#b9c0c7", "#e6e9ec", "#d7263d"
+NAMED = len(COLOURS)  # lines that have a colour and a name
+BARS = 40  # of a picture of one step
+WIDTH, HEIGHT, DPI = 10.0, 5.6, 150  # inches
+_STYLE = {
+    "font.family": "sans-serif",
+    "font.size": 9.5,
+    "text.color": INK,
+    "axes.edgecolor": PALE,
+    "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.grid": True,
+    "grid.color": GRID,
+    "axes.axisbelow": True,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "opstep",  # the same picture has the same bytes
+}
+
+
+def draw(path: Path, wanted: Wanted, lines: list[Line], title: str) -> None:
+    """Writes the picture. Of more lines than have colours, those that reach farthest are named.
+
+    Lines of a single step are drawn as bars, in the order of the program. Raises `InputError` where
+    matplotlib is not there or the file cannot be written.
+    """
+    try:
+        import matplotlib
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        hint = 'pip install "opstep[viewer]"'
+        raise InputError("matplotlib is not there", hint=hint) from None
+    from opstep.runtime import arrays
+
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(WIDTH, HEIGHT), dpi=DPI)
+        FigureCanvasAgg(figure)
+        axes = figure.add_subplot()
+        if max(len(line.xs) for line in lines) == 1:
+            _bars(figure, axes, wanted, lines)
+        else:
+            _curves(figure, axes, wanted, lines)
+        _titles(figure, axes, title, _below(wanted, lines))
+        kind = path.suffix[1:]
+        steady = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
+        arrays.replace_file(
+            path, lambda file: figure.savefig(file, format=kind, metadata=steady, dpi=DPI)
+        )
+
+
+def _titles(figure: Any, axes: Any, title: str, below: str) -> None:
+    height = figure.get_figheight()
+    left = axes.get_position().x0
+    figure.text(left, 1 - 0.30 / height, title, weight="bold", size=12, va="center")
+    figure.text(left, 1 - 0.55 / height, below, color="#66707a", size=9, va="center")
+
+
+def _below(wanted: Wanted, lines: list[Line]) -> str:
+    """The line under the title: of which runs, and what is not seen."""
+    runs = list({line.run.id: line.run for line in lines}.values())
+    graphs = dict.fromkeys(f"{run.graph} of {Path(run.file).name}" for run in runs)
+    told = ", ".join(list(graphs)[:3]) + f", run{'s' if len(runs) > 1 else ''} "
+    told += ", ".join(run.key for run in runs[:4]) + (", …" if len(runs) > 4 else "")
+    single = max(len(line.xs) for line in lines) == 1
+    if single and len(lines) > BARS:
+        told += f"; the {BARS} greatest of {len(lines):,}"
+    elif single:
+        steps = {x for line in lines for x in line.xs}
+        told += f"; step {int(min(steps))}" if len(steps) == 1 else ""
+    elif len(lines) > NAMED:
+        told += f"; {len(lines):,} lines, {NAMED} of them named"
+    return told
+
+
+# --- curves ---------------------------------------------------------------------------------------
+
+
+def _curves(figure: Any, axes: Any, wanted: Wanted, lines: list[Line]) -> None:
+    """A line a tensor; its name at its end."""
+    named = sorted(lines, key=_reach, reverse=True)[:NAMED]
+    rest = [line for line in lines if line not in named]
+    points = max(len(line.xs) for line in lines)
+    mark = {"marker": "o", "markersize": 3.5} if points <= 30 else {}
+    for line in rest:
+        axes.plot(line.xs, _gaps(line), color=PALE, linewidth=0.7, alpha=0.7, zorder=1)
+    for colour, line in zip(COLOURS, named, strict=False):
+        axes.plot(line.xs, _gaps(line), color=colour, linewidth=1.7, zorder=3, **mark)
+    _scale(axes, lines)
+    _odd(axes, lines)
+    axes.set_xlabel("step")
+    axes.set_ylabel(_quantity(wanted))
+    axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
+    axes.grid(axis="x", visible=False)
+    axes.margins(x=0.01)
+    height = figure.get_figheight()
+    room = min(3.0, 0.35 + 0.085 * max(len(text) for text in _labels(named)))
+    figure.subplots_adjust(
+        left=0.8 / WIDTH, right=1 - room / WIDTH, top=1 - 0.8 / height, bottom=0.55 / height
+    )
+    _names(figure, axes, named)
+
+
+def _gaps(line: Line) -> list[float]:
+    return [math.nan if y is None else y for y in line.ys]
+
+
+def _reach(line: Line) -> float:
+    return max((abs(y) for y in line.ys if y is not None), default=-1.0)
+
+
+def _scale(axes: Any, lines: list[Line]) -> None:
+    """Logarithmic where positive figures lie far apart; plain numbers at the ticks."""
+    ys = [y for line in lines for y in line.ys if y is not None]
+    if ys and min(ys) > 0 and max(ys) / min(ys) > 1000:
+        axes.set_yscale("log")
+        axes.tick_params(axis="y", which="minor", length=0)
+    elif ys and min(ys) >= 0:
+        axes.set_ylim(bottom=0, top=max(ys) * 1.06 or 1)
+
+
+def _odd(axes: Any, lines: list[Line]) -> None:
+    """A mark at the foot of each step where a tensor had NaNs or infinities."""
+    xs = sorted({x for line in lines for x in line.odd})
+    if xs:
+        axes.plot(
+            xs, [0.0] * len(xs), "x", color=BAD, markersize=7, markeredgewidth=1.8,
+            transform=axes.get_xaxis_transform(), clip_on=False, zorder=5,
+        )  # fmt: skip
+        at = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points"}
+        side = "right" if axes.transData.transform((xs[0], 0))[0] > axes.bbox.x1 - DPI else "left"
+        axes.annotate("NaN or inf", (xs[0], 0), xytext=(0, 9), color=BAD, size=8.5,
+                      ha=side, weight="bold", **at)  # fmt: skip
+
+
+def _names(figure: Any, axes: Any, named: list[Line]) -> None:
+    """Each line's name beside its end, moved apart where ends lie close together."""
+    figure.canvas.draw()  # the scales are known from here on
+    ends = []
+    for colour, line, text in zip(COLOURS, named, _labels(named), strict=False):
+        last = [(x, y) for x, y in zip(line.xs, line.ys, strict=True) if y is not None]
+        if last:
+            ends.append((axes.transData.transform(last[-1])[1], last[-1], colour, text))
+    low, high = axes.bbox.y0, axes.bbox.y1
+    gap = 0.165 * DPI
+    places: list[float] = []
+    for y, *_ in sorted(ends, key=lambda end: end[0]):
+        places.append(max(y, places[-1] + gap) if places else max(y, low))
+    over = places[-1] - high if places else 0
+    if over > 0:
+        places = _pushed_down(places, high, gap)
+    for place, (_, (_, y), colour, text) in zip(
+        places, sorted(ends, key=lambda end: end[0]), strict=True
+    ):
+        end, at = (
+            axes.transAxes.inverted().transform((0, pixel))[1]
+            for pixel in (axes.transData.transform((0, y))[1], place)
+        )
+        axes.annotate(
+            text, (1.0, end), xytext=(1.035, at),
+            xycoords="axes fraction", textcoords="axes fraction",
+            color=colour, va="center", size=9, annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "alpha": 0.6,
+                        "shrinkA": 1, "shrinkB": 1},
+        )  # fmt: skip
+
+
+def _pushed_down(places: list[float], high: float, gap: float) -> list[float]:
+    """The same places, the last at most at `high`."""
+    found = list(places)
+    for k in range(len(found) - 1, -1, -1):
+        found[k] = min(found[k], high)
+        high = found[k] - gap
+    return found
+
+
+def _labels(lines: list[Line]) -> list[str]:
+    """The shortest words that tell the lines apart: names, else sites; runs where they are many."""
+    counts = Counter((line.name, line.run.id) for line in lines)
+    several = len({line.run.id for line in lines}) > 1
+    found = []
+    for line in lines:
+        text = line.name if counts[line.name, line.run.id] == 1 and line.name else line.site
+        text = f"{text} @{line.run.key}" if several else text
+        found.append(text if len(text) <= 30 else f"…{text[-29:]}")
+    return found
+
+
+def _quantity(wanted: Wanted) -> str:
+    """What the figures are, with their unit."""
+    counts = ("nan", "posinf", "neginf", "zero", "subnormal", "unwritten", "count")
+    if wanted.table == "stats":
+        return f"{wanted.column} (elements)" if wanted.column in counts else wanted.column
+    if wanted.table == "executions":
+        return "seconds an execution"
+    return wanted.column
+
+
+# --- bars -----------------------------------------------------------------------------------------
+
+
+def _bars(figure: Any, axes: Any, wanted: Wanted, lines: list[Line]) -> None:
+    """One step: a bar a tensor, from the first op at the top."""
+    greatest = sorted(lines, key=_reach, reverse=True)[:BARS]
+    shown = [line for line in lines if line in greatest]
+    ys = [0.0 if line.ys[0] is None else line.ys[0] for line in shown]
+    colours = [BAD if line.odd else COLOURS[0] for line in shown]
+    places = range(len(shown))
+    height = 1.45 + 0.23 * len(shown)
+    figure.set_figheight(height)
+    axes.barh(places, ys, height=0.62, color=colours)
+    if min(ys) > 0 and max(ys) / min(ys) > 1000:
+        axes.set_xscale("log")
+    labels = _labels(shown)
+    axes.set_yticks(places, labels)
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(len(shown) - 0.4, -0.6)
+    axes.margins(x=0.12)
+    axes.set_xlabel(_quantity(wanted))
+    axes.grid(axis="y", visible=False)
+    for place, y, line in zip(places, ys, shown, strict=True):
+        text = f"{y:.4g}" + (" and NaN or inf" if line.odd else "")
+        axes.annotate(text, (y, place), xytext=(4 if y >= 0 else -4, 0), size=8.5,
+                      textcoords="offset points", va="center", ha="left" if y >= 0 else "right",
+                      color=BAD if line.odd else INK)  # fmt: skip
+    left = 0.4 + 0.085 * max(map(len, labels))
+    figure.subplots_adjust(
+        left=left / WIDTH, right=1 - 0.5 / WIDTH, top=1 - 0.8 / height, bottom=0.5 / height
+    )

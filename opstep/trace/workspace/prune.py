@@ -1,0 +1,98 @@
+"""Makes a workspace smaller: runs go, and with them the bytes that nothing else refers to."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+# What holds rows of a run, in an order in which they can go.
+_TABLES = (
+    "stats",
+    "executions",
+    "results",
+    "metrics",
+    "findings",
+    "tensors",
+    "checkpoints",
+    "ops",
+)
+_MANY = ("stats", "executions", "results", "ops")  # tables that make a run large
+
+
+class Pruned(NamedTuple):
+    """What went. `freed`: bytes that the file is smaller by; 0 where it was not compacted."""
+
+    runs: int
+    tensors: int
+    freed: int
+    compacted: bool
+
+
+def prune(
+    connection: sqlite3.Connection, path: Path, runs: Sequence[int], compact: bool = True
+) -> Pruned:
+    """Removes runs by id: all of them, or none where it is interrupted."""
+    before = _size(path)
+    tensors = 0
+    connection.execute("begin immediate")
+    try:
+        for run in runs:
+            for table in _TABLES:
+                gone = connection.execute(f"delete from {table} where run = ?", (run,)).rowcount
+                tensors += gone if table == "tensors" else 0
+            connection.execute("delete from runs where id = ?", (run,))
+        drop_unused_blobs(connection)
+        connection.execute("commit")
+    except BaseException:
+        connection.execute("rollback")
+        raise
+    compacted = compact and _compact(connection)
+    return Pruned(len(runs), tensors, max(0, before - _size(path)), compacted)
+
+
+def drop_unused_blobs(connection: sqlite3.Connection) -> int:
+    """Removes the bytes that no tensor refers to; how many parts."""
+    return connection.execute(
+        "delete from blobs where digest not in (select digest from tensors)"
+    ).rowcount
+
+
+def _compact(connection: sqlite3.Connection) -> bool:
+    """Gives free pages back to the disk; False where others use the file, and it has to wait."""
+    try:
+        connection.execute("vacuum")
+        (busy, *_), *_ = connection.execute("pragma wal_checkpoint(truncate)").fetchall()
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return False
+        raise
+    return not busy
+
+
+def run_bytes(connection: sqlite3.Connection) -> dict[int, int]:
+    """What each run takes in the file: its own tensors' bytes, and its share of the rows'."""
+    (pages,), (free,), (page,) = (
+        connection.execute(f"pragma {what}").fetchone()
+        for what in ("page_count", "freelist_count", "page_size")
+    )
+    (blobs,) = connection.execute("select coalesce(sum(length(data)), 0) from blobs").fetchone()
+    rows: dict[int, int] = {id: 1 for (id,) in connection.execute("select id from runs")}
+    for table in _MANY:
+        for run, count in connection.execute(f"select run, count(*) from {table} group by run"):
+            rows[run] = rows.get(run, 0) + count
+    each = max(0, (pages - free) * page - blobs) / max(1, sum(rows.values()))
+    own = dict(
+        connection.execute(
+            "select run, sum(nbytes) from (select min(run) as run, min(nbytes) as nbytes "
+            "from tensors group by digest having count(distinct coalesce(run, 0)) = 1) group by run"
+        )
+    )
+    return {run: int(count * each) + (own.get(run) or 0) for run, count in rows.items()}
+
+
+def _size(path: Path) -> int:
+    """Bytes of the file and of what is written beside it."""
+    files = (path, path.with_name(f"{path.name}-wal"))
+    return sum(f.stat().st_size for f in files if f.exists())

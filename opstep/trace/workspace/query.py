@@ -1,0 +1,258 @@
+"""Questions in SQL, from people: they only read unless they may write, and they come to an end."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+
+from opstep.runtime.ir.diagnostics import did_you_mean
+from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.graph import Source, Span
+
+LIMIT_S = 30.0  # that a question may take
+_INSTRUCTIONS = 20_000  # of SQLite's machine between two looks at the clock: well below 1 ms
+_LONGEST = 1 << 28  # bytes of one string or blob; parts of tensors have 2**26
+
+# What reading needs. All other actions write, or reach other files (ATTACH).
+_READS = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE}
+_WRITES = {
+    sqlite3.SQLITE_INSERT: "INSERT",
+    sqlite3.SQLITE_UPDATE: "UPDATE",
+    sqlite3.SQLITE_DELETE: "DELETE",
+    sqlite3.SQLITE_ALTER_TABLE: "ALTER TABLE",
+    sqlite3.SQLITE_ANALYZE: "ANALYZE",
+    sqlite3.SQLITE_REINDEX: "REINDEX",
+    sqlite3.SQLITE_CREATE_INDEX: "CREATE INDEX",
+    sqlite3.SQLITE_CREATE_TABLE: "CREATE TABLE",
+    sqlite3.SQLITE_CREATE_TRIGGER: "CREATE TRIGGER",
+    sqlite3.SQLITE_CREATE_VIEW: "CREATE VIEW",
+    sqlite3.SQLITE_CREATE_TEMP_INDEX: "CREATE INDEX",
+    sqlite3.SQLITE_CREATE_TEMP_TABLE: "CREATE TABLE",
+    sqlite3.SQLITE_CREATE_TEMP_TRIGGER: "CREATE TRIGGER",
+    sqlite3.SQLITE_CREATE_TEMP_VIEW: "CREATE VIEW",
+    sqlite3.SQLITE_DROP_INDEX: "DROP INDEX",
+    sqlite3.SQLITE_DROP_TABLE: "DROP TABLE",
+    sqlite3.SQLITE_DROP_TRIGGER: "DROP TRIGGER",
+    sqlite3.SQLITE_DROP_VIEW: "DROP VIEW",
+}
+_NEVER = {
+    sqlite3.SQLITE_ATTACH: "ATTACH reaches other files",
+    sqlite3.SQLITE_DETACH: "DETACH reaches other files",
+    sqlite3.SQLITE_TRANSACTION: "each statement is a transaction of its own",
+    sqlite3.SQLITE_SAVEPOINT: "each statement is a transaction of its own",
+}
+_LOOKS = {
+    "application_id", "collation_list", "compile_options", "database_list", "foreign_key_check",
+    "foreign_key_list", "freelist_count", "function_list", "index_info", "index_list",
+    "index_xinfo", "integrity_check", "journal_mode", "page_count", "page_size", "pragma_list",
+    "quick_check", "table_info", "table_list", "table_xinfo", "user_version",
+}  # fmt: skip
+_WITH_NAME = {n for n in _LOOKS if n.endswith(("_info", "_xinfo", "_list", "_check"))}
+
+
+class Answer(NamedTuple):
+    """What a question gave. `rows` are tuples in the order of `columns`."""
+
+    columns: list[str]
+    rows: list[tuple]
+
+    def dicts(self) -> list[dict[str, Any]]:
+        """The rows by the names of the columns."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+
+@contextmanager
+def ask(
+    connection: sqlite3.Connection,
+    text: str,
+    parameters: Sequence[Any] | Mapping[str, Any] = (),
+    *,
+    write: bool = False,
+    seconds: float | None = LIMIT_S,
+) -> Iterator[tuple[list[str], Iterator[tuple]]]:
+    """Runs one statement: the names of its columns, and its rows as they are found.
+
+    Raises `InputError` where the text is wrong (with its place), where it would write and `write`
+    is False, where it reaches outside the file, and after `seconds` (None: no limit). Ctrl-C ends
+    it as well.
+    """
+    guard = _Guard(write, seconds)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
+    connection.set_authorizer(guard.authorize)
+    connection.set_progress_handler(guard.look, _INSTRUCTIONS)
+    rows: Generator[tuple, None, None] | None = None
+    try:
+        with _explained(connection, text, guard):
+            cursor = connection.execute(text, parameters)
+            if cursor.description is None and not _words(text):
+                raise InputError("there is no SQL in it", hint="such as: select * from runs")
+        rows = _rows(cursor, connection, text, guard)
+        yield _unique([c[0] for c in cursor.description or ()]), rows
+    finally:
+        if rows is not None:
+            rows.close()  # before the connection is
+            cursor.close()
+        connection.set_authorizer(None)
+        connection.set_progress_handler(None, 0)
+
+
+def _unique(columns: list[str]) -> list[str]:
+    """``id``, ``id``: ``id``, ``id:1``, as SQLite calls them in a view."""
+    found: list[str] = []
+    for name in columns:
+        again, made = 0, name
+        while made in found:
+            again += 1
+            made = f"{name}:{again}"
+        found.append(made)
+    return found
+
+
+def _rows(
+    cursor: sqlite3.Cursor, connection, text: str, guard: _Guard
+) -> Generator[tuple, None, None]:
+    with _explained(connection, text, guard):
+        yield from cursor
+
+
+class _Guard:
+    """What SQLite asks while it prepares a statement and while it runs it."""
+
+    def __init__(self, write: bool, seconds: float | None):
+        self.write = write
+        self.seconds = seconds
+        self.ends = None if seconds is None else time.monotonic() + seconds
+        self.refused = ""  # what was not allowed
+        self.late = False
+
+    def authorize(self, action: int, first: str | None, second: str | None, *_: Any) -> int:
+        reason = self._reason(action, first, second)
+        if reason is None:
+            return sqlite3.SQLITE_OK
+        self.refused = self.refused or reason
+        return sqlite3.SQLITE_DENY
+
+    def _reason(self, action: int, first: str | None, second: str | None) -> str | None:
+        if action in _READS:
+            return None
+        if action == sqlite3.SQLITE_FUNCTION:
+            return "it would load code" if second == "load_extension" else None
+        if action == sqlite3.SQLITE_PRAGMA:
+            name = (first or "").lower()
+            if name in _LOOKS and (second is None or name in _WITH_NAME):
+                return None
+            return f"PRAGMA {name} changes settings"
+        if action in _WRITES:
+            return None if self.write else f"it would write ({_WRITES[action]} {first or ''})"
+        return _NEVER.get(action, "it does more than read")
+
+    def look(self) -> int:
+        """Called now and then while a statement runs; 1 ends it."""
+        self.late = self.ends is not None and time.monotonic() > self.ends
+        return int(self.late)
+
+
+@contextmanager
+def _explained(connection: sqlite3.Connection, text: str, guard: _Guard) -> Iterator[None]:
+    """Turns SQLite's errors into messages about the text."""
+    try:
+        yield
+    except (sqlite3.Error, sqlite3.Warning, UnicodeEncodeError, OverflowError) as error:
+        message = str(error).removesuffix(".")
+        if guard.refused:
+            where = "add --write to the command" if "would write" in guard.refused else ""
+            raise InputError(f"not allowed: {guard.refused.strip()}", hint=where) from None
+        if guard.late:
+            hint = "--timeout SECONDS gives it longer; LIMIT and an index make it shorter"
+            text = f"stopped: it took longer than {guard.seconds:g} s"
+            raise InputError(text, hint=hint) from None
+        if message == "interrupted":  # the handler of a signal ended it
+            raise KeyboardInterrupt from None
+        if "one statement at a time" in message:
+            raise InputError("these are several statements; give one") from None
+        if getattr(error, "sqlite_errorname", "") == "SQLITE_ERROR":
+            connection.set_authorizer(None)
+            raise _about(connection, text, message) from None
+        raise InputError(f"SQLite cannot answer: {message}") from None
+
+
+# --- where an error is ----------------------------------------------------------------------------
+
+
+def _about(connection: sqlite3.Connection, text: str, message: str) -> InputError:
+    """The error with its place in the text, as far as SQLite's words tell it, and a hint."""
+    span, hint = None, ""
+    if found := re.fullmatch(r'near "(.*)": syntax error', message, re.DOTALL):
+        span = _unexpected(connection, text, found[1], message)
+    elif message == "incomplete input":
+        span = Span(len(text.rstrip()), len(text.rstrip()))
+    elif found := re.fullmatch(r'unrecognized token: "(.*)"?', message, re.DOTALL):
+        span = _word(text, found[1].rstrip('"'))
+    elif found := re.fullmatch(r"(?:no such|ambiguous) (\w+)(?: name)?: (.*)", message):
+        kind, name = found.groups()
+        span = _word(text, name)
+        hint = _hint(connection, kind, name.rpartition(".")[2])
+    source = Source(text, "sql")
+    return InputError(message, span=span, source=source if span else None, hint=hint)
+
+
+def _unexpected(connection: sqlite3.Connection, text: str, token: str, message: str) -> Span | None:
+    """The place of the token that SQLite stumbles over: what is before it can be parsed."""
+    at = text.find(token)
+    while at >= 0:
+        try:
+            connection.execute(f"explain {text[: at + len(token)]}").close()
+        except sqlite3.Error as error:
+            if str(error) == message:
+                return Span(at, at + len(token))
+        at = text.find(token, at + 1)
+    return None
+
+
+def _word(text: str, word: str) -> Span | None:
+    found = re.search(rf"(?<![\w']){re.escape(word)}(?![\w'])", text, re.IGNORECASE)
+    found = found or re.search(re.escape(word), text, re.IGNORECASE)
+    return Span(*found.span()) if found else None
+
+
+def _hint(connection: sqlite3.Connection, kind: str, name: str) -> str:
+    """The nearest names, or all tables."""
+    tables = tables_of(connection)
+    if kind == "table":
+        return did_you_mean(name, tables) or f"there are: {', '.join(tables)}"
+    if kind != "column":
+        return ""
+    known: dict[str, None] = {}
+    with suppress(sqlite3.Error):
+        for table in tables:
+            known |= dict.fromkeys(columns_of(connection, table))
+    return did_you_mean(name, known)
+
+
+def tables_of(connection: sqlite3.Connection) -> list[str]:
+    """Tables and views."""
+    found = connection.execute(
+        "select name from sqlite_schema where type in ('table', 'view') "
+        "and name not like 'sqlite_%' order by type, name"
+    )
+    return [name for (name,) in found]
+
+
+def columns_of(connection: sqlite3.Connection, table: str) -> list[str]:
+    found = connection.execute("select name from pragma_table_info(?)", (table,))
+    return [name for (name,) in found]
+
+
+def quoted(name: str) -> str:
+    """A name as SQL writes it, whatever is in it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _words(text: str) -> bool:
+    """Whether there is more than comments in it."""
+    bare = re.sub(r"/\*.*?(\*/|$)|--[^\n]*", "", text, flags=re.DOTALL)
+    return bool(bare.strip(" \t\r\n;"))

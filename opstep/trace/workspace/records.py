@@ -1,0 +1,118 @@
+"""What the accessors of a workspace give: one record a row, named as in `schema`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from opstep.runtime.statistics import Statistics
+
+
+class OpRecord(NamedTuple):
+    """One op of a run, as it was planned."""
+
+    op: int  # its number in the run
+    name: str  # conv2d, relu, while, update
+    site: str  # its frame and first result, main/features:p/c: the same in all runs
+    graph: str  # whose text holds its statement
+    file: str
+    line: int
+    statement: str
+    operands: list[tuple[str, str]]  # names and types
+    results: list[str]  # names
+    attrs: dict[str, Any]
+    stream: int
+    bytes: int  # read and written by one execution
+    flops: int
+    live_bytes: int | None  # of temporary tensors while it runs
+
+
+class ExecutionRecord(NamedTuple):
+    """One time that an op ran. Times are ns of CLOCK_MONOTONIC; None where it has no kernels."""
+
+    execution: int  # its number in the run
+    step: int
+    op: int
+    name: str  # of the op
+    site: str
+    stream: int  # -1: the host
+    turn: int  # of the loop that its plan belongs to
+    start_ns: int | None
+    end_ns: int | None
+
+    @property
+    def seconds(self) -> float | None:
+        if self.start_ns is None or self.end_ns is None:
+            return None
+        return (self.end_ns - self.start_ns) / 1e9
+
+
+class StatRecord(NamedTuple):
+    """The statistics of one tensor, each time that it was computed."""
+
+    step: int
+    op: int
+    execution: int
+    name: str  # of the op
+    value: str  # of the tensor
+    site: str
+    line: int
+    statistics: Statistics
+
+
+class Finding(NamedTuple):
+    """What is wrong with a run. `op` is None where no op is at fault."""
+
+    step: int
+    op: int | None
+    kind: str  # nan, inf, unwritten, error
+    value: str | None
+    file: str | None
+    line: int | None
+    message: str
+
+
+class Metric(NamedTuple):
+    """A scalar of one step. `value` is None where it was NaN."""
+
+    step: int
+    name: str
+    value: float | None
+
+
+class Checkpoint(NamedTuple):
+    """Named tensors as they were together, after step `step` (-1: before the first)."""
+
+    id: int
+    step: int
+    kind: str  # start, end
+    saved: str
+    tensors: list[TensorRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRecord:
+    """A tensor that is kept, without its elements."""
+
+    id: int
+    name: str
+    run: int | None  # None: saved by hand
+    key: str | None  # of the run
+    step: int | None
+    kind: str  # input, param, state, output, saved
+    checkpoint: int | None
+    dtype: str  # f32, bf16, i64, …
+    shape: tuple[int, ...]
+    nbytes: int
+    digest: str
+    saved: str
+
+    @property
+    def type(self) -> str:
+        """``f32[6, 1, 3, 3]``"""
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+    @property
+    def reference(self) -> str:
+        """What names this tensor and no other: ``conv1.w@3f2a9c01:12``"""
+        return self.name if self.key is None else f"{self.name}@{self.key}:{self.step}"

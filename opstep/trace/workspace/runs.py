@@ -1,0 +1,230 @@
+"""One run of a workspace: what it was, and everything that is known of it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from opstep.runtime.statistics import BINS, LOWEST, Statistics
+from opstep.trace.workspace import names
+from opstep.trace.workspace.records import (
+    Checkpoint,
+    ExecutionRecord,
+    Finding,
+    Metric,
+    OpRecord,
+    StatRecord,
+    TensorRecord,
+)
+
+FIGURES = (
+    "count", "min", "max", "mean", "std", "l2", "absmax", "nan", "posinf", "neginf", "zero",
+    "subnormal", "unwritten",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A row of ``runs``, and the accessors of what belongs to it.
+
+    What is not known is None: `ended` and `seconds` of a run that is under way or was killed. Lists
+    are read anew from the file each time.
+    """
+
+    id: int
+    key: str
+    began: str  # UTC, ISO 8601
+    ended: str | None
+    seconds: float | None
+    status: str  # running, done, failed, interrupted
+    error: str | None
+    file: str
+    program: str  # its text
+    graph: str
+    device: str
+    streams: int
+    alloc: str
+    fill: str
+    sync: str
+    threads: int | None
+    seed: int
+    steps: int
+    selection: str
+    every: int
+    arena_bytes: int | None
+    param_bytes: int | None
+    trace: str | None
+    version: str
+    host: str
+    pid: int
+    _connection: sqlite3.Connection = field(repr=False, compare=False)
+
+    @property
+    def switches(self) -> dict[str, Any]:
+        """How it ran, as `Program.run` takes it."""
+        names = ("device", "streams", "alloc", "fill", "sync", "threads", "seed")
+        return {name: getattr(self, name) for name in names}
+
+    # --- ops and what they gave ---
+
+    @property
+    def ops(self) -> list[OpRecord]:
+        """The ops of its plans, in the order in which they were planned."""
+        results: dict[int, list[str]] = {}
+        for op, name in self._rows("select op, name from results where run = :run order by result"):
+            results.setdefault(op, []).append(name)
+        rows = self._rows(
+            "select op, name, site, graph, file, line, statement, operands, attrs, stream, bytes, "
+            "flops, live_bytes from ops where run = :run order by op"
+        )
+        return [
+            OpRecord(
+                *row[:7],
+                operands=[(name, t) for name, t in json.loads(row[7] or "[]")],
+                results=results.get(row[0], []),
+                attrs=json.loads(row[8] or "{}"),
+                stream=row[9], bytes=row[10], flops=row[11], live_bytes=row[12],
+            )
+            for row in rows
+        ]  # fmt: skip
+
+    def executions(
+        self, op: int | str | None = None, step: int | None = None
+    ) -> list[ExecutionRecord]:
+        """Each time that an op ran, in order. `op`: number, name (``relu``) or site."""
+        where, given = _conditions(op, None, step, "executions")
+        return [
+            ExecutionRecord._make(row)
+            for row in self._rows(
+                "select executions.execution, executions.step, executions.op, ops.name, ops.site, "
+                "executions.stream, executions.turn, executions.start_ns, executions.end_ns "
+                f"from executions join ops using (run, op) where executions.run = :run{where} "
+                "order by executions.execution",
+                given,
+            )
+        ]
+
+    def stats(
+        self,
+        op: int | str | None = None,
+        value: str | None = None,
+        step: int | None = None,
+    ) -> list[StatRecord]:
+        """Statistics of tensors, in order of execution.
+
+        `op`: number, name (``relu``) or site (``main/features:p/c``); `value`: name of the tensor.
+        In names and sites ``*``, ``?`` and ``[…]`` stand for what they do in a shell. A long run
+        has millions of these: say which.
+        """
+        where, given = _conditions(op, value, step, "stats")
+        return [_stat(row) for row in self._rows(f"{_STATS}{where} {_IN_ORDER}", given)]
+
+    def first_bad(self) -> StatRecord | None:
+        """The first tensor that had a NaN or an infinity; None where none had."""
+        rows = self._rows(
+            f"{_STATS} and (stats.nan > 0 or stats.posinf > 0 or stats.neginf > 0) "
+            f"{_IN_ORDER} limit 1"
+        )
+        return _stat(rows[0]) if rows else None
+
+    # --- the run as a whole ---
+
+    @property
+    def metrics(self) -> list[Metric]:
+        """Scalar outputs and ``seconds`` by step."""
+        rows = self._rows(
+            "select step, name, value from metrics where run = :run order by step, name"
+        )
+        return [Metric._make(row) for row in rows]
+
+    def metric(self, name: str) -> list[float | None]:
+        """One metric, step by step."""
+        return [m.value for m in self.metrics if m.name == name]
+
+    @property
+    def findings(self) -> list[Finding]:
+        rows = self._rows(
+            "select step, op, kind, value, file, line, message from findings where run = :run "
+            "order by id"
+        )
+        return [Finding._make(row) for row in rows]
+
+    @property
+    def tensors(self) -> list[TensorRecord]:
+        """Those that were kept: inputs, outputs, params and states."""
+        return names.tensors(self._connection, run=self.id)
+
+    @property
+    def checkpoints(self) -> list[Checkpoint]:
+        rows = self._rows(
+            "select id, step, kind, saved from checkpoints where run = :run order by id"
+        )
+        kept = self.tensors
+        return [Checkpoint(*row, [t for t in kept if t.checkpoint == row[0]]) for row in rows]
+
+    def counts(self) -> dict[str, int]:
+        """How many rows of each table are the run's."""
+        tables = ("ops", "executions", "stats", "tensors", "findings", "metrics")
+        return {
+            table: self._rows(f"select count(*) from {table} where run = :run")[0][0]
+            for table in tables
+        }
+
+    def _rows(self, text: str, given: Mapping[str, Any] | None = None) -> list[tuple]:
+        return self._connection.execute(text, {"run": self.id, **(given or {})}).fetchall()
+
+
+ROW = [f.name for f in fields(RecordedRun) if not f.name.startswith("_")]
+
+
+def read_run(connection: sqlite3.Connection, id: int) -> RecordedRun:
+    return read_runs(connection, "id = ?", (id,))[0]
+
+
+def read_runs(connection: sqlite3.Connection, where: str = "1", given=()) -> list[RecordedRun]:
+    """Runs, the first first."""
+    rows = connection.execute(f"select {', '.join(ROW)} from runs where {where} order by id", given)
+    return [RecordedRun(*row, connection) for row in rows]
+
+
+# --- statistics -----------------------------------------------------------------------------------
+
+_STATS = (
+    "select stats.step, stats.op, stats.execution, ops.name, results.name, ops.site, ops.line, "
+    + ", ".join(f'stats."{name}"' for name in (*FIGURES, "lowest", "histogram"))
+    + " from stats join ops using (run, op) join results using (run, op, result)"
+    " where stats.run = :run"
+)
+_IN_ORDER = "order by stats.step, stats.execution, stats.result"
+
+
+def _stat(row: tuple) -> StatRecord:
+    *figures, lowest, histogram = row[7:]
+    return StatRecord(*row[:7], Statistics(*figures, bins(lowest, histogram)))
+
+
+def bins(lowest: int | None, histogram: str | None) -> tuple[int, ...]:
+    """All `BINS` counts of a histogram, of which those from `lowest` on were written down."""
+    written = json.loads(histogram) if histogram else []
+    before = 0 if lowest is None else lowest - LOWEST
+    return (*[0] * before, *written, *[0] * (BINS - before - len(written)))
+
+
+def _conditions(
+    op: int | str | None, value: str | None, step: int | None, table: str
+) -> tuple[str, dict[str, Any]]:
+    """The rest of a WHERE clause, and what its names stand for."""
+    where, given = "", {}
+    if isinstance(op, int):
+        where, given = f" and {table}.op = :op", {"op": op}
+    elif op is not None:
+        column = "site" if "/" in op else "name"
+        where, given = f" and ops.{column} glob :op", {"op": op}
+    if value is not None:
+        where, given = f"{where} and results.name glob :value", {**given, "value": value}
+    if step is not None:
+        where, given = f"{where} and {table}.step = :step", {**given, "step": step}
+    return where, given
