@@ -6,7 +6,6 @@ import click
 
 from opstep.cli.common import OK
 from opstep.cli.verbs import verb
-from opstep.cli.ws import shown
 
 
 @verb(
@@ -14,18 +13,17 @@ from opstep.cli.ws import shown
     short_help="Look at it in the browser (Datasette).",
     examples=[
         ("opstep ws runs.db open", "in a new tab; Ctrl-C ends it"),
-        ("opstep ws runs.db open --port 8001 --no-browser", "print the address"),
+        ("opstep ws runs.db open --port 8080 --no-browser", "print the address"),
     ],
 )
 @click.option(
     "--port",
-    type=click.IntRange(0, 65535),
-    default=0,
+    type=click.IntRange(1, 65535),
     metavar="N",
-    help="Port on 127.0.0.1; default: one that is free.",
+    help="Port on 127.0.0.1; default: 8001, or one that is free.",
 )
 @click.option("--no-browser", is_flag=True, help="Print the address, open nothing.")
-def open_(file: str, port: int, no_browser: bool) -> int:
+def open_(file: str, port: int | None, no_browser: bool) -> int:
     """Look at it in the browser (Datasette).
 
     Tables, views, canned queries and plots, for this machine only (127.0.0.1), and only to read.
@@ -33,7 +31,5 @@ def open_(file: str, port: int, no_browser: bool) -> int:
     """
     from opstep.trace.workspace.datasette import serve
 
-    with shown.workspace(file) as ws:
-        path = ws.path
-    serve(path, port, not no_browser)
+    serve(file, port, not no_browser)
     return OK

@@ -50,15 +50,18 @@ def draw(path: Path, wanted: Wanted, lines: list[Line], title: str) -> None:
         raise InputError("matplotlib is not there", hint=hint) from None
     from opstep.runtime import arrays
 
+    unit = _in_unit(wanted, lines)
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(WIDTH, HEIGHT), dpi=DPI)
         FigureCanvasAgg(figure)
         axes = figure.add_subplot()
-        if max(len(line.xs) for line in lines) == 1:
-            _bars(figure, axes, wanted, lines)
+        single = max(len(line.xs) for line in lines) == 1
+        if single:
+            _bars(figure, axes, lines)
         else:
-            _curves(figure, axes, wanted, lines)
-        _titles(figure, axes, title, _below(wanted, lines))
+            _curves(figure, axes, lines)
+        (axes.set_xlabel if single else axes.set_ylabel)(unit)
+        _titles(figure, axes, title, _below(lines))
         kind = path.suffix[1:]
         steady = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
         arrays.replace_file(
@@ -73,7 +76,7 @@ def _titles(figure: Any, axes: Any, title: str, below: str) -> None:
     figure.text(left, 1 - 0.55 / height, below, color="#66707a", size=9, va="center")
 
 
-def _below(wanted: Wanted, lines: list[Line]) -> str:
+def _below(lines: list[Line]) -> str:
     """The line under the title: of which runs, and what is not seen."""
     runs = list({line.run.id: line.run for line in lines}.values())
     graphs = dict.fromkeys(f"{run.graph} of {Path(run.file).name}" for run in runs)
@@ -93,7 +96,7 @@ def _below(wanted: Wanted, lines: list[Line]) -> str:
 # --- curves ---------------------------------------------------------------------------------------
 
 
-def _curves(figure: Any, axes: Any, wanted: Wanted, lines: list[Line]) -> None:
+def _curves(figure: Any, axes: Any, lines: list[Line]) -> None:
     """A line a tensor; its name at its end."""
     named = sorted(lines, key=_reach, reverse=True)[:NAMED]
     rest = [line for line in lines if line not in named]
@@ -106,7 +109,6 @@ def _curves(figure: Any, axes: Any, wanted: Wanted, lines: list[Line]) -> None:
     _scale(axes, lines)
     _odd(axes, lines)
     axes.set_xlabel("step")
-    axes.set_ylabel(_quantity(wanted))
     axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     axes.grid(axis="x", visible=False)
     axes.margins(x=0.01)
@@ -158,17 +160,9 @@ def _names(figure: Any, axes: Any, named: list[Line]) -> None:
         last = [(x, y) for x, y in zip(line.xs, line.ys, strict=True) if y is not None]
         if last:
             ends.append((axes.transData.transform(last[-1])[1], last[-1], colour, text))
-    low, high = axes.bbox.y0, axes.bbox.y1
-    gap = 0.165 * DPI
-    places: list[float] = []
-    for y, *_ in sorted(ends, key=lambda end: end[0]):
-        places.append(max(y, places[-1] + gap) if places else max(y, low))
-    over = places[-1] - high if places else 0
-    if over > 0:
-        places = _pushed_down(places, high, gap)
-    for place, (_, (_, y), colour, text) in zip(
-        places, sorted(ends, key=lambda end: end[0]), strict=True
-    ):
+    ends.sort(key=lambda end: end[0])
+    places = apart([end[0] for end in ends], 0.165 * DPI, axes.bbox.y0, axes.bbox.y1)
+    for place, (_, (_, y), colour, text) in zip(places, ends, strict=True):
         end, at = (
             axes.transAxes.inverted().transform((0, pixel))[1]
             for pixel in (axes.transData.transform((0, y))[1], place)
@@ -178,17 +172,30 @@ def _names(figure: Any, axes: Any, named: list[Line]) -> None:
             xycoords="axes fraction", textcoords="axes fraction",
             color=colour, va="center", size=9, annotation_clip=False,
             arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "alpha": 0.6,
-                        "shrinkA": 1, "shrinkB": 1},
+                        "shrinkA": 1, "shrinkB": 1, "relpos": (0, 0.5)},
         )  # fmt: skip
 
 
-def _pushed_down(places: list[float], high: float, gap: float) -> list[float]:
-    """The same places, the last at most at `high`."""
-    found = list(places)
-    for k in range(len(found) - 1, -1, -1):
-        found[k] = min(found[k], high)
-        high = found[k] - gap
+def apart(wanted: list[float], gap: float, low: float, high: float) -> list[float]:
+    """Places near the wanted ones (which go up) with at least `gap` between them: those that would
+    overlap stand together around their middle. Inside of low..high, if there is room.
+    """
+    groups: list[list[float]] = []  # middle, how many
+    for place in wanted:
+        groups.append([place, 1])
+        while len(groups) > 1 and _overlap(groups[-2], groups[-1], gap):
+            (a, n), (b, m) = groups[-2:]
+            groups[-2:] = [[(a * n + b * m) / (n + m), n + m]]
+    found = [m + (k - (n - 1) / 2) * gap for m, n in groups for k in range(int(n))]
+    for k in range(len(found)):
+        found[k] = max(found[k], low + k * gap)
+    for k in range(len(found)):
+        found[-1 - k] = min(found[-1 - k], high - k * gap)
     return found
+
+
+def _overlap(below: list[float], above: list[float], gap: float) -> bool:
+    return above[0] - below[0] < (above[1] + below[1]) / 2 * gap
 
 
 def _labels(lines: list[Line]) -> list[str]:
@@ -203,20 +210,24 @@ def _labels(lines: list[Line]) -> list[str]:
     return found
 
 
-def _quantity(wanted: Wanted) -> str:
-    """What the figures are, with their unit."""
+def _in_unit(wanted: Wanted, lines: list[Line]) -> str:
+    """What the figures are, with their unit; times are brought into a handy one."""
     counts = ("nan", "posinf", "neginf", "zero", "subnormal", "unwritten", "count")
     if wanted.table == "stats":
         return f"{wanted.column} (elements)" if wanted.column in counts else wanted.column
-    if wanted.table == "executions":
-        return "seconds an execution"
-    return wanted.column
+    if "seconds" not in (wanted.column, *wanted.where.get("name", ())):
+        return wanted.column
+    longest = max(map(_reach, lines))
+    factor, unit = (1e6, "µs") if longest < 1e-3 else (1e3, "ms") if longest < 1 else (1, "s")
+    for line in lines:
+        line.ys = [None if y is None else y * factor for y in line.ys]
+    return f"{unit} {'an execution' if wanted.table == 'executions' else 'a step'}"
 
 
 # --- bars -----------------------------------------------------------------------------------------
 
 
-def _bars(figure: Any, axes: Any, wanted: Wanted, lines: list[Line]) -> None:
+def _bars(figure: Any, axes: Any, lines: list[Line]) -> None:
     """One step: a bar a tensor, from the first op at the top."""
     greatest = sorted(lines, key=_reach, reverse=True)[:BARS]
     shown = [line for line in lines if line in greatest]
@@ -233,7 +244,6 @@ def _bars(figure: Any, axes: Any, wanted: Wanted, lines: list[Line]) -> None:
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.margins(x=0.12)
-    axes.set_xlabel(_quantity(wanted))
     axes.grid(axis="y", visible=False)
     for place, y, line in zip(places, ys, shown, strict=True):
         text = f"{y:.4g}" + (" and NaN or inf" if line.odd else "")
