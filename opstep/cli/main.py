@@ -34,6 +34,7 @@ COMMANDS = {
     "check": "Report every error in programs, without running them.",
     "fmt": "Put programs into the standard layout.",
     "plan": "Show how a graph would run: streams, waits, memory, and whether it is free of races.",
+    "ws": "Ask a workspace: runs, tensors, statistics; compare, plot and repeat runs.",
     "ops": "List the ops, or describe one.",
     "demo": "Run a trained network on real data, in async and in debug mode.",
     "doctor": "Tell what this machine has, and how to get what is missing.",
