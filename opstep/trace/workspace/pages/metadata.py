@@ -1,0 +1,65 @@
+"""What Datasette is told of a workspace: descriptions, facets, labels, queries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from markupsafe import Markup
+
+from opstep.trace.workspace.pages.questions import QUESTIONS, Question
+from opstep.trace.workspace.pages.words import coded
+from opstep.trace.workspace.schema import TABLES
+
+DATABASE = "workspace"  # its name in addresses, whatever the file is called
+
+# How tables are shown at first.
+SHOWN: dict[str, dict[str, Any]] = {
+    "runs": {"label_column": "key", "sort_desc": "id", "size": 50},
+    "ops": {"facets": ["name"], "size": 100},
+    "executions": {"size": 100},
+    "stats": {"size": 100},
+    "results": {"size": 100},
+    "tensors": {"label_column": "name", "sort_desc": "id", "facets": ["kind", "dtype"]},
+    "checkpoints": {"label_column": "kind", "sort_desc": "id"},
+    "findings": {"sort_desc": "id", "facets": ["kind"]},
+    "metrics": {"facets": ["name"], "size": 500},
+    "blobs": {"hidden": True},  # bytes: tensors are read with `opstep ws FILE export`
+}
+
+
+def metadata(path: str, views: dict[str, str]) -> dict[str, Any]:
+    """For the file at `path`; `views` are the descriptions of its views."""
+    tables = {
+        table.name: {
+            "description_html": str(coded(table.what)),
+            "description": table.what,
+            "columns": {c.name: c.what for c in table.columns},
+            **SHOWN.get(table.name, {}),
+        }
+        for table in TABLES
+    }
+    tables |= {v: {"description_html": str(coded(w)), "description": w} for v, w in views.items()}
+    database = {
+        "title": path,
+        "description": "What runs left behind. Questions stand first; below are all tables.",
+        "tables": tables,
+        "queries": {q.name: query(q) for q in QUESTIONS},
+    }
+    return {"title": "opstep", "databases": {DATABASE: database}}
+
+
+def query(question: Question) -> dict[str, Any]:
+    """A canned query, with what its parameters stand for."""
+    listed = Markup("").join(
+        Markup("<dt>{}</dt><dd>{}</dd>").format(name, coded(what))
+        for name, what in question.params.items()
+    )
+    text = Markup("<p>{}</p><dl class='params'>{}</dl>").format(coded(question.what), listed)
+    return {
+        "title": question.title,
+        "description_html": str(text),
+        "description": question.what,
+        "sql": question.sql,
+        "params": list(question.params),
+        "hide_sql": True,
+    }

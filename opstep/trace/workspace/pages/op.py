@@ -1,0 +1,118 @@
+"""The page of an op: its statement, and what it gave and took step by step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+
+from opstep.trace.workspace.pages import cells, words
+from opstep.trace.workspace.pages.data import POINTS, Row, ask, run_row
+from opstep.trace.workspace.pages.histograms import heatmap
+from opstep.trace.workspace.pages.metadata import DATABASE
+from opstep.trace.workspace.pages.plot import Line, Panel
+from opstep.trace.workspace.pages.series import as_float, bad_steps, distribution
+
+if TYPE_CHECKING:
+    from datasette.app import Datasette
+
+COLUMNS = 120  # of a heat map
+OP = "select * from ops where run = :run and op = :op"
+RESULTS = "select * from results where run = :run and op = :op order by result"
+STATS = """
+select step, result, min(min) as min, max(max) as max, avg(mean) as mean, avg(std) as std,
+  max(absmax) as absmax, max(l2) as l2, sum(nan) as nan, sum(posinf) as posinf,
+  sum(neginf) as neginf, sum(zero) as zero, sum(count) as count, histogram, lowest
+from stats
+where run = :run and op = :op and step / :every % :stride = 0
+group by step, result order by step
+"""
+TIMES = """
+select step, sum(end_ns - start_ns) as took_ns from executions
+where run = :run and op = :op and step % :stride = 0 and start_ns is not null
+group by step order by step
+"""
+AROUND = """
+select op, name, site from ops where run = :run and op between :op - 1 and :op + 1 order by op
+"""
+
+
+async def page(request: Any, datasette: Datasette) -> Any:
+    from datasette.utils.asgi import NotFound, Response
+
+    run = await run_row(datasette, request.url_vars["run"])
+    number = int(request.url_vars["op"])
+    given = {"run": run["id"], "op": number}
+    found = await ask(datasette, OP, given)
+    if not found:
+        raise NotFound(f"Run {run['key']} has no op {number}")
+    op, every = found[0], run["every"] or 1
+    steps = run["steps"] or 1
+    stats = await ask(datasette, STATS, {**given, "every": every, "stride": stride(steps // every)})
+    times = await ask(datasette, TIMES, {**given, "stride": stride(steps)})
+    results = await ask(datasette, RESULTS, given)
+    label = cells.RunLabel(run["key"], run["status"], run["file"], run["began_ns"])
+    context = {
+        "run": run,
+        "label": cells.run_link(run["id"], label),
+        "op": op,
+        "line": cells.show("line", cells.Cell(op["line"], op, {run["id"]: label}, "ops")),
+        "facts": facts(op),
+        "results": [
+            (r, result_plots([s for s in stats if s["result"] == r["result"]])) for r in results
+        ],
+        "times": time_plot(times),
+        "neighbours": [o for o in await ask(datasette, AROUND, given) if o["op"] != number],
+        "database": DATABASE,
+        "words": words,
+    }
+    return Response.html(await datasette.render_template("op.html", context, request=request))
+
+
+def stride(steps: int) -> int:
+    """So that of this many steps no more than `POINTS` are drawn."""
+    return max(1, -(-steps // POINTS))
+
+
+def facts(op: Row) -> list[tuple[str, Any]]:
+    """The op's row, as its table shows it."""
+    shown = []
+    for column in ("operands", "attrs", "site", "stream", "bytes", "flops", "live_bytes"):
+        cell = cells.Cell(op[column], op, {}, "ops")
+        text = cells.show(column, cell)
+        if op[column] not in (None, "", "{}", "[]"):
+            shown.append((column.replace("_", " "), op[column] if text is None else text))
+    return shown
+
+
+def result_plots(rows: list[Row]) -> list[Markup]:
+    """How a tensor's elements went: spread, magnitude, where they lie, how many are odd."""
+    if not rows:
+        return []
+    marks = bad_steps(["nan", "posinf", "neginf"], rows)
+    plots = [distribution("mean", rows, marks).svg()]
+    sizes = [
+        Line("absmax", [(r["step"], as_float(r["absmax"])) for r in rows]),
+        Line("std", [(r["step"], as_float(r["std"])) for r in rows]),
+    ]
+    plots.append(Panel("magnitude", sizes, marks=marks, log=True).svg())
+    columns = rows[:: max(1, -(-len(rows) // COLUMNS))]
+    binned = [(r["step"], cells.read_bins(r["histogram"], r["lowest"])) for r in columns]
+    plots.append(heatmap("elements by magnitude", [(step, bins) for step, bins in binned if bins]))
+    odd = [
+        Line(name, [(r["step"], float(r[column])) for r in rows])
+        for name, column in (("NaN", "nan"), ("+inf", "posinf"), ("-inf", "neginf"))
+        if any(r[column] for r in rows)
+    ]
+    zeros = Line("zeros", [(r["step"], float(r["zero"])) for r in rows])
+    title = "elements that are 0, NaN or infinite" if odd else "elements that are 0"
+    plots.append(Panel(title, [zeros, *odd]).svg())
+    return plots
+
+
+def time_plot(rows: list[Row]) -> Markup:
+    """What the op took, step by step."""
+    points = [(r["step"], as_float(r["took_ns"])) for r in rows]
+    if len(points) < 2:
+        return Markup("")
+    return Panel("time", [Line("time", points)], show=words.duration).svg()

@@ -1,0 +1,178 @@
+"""Datasette's hooks: routes, cells, plots of answers, and who may ask.
+
+Hooks are registered for the whole process, so each looks first whether it is asked for a workspace.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+from pluggy import HookimplMarker
+
+from opstep.trace.workspace.pages import cells, home, op, program, run
+from opstep.trace.workspace.pages.data import labels
+from opstep.trace.workspace.pages.metadata import DATABASE
+from opstep.trace.workspace.pages.plot import stacked
+from opstep.trace.workspace.pages.series import panels, plottable
+
+if TYPE_CHECKING:
+    from datasette.app import Datasette
+
+NAME = "opstep"  # of this plugin, in Datasette's metadata
+HOSTS = {"127.0.0.1", "localhost", "[::1]"}
+POLICY = (  # pages show what programs are called: nothing they hold is run or loaded
+    "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data:; frame-ancestors 'none'; form-action 'self'; base-uri 'none'"
+)
+
+hook = HookimplMarker("datasette")
+
+
+def of_workspace(datasette: Datasette) -> bool:
+    return datasette.plugin_config(NAME) is not None
+
+
+@hook
+def register_routes(datasette: Datasette) -> list[tuple[str, Any]]:
+    if not of_workspace(datasette):
+        return []
+    return [
+        (r"^/$", home.page),
+        (r"^/-/run/(?P<run>[0-9a-f]+)$", run.page),
+        (r"^/-/program/(?P<run>[0-9a-f]+)$", program.page),
+        (r"^/-/op/(?P<run>[0-9a-f]+)/(?P<op>[0-9]{1,15})$", op.page),
+    ]
+
+
+@hook
+def menu_links(datasette: Datasette) -> list[dict[str, str]]:
+    if not of_workspace(datasette):
+        return []
+    return [
+        {"href": "/", "label": "Runs and questions"},
+        {"href": f"/{DATABASE}", "label": "Tables and SQL"},
+    ]
+
+
+@hook
+def render_cell(row: Any, value: Any, column: str, table: str | None, database: str, datasette):
+    if database != DATABASE or not of_workspace(datasette):
+        return None
+
+    async def shown():
+        plain = as_mapping(row)
+        cell = cells.Cell(unlabelled(value), plain, await labels(datasette), table)
+        return cells.show(column, cell)
+
+    return shown
+
+
+def as_mapping(row: Any) -> dict[str, Any]:
+    """A row by column; of a foreign key with a label, the key."""
+    return {name: unlabelled(row[name]) for name in row.keys()}  # noqa: SIM118 - no dict
+
+
+def unlabelled(value: Any) -> Any:
+    return value["value"] if isinstance(value, Mapping) else value
+
+
+@hook
+def register_output_renderer(datasette: Datasette) -> Any:
+    if not of_workspace(datasette):
+        return []
+    return {"extension": "svg", "render": render_plot, "can_render": can_plot}
+
+
+def can_plot(columns: list[str], rows: Any) -> bool:
+    return plottable(columns, [as_mapping(row) for row in rows])
+
+
+def render_plot(columns: list[str], rows: Any) -> Any:
+    """An answer as a picture: a panel for each of its figures, by step."""
+    from datasette.utils.asgi import BadRequest, Response
+
+    found = [as_mapping(row) for row in rows]
+    if not plottable(columns, found):
+        raise BadRequest("A plot needs a column `step`, figures, and at most 8 series")
+    picture = stacked(panels(columns, found), columns=2)
+    return Response(str(picture), content_type="image/svg+xml; charset=utf-8")
+
+
+@hook(hookwrapper=True)
+def handle_exception(datasette: Datasette, request: Any, exception: Exception) -> Iterator[None]:
+    """Datasette would also print a traceback, for an address that is not there too."""
+    outcome: Any = yield
+    if of_workspace(datasette):
+        outcome.force_result([failure(datasette, request, exception)])
+
+
+async def failure(datasette: Datasette, request: Any, exception: Exception) -> Any:
+    """The page, or the JSON, that tells what went wrong."""
+    from datasette.utils.asgi import Base400, Response
+    from datasette.views.base import DatasetteError
+
+    status, title, message = 500, None, str(exception) or type(exception).__name__
+    if isinstance(exception, Base400):
+        status = exception.status
+    elif isinstance(exception, DatasetteError):
+        status, title = exception.status, exception.title
+        message = Markup(exception.message) if exception.message_is_html else exception.message
+    elif isinstance(exception, sqlite3.Error):
+        title = "SQLite cannot answer"
+    else:
+        print(f"error: {request.path}: {type(exception).__name__}: {message}", file=sys.stderr)
+    told = {"ok": False, "error": str(message), "status": status, "title": title}
+    if request.path.endswith(".json"):
+        return Response.json(told, status=status)
+    page = await datasette.render_template("error.html", {**told, "error": message}, request)
+    return Response.html(page, status=status)
+
+
+@hook
+def prepare_connection(conn: Any, database: str, datasette: Datasette) -> None:
+    if database == DATABASE and of_workspace(datasette):
+        conn.execute("pragma query_only = on")
+        conn.execute("pragma trusted_schema = off")
+
+
+@hook
+def asgi_wrapper(datasette: Datasette) -> Any:
+    if not of_workspace(datasette):
+        return lambda app: app
+    return guarded
+
+
+def guarded(app: Any) -> Any:
+    """Answers only who asked for this machine by its own name: a page from elsewhere that has its
+    name resolve to 127.0.0.1 (DNS rebinding) cannot read the workspace.
+    """
+
+    async def checked(scope: Any, receive: Any, send: Any) -> None:
+        async def send_with_policy(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                policy = (b"content-security-policy", POLICY.encode())
+                message = {**message, "headers": [*message.get("headers", []), policy]}
+            await send(message)
+
+        if scope["type"] == "lifespan" or host_of(scope) in HOSTS:
+            await app(scope, receive, send_with_policy)
+            return
+        kind = [(b"content-type", b"text/plain; charset=utf-8")]
+        await send({"type": "http.response.start", "status": 403, "headers": kind})
+        body = b"This server answers requests for 127.0.0.1 and localhost only.\n"
+        await send({"type": "http.response.body", "body": body})
+
+    return checked
+
+
+def host_of(scope: Any) -> str:
+    """The host that was asked for, without its port; empty where none or several are named."""
+    named = [v.decode("latin-1") for k, v in scope.get("headers", []) if k.lower() == b"host"]
+    if len(named) != 1:
+        return ""
+    host, colon, port = named[0].lower().rpartition(":")
+    return host if colon and port.isdigit() else named[0].lower()

@@ -1,0 +1,59 @@
+"""Figures as people read them."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from markupsafe import Markup, escape
+
+
+def duration(ns: float) -> str:
+    """``812 ns``, ``12.3 µs``, ``3.41 ms``, ``1.2 s``"""
+    for limit, scale, unit in ((1e3, 1, "ns"), (1e6, 1e3, "µs"), (1e9, 1e6, "ms")):
+        if abs(ns) < limit:
+            return f"{ns / scale:.3g} {unit}"
+    return f"{ns / 1e9:,.3g} s" if abs(ns) < 1e12 else f"{ns / 1e9:,.0f} s"
+
+
+def size(nbytes: float) -> str:
+    """``640 B``, ``1.2 MiB``"""
+    return scaled(nbytes, 1024, (" B", " KiB", " MiB", " GiB", " TiB"))
+
+
+def count(n: float) -> str:
+    """``812``, ``12.3 k``, ``3.4 M``: for amounts of work, such as FLOPs."""
+    return scaled(n, 1000, ("", " k", " M", " G", " T"))
+
+
+def scaled(n: float, base: int, units: tuple[str, ...]) -> str:
+    for unit in units[:-1]:
+        if abs(n) < base:
+            return f"{n:,.0f}{unit}" if unit == units[0] else f"{n:,.1f}{unit}"
+        n /= base
+    return f"{n:,.1f}{units[-1]}"
+
+
+def number(x: float | int | None) -> str:
+    """``0.01234``, ``-3.1e-07``, ``12,288``, ``∞``; None as a dash."""
+    if x is None:
+        return "–"
+    if isinstance(x, int):
+        return f"{x:,}" if abs(x) < 10**15 else f"{x:.4g}"
+    if math.isinf(x):
+        return "∞" if x > 0 else "-∞"
+    return f"{x:.4g}"
+
+
+def amount(n: int, noun: str) -> str:
+    """``1 run``, ``2 runs``"""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def coded(text: str) -> Markup:
+    """A text in which what stands in `backticks` is code."""
+    parts = re.split(r"`([^`]*)`", text)
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if k % 2 else escape(part)
+        for k, part in enumerate(parts)
+    )
