@@ -151,15 +151,14 @@ class Interned:
                     self._value(entry, inner)
 
 
-def event(track: int, kind: str) -> Any:
+def event(track: int, kind: Any) -> Any:
     """A packet with an event of a track, its time to be filled in."""
     from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
     packet = pb.TracePacket(
         timestamp=TIME, trusted_packet_sequence_id=SEQUENCE, sequence_flags=NEEDED
     )
-    packet.track_event.type = pb.TrackEvent.Type.Value(kind)
-    packet.track_event.track_uuid = track
+    packet.track_event.MergeFrom(pb.TrackEvent(type=kind, track_uuid=track))
     return packet
 
 
@@ -279,31 +278,22 @@ def preamble() -> bytes:
     return encode([first, second])
 
 
-def track(uuid: int, parent: int, name: str, rank: int, **more: Any) -> Any:
-    """A track: `rank` is its place below its parent. `more`: fields of `TrackDescriptor`."""
+def track(uuid: int, name: str, rank: int, parent: int | None = None, **more: Any) -> Any:
+    """A track: `rank` is its place below its parent. `more`: fields of `TrackDescriptor`.
+
+    The viewer keeps to ranks only below tracks that are not of a process or thread.
+    """
     from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
     kind = pb.TrackDescriptor
     described = kind(
         uuid=uuid,
-        parent_uuid=parent,
         name=name,
+        parent_uuid=parent,
         sibling_order_rank=rank,
         child_ordering=kind.EXPLICIT,
         sibling_merge_behavior=kind.SIBLING_MERGE_BEHAVIOR_NONE,
         **more,
-    )
-    return pb.TracePacket(track_descriptor=described, trusted_packet_sequence_id=SEQUENCE)
-
-
-def process(uuid: int, pid: int, name: str) -> Any:
-    """The track that the tracks of a run stand below."""
-    from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
-
-    described = pb.TrackDescriptor(
-        uuid=uuid,
-        process=pb.ProcessDescriptor(pid=pid, process_name=name),
-        child_ordering=pb.TrackDescriptor.EXPLICIT,
     )
     return pb.TracePacket(track_descriptor=described, trusted_packet_sequence_id=SEQUENCE)
 

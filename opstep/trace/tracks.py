@@ -29,7 +29,6 @@ from opstep.trace.perfetto import (
     counter,
     encode,
     event,
-    process,
     track,
 )
 from opstep.trace.sink import Run, RunEnd, StepDone
@@ -92,21 +91,19 @@ class RunTracks:
 
     def _describe(self, number: int) -> None:
         info = self.run.info
-        self._process, self._host, self._device, self._memory = (
-            next(self._uuids) for _ in range(4)
-        )
+        root, self._host, self._device, self._memory = (next(self._uuids) for _ in range(4))
         device, unit = info.device.upper(), counter(unit="UNIT_SIZE_BYTES")
         self.described += [
-            process(self._process, number, f"opstep {info.graph} (run {self.run.key})"),
-            track(self._host, self._process, "host", 0),
-            track(self._device, self._process, device, 1),
-            track(self._memory, self._device, f"{device} memory", _MEMORY_RANK, counter=unit),
+            track(root, f"opstep {info.graph} (run {self.run.key})", number),
+            track(self._host, "host", 0, root),
+            track(self._device, device, 1, root),
+            track(self._memory, f"{device} memory", _MEMORY_RANK, self._device, counter=unit),
         ]
 
     def _track(self, stream: int) -> int:
         if stream not in self._streams:
             uuid = self._streams[stream] = next(self._uuids)
-            self.described.append(track(uuid, self._device, f"stream {stream}", stream))
+            self.described.append(track(uuid, f"stream {stream}", stream, self._device))
         return self._streams[stream]
 
     # --- records ---
@@ -178,7 +175,7 @@ class RunTracks:
         return out.made(work)
 
     def _wait(self, activation: Activation, stream: int, source: int) -> tuple[Any, Any]:
-        arguments = self._ops.ids(activation)
+        arguments = self._ops.ids(activation) | {"source": source}
         name = f"wait for stream {source}"
         return self._interned.slice(self._track(stream), name, "wait", arguments)
 
@@ -227,7 +224,8 @@ class RunTracks:
         return self._interned.slice(self._host, name, "launch", arguments, flows=flows)
 
     def _sync(self, activation: Activation, stream: int) -> tuple[Any, Any]:
-        name, arguments = f"wait for stream {stream}", self._ops.ids(activation)
+        arguments = self._ops.ids(activation) | {"stream": stream}
+        name = f"wait for stream {stream}"
         return self._interned.slice(self._host, name, "sync", arguments)
 
     def _call(self, activation: Activation, step: int) -> tuple[Any, Any]:
