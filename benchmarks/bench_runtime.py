@@ -13,11 +13,18 @@ from opstep.runtime.interpreter import drive
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
-def bound(program, graph, inputs, device="cpu", threads=None, **switches):
+def bound(program, graph, inputs, device="cpu", threads=None, recording=None, **switches):
     """A callable that runs the graph once, inputs in place: what a training loop repeats."""
     chosen = opstep.policy(**switches)
-    job = program._running(graph, inputs, device, chosen, 1, None, threads, ()).__enter__()
-    return lambda: drive(job.context.run(job.binding))
+    running = program._running(graph, inputs, device, chosen, 1, None, threads, (), recording)
+    job = running.__enter__()
+
+    def run(running=running):  # which ends when it is dropped
+        drive(job.context.run(job.binding))
+        if recording:
+            job.step_done()
+
+    return run
 
 
 def chain(length: int, size: int, op: str = "add(x{}, b)") -> str:

@@ -43,6 +43,11 @@ class _Track:
         self.waits = np.zeros((waits, 2), np.int64)
         self.times[...] = 0
         self.workspace: Any = None  # of the statistics kernels
+        self.used = bool(ops or waits or stats)
+
+    def taken(self, with_stats: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Copies of times, waits and, if wanted, statistics."""
+        return _kept(self.times), _kept(self.waits), _kept(self.stats) if with_stats else None
 
 
 class Tape:
@@ -63,7 +68,10 @@ class Tape:
             self.wanted.setdefault(step, []).append(value)
         streams = range(max(plan.streams, 1))
         self.layout = Layout(plan, [[] for _ in streams], [[] for _ in streams])
-        self.cell = self.device.alloc(ENABLED.nbytes)  # whether statistics are wanted in this step
+        self._with_stats = False  # in the step under way
+        self._cell = self.device.alloc(ENABLED.nbytes)  # where the kernels look for that
+        self._enabled = self.device.view(self._cell, 0, ENABLED)
+        self._enabled[...] = False
         self._launched = [0] * len(streams)  # rows already handed over
         self._recorded: dict[int, tuple[int, int]] = {}  # event -> stream, row before it
         self._tracks = self._allocate()
@@ -111,7 +119,7 @@ class Tape:
             taken = self.layout.stats[stream]
             target = track.memory.address + track.times.nbytes + RECORD.nbytes * len(taken)
             launches, _ = self._prepared(value)
-            addresses = [source, self.cell.address, target]
+            addresses = [source, self._cell.address, target]
             made += self.device.bind(launches, addresses, track.workspace.address)
             taken.append((number, value))
         return made
@@ -156,40 +164,51 @@ class Tape:
 
     def begin(self, recorder: Recorder, step: int, with_stats: bool) -> None:
         """Before the plan's first instruction."""
-        self.recorder = recorder
         parent, caller, call = self.binding.parent, None, -1
         if parent is not None:
-            caller = parent.binding.tape.activation
-            call = parent.number
-        number = self.recorder.next_number()
-        turn = self.binding.iteration
-        self.activation = Activation(number, step, self.layout, caller, call, turn)
-        self.device.view(self.cell, 0, ENABLED)[...] = with_stats
-        self._with_stats = with_stats
+            assert parent.binding.tape is not None  # who is recorded calls who is recorded
+            caller, call = parent.binding.tape.activation, parent.number
+        self.recorder = recorder
+        self.activation = Activation(
+            recorder.next_number(), step, self.layout, caller, call, self.binding.iteration
+        )
+        if with_stats != self._with_stats:  # no stream is busy, or the value stays as it is
+            self._enabled[...] = self._with_stats = with_stats
 
     def called(self, index: int, began: int) -> None:
         self._call_times[index] = began, monotonic_ns()
 
     def finish(self) -> None:
         """After its last instruction was issued: the figures are copied when they stand."""
-        assert self.activation is not None
-        take = partial(self._take, self.activation, self._with_stats, self.recorder)
+        activation, with_stats, take = self.activation, self._with_stats, self.recorder.take
+        assert activation is not None
         for stream, track in enumerate(self._tracks):
-            if len(track.times) or len(track.waits) or len(track.stats):
-                self.binding.streams[stream].submit(partial(take, stream, track))
-        host = (self._launch_times, self._sync_times, self._call_times)
-        self.recorder.take(HostRecord(self.activation, *(t.copy() for t in host)))
+            if track.used:
+                work = partial(_take, take, activation, stream, track, with_stats)
+                self.binding.streams[stream].submit(work)
+        host = (_kept(self._launch_times), _kept(self._sync_times), _kept(self._call_times))
+        take(HostRecord(activation, *host))
 
     def _launch(self, index: int, submit: Callable[[Any], None], work: Any) -> None:
         began = monotonic_ns()
         submit(work)
         self._launch_times[index] = began, monotonic_ns()
 
-    @staticmethod
-    def _take(activation, with_stats: bool, recorder: Recorder, stream: int, track: _Track):
-        stats = track.stats.copy() if with_stats and len(track.stats) else None
-        times, waits = track.times.copy(), track.waits.copy()
-        recorder.take(StreamRecord(activation, stream, times, waits, stats))
+
+def _take(
+    take: Callable[[StreamRecord], None],
+    activation: Activation,
+    stream: int,
+    track: _Track,
+    with_stats: bool,
+) -> None:
+    times, waits, stats = track.taken(with_stats)
+    take(StreamRecord(activation, stream, times, waits, stats))
+
+
+def _kept(figures: np.ndarray) -> np.ndarray:
+    """A copy, where there is anything to copy."""
+    return figures.copy() if len(figures) else figures
 
 
 def _timed(times: np.ndarray, index: int, work: Callable[[], Any]) -> None:
