@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from opstep.trace.workspace.views import BAD
+
 VERSION = 1
 APPLICATION = (
     0x6F707374  # "opst", PRAGMA application_id: tells a workspace from another SQLite file
@@ -21,12 +23,18 @@ class Column(NamedTuple):
     references: str = ""  # the table whose `id` it holds
 
 
+class Index(NamedTuple):
+    columns: tuple[str, ...]
+    where: str = ""  # rows that it holds; all
+    unique: bool = False
+
+
 class Table(NamedTuple):
     name: str
     what: str
     columns: tuple[Column, ...]
     key: tuple[str, ...] = ("id",)
-    indices: tuple[tuple[str, ...], ...] = ()
+    indices: tuple[Index, ...] = ()
     rowid: bool = True  # False: stored in the order of its key
 
 
@@ -65,15 +73,17 @@ TABLES = (
             Column("host", "TEXT", "name of the machine"),
             Column("pid", "INTEGER", "process that ran it"),
         ),
-        indices=(("key",),),
+        indices=(Index(("key",), unique=True),),
     ),
     Table(
         "ops",
         "One row for each op of a run's plans, as it was planned.",
         (
             RUN,
-            Column("op", "INTEGER", "number of the op in its run"),
-            Column("name", "TEXT", "what it is: conv2d, relu, while, update; input or param"),
+            Column("op", "INTEGER", "number of the op in its run; inputs and named tensors: < 0"),
+            Column(
+                "name", "TEXT", "what it is: conv2d, relu, while, update; or input, param, state"
+            ),
             Column(
                 "site", "TEXT", "its frame and first result, main/features:p/c: same in all runs"
             ),
@@ -84,14 +94,28 @@ TABLES = (
             Column("line", "INTEGER", "line of its statement, from 1"),
             Column("statement", "TEXT", "the statement, printed"),
             Column("operands", "TEXT", "JSON: names and types of its operands"),
+            Column(
+                "sources",
+                "TEXT",
+                "JSON: for each operand [op, result] that gave it, or null where another plan did",
+            ),
             Column("attrs", "TEXT", "JSON: its attributes"),
             Column("stream", "INTEGER", "stream that it was planned for"),
             Column("bytes", "INTEGER", "bytes read and written by one execution"),
             Column("flops", "INTEGER", "floating-point operations of one execution"),
             Column("live_bytes", "INTEGER", "bytes of temporary tensors while it runs"),
+            Column("executions", "INTEGER", "how often it ran"),
+            Column("total_ns", "INTEGER", "time of all its executions; null: it has no kernels"),
+            Column("least_ns", "INTEGER", "time of the quickest"),
+            Column("most_ns", "INTEGER", "time of the slowest"),
+            Column(
+                "digest",
+                "INTEGER",
+                "of all its statistics with their steps and turns: equal where all are equal",
+            ),
         ),
         key=("run", "op"),
-        indices=(("run", "site"),),
+        indices=(Index(("run", "site")), Index(("site", "run"))),
         rowid=False,
     ),
     Table(
@@ -107,7 +131,19 @@ TABLES = (
             Column("nbytes", "INTEGER", "its size"),
         ),
         key=("run", "op", "result"),
-        indices=(("run", "name"),),
+        indices=(Index(("run", "name")),),
+        rowid=False,
+    ),
+    Table(
+        "steps",
+        "One row a step that has ended.",
+        (
+            RUN,
+            Column("step", "INTEGER", "step of the run, from 0; -1: before the first"),
+            Column("start_ns", "INTEGER", "when it began, ns of the clock of the run's began_ns"),
+            Column("end_ns", "INTEGER", "when it ended"),
+        ),
+        key=("run", "step"),
         rowid=False,
     ),
     Table(
@@ -125,7 +161,6 @@ TABLES = (
             Column("end_ns", "INTEGER", "when its last kernel ended"),
         ),
         key=("run", "execution"),
-        indices=(("run", "op", "step"),),
         rowid=False,
     ),
     Table(
@@ -159,8 +194,8 @@ TABLES = (
                 "and 23 also count what is beyond",
             ),
         ),
-        key=("run", "execution", "result"),
-        indices=(("run", "op", "step"),),
+        key=("run", "step", "op", "execution", "result"),
+        indices=(Index(("run", "step"), where=BAD),),
         rowid=False,
     ),
     Table(
@@ -179,7 +214,7 @@ TABLES = (
             Column("digest", "TEXT", "BLAKE2b-128 of its bytes: equal tensors are stored once"),
             Column("saved", "TEXT", "when, UTC, ISO 8601"),
         ),
-        indices=(("name",), ("run",), ("digest",)),
+        indices=(Index(("name",)), Index(("run",)), Index(("digest",))),
     ),
     Table(
         "blobs",
@@ -201,7 +236,7 @@ TABLES = (
             Column("kind", "TEXT", "start: what a repeat needs; end: what the run left behind"),
             Column("saved", "TEXT", "when, UTC, ISO 8601"),
         ),
-        indices=(("run",),),
+        indices=(Index(("run",)),),
     ),
     Table(
         "findings",
@@ -219,7 +254,7 @@ TABLES = (
             Column("line", "INTEGER", "line of the statement at fault"),
             Column("message", "TEXT", "what was found"),
         ),
-        indices=(("run",),),
+        indices=(Index(("run",)),),
     ),
     Table(
         "metrics",

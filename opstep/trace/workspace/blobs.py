@@ -1,0 +1,136 @@
+"""Tensors in a workspace: their bytes, stored once however many refer to them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import numpy as np
+
+from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.types import DTYPES, dtype_of
+
+PART = 64 << 20  # bytes of a part; SQLite holds at most 1 GB in one value
+
+
+class Stored(Protocol):
+    """What has to be known of a tensor to read it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def digest(self) -> str: ...
+
+
+def now() -> str:
+    """UTC, ISO 8601, to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def storable(name: str, value: Any) -> np.ndarray:
+    """As an array of a dtype that the language has; raises `InputError` where there is none."""
+    try:
+        array = np.asarray(value)
+        dtype_of(array.dtype)
+    except (ValueError, TypeError, KeyError, InputError):
+        known = ", ".join(DTYPES)
+        raise InputError(
+            f"{name} cannot be kept: its elements are {type(value).__name__}s without a dtype that "
+            "a tensor can have",
+            hint=f"these can: {known}",
+        ) from None
+    return array
+
+
+def typed(array: np.ndarray) -> str:
+    """``f32[6, 1, 3, 3]``"""
+    return f"{dtype_of(array.dtype).name}[{', '.join(map(str, array.shape))}]"
+
+
+def digest(array: np.ndarray) -> str:
+    """BLAKE2b-128 of the elements as they are stored, hexadecimal."""
+    return hashlib.blake2b(_bytes(array), digest_size=16).hexdigest()
+
+
+def _bytes(array: np.ndarray) -> memoryview:
+    """The elements, row-major, little-endian."""
+    array = np.ascontiguousarray(array)
+    if array.dtype.byteorder == ">":
+        array = array.astype(array.dtype.newbyteorder("<"))
+    return memoryview(array.reshape(-1).view(np.uint8))
+
+
+def put_bytes(connection: sqlite3.Connection, array: np.ndarray) -> str:
+    """Stores the elements where they are not stored yet; gives their digest."""
+    content, name = _bytes(array), digest(array)
+    if connection.execute("select 1 from blobs where digest = ?", (name,)).fetchone() is None:
+        parts = range(0, max(len(content), 1), PART)
+        connection.executemany(
+            "insert into blobs values (?, ?, ?)",
+            ((name, k, content[at : at + PART]) for k, at in enumerate(parts)),
+        )
+    return name
+
+
+def put_tensor(
+    connection: sqlite3.Connection,
+    name: str,
+    array: np.ndarray,
+    kind: str,
+    run: int | None = None,
+    step: int | None = None,
+    checkpoint: int | None = None,
+) -> int:
+    """A row of `tensors` with its bytes; its id. To be called within a transaction."""
+    row = (name, run, step, kind, checkpoint, dtype_of(array.dtype).name)
+    row += (json.dumps(array.shape), array.nbytes, put_bytes(connection, array), now())
+    cursor = connection.execute(
+        "insert into tensors (name, run, step, kind, checkpoint, dtype, shape, nbytes, digest, "
+        f"saved) values ({', '.join('?' * len(row))})",
+        row,
+    )
+    return int(cursor.lastrowid or 0)
+
+
+def save_tensor(connection: sqlite3.Connection, name: str, array: np.ndarray) -> None:
+    """Keeps a tensor by hand, in place of one that was saved under this name before."""
+    from opstep.trace.workspace.store import transaction
+
+    with transaction(connection):
+        connection.execute("delete from tensors where name = ? and kind = 'saved'", (name,))
+        put_tensor(connection, name, array, "saved")
+        connection.execute("delete from blobs where digest not in (select digest from tensors)")
+
+
+def read_array(connection: sqlite3.Connection, tensor: Stored) -> np.ndarray:
+    """The elements of a tensor, an array of its own. Raises `InputError` where they are damaged."""
+    parts = connection.execute(
+        "select data from blobs where digest = ? order by part", (tensor.digest,)
+    )
+    content = np.empty(tensor.nbytes, np.uint8)
+    at = 0
+    for (data,) in parts:
+        if at + len(data) > content.size:
+            raise _damaged(tensor)
+        content[at : at + len(data)] = np.frombuffer(data, np.uint8)
+        at += len(data)
+    found = hashlib.blake2b(memoryview(content), digest_size=16).hexdigest()
+    if at != content.size or found != tensor.digest or tensor.dtype not in DTYPES:
+        raise _damaged(tensor)
+    return content.view(DTYPES[tensor.dtype].numpy).reshape(tensor.shape)
+
+
+def _damaged(tensor: Stored) -> InputError:
+    return InputError(
+        f"the bytes of {tensor.name} in the workspace are damaged",
+        hint="its other tensors can be read: opstep ws FILE list",
+    )

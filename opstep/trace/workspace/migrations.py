@@ -1,0 +1,38 @@
+"""Workspaces of older versions are brought up to date, one version after the other."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from opstep.trace.workspace.schema import VERSION
+
+# MIGRATIONS[v] changes a workspace of version v into one of version v + 1.
+MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {}
+
+
+def migrate(
+    connection: sqlite3.Connection,
+    path: Path,
+    version: int,
+    migrations: Mapping[int, Callable[[sqlite3.Connection], None]] = MIGRATIONS,
+    wanted: int = VERSION,
+) -> None:
+    """All steps from `version` on, in one transaction; the file as it was is kept beside it, as
+    ``NAME.v1``.
+    """
+    from opstep.trace.workspace.store import create_views, transaction
+
+    kept = path.with_name(f"{path.name}.v{version}")
+    if not kept.exists():
+        with sqlite3.connect(kept) as copy:
+            connection.backup(copy)
+        copy.close()
+    with transaction(connection):
+        (version,) = connection.execute("pragma user_version").fetchone()  # another may have come
+        while version < wanted:
+            migrations[version](connection)
+            version += 1
+        create_views(connection)
+        connection.execute(f"pragma user_version = {version}")

@@ -1,0 +1,219 @@
+"""The file of a workspace: made, opened for writing or for reading, brought up to date.
+
+It is an SQLite file in WAL mode: readers never wait for a writer, and a process that is killed
+leaves what it had committed. What is wrong with a file is said before anything runs, as `InputError`.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from opstep.runtime.ir.errors import InputError
+from opstep.trace.workspace.schema import APPLICATION, TABLES, VERSION, Table
+from opstep.trace.workspace.views import VIEWS
+
+BUSY_S = 30.0  # a writer waits so long for another one's transaction
+_MAGIC = b"SQLite format 3\0"
+
+
+def open_writing(path: Path) -> sqlite3.Connection:
+    """A connection that may write, in autocommit mode; the file is made where there is none.
+
+    Raises `InputError` where that cannot be, or the file is no workspace.
+    """
+    _check_file(path)
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: there is no folder {path.parent}")
+    with _explained(path):
+        connection = sqlite3.connect(
+            path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
+        )
+        try:
+            _prepare(connection, path)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def open_reading(path: Path) -> sqlite3.Connection:
+    """A connection that cannot write. Raises `InputError` where the file is no workspace."""
+    if not path.exists():
+        raise InputError(
+            f"there is no file {path}", hint=f"opstep run FILE --workspace {path} makes one"
+        )
+    _check_file(path)
+    with _explained(path):
+        connection = _connect_reading(path)
+        try:
+            version = _version(connection, path)
+        except BaseException:
+            connection.close()
+            raise
+    if version == 0:
+        connection.close()
+        raise InputError(f"{path} is empty: nothing was recorded in it")
+    if version < VERSION:
+        connection.close()
+        open_writing(path).close()  # brings it up to date
+        return open_reading(path)
+    return connection
+
+
+def file_bytes(path: Path) -> int:
+    """Of the file, and of what was written beside it and is not in it yet."""
+    beside = (path, path.with_name(path.name + "-wal"))
+    return sum(p.stat().st_size for p in beside if p.exists())
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All of it, or nothing; waits for other writers first, not in the middle."""
+    connection.execute("begin immediate")
+    try:
+        yield
+        connection.execute("commit")
+    except BaseException:
+        if connection.in_transaction:  # a full disk may have ended it
+            connection.execute("rollback")
+        raise
+
+
+# --- what is wrong with a file --------------------------------------------------------------------
+
+
+def _check_file(path: Path) -> None:
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; a workspace is a file")
+    try:
+        with open(path, "rb") as file:
+            head = file.read(len(_MAGIC))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    if head and head != _MAGIC:
+        raise InputError(f"{path} is no workspace: it is not an SQLite file")
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Says what SQLite's errors mean for this file."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        text, hint = str(error), ""
+        if "locked" in text:
+            text = "another process is writing to it and does not end"
+            hint = "wait for it, or record into another file"
+        elif "readonly" in text or "unable to open" in text:
+            text = "it cannot be written" if os.access(path.parent, os.R_OK) else text
+            hint = "its folder must be writable: SQLite keeps two files beside it"
+        elif "malformed" in text or "not a database" in text:
+            text = f"it is damaged ({text})"
+            hint = "`sqlite3 FILE .recover` may save what it holds"
+        raise InputError(f"{path}: {text}", hint=hint) from None
+
+
+def _version(connection: sqlite3.Connection, path: Path) -> int:
+    """The version of its schema, 0 where it has none yet. Raises `InputError` for other files."""
+    (application,) = connection.execute("pragma application_id").fetchone()
+    (version,) = connection.execute("pragma user_version").fetchone()
+    (tables,) = connection.execute("select count(*) from sqlite_master").fetchone()
+    if application != APPLICATION and (tables or application):
+        raise InputError(
+            f"{path} is an SQLite file of something else, not a workspace",
+            hint="nothing was changed in it; give another file",
+        )
+    if version > VERSION:
+        raise InputError(
+            f"{path} was written by a newer opstep (version {version} of the workspace; this one "
+            f"knows {VERSION})",
+            hint="nothing was changed in it; update opstep",
+        )
+    return version
+
+
+# --- opening --------------------------------------------------------------------------------------
+
+
+def _connect_reading(path: Path) -> sqlite3.Connection:
+    name = quote(str(path.absolute()))
+    connection = sqlite3.connect(
+        f"file:{name}?mode=ro", uri=True, timeout=BUSY_S, check_same_thread=False
+    )
+    try:
+        connection.execute("select 1 from sqlite_master").fetchone()
+    except sqlite3.OperationalError as error:
+        connection.close()
+        log = path.with_name(path.name + "-wal")
+        if "unable to open" not in str(error) or (log.exists() and log.stat().st_size):
+            raise
+        # a folder that cannot be written holds no file to share with writers: there are none
+        connection = sqlite3.connect(f"file:{name}?immutable=1", uri=True, check_same_thread=False)
+    connection.execute("pragma query_only = 1")
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    """Checks a file that is to be written, and makes it what it has to be."""
+    version = _version(connection, path)
+    connection.execute("pragma journal_mode = wal")
+    connection.execute("pragma synchronous = normal")
+    if version == VERSION:
+        with transaction(connection):  # a file that cannot be written is told now
+            connection.execute(f"pragma user_version = {VERSION}")
+        return
+    if version:
+        from opstep.trace.workspace.migrations import migrate
+
+        migrate(connection, path, version)
+        return
+    with transaction(connection):
+        if _version(connection, path) == 0:  # another process may have come first
+            _create(connection)
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    connection.execute(f"pragma application_id = {APPLICATION}")
+    for table in TABLES:
+        create_table(connection, table)
+    create_views(connection)
+    connection.execute(f"pragma user_version = {VERSION}")
+
+
+def create_table(connection: sqlite3.Connection, table: Table) -> None:
+    """The table and its indices, as the schema describes them."""
+    single = table.key == ("id",)
+    lines = []
+    for column in table.columns:
+        line = f'"{column.name}" {column.type}'
+        if single and column.name == "id":
+            line += " PRIMARY KEY"
+        if column.references:
+            line += f" REFERENCES {column.references}(id)"
+        lines.append(line)
+    if not single:
+        lines.append(f"PRIMARY KEY ({', '.join(table.key)})")
+    tail = "" if table.rowid else " WITHOUT ROWID"
+    connection.execute(f"CREATE TABLE {table.name} ({', '.join(lines)}){tail}")
+    for index in table.indices:
+        columns = ", ".join(index.columns)
+        where = f" WHERE {index.where}" if index.where else ""
+        unique = "UNIQUE " if index.unique else ""
+        name = f"{table.name}_by_{'_'.join(index.columns)}"
+        connection.execute(f"CREATE {unique}INDEX {name} ON {table.name}({columns}){where}")
+
+
+def create_views(connection: sqlite3.Connection) -> None:
+    """The views, in place of those that are there."""
+    import sqlite_utils
+
+    database = sqlite_utils.Database(connection)
+    for view in VIEWS:
+        database.create_view(view.name, view.sql, replace=True)

@@ -1,0 +1,200 @@
+"""Views of a workspace: the usual questions, each answered for one run by an index."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class View(NamedTuple):
+    name: str
+    what: str
+    columns: tuple[tuple[str, str], ...]  # name and meaning
+    sql: str
+
+
+# An index over these rows alone finds the first bad one among millions (see the schema).
+BAD = "nan > 0 OR posinf > 0 OR neginf > 0"
+
+_OP = (
+    ("name", "what the op is"),
+    ("site", "its frame and first result"),
+    ("file", "file of its statement"),
+    ("line", "line of its statement"),
+    ("statement", "the statement"),
+)
+
+VIEWS = (
+    View(
+        "first_bad",
+        "Where the first NaN or infinity of each run came from: the earliest op of the first step "
+        "in which one was seen. `verdict` needs the statistics of its operands as well.",
+        (
+            ("run", "the run"),
+            ("step", "step of the run; -1: it was there before the first"),
+            ("execution", "the execution that gave it"),
+            ("op", "number of the op in its run"),
+            *_OP,
+            ("value", "name of the tensor"),
+            ("count", "its elements"),
+            ("nan", "NaNs among them"),
+            ("posinf", "+inf among them"),
+            ("neginf", "-inf among them"),
+            (
+                "verdict",
+                "origin: all operands were finite; propagated: one was not; null: the statistics "
+                "of an operand were not taken",
+            ),
+        ),
+        """
+        select s.run, s.step, s.execution, s.op, o.name, o.site, o.file, o.line, o.statement,
+          r.name as value, s.count, s.nan, s.posinf, s.neginf,
+          case
+            when o.name in ('input', 'param', 'state') then 'origin'
+            when exists (
+              select 1 from json_each(o.sources) as j
+              join stats as p on p.run = s.run and p.op = json_extract(j.value, '$[0]')
+                and p.result = json_extract(j.value, '$[1]') and p.step in (s.step, -1)
+              where p.nan > 0 or p.posinf > 0 or p.neginf > 0
+            ) then 'propagated'
+            when exists (
+              select 1 from json_each(o.sources) as j where j.value is null or not exists (
+                select 1 from stats as p
+                where p.run = s.run and p.op = json_extract(j.value, '$[0]')
+                  and p.result = json_extract(j.value, '$[1]') and p.step in (s.step, -1)
+              )
+            ) then null
+            else 'origin'
+          end as verdict
+        from runs
+        join stats as s on s.run = runs.id and (s.execution, s.result) = (
+          select b.execution, b.result
+          from stats as b join executions as e on e.run = b.run and e.execution = b.execution
+          where b.run = runs.id and (b.nan > 0 or b.posinf > 0 or b.neginf > 0)
+            and b.step = (
+              select f.step from stats as f
+              where f.run = runs.id and (f.nan > 0 or f.posinf > 0 or f.neginf > 0)
+              order by f.step limit 1
+            )
+          order by coalesce(e.start_ns, 0), b.execution, b.result limit 1
+        )
+        join ops as o on o.run = s.run and o.op = s.op
+        join results as r on r.run = s.run and r.op = s.op and r.result = s.result
+        """,
+    ),
+    View(
+        "slowest_ops",
+        "Where a run's time went: each op with the time of all its executions. Order by total_ns.",
+        (
+            ("run", "the run"),
+            ("op", "number of the op in its run"),
+            *_OP,
+            ("executions", "how often it ran"),
+            ("total_ns", "time of all of them"),
+            ("mean_ns", "time of one"),
+            ("least_ns", "the quickest"),
+            ("most_ns", "the slowest"),
+            ("gflops", "floating-point operations a nanosecond"),
+            ("gbytes", "bytes read and written a nanosecond"),
+        ),
+        """
+        select run, op, name, site, file, line, statement, executions, total_ns,
+          total_ns / executions as mean_ns, least_ns, most_ns,
+          round(1.0 * flops * executions / max(total_ns, 1), 3) as gflops,
+          round(1.0 * bytes * executions / max(total_ns, 1), 3) as gbytes
+        from ops where total_ns is not null
+        """,
+    ),
+    View(
+        "stat_history",
+        "The statistics of each tensor by step, with the names of tensor and op. Select by run and "
+        "value, site or op.",
+        (
+            ("run", "the run"),
+            ("step", "step of the run"),
+            ("execution", "the execution that gave it"),
+            ("op", "number of the op in its run"),
+            ("name", "what the op is"),
+            ("site", "its frame and first result"),
+            ("line", "line of its statement"),
+            ("value", "name of the tensor"),
+            ("shape", "its dims"),
+            ("min … unwritten", "its figures, see stats"),
+        ),
+        """
+        select s.run, s.step, s.execution, s.op, o.name, o.site, o.line, r.name as value, r.shape,
+          s.count, s.min, s.max, s.mean, s.std, s.l2, s.absmax, s.nan, s.posinf, s.neginf, s.zero,
+          s.subnormal, s.unwritten
+        from results as r
+        cross join ops as o on o.run = r.run and o.op = r.op
+        cross join steps as t on t.run = r.run
+        cross join stats as s on s.run = t.run and s.step = t.step and s.op = r.op
+          and s.result = r.result
+        """,
+    ),
+    View(
+        "memory_peak",
+        "The op of each run while which the most memory of temporary tensors was in use.",
+        (
+            ("run", "the run"),
+            ("op", "number of the op in its run"),
+            *_OP,
+            ("live_bytes", "temporary tensors while it runs"),
+            ("arena_bytes", "memory that the plan takes for all of them"),
+            ("param_bytes", "params and states"),
+        ),
+        """
+        select o.run, o.op, o.name, o.site, o.file, o.line, o.statement, o.live_bytes,
+          runs.arena_bytes, runs.param_bytes
+        from runs
+        join ops as o on o.run = runs.id and o.op = (
+          select p.op from ops as p where p.run = runs.id and p.live_bytes is not null
+          order by p.live_bytes desc, p.op limit 1
+        )
+        """,
+    ),
+    View(
+        "run_compare",
+        "The ops of two runs side by side, by site: whether all their statistics are the same, in all "
+        "steps, and the figures of the last. Select by run and other, order by op; "
+        "`opstep ws FILE compare` names the first step that differs.",
+        (
+            ("run", "one run"),
+            ("other", "the other run"),
+            ("op", "number of the op in `run`"),
+            ("site", "frame and first result of the op, the same in both"),
+            ("name", "what the op is"),
+            ("line", "line of its statement in `run`"),
+            (
+                "same",
+                "1 where the op's statistics are the same in all steps; null: none were taken",
+            ),
+            ("executions, other_executions", "how often it ran"),
+            ("total_ns, other_total_ns", "its time"),
+            ("step", "the last step that both finished, of which the figures are"),
+            ("value", "name of the tensor"),
+            ("mean, other_mean", "and likewise std, absmax, nan, inf"),
+        ),
+        """
+        select o.run, p.run as other, o.op, o.site, o.name, o.line,
+          case when o.digest is not null or p.digest is not null
+            then o.digest is p.digest end as same,
+          o.executions, p.executions as other_executions,
+          o.total_ns, p.total_ns as other_total_ns,
+          t.step, r.name as value, s.mean, z.mean as other_mean, s.std, z.std as other_std,
+          s.absmax, z.absmax as other_absmax, s.nan, z.nan as other_nan,
+          s.posinf + s.neginf as inf, z.posinf + z.neginf as other_inf
+        from ops as o
+        cross join ops as p on p.site = o.site and p.name = o.name and p.run <> o.run
+        cross join (select run, max(step) as step from steps group by run) as mine
+          on mine.run = o.run
+        cross join (select run, max(step) as step from steps group by run) as theirs
+          on theirs.run = p.run
+        left join steps as t on t.run = o.run and t.step = min(mine.step, theirs.step)
+        left join results as r on r.run = o.run and r.op = o.op
+        left join stats as s on s.run = o.run and s.step = t.step and s.op = o.op
+          and s.result = r.result
+        left join stats as z on z.run = p.run and z.step = t.step and z.op = p.op
+          and z.result = r.result
+        """,
+    ),
+)
