@@ -416,11 +416,13 @@ class _Job:
 
     def __init__(self, program: Program, graph: Graph, context, binding: Binding, check, recorder):
         self.program = program
-        self.graph = graph
         self.context = context
         self.binding = binding
         self.check = check
         self.recorder = recorder
+        returned = [s for s in graph.body if isinstance(s, Return)]
+        self.names = [v.text for v in returned[0].values] if returned else []
+        self.outputs = [binding.array(v) for v in binding.plan.outputs]  # views, as steps go on
         self.began = perf_counter()
         self.seconds = 0.0
 
@@ -435,17 +437,9 @@ class _Job:
             raise OpstepError(message, span=site.statement.condition.span, source=site.source)
         self.seconds = perf_counter() - self.began
         if self.recorder:
-            arrays = (self.binding.array(v) for v in self.binding.plan.outputs)
-            self.recorder.end_step(dict(zip(self._names(), arrays, strict=True)))
-
-    def _names(self) -> list[str]:
-        """Of the outputs, as they are returned."""
-        returned = [s for s in self.graph.body if isinstance(s, Return)]
-        return [v.text for v in returned[0].values] if returned else []
+            self.recorder.end_step(dict(zip(self.names, self.outputs, strict=True)))
 
     def result(self) -> Result:
-        plan = self.binding.plan
-        arrays = [self.binding.array(v).copy() for v in plan.outputs]
-        names = self._names()
+        arrays = [array.copy() for array in self.outputs]
         unwritten = self.check.found if self.check else []
-        return Result(names, arrays, plan, self.seconds, unwritten)
+        return Result(self.names, arrays, self.binding.plan, self.seconds, unwritten)
