@@ -29,7 +29,7 @@ def open_writing(path: Path) -> sqlite3.Connection:
     _check_file(path)
     if not path.parent.is_dir():
         raise InputError(f"{path}: there is no folder {path.parent}")
-    with _explained(path):
+    with explained(path):
         connection = sqlite3.connect(
             path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
         )
@@ -48,7 +48,7 @@ def open_reading(path: Path) -> sqlite3.Connection:
             f"there is no file {path}", hint=f"opstep run FILE --workspace {path} makes one"
         )
     _check_file(path)
-    with _explained(path):
+    with explained(path):
         connection = _connect_reading(path)
         try:
             version = _version(connection, path)
@@ -102,7 +102,7 @@ def _check_file(path: Path) -> None:
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def explained(path: Path) -> Iterator[None]:
     """Says what SQLite's errors mean for this file."""
     try:
         yield
