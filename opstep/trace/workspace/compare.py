@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from opstep.trace.workspace.reading import readable
 from opstep.trace.workspace.runs import FIGURES, RecordedRun
 
 # Counts of elements that a rounding error cannot change; the others may differ where `rtol` is
@@ -68,6 +69,7 @@ class Comparison:
         return self.first is None and not self.tensors
 
 
+@readable
 def compare(
     connection: sqlite3.Connection, a: RecordedRun, b: RecordedRun, rtol: float = 0.0
 ) -> Comparison:
@@ -97,16 +99,16 @@ def _common_steps(
     mine: Iterator[tuple[int, Step]], theirs: Iterator[tuple[int, Step]]
 ) -> Iterator[tuple[int, Step, Step]]:
     """The steps that both have figures of: --stats-every may differ, and one may be longer."""
-    step, figures = next(mine, (-1, {}))
-    other, others = next(theirs, (-1, {}))
-    while step >= 0 and other >= 0:
+    last: tuple[int | None, Step] = (None, {})
+    (step, figures), (other, others) = next(mine, last), next(theirs, last)
+    while step is not None and other is not None:
         if step == other:
             yield step, figures, others
         behind = min(step, other)
         if step == behind:
-            step, figures = next(mine, (-1, {}))
+            step, figures = next(mine, last)
         if other == behind:
-            other, others = next(theirs, (-1, {}))
+            other, others = next(theirs, last)
 
 
 def _steps(connection: sqlite3.Connection, run: RecordedRun) -> Iterator[tuple[int, Step]]:
@@ -116,7 +118,7 @@ def _steps(connection: sqlite3.Connection, run: RecordedRun) -> Iterator[tuple[i
     rows = connection.execute(
         f"select stats.step, stats.op, stats.execution, stats.result, executions.start_ns, "
         f"{figures}, stats.lowest, stats.histogram from stats "
-        "join executions using (run, execution) where stats.run = ? "
+        "left join executions using (run, execution) where stats.run = ? "
         "order by stats.execution, stats.result",
         (run.id,),
     )

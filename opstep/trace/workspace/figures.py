@@ -18,6 +18,7 @@ from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Source, Span
 from opstep.trace.workspace.names import find_run
+from opstep.trace.workspace.reading import readable
 from opstep.trace.workspace.runs import FIGURES, RecordedRun, read_run
 
 MOST = 2_000_000  # points that are drawn
@@ -107,6 +108,7 @@ def _wrong(text: str, span: Span, message: str, hint: str = "") -> InputError:
 # --- reading --------------------------------------------------------------------------------------
 
 
+@readable
 def read(connection: sqlite3.Connection, wanted: Wanted) -> list[Line]:
     """The lines, in the order in which their ops were planned. Raises `InputError` where there are
     none.

@@ -10,11 +10,13 @@ from typing import NamedTuple
 
 from opstep.runtime.ir.diagnostics import did_you_mean, visible
 from opstep.runtime.ir.errors import InputError
+from opstep.trace.workspace.reading import readable
 from opstep.trace.workspace.records import TensorRecord
 
 _LISTED = 8  # candidates that a message names
 
 
+@readable
 def find_run(connection: sqlite3.Connection, reference: int | str) -> int:
     """The id of the run that is meant: by id, key, the beginning of its key, or ``last``.
 
@@ -83,6 +85,7 @@ _COLUMNS = (
 )
 
 
+@readable
 def tensors(
     connection: sqlite3.Connection,
     name: str | None = None,
@@ -140,6 +143,7 @@ def _unknown(connection: sqlite3.Connection, wanted: Reference, run: int | None)
     return InputError(f"there is no tensor {visible(wanted.name)}", hint=hint)
 
 
+@readable
 def all_names(connection: sqlite3.Connection, run: int | None = None) -> list[str]:
     """Names of tensors, each once."""
     rows = connection.execute(

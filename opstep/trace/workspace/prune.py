@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from opstep.trace.workspace.reading import readable
+from opstep.trace.workspace.store import file_bytes, transaction
+
 # What holds rows of a run, in an order in which they can go.
 _TABLES = (
     "stats",
@@ -30,26 +33,22 @@ class Pruned(NamedTuple):
     compacted: bool
 
 
+@readable
 def prune(
     connection: sqlite3.Connection, path: Path, runs: Sequence[int], compact: bool = True
 ) -> Pruned:
     """Removes runs by id: all of them, or none where it is interrupted."""
-    before = _size(path)
+    before = file_bytes(path)
     tensors = 0
-    connection.execute("begin immediate")
-    try:
+    with transaction(connection):
         for run in runs:
             for table in _TABLES:
                 gone = connection.execute(f"delete from {table} where run = ?", (run,)).rowcount
                 tensors += gone if table == "tensors" else 0
             connection.execute("delete from runs where id = ?", (run,))
         drop_unused_blobs(connection)
-        connection.execute("commit")
-    except BaseException:
-        connection.execute("rollback")
-        raise
     compacted = compact and _compact(connection)
-    return Pruned(len(runs), tensors, max(0, before - _size(path)), compacted)
+    return Pruned(len(runs), tensors, max(0, before - file_bytes(path)), compacted)
 
 
 def drop_unused_blobs(connection: sqlite3.Connection) -> int:
@@ -71,6 +70,7 @@ def _compact(connection: sqlite3.Connection) -> bool:
     return not busy
 
 
+@readable
 def run_bytes(connection: sqlite3.Connection) -> dict[int, int]:
     """What each run takes in the file: its own tensors' bytes, and its share of the rows'."""
     (pages,), (free,), (page,) = (
@@ -90,9 +90,3 @@ def run_bytes(connection: sqlite3.Connection) -> dict[int, int]:
         )
     )
     return {run: int(count * each) + (own.get(run) or 0) for run, count in rows.items()}
-
-
-def _size(path: Path) -> int:
-    """Bytes of the file and of what is written beside it."""
-    files = (path, path.with_name(f"{path.name}-wal"))
-    return sum(f.stat().st_size for f in files if f.exists())

@@ -60,6 +60,15 @@ class StatRecord(NamedTuple):
     statistics: Statistics
 
 
+class FirstBad(NamedTuple):
+    """The first tensor with a NaN or an infinity. `verdict`: ``origin`` (its operands were finite),
+    ``propagated`` (one was not), or None: the statistics of an operand were not taken.
+    """
+
+    stat: StatRecord
+    verdict: str | None
+
+
 class Finding(NamedTuple):
     """What is wrong with a run. `op` is None where no op is at fault."""
 

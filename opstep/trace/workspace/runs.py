@@ -10,10 +10,12 @@ from typing import Any
 
 from opstep.runtime.statistics import BINS, LOWEST, Statistics
 from opstep.trace.workspace import names
+from opstep.trace.workspace.reading import about_file, readable
 from opstep.trace.workspace.records import (
     Checkpoint,
     ExecutionRecord,
     Finding,
+    FirstBad,
     Metric,
     OpRecord,
     StatRecord,
@@ -122,13 +124,15 @@ class RecordedRun:
         where, given = _conditions(op, value, step, "stats")
         return [_stat(row) for row in self._rows(f"{_STATS}{where} {_IN_ORDER}", given)]
 
-    def first_bad(self) -> StatRecord | None:
-        """The first tensor that had a NaN or an infinity; None where none had."""
-        rows = self._rows(
-            f"{_STATS} and (stats.nan > 0 or stats.posinf > 0 or stats.neginf > 0) "
-            f"{_IN_ORDER} limit 1"
-        )
-        return _stat(rows[0]) if rows else None
+    def first_bad(self) -> FirstBad | None:
+        """Where the first NaN or infinity came from; None where there was none."""
+        found = self._rows("select execution, op, value, verdict from first_bad where run = :run")
+        if not found:
+            return None
+        execution, op, value, verdict = found[0]
+        given = {"execution": execution, "op": op, "value": value}
+        where = " and stats.execution = :execution and stats.op = :op and results.name = :value"
+        return FirstBad(_stat(self._rows(_STATS + where, given)[0]), verdict)
 
     # --- the run as a whole ---
 
@@ -174,7 +178,8 @@ class RecordedRun:
         }
 
     def _rows(self, text: str, given: Mapping[str, Any] | None = None) -> list[tuple]:
-        return self._connection.execute(text, {"run": self.id, **(given or {})}).fetchall()
+        with about_file(self._connection):
+            return self._connection.execute(text, {"run": self.id, **(given or {})}).fetchall()
 
 
 ROW = [f.name for f in fields(RecordedRun) if not f.name.startswith("_")]
@@ -184,6 +189,7 @@ def read_run(connection: sqlite3.Connection, id: int) -> RecordedRun:
     return read_runs(connection, "id = ?", (id,))[0]
 
 
+@readable
 def read_runs(connection: sqlite3.Connection, where: str = "1", given=()) -> list[RecordedRun]:
     """Runs, the first first."""
     rows = connection.execute(f"select {', '.join(ROW)} from runs where {where} order by id", given)

@@ -1,0 +1,262 @@
+"""The Python door to a workspace.
+
+    with opstep.Workspace("runs.db") as ws:
+        ws["conv1.w"]                                  # a tensor, by name
+        run = ws.run("last")
+        run.stats(op="relu", step=0)[0].statistics.absmax
+        ws.sql("select name, count(*) from ops group by name").rows
+
+A workspace is opened for reading, also while runs write to it; `save` and `prune` open it for
+writing for as long as they take.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opstep.runtime.ir.diagnostics import did_you_mean
+from opstep.runtime.ir.errors import InputError
+from opstep.trace.workspace import figures, names, query
+from opstep.trace.workspace.blobs import digest, read_array, save_tensor, storable, typed
+from opstep.trace.workspace.figures import Line, Wanted
+from opstep.trace.workspace.query import Answer
+from opstep.trace.workspace.reading import about_file
+from opstep.trace.workspace.records import TensorRecord
+from opstep.trace.workspace.runs import RecordedRun, read_run, read_runs
+from opstep.trace.workspace.store import file_bytes, open_reading, open_writing
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas
+
+    from opstep.trace.workspace.compare import Comparison
+    from opstep.trace.workspace.prune import Pruned
+    from opstep.trace.workspace.rerun import Repeated
+
+
+class Workspace:
+    """The runs and the named tensors of one file.
+
+    As a container it holds tensors by name: ``ws["w"]``, ``ws["w"] = array``, ``"w" in ws``,
+    iteration. Raises `InputError` where the file is absent, no workspace, damaged, or newer than
+    this version of opstep.
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self._connection = open_reading(self.path)
+
+    @staticmethod
+    def create(path: str | Path) -> None:
+        """Makes a workspace where there is none; one that is there stays as it is."""
+        open_writing(Path(path)).close()
+
+    def __enter__(self) -> Workspace:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Nothing can be read any more."""
+        self._connection.close()
+
+    def __repr__(self) -> str:
+        return f"<Workspace {self.path}>"
+
+    @property
+    def nbytes(self) -> int:
+        """Of the file, and of what runs have written beside it that is not in it yet."""
+        return file_bytes(self.path)
+
+    # --- runs ---
+
+    @property
+    def runs(self) -> list[RecordedRun]:
+        """All runs, the first first."""
+        return read_runs(self._connection)
+
+    def run(self, reference: int | str = "last") -> RecordedRun:
+        """One run: by id, key or the beginning of its key, or ``last``. Raises `InputError`."""
+        return read_run(self._connection, names.find_run(self._connection, reference))
+
+    # --- tensors ---
+
+    def names(self) -> list[str]:
+        """Names of all tensors that are kept."""
+        return names.all_names(self._connection)
+
+    def tensors(self, name: str | None = None, kind: str | None = None) -> list[TensorRecord]:
+        """What is known of the tensors, without their elements."""
+        return names.tensors(self._connection, name, kind=kind)
+
+    def tensor(self, reference: str) -> TensorRecord:
+        """The one that ``NAME``, ``NAME@RUN`` or ``NAME@RUN:STEP`` means.
+
+        One saved by hand comes first; of a run, the last is meant. Raises `InputError` where no
+        tensor has that name, or several runs have different ones.
+        """
+        return names.find_tensor(self._connection, reference)
+
+    def load(self, reference: str) -> np.ndarray:
+        """The elements of `tensor`, as an array of its own."""
+        return self.elements(self.tensor(reference))
+
+    def elements(self, tensor: TensorRecord) -> np.ndarray:
+        """Those of a record of `tensors`."""
+        with about_file(self._connection):
+            return read_array(self._connection, tensor)
+
+    def is_same(self, tensor: TensorRecord, array: np.ndarray) -> bool:
+        """Whether an array has the type and the bits of a tensor that is kept."""
+        return tensor.type == typed(array) and tensor.digest == digest(array)
+
+    def save(self, name: str, value: Any) -> TensorRecord:
+        """Keeps an array (or what NumPy makes one of) under this name.
+
+        It takes the place of one that was saved under this name before; tensors of runs stay.
+        Raises `InputError` where the name or the type of the elements does not fit.
+        """
+        names.check_name(name)
+        array = storable(name, value)
+        with self._writing() as connection:
+            save_tensor(connection, name, array)
+        return names.tensors(self._connection, name, kind="saved")[-1]
+
+    def __getitem__(self, reference: str) -> np.ndarray:
+        return self.load(reference)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.save(name, value)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def __len__(self) -> int:
+        return len(self.names())
+
+    # --- tables ---
+
+    @property
+    def tables(self) -> list[str]:
+        """Tables and views."""
+        return query.tables_of(self._connection)
+
+    def columns(self, table: str) -> list[str]:
+        """Of a table or a view."""
+        return query.columns_of(self._connection, table)
+
+    def sql(
+        self,
+        text: str,
+        parameters: Sequence[Any] | Mapping[str, Any] = (),
+        *,
+        timeout: float | None = query.LIMIT_S,
+    ) -> Answer:
+        """What one SQL statement gives; it can only read. `docs/workspace.md` has the tables.
+
+        Raises `InputError`: with the place where the text is wrong, where it would write, and after
+        `timeout` seconds.
+        """
+        with self.ask(text, parameters, timeout=timeout) as (columns, rows):
+            return Answer(columns, list(rows))
+
+    @contextmanager
+    def ask(
+        self,
+        text: str,
+        parameters: Sequence[Any] | Mapping[str, Any] = (),
+        *,
+        write: bool = False,
+        timeout: float | None = query.LIMIT_S,
+    ) -> Iterator[tuple[list[str], Iterator[tuple]]]:
+        """`sql`, row by row: the names of the columns and an iterator. `write`: it may change the
+        file.
+        """
+        with self._writing() if write else nullcontext(self._connection) as connection:
+            given = {"write": write, "seconds": timeout}
+            with query.ask(connection, text, parameters, **given) as answer:
+                yield answer
+
+    def frame(
+        self,
+        table: str,
+        where: str = "",
+        parameters: Sequence[Any] | Mapping[str, Any] = (),
+    ) -> pandas.DataFrame:
+        """A table or a view as a pandas frame; `where` is an SQL condition on its columns:
+        ``ws.frame("stats", "run = ? and nan > 0", [1])``.
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise InputError("pandas is not there", hint="pip install pandas") from None
+        if table not in self.tables:
+            hint = did_you_mean(table, self.tables) or f"there are: {', '.join(self.tables)}"
+            raise InputError(f"there is no table {table}", hint=hint)
+        condition = f" where {where}" if where else ""
+        found = self.sql(f"select * from {table}{condition}", parameters, timeout=None)
+        return pandas.DataFrame.from_records(found.rows, columns=found.columns)
+
+    def lines(self, wanted: str | Wanted) -> list[Line]:
+        """Figures by step, a line a tensor: ``stats.absmax where op=relu``; see `figures`."""
+        wanted = figures.parse(wanted) if isinstance(wanted, str) else wanted
+        return figures.read(self._connection, wanted)
+
+    # --- runs beside each other ---
+
+    def compare(
+        self, first: int | str | RecordedRun, second: int | str | RecordedRun, rtol: float = 0.0
+    ) -> Comparison:
+        """Where two runs part: the first op whose statistics differ by more than `rtol`."""
+        from opstep.trace.workspace.compare import compare
+
+        return compare(self._connection, self._run(first), self._run(second), rtol)
+
+    def rerun(self, run: int | str | RecordedRun, **options: Any) -> Repeated:
+        """Repeats a run from this file alone and compares what comes out, to the bit.
+
+        `recording`: where the repeat is recorded; `on_step` is called after each step.
+        """
+        from opstep.trace.workspace.rerun import rerun
+
+        return rerun(self, self._run(run), **options)
+
+    def _run(self, run: int | str | RecordedRun) -> RecordedRun:
+        return run if isinstance(run, RecordedRun) else self.run(run)
+
+    # --- less of it ---
+
+    def run_bytes(self) -> dict[int, int]:
+        """What each run takes in the file, about, by id."""
+        from opstep.trace.workspace.prune import run_bytes
+
+        return run_bytes(self._connection)
+
+    def prune(self, runs: Sequence[int | str | RecordedRun], *, compact: bool = True) -> Pruned:
+        """Removes runs with all that belongs to them, and bytes that nobody else refers to.
+
+        `compact`: the file gives the room back to the disk. Raises `InputError` where a run is not
+        there, or where another process is writing for long.
+        """
+        from opstep.trace.workspace.prune import prune
+
+        ids = [self._run(r).id for r in runs]
+        with self._writing() as connection:
+            return prune(connection, self.path, ids, compact)
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        connection = open_writing(self.path)
+        try:
+            with about_file(connection):
+                yield connection
+        finally:
+            connection.close()
