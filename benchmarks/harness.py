@@ -35,18 +35,24 @@ SCALES = {"s": 1.0, "ms": 1e3, "µs": 1e6, "ns": 1e9}
 class Bar:
     """What must be reached: `kind` says what is compared with `limit`."""
 
-    kind: str  # "value": ours in its unit; "ratio": ours over peer; "faster": peer over ours
+    kind: (
+        str  # "value", "least": ours in its unit; "ratio": ours over peer; "faster": peer over ours
+    )
     limit: float
     unit: str = ""
 
     def __str__(self) -> str:
         if self.kind == "faster":
             return f"≥ {self.limit:g}x faster"
+        if self.kind == "least":
+            return f"≥ {self.limit:,g} {self.unit}"
         return f"≤ {self.limit:g}{' ' + self.unit if self.kind == 'value' else 'x peer'}"
 
     def holds(self, ours: float, peer: float | None) -> bool:
         if self.kind == "value":
             return ours <= self.limit
+        if self.kind == "least":
+            return ours >= self.limit
         if not peer or not ours:
             return False
         return peer / ours >= self.limit if self.kind == "faster" else ours / peer <= self.limit
@@ -55,6 +61,11 @@ class Bar:
 def at_most(limit: float, unit: str) -> Bar:
     """Ours, in its unit, is at most `limit`."""
     return Bar("value", limit, unit)
+
+
+def at_least(limit: float, unit: str) -> Bar:
+    """Ours, in its unit, is at least `limit`."""
+    return Bar("least", limit, unit)
 
 
 def times_peer(limit: float) -> Bar:
