@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opstep.runtime.ir.errors import InputError
+from opstep.trace.workspace.store import open_reading
 
 if TYPE_CHECKING:
     from datasette.app import Datasette
@@ -56,7 +57,7 @@ def serve(path: str | Path, port: int = 0, browser: bool = True) -> None:
 
 def application(path: str | Path) -> Datasette:
     """Datasette for one workspace, which it only reads. Raises `InputError` as `serve` does."""
-    views = check(path)
+    open_reading(Path(path)).close()  # says what is wrong with the file
     if importlib.util.find_spec("datasette") is None:
         raise InputError(
             "the browser's view of a workspace needs Datasette",
@@ -71,7 +72,7 @@ def application(path: str | Path) -> Datasette:
 
     if not pm.is_registered(plugin):
         pm.register(plugin, plugin.NAME)
-    told = metadata(Path(path).name, views)
+    told = metadata(Path(path).name)
     told |= {"plugins": {plugin.NAME: {}}, "extra_css_urls": ["/opstep/opstep.css"]}
     datasette = Datasette(
         metadata=told,
@@ -82,11 +83,6 @@ def application(path: str | Path) -> Datasette:
     datasette.remove_database("_memory")
     datasette.add_database(workspace_file(datasette, Path(path)), name=DATABASE)
     return datasette
-
-
-def check(path: str | Path) -> dict[str, str]:
-    """Descriptions of the views, by name. Raises `InputError` where this is no workspace."""
-    return {}
 
 
 def listening(port: int) -> socket.socket:

@@ -73,7 +73,7 @@ def op_link(run: Any, op: Any, text: Any) -> Markup:
 
 
 def _run(cell: Cell) -> Markup | None:
-    return run_link(cell.value, cell.runs.get(cell.value))
+    return run_link(cell.value, cell.runs[cell.value]) if cell.value in cell.runs else None
 
 
 def _run_id(cell: Cell) -> Markup | None:
@@ -99,10 +99,6 @@ def _op_name(cell: Cell) -> Markup | None:
     if run is None or op is None:
         return None
     return op_link(run, op, cell.value)
-
-
-def _name(cell: Cell) -> Markup | None:
-    return _op_name(cell) if cell.table in ("ops", "results") else None
 
 
 # --- figures --------------------------------------------------------------------------------------
@@ -237,13 +233,15 @@ def as_json(text: Any) -> Any:
 
 # --- which column is shown how --------------------------------------------------------------------
 
+BAD = ("nan", "posinf", "neginf", "inf", "unwritten", "other_nan", "other_inf", "nan_a", "nan_b")
 SHOWN: dict[str, Show] = {
     "run": _run,
+    "other": _run,
     "key": _run_id,
     "line": _line,
     "op": _op,
     "op_name": _op_name,
-    "name": _name,
+    "name": _op_name,
     "start_ns": _since,
     "end_ns": _since,
     "began_ns": lambda cell: None,
@@ -256,6 +254,7 @@ SHOWN: dict[str, Show] = {
     "histogram": _histogram,
     "status": _badge,
     "kind": _kind,
+    "verdict": _badge,
     "program": _program,
     "operands": _operands,
     "attrs": _attrs,
@@ -267,5 +266,5 @@ SHOWN: dict[str, Show] = {
     "ended": _moment,
     "saved": _moment,
 }
-SHOWN |= dict.fromkeys(("nan", "posinf", "neginf", "inf", "unwritten", "nan_a", "nan_b"), _bad)
+SHOWN |= dict.fromkeys(BAD, _bad)
 ENDINGS: dict[str, Show] = {"_ns": _duration, "_bytes": _size}

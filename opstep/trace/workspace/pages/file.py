@@ -5,7 +5,8 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+
+from opstep.trace.workspace.store import open_reading
 
 if TYPE_CHECKING:
     from datasette.app import Datasette
@@ -20,9 +21,7 @@ def workspace_file(datasette: Datasette, path: Path) -> Database:
         def connect(self, write: bool = False) -> sqlite3.Connection:
             if write:
                 raise PermissionError("a workspace is only read here")
-            connection = sqlite3.connect(
-                f"file:{quote(str(path.absolute()))}?mode=ro", uri=True, check_same_thread=False
-            )
+            connection = open_reading(path)
             self._all_file_connections.append(connection)
             return connection
 

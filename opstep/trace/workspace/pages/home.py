@@ -54,12 +54,22 @@ async def page(request: Any, datasette: Datasette) -> Any:
         "questions": QUESTIONS,
         "tables": [(t, m.get("description", "")) for t, m in tables if not m.get("hidden")],
         "views": [
-            (v, known.get(v, {}).get("description", "")) for v in await database.view_names()
+            (v, known.get(v, {}).get("description", ""), of_last(v, runs))
+            for v in await database.view_names()
         ],
         "database": DATABASE,
         "words": words,
     }
     return Response.html(await datasette.render_template("home.html", context, request=request))
+
+
+def of_last(view: str, runs: list[Row]) -> str:
+    """What selects the last run from a view: all runs at once may be millions of rows."""
+    if not runs:
+        return ""
+    if view == "run_compare" and len(runs) > 1:
+        return f"?run={runs[1]['id']}&other={runs[0]['id']}"
+    return f"?run={runs[0]['id']}"
 
 
 async def curve(datasette: Datasette, run: Row) -> Markup:

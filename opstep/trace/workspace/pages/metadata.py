@@ -9,6 +9,7 @@ from markupsafe import Markup
 from opstep.trace.workspace.pages.questions import QUESTIONS, Question
 from opstep.trace.workspace.pages.words import coded
 from opstep.trace.workspace.schema import TABLES
+from opstep.trace.workspace.views import VIEWS
 
 DATABASE = "workspace"  # its name in addresses, whatever the file is called
 
@@ -23,22 +24,24 @@ SHOWN: dict[str, dict[str, Any]] = {
     "checkpoints": {"label_column": "kind", "sort_desc": "id"},
     "findings": {"sort_desc": "id", "facets": ["kind"]},
     "metrics": {"facets": ["name"], "size": 500},
+    "slowest_ops": {"sort_desc": "total_ns"},
     "blobs": {"hidden": True},  # bytes: tensors are read with `opstep ws FILE export`
 }
 
 
-def metadata(path: str, views: dict[str, str]) -> dict[str, Any]:
-    """For the file at `path`; `views` are the descriptions of its views."""
+def metadata(path: str) -> dict[str, Any]:
+    """For the file at `path`."""
+    columns = {t.name: {c.name: c.what for c in t.columns} for t in TABLES}
+    columns |= {v.name: dict(v.columns) for v in VIEWS}
     tables = {
-        table.name: {
-            "description_html": str(coded(table.what)),
-            "description": table.what,
-            "columns": {c.name: c.what for c in table.columns},
-            **SHOWN.get(table.name, {}),
+        described.name: {
+            "description_html": str(coded(described.what)),
+            "description": described.what,
+            "columns": columns[described.name],
+            **SHOWN.get(described.name, {}),
         }
-        for table in TABLES
+        for described in (*TABLES, *VIEWS)
     }
-    tables |= {v: {"description_html": str(coded(w)), "description": w} for v, w in views.items()}
     database = {
         "title": path,
         "description": "What runs left behind. Questions stand first; below are all tables.",

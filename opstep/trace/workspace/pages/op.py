@@ -24,12 +24,19 @@ select step, result, min(min) as min, max(max) as max, avg(mean) as mean, avg(st
   max(absmax) as absmax, max(l2) as l2, sum(nan) as nan, sum(posinf) as posinf,
   sum(neginf) as neginf, sum(zero) as zero, sum(count) as count, histogram, lowest
 from stats
-where run = :run and op = :op and step / :every % :stride = 0
+where run = :run and op = :op and (step / :every % :stride = 0 or step < 0)
 group by step, result order by step
 """
 TIMES = """
+select s.step, sum(e.end_ns - e.start_ns) as took_ns
+from stats s join executions e using (run, execution)
+where s.run = :run and s.op = :op and s.result = 0 and s.step / :every % :stride = 0
+  and e.start_ns is not null
+group by s.step order by s.step
+"""
+TIMES_WITHOUT_STATS = """
 select step, sum(end_ns - start_ns) as took_ns from executions
-where run = :run and op = :op and step % :stride = 0 and start_ns is not null
+where run = :run and op = :op and step / :every % :stride = 0 and start_ns is not null
 group by step order by step
 """
 AROUND = """
@@ -48,8 +55,10 @@ async def page(request: Any, datasette: Datasette) -> Any:
         raise NotFound(f"Run {run['key']} has no op {number}")
     op, every = found[0], run["every"] or 1
     steps = run["steps"] or 1
-    stats = await ask(datasette, STATS, {**given, "every": every, "stride": stride(steps // every)})
-    times = await ask(datasette, TIMES, {**given, "stride": stride(steps)})
+    drawn = {**given, "every": every, "stride": stride(steps // every)}
+    stats = await ask(datasette, STATS, drawn)
+    # by way of the statistics an index leads to the executions of one op
+    times = await ask(datasette, TIMES if stats else TIMES_WITHOUT_STATS, drawn)
     results = await ask(datasette, RESULTS, given)
     label = cells.RunLabel(run["key"], run["status"], run["file"], run["began_ns"])
     context = {

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 NAME = "opstep"  # of this plugin, in Datasette's metadata
 HOSTS = {"127.0.0.1", "localhost", "[::1]"}
+METHODS = {"GET", "HEAD", "OPTIONS"}
 POLICY = (  # pages show what programs are called: nothing they hold is run or loaded
     "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data:; frame-ancestors 'none'; form-action 'self'; base-uri 'none'"
@@ -44,7 +45,7 @@ def register_routes(datasette: Datasette) -> list[tuple[str, Any]]:
         (r"^/$", home.page),
         (r"^/-/run/(?P<run>[0-9a-f]+)$", run.page),
         (r"^/-/program/(?P<run>[0-9a-f]+)$", program.page),
-        (r"^/-/op/(?P<run>[0-9a-f]+)/(?P<op>[0-9]{1,15})$", op.page),
+        (r"^/-/op/(?P<run>[0-9a-f]+)/(?P<op>-?[0-9]{1,15})$", op.page),
     ]
 
 
@@ -136,7 +137,6 @@ async def failure(datasette: Datasette, request: Any, exception: Exception) -> A
 def prepare_connection(conn: Any, database: str, datasette: Datasette) -> None:
     if database == DATABASE and of_workspace(datasette):
         conn.execute("pragma query_only = on")
-        conn.execute("pragma trusted_schema = off")
 
 
 @hook
@@ -147,8 +147,8 @@ def asgi_wrapper(datasette: Datasette) -> Any:
 
 
 def guarded(app: Any) -> Any:
-    """Answers only who asked for this machine by its own name: a page from elsewhere that has its
-    name resolve to 127.0.0.1 (DNS rebinding) cannot read the workspace.
+    """Answers only those who ask for this machine by its own name, and who only read: a page from
+    elsewhere whose name resolves to 127.0.0.1 (DNS rebinding) cannot reach the workspace.
     """
 
     async def checked(scope: Any, receive: Any, send: Any) -> None:
@@ -158,15 +158,22 @@ def guarded(app: Any) -> Any:
                 message = {**message, "headers": [*message.get("headers", []), policy]}
             await send(message)
 
-        if scope["type"] == "lifespan" or host_of(scope) in HOSTS:
+        if scope["type"] == "lifespan":
+            await app(scope, receive, send)
+        elif scope["type"] != "http" or host_of(scope) not in HOSTS:
+            await refuse(send, 403, "This server answers for 127.0.0.1 and localhost only.")
+        elif scope["method"] not in METHODS:
+            await refuse(send, 405, "This server only reads.")
+        else:
             await app(scope, receive, send_with_policy)
-            return
-        kind = [(b"content-type", b"text/plain; charset=utf-8")]
-        await send({"type": "http.response.start", "status": 403, "headers": kind})
-        body = b"This server answers requests for 127.0.0.1 and localhost only.\n"
-        await send({"type": "http.response.body", "body": body})
 
     return checked
+
+
+async def refuse(send: Any, status: int, reason: str) -> None:
+    kind = [(b"content-type", b"text/plain; charset=utf-8")]
+    await send({"type": "http.response.start", "status": status, "headers": kind})
+    await send({"type": "http.response.body", "body": f"{reason}\n".encode()})
 
 
 def host_of(scope: Any) -> str:

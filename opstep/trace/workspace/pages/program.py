@@ -27,11 +27,11 @@ select max(last) as step from (
 """
 STATS = """
 select s.op, r.name, r.dtype, r.shape, s.count, s.mean, s.std, s.absmax, s.nan,
-  s.posinf + s.neginf as inf, s.histogram, s.lowest
+  s.posinf + s.neginf as inf, s.histogram, s.lowest, s.step
 from ops o
-join stats s on s.run = o.run and s.op = o.op and s.step = :step
+join stats s on s.run = o.run and s.op = o.op and s.step in (:step, -1)
 join results r on r.run = s.run and r.op = s.op and r.result = s.result
-where o.run = :run order by s.execution, s.result
+where o.run = :run order by s.step, s.execution, s.result
 """
 FINDINGS = "select line, file, kind, message, step from findings where run = :run limit 200"
 
@@ -144,7 +144,8 @@ def figures(stats: list[Row]) -> Markup:
     """What a line's tensors looked like: of several executions the last."""
     if not stats:
         return Markup("")
-    last, bad = stats[-1], sum(s["nan"] + s["inf"] for s in stats)
+    last = stats[-1]
+    bad = sum(s["nan"] + s["inf"] for s in stats if s["step"] == last["step"])
     spread = Markup("{} ± {}").format(words.number(last["mean"]), words.number(last["std"]))
     most = Markup('<span title="greatest magnitude">≤ {}</span>').format(
         words.number(last["absmax"])

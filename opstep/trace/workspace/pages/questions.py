@@ -31,18 +31,24 @@ QUESTIONS = (
     Question(
         "where_it_went_bad",
         "Where did it go bad?",
-        "The first tensors with a NaN or an infinity, in the order in which they were computed.",
+        "The tensors with a NaN or an infinity at the first step that has one, in the order in "
+        "which they were computed: the first is where it was born.",
         RUN,
         CHOSEN
         + """\
+, bad as (
+  select * from stats
+  where run = (select id from chosen) and (nan > 0 or posinf > 0 or neginf > 0)
+)
 select s.run, s.step, o.line, o.name as op_name, r.name as tensor,
-  s.nan, s.posinf, s.neginf, s.count, s.min, s.max, o.statement, s.op
-from stats s
+  s.nan, s.posinf, s.neginf, s.count, s.min, s.max, o.statement, s.op, o.file
+from bad s
 join ops o using (run, op)
 join results r using (run, op, result)
-where s.run = (select id from chosen) and (s.nan > 0 or s.posinf > 0 or s.neginf > 0)
-order by s.step, s.execution
-limit 20""",
+left join executions e using (run, execution)
+where s.step = (select step from bad order by step limit 1)
+order by coalesce(e.start_ns, 0), s.execution, s.result
+limit 50""",
     ),
     Question(
         "what_is_slow",

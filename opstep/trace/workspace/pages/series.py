@@ -19,7 +19,7 @@ Row = Mapping[str, Any]
 
 def plottable(columns: Sequence[str], rows: Sequence[Row]) -> bool:
     """Whether the rows are a few series of figures by step."""
-    if "step" not in columns or len({row["step"] for row in rows}) < 2:
+    if "step" not in columns or len({row["step"] for row in stepped(rows)}) < 2:
         return False
     return bool(figures(columns, rows)) and len(grouped(columns, rows)) <= MOST_SERIES
 
@@ -82,10 +82,14 @@ def grouped(columns: Sequence[str], rows: Sequence[Row]) -> dict[str, list[Row]]
     """The series, in order of step, by a label of what tells them apart."""
     keys = [k for k in GROUPS if k in columns and len({str(row[k]) for row in rows}) > 1]
     found: dict[str, list[Row]] = {}
-    for row in sorted(rows, key=lambda row: row["step"] if row["step"] is not None else -1):
-        if isinstance(row["step"], int):
-            found.setdefault(" ".join(clipped(str(row[k]), 40) for k in keys), []).append(row)
+    for row in sorted(stepped(rows), key=lambda row: row["step"]):
+        found.setdefault(" ".join(clipped(str(row[k]), 40) for k in keys), []).append(row)
     return found
+
+
+def stepped(rows: Sequence[Row]) -> list[Row]:
+    """Those whose step is a number: an answer of SQL may hold anything under that name."""
+    return [row for row in rows if isinstance(row["step"], int)]
 
 
 def bad_steps(columns: Sequence[str], rows: Sequence[Row]) -> list[tuple[float, str]]:
