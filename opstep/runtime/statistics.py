@@ -30,7 +30,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from opstep.runtime.ir.graph import NOWHERE, Apply, Name
 from opstep.runtime.ir.types import DType, TensorType, i64
+from opstep.runtime.plan import internal
+from opstep.runtime.plan.plan import Step
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,6 +43,7 @@ LOWEST = -40  # exponent of the first bin: 2**-40 is about 9.1e-13; the last is 
 FIRST_BIN = 16  # word
 WORDS = FIRST_BIN + BINS
 RECORD = TensorType(i64, (WORDS,))
+ENABLED = TensorType(i64, ())  # 0: they are not taken
 (COUNT, NAN, POSINF, NEGINF, ZERO, SUBNORMAL, UNWRITTEN) = range(7)
 (MIN, MAX, MEAN, M2, SUMSQ, EXPONENT) = range(7, 13)
 
@@ -98,3 +102,15 @@ def scaled(number: float, exponent: int) -> float:
         return math.ldexp(number, exponent)
     except OverflowError:
         return math.inf
+
+
+def step_for(t: TensorType, filled: bool) -> tuple[Step, tuple[TensorType, ...]]:
+    """A step, of no plan, that takes the statistics of a tensor of that type; and the types that a
+    device needs to prepare it: of its operands (the tensor, `ENABLED`) and of its `RECORD`.
+
+    `filled`: the tensor's memory held the payload of `fill=nan` before it was written.
+    """
+    op = internal.statistics
+    statement = Apply((), Name(op.name, NOWHERE), ())
+    step = Step(op, (), (), (t, ENABLED), {"filled": filled}, 0, statement)
+    return step, (t, ENABLED, RECORD)

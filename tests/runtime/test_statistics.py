@@ -15,8 +15,7 @@ from opstep.runtime.device.cpu import CpuDevice, statistics_of
 from opstep.runtime.device.payload import payload
 from opstep.runtime.device.statistics import BLOCK, UNIT
 from opstep.runtime.ir.types import DTYPES, TensorType, dtype_of
-from opstep.runtime.plan.internal import statistics_step
-from opstep.runtime.statistics import BINS, LOWEST, WORDS, Statistics
+from opstep.runtime.statistics import BINS, LOWEST, WORDS, Statistics, step_for
 
 FLOATS = ("f64", "f32", "f16", "bf16")
 INTEGERS = ("i64", "i32", "i16", "i8", "u8", "bool")
@@ -258,7 +257,7 @@ def test_of_views_and_scalars():
 def test_nothing_is_written_where_it_is_not_wanted(size):
     device = CpuDevice(1)
     array = np.full(size, 1e300)
-    step, types = statistics_step(TensorType(dtype_of(array.dtype), array.shape), False)
+    step, types = step_for(TensorType(dtype_of(array.dtype), array.shape), False)
     launches, workspace = device.prepare(step, types)
     enabled, record = np.zeros((), np.int64), np.full(WORDS, -7, np.int64)
     scratch = device.alloc(workspace)

@@ -20,7 +20,7 @@ from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.graph import NOWHERE
 from opstep.runtime.ir.types import DType, TensorType, i64
 from opstep.runtime.plan.plan import Step
-from opstep.runtime.statistics import WORDS, Statistics, decode
+from opstep.runtime.statistics import WORDS, Statistics, decode, step_for
 
 _LARGE = 64 << 20  # bytes; only above this is the system asked first
 
@@ -184,11 +184,10 @@ def statistics_of(array: np.ndarray, filled: bool = False, lanes: int | None = N
     `filled`: its memory held the payload (see `payload`) before it was written.
     """
     from opstep.runtime.ir.types import dtype_of
-    from opstep.runtime.plan.internal import statistics_step
 
     device = CpuDevice(lanes)
     t = TensorType(dtype_of(array.dtype), array.shape)
-    launches, workspace = device.prepare(*statistics_step(t, filled))
+    launches, workspace = device.prepare(*step_for(t, filled))
     arrays = [np.ascontiguousarray(array), np.ones((), np.int64), np.zeros(WORDS, np.int64)]
     scratch = device.alloc(workspace)
     addresses = [a.ctypes.data for a in arrays]

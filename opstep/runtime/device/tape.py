@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from opstep.runtime.ir.types import TensorType, i64
-from opstep.runtime.plan.internal import ENABLED, statistics_step
 from opstep.runtime.plan.plan import Run, Step
 from opstep.runtime.plan.plan import Wait as Await
 from opstep.runtime.recording import (
@@ -27,7 +26,7 @@ from opstep.runtime.recording import (
     StreamRecord,
     Wait,
 )
-from opstep.runtime.statistics import RECORD, WORDS
+from opstep.runtime.statistics import ENABLED, RECORD, WORDS, step_for
 
 if TYPE_CHECKING:
     from opstep.runtime.device.binding import Binding
@@ -102,9 +101,7 @@ class Tape:
 
     def _prepared(self, value: int) -> tuple[Any, int]:
         plan = self.binding.plan
-        return self.device.prepare(
-            *statistics_step(plan.values[value].type, plan.policy.fill == "nan")
-        )
+        return self.device.prepare(*step_for(plan.values[value].type, plan.policy.fill == "nan"))
 
     def around(self, number: int, step: Step, stream: int, bound: Any) -> list[Any]:
         """The step's launches between two readings of the clock, then those of its statistics."""

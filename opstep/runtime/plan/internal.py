@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from opstep.runtime.ir.graph import NOWHERE, Apply, Assert, Name, Source
+from opstep.runtime.ir.graph import Assert, Source
 from opstep.runtime.ir.op import AttrSpec, Op, OperandSpec
 from opstep.runtime.ir.types import TensorType, i64
-from opstep.runtime.plan.plan import Step
-from opstep.runtime.statistics import RECORD
 
 STATUS = TensorType(i64, ())  # the run's status: 0, or the code of the assert that failed first
-ENABLED = TensorType(i64, ())  # whether statistics are taken
 
 
 class update(Op):
@@ -72,15 +69,6 @@ class statistics(Op):
     family = "internal"
     moves = True
     grad = None
-
-
-def statistics_step(t: TensorType, filled: bool) -> tuple[Step, tuple[TensorType, ...]]:
-    """A step that takes statistics of a tensor of that type, in no plan; and the types that a
-    device needs to prepare it: of its operands and of its result.
-    """
-    statement = Apply((), Name(statistics.name, NOWHERE), ())
-    step = Step(statistics, (), (), (t, ENABLED), {"filled": filled}, 0, statement)
-    return step, (t, ENABLED, RECORD)
 
 
 class AssertSite(NamedTuple):
