@@ -40,13 +40,13 @@ def storable(name: str, value: Any) -> np.ndarray:
     """As an array of a dtype that the language has; raises `InputError` where there is none."""
     try:
         array = np.asarray(value)
+        array = array.astype(array.dtype.newbyteorder("="), copy=False)
         dtype_of(array.dtype)
     except (ValueError, TypeError, KeyError, InputError):
-        known = ", ".join(DTYPES)
+        given = getattr(value, "dtype", None) or f"Python's {type(value).__name__}"
         raise InputError(
-            f"{name} cannot be kept: its elements are {type(value).__name__}s without a dtype that "
-            "a tensor can have",
-            hint=f"these can: {known}",
+            f"{name} cannot be kept: {given} is not a dtype that tensors have",
+            hint=f"these can: {', '.join(DTYPES)}",
         ) from None
     return array
 
