@@ -6,7 +6,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from opstep.runtime.ir.diagnostics import did_you_mean, visible
 from opstep.runtime.ir.errors import InputError
@@ -102,7 +102,12 @@ def tensors(
         "order by tensors.name, tensors.run, tensors.step, tensors.id",
         given,
     )
-    return [TensorRecord(*row[:8], tuple(json.loads(row[8])), *row[9:]) for row in rows]
+    return [_tensor(list(row)) for row in rows]
+
+
+def _tensor(fields: list[Any]) -> TensorRecord:
+    fields[8] = tuple(json.loads(fields[8]))
+    return TensorRecord(*fields)
 
 
 def find_tensor(connection: sqlite3.Connection, text: str) -> TensorRecord:

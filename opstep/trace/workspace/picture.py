@@ -17,7 +17,7 @@ INK, PALE, GRID, BAD = "#222831", "#b9c0c7", "#e6e9ec", "#d7263d"
 NAMED = len(COLOURS)  # lines that have a colour and a name
 BARS = 40  # of a picture of one step
 WIDTH, HEIGHT, DPI = 10.0, 5.6, 150  # inches
-_STYLE = {
+_STYLE: Any = {
     "font.family": "sans-serif",
     "font.size": 9.5,
     "text.color": INK,

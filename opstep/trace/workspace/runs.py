@@ -167,7 +167,10 @@ class RecordedRun:
             "select id, step, kind, saved from checkpoints where run = :run order by id"
         )
         kept = self.tensors
-        return [Checkpoint(*row, [t for t in kept if t.checkpoint == row[0]]) for row in rows]
+        return [
+            Checkpoint(id, step, kind, saved, [t for t in kept if t.checkpoint == id])
+            for id, step, kind, saved in rows
+        ]
 
     def counts(self) -> dict[str, int]:
         """How many rows of each table are the run's."""
@@ -193,7 +196,7 @@ def read_run(connection: sqlite3.Connection, id: int) -> RecordedRun:
 def read_runs(connection: sqlite3.Connection, where: str = "1", given=()) -> list[RecordedRun]:
     """Runs, the first first."""
     rows = connection.execute(f"select {', '.join(ROW)} from runs where {where} order by id", given)
-    return [RecordedRun(*row, connection) for row in rows]
+    return [RecordedRun(**dict(zip(ROW, row, strict=True)), _connection=connection) for row in rows]
 
 
 # --- statistics -----------------------------------------------------------------------------------
@@ -209,7 +212,9 @@ _IN_ORDER = "order by stats.step, stats.execution, stats.result"
 
 def _stat(row: tuple) -> StatRecord:
     *figures, lowest, histogram = row[7:]
-    return StatRecord(*row[:7], Statistics(*figures, bins(lowest, histogram)))
+    known: dict[str, Any] = dict(zip(FIGURES, figures, strict=True))
+    statistics = Statistics(**known, histogram=bins(lowest, histogram))
+    return StatRecord._make((*row[:7], statistics))
 
 
 def bins(lowest: int | None, histogram: str | None) -> tuple[int, ...]:
