@@ -143,7 +143,7 @@ class Recorder(Protocol):
 class Recording(Protocol):
     """Where runs are recorded: gives each its recorder."""
 
-    def begin_run(self, run: RunInfo) -> Recorder: ...
+    def begin_run(self, info: RunInfo) -> Recorder: ...
 
 
 def live_bytes(plan: Plan) -> dict[int, int]:

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.types import TensorType, dtype_of
 from opstep.runtime.plan.plan import Plan
 from opstep.runtime.recording import HostRecord, RunInfo, StreamRecord
 from opstep.trace.selection import Selection
-from opstep.trace.sink import Run, RunEnd, Sink, StepDone, Written
+from opstep.trace.sink import Initial, Run, RunEnd, Sink, StepDone, Written
 from opstep.trace.writer import Writer
 
 if TYPE_CHECKING:
@@ -165,7 +166,25 @@ class _Recorder:
         if id(plan) not in self._wanted:
             self._wanted[id(plan)] = self._recording.selection.values(plan)
             self._plans.append(plan)
+            if not self._began_ns:
+                self._note_initial(plan)
         return self._wanted[id(plan)]
+
+    def _note_initial(self, plan: Plan) -> None:
+        """Statistics of the plan's inputs and named tensors: no step has begun, so they stand."""
+        from opstep.runtime.device.cpu import statistics_of
+
+        program, selection = self.run.info.program, self._recording.selection
+        known = {i.name for i in self.run.initial}
+        given = [("input", name, array) for name, array in self.run.info.inputs.items()]
+        names = dict.fromkeys(b.name for b in plan.buffers if b.kind == "param")
+        given += [(program.module.tensors[n].kind, n, program.params[n]) for n in names]
+        for kind, name, array in given:
+            if name not in known:
+                wanted = selection.tensor(kind, name) and "workspace" in self.run.files
+                figures = statistics_of(array) if wanted else None
+                t = TensorType(dtype_of(array.dtype), array.shape)
+                self.run.initial.append(Initial(kind, name, t, figures))
 
     def next_number(self) -> int:
         return next(self._recording.numbers)

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Plan
 from opstep.runtime.recording import HostRecord, RunInfo, StreamRecord
+from opstep.runtime.statistics import Statistics
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,6 +33,7 @@ class Run:
     every: int  # statistics of each `every`th step
     files: Mapping[str, Path]  # "workspace" and "trace": where the recording goes
     params: Mapping[str, np.ndarray]  # before the first step: those that no seed can draw again
+    initial: list[Initial] = field(default_factory=list)  # complete when the first record comes
     _plans: dict[int, tuple[int, Plan]] = field(default_factory=dict)  # by id: first number, plan
     _ops: int = 0  # numbers given
 
@@ -44,6 +47,15 @@ class Run:
             self._plans[id(plan)] = (self._ops, plan)
             self._ops += len(plan.steps)
         return self._plans[id(plan)][0]
+
+
+class Initial(NamedTuple):
+    """An input or named tensor before the first step; its statistics, where they are wanted."""
+
+    kind: str  # input, param or state
+    name: str
+    type: TensorType
+    statistics: Statistics | None
 
 
 class StepDone(NamedTuple):

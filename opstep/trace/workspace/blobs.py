@@ -66,7 +66,8 @@ def _bytes(array: np.ndarray) -> memoryview:
     array = np.ascontiguousarray(array)
     if array.dtype.byteorder == ">":
         array = array.astype(array.dtype.newbyteorder("<"))
-    return memoryview(array.reshape(-1).view(np.uint8))
+    content: Any = array.reshape(-1).view(np.uint8)
+    return memoryview(content)
 
 
 def put_bytes(connection: sqlite3.Connection, array: np.ndarray) -> str:
@@ -116,7 +117,7 @@ def read_array(connection: sqlite3.Connection, tensor: Stored) -> np.ndarray:
     parts = connection.execute(
         "select data from blobs where digest = ? order by part", (tensor.digest,)
     )
-    content = np.empty(tensor.nbytes, np.uint8)
+    content: Any = np.empty(tensor.nbytes, np.uint8)
     at = 0
     for (data,) in parts:
         if at + len(data) > content.size:

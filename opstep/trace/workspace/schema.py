@@ -97,7 +97,7 @@ TABLES = (
             Column(
                 "sources",
                 "TEXT",
-                "JSON: for each operand [op, result] that gave it, or null where another plan did",
+                "JSON: for each operand [op, result] that gave it; 0: a number; null: another plan",
             ),
             Column("attrs", "TEXT", "JSON: its attributes"),
             Column("stream", "INTEGER", "stream that it was planned for"),
@@ -155,7 +155,9 @@ TABLES = (
             Column("step", "INTEGER", "step of the run, from 0"),
             Column("op", "INTEGER", "number of the op in its run"),
             Column("stream", "INTEGER", "stream that it ran on; -1: the host (control flow)"),
-            Column("activation", "INTEGER", "run of its plan: different for each turn of a loop"),
+            Column(
+                "activation", "INTEGER", "run of its plan, different for each turn of a loop; or -1"
+            ),
             Column("turn", "INTEGER", "turn of the loop that its plan is the body or test of"),
             Column("start_ns", "INTEGER", "when its first kernel began; null: it has no kernels"),
             Column("end_ns", "INTEGER", "when its last kernel ended"),

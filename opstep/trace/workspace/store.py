@@ -1,7 +1,8 @@
 """The file of a workspace: made, opened for writing or for reading, brought up to date.
 
 It is an SQLite file in WAL mode: readers never wait for a writer, and a process that is killed
-leaves what it had committed. What is wrong with a file is said before anything runs, as `InputError`.
+leaves what it had committed. What is wrong with a file is said before anything runs
+(`InputError`).
 """
 
 from __future__ import annotations

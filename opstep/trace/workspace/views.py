@@ -54,10 +54,13 @@ VIEWS = (
               select 1 from json_each(o.sources) as j
               join stats as p on p.run = s.run and p.op = json_extract(j.value, '$[0]')
                 and p.result = json_extract(j.value, '$[1]') and p.step in (s.step, -1)
-              where p.nan > 0 or p.posinf > 0 or p.neginf > 0
+              join executions as q on q.run = p.run and q.execution = p.execution
+                and q.activation in (e.activation, -1)
+              where j.type = 'array' and (p.nan > 0 or p.posinf > 0 or p.neginf > 0)
             ) then 'propagated'
             when exists (
-              select 1 from json_each(o.sources) as j where j.value is null or not exists (
+              select 1 from json_each(o.sources) as j
+              where j.type = 'null' or j.type = 'array' and not exists (
                 select 1 from stats as p
                 where p.run = s.run and p.op = json_extract(j.value, '$[0]')
                   and p.result = json_extract(j.value, '$[1]') and p.step in (s.step, -1)
@@ -68,15 +71,16 @@ VIEWS = (
         from runs
         join stats as s on s.run = runs.id and (s.execution, s.result) = (
           select b.execution, b.result
-          from stats as b join executions as e on e.run = b.run and e.execution = b.execution
+          from stats as b join executions as w on w.run = b.run and w.execution = b.execution
           where b.run = runs.id and (b.nan > 0 or b.posinf > 0 or b.neginf > 0)
             and b.step = (
               select f.step from stats as f
               where f.run = runs.id and (f.nan > 0 or f.posinf > 0 or f.neginf > 0)
               order by f.step limit 1
             )
-          order by coalesce(e.start_ns, 0), b.execution, b.result limit 1
+          order by coalesce(w.start_ns, 0), b.execution, b.result limit 1
         )
+        join executions as e on e.run = s.run and e.execution = s.execution
         join ops as o on o.run = s.run and o.op = s.op
         join results as r on r.run = s.run and r.op = s.op and r.result = s.result
         """,
@@ -154,8 +158,8 @@ VIEWS = (
     ),
     View(
         "run_compare",
-        "The ops of two runs side by side, by site: whether all their statistics are the same, in all "
-        "steps, and the figures of the last. Select by run and other, order by op; "
+        "The ops of two runs side by side, by site: whether all their statistics are the same, in "
+        "all steps, and the figures of the last. Select by run and other, order by op; "
         "`opstep ws FILE compare` names the first step that differs.",
         (
             ("run", "one run"),

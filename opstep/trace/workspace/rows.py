@@ -1,0 +1,190 @@
+"""From records to rows: what a stream took down, as the tables of a workspace hold it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from opstep.runtime.plan.plan import Plan
+from opstep.runtime.recording import Layout, live_bytes
+from opstep.runtime.statistics import (
+    BINS,
+    FIRST_BIN,
+    LOWEST,
+    M2,
+    MEAN,
+    MIN,
+    NEGINF,
+    SUMSQ,
+    UNWRITTEN,
+    WORDS,
+    Statistics,
+)
+from opstep.trace.describe import OpInfo, describe
+from opstep.trace.sink import Initial
+
+HOST = -1  # stream of what the host runs: control flow
+
+# --- statistics -----------------------------------------------------------------------------------
+
+
+def stats_columns(words: np.ndarray, is_float: np.ndarray) -> Iterator[tuple]:
+    """Rows of figures, ``count`` to ``histogram`` as the table has them.
+
+    `words`: i64[n, WORDS]; `is_float`: bool[n], whether the tensor's dtype is one of floats.
+    """
+    whole, real = words, words.view(np.float64)
+    finite = whole[:, 0] - whole[:, 1 : NEGINF + 1].sum(axis=1)
+    some = finite > 0
+    with np.errstate(all="ignore"):
+        std = np.sqrt(real[:, M2] / finite)
+        l2 = np.sqrt(real[:, SUMSQ])
+    ends = [_ends(whole, real, is_float, some, MIN + k) for k in (0, 1)]
+    figures = [_or_none(column, some) for column in (real[:, MEAN], std, l2)]
+    absmax = (
+        None if low is None else max(abs(low), abs(high)) for low, high in zip(*ends, strict=True)
+    )
+    counts = [whole[:, k].tolist() for k in range(UNWRITTEN)]
+    unwritten = (None if n < 0 else n for n in whole[:, UNWRITTEN].tolist())
+    lowest, histograms = _histograms(words[:, FIRST_BIN : FIRST_BIN + BINS])
+    return zip(
+        counts[0], *ends, *figures, absmax, *counts[1:], unwritten, lowest, histograms, strict=True
+    )
+
+
+def _ends(whole, real, is_float, some, word: int) -> list[Any]:
+    floats, integers = real[:, word].tolist(), whole[:, word].tolist()
+    kinds = zip(floats, integers, is_float.tolist(), some.tolist(), strict=True)
+    return [(f if kind else i) if there else None for f, i, kind, there in kinds]
+
+
+def _or_none(column: np.ndarray, there: np.ndarray) -> list[float | None]:
+    values = column.tolist()
+    return values if there.all() else [v if t else None for v, t in zip(values, there, strict=True)]
+
+
+def _histograms(bins: np.ndarray) -> tuple[list[int | None], list[str | None]]:
+    """Exponent of the first bin that is not empty, and the bins from there to the last, as JSON."""
+    filled = bins != 0
+    first = filled.argmax(axis=1).tolist()
+    last = (BINS - filled[:, ::-1].argmax(axis=1)).tolist()
+    there = filled.any(axis=1).tolist()
+    lists = bins.tolist()
+    texts = [
+        str(row[a:b]) if t else None for row, a, b, t in zip(lists, first, last, there, strict=True)
+    ]
+    return [LOWEST + a if t else None for a, t in zip(first, there, strict=True)], texts
+
+
+def figures_row(s: Statistics) -> tuple:
+    """The same row for statistics that are decoded already."""
+    filled = [k for k, n in enumerate(s.histogram) if n]
+    lowest = histogram = None
+    if filled:
+        lowest = LOWEST + filled[0]
+        histogram = str(list(s.histogram[filled[0] : filled[-1] + 1]))
+    return (
+        s.count, s.min, s.max, s.mean, s.std, s.l2, s.absmax, s.nan, s.posinf, s.neginf, s.zero,
+        s.subnormal, s.unwritten, lowest, histogram,
+    )  # fmt: skip
+
+
+# One odd factor a word; never to be changed, or digests of old runs would differ. Whether `unwritten`
+# was counted depends on the run's mode, not on the tensor.
+_MIX = np.random.Generator(np.random.PCG64(20190505)).integers(
+    1, 1 << 63, WORDS + 3, dtype=np.uint64
+) | np.uint64(1)  # one odd factor a word; never changed, or digests of old runs would differ
+
+
+_MIX[UNWRITTEN] = 0
+
+
+def hashes(words: np.ndarray, step: int, turn: int, results: np.ndarray) -> np.ndarray:
+    """u64[n]: a hash of each row of statistics with its place. Their sum is an op's digest."""
+    with np.errstate(over="ignore"):
+        h = (words.view(np.uint64) * _MIX[:WORDS]).sum(axis=1, dtype=np.uint64)
+        h += np.uint64(step + 1) * _MIX[WORDS] + np.uint64(turn) * _MIX[WORDS + 1]
+        h += results.astype(np.uint64) * _MIX[WORDS + 2]
+        h = (h ^ (h >> np.uint64(32))) * _MIX[0]
+        return h ^ (h >> np.uint64(29))
+
+
+# --- ops ------------------------------------------------------------------------------------------
+
+
+def op_rows(
+    run: int, first: int, layout: Layout, initial: Sequence[Initial], main: bool
+) -> tuple[list[tuple], list[tuple]]:
+    """Rows of `ops` (without its sums) and of `results` for the steps of a plan."""
+    plan = layout.plan
+    streams = {step: k for k, rows in enumerate(layout.rows) for step in rows}
+    live, sources = live_bytes(plan), _sources(plan, first, initial, main)
+    ops, results = [], []
+    for number in range(len(plan.steps)):
+        info = describe(plan, number)
+        ops.append(
+            (
+                run, first + number, info.name, info.site, plan.graph, info.graph, info.frame,
+                info.file or None, info.line or None, info.statement, _json(info.operands),
+                _json(sources[number]), _json(info.attrs), streams.get(number, HOST),
+                info.nbytes, info.flops, live.get(number),
+            )
+        )  # fmt: skip
+        results += _result_rows(run, first + number, info)
+    return ops, results
+
+
+def _result_rows(run: int, op: int, info: OpInfo) -> list[tuple]:
+    return [
+        (run, op, k, name, t.dtype.name, _json(t.shape), t.nbytes)
+        for k, (name, t) in enumerate(info.results)
+    ]
+
+
+def initial_rows(run: int, graph: str, initial: Sequence[Initial]) -> tuple[list, list, list, list]:
+    """Rows of `ops`, `results`, `executions` and `stats` for inputs and named tensors: op -1 is the
+    first of them, -2 the second, and so on; step -1, before any other.
+    """
+    ops, results, executions, stats = [], [], [], []
+    for k, given in enumerate(initial):
+        op = -1 - k
+        head = (run, op, given.kind, f"{given.kind}/{given.name}", graph, graph, graph)
+        ops.append((*head, None, None, None, "[]", "[]", "{}", HOST, given.type.nbytes, 0, None))
+        shape = _json(given.type.shape)
+        results.append((run, op, 0, given.name, given.type.dtype.name, shape, given.type.nbytes))
+        if given.statistics is not None:
+            executions.append((run, op, -1, op, HOST, -1, 0, None, None))
+            stats.append((run, -1, op, op, 0, *figures_row(given.statistics)))
+    return ops, results, executions, stats
+
+
+def _sources(plan: Plan, first: int, initial: Sequence[Initial], main: bool) -> list[list[Any]]:
+    """For each step, who gave its operands: see the column."""
+    numbers = {(i.kind == "input", i.name): -1 - k for k, i in enumerate(initial)}
+    gave: dict[int, Any] = {}
+    for value, v in enumerate(plan.values):
+        buffer = plan.buffers[v.buffer]
+        if buffer.kind == "const":
+            gave[value] = 0
+        elif buffer.kind == "param" and (False, buffer.name) in numbers:
+            gave[value] = [numbers[False, buffer.name], 0]
+    for value in plan.inputs if main else ():
+        name = plan.values[value].name
+        if (True, name) in numbers:
+            gave[value] = [numbers[True, name], 0]
+    found = []
+    for number, step in enumerate(plan.steps):
+        found.append([gave.get(v) for v in step.operands if v is not None])
+        for k, value in enumerate(step.results):
+            if step.op.reinterprets and step.operands[0] is not None:
+                gave[value] = gave.get(step.operands[0])
+            else:
+                gave[value] = [first + number, k]
+    return found
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

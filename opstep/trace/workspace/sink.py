@@ -1,0 +1,316 @@
+"""Writes runs into a workspace: whole steps, several to a transaction."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sqlite3
+from datetime import UTC, datetime
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from opstep.runtime.ir.diagnostics import OpstepError
+from opstep.runtime.recording import HostRecord, StreamRecord
+from opstep.trace.sink import Run, RunEnd, StepDone, Written
+from opstep.trace.workspace.blobs import now, put_tensor
+from opstep.trace.workspace.rows import initial_rows, op_rows
+from opstep.trace.workspace.store import file_bytes, open_writing, transaction
+from opstep.trace.workspace.taken import RunState, Taken
+
+SPILL = 32 << 20  # bytes of one step from which on it waits for its end in temporary tables
+SUMS_S = 1.0  # between two updates of the sums in `ops`
+
+_EXECUTIONS = "executions (run, execution, step, op, stream, activation, turn, start_ns, end_ns)"
+_STATS = (
+    "stats (run, step, op, execution, result, count, min, max, mean, std, l2, absmax, nan, posinf, "
+    "neginf, zero, subnormal, unwritten, lowest, histogram)"
+)
+_OPS = (
+    "ops (run, op, name, site, plan, graph, frame, file, line, statement, operands, sources, "
+    "attrs, stream, bytes, flops, live_bytes)"
+)
+
+
+class WorkspaceSink:
+    """See `trace.sink.Sink`. What has ended is committed by `flush`, a step whole or not at all."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self._connection = open_writing(self.path)
+        self._connection.execute("pragma cache_size = -65536")  # KiB
+        self._states: dict[str, RunState] = {}
+        self._counts = {"step": 0, "execution": 0, "statistics row": 0, "tensor": 0}
+
+    def begin_run(self, run: Run) -> None:
+        with transaction(self._connection):
+            id = _insert(self._connection, "runs", _run_row(run))
+            kept = [("input", n, a) for n, a in run.info.inputs.items()]
+            tensors = run.info.program.module.tensors
+            kept += [(tensors[n].kind, n, a) for n, a in run.params.items()]
+            self._keep(id, -1, "start", kept)
+        self._states[run.key] = RunState(run, id)
+
+    def take(self, run: Run, record: StreamRecord | HostRecord) -> None:
+        state = self._states[run.key]
+        state.take(record)
+        if state.open.nbytes > SPILL:
+            self._spill(state)
+
+    def end_step(self, run: Run, step: StepDone) -> None:
+        self._states[run.key].end_step(step)
+
+    def flush(self) -> None:
+        waiting = [state for state in self._states.values() if state.steps]
+        if waiting:
+            with transaction(self._connection):
+                for state in waiting:
+                    self._write(state)
+
+    def end_run(self, run: Run, end: RunEnd) -> None:
+        state = self._states.pop(run.key)
+        with transaction(self._connection):
+            state.summed_at = 0.0
+            self._write(state)
+            self._end(state, end)
+
+    def close(self) -> Written:
+        try:
+            if self._connection.in_transaction:
+                self._connection.execute("rollback")
+            for state in self._states.values():  # runs that a failure cut off
+                self._connection.execute(
+                    "update runs set status = 'failed', ended = ? where id = ?", (now(), state.id)
+                )
+        finally:
+            self._connection.close()
+        return Written(self.path, file_bytes(self.path), list(self._counts.items()))
+
+    # --- steps ---
+
+    def _write(self, state: RunState) -> None:
+        """All that has ended, within a transaction."""
+        connection = self._connection
+        self._describe(state)
+        self._insert_taken("main", state.ended)
+        if state.spilled and state.steps:
+            for table in ("executions", "stats"):
+                connection.execute(
+                    f"insert into main.{table} select * from temp.{table} where run = ?",
+                    (state.id,),
+                )
+                connection.execute(f"delete from temp.{table} where run = ?", (state.id,))
+            state.spilled = False
+        steps, state.steps = state.steps, []
+        connection.executemany(
+            "insert into steps values (?, ?, ?, ?)",
+            ((state.id, s.step, s.began_ns, s.ended_ns) for s in steps),
+        )
+        connection.executemany("insert into metrics values (?, ?, ?, ?)", _metrics(state.id, steps))
+        if steps:
+            connection.execute("update runs set steps = ? where id = ?", (state.done, state.id))
+            self._counts["step"] += len(steps)
+        if monotonic() - state.summed_at > SUMS_S:
+            self._sum_up(state)
+
+    def _sum_up(self, state: RunState) -> None:
+        for first, sums in state.sums.items():
+            self._connection.executemany(
+                "update ops set executions = ?, total_ns = ?, least_ns = ?, most_ns = ?, "
+                "digest = ? where run = ? and op = ?",
+                sums.rows(state.id, first),
+            )
+        state.summed_at = monotonic()
+
+    def _describe(self, state: RunState) -> None:
+        """Ops that are new, and before the first of them what the run was given."""
+        if not state.layouts:
+            return
+        connection, run = self._connection, state.run
+        ops: list[tuple] = []
+        results: list[tuple] = []
+        main = not state.described
+        if main:
+            ops, results, executions, stats = initial_rows(state.id, run.info.graph, run.initial)
+            _insert_many(connection, "main", _EXECUTIONS, executions)
+            _insert_many(connection, "main", _STATS, stats)
+            connection.execute(
+                "insert into steps values (?, -1, ?, ?)", (state.id, run.began_ns, run.began_ns)
+            )
+            self._count(len(executions), len(stats))
+            state.described = True
+        for first, layout in state.layouts.items():
+            main_plan = main and layout.plan.graph == run.info.graph
+            more = op_rows(state.id, first, layout, run.initial, main_plan)
+            ops += more[0]
+            results += more[1]
+            if main_plan:
+                connection.execute(
+                    "update runs set arena_bytes = ? where id = ?", (layout.plan.arena, state.id)
+                )
+        state.layouts.clear()
+        _insert_many(connection, "main", _OPS, ops)
+        _insert_many(
+            connection, "main", "results (run, op, result, name, dtype, shape, nbytes)", results
+        )
+
+    def _insert_taken(self, schema: str, taken: Taken) -> None:
+        for rows in taken.executions:
+            _insert_many(self._connection, schema, _EXECUTIONS, rows)
+        for rows in taken.stats:
+            _insert_many(self._connection, schema, _STATS, rows)
+        self._count(*taken.counts)
+        Taken().take_over(taken)
+
+    def _count(self, executions: int, stats: int) -> None:
+        self._counts["execution"] += executions
+        self._counts["statistics row"] += stats
+
+    def _spill(self, state: RunState) -> None:
+        """What there is of a large step goes to temporary tables, which nobody else sees and which
+        keep nobody from writing.
+        """
+        connection = self._connection
+        connection.execute("create temp table if not exists executions as "
+                           "select * from main.executions where 0")  # fmt: skip
+        connection.execute("create temp table if not exists stats as "
+                           "select * from main.stats where 0")  # fmt: skip
+        connection.execute("begin")
+        try:
+            self._insert_taken("temp", state.open)
+            connection.execute("commit")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("rollback")
+            raise
+        state.spilled = True
+
+    # --- the end ---
+
+    def _end(self, state: RunState, end: RunEnd) -> None:
+        connection, run = self._connection, state.run
+        last = end.steps - 1
+        tensors = run.info.program.module.tensors
+        kept = [(tensors[n].kind, n, a) for n, a in end.params.items()]
+        kept += [("output", n, a) for n, a in end.outputs.items()]
+        self._keep(state.id, last, "end", kept)
+        status, error = "done", None
+        if end.error is not None:
+            interrupted = isinstance(end.error, (KeyboardInterrupt, GeneratorExit))
+            status = "interrupted" if interrupted else "failed"
+            error = str(end.error) or type(end.error).__name__
+        seconds = (end.ended_ns - run.began_ns) / 1e9
+        connection.execute(
+            "update runs set ended = ?, seconds = ?, status = ?, error = ? where id = ?",
+            (now(), seconds, status, error, state.id),
+        )
+        connection.executemany(
+            "insert into findings (run, step, op, kind, value, file, line, message) "
+            "values (?, ?, ?, ?, ?, ?, ?, ?)",
+            _findings(connection, state, end),
+        )
+
+    def _keep(self, run: int, step: int, kind: str, tensors: list) -> None:
+        """A checkpoint with these tensors: (kind, name, array)."""
+        if not tensors:
+            return
+        row = {"run": run, "step": step, "kind": kind, "saved": now()}
+        checkpoint = _insert(self._connection, "checkpoints", row)
+        for of, name, array in tensors:
+            put_tensor(self._connection, name, array, of, run, step, checkpoint)
+        self._counts["tensor"] += len(tensors)
+
+
+def _insert_many(connection: sqlite3.Connection, schema: str, into: str, rows) -> None:
+    marks = ", ".join("?" * (into.count(",") + 1))
+    connection.executemany(f"insert into {schema}.{into} values ({marks})", rows)
+
+
+def _insert(connection: sqlite3.Connection, table: str, row: dict[str, Any]) -> int:
+    """One row; its id."""
+    names = ", ".join(row)
+    marks = ", ".join(f":{name}" for name in row)
+    cursor = connection.execute(f"insert into {table} ({names}) values ({marks})", row)
+    return int(cursor.lastrowid or 0)
+
+
+def _run_row(run: Run) -> dict[str, Any]:
+    from opstep import __version__
+    from opstep.runtime.ir.printer import print_module
+
+    info = run.info
+    module = info.program.module
+    source = module.source
+    policy = info.policy
+    trace = run.files.get("trace")
+    began = datetime.fromtimestamp(run.began, UTC).isoformat(timespec="milliseconds")
+    params: list[Any] = [declared.type.nbytes for declared in module.tensors.values()]
+    return {
+        "key": run.key,
+        "began": began.replace("+00:00", "Z"),
+        "began_ns": run.began_ns,
+        "status": "running",
+        "file": source.path if source else None,
+        "program": source.text if source and _whole(module) else print_module(module),
+        "graph": info.graph,
+        "device": info.device,
+        "streams": policy.streams,
+        "alloc": policy.alloc,
+        "fill": policy.fill,
+        "sync": policy.sync,
+        "threads": info.threads,
+        "seed": info.seed,
+        "steps": 0,
+        "selection": run.selection,
+        "every": run.every,
+        "param_bytes": sum(params),
+        "trace": str(trace.absolute()) if trace else None,
+        "version": __version__,
+        "host": platform.node(),
+        "pid": os.getpid(),
+    }
+
+
+def _whole(module: Any) -> bool:
+    """Whether the module's text has all of it: a gradient that was added to it stands in none."""
+    from opstep.runtime.ir.parser import parse
+
+    try:
+        return set(parse(module.source.text).graphs) == set(module.graphs)
+    except OpstepError:
+        return False
+
+
+def _metrics(run: int, steps: list[StepDone]):
+    for s in steps:
+        yield run, s.step, "seconds", (s.ended_ns - s.began_ns) / 1e9
+        for name, value in s.metrics.items():
+            yield run, s.step, name if name != "seconds" else "seconds (output)", value
+
+
+def _findings(connection: sqlite3.Connection, state: RunState, end: RunEnd):
+    """Rows of `findings`: the first NaN, the first infinity, what no op wrote, what went wrong."""
+    bad = connection.execute(
+        "select step, op, nan, value, file, line, name, count, nan + posinf + neginf, verdict "
+        "from first_bad where run = ?",
+        (state.id,),
+    ).fetchone()
+    if bad is not None:
+        step, op, nan, value, file, line, name, count, wrong, verdict = bad
+        kind = "nan" if nan else "inf"
+        what = f"{wrong:,} of {count:,} elements are {'NaN' if nan else 'infinite'}"
+        clean = "; its operands were finite" if verdict == "origin" else ""
+        before = " before the first step" if step < 0 else ""
+        message = f"{name} {value}{before}: {what}{clean}"
+        yield state.id, step, op, kind, value, file, line, message
+    for u in end.unwritten:
+        source = state.run.info.program.module.source
+        line = source.locate(u.step.statement.span.start)[0] if source else None
+        message = f"{u.step.op.name} never wrote {u.count:,} of {u.size:,} elements of {u.value}"
+        file = source.path if source else None
+        yield state.id, end.steps - 1, None, "unwritten", u.value, file, line, message
+    if isinstance(end.error, OpstepError):
+        for d in end.error.diagnostics:
+            line = d.source.locate(d.span.start)[0] if d.source and d.span else None
+            file = d.source.path if d.source else None
+            yield state.id, end.steps, None, "error", None, file, line, d.message
