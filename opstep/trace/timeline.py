@@ -84,8 +84,9 @@ class TimelineSink:
         """Queues packets behind those that they refer to."""
         new = [*tracks.described, *self._interned.packets()]
         tracks.described = []
-        self._pending += [perfetto.encode(new), data]
-        self._pending_bytes += len(data)
+        parts = [part for part in (perfetto.encode(new), data) if part]
+        self._pending += parts
+        self._pending_bytes += sum(map(len, parts))
         if self._pending_bytes > _BUNDLE:
             self.flush()
 
