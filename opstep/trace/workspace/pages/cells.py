@@ -154,7 +154,8 @@ def _share(cell: Cell) -> Markup | None:
 
 def share_bar(share: float) -> Markup:
     return Markup(
-        '<span class="share" title="{}"><span style="width: {}px"></span></span> {}'
+        '<span class="nowrap"><span class="share" title="{}"><span style="width: {}px"></span>'
+        "</span> {}</span>"
     ).format(share, f"{share * 60:.0f}", f"{share:.1%}")
 
 
@@ -176,7 +177,7 @@ def _moment(cell: Cell) -> Markup | None:
 
 def _code(cell: Cell) -> Markup | None:
     text = str(cell.value)
-    return Markup('<code title="{}">{}</code>').format(text, clipped(text, 90))
+    return Markup('<code class="long" title="{}">{}</code>').format(text, clipped(text, 120))
 
 
 def _badge(cell: Cell) -> Markup | None:

@@ -20,18 +20,20 @@ COLUMNS = 120  # of a heat map
 OP = "select * from ops where run = :run and op = :op"
 RESULTS = "select * from results where run = :run and op = :op order by result"
 STATS = """
-select step, result, min(min) as min, max(max) as max, avg(mean) as mean, avg(std) as std,
-  max(absmax) as absmax, max(l2) as l2, sum(nan) as nan, sum(posinf) as posinf,
-  sum(neginf) as neginf, sum(zero) as zero, sum(count) as count, histogram, lowest
-from stats
-where run = :run and op = :op and (step / :every % :stride = 0 or step < 0)
-group by step, result order by step
+select s.step, s.result, min(s.min) as min, max(s.max) as max, avg(s.mean) as mean,
+  avg(s.std) as std, max(s.absmax) as absmax, sum(s.nan) as nan, sum(s.posinf) as posinf,
+  sum(s.neginf) as neginf, sum(s.zero) as zero, s.histogram, s.lowest
+from steps t cross join stats s on s.run = t.run and s.step = t.step and s.op = :op
+where t.run = :run and (t.step / :every % :stride = 0 or t.step < 0)
+group by s.step, s.result order by s.step
 """
+# By way of the statistics an index leads to the executions of one op.
 TIMES = """
 select s.step, sum(e.end_ns - e.start_ns) as took_ns
-from stats s join executions e using (run, execution)
-where s.run = :run and s.op = :op and s.result = 0 and s.step / :every % :stride = 0
-  and e.start_ns is not null
+from steps t
+cross join stats s on s.run = t.run and s.step = t.step and s.op = :op and s.result = 0
+cross join executions e on e.run = s.run and e.execution = s.execution
+where t.run = :run and t.step / :every % :stride = 0 and e.start_ns is not null
 group by s.step order by s.step
 """
 TIMES_WITHOUT_STATS = """
@@ -39,6 +41,9 @@ select step, sum(end_ns - start_ns) as took_ns from executions
 where run = :run and op = :op and step / :every % :stride = 0 and start_ns is not null
 group by step order by step
 """
+FACTS = (
+    "operands", "attrs", "site", "stream", "bytes", "flops", "live_bytes", "executions", "total_ns",
+)  # fmt: skip
 AROUND = """
 select op, name, site from ops where run = :run and op between :op - 1 and :op + 1 order by op
 """
@@ -57,7 +62,6 @@ async def page(request: Any, datasette: Datasette) -> Any:
     steps = run["steps"] or 1
     drawn = {**given, "every": every, "stride": stride(steps // every)}
     stats = await ask(datasette, STATS, drawn)
-    # by way of the statistics an index leads to the executions of one op
     times = await ask(datasette, TIMES if stats else TIMES_WITHOUT_STATS, drawn)
     results = await ask(datasette, RESULTS, given)
     label = cells.RunLabel(run["key"], run["status"], run["file"], run["began_ns"])
@@ -70,7 +74,7 @@ async def page(request: Any, datasette: Datasette) -> Any:
         "results": [
             (r, result_plots([s for s in stats if s["result"] == r["result"]])) for r in results
         ],
-        "times": time_plot(times),
+        "time": time_plot(times),
         "neighbours": [o for o in await ask(datasette, AROUND, given) if o["op"] != number],
         "database": DATABASE,
         "words": words,
@@ -86,11 +90,13 @@ def stride(steps: int) -> int:
 def facts(op: Row) -> list[tuple[str, Any]]:
     """The op's row, as its table shows it."""
     shown = []
-    for column in ("operands", "attrs", "site", "stream", "bytes", "flops", "live_bytes"):
+    for column in FACTS:
         cell = cells.Cell(op[column], op, {}, "ops")
         text = cells.show(column, cell)
         if op[column] not in (None, "", "{}", "[]"):
-            shown.append((column.replace("_", " "), op[column] if text is None else text))
+            shown.append(
+                (column.removesuffix("_ns").replace("_", " "), op[column] if text is None else text)
+            )
     return shown
 
 
@@ -113,9 +119,11 @@ def result_plots(rows: list[Row]) -> list[Markup]:
         for name, column in (("NaN", "nan"), ("+inf", "posinf"), ("-inf", "neginf"))
         if any(r[column] for r in rows)
     ]
-    zeros = Line("zeros", [(r["step"], float(r["zero"])) for r in rows])
-    title = "elements that are 0, NaN or infinite" if odd else "elements that are 0"
-    plots.append(Panel(title, [zeros, *odd]).svg())
+    if odd:
+        plots.append(Panel("elements that are not finite", odd).svg())
+    elif any(r["zero"] for r in rows):
+        zeros = Line("zeros", [(r["step"], float(r["zero"])) for r in rows])
+        plots.append(Panel("elements that are 0", [zeros]).svg())
     return plots
 
 

@@ -14,17 +14,13 @@ from opstep.trace.workspace.pages.histograms import Bins, bars
 if TYPE_CHECKING:
     from datasette.app import Datasette
 
-OPS = "select op, name, site, line, file, stream from ops where run = :run order by op"
-TIMES = """
-select op, count(*) as executions, sum(end_ns - start_ns) as total_ns from executions
-where run = :run and start_ns is not null group by op
+OPS = """
+select * from (
+  select op, name, site, file, line, executions, total_ns, sum(total_ns) over () as whole_ns
+  from ops where run = :run
+) where file = :file or op < 0 order by op
 """
-LAST_STEP = """
-select max(last) as step from (
-  select (select max(step) from stats s where s.run = o.run and s.op = o.op) as last
-  from ops o where o.run = :run
-)
-"""
+LAST_STEP = "select max(step) as step from stats where run = :run"
 STATS = """
 select s.op, r.name, r.dtype, r.shape, s.count, s.mean, s.std, s.absmax, s.nan,
   s.posinf + s.neginf as inf, s.histogram, s.lowest, s.step
@@ -35,6 +31,7 @@ where o.run = :run order by s.step, s.execution, s.result
 """
 FINDINGS = "select line, file, kind, message, step from findings where run = :run limit 200"
 
+DECLARED = re.compile(r"\s*(?:param|state)\s+([\w.]+)\s*:")
 TOKEN = re.compile(
     r'(?P<comment>#.*)|(?P<string>"(?:[^"\\]|\\.)*")'
     r"|(?P<word>\b(?:param|state|graph|return|assert|at)\b)"
@@ -69,6 +66,7 @@ async def page(request: Any, datasette: Datasette) -> Any:
         "lines": lines,
         "step": step,
         "last": last,
+        "words": words,
     }
     return Response.html(await datasette.render_template("program.html", context, request=request))
 
@@ -83,32 +81,39 @@ async def shown_lines(
 ) -> list[LineShown]:
     """Every line of the program with what is known of it."""
     given = {"run": run["id"]}
-    ops = [o for o in await ask(datasette, OPS, given) if o["file"] == run["file"]]
-    times = {row["op"]: row for row in await ask(datasette, TIMES, given)}
-    stats: dict[int, list[Row]] = {}
-    for row in await ask(datasette, STATS, {**given, "step": step}):
-        stats.setdefault(row["op"], []).append(row)
-    whole_time = sum(row["total_ns"] or 0 for row in times.values())
-    of_line: dict[int, list[Row]] = {}
-    for op in ops:
-        of_line.setdefault(op["line"], []).append(op)
-    wrong: dict[int, list[str]] = {}
-    for row in await ask(datasette, FINDINGS, given):
-        if row["file"] in (None, "", run["file"]) and row["line"]:
-            wrong.setdefault(row["line"], []).append(f"step {row['step']}: {row['message']}")
-    return [
-        LineShown(
-            number,
-            coloured(text),
-            number == here,
-            op_links(run["id"], of_line.get(number, [])),
-            time_of([times[o["op"]] for o in of_line.get(number, []) if o["op"] in times],
-                    whole_time),
-            figures([s for o in of_line.get(number, []) for s in stats.get(o["op"], [])]),
-            wrong.get(number, []),
+    ops = by(await ask(datasette, OPS, {**given, "file": run["file"]}), "line")
+    named = by(ops.pop(None, []), "site")  # inputs, params and states: in no line of a graph
+    stats = by(await ask(datasette, STATS, {**given, "step": step}), "op")
+    wrong = by(await ask(datasette, FINDINGS, given), "line")
+    shown = []
+    for number, text in enumerate((run["program"] or "").split("\n"), 1):
+        here_ops = ops.get(number, [])
+        if declared := DECLARED.match(text):
+            here_ops = [
+                *named.get(f"param/{declared[1]}", []),
+                *named.get(f"state/{declared[1]}", []),
+            ]
+        gave = [row for op in here_ops for row in stats.get(op["op"], [])]
+        found = [f for f in wrong.get(number, []) if f["file"] in (None, "", run["file"])]
+        shown.append(
+            LineShown(
+                number,
+                coloured(text),
+                number == here,
+                op_links(run["id"], here_ops),
+                time_of(here_ops),
+                figures(gave),
+                [f"step {f['step']}: {f['message']}" for f in found],
+            )
         )
-        for number, text in enumerate((run["program"] or "").split("\n"), 1)
-    ]  # fmt: skip
+    return shown
+
+
+def by(rows: list[Row], column: str) -> dict[Any, list[Row]]:
+    found: dict[Any, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row[column], []).append(row)
+    return found
 
 
 def coloured(text: str) -> Markup:
@@ -131,13 +136,15 @@ def op_links(run: int, ops: list[Row], most: int = 3) -> Markup:
     return Markup(" ").join(links + more)
 
 
-def time_of(times: list[Row], whole_time: int) -> Markup:
-    total = sum(row["total_ns"] or 0 for row in times)
-    if not times:
+def time_of(ops: list[Row]) -> Markup:
+    """The time of a line's ops in all steps, and its share of the run's."""
+    timed = [op for op in ops if op["total_ns"] is not None]
+    if not timed:
         return Markup("")
-    executions = words.amount(sum(row["executions"] for row in times), "execution")
+    total = sum(op["total_ns"] for op in timed)
+    executions = words.amount(sum(op["executions"] for op in timed), "execution")
     text = cells.figure(words.duration(total), f"{executions}, {total} ns")
-    return Markup("{} {}").format(text, cells.share_bar(total / whole_time if whole_time else 0.0))
+    return Markup("{} {}").format(text, cells.share_bar(total / (timed[0]["whole_ns"] or 1)))
 
 
 def figures(stats: list[Row]) -> Markup:

@@ -53,24 +53,18 @@ limit 50""",
     Question(
         "what_is_slow",
         "What is slow?",
-        "Ops by the time they took in all steps together. Times are those of the kernels.",
+        "Ops by the time that all their executions took: that of the kernels, not of the host.",
         RUN,
         CHOSEN
         + """\
-, times as (
-  select run, op, count(*) as executions, sum(end_ns - start_ns) as total_ns,
-    min(end_ns - start_ns) as least_ns, max(end_ns - start_ns) as most_ns
-  from executions
-  where run = (select id from chosen) and start_ns is not null
-  group by run, op
-)
-select t.run, o.line, o.name as op_name, t.executions, t.total_ns,
-  1.0 * t.total_ns / sum(t.total_ns) over () as share,
-  t.total_ns / t.executions as mean_ns, t.least_ns, t.most_ns,
-  cast(o.flops * 1e9 * t.executions / nullif(t.total_ns, 0) as integer) as flops_a_second,
-  o.bytes, o.statement, t.op
-from times t join ops o using (run, op)
-order by t.total_ns desc
+select o.run, o.line, o.name as op_name, o.executions, o.total_ns,
+  1.0 * o.total_ns / sum(o.total_ns) over () as share,
+  o.total_ns / o.executions as mean_ns, o.least_ns, o.most_ns,
+  cast(o.flops * 1e9 * o.executions / nullif(o.total_ns, 0) as integer) as flops_a_second,
+  o.bytes, o.statement, o.op, o.file
+from ops o
+where o.run = (select id from chosen) and o.total_ns is not null
+order by o.total_ns desc
 limit 100""",
     ),
     Question(
@@ -80,13 +74,13 @@ limit 100""",
         RUN,
         CHOSEN
         + """\
-select e.run, o.line, count(distinct o.op) as ops, count(*) as executions,
-  sum(e.end_ns - e.start_ns) as total_ns,
-  1.0 * sum(e.end_ns - e.start_ns) / sum(sum(e.end_ns - e.start_ns)) over () as share,
+select o.run, o.line, count(*) as ops, sum(o.executions) as executions,
+  sum(o.total_ns) as total_ns,
+  1.0 * sum(o.total_ns) / sum(sum(o.total_ns)) over () as share,
   o.file, o.statement
-from executions e join ops o using (run, op)
-where e.run = (select id from chosen) and e.start_ns is not null
-group by e.run, o.file, o.line
+from ops o
+where o.run = (select id from chosen) and o.total_ns is not null
+group by o.file, o.line
 order by total_ns desc
 limit 100""",
     ),
@@ -100,8 +94,9 @@ limit 100""",
 select s.step, s.mean, s.std, s.min, s.max, s.absmax, s.l2, s.nan, s.posinf + s.neginf as inf,
   s.histogram, s.lowest, o.site, o.line, s.run, s.op
 from results r
-join stats s using (run, op, result)
-join ops o using (run, op)
+cross join ops o on o.run = r.run and o.op = r.op
+cross join steps t on t.run = r.run
+cross join stats s on s.run = t.run and s.step = t.step and s.op = r.op and s.result = r.result
 where r.run = (select id from chosen) and r.name = :tensor
 order by o.op, s.step, s.execution
 limit 2000""",
@@ -185,22 +180,36 @@ limit 50""",
     Question(
         "what_an_op_did",
         "What did an op do at a step?",
-        "Every execution of an op, with the statistics of what it gave.",
+        "Every execution of an op, with the statistics of what it gave; at most 1,000.",
         RUN | {"op_name": "its name (`conv2d`), number, or site; * and ? stand for others"} | STEP,
         CHOSEN
         + """\
-select e.run, e.step, o.line, o.name as op_name, r.name as tensor, e.stream, e.turn,
+, asked as (
+  select * from ops
+  where run = (select id from chosen)
+    and (:op_name = '' or op = :op_name or name glob :op_name or site glob :op_name)
+), seen as (
+  select t.step, s.execution, s.result, o.op, s.mean, s.std, s.min, s.max, s.nan,
+    s.histogram, s.lowest
+  from steps t
+  cross join asked o
+  cross join stats s on s.run = t.run and s.step = t.step and s.op = o.op
+  where t.run = (select id from chosen) and (:step = '' or t.step = cast(:step as integer))
+  union all
+  select e.step, e.execution, null, e.op, null, null, null, null, null, null, null
+  from executions e join asked o on o.op = e.op
+  where e.run = (select id from chosen) and (:step = '' or e.step = cast(:step as integer))
+    and not exists (select 1 from stats where run = (select id from chosen))
+  limit 1000
+)
+select o.run, s.step, o.line, o.name as op_name, r.name as tensor, e.stream, e.turn,
   e.end_ns - e.start_ns as took_ns, s.mean, s.std, s.min, s.max, s.nan,
   s.histogram, s.lowest, o.operands, o.op
-from ops o
-join executions e using (run, op)
-left join stats s using (run, execution)
+from seen s
+join asked o on o.op = s.op
+left join executions e on e.run = o.run and e.execution = s.execution
 left join results r on r.run = o.run and r.op = o.op and r.result = s.result
-where o.run = (select id from chosen)
-  and (:op_name = '' or o.op = :op_name or o.name glob :op_name or o.site glob :op_name)
-  and (:step = '' or e.step = cast(:step as integer))
-order by e.execution, s.result
-limit 1000""",
+order by s.step, s.execution, s.result""",
     ),
     Question(
         "ops_of_a_line",
@@ -223,18 +232,13 @@ limit 500""",
         RUN,
         CHOSEN
         + """\
-, latest as (
-  select o.run, o.op,
-    (select max(step) from stats s where s.run = o.run and s.op = o.op) as step
-  from ops o where o.run = (select id from chosen)
-)
 select s.run, s.step, o.line, o.name as op_name, r.name as tensor, s.zero, s.count,
   1.0 * s.zero / s.count as share, s.mean, s.std, s.histogram, s.lowest, o.statement, s.op
-from latest l
-join stats s using (run, op, step)
+from stats s
 join ops o using (run, op)
 join results r using (run, op, result)
-where s.count > 0
+where s.run = (select id from chosen) and s.count > 0
+  and s.step = (select max(step) from stats where run = (select id from chosen))
 order by share desc, s.op
 limit 100""",
     ),

@@ -19,12 +19,9 @@ SLOW = 12
 
 FINDINGS = "select * from findings where run = :run order by id limit 20"
 SLOWEST = """
-select o.run, o.op, o.name, o.line, o.file, o.statement, count(*) as executions,
-  sum(e.end_ns - e.start_ns) as total_ns,
-  1.0 * sum(e.end_ns - e.start_ns) / sum(sum(e.end_ns - e.start_ns)) over () as share
-from executions e join ops o using (run, op)
-where e.run = :run and e.start_ns is not null
-group by e.op order by total_ns desc limit :most
+select run, op, name, line, file, statement, executions, total_ns,
+  1.0 * total_ns / sum(total_ns) over () as share
+from ops where run = :run and total_ns is not null order by total_ns desc limit :most
 """
 OTHERS = "select id, key, status, file, graph from runs where id <> :run order by id desc limit 8"
 

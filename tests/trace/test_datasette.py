@@ -1,0 +1,423 @@
+"""A workspace in the browser, through Datasette's own client: what the pages say is compared with
+what stands in the file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import html
+import importlib.util
+import re
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import urllib.request
+from xml.etree import ElementTree
+
+import pytest
+from recorded_runs import NAN_LINE, STEPS, record_runs
+
+from opstep.runtime.ir.errors import InputError
+from opstep.trace.workspace import datasette as viewer
+from opstep.trace.workspace.pages.questions import QUESTIONS
+from opstep.trace.workspace.schema import TABLES
+
+GIVEN = {  # parameters that the questions of this name need to have an answer
+    "where_it_went_bad": "run=3",
+    "history_of_a_tensor": "run=1&tensor=loss",
+    "compare_two_runs": "run=1&other=2&step=1",
+    "what_an_op_did": "run=3&op_name=log&step=1",
+    "ops_of_a_line": f"run=3&line={NAN_LINE}",
+}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("workspace") / "with space %41 & #?.db"
+    record_runs(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def rows(path):
+    """Answers from the file itself."""
+    connection = sqlite3.connect(path)
+    connection.row_factory = sqlite3.Row
+    yield lambda sql, *given: [dict(r) for r in connection.execute(sql, given)]
+    connection.close()
+
+
+@pytest.fixture(scope="module")
+def get(path):
+    """Asks for an address; gives the answer, which has to be 200 unless another is expected."""
+    application = viewer.application(path)
+
+    def get(address, status=200, method="GET", **options):
+        made = asyncio.run(application.client.request(method, address, **options))
+        assert made.status_code == status, f"{address}: {made.status_code} {made.text[-2000:]}"
+        return made
+
+    return get
+
+
+def answer(get, question):
+    """The rows of a question."""
+    address = f"/workspace/{question}.json?{GIVEN.get(question, '')}&_shape=array"
+    return get(address).json()
+
+
+# --- pages ----------------------------------------------------------------------------------------
+
+
+def test_home_tells_of_every_run(get, rows):
+    text = get("/").text
+    for run in rows("select * from runs"):
+        assert f'href="/-/run/{run["id"]}"><code>{run["key"]}</code>' in text
+        assert run["status"] in text
+    assert "3 runs" in text
+    assert "1 with findings" in text
+    assert all(html.escape(q.title) in text for q in QUESTIONS)
+
+
+@pytest.mark.parametrize("table", [t.name for t in TABLES])
+def test_tables_say_what_they_hold(get, rows, table):
+    text = html.unescape(get(f"/workspace/{table}").text)
+    described = next(t for t in TABLES if t.name == table)
+    for column in described.columns:
+        assert f"<dt>{column.name}</dt><dd>{column.what}</dd>" in text
+    held = rows(f"select count(*) as n from {table}")[0]["n"]
+    assert held == 0 or f"{held:,} row" in text
+
+
+def test_views_are_described(get, rows):
+    views = [r["name"] for r in rows("select name from sqlite_master where type = 'view'")]
+    home = get("/").text
+    assert views
+    for view in views:
+        (link,) = re.findall(
+            rf'<a href="(/workspace/{view}\?run=3[^"]*|/workspace/{view}\?run=2[^"]*)"', home
+        )
+        assert '<div class="metadata-description">' in get(html.unescape(link)).text
+        get(f"/workspace/{view}")
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda q: q.name)
+def test_questions_have_answers(get, question):
+    assert answer(get, question.name)
+    page = get(f"/workspace/{question.name}?{GIVEN.get(question.name, '')}").text
+    assert "message-error" not in page
+    assert all(f'name="{name}"' in page for name in question.params)
+    get(f"/workspace/{question.name}")  # without any parameter: the last run
+
+
+def test_bad_values_are_found_where_they_are_born(get):
+    first = answer(get, "where_it_went_bad")[0]
+    assert (first["step"], first["line"], first["tensor"]) == (1, NAN_LINE, "bad")
+    assert first["nan"] > 0
+
+
+def test_slow_ops_add_up(get, rows):
+    total = rows("select sum(end_ns - start_ns) as ns from executions where run = 3")[0]["ns"]
+    found = answer(get, "what_is_slow")
+    assert sum(r["total_ns"] for r in found) == total
+    assert sum(r["share"] for r in found) == pytest.approx(1)
+    assert sum(r["total_ns"] for r in answer(get, "what_lines_cost")) == total
+
+
+def test_a_run_does_not_differ_from_itself_but_from_another(get):
+    same = get("/workspace/compare_two_runs.json?run=1&other=1&step=2&_shape=array").json()
+    assert same
+    assert all(r["mean_a"] == r["mean_b"] and r["nan_a"] == r["nan_b"] for r in same)
+    other = answer(get, "compare_two_runs")
+    assert other[0]["mean_a"] != other[0]["mean_b"]
+
+
+def test_runs_are_found_by_key_and_by_number(get, rows):
+    key = rows("select key from runs where id = 1")[0]["key"]
+    assert get(f"/-/run/{key}").text == get("/-/run/1").text
+    by_key = get(f"/workspace/biggest_tensors.json?run={key}&_shape=array").json()
+    assert by_key == get("/workspace/biggest_tensors.json?run=1&_shape=array").json()
+    assert {r["run"] for r in by_key} == {1}
+
+
+def test_a_runs_page_shows_how_it_went(get, rows):
+    text = get("/-/run/3").text
+    finding = rows("select * from findings where run = 3")[0]
+    assert finding["message"] in html.unescape(text)
+    assert f"/-/program/3?line={finding['line']}#L{finding['line']}" in text
+    curves = re.findall(r'aria-label="(\w+)"', text)
+    assert {"total", "seconds"} <= set(curves)
+    assert "step 1: NaN" in text  # the mark of the total that was NaN
+
+
+def test_every_ops_page_is_there(get, rows):
+    for op in rows("select run, op, name, statement from ops"):
+        text = get(f"/-/op/{op['run']}/{op['op']}").text
+        assert (op["statement"] or op["name"]) in html.unescape(text)
+    log = rows("select op from ops where run = 3 and name = 'log'")[0]["op"]
+    assert "<title>step 1: " in get(f"/-/op/3/{log}").text
+
+
+@pytest.mark.parametrize(
+    "address", ["/-/run/99", "/-/program/ffffffff", "/-/op/1/9999", "/workspace/nothing", "/x"]
+)
+def test_what_is_not_there_is_said(get, address, capfd):
+    assert "404" in get(address, 404).text
+    assert capfd.readouterr() == ("", "")
+
+
+# --- lines ----------------------------------------------------------------------------------------
+
+
+def test_ops_lead_to_their_line(get, rows):
+    op = rows("select * from ops where run = 3 and name = 'log'")[0]
+    link = f"/-/program/3?line={op['line']}#L{op['line']}"
+    assert f'<a href="{link}">{op["line"]}</a>' in get("/workspace/ops?run=3").text
+    page = get(link).text
+    (here,) = re.findall(r'<tr id="L(\d+)" class="here[^"]*">(.*?)</tr>', page, re.DOTALL)
+    assert here[0] == str(op["line"]) == str(NAN_LINE)
+    shown = html.unescape(re.sub(r"<[^>]*>", "", here[1]))
+    assert op["statement"] in shown
+    assert f'href="/-/op/3/{op["op"]}"' in here[1]
+    finding = rows("select message from findings where run = 3 and line = ?", NAN_LINE)[0]
+    assert finding["message"] in shown
+
+
+def test_lines_tell_of_the_step_that_is_asked_for(get, rows):
+    stat = rows(
+        "select s.nan from stats s join ops o using (run, op) "
+        "where run = 3 and o.name = 'log' and s.step = 1"
+    )[0]
+    bad = f"{stat['nan']} NaN or inf"
+    assert bad in get("/-/program/3?step=1").text
+    assert bad not in get("/-/program/3?step=0").text
+    assert bad not in get("/-/program/3").text  # the last step was clean
+    assert "NaN or inf" not in get("/-/program/3?step=x'%20or%201=1").text
+
+
+def test_params_are_shown_where_they_are_declared(get, rows):
+    stat = rows(
+        "select op, count from stats join ops using (run, op) "
+        "where run = 1 and name = 'param' and step = -1"
+    )[0]
+    page = get("/-/program/1").text
+    (shown,) = re.findall(r'<tr id="L2">(.*?)</tr>', page, re.DOTALL)
+    assert f'href="/-/op/1/{stat["op"]}"' in shown
+    assert f": {stat['count']} elements" in shown  # its histogram
+
+
+def test_every_line_of_the_text_is_there(get, rows):
+    text = rows("select program from runs where id = 1")[0]["program"]
+    page = get("/-/program/1").text
+    lines = re.findall(r'<td class="text"><pre>(.*?)</pre>', page)
+    assert [html.unescape(re.sub(r"<[^>]*>", "", line)) for line in lines] == text.split("\n")
+
+
+# --- cells and plots ------------------------------------------------------------------------------
+
+
+def test_figures_are_written_as_people_read_them(get, rows):
+    row = rows("select * from stats where run = 3 and nan > 0")[0]
+    text = get("/workspace/stats?run=3&nan__gt=0").text
+    assert f'<span class="figure bad" title="{row["nan"]}">{row["nan"]}</span>' in text
+    assert re.search(r'col-histogram type-str"><svg ', text)
+    took = answer(get, "what_is_slow")[0]["total_ns"]
+    slow = get("/workspace/what_is_slow").text
+    assert re.search(rf'title="{took}">[\d.]+ (ns|µs|ms)</span>', slow)
+    run = rows("select key, status from runs where id = 3")[0]
+    assert f'<code>{run["key"]}</code></a> <span class="badge is-done">done</span>' in text
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/workspace/history_of_a_tensor.svg?run=1&tensor=loss",
+        "/workspace/metrics_by_step.svg?run=1",
+        "/workspace/metrics.svg?run=1&name=loss",
+        "/workspace.svg?sql=select+step,value+from+metrics+where+run=1+and+name='loss'",
+    ],
+)
+def test_what_has_steps_is_plotted(get, address):
+    made = get(address)
+    assert made.headers["content-type"].startswith("image/svg+xml")
+    picture = ElementTree.fromstring(made.text)
+    curves = [p.get("d") for p in picture.iter() if p.get("stroke-width") == "1.6"]
+    assert curves
+    assert {curve.count("L") + 1 for curve in curves} == {STEPS}
+    page = get(address.replace(".svg", "")).text
+    (shown,) = re.findall(r'<img src="(/workspace[^"]*)"', page)
+    assert get(html.unescape(shown)).text == made.text
+
+
+def test_nans_are_marked_in_plots(get, rows):
+    given = "/workspace/history_of_a_tensor.svg?run=3&tensor=bad"
+    count = rows(
+        "select sum(nan) as n from stats where run = 3 and step = 1 and nan > 0 group by op"
+    )
+    assert f"step 1: {count[0]['n']} NaN" in get(given).text
+
+
+def test_what_cannot_be_plotted_is_said(get):
+    assert "at most 8 series" in get("/workspace/runs.svg", 400).text
+    assert ".svg" not in get("/workspace/runs").text
+
+
+# --- what is not trusted --------------------------------------------------------------------------
+
+
+def test_nothing_of_a_program_becomes_code(get, rows):
+    ops = [f"/-/op/1/{r['op']}" for r in rows("select op from ops where run = 1")]
+    tables = [f"/workspace/{t.name}" for t in TABLES]
+    questions = [f"/workspace/{q.name}?run=1" for q in QUESTIONS]
+    pages = ["/", "/-/run/1", "/-/run/2", "/-/program/1", "/workspace", "/workspace/runs/1"]
+    told = 0
+    for address in [*pages, *ops, *tables, *questions]:
+        text = get(address).text
+        assert "<script>alert" not in text, address
+        told += "&lt;script&gt;alert" in text
+    assert told > 3
+
+
+def test_nothing_a_client_sends_becomes_code(get):
+    evil = "%3Cscript%3Ealert(1)%3C/script%3E"
+    for address, status in [
+        (f"/workspace/history_of_a_tensor?run={evil}&tensor={evil}", 200),
+        (f"/-/program/1?line={evil}&step={evil}", 200),
+        (f"/workspace?sql={evil}", 400),
+        (f"/workspace?sql=select+'{evil}'+as+line,+1+as+run", 200),
+    ]:
+        assert "<script>alert" not in get(address, status).text
+
+
+def test_pages_load_nothing_from_elsewhere(get):
+    for address in ("/", "/-/run/1", "/-/program/1", "/-/op/1/1", "/workspace", "/workspace/ops"):
+        made = get(address)
+        assert not re.search(r"(?:src|action)=[\"']?(?:https?:)?//", made.text)
+        assert not re.search(r"<link[^>]*href=[\"']?(?:https?:)?//(?!localhost)", made.text)
+        assert "default-src 'self'" in made.headers["content-security-policy"]
+    assert get("/opstep/opstep.css").text
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8001", "", "127.0.0.1.evil.example"]
+)
+def test_other_names_of_this_machine_are_refused(get, host):
+    assert "127.0.0.1" in get("/", 403, headers={"host": host}).text
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8001", "localhost", "LocalHost:1234", "[::1]:80"])
+def test_this_machine_is_answered(get, host):
+    get("/", headers={"host": host})
+
+
+# --- only to read ---------------------------------------------------------------------------------
+
+WRITES = [
+    "insert into runs (key) values ('x')",
+    "delete from runs",
+    "drop table runs",
+    "pragma user_version = 9",
+    "attach 'other.db' as other",
+    "with x as (select 1) delete from runs",
+    "vacuum into 'other.db'",
+    "select load_extension('x')",
+]
+
+
+@pytest.mark.parametrize("sql", WRITES)
+def test_nothing_can_be_written(get, path, sql, capfd):
+    before = hashlib.blake2b(path.read_bytes()).hexdigest()
+    get("/workspace", 400, params={"sql": sql})
+    get("/workspace.json", 400, params={"sql": sql})
+    for method in ("POST", "PUT", "DELETE", "PATCH"):
+        get("/workspace/what_is_slow", 405, method)
+    assert "only reads" in get("/workspace", 405, "POST", data={"sql": sql}).text
+    assert hashlib.blake2b(path.read_bytes()).hexdigest() == before
+    assert capfd.readouterr() == ("", "")
+
+
+def test_connections_cannot_write(path):
+    file = viewer.application(path).get_database("workspace")
+    with pytest.raises(PermissionError):
+        file.connect(write=True)
+    connection = file.connect()
+    with pytest.raises(sqlite3.OperationalError, match="readonly"):
+        connection.execute("delete from runs")
+    connection.close()
+
+
+def test_a_question_without_end_is_stopped(path, monkeypatch):
+    monkeypatch.setitem(viewer.SETTINGS, "sql_time_limit_ms", 50)
+    application = viewer.application(path)
+    sql = "with recursive n(x) as (select 1 union all select x + 1 from n) select max(x) from n"
+    made = asyncio.run(application.client.get("/workspace", params={"sql": sql}))
+    assert made.status_code == 400
+    assert "took too long" in made.text
+
+
+def test_pages_are_there_while_a_run_writes(get, path):
+    writer = sqlite3.connect(path, isolation_level=None)
+    writer.execute("begin immediate")
+    writer.execute("update runs set status = 'running' where id = 2")
+    for address in ("/", "/-/run/2", "/-/program/2", "/workspace/runs", "/workspace/stats"):
+        assert "is-running" not in get(address).text
+    writer.execute("rollback")
+    writer.close()
+
+
+# --- the server -----------------------------------------------------------------------------------
+
+
+def test_a_port_in_use_is_said():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(InputError, match=f"port {port} is in use") as caught:
+            viewer.listening(port)
+        assert "--port" in str(caught.value)
+
+
+def test_without_a_port_a_free_one_is_found():
+    with viewer.listening(0) as first, viewer.listening(0) as second:
+        assert first.getsockname()[0] == second.getsockname()[0] == "127.0.0.1"
+        assert first.getsockname()[1] != second.getsockname()[1]
+
+
+def test_without_datasette_it_says_what_to_install(path, monkeypatch):
+    found = importlib.util.find_spec
+    absent = {"datasette"}
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda n, *a: None if n in absent else found(n)
+    )
+    with pytest.raises(InputError) as caught:
+        viewer.application(path)
+    assert "pip install 'opstep[viewer]'" in str(caught.value)
+
+
+def test_what_is_no_workspace_is_refused(tmp_path):
+    other = tmp_path / "other.db"
+    sqlite3.connect(other).execute("create table t (x)").connection.close()
+    for file in (other, tmp_path / "absent.db"):
+        with pytest.raises(InputError):
+            viewer.application(file)
+
+
+def test_the_server_says_where_it_is_and_ends_quietly(path):
+    code = (
+        "import sys; from opstep.trace.workspace import datasette as d; d.serve(sys.argv[1], 0, 0)"
+    )
+    command = [sys.executable, "-c", code, str(path)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
+        said = child.stdout.readline()
+        address = re.search(r"http://127\.0\.0\.1:\d+/", said)[0]
+        with urllib.request.urlopen(address, timeout=20) as page:
+            assert b"3 runs" in page.read()
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=20)
+    assert (child.returncode, out, err) == (0, "", "")
