@@ -65,7 +65,7 @@ def get(path):
 
 def answer(get, question):
     """The rows of a question."""
-    address = f"/workspace/{question}.json?{GIVEN.get(question, '')}&_shape=array"
+    address = f"/data/{question}.json?{GIVEN.get(question, '')}&_shape=array"
     return get(address).json()
 
 
@@ -84,7 +84,7 @@ def test_home_tells_of_every_run(get, rows):
 
 @pytest.mark.parametrize("table", [t.name for t in TABLES])
 def test_tables_say_what_they_hold(get, rows, table):
-    text = html.unescape(get(f"/workspace/{table}").text)
+    text = html.unescape(get(f"/data/{table}").text)
     described = next(t for t in TABLES if t.name == table)
     for column in described.columns:
         assert f"<dt>{column.name}</dt><dd>{column.what}</dd>" in text
@@ -98,19 +98,19 @@ def test_views_are_described(get, rows):
     assert views
     for view in views:
         (link,) = re.findall(
-            rf'<a href="(/workspace/{view}\?run=3[^"]*|/workspace/{view}\?run=2[^"]*)"', home
+            rf'<a href="(/data/{view}\?run=3[^"]*|/data/{view}\?run=2[^"]*)"', home
         )
         assert '<div class="metadata-description">' in get(html.unescape(link)).text
-        get(f"/workspace/{view}")
+        get(f"/data/{view}")
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda q: q.name)
 def test_questions_have_answers(get, question):
     assert answer(get, question.name)
-    page = get(f"/workspace/{question.name}?{GIVEN.get(question.name, '')}").text
+    page = get(f"/data/{question.name}?{GIVEN.get(question.name, '')}").text
     assert "message-error" not in page
     assert all(f'name="{name}"' in page for name in question.params)
-    get(f"/workspace/{question.name}")  # without any parameter: the last run
+    get(f"/data/{question.name}")  # without any parameter: the last run
 
 
 def test_bad_values_are_found_where_they_are_born(get):
@@ -128,7 +128,7 @@ def test_slow_ops_add_up(get, rows):
 
 
 def test_a_run_does_not_differ_from_itself_but_from_another(get):
-    same = get("/workspace/compare_two_runs.json?run=1&other=1&step=2&_shape=array").json()
+    same = get("/data/compare_two_runs.json?run=1&other=1&step=2&_shape=array").json()
     assert same
     assert all(r["mean_a"] == r["mean_b"] and r["nan_a"] == r["nan_b"] for r in same)
     other = answer(get, "compare_two_runs")
@@ -138,8 +138,8 @@ def test_a_run_does_not_differ_from_itself_but_from_another(get):
 def test_runs_are_found_by_key_and_by_number(get, rows):
     key = rows("select key from runs where id = 1")[0]["key"]
     assert get(f"/-/run/{key}").text == get("/-/run/1").text
-    by_key = get(f"/workspace/biggest_tensors.json?run={key}&_shape=array").json()
-    assert by_key == get("/workspace/biggest_tensors.json?run=1&_shape=array").json()
+    by_key = get(f"/data/biggest_tensors.json?run={key}&_shape=array").json()
+    assert by_key == get("/data/biggest_tensors.json?run=1&_shape=array").json()
     assert {r["run"] for r in by_key} == {1}
 
 
@@ -162,7 +162,7 @@ def test_every_ops_page_is_there(get, rows):
 
 
 @pytest.mark.parametrize(
-    "address", ["/-/run/99", "/-/program/ffffffff", "/-/op/1/9999", "/workspace/nothing", "/x"]
+    "address", ["/-/run/99", "/-/program/ffffffff", "/-/op/1/9999", "/data/nothing", "/x"]
 )
 def test_what_is_not_there_is_said(get, address, capfd):
     assert "404" in get(address, 404).text
@@ -175,7 +175,7 @@ def test_what_is_not_there_is_said(get, address, capfd):
 def test_ops_lead_to_their_line(get, rows):
     op = rows("select * from ops where run = 3 and name = 'log'")[0]
     link = f"/-/program/3?line={op['line']}#L{op['line']}"
-    assert f'<a href="{link}">{op["line"]}</a>' in get("/workspace/ops?run=3").text
+    assert f'<a href="{link}">{op["line"]}</a>' in get("/data/ops?run=3").text
     page = get(link).text
     (here,) = re.findall(r'<tr id="L(\d+)" class="here[^"]*">(.*?)</tr>', page, re.DOTALL)
     assert here[0] == str(op["line"]) == str(NAN_LINE)
@@ -221,11 +221,11 @@ def test_every_line_of_the_text_is_there(get, rows):
 
 def test_figures_are_written_as_people_read_them(get, rows):
     row = rows("select * from stats where run = 3 and nan > 0")[0]
-    text = get("/workspace/stats?run=3&nan__gt=0").text
+    text = get("/data/stats?run=3&nan__gt=0").text
     assert f'<span class="figure bad" title="{row["nan"]}">{row["nan"]}</span>' in text
     assert re.search(r'col-histogram type-str"><svg ', text)
     took = answer(get, "what_is_slow")[0]["total_ns"]
-    slow = get("/workspace/what_is_slow").text
+    slow = get("/data/what_is_slow").text
     assert re.search(rf'title="{took}">[\d.]+ (ns|µs|ms)</span>', slow)
     run = rows("select key, status from runs where id = 3")[0]
     assert f'<code>{run["key"]}</code></a> <span class="badge is-done">done</span>' in text
@@ -234,10 +234,10 @@ def test_figures_are_written_as_people_read_them(get, rows):
 @pytest.mark.parametrize(
     "address",
     [
-        "/workspace/history_of_a_tensor.svg?run=1&tensor=loss",
-        "/workspace/metrics_by_step.svg?run=1",
-        "/workspace/metrics.svg?run=1&name=loss",
-        "/workspace.svg?sql=select+step,value+from+metrics+where+run=1+and+name='loss'",
+        "/data/history_of_a_tensor.svg?run=1&tensor=loss",
+        "/data/metrics_by_step.svg?run=1",
+        "/data/metrics.svg?run=1&name=loss",
+        "/data.svg?sql=select+step,value+from+metrics+where+run=1+and+name='loss'",
     ],
 )
 def test_what_has_steps_is_plotted(get, address):
@@ -248,12 +248,12 @@ def test_what_has_steps_is_plotted(get, address):
     assert curves
     assert {curve.count("L") + 1 for curve in curves} == {STEPS}
     page = get(address.replace(".svg", "")).text
-    (shown,) = re.findall(r'<img src="(/workspace[^"]*)"', page)
+    (shown,) = re.findall(r'<img src="(/data[^"]*)"', page)
     assert get(html.unescape(shown)).text == made.text
 
 
 def test_nans_are_marked_in_plots(get, rows):
-    given = "/workspace/history_of_a_tensor.svg?run=3&tensor=bad"
+    given = "/data/history_of_a_tensor.svg?run=3&tensor=bad"
     count = rows(
         "select sum(nan) as n from stats where run = 3 and step = 1 and nan > 0 group by op"
     )
@@ -261,8 +261,8 @@ def test_nans_are_marked_in_plots(get, rows):
 
 
 def test_what_cannot_be_plotted_is_said(get):
-    assert "at most 8 series" in get("/workspace/runs.svg", 400).text
-    assert ".svg" not in get("/workspace/runs").text
+    assert "at most 8 series" in get("/data/runs.svg", 400).text
+    assert ".svg" not in get("/data/runs").text
 
 
 # --- what is not trusted --------------------------------------------------------------------------
@@ -270,9 +270,9 @@ def test_what_cannot_be_plotted_is_said(get):
 
 def test_nothing_of_a_program_becomes_code(get, rows):
     ops = [f"/-/op/1/{r['op']}" for r in rows("select op from ops where run = 1")]
-    tables = [f"/workspace/{t.name}" for t in TABLES]
-    questions = [f"/workspace/{q.name}?run=1" for q in QUESTIONS]
-    pages = ["/", "/-/run/1", "/-/run/2", "/-/program/1", "/workspace", "/workspace/runs/1"]
+    tables = [f"/data/{t.name}" for t in TABLES]
+    questions = [f"/data/{q.name}?run=1" for q in QUESTIONS]
+    pages = ["/", "/-/run/1", "/-/run/2", "/-/program/1", "/data", "/data/runs/1"]
     told = 0
     for address in [*pages, *ops, *tables, *questions]:
         text = get(address).text
@@ -284,16 +284,16 @@ def test_nothing_of_a_program_becomes_code(get, rows):
 def test_nothing_a_client_sends_becomes_code(get):
     evil = "%3Cscript%3Ealert(1)%3C/script%3E"
     for address, status in [
-        (f"/workspace/history_of_a_tensor?run={evil}&tensor={evil}", 200),
+        (f"/data/history_of_a_tensor?run={evil}&tensor={evil}", 200),
         (f"/-/program/1?line={evil}&step={evil}", 200),
-        (f"/workspace?sql={evil}", 400),
-        (f"/workspace?sql=select+'{evil}'+as+line,+1+as+run", 200),
+        (f"/data?sql={evil}", 400),
+        (f"/data?sql=select+'{evil}'+as+line,+1+as+run", 200),
     ]:
         assert "<script>alert" not in get(address, status).text
 
 
 def test_pages_load_nothing_from_elsewhere(get):
-    for address in ("/", "/-/run/1", "/-/program/1", "/-/op/1/1", "/workspace", "/workspace/ops"):
+    for address in ("/", "/-/run/1", "/-/program/1", "/-/op/1/1", "/data", "/data/ops"):
         made = get(address)
         assert not re.search(r"(?:src|action)=[\"']?(?:https?:)?//", made.text)
         assert not re.search(r"<link[^>]*href=[\"']?(?:https?:)?//(?!localhost)", made.text)
@@ -330,17 +330,17 @@ WRITES = [
 @pytest.mark.parametrize("sql", WRITES)
 def test_nothing_can_be_written(get, path, sql, capfd):
     before = hashlib.blake2b(path.read_bytes()).hexdigest()
-    get("/workspace", 400, params={"sql": sql})
-    get("/workspace.json", 400, params={"sql": sql})
+    get("/data", 400, params={"sql": sql})
+    get("/data.json", 400, params={"sql": sql})
     for method in ("POST", "PUT", "DELETE", "PATCH"):
-        get("/workspace/what_is_slow", 405, method)
-    assert "only reads" in get("/workspace", 405, "POST", data={"sql": sql}).text
+        get("/data/what_is_slow", 405, method)
+    assert "only reads" in get("/data", 405, "POST", data={"sql": sql}).text
     assert hashlib.blake2b(path.read_bytes()).hexdigest() == before
     assert capfd.readouterr() == ("", "")
 
 
 def test_connections_cannot_write(path):
-    file = viewer.application(path).get_database("workspace")
+    file = viewer.application(path).get_database("data")
     with pytest.raises(PermissionError):
         file.connect(write=True)
     connection = file.connect()
@@ -353,7 +353,7 @@ def test_a_question_without_end_is_stopped(path, monkeypatch):
     monkeypatch.setitem(viewer.SETTINGS, "sql_time_limit_ms", 50)
     application = viewer.application(path)
     sql = "with recursive n(x) as (select 1 union all select x + 1 from n) select max(x) from n"
-    made = asyncio.run(application.client.get("/workspace", params={"sql": sql}))
+    made = asyncio.run(application.client.get("/data", params={"sql": sql}))
     assert made.status_code == 400
     assert "took too long" in made.text
 
@@ -362,7 +362,7 @@ def test_pages_are_there_while_a_run_writes(get, path):
     writer = sqlite3.connect(path, isolation_level=None)
     writer.execute("begin immediate")
     writer.execute("update runs set status = 'running' where id = 2")
-    for address in ("/", "/-/run/2", "/-/program/2", "/workspace/runs", "/workspace/stats"):
+    for address in ("/", "/-/run/2", "/-/program/2", "/data/runs", "/data/stats"):
         assert "is-running" not in get(address).text
     writer.execute("rollback")
     writer.close()

@@ -11,7 +11,7 @@ from opstep.trace.workspace.pages.words import coded
 from opstep.trace.workspace.schema import TABLES
 from opstep.trace.workspace.views import VIEWS
 
-DATABASE = "workspace"  # its name in addresses, whatever the file is called
+DATABASE = "data"  # its name in addresses, whatever the file is called
 
 # How tables are shown at first.
 SHOWN: dict[str, dict[str, Any]] = {
