@@ -1,10 +1,10 @@
 """The tracks of one run in a timeline, and what its records become there.
 
-    opstep main (run 1f2e3d4c)   the run
-      host                       steps, and in them what the host did: launches, control flow, waits
-      CPU                        the device
-        stream 0 …               ops, with the times of their kernels, and waits for other streams
-        CPU memory               bytes of temporary tensors
+    opstep run 1: main (1f2e3d4c)   the run; the viewer sorts them by name
+      host                          steps, and in them launches, control flow, waits
+      CPU                           the device
+        stream 0 …                  ops, with their kernels' times, and waits for streams
+        CPU memory                  bytes of temporary tensors
 
 What is known of a record before it comes is made into a template, once for all records alike. In
 times that are equal, the engine goes by the order of packets: in each record that is the order in
@@ -94,7 +94,7 @@ class RunTracks:
         root, self._host, self._device, self._memory = (next(self._uuids) for _ in range(4))
         device, unit = info.device.upper(), counter(unit="UNIT_SIZE_BYTES")
         self.described += [
-            track(root, f"opstep {info.graph} (run {self.run.key})", number),
+            track(root, f"opstep run {number}: {info.graph} ({self.run.key})", number),
             track(self._host, "host", 0, root),
             track(self._device, device, 1, root),
             track(self._memory, f"{device} memory", _MEMORY_RANK, self._device, counter=unit),
