@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,15 @@ from opstep.runtime.plan.plan import Plan
 from opstep.runtime.recording import Layout, live_bytes
 from opstep.runtime.statistics import (
     BINS,
+    COUNT,
+    EXPONENT,
     FIRST_BIN,
     LOWEST,
     M2,
+    MAX,
     MEAN,
     MIN,
+    NAN,
     NEGINF,
     SUMSQ,
     UNWRITTEN,
@@ -31,37 +35,31 @@ HOST = -1  # stream of what the host runs: control flow
 # --- statistics -----------------------------------------------------------------------------------
 
 
-def stats_columns(words: np.ndarray, is_float: np.ndarray) -> Iterator[tuple]:
-    """Rows of figures, ``count`` to ``histogram`` as the table has them.
+def stats_columns(words: np.ndarray, is_float: np.ndarray) -> list[Iterable[Any]]:
+    """Figures by column, ``count`` to ``histogram`` as the table has them.
 
     `words`: i64[n, WORDS]; `is_float`: bool[n], whether the tensor's dtype is one of floats.
     """
-    whole, real = words, words.view(np.float64)
-    finite = whole[:, 0] - whole[:, 1 : NEGINF + 1].sum(axis=1)
+    real = words.view(np.float64)
+    finite = words[:, COUNT] - words[:, NAN : NEGINF + 1].sum(axis=1)
     some = finite > 0
     with np.errstate(all="ignore"):
-        std = np.sqrt(real[:, M2] / finite)
-        l2 = np.sqrt(real[:, SUMSQ])
-    ends = [_ends(whole, real, is_float, some, MIN + k) for k in (0, 1)]
-    figures = [_or_none(column, some) for column in (real[:, MEAN], std, l2)]
-    absmax = (
-        None if low is None else max(abs(low), abs(high)) for low, high in zip(*ends, strict=True)
-    )
-    counts = [whole[:, k].tolist() for k in range(UNWRITTEN)]
-    unwritten = (None if n < 0 else n for n in whole[:, UNWRITTEN].tolist())
-    lowest, histograms = _histograms(words[:, FIRST_BIN : FIRST_BIN + BINS])
-    return zip(
-        counts[0], *ends, *figures, absmax, *counts[1:], unwritten, lowest, histograms, strict=True
-    )
+        std = np.ldexp(np.sqrt(real[:, M2] / finite), words[:, EXPONENT])
+        l2 = np.ldexp(np.sqrt(real[:, SUMSQ]), words[:, EXPONENT])
+    ends = [real[:, MIN], real[:, MAX], np.maximum(np.abs(real[:, MIN]), np.abs(real[:, MAX]))]
+    figures = [_or_none(column, some) for column in (*ends, real[:, MEAN], std, l2)]
+    for k in np.flatnonzero(some & ~is_float).tolist():  # integers, exact ones
+        low, high = words[k, MIN : MAX + 1].tolist()
+        figures[0][k], figures[1][k], figures[2][k] = low, high, max(abs(low), abs(high))
+    low, high, absmax, mean, std, l2 = figures
+    counts = words[:, : UNWRITTEN + 1].T.tolist()
+    if min(counts[UNWRITTEN], default=0) < 0:
+        counts[UNWRITTEN] = [None if n < 0 else n for n in counts[UNWRITTEN]]
+    histograms = _histograms(words[:, FIRST_BIN : FIRST_BIN + BINS])
+    return [counts[COUNT], low, high, mean, std, l2, absmax, *counts[NAN:], *histograms]
 
 
-def _ends(whole, real, is_float, some, word: int) -> list[Any]:
-    floats, integers = real[:, word].tolist(), whole[:, word].tolist()
-    kinds = zip(floats, integers, is_float.tolist(), some.tolist(), strict=True)
-    return [(f if kind else i) if there else None for f, i, kind, there in kinds]
-
-
-def _or_none(column: np.ndarray, there: np.ndarray) -> list[float | None]:
+def _or_none(column: np.ndarray, there: np.ndarray) -> list[Any]:
     values = column.tolist()
     return values if there.all() else [v if t else None for v, t in zip(values, there, strict=True)]
 
@@ -69,14 +67,18 @@ def _or_none(column: np.ndarray, there: np.ndarray) -> list[float | None]:
 def _histograms(bins: np.ndarray) -> tuple[list[int | None], list[str | None]]:
     """Exponent of the first bin that is not empty, and the bins from there to the last, as JSON."""
     filled = bins != 0
+    used = np.flatnonzero(filled.any(axis=0))
+    if not used.size:
+        return [None] * len(bins), [None] * len(bins)
+    begin, end = int(used[0]), int(used[-1]) + 1  # of all rows: most bins are empty in all
+    filled = filled[:, begin:end]
     first = filled.argmax(axis=1).tolist()
-    last = (BINS - filled[:, ::-1].argmax(axis=1)).tolist()
+    last = (end - begin - filled[:, ::-1].argmax(axis=1)).tolist()
     there = filled.any(axis=1).tolist()
-    lists = bins.tolist()
-    texts = [
-        str(row[a:b]) if t else None for row, a, b, t in zip(lists, first, last, there, strict=True)
-    ]
-    return [LOWEST + a if t else None for a, t in zip(first, there, strict=True)], texts
+    rows = zip(bins[:, begin:end].tolist(), first, last, there, strict=True)
+    texts = [str(row[a:b]) if t else None for row, a, b, t in rows]
+    low = begin + LOWEST
+    return [a + low if t else None for a, t in zip(first, there, strict=True)], texts
 
 
 def figures_row(s: Statistics) -> tuple:
@@ -92,12 +94,11 @@ def figures_row(s: Statistics) -> tuple:
     )  # fmt: skip
 
 
-# One odd factor a word; never to be changed, or digests of old runs would differ. Whether `unwritten`
-# was counted depends on the run's mode, not on the tensor.
+# One odd factor a word; never to be changed, or digests of old runs would differ. Whether
+# `unwritten` was counted depends on the run's mode, not on the tensor.
 _MIX = np.random.Generator(np.random.PCG64(20190505)).integers(
     1, 1 << 63, WORDS + 3, dtype=np.uint64
-) | np.uint64(1)  # one odd factor a word; never changed, or digests of old runs would differ
-
+) | np.uint64(1)
 
 _MIX[UNWRITTEN] = 0
 

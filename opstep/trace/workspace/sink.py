@@ -39,6 +39,7 @@ class WorkspaceSink:
         self.path = Path(path)
         self._connection = open_writing(self.path)
         self._connection.execute("pragma cache_size = -65536")  # KiB
+        self._connection.execute("pragma wal_autocheckpoint = 4000")  # pages
         self._states: dict[str, RunState] = {}
         self._counts = {"step": 0, "execution": 0, "statistics row": 0, "tensor": 0}
 
@@ -158,7 +159,7 @@ class WorkspaceSink:
         for rows in taken.executions:
             _insert_many(self._connection, schema, _EXECUTIONS, rows)
         for rows in taken.stats:
-            _insert_many(self._connection, schema, _STATS, rows)
+            _insert_many(self._connection, schema, _STATS, rows())
         self._count(*taken.counts)
         Taken().take_over(taken)
 

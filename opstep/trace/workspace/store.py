@@ -164,6 +164,7 @@ def _connect_reading(path: Path) -> sqlite3.Connection:
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     """Checks a file that is to be written, and makes it what it has to be."""
     version = _version(connection, path)
+    connection.execute("pragma page_size = 8192")
     connection.execute("pragma journal_mode = wal")
     connection.execute("pragma synchronous = normal")
     if version == VERSION:

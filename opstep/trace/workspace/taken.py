@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import repeat
 
 import numpy as np
@@ -85,7 +86,7 @@ class Taken:
     """Records of the run's step under way, or of steps that have ended."""
 
     executions: list[Iterator[tuple]] = field(default_factory=list)
-    stats: list[Iterator[tuple]] = field(default_factory=list)
+    stats: list[Callable[[], Iterator[tuple]]] = field(default_factory=list)
     nbytes: int = 0
     counts: list[int] = field(default_factory=lambda: [0, 0])  # executions, rows of statistics
 
@@ -173,22 +174,11 @@ class RunState:
             sums.executions[columns.untimed] += 1
         hashed = hashes(record.stats, activation.step, activation.turn, columns.results)
         sums.add_stats(columns.stat_steps, hashed)
-        executions = (columns.stat_rows + numbers.start).tolist()
         self.open.stats.append(
-            (
-                (*head, *figures)
-                for head, figures in zip(
-                    zip(
-                        repeat(self.id), repeat(activation.step), columns.stat_ops, executions,
-                        columns.results.tolist(),
-                    ),
-                    _later(record.stats, columns.is_float),
-                    strict=False,
-                )
-            )
-        )  # fmt: skip
+            partial(_stats_rows, self.id, activation.step, columns, numbers.start, record.stats)
+        )
         self.open.nbytes += record.stats.nbytes
-        self.open.counts[1] += len(executions)
+        self.open.counts[1] += len(record.stats)
 
     def _add_executions(self, numbers, ops, stream: int, activation: Activation, times) -> None:
         if not ops:
@@ -202,6 +192,10 @@ class RunState:
         self.open.counts[0] += len(ops)
 
 
-def _later(words: np.ndarray, is_float: np.ndarray) -> Iterator[tuple]:
-    """Decoded when it is written: until then a record takes the memory that was counted."""
-    yield from stats_columns(words, is_float)
+def _stats_rows(
+    run: int, step: int, columns: Columns, execution: int, words: np.ndarray
+) -> Iterator[tuple]:
+    """Decoded when they are written: until then a record takes the memory that was counted."""
+    executions = (columns.stat_rows + execution).tolist()
+    head = (repeat(run), repeat(step), columns.stat_ops, executions, columns.results.tolist())
+    return zip(*head, *stats_columns(words, columns.is_float), strict=False)
