@@ -107,11 +107,11 @@ def show_first(out: Any, found: Comparison, first: Difference) -> None:
     from rich.text import Text
 
     turn = f", time {first.turn + 1}" if first.turn else ""
-    out.print(Text.assemble(
-        "first: ", (f"{first.op}", "bold"), f" gives {first.value} in step {first.step}{turn} ",
-        (f"({first.site})", "dim"),
-    ))  # fmt: skip
-    out.print(Text.assemble(f"  {first.file}:{first.line}: ", (first.statement, "cyan")))
+    when = f"in step {first.step}{turn}" if first.step >= 0 else "before the first step"
+    what = f" {'gives ' if first.step >= 0 else ''}{first.value} {when} "
+    out.print(Text.assemble("first: ", (first.op, "bold"), what, (f"({first.site})", "dim")))
+    if first.statement:
+        out.print(Text.assemble(f"  {first.file}:{first.line}: ", (first.statement, "cyan")))
     if first.only:
         out.print(Text(f"  only run {first.only} has it"))
         return

@@ -38,14 +38,14 @@ class Figure(NamedTuple):
 class Difference:
     """A tensor whose statistics differ. `figures` is empty where only one run has it (`only`)."""
 
-    step: int
+    step: int  # -1: an input, a param or a state, as it was before the first
     turn: int  # how many times the op ran in the step before
     op: str
     site: str
     value: str
-    file: str
-    line: int
-    statement: str
+    file: str | None  # inputs have none
+    line: int | None
+    statement: str | None
     figures: list[Figure] = field(default_factory=list)
     only: str | None = None  # key of the run that has it
 

@@ -133,6 +133,8 @@ def _runs(connection: sqlite3.Connection, references: list[str]) -> list[Recorde
 
 def _stats(connection: sqlite3.Connection, wanted: Wanted, run: RecordedRun) -> list[Line]:
     where, given = _where(wanted, "stats")
+    if "step" not in wanted.where:
+        where += " and stats.step >= 0"  # before the first there are inputs and params
     rows = connection.execute(
         f"select stats.op, stats.result, results.name, ops.site, stats.step, "
         f'stats."{wanted.column}", stats.nan + stats.posinf + stats.neginf '

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sqlite3
 from collections.abc import Iterable
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple
 
 from opstep.runtime.ir.diagnostics import did_you_mean, visible
 from opstep.runtime.ir.errors import InputError
-from opstep.trace.workspace.reading import readable
+from opstep.trace.workspace.reading import parsed, readable
 from opstep.trace.workspace.records import TensorRecord
 
 _LISTED = 8  # candidates that a message names
@@ -106,7 +105,7 @@ def tensors(
 
 
 def _tensor(fields: list[Any]) -> TensorRecord:
-    fields[8] = tuple(json.loads(fields[8]))
+    fields[8] = tuple(parsed(fields[8]))
     return TensorRecord(*fields)
 
 
@@ -142,10 +141,27 @@ def _unknown(connection: sqlite3.Connection, wanted: Reference, run: int | None)
         step = "" if wanted.step is None else f" at step {wanted.step}"
         listed = _some(f"{t.reference} ({t.type})" for t in elsewhere)
         return InputError(f"run {wanted.run} has no {wanted.name}{step}; there is {listed}")
+    drawn = _drawn(connection, wanted.name, run)
+    if drawn is not None:
+        return InputError(
+            f"{wanted.name} was not stored: run {drawn} drew it from its seed",
+            hint=f"in Python: Workspace(FILE).program({drawn!r}).params[{wanted.name!r}]",
+        )
     names = all_names(connection, run)
     known = f"there are: {_some(names)}" if names else "it has no tensors"
     hint = did_you_mean(wanted.name, names) or known
     return InputError(f"there is no tensor {visible(wanted.name)}", hint=hint)
+
+
+def _drawn(connection: sqlite3.Connection, name: str, run: int | None) -> str | None:
+    """Key of the last run that has a param or state of this name."""
+    row = connection.execute(
+        "select runs.key from results join ops using (run, op) join runs on runs.id = ops.run "
+        "where results.name = ?1 and ops.name in ('param', 'state') and (?2 is null or run = ?2) "
+        "order by runs.id desc limit 1",
+        (name, run),
+    ).fetchone()
+    return row and row[0]
 
 
 @readable

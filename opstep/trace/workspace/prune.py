@@ -8,20 +8,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from opstep.trace.workspace.reading import readable
+from opstep.trace.workspace.schema import TABLES
 from opstep.trace.workspace.store import file_bytes, transaction
 
-# What holds rows of a run, in an order in which they can go.
-_TABLES = (
-    "stats",
-    "executions",
-    "results",
-    "metrics",
-    "findings",
-    "tensors",
-    "checkpoints",
-    "ops",
+# What holds rows of a run, in an order in which they can go; and those that make it large.
+_TABLES = sorted(
+    (t.name for t in TABLES if t.name != "runs" and any(c.name == "run" for c in t.columns)),
+    key=("stats", "executions", "tensors").__contains__,
+    reverse=True,
 )
-_MANY = ("stats", "executions", "results", "ops")  # tables that make a run large
+_MANY = ("stats", "executions", "results", "ops")
 
 
 class Pruned(NamedTuple):

@@ -146,6 +146,8 @@ class _Guard:
             if name in _LOOKS and (second is None or name in _WITH_NAME):
                 return None
             return f"PRAGMA {name} changes settings"
+        if action == sqlite3.SQLITE_UPDATE and first == "sqlite_master":
+            return None  # functions that give tables; SQLite itself refuses real changes
         if action in _WRITES:
             return None if self.write else f"it would write ({_WRITES[action]} {first or ''})"
         return _NEVER.get(action, "it does more than read")

@@ -50,8 +50,8 @@ class ExecutionRecord(NamedTuple):
 class StatRecord(NamedTuple):
     """The statistics of one tensor, each time that it was computed."""
 
-    step: int
-    op: int
+    step: int  # -1: before the first; of inputs, params and states
+    op: int  # below 0 for those
     execution: int
     name: str  # of the op
     value: str  # of the tensor

@@ -84,6 +84,7 @@ def program_of(workspace: Workspace, run: RecordedRun) -> Program:
     if not run.program:
         raise InputError(f"run {run.key}: the program's text was not kept")
     program = opstep.loads(run.program, run.file or "<workspace>")
+    program.reseed(run.seed)
     for tensor in run.tensors:
         if tensor.step == -1 and tensor.kind in ("param", "state"):
             program.params[tensor.name] = workspace.elements(tensor)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -10,7 +9,7 @@ from typing import Any
 
 from opstep.runtime.statistics import BINS, LOWEST, Statistics
 from opstep.trace.workspace import names
-from opstep.trace.workspace.reading import about_file, readable
+from opstep.trace.workspace.reading import about_file, parsed, readable
 from opstep.trace.workspace.records import (
     Checkpoint,
     ExecutionRecord,
@@ -85,9 +84,9 @@ class RecordedRun:
         return [
             OpRecord(
                 *row[:7],
-                operands=[(name, t) for name, t in json.loads(row[7] or "[]")],
+                operands=[(name, t) for name, t in parsed(row[7] or "[]")],
                 results=results.get(row[0], []),
-                attrs=json.loads(row[8] or "{}"),
+                attrs=parsed(row[8] or "{}"),
                 stream=row[9], bytes=row[10], flops=row[11], live_bytes=row[12],
             )
             for row in rows
@@ -219,7 +218,7 @@ def _stat(row: tuple) -> StatRecord:
 
 def bins(lowest: int | None, histogram: str | None) -> tuple[int, ...]:
     """All `BINS` counts of a histogram, of which those from `lowest` on were written down."""
-    written = json.loads(histogram) if histogram else []
+    written = parsed(histogram) if histogram else []
     before = 0 if lowest is None else lowest - LOWEST
     return (*[0] * before, *written, *[0] * (BINS - before - len(written)))
 

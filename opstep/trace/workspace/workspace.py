@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas
 
+    from opstep.program import Program
     from opstep.trace.workspace.compare import Comparison
     from opstep.trace.workspace.prune import Pruned
     from opstep.trace.workspace.rerun import Repeated
@@ -219,6 +220,12 @@ class Workspace:
         from opstep.trace.workspace.compare import compare
 
         return compare(self._connection, self._run(first), self._run(second), rtol)
+
+    def program(self, run: int | str | RecordedRun = "last") -> Program:
+        """The program of a run, with its tensors as they were before the first step."""
+        from opstep.trace.workspace.rerun import program_of
+
+        return program_of(self, self._run(run))
 
     def rerun(self, run: int | str | RecordedRun, **options: Any) -> Repeated:
         """Repeats a run from this file alone and compares what comes out, to the bit.
