@@ -77,8 +77,8 @@ class TimelineSink:
 
     def _written(self) -> Written:
         runs = self._runs.values()
-        counts = [("runs", len(runs)), ("slices", sum(r.slices for r in runs))]
-        return Written(self.path, self._nbytes, [*counts, ("flows", sum(r.flows for r in runs))])
+        counts = [("run", len(runs)), ("slice", sum(r.slices for r in runs))]
+        return Written(self.path, self._nbytes, [*counts, ("flow", sum(r.flows for r in runs))])
 
     def _add(self, tracks: RunTracks, data: bytes) -> None:
         """Queues packets behind those that they refer to."""
