@@ -102,7 +102,7 @@ def written() -> tuple[Written, float]:
        bars=[at_least(150_000, "slices/s")])  # fmt: skip
 def rate():
     told, seconds = written()
-    return Measured(dict(told.counts)["slices"] / seconds, builder_rate(), unit="slices/s")
+    return Measured(dict(told.counts)["slice"] / seconds, builder_rate(), unit="slices/s")
 
 
 def builder_rate(slices: int = 20_000) -> float:
@@ -130,4 +130,4 @@ def builder_rate(slices: int = 20_000) -> float:
 @bench(f"{WHERE}, a slice with its arguments and flow", bars=[at_most(120, "bytes")])
 def size():
     told, _ = written()
-    return Measured(told.nbytes / dict(told.counts)["slices"], unit="bytes")
+    return Measured(told.nbytes / dict(told.counts)["slice"], unit="bytes")
