@@ -131,3 +131,17 @@ def builder_rate(slices: int = 20_000) -> float:
 def size():
     told, _ = written()
     return Measured(told.nbytes / dict(told.counts)["slice"], unit="bytes")
+
+
+@bench(f"{WHERE}, loaded by Perfetto's engine: what it finds wrong", bars=[at_most(0, "errors")])
+def errors():
+    from opstep.trace.viewer.engine import Engine
+
+    told, _ = written()
+    wrong = "select count() from stats where severity != 'info' and value != 0"
+    with Engine(told.path, timeout=300) as engine:
+        found = {t: engine.query(f"select count() from {t}").rows[0][0] for t in ("slice", "flow")}
+        (figures,) = engine.query(wrong).rows
+    if found != {"slice": dict(told.counts)["slices"], "flow": dict(told.counts)["flows"]}:
+        raise ValueError(f"the engine found {found}, of {told.counts}")
+    return Measured(figures[0], unit="errors")
