@@ -82,7 +82,7 @@ class Recording:
         with self._lock:
             going_on = [r for r in self._recorders if r.idle and _same(r.run.info, info)]
             recorder = going_on[-1] if going_on else self._new(info)
-            recorder.begin_call(info.steps)
+            recorder.begin_call(info)
         return recorder
 
     def close(self) -> list[Written]:
@@ -141,6 +141,16 @@ def _same(a: RunInfo, b: RunInfo) -> bool:
     )
 
 
+def _equal(some: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]) -> bool:
+    """Whether these inputs are the same to the bit."""
+    return some.keys() == others.keys() and all(
+        a.dtype == others[n].dtype
+        and a.shape == others[n].shape
+        and a.reshape(-1).view("u1").data == others[n].reshape(-1).view("u1").data
+        for n, a in some.items()
+    )
+
+
 class _Recorder:
     """Takes down one run, call by call (`runtime.recording.Recorder`)."""
 
@@ -157,10 +167,12 @@ class _Recorder:
         self._outputs: Mapping[str, np.ndarray] = {}
         self._unwritten: list[Any] = []
         self._ended = False
+        self._repeatable = True  # all steps so far had the inputs of the first call
 
-    def begin_call(self, steps: int) -> None:
+    def begin_call(self, info: RunInfo) -> None:
         self.idle = False
-        self._left = steps
+        self._left = info.steps
+        self._repeatable = self._repeatable and _equal(info.inputs, self.run.info.inputs)
 
     def wanted(self, plan: Plan) -> Sequence[tuple[int, int]]:
         if id(plan) not in self._wanted:
@@ -202,7 +214,9 @@ class _Recorder:
         now = time.monotonic_ns()
         metrics = {n: float(a) for n, a in outputs.items() if a.ndim == 0}
         self._recording.put(
-            "end_step", self.run, StepDone(self._steps, self._began_ns, now, metrics)
+            "end_step",
+            self.run,
+            StepDone(self._steps, self._began_ns, now, metrics, self._repeatable),
         )
         self._steps += 1
         self._left -= 1

@@ -65,6 +65,7 @@ class StepDone(NamedTuple):
     began_ns: int
     ended_ns: int
     metrics: Mapping[str, float]  # scalar outputs by name
+    repeatable: bool = True  # it and all before it ran on the inputs of the run's first call
 
 
 @dataclass(slots=True)

@@ -96,9 +96,9 @@ def difference(found: Comparison) -> list[str]:
     """Unified diff of the two programs."""
     from difflib import unified_diff
 
-    texts = (run.program.splitlines() for run in (found.a, found.b))
-    names = (f"program of {run.key}" for run in (found.a, found.b))
-    lines = list(unified_diff(*texts, *names, lineterm="", n=1))
+    a, b = (run.program.splitlines() for run in (found.a, found.b))
+    names = [f"program of {run.key}" for run in (found.a, found.b)]
+    lines = list(unified_diff(a, b, names[0], names[1], lineterm="", n=1))
     more = len(lines) - LINES
     return lines[:LINES] + ([f"… {more} more lines"] if more > 0 else [])
 

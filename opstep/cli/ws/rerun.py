@@ -41,7 +41,8 @@ def rerun(file: str, run: str, record: bool, as_json: bool) -> int:
 
     Program, inputs, params, seed and switches are taken from the file. The last outputs, and the
     params and states after the last step, are compared with those that were kept, to the bit. A run
-    that failed has to fail in the same way.
+    that failed has to fail in the same way. Of a loop in Python that gave each step inputs of its
+    own, the steps with the first ones are repeated.
     """
     from opstep.cli.run import progress
     from opstep.trace.recording import Recording
@@ -52,7 +53,7 @@ def rerun(file: str, run: str, record: bool, as_json: bool) -> int:
         if record:
             recording = Recording(workspace=file, stats=wanted.selection, stats_every=wanted.every)
         try:
-            with watch_compiler(), progress(max(1, wanted.steps)) as on_step:
+            with watch_compiler(), progress(max(1, wanted.repeatable)) as on_step:
                 repeated = ws.rerun(wanted, recording=recording, on_step=on_step)
         finally:
             if recording:
@@ -71,8 +72,8 @@ def as_record(repeated: Repeated, key: str | None) -> dict[str, Any]:
         "recorded_as": key,
         "steps": repeated.steps,
         "identical": repeated.identical,
-        "same": [t.name for t in repeated.same],
-        "different": [t.name for t in repeated.different],
+        "same": repeated.same,
+        "different": repeated.different,
         "error": repeated.error,
         "expected_error": repeated.expected,
     }
@@ -86,12 +87,12 @@ def show(file: str, repeated: Repeated, key: str | None) -> None:
     head = [(run.key, "bold"), f", {run.graph}, {amount(repeated.steps, 'step')} again: "]
     compared = len(repeated.same) + len(repeated.different)
     if repeated.identical and (compared or repeated.error):
-        what = f", {amount(compared, 'tensor')} compared" if compared else ""
+        what = f", {amount(compared, 'result')} compared" if compared else ""
         end = [("same bits" if compared else "same error", "bold green"), what]
     elif repeated.identical:
         end = [("nothing was kept that could be compared", "yellow")]
     elif repeated.different:
-        named = names_listed(t.name for t in repeated.different)
+        named = names_listed(repeated.different)
         end = [("differs", "bold red"), f": {named} ({len(repeated.same)} the same)"]
     else:
         end = [("ended otherwise", "bold red")]
@@ -99,6 +100,9 @@ def show(file: str, repeated: Repeated, key: str | None) -> None:
     for label, error in (("then", repeated.expected), ("now", repeated.error)):
         if not repeated.identical and repeated.error != repeated.expected:
             out.print(Text(f"  {label}: {(error or 'no error').splitlines()[0]}"))
+    if run.repeatable < run.steps:
+        later = amount(run.steps - run.repeatable, "later step")
+        say(f"  {later} had inputs of their own, which are not kept")
     if key:
         say(f"recorded as {key}: opstep ws {file} compare {run.key} {key}")
     elif not repeated.identical:

@@ -18,12 +18,13 @@ from opstep.cli.verbs import verb
 )
 @click.option(
     "--port",
-    type=click.IntRange(1, 65535),
+    type=click.IntRange(0, 65535),
+    default=0,
     metavar="N",
     help="Port on 127.0.0.1; default: 8001, or one that is free.",
 )
 @click.option("--no-browser", is_flag=True, help="Print the address, open nothing.")
-def open_(file: str, port: int | None, no_browser: bool) -> int:
+def open_(file: str, port: int, no_browser: bool) -> int:
     """Look at it in the browser (Datasette).
 
     Tables, views, canned queries and plots, for this machine only (127.0.0.1), and only to read.

@@ -190,7 +190,9 @@ def _describe(
 
 
 def _ends(a: RecordedRun, b: RecordedRun) -> list[Figure]:
-    """Outputs and named tensors at the end that both runs have and that differ."""
+    """Outputs and named tensors at the end, after as many steps, that both have and that differ."""
+    if a.steps != b.steps:
+        return []
     mine, theirs = (
         {(t.kind, t.name): t.digest for t in run.tensors if t.kind != "input" and t.step == at}
         for run, at in ((a, a.steps - 1), (b, b.steps - 1))

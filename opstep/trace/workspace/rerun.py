@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
-from opstep.trace.workspace.records import TensorRecord
 from opstep.trace.workspace.runs import RecordedRun
 
 if TYPE_CHECKING:
@@ -25,14 +24,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Repeated:
-    """How a run went the second time. `same` and `different`: what it left behind, beside what was
-    kept. `error`: what it failed with, as the first time (`expected`) or not.
+    """How a run went the second time.
+
+    `steps`: those that were repeated; fewer than the run's where the later ones had inputs of their
+    own. `same` and `different`: names of what came out of the last of them, beside what was kept.
+    `error`: what it failed with; `expected`: what it failed with the first time.
     """
 
     run: RecordedRun
     steps: int
-    same: list[TensorRecord]
-    different: list[TensorRecord]
+    same: list[str]
+    different: list[str]
     error: str | None
     expected: str | None
 
@@ -48,14 +50,17 @@ def rerun(
     recording: Recording | None = None,
     on_step: Callable[[], Any] | None = None,
 ) -> Repeated:
-    """Runs as many steps as the run had; one more where it failed in one.
+    """Runs the steps again whose inputs are kept; one more where the run failed in that.
 
-    Raises `InputError` where the workspace does not hold all that is needed.
+    Of a run with inputs of their own for later steps, the first ones are repeated, and only their
+    scalar results can be compared. Raises `InputError` where the workspace does not hold all that
+    is needed.
     """
     program = program_of(workspace, run)
     inputs = inputs_of(workspace, run, program)
-    failed = run.status == "failed"
-    steps = run.steps + failed
+    whole = run.repeatable == run.steps
+    failed = whole and run.status == "failed"
+    steps = run.repeatable + failed
     if steps == 0:
         raise InputError(f"run {run.key} finished no step that could be repeated")
     results: Mapping[str, np.ndarray] = {}
@@ -68,12 +73,10 @@ def rerun(
         raise
     except OpstepError as caught:
         error = str(caught)
-    same, different = [], []
-    for tensor in left_behind(run):
-        now = program.params[tensor.name] if tensor.kind in ("param", "state") else None
-        now = results.get(tensor.name) if now is None else now
-        if now is not None:
-            (same if workspace.is_same(tensor, now) else different).append(tensor)
+    pairs = left_behind(workspace, run, program, results) if whole else {}
+    pairs |= scalars(run, steps - 1, results)
+    same = [name for name, is_same in pairs.items() if is_same]
+    different = [name for name, is_same in pairs.items() if not is_same]
     return Repeated(run, steps, same, different, error, run.error if failed else None)
 
 
@@ -100,6 +103,28 @@ def inputs_of(workspace: Workspace, run: RecordedRun, program: Program) -> dict[
     return {name: workspace.elements(kept[name]) for name in wanted}
 
 
-def left_behind(run: RecordedRun) -> list[TensorRecord]:
-    """What was kept after its last step."""
-    return [t for t in run.tensors if t.kind != "input" and t.step == run.steps - 1]
+def left_behind(
+    workspace: Workspace, run: RecordedRun, program: Program, results: Mapping[str, np.ndarray]
+) -> dict[str, bool]:
+    """Whether what was kept after the run's last step is the same again, by name."""
+    pairs = {}
+    for tensor in run.tensors:
+        if tensor.kind == "input" or tensor.step != run.steps - 1:
+            continue
+        now = results.get(tensor.name)
+        if tensor.kind in ("param", "state"):
+            now = program.params[tensor.name]
+        if now is not None:
+            pairs[tensor.name] = workspace.is_same(tensor, now)
+    return pairs
+
+
+def scalars(run: RecordedRun, step: int, results: Mapping[str, np.ndarray]) -> dict[str, bool]:
+    """Whether scalar results of this step are the same again, by name; NaN was kept as None."""
+    kept = {m.name: m.value for m in run.metrics if m.step == step}
+    pairs = {}
+    for name, array in results.items():
+        if name in kept and array.ndim == 0:
+            value = float(array)
+            pairs[name] = kept[name] == (None if value != value else value)
+    return pairs

@@ -53,6 +53,7 @@ class RecordedRun:
     threads: int | None
     seed: int
     steps: int
+    repeatable: int  # of these, how many from the first on ran on the inputs that are kept
     selection: str
     every: int
     arena_bytes: int | None

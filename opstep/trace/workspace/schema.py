@@ -64,6 +64,11 @@ TABLES = (
             Column("threads", "INTEGER", "threads that share an op's work; null: all cores"),
             Column("seed", "INTEGER", "of the params that initialisers draw"),
             Column("steps", "INTEGER", "steps that were finished"),
+            Column(
+                "repeatable",
+                "INTEGER",
+                "the first so many steps ran on the inputs that are kept, the others on their own",
+            ),
             Column("selection", "TEXT", "whose statistics were taken (--stats)"),
             Column("every", "INTEGER", "statistics of each so many steps (--stats-every)"),
             Column("arena_bytes", "INTEGER", "memory of all temporary tensors of its main plan"),

@@ -109,7 +109,10 @@ class WorkspaceSink:
         )
         connection.executemany("insert into metrics values (?, ?, ?, ?)", _metrics(state.id, steps))
         if steps:
-            connection.execute("update runs set steps = ? where id = ?", (state.done, state.id))
+            connection.execute(
+                "update runs set steps = ?, repeatable = ? where id = ?",
+                (state.done, state.repeatable, state.id),
+            )
             self._counts["step"] += len(steps)
         if monotonic() - state.summed_at > SUMS_S:
             self._sum_up(state)
@@ -262,6 +265,7 @@ def _run_row(run: Run) -> dict[str, Any]:
         "threads": info.threads,
         "seed": info.seed,
         "steps": 0,
+        "repeatable": 0,
         "selection": run.selection,
         "every": run.every,
         "param_bytes": sum(params),

@@ -112,6 +112,7 @@ class RunState:
         self.ended = Taken()
         self.steps: list[StepDone] = []  # ended, not written
         self.done = 0  # steps that have ended
+        self.repeatable = 0  # of these, how many ran on the inputs that are kept
         self.next_execution = 0
         self.spilled = False  # part of the step under way stands in temporary tables
         self.summed_at = 0.0  # when `ops` got its sums
@@ -136,6 +137,8 @@ class RunState:
         self.open_sums.clear()
         self.steps.append(step)
         self.done = step.step + 1
+        if step.repeatable:
+            self.repeatable = self.done
 
     def _open_sums(self, activation: Activation, first: int) -> Sums:
         if first not in self.open_sums:
