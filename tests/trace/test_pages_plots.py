@@ -37,12 +37,10 @@ def drawn(picture) -> list[tuple[float, float]]:
 def test_any_line_is_drawn_inside_of_its_frame(line, log, title):
     title = re.sub(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]", "", title)
     panel = Panel(title, [Line("a<b", line), Line("&", [])], log=log)
-    marks = [(x, "not finite") for x, y in line if y is None]
-    panel.marks = marks
     finite = [y for _, y in line if y is not None and math.isfinite(y)]
     seen = [y for y in finite if y > 0] if log and any(y > 0 for y in finite) else finite
     places = drawn(panel.svg())
-    assert len(places) == len(seen) + len(marks)
+    assert len(places) == len(seen)
     for x, y in places:
         assert 0 <= x <= panel.width
         assert 0 <= y <= panel.height
@@ -99,6 +97,19 @@ def test_a_line_has_a_gap_where_it_has_no_value():
     curves = [e.get("d") for e in picture.iter() if e.get("stroke-width") == "1.6"]
     assert [c.count("L") + 1 for c in curves] == [2, 2]  # and the point alone is a dot
     assert len([e for e in picture.iter() if e.tag.endswith("circle")]) == 1
+
+
+def test_marks_of_neighbours_are_drawn_as_one():
+    line = Line("a", [(k, None if k in (3, 4, 5, 8) else 1.0) for k in range(10)])
+    marks = [(k, f"step {k}") for k in (8, 3, 4, 5)]
+    picture = ElementTree.fromstring(str(Panel("marks", [line], marks=marks).svg()))
+    assert [e.text for e in picture.iter() if e.tag.endswith("title")] == [
+        "step 3 … step 5",
+        "step 8",
+    ]
+    covered = [float(e.get("width")) for e in picture.iter() if e.tag.endswith("rect")]
+    assert covered[0] == pytest.approx(2 / 9 * (460 - 62 - 14) + 1, abs=0.2)
+    assert covered[1] == 1
 
 
 def test_a_sparkline_needs_two_values():

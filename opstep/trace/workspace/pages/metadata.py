@@ -44,7 +44,7 @@ def metadata(path: str) -> dict[str, Any]:
     }
     database = {
         "title": path,
-        "description": "What runs left behind. Questions stand first; below are all tables.",
+        "description": "What runs left behind, in SQL. The usual questions stand ready.",
         "tables": tables,
         "queries": {q.name: query(q) for q in QUESTIONS},
     }

@@ -41,9 +41,8 @@ select step, sum(end_ns - start_ns) as took_ns from executions
 where run = :run and op = :op and step / :every % :stride = 0 and start_ns is not null
 group by step order by step
 """
-FACTS = (
-    "operands", "attrs", "site", "stream", "bytes", "flops", "live_bytes", "executions", "total_ns",
-)  # fmt: skip
+FACTS = ("operands", "attrs", "site")
+FIGURES = ("stream", "bytes", "flops", "live_bytes", "executions", "total_ns")
 AROUND = """
 select op, name, site from ops where run = :run and op between :op - 1 and :op + 1 order by op
 """
@@ -70,7 +69,8 @@ async def page(request: Any, datasette: Datasette) -> Any:
         "label": cells.run_link(run["id"], label),
         "op": op,
         "line": cells.show("line", cells.Cell(op["line"], op, {run["id"]: label}, "ops")),
-        "facts": facts(op),
+        "facts": facts(op, FACTS),
+        "figures": facts(op, FIGURES),
         "results": [
             (r, result_plots([s for s in stats if s["result"] == r["result"]])) for r in results
         ],
@@ -87,16 +87,15 @@ def stride(steps: int) -> int:
     return max(1, -(-steps // POINTS))
 
 
-def facts(op: Row) -> list[tuple[str, Any]]:
-    """The op's row, as its table shows it."""
+def facts(op: Row, columns: tuple[str, ...]) -> list[tuple[str, Any]]:
+    """What is known of the op, as its table shows it."""
     shown = []
-    for column in FACTS:
+    for column in columns:
         cell = cells.Cell(op[column], op, {}, "ops")
         text = cells.show(column, cell)
         if op[column] not in (None, "", "{}", "[]"):
-            shown.append(
-                (column.removesuffix("_ns").replace("_", " "), op[column] if text is None else text)
-            )
+            name = column.removesuffix("_ns").replace("_", " ")
+            shown.append((name, op[column] if text is None else text))
     return shown
 
 

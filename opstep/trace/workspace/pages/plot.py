@@ -17,7 +17,7 @@ from opstep.trace.workspace.pages.words import number
 
 COLOURS = ("#276890", "#d9822b", "#4a9a5b", "#b0405c", "#7a5ea8", "#5b8f8f", "#8a6d3b", "#c06fa0")
 BAD = "#d0021b"
-INK, GRID = "#5a6472", "#e4e8ec"
+INK, GRID, PALE = "#5a6472", "#e4e8ec", "#7fa3bd"
 LEFT, RIGHT, TOP, BOTTOM = 62, 14, 26, 26  # of a panel's frame, px
 FAR = 1e300  # beyond it differences overflow
 Point = tuple[float, "float | None"]
@@ -64,7 +64,7 @@ class Panel:
             parts += _area(band, x, y, COLOURS[0], 0.12 + 0.12 * k)
         for k, line in enumerate(self.lines):
             parts += _curve(line, x, y, COLOURS[k % len(COLOURS)])
-        parts += [self._mark(x, *mark) for mark in self.marks]
+        parts += [self._marked(x, marks) for marks in _neighbours(self.marks, xs)]
         if not ys:
             middle = f'x="{self.width / 2:.0f}" y="{self.height / 2:.0f}" text-anchor="middle"'
             parts.append(Markup(f"<text {middle}>no finite value</text>"))
@@ -85,7 +85,7 @@ class Panel:
     def _legend(self) -> Markup:
         """Labels of the lines and bands, right above the frame; none where one line says it all."""
         named = [(line.label, COLOURS[k % len(COLOURS)]) for k, line in enumerate(self.lines)]
-        named += [(band.label, COLOURS[0]) for band in self.bands]
+        named += [(band.label, PALE) for band in self.bands]
         if len(named) < 2:
             return Markup("")
         labels = [
@@ -97,11 +97,15 @@ class Panel:
         at = f'x="{self.width - RIGHT}" y="16" text-anchor="end" xml:space="preserve"'
         return Markup(f"<text {at}>{text}</text>")
 
-    def _mark(self, x: Axis, at: float, what: str) -> Markup:
-        here = f"{x(at):.1f}"
+    def _marked(self, x: Axis, marks: Sequence[tuple[float, str]]) -> Markup:
+        """Marks at neighbouring places: a dot at the first, and what they cover in red."""
+        first, last = x(marks[0][0]), x(marks[-1][0])
+        what = marks[0][1] if len(marks) == 1 else f"{marks[0][1]} … {marks[-1][1]}"
+        tall = self.height - BOTTOM - TOP
         return Markup(
-            f'<path d="M{here} {TOP}V{self.height - BOTTOM}" stroke="{BAD}" stroke-opacity="0.25"/>'
-            f'<circle cx="{here}" cy="{TOP}" r="3.5" fill="{BAD}">'
+            f'<rect x="{first - 0.5:.1f}" y="{TOP}" width="{last - first + 1:.1f}" '
+            f'height="{tall}" fill="{BAD}" opacity="0.14"/>'
+            f'<circle cx="{first:.1f}" cy="{TOP}" r="3.5" fill="{BAD}">'
             f"<title>{escape(what)}</title></circle>"
         )
 
@@ -195,6 +199,18 @@ def _area(band: Band, x: Axis, y: Axis, colour: str, opacity: float) -> list[Mar
         path = "M" + "L".join(there + back) + "Z"
         parts.append(Markup(f'<path d="{path}" fill="{colour}" fill-opacity="{opacity:.2f}"/>'))
     return parts
+
+
+def _neighbours(marks: Sequence[tuple[float, str]], xs: Sequence[float]) -> list[list[Any]]:
+    """The marks in groups with no other place between them."""
+    places = {x: k for k, x in enumerate(sorted(set(xs)))}
+    groups: list[list[Any]] = []
+    for mark in sorted(marks):
+        if groups and places[mark[0]] - places[groups[-1][-1][0]] <= 1:
+            groups[-1].append(mark)
+        else:
+            groups.append([mark])
+    return groups
 
 
 def _pieces(points: Sequence[Any], drawn: Callable[[Any], bool]) -> list[list[Any]]:

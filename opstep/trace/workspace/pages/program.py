@@ -143,7 +143,7 @@ def time_of(ops: list[Row]) -> Markup:
         return Markup("")
     total = sum(op["total_ns"] for op in timed)
     executions = words.amount(sum(op["executions"] for op in timed), "execution")
-    text = cells.figure(words.duration(total), f"{executions}, {total} ns")
+    text = cells.figure(words.duration(total), f"{executions}, {total} ns", "took")
     return Markup("{} {}").format(text, cells.share_bar(total / (timed[0]["whole_ns"] or 1)))
 
 

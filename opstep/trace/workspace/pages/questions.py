@@ -131,7 +131,7 @@ join stats b on b.run = ob.run and b.op = ob.op and b.step = a.step and b.result
 join results r on r.run = a.run and r.op = a.op and r.result = a.result
 where oa.run = (select id from chosen)
 order by (a.mean is b.mean and a.std is b.std and a.min is b.min and a.max is b.max
-  and a.nan is b.nan), a.execution
+  and a.nan is b.nan), a.op, a.execution
 limit 500""",
     ),
     Question(
