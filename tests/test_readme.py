@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -26,15 +28,29 @@ def command_lines() -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("line", command_lines())
-def test_command_lines_work(line, tmp_path, monkeypatch):
+def test_command_lines_work(tmp_path, monkeypatch):
+    """In order and in one folder, as they are pasted. Those that serve until Ctrl-C get one when
+    they have said where.
+    """
     for name in ("examples", "opstep"):
         (tmp_path / name).symlink_to(ROOT / name)
     monkeypatch.chdir(tmp_path)
-    words = []
-    for word in shlex.split(line)[1:]:
-        words += sorted(map(str, Path().glob(word))) if "*" in word else [word]
-    assert main(words) == 0
+    opened: list[str] = []
+
+    def browse(address: str, *_: object, **__: object) -> bool:
+        opened.append(address)
+        threading.Timer(0.2, signal.raise_signal, [signal.SIGINT]).start()
+        return True
+
+    monkeypatch.setattr("webbrowser.open", browse)
+    lines = command_lines()
+    assert lines
+    for line in lines:
+        words = []
+        for word in shlex.split(line)[1:]:
+            words += sorted(map(str, Path().glob(word))) if "*" in word else [word]
+        assert main(words) == 0, line
+    assert [a.partition("//")[2].partition(":")[0] for a in opened] == ["127.0.0.1"] * 2
 
 
 def test_python_works(monkeypatch):

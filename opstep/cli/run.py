@@ -246,9 +246,9 @@ def show_recording(recording: Recording) -> None:
         if written.problem:
             say(f"error: {written.path} is incomplete: {written.problem}")
         elif written.path == recording.files.get("trace"):
-            say(f"  look: opstep trace {written.path}        summary: … summary")
+            say(f"  opstep trace {written.path}  # the timeline; or behind it: summary")
         else:
-            say(f"  look: opstep ws {written.path}        this run: … compare, rerun {key}")
+            say(f"  opstep ws {written.path}  # what is in it; this run is {key}")
 
 
 # --- what is shown --------------------------------------------------------------------------------
