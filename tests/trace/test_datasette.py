@@ -17,9 +17,11 @@ import sys
 import urllib.request
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from recorded_runs import NAN_LINE, STEPS, record_runs
 
+import opstep
 from opstep.runtime.ir.errors import InputError
 from opstep.trace.workspace import datasette as viewer
 from opstep.trace.workspace.pages.questions import QUESTIONS
@@ -133,6 +135,21 @@ def test_a_run_does_not_differ_from_itself_but_from_another(get):
     assert all(r["mean_a"] == r["mean_b"] and r["nan_a"] == r["nan_b"] for r in same)
     other = answer(get, "compare_two_runs")
     assert other[0]["mean_a"] != other[0]["mean_b"]
+
+
+def test_of_long_runs_some_steps_are_shown(tmp_path):
+    path, steps = tmp_path / "long.db", 2300
+    program = opstep.loads("graph main(x: f32[]) -> f32[] {\n  y = exp(x)\n  return y\n}\n")
+    with opstep.Recording(workspace=path, stats_every=2) as recording:
+        program.run("main", {"x": np.float32(1)}, steps=steps, recording=recording)
+    client = viewer.application(path).client
+    for address in ("history_of_a_tensor.json?tensor=y", "metrics_by_step.json?name=y"):
+        made = asyncio.run(client.get(f"/data/{address}&_shape=array")).json()
+        seen = [row["step"] for row in made]
+        assert 1000 <= len(seen) <= steps // 2
+        assert seen == sorted(seen)
+        assert seen[0] == 0
+        assert seen[-1] >= steps - 4
 
 
 def test_runs_are_found_by_key_and_by_number(get, rows):

@@ -64,12 +64,12 @@ async def page(request: Any, datasette: Datasette) -> Any:
 
 
 def of_last(view: str, runs: list[Row]) -> str:
-    """What selects the last run from a view: all runs at once may be millions of rows."""
+    """What selects the last run from a view, uncounted: its rows may be millions."""
     if not runs:
         return ""
     if view == "run_compare" and len(runs) > 1:
-        return f"?run={runs[1]['id']}&other={runs[0]['id']}"
-    return f"?run={runs[0]['id']}"
+        return f"?run={runs[1]['id']}&other={runs[0]['id']}&_nocount=1"
+    return f"?run={runs[0]['id']}&_nocount=1"
 
 
 async def curve(datasette: Datasette, run: Row) -> Markup:

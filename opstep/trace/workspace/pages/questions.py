@@ -21,7 +21,7 @@ STEP = {"step": "a step; empty: all of them"}
 
 CHOSEN = """\
 with chosen as (
-  select id from runs
+  select id, every, max(1, coalesce(steps, 0) / every / 1000) as stride from runs
   where :run = '' or key = :run or id = :run
   order by id desc limit 1
 )
@@ -87,7 +87,7 @@ limit 100""",
     Question(
         "history_of_a_tensor",
         "How did a tensor change?",
-        "Statistics of one tensor, step by step, with a plot.",
+        "Statistics of one tensor by step, with a plot; of long runs some thousand steps.",
         RUN | {"tensor": "name of the tensor in its graph, such as `logits`"},
         CHOSEN
         + """\
@@ -98,8 +98,9 @@ cross join ops o on o.run = r.run and o.op = r.op
 cross join steps t on t.run = r.run
 cross join stats s on s.run = t.run and s.step = t.step and s.op = r.op and s.result = r.result
 where r.run = (select id from chosen) and r.name = :tensor
+  and t.step / (select every from chosen) % (select stride from chosen) = 0
 order by o.op, s.step, s.execution
-limit 2000""",
+limit 5000""",
     ),
     Question(
         "compare_two_runs",
@@ -137,7 +138,8 @@ limit 500""",
     Question(
         "metrics_by_step",
         "How did the loss go?",
-        "Scalar results of the graph by step, and `seconds`, what the step took.",
+        "Scalar results of the graph by step, and `seconds`, what the step took; of long runs some "
+        "thousand steps.",
         RUN | {"name": "of the metric; empty: all but `seconds`"},
         CHOSEN
         + """\
@@ -145,6 +147,7 @@ select m.step, m.name, m.value, m.run
 from metrics m
 where m.run = (select id from chosen)
   and (m.name = :name or (:name = '' and m.name <> 'seconds'))
+  and m.step % (select stride * every from chosen) = 0
 order by m.name, m.step
 limit 5000""",
     ),
