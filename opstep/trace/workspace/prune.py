@@ -20,6 +20,9 @@ _TABLES = sorted(
 _MANY = ("stats", "executions", "results", "ops")
 
 
+COMPACT_S = 2.0  # how long readers may keep the file from getting smaller
+
+
 class Pruned(NamedTuple):
     """What went. `freed`: bytes that the file is smaller by; 0 where it was not compacted."""
 
@@ -56,6 +59,7 @@ def drop_unused_blobs(connection: sqlite3.Connection) -> int:
 
 def _compact(connection: sqlite3.Connection) -> bool:
     """Gives free pages back to the disk; False where others use the file, and it has to wait."""
+    connection.execute(f"pragma busy_timeout = {int(COMPACT_S * 1000)}")
     try:
         connection.execute("vacuum")
         (busy, *_), *_ = connection.execute("pragma wal_checkpoint(truncate)").fetchall()
