@@ -142,6 +142,6 @@ def errors():
     with Engine(told.path, timeout=300) as engine:
         found = {t: engine.query(f"select count() from {t}").rows[0][0] for t in ("slice", "flow")}
         (figures,) = engine.query(wrong).rows
-    if found != {"slice": dict(told.counts)["slices"], "flow": dict(told.counts)["flows"]}:
+    if found != {"slice": dict(told.counts)["slice"], "flow": dict(told.counts)["flow"]}:
         raise ValueError(f"the engine found {found}, of {told.counts}")
     return Measured(figures[0], unit="errors")
