@@ -8,21 +8,19 @@ The file is only read, also while runs write to it.
 
 from __future__ import annotations
 
-import errno
 import importlib.util
 import socket
-import webbrowser
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opstep.runtime.ir.errors import InputError
+from opstep.trace.loopback import HOST, listening, open_browser
 from opstep.trace.workspace.store import open_reading
 
 if TYPE_CHECKING:
     from datasette.app import Datasette
 
-HOST = "127.0.0.1"
 PORT = 8001  # tried first where none is asked for
 PAGES = Path(__file__).parent / "pages"
 
@@ -47,7 +45,7 @@ def serve(path: str | Path, port: int = 0, browser: bool = True) -> None:
     cannot be used, the port is taken, or the extra `viewer` is not installed.
     """
     datasette = application(path)
-    with listening(port) as listener:
+    with listening(port, PORT) as listener:
         address = f"http://{HOST}:{listener.getsockname()[1]}/"
         print(f"{path} is at {address} (Ctrl-C ends)", flush=True)
         if browser and not open_browser(address):
@@ -83,43 +81,6 @@ def application(path: str | Path) -> Datasette:
     datasette.remove_database("_memory")
     datasette.add_database(workspace_file(datasette, Path(path)), name=DATABASE)
     return datasette
-
-
-def listening(port: int) -> socket.socket:
-    """A socket that listens on loopback: on the port asked for, or on a free one."""
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        try:
-            listener.bind((HOST, port or PORT))
-        except OSError as error:
-            if port or error.errno != errno.EADDRINUSE:
-                raise
-            listener.bind((HOST, 0))
-        listener.listen(128)
-    except (OSError, OverflowError) as error:
-        listener.close()
-        raise unusable(port, error) from None
-    return listener
-
-
-def unusable(port: int, error: Exception) -> InputError:
-    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-        return InputError(
-            f"port {port} is in use", hint="give another --port; without, a free one is found"
-        )
-    reason = getattr(error, "strerror", None) or str(error)
-    return InputError(f"port {port}: {reason}", hint="give another --port")
-
-
-def open_browser(address: str) -> bool:
-    """Opens a browser with windows, where there is one: those of a terminal would take it."""
-    try:
-        found = webbrowser.get()
-        text = type(found) is webbrowser.GenericBrowser
-        return not text and found.open(address)
-    except (webbrowser.Error, OSError):
-        return False
 
 
 def run_server(datasette: Datasette, listener: socket.socket) -> None:

@@ -1,0 +1,51 @@
+"""Servers for this machine alone, and the browser that looks at them."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import webbrowser
+
+from opstep.runtime.ir.errors import InputError
+
+HOST = "127.0.0.1"
+
+
+def listening(port: int, first: int = 0) -> socket.socket:
+    """A socket that listens on loopback: on `port`, or where that is 0 on `first` or a free one.
+
+    Raises `InputError` where the port asked for cannot be had.
+    """
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        try:
+            listener.bind((HOST, port or first))
+        except OSError as error:
+            if port or error.errno != errno.EADDRINUSE:
+                raise
+            listener.bind((HOST, 0))
+        listener.listen(128)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        raise unusable(port, error) from None
+    return listener
+
+
+def unusable(port: int, error: Exception) -> InputError:
+    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+        return InputError(
+            f"port {port} is in use", hint="give another --port; without, a free one is found"
+        )
+    reason = getattr(error, "strerror", None) or str(error)
+    return InputError(f"port {port}: {reason}", hint="give another --port")
+
+
+def open_browser(address: str) -> bool:
+    """Opens a browser with windows, where there is one: those of a terminal would take it."""
+    try:
+        found = webbrowser.get()
+        text = type(found) is webbrowser.GenericBrowser
+        return not text and found.open(address)
+    except (webbrowser.Error, OSError):
+        return False
