@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 import webbrowser
+from contextlib import suppress
 
 from opstep.runtime.ir.errors import InputError
 
@@ -43,9 +44,7 @@ def unusable(port: int, error: Exception) -> InputError:
 
 def open_browser(address: str) -> bool:
     """Opens a browser with windows, where there is one: those of a terminal would take it."""
-    try:
-        found = webbrowser.get()
-        text = type(found) is webbrowser.GenericBrowser
-        return not text and found.open(address)
-    except (webbrowser.Error, OSError):
-        return False
+    with suppress(webbrowser.Error):
+        if type(webbrowser.get()) is webbrowser.GenericBrowser:
+            return False
+    return webbrowser.open(address)
