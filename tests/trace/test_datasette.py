@@ -423,6 +423,18 @@ def test_what_is_no_workspace_is_refused(tmp_path):
             viewer.application(file)
 
 
+def test_ctrl_c_at_any_moment_ends_it_quietly(path, monkeypatch, capfd):
+    """Also before the server answers: the browser is being opened then."""
+
+    def interrupt(address):
+        assert address.startswith("http://127.0.0.1:")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("webbrowser.open", interrupt)
+    viewer.serve(path)
+    assert capfd.readouterr().err == ""
+
+
 def test_the_server_says_where_it_is_and_ends_quietly(path):
     code = (
         "import sys; from opstep.trace.workspace import datasette as d; d.serve(sys.argv[1], 0, 0)"

@@ -45,7 +45,7 @@ def serve(path: str | Path, port: int = 0, browser: bool = True) -> None:
     cannot be used, the port is taken, or the extra `viewer` is not installed.
     """
     datasette = application(path)
-    with listening(port, PORT) as listener:
+    with listening(port, PORT) as listener, suppress(KeyboardInterrupt):
         address = f"http://{HOST}:{listener.getsockname()[1]}/"
         print(f"{path} is at {address} (Ctrl-C ends)", flush=True)
         if browser and not open_browser(address):
@@ -84,7 +84,7 @@ def application(path: str | Path) -> Datasette:
 
 
 def run_server(datasette: Datasette, listener: socket.socket) -> None:
-    """Answers until Ctrl-C."""
+    """Answers until Ctrl-C, which comes out as KeyboardInterrupt."""
     import uvicorn
 
     config = uvicorn.Config(
@@ -94,5 +94,4 @@ def run_server(datasette: Datasette, listener: socket.socket) -> None:
         lifespan="on",
         timeout_graceful_shutdown=1,
     )
-    with suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run(sockets=[listener])
+    uvicorn.Server(config).run(sockets=[listener])
