@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 import struct
+import time
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from time import CLOCK_BOOTTIME, CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime_ns
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -206,6 +207,7 @@ class Template:
         return out.tobytes()
 
 
+@cache
 def _marks() -> re.Pattern[bytes]:
     """Where the figures go. Each mark is found with its field's tag before it."""
     from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
@@ -214,12 +216,12 @@ def _marks() -> re.Pattern[bytes]:
         # https://protobuf.dev/programming-guides/encoding/#structure
         return re.escape(_varint(message.DESCRIPTOR.fields_by_name[field].number << 3 | wire))
 
-    time = tag(pb.TracePacket, "timestamp", 0)
+    moment = tag(pb.TracePacket, "timestamp", 0)
     number = tag(pb.DebugAnnotation, "uint_value", 0)
     flows = [tag(pb.TrackEvent, f, 1) for f in ("flow_ids", "terminating_flow_ids")]
     double = tag(pb.DebugAnnotation, "double_value", 1)
     return re.compile(
-        time + rb"(?P<time>\x80{8}\x40)|"
+        moment + rb"(?P<time>\x80{8}\x40)|"
         + number + rb"(?P<number>[\x80-\x8f]\x80{3}\x40)|"
         + rb"(?:" + b"|".join(flows) + rb")(?P<flow>.{4}" + re.escape(_FLOW) + rb")|"
         + double + rb"(?P<double>.{4}" + re.escape(_DOUBLE) + rb")",
@@ -264,10 +266,12 @@ def preamble() -> bytes:
     """What a file begins with: the clock that all times are of."""
     from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
-    clocks = {MONOTONIC: CLOCK_MONOTONIC, BOOTTIME: CLOCK_BOOTTIME, REALTIME: CLOCK_REALTIME}
+    now = {MONOTONIC: time.monotonic_ns(), REALTIME: time.time_ns()}
+    if hasattr(time, "CLOCK_BOOTTIME"):  # Linux: counts on while the machine sleeps
+        now[BOOTTIME] = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     snapshot = pb.ClockSnapshot(primary_trace_clock=pb.BUILTIN_CLOCK_MONOTONIC)
-    for number, clock in clocks.items():
-        snapshot.clocks.add(clock_id=number, timestamp=clock_gettime_ns(clock))
+    for clock, timestamp in now.items():
+        snapshot.clocks.add(clock_id=clock, timestamp=timestamp)
     first = pb.TracePacket(clock_snapshot=snapshot, trusted_packet_sequence_id=SEQUENCE)
     defaults = pb.TracePacketDefaults(timestamp_clock_id=MONOTONIC)
     second = pb.TracePacket(

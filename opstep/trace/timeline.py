@@ -116,10 +116,28 @@ def _open(path: Path) -> tuple[int, bool]:
     except OSError as error:
         hint = "give a file in a folder that is there and can be written"
         raise InputError(f"{path}: {error.strerror}", hint=hint) from None
-    if stat.S_ISREG(os.fstat(file).st_mode):
-        head = os.pread(file, 1 << 16, 0)
-        if head and not perfetto.is_trace(head):
-            os.close(file)
-            hint = "give another name, or remove it"
-            raise InputError(f"{path} is there, and is no trace: it is not replaced", hint=hint)
+    try:
+        if stat.S_ISREG(os.fstat(file).st_mode):
+            _claim(file, path)
+    except BaseException:
+        os.close(file)
+        raise
     return file, is_new
+
+
+def _claim(file: int, path: Path) -> None:
+    """Raises `InputError` where a file is not to be replaced."""
+    with suppress(ImportError):  # a system without such locks
+        import fcntl
+
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            hint = "close that recording, or give another name"
+            raise InputError(f"{path}: another recording is writing it", hint=hint) from None
+        except OSError:
+            pass  # a file system without locks
+    head = os.pread(file, 1 << 16, 0)
+    if head and not perfetto.is_trace(head):
+        hint = "give another name, or remove it"
+        raise InputError(f"{path} is there, and is no trace: it is not replaced", hint=hint)

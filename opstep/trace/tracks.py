@@ -267,6 +267,8 @@ class RunTracks:
             return b""
         words = str(end.error) or type(end.error).__name__
         name = f"failed: {words.splitlines()[0]}"
+        if isinstance(end.error, KeyboardInterrupt):
+            name = "interrupted"
         arguments = {"run": self.run.key, "error": words}
         failed = event(self._host, "TYPE_INSTANT")
         failed.timestamp = end.ended_ns

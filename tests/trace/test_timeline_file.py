@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
+from contextlib import suppress
 from random import Random
 
 import numpy as np
@@ -257,6 +258,28 @@ def test_what_is_no_trace_is_not_replaced(tmp_path, content):
     with pytest.raises(InputError, match="is no trace: it is not replaced"):
         opstep.Recording(trace=path)
     assert path.read_bytes() == content
+
+
+def test_two_recordings_do_not_write_one_file(tmp_path):
+    path = tmp_path / "t.pftrace"
+    program = opstep.loads(TEXT)
+    with opstep.Recording(trace=path) as made:
+        program.run("main", X, recording=made)
+        with pytest.raises(InputError, match="another recording is writing it"):
+            opstep.Recording(trace=path)
+    assert [s.name for s in Seen(path).of("step")] == ["step 0"]
+    opstep.Recording(trace=path).close()
+
+
+def test_an_interrupt_is_no_failure(tmp_path):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    program = opstep.loads(TEXT)
+    with opstep.Recording(trace=tmp_path / "t.pftrace") as made, suppress(KeyboardInterrupt):
+        program.run("main", X, recording=made, steps=5, on_step=interrupt)
+    seen = Seen(tmp_path / "t.pftrace")
+    assert [s.name for s in seen.of("step") + seen.of("error")] == ["step 0", "interrupted"]
 
 
 def test_an_empty_file_is_filled(tmp_path):
