@@ -119,8 +119,23 @@ def op_entry(op) -> str:
     return "\n".join(lines) + "\n"
 
 
+def questions() -> str:
+    """The questions of a workspace's pages, with what they take."""
+    from opstep.trace.workspace.pages.questions import QUESTIONS, RUN
+
+    rows = []
+    for question in QUESTIONS:
+        takes = "; ".join(
+            f"`{name}`" if (name, what) in RUN.items() else f"`{name}`: {what}"
+            for name, what in question.params.items()
+        )
+        rows.append(f"| {question.title} `{question.name}` | {question.what} | {takes} |")
+    return "\n".join(["| question | answer | takes |", "|---|---|---|", *rows]) + "\n"
+
+
 PARTS: dict[str, tuple[tuple[str, Callable[[], str]], ...]] = {
     "cli.md": (("exit codes", exit_codes), ("commands", commands)),
+    "datasette.md": (("questions", questions),),
     "ops.md": (("ops", ops),),
 }
 
