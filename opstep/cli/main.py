@@ -35,6 +35,7 @@ COMMANDS = {
     "fmt": "Put programs into the standard layout.",
     "plan": "Show how a graph would run: streams, waits, memory, and whether it is free of races.",
     "ws": "Ask a workspace: runs, tensors, statistics; compare, plot and repeat runs.",
+    "trace": "Look at the timeline of runs in Perfetto, or ask it questions.",
     "ops": "List the ops, or describe one.",
     "demo": "Run a trained network on real data, in async and in debug mode.",
     "doctor": "Tell what this machine has, and how to get what is missing.",

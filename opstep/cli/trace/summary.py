@@ -1,0 +1,190 @@
+"""``summary``: where the time of recorded runs went."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opstep.cli.common import OK, amount, console, duration, emit_json, json_option, size
+from opstep.cli.trace import timeout_option
+from opstep.cli.trace.opened import opened
+from opstep.cli.verbs import verb
+from opstep.cli.ws.shown import table
+
+if TYPE_CHECKING:
+    from opstep.trace.viewer.critical import Path as CriticalPath
+    from opstep.trace.viewer.summary import RunSummary
+
+ON_PATH = 12  # ops of the path that are listed
+
+
+@verb(
+    "summary",
+    short_help="Say where the time went: streams, path, ops, memory.",
+    examples=[
+        ("opstep trace run.pftrace summary", "all runs in the file, all steps"),
+        ("opstep trace run.pftrace summary --run 3f2a --step 0", "one step of one run"),
+        ("opstep trace run.pftrace summary --top 30", "more of the longest ops"),
+        ("opstep trace run.pftrace summary --json", "for a machine; times in ns"),
+    ],
+)
+@click.option("--run", metavar="KEY", help="Only this run: its key, or how that begins.")
+@click.option("--step", type=click.IntRange(0), metavar="N", help="Only this step, from 0.")
+@click.option(
+    "--top",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="List so many of the longest ops.",
+)
+@json_option
+@timeout_option
+def summary(
+    file: str, run: str | None, step: int | None, top: int, as_json: bool, timeout: float
+) -> int:
+    """Say where the time went: streams, path, ops, memory.
+
+    A stream is busy while its ops run, waiting while it waits for another stream; gaps are what is
+    left between its ops within a step. The critical path is what a step's end waited for, back to
+    its beginning: of the step of median length where several are told of. Ops that are not on it do
+    not make the step longer.
+    """
+    from opstep.trace.viewer.summary import summarize
+
+    with opened(file, timeout) as engine:
+        runs = summarize(engine, run, step, top)
+        if as_json:
+            emit_json({"path": file, "left_out": engine.left_out, "runs": [*map(record, runs)]})
+            return OK
+    out = console()
+    for k, found in enumerate(runs):
+        if k:
+            out.print()
+        show_run(out, found, file)
+    return OK
+
+
+def record(run: RunSummary) -> dict[str, Any]:
+    """A run's summary as JSON."""
+    return {**asdict(run), "busy_ns": run.busy_ns, "overlap_ns": run.overlap_ns}
+
+
+def show_run(out: Any, run: RunSummary, file: str) -> None:
+    """A section each: streams, path, ops; memory and what to ask next."""
+    from rich.text import Text
+
+    told = "step" if run.step is None else f"step {run.step}"
+    steps = amount(run.steps, "step") if run.step is None else told
+    out.print(
+        Text.assemble(
+            ("run ", ""), (run.run, "bold"), f" of {run.graph or '?'} on {run.device or '?'}: ",
+            f"{steps}, {time(run.window_ns)}",
+            f", {time(run.window_ns / run.steps)} each" if run.steps > 1 else "",
+        )
+    )  # fmt: skip
+    if run.error:
+        out.print(Text.assemble(("failed: ", "bold red"), run.error.splitlines()[0]))
+    if run.streams:
+        show_streams(out, run)
+        if run.critical:
+            show_path(out, run, run.critical)
+        show_ops(out, run)
+    if run.memory:
+        at = f" at {run.memory.op}{line(run.memory.file, run.memory.line, ' (', ')')}"
+        out.print()
+        out.print(
+            Text.assemble(
+                ("Memory ", "bold"), f"peak {size(run.memory.peak_bytes)} of temporary tensors",
+                at if run.memory.op else "",
+            )
+        )  # fmt: skip
+    show_next(out, run, file)
+
+
+def show_streams(out: Any, run: RunSummary) -> None:
+    numbers = ("ops", "busy", "waiting", "idle", "busy %", "gaps", "in gaps", "longest")
+    made = table("stream", *numbers, right=numbers)
+    for s in run.streams:
+        made.add_row(
+            s.stream, f"{s.ops:,}", time(s.busy_ns), time(s.waiting_ns), time(s.idle_ns),
+            f"{s.utilisation:.1%}", f"{s.gaps:,}", time(s.gaps_ns), time(s.longest_gap_ns),
+        )  # fmt: skip
+    heading(out, "Streams")
+    out.print(made)
+    if run.busy_ns:
+        busy = sum(s.busy_ns for s in run.streams)
+        out.print(
+            f"overlap: two streams or more busy for {time(run.overlap_ns)},"
+            f" {run.overlap_ns / run.busy_ns:.1%} of the time that any was;"
+            f" {busy / run.busy_ns:.2f} busy on average",
+            style="dim",
+        )
+
+
+def show_path(out: Any, run: RunSummary, path: CriticalPath) -> None:
+    """The longest of its ops: the path may have thousands."""
+    between = path.length_ns - path.ops_ns
+    heading(out, "Critical path")
+    out.print(
+        f"of step {path.step}: {time(path.length_ns)}, {amount(len(path.ops), 'op')} with"
+        f" {time(path.ops_ns)}, {time(between)} before and between them"
+    )
+    made = table("op", "line", "stream", "time", "share", "before", "after", right=("time", "share", "before"))
+    longest = sorted(path.ops, key=lambda op: -op.dur_ns - op.before_ns)[:ON_PATH]
+    kept = {id(op) for op in longest}
+    for op in path.ops:
+        if id(op) in kept:
+            made.add_row(
+                op.op, line(op.file, op.line), op.stream.removeprefix("stream "), time(op.dur_ns),
+                f"{op.dur_ns / max(path.length_ns, 1):.1%}", time(op.before_ns), op.after,
+            )  # fmt: skip
+    out.print(made)
+    if len(path.ops) > ON_PATH:
+        out.print(f"… the {ON_PATH} longest of {len(path.ops):,}: --json has all", style="dim")
+
+
+def show_ops(out: Any, run: RunSummary) -> None:
+    made = table("op", "where", "line", "count", "total", "mean", "share", right=("count", "total", "mean", "share"))
+    for op in run.ops:
+        made.add_row(
+            op.op, op.site.rsplit("/", 1)[0], line(op.file, op.line), f"{op.count:,}",
+            time(op.total_ns), time(op.mean_ns), f"{op.share:.1%}",
+        )  # fmt: skip
+    heading(out, "Longest ops")
+    out.print(made)
+    if run.distinct_ops > len(run.ops):
+        out.print(f"… of {amount(run.distinct_ops, 'op')}: --top lists more", style="dim")
+
+
+def show_next(out: Any, run: RunSummary, file: str) -> None:
+    """Where more is known of the run."""
+    from rich.text import Text
+
+    lines = [(f"opstep trace {file}", "the timeline")]
+    if run.ops:
+        op = run.ops[0]
+        lines = [(f"opstep trace {file} --at {op.site}", "the timeline, at the longest op")]
+    if run.workspace:
+        sql = f"select * from slowest_ops where key = '{run.run}'"
+        lines.append((f'opstep ws {run.workspace} sql "{sql}"', "the same run in the workspace"))
+    out.print()
+    for command, what in lines:
+        out.print(Text.assemble("  ", (command, "bold"), (f"  # {what}", "dim")))
+
+
+def heading(out: Any, text: str) -> None:
+    out.print()
+    out.print(text, style="bold")
+
+
+def line(file: str, number: int, before: str = "", behind: str = "") -> str:
+    """``unet.opg:35``"""
+    return f"{before}{Path(file).name}:{number}{behind}" if file and number else ""
+
+
+def time(ns: float) -> str:
+    return duration(ns / 1e9) if ns else "0"

@@ -1,0 +1,183 @@
+"""The Perfetto UI on one trace, served on loopback.
+
+    serve("run.pftrace")      # until Ctrl-C
+
+All that is answered is the UI's own files and the trace. The UI runs in the browser, its engine
+with it; nothing leaves this machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.parse import quote, urlsplit
+
+from opstep.runtime.ir.errors import InputError
+from opstep.trace.loopback import HOST, listening, open_browser
+from opstep.trace.viewer.files import web_files, whole_packets
+from opstep.trace.viewer.place import Place
+
+AVOIDED = {9001}  # where the UI looks for an engine outside of the browser
+TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".png": "image/png",
+    ".wasm": "application/wasm",  # browsers compile it while it comes, under no other name
+    ".woff2": "font/woff2",
+}
+# The UI may talk to this server alone: not to pages elsewhere, nor to other servers here.
+POLICY = (
+    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; "
+    "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
+    "connect-src 'self' data: blob:; worker-src 'self' blob:; object-src 'none'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-cache",
+}
+# What the UI does when it has loaded the trace: tracks of runs are folded at first.
+UNFOLD = [{"id": "dev.perfetto.ExpandTracksByRegex", "args": ["^(opstep run .*|host|CPU|GPU.*)$"]}]
+
+
+class Server(ThreadingHTTPServer):
+    """Answers for one trace: `address` opens it in a browser, at a place of it where one is given.
+
+    A `port` of 0 is a free one. Raises `InputError`: the trace is absent, unreadable, empty or
+    none; the port cannot be used; the extra ``viewer`` is not installed.
+    """
+
+    daemon_threads = True  # a browser that is slow to read does not keep us from ending
+
+    def __init__(self, path: str | Path, port: int = 0, place: Place | None = None):
+        self.trace = Path(path)
+        whole_packets(self.trace)  # says what is wrong with it
+        self.files = _files_of(web_files())
+        self.trace_path = f"/trace/{quote(os.fsencode(self.trace.name))}"
+        listener = listening(port, avoid=AVOIDED)
+        super().__init__(listener.getsockname(), _Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listener
+        self.root = f"http://{HOST}:{self.server_port}"
+        self.address = f"{self.root}/#!/?{_query(self.root + self.trace_path, place)}"
+
+    @property
+    def server_port(self) -> int:  # pyright: ignore - the base class sets it when it binds
+        return self.socket.getsockname()[1]
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that has gone is no error; nor does anything else end the server."""
+
+
+def _files_of(folder: Path) -> dict[str, Path]:
+    """By path of the URL: what a client asks for is looked up, never opened by its name."""
+    files = {f"/{p.relative_to(folder).as_posix()}": p for p in folder.rglob("*") if p.is_file()}
+    return files | {"/": folder / "index.html"}
+
+
+def _query(trace: str, place: Place | None) -> str:
+    """What the UI is told behind ``#!/?``."""
+    told = {"url": trace, "startupCommands": json.dumps(UNFOLD, separators=(",", ":"))}
+    if place is not None:
+        around = max(place.dur, 1000) * 4
+        told |= {"ts": place.ts, "dur": place.dur}
+        told |= {"visStart": place.ts - around, "visEnd": place.ts + place.dur + around}
+    return "&".join(f"{key}={quote(str(value), safe=':/')}" for key, value in told.items())
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Server  # pyright: ignore - of the base class by its real type
+    server_version, sys_version = "opstep", ""
+    protocol_version = "HTTP/1.1"
+    timeout = 60  # seconds without a request until a connection is closed
+
+    def do_GET(self) -> None:
+        self._answer(shutil.copyfileobj)
+
+    def do_HEAD(self) -> None:
+        self._answer(lambda source, target: None)
+
+    def _answer(self, copy: Callable[[BinaryIO, Any], Any]) -> None:
+        host = self.headers.get_all("Host") or []
+        path = urlsplit(self.path).path
+        port = self.server.server_port
+        if host == [f"localhost:{port}"]:  # another origin for the browser, which then refuses
+            self._send(308, b"", {"Location": f"{self.server.root}{quote(path)}"}, copy)
+        elif host != [f"{HOST}:{port}"]:
+            # A page from elsewhere whose name resolves to 127.0.0.1 (DNS rebinding).
+            self._send(403, f"This server answers for {HOST}:{port} only.\n".encode(), {}, copy)
+        elif path == self.server.trace_path:
+            self._trace(copy)
+        elif path in self.server.files:
+            file = self.server.files[path]
+            kind = TYPES.get(file.suffix, "application/octet-stream")
+            self._send(200, file.read_bytes(), {"Content-Type": kind}, copy)
+        else:
+            self._send(404, b"There is nothing here.\n", {}, copy)
+
+    def _trace(self, copy: Callable[[BinaryIO, Any], Any]) -> None:
+        """The whole packets that the file has by now; a run may still be writing to it."""
+        try:
+            size, _ = whole_packets(self.server.trace)
+            source = self.server.trace.open("rb")
+        except (InputError, OSError) as error:
+            return self._send(404, f"{error}\n".encode("utf-8", "replace"), {}, copy)
+        with source:
+            self._begin(200, size, {"Content-Type": "application/octet-stream"})
+            copy(_First(source, size), self.wfile)  # pyright: ignore - all that copying needs
+
+    def _send(self, code: int, body: bytes, headers: dict[str, str], copy: Callable) -> None:
+        plain = {"Content-Type": "text/plain; charset=utf-8"}
+        self._begin(code, len(body), plain | headers)
+        copy(BytesIO(body), self.wfile)
+
+    def _begin(self, code: int, size: int, headers: dict[str, str]) -> None:
+        self.send_response(code)
+        for name, value in (HEADERS | headers | {"Content-Length": str(size)}).items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """The terminal is for what people are told."""
+
+
+class _First:
+    """The first bytes of a file, as a file."""
+
+    def __init__(self, file: BinaryIO, size: int):
+        self._file, self._left = file, size
+
+    def read(self, size: int) -> bytes:
+        data = self._file.read(min(size, self._left))
+        self._left -= len(data)
+        return data
+
+
+def serve(
+    path: str | Path,
+    port: int = 0,
+    browser: bool = True,
+    place: Place | None = None,
+    say: Callable[[str], None] = print,
+) -> None:
+    """Serves the Perfetto UI on a trace and opens it in a browser; returns after Ctrl-C.
+
+    `say` is told the address, and that no browser was found. Raises `InputError` as `Server` does.
+    """
+    with Server(path, port, place) as server, suppress(KeyboardInterrupt):
+        say(f"{path} is at {server.address} (Ctrl-C ends)")
+        if browser and not open_browser(server.address):
+            say("no browser was found: open the address in one")
+        server.serve_forever()
