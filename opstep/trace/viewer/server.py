@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 from collections.abc import Callable
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,10 +22,11 @@ from urllib.parse import quote, urlsplit
 
 from opstep.runtime.ir.errors import InputError
 from opstep.trace.loopback import HOST, listening, open_browser
+from opstep.trace.viewer.engine import LIMIT_S, Engine
 from opstep.trace.viewer.files import web_files, whole_packets
-from opstep.trace.viewer.place import Place
+from opstep.trace.viewer.places import Place, find
 
-AVOIDED = {9001}  # where the UI looks for an engine outside of the browser
+AVOIDED = 9001  # where the UI looks for an engine outside of the browser
 TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
@@ -66,7 +68,7 @@ class Server(ThreadingHTTPServer):
         whole_packets(self.trace)  # says what is wrong with it
         self.files = _files_of(web_files())
         self.trace_path = f"/trace/{quote(os.fsencode(self.trace.name))}"
-        listener = listening(port, avoid=AVOIDED)
+        listener = _listening(port)
         super().__init__(listener.getsockname(), _Handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listener
@@ -81,6 +83,17 @@ class Server(ThreadingHTTPServer):
         """A browser that has gone is no error; nor does anything else end the server."""
 
 
+def _listening(port: int) -> socket.socket:
+    if port == AVOIDED:
+        hint = "give another --port; without, a free one is found"
+        raise InputError(f"port {port}: Perfetto's UI takes what is there for an engine", hint=hint)
+    listener = listening(port)
+    if listener.getsockname()[1] != AVOIDED:
+        return listener
+    with listener:  # while it is taken, another one is found
+        return listening(port)
+
+
 def _files_of(folder: Path) -> dict[str, Path]:
     """By path of the URL: what a client asks for is looked up, never opened by its name."""
     files = {f"/{p.relative_to(folder).as_posix()}": p for p in folder.rglob("*") if p.is_file()}
@@ -91,9 +104,8 @@ def _query(trace: str, place: Place | None) -> str:
     """What the UI is told behind ``#!/?``."""
     told = {"url": trace, "startupCommands": json.dumps(UNFOLD, separators=(",", ":"))}
     if place is not None:
-        around = max(place.dur, 1000) * 4
-        told |= {"ts": place.ts, "dur": place.dur}
-        told |= {"visStart": place.ts - around, "visEnd": place.ts + place.dur + around}
+        begin, end = place.view
+        told |= {"ts": place.ts, "dur": place.dur, "visStart": begin, "visEnd": end}
     return "&".join(f"{key}={quote(str(value), safe=':/')}" for key, value in told.items())
 
 
@@ -133,7 +145,8 @@ class _Handler(BaseHTTPRequestHandler):
             size, _ = whole_packets(self.server.trace)
             source = self.server.trace.open("rb")
         except (InputError, OSError) as error:
-            return self._send(404, f"{error}\n".encode("utf-8", "replace"), {}, copy)
+            self._send(404, f"{error}\n".encode("utf-8", "replace"), {}, copy)
+            return
         with source:
             self._begin(200, size, {"Content-Type": "application/octet-stream"})
             copy(_First(source, size), self.wfile)  # pyright: ignore - all that copying needs
@@ -169,15 +182,22 @@ def serve(
     path: str | Path,
     port: int = 0,
     browser: bool = True,
-    place: Place | None = None,
-    say: Callable[[str], None] = print,
+    at: str | None = None,
+    timeout: float = LIMIT_S,
 ) -> None:
     """Serves the Perfetto UI on a trace and opens it in a browser; returns after Ctrl-C.
 
-    `say` is told the address, and that no browser was found. Raises `InputError` as `Server` does.
+    `at`: the op that is shown at first, as `places.find` takes it. It is looked up by the engine,
+    which may take `timeout` seconds and needs Node. Raises `InputError` as `Server` and `find` do.
     """
-    with Server(path, port, place) as server, suppress(KeyboardInterrupt):
-        say(f"{path} is at {server.address} (Ctrl-C ends)")
+    place = None
+    if at is not None:
+        with Engine(path, timeout) as engine:
+            place = find(engine, at)
+    with suppress(KeyboardInterrupt), Server(path, port, place) as server:
+        print(f"{path} is at {server.address} (Ctrl-C ends)", flush=True)
+        if place is not None:
+            print(place.told(), flush=True)
         if browser and not open_browser(server.address):
-            say("no browser was found: open the address in one")
+            print("no browser was found: open the address in one", flush=True)
         server.serve_forever()
