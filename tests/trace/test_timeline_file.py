@@ -310,3 +310,18 @@ def test_names_may_hold_bytes_that_are_no_text(tmp_path):
     os.rename(path, plain)
     (name,) = {s.args["file"] for s in Seen(plain).of("op")}
     assert name.endswith("�.opg") and "ä" in name
+
+
+def test_answers_of_any_length_are_whole(tmp_path):
+    """The engine hands long ones over in pieces, cut anywhere."""
+    from opstep.trace.viewer.engine import Engine
+
+    with opstep.Recording(trace=tmp_path / "t.pftrace") as made:
+        opstep.loads(TEXT).run("main", X, recording=made)
+    numbers = "with recursive n(i) as (select 1 union all select i + 1 from n where i < {})"
+    with Engine(tmp_path / "t.pftrace") as engine:
+        for length in (10, 5_000, 100_000):
+            sql = numbers.format(length) + " select i * 123456789012 from n"
+            assert engine.query(sql).rows == [(i * 123456789012,) for i in range(1, length + 1)]
+            sql = numbers.format(length) + " select printf('%0' || (i % 99) || 'd', i) from n"
+            assert engine.query(sql).rows == [(f"{i:0{i % 99}d}",) for i in range(1, length + 1)]

@@ -108,7 +108,7 @@ class Seen:
                 value = next((v for v in values if v is not None), None)
                 args.setdefault(set_id, {})[key.removeprefix("debug.")] = value
             self.slices = {
-                row[0]: Slice(*row[:6], self.path(row[6]), args.get(row[7], {}))
+                row[0]: Slice._make((*row[:6], self.path(row[6]), args.get(row[7], {})))
                 for row in query(SLICES)
             }
             self.flows = Counter(query("select slice_out, slice_in from flow"))

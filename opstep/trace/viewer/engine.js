@@ -33,6 +33,17 @@ function* fields(b) {
   }
 }
 
+// Where the first field of bytes ends, which has a length; 0 where not all of it is there.
+function firstEnd(b) {
+  let size = 0, scale = 1, at = 1;
+  do {
+    if (at >= b.length) return 0;
+    size += (b[at] & 127) * scale;
+    scale *= 128;
+  } while (b[at++] & 128);
+  return at + size <= b.length ? at + size : 0;
+}
+
 // --- the engine's calls (trace_processor.proto: TraceProcessorRpc) ---
 
 const CALLS = {  // by route: TraceProcessorMethod, field of its arguments, field of its result
@@ -73,12 +84,15 @@ function engine() {
     const [method, given, result] = CALLS[route];
     const request = [number(RPC_SEQ, calls++), number(RPC_METHOD, method)];
     if (given) request.push(bytes(given, body));
-    reply = (data) => {  // an answer comes in pieces; joined, they are the message
-      for (const [, message] of fields(data))
-        for (const [field, value] of fields(message)) {
-          if (field === RPC_FATAL) throw Error(String(value));
-          if (field === result) take(value);
-        }
+    let rest = Buffer.alloc(0);  // a message may be cut between two pieces
+    reply = (piece) => {
+      rest = Buffer.concat([rest, piece]);
+      for (let end; (end = firstEnd(rest)) > 0; rest = rest.subarray(end))
+        for (const [, message] of fields(rest.subarray(0, end)))
+          for (const [field, value] of fields(message)) {
+            if (field === RPC_FATAL) throw Error(String(value));
+            if (field === result) take(value);  // parts of the answer; joined, they are it
+          }
     };
     port.onmessage({ data: new Uint8Array(bytes(STREAM_MESSAGE, Buffer.concat(request))) });
   }
