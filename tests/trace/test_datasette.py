@@ -137,6 +137,16 @@ def test_a_run_does_not_differ_from_itself_but_from_another(get):
     assert other[0]["mean_a"] != other[0]["mean_b"]
 
 
+def test_forms_know_what_can_be_chosen(get, rows):
+    text = get("/data/history_of_a_tensor?run=3").text
+    keys = [r["key"] for r in rows("select key from runs order by id desc")]
+    (runs,) = re.findall(r'<datalist id="known-run">(.*?)</datalist>', text)
+    assert re.findall(r'<option value="(\w+)">', runs) == keys
+    (tensors,) = re.findall(r'<datalist id="known-tensor">(.*?)</datalist>', text)
+    held = {r["name"] for r in rows("select name from results where run = 3")}
+    assert set(re.findall(r'<option value="([\w.]+)">', tensors)) == held
+
+
 def test_of_long_runs_some_steps_are_shown(tmp_path):
     path, steps = tmp_path / "long.db", 2300
     program = opstep.loads("graph main(x: f32[]) -> f32[] {\n  y = exp(x)\n  return y\n}\n")
@@ -383,6 +393,30 @@ def test_pages_are_there_while_a_run_writes(get, path):
         assert "is-running" not in get(address).text
     writer.execute("rollback")
     writer.close()
+
+
+def test_a_damaged_file_is_said(path, tmp_path, capfd):
+    broken = tmp_path / "broken.db"
+    sqlite3.connect(path).execute("vacuum into ?", (str(broken),)).connection.close()
+    connection = sqlite3.connect(broken)
+    (size,) = connection.execute("pragma page_size").fetchone()
+    tables = "('stats', 'ops', 'runs')"
+    roots = connection.execute(f"select rootpage from sqlite_master where name in {tables}")
+    with open(broken, "r+b") as file:
+        for (page,) in roots.fetchall():
+            file.seek((page - 1) * size)
+            file.write(b"\xa5" * size)
+    connection.close()
+    client = viewer.application(broken).client
+    said = 0
+    for address in ("/", "/-/run/1", "/-/program/1", "/data/stats", "/data/what_is_slow", "/data"):
+        made = asyncio.run(client.get(address))
+        assert made.status_code in (200, 400, 500)
+        assert made.status_code == 200 or "malformed" in made.text
+        said += made.status_code != 200
+    assert said
+    out, err = capfd.readouterr()
+    assert "Traceback" not in out + err
 
 
 # --- the server -----------------------------------------------------------------------------------

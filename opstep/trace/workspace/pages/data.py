@@ -52,8 +52,27 @@ async def run_row(datasette: Datasette, run: str) -> Row:
     return rows[0]
 
 
-async def views(datasette: Datasette) -> list[str]:
-    return await datasette.get_database(DATABASE).view_names()
+async def choices(datasette: Datasette, run: str, most: int = 300) -> dict[str, list[Row]]:
+    """Values and meanings for the parameters of questions about a run; the last one if empty."""
+    given = {"run": run, "most": most}
+    chosen = "(select id from runs where :run in ('', key) or id = :run order by id desc limit 1)"
+    runs = await ask(
+        datasette,
+        "select key as value, status || ', ' || graph || ' of ' || file as what from runs "
+        "order by id desc limit :most",
+        given,
+    )
+    found = {"run": runs, "other": runs}
+    for parameter, sql in (
+        ("tensor", "select name as value, min(dtype || shape) as what from results"),
+        ("op_name", "select name as value, count(*) || ' ops' as what from ops"),
+        ("name", "select name as value, '' as what from metrics"),
+    ):
+        first = " and step = 0" if parameter == "name" else ""
+        found[parameter] = await ask(
+            datasette, f"{sql} where run = {chosen}{first} group by name limit :most", given
+        )
+    return found
 
 
 async def metrics(

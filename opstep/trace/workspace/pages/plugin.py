@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 from pluggy import HookimplMarker
 
+from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.trace.workspace.pages import cells, home, op, program, run
-from opstep.trace.workspace.pages.data import labels
+from opstep.trace.workspace.pages.data import choices, labels
 from opstep.trace.workspace.pages.metadata import DATABASE
 from opstep.trace.workspace.pages.plot import stacked
 from opstep.trace.workspace.pages.series import panels, plottable
@@ -57,6 +58,18 @@ def menu_links(datasette: Datasette) -> list[dict[str, str]]:
         {"href": "/", "label": "Runs and questions"},
         {"href": f"/{DATABASE}", "label": "Tables and SQL"},
     ]
+
+
+@hook
+def extra_template_vars(template: str | None, request: Any, datasette: Datasette) -> Any:
+    """What the parameters of a question may be, for its form."""
+    if template != "query.html" or not of_workspace(datasette):
+        return {}
+
+    async def known() -> dict[str, Any]:
+        return {"known": await choices(datasette, request.args.get("run") or "")}
+
+    return known
 
 
 @hook
@@ -122,7 +135,7 @@ async def failure(datasette: Datasette, request: Any, exception: Exception) -> A
     elif isinstance(exception, DatasetteError):
         status, title = exception.status, exception.title
         message = Markup(exception.message) if exception.message_is_html else exception.message
-    elif isinstance(exception, sqlite3.Error):
+    elif isinstance(exception, (sqlite3.Error, OpstepError)):
         title = "SQLite cannot answer"
     else:
         print(f"error: {request.path}: {type(exception).__name__}: {message}", file=sys.stderr)
