@@ -133,14 +133,18 @@ def show_path(out: Any, run: RunSummary, path: CriticalPath) -> None:
         f"of step {path.step}: {time(path.length_ns)}, {amount(len(path.ops), 'op')} with"
         f" {time(path.ops_ns)}, {time(between)} before and between them"
     )
-    made = table("op", "line", "stream", "time", "share", "before", "after", right=("time", "share", "before"))
+    made = table(
+        "op", "where", "line", "stream", "time", "share", "before", "after",
+        right=("time", "share", "before"),
+    )  # fmt: skip
     longest = sorted(path.ops, key=lambda op: -op.dur_ns - op.before_ns)[:ON_PATH]
     kept = {id(op) for op in longest}
     for op in path.ops:
         if id(op) in kept:
             made.add_row(
-                op.op, line(op.file, op.line), op.stream.removeprefix("stream "), time(op.dur_ns),
-                f"{op.dur_ns / max(path.length_ns, 1):.1%}", time(op.before_ns), op.after,
+                op.op, frame(op.site), line(op.file, op.line), op.stream.removeprefix("stream "),
+                time(op.dur_ns), f"{op.dur_ns / max(path.length_ns, 1):.1%}", time(op.before_ns),
+                op.after,
             )  # fmt: skip
     out.print(made)
     if len(path.ops) > ON_PATH:
@@ -148,10 +152,11 @@ def show_path(out: Any, run: RunSummary, path: CriticalPath) -> None:
 
 
 def show_ops(out: Any, run: RunSummary) -> None:
-    made = table("op", "where", "line", "count", "total", "mean", "share", right=("count", "total", "mean", "share"))
+    numbers = ("count", "total", "mean", "share")
+    made = table("op", "where", "line", *numbers, right=numbers)
     for op in run.ops:
         made.add_row(
-            op.op, op.site.rsplit("/", 1)[0], line(op.file, op.line), f"{op.count:,}",
+            op.op, frame(op.site), line(op.file, op.line), f"{op.count:,}",
             time(op.total_ns), time(op.mean_ns), f"{op.share:.1%}",
         )  # fmt: skip
     heading(out, "Longest ops")
@@ -169,11 +174,16 @@ def show_next(out: Any, run: RunSummary, file: str) -> None:
         op = run.ops[0]
         lines = [(f"opstep trace {file} --at {op.site}", "the timeline, at the longest op")]
     if run.workspace:
-        sql = f"select * from slowest_ops where key = '{run.run}'"
-        lines.append((f'opstep ws {run.workspace} sql "{sql}"', "the same run in the workspace"))
+        sql = f"select * from slowest_ops where run = (select id from runs where key = '{run.run}')"
+        lines.append((f'opstep ws {run.workspace} sql "{sql}"', "its ops in the workspace"))
     out.print()
     for command, what in lines:
         out.print(Text.assemble("  ", (command, "bold"), (f"  # {what}", "dim")))
+
+
+def frame(site: str) -> str:
+    """The frame of ``main/block:y/c``: ``main/block:y``"""
+    return site.rpartition("/")[0]
 
 
 def heading(out: Any, text: str) -> None:

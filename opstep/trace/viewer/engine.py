@@ -49,7 +49,7 @@ class Engine:
         whole, nbytes = whole_packets(self.path)
         self.left_out = nbytes - whole
         folder, node = web_files(), find_node()
-        self._errors = tempfile.TemporaryFile()  # what the child says when it fails
+        self._errors: Any = tempfile.TemporaryFile()  # noqa: SIM115 - what the child says
         self._child = subprocess.Popen(
             [node, str(Path(__file__).with_suffix(".js")), str(folder)],
             stdin=subprocess.PIPE,  # its end ends the child
@@ -171,7 +171,8 @@ def _end(child: subprocess.Popen[bytes], errors: Any) -> None:
     child.kill()
     child.wait()
     for stream in (child.stdin, child.stdout, errors):
-        stream.close()
+        if stream is not None:
+            stream.close()
 
 
 def _message(error: Exception) -> str:

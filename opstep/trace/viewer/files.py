@@ -1,4 +1,4 @@
-"""What the viewer finds on this machine: Perfetto's files, Node, and how much of a trace is whole."""
+"""What the viewer finds on this machine: Perfetto's files, Node, and what is whole of a trace."""
 
 from __future__ import annotations
 

@@ -150,8 +150,8 @@ def _where(run: str, step: int | None) -> str:
 
 def _has(engine: Engine, run: str, step: int | None) -> bool:
     where = _where(run, step)
-    sql = f"select (select count(*) from op where {where}) + (select count(*) from did where {where})"
-    return bool(engine.query(sql).rows[0][0])
+    counts = [f"(select count(*) from {table} where {where})" for table in ("op", "did")]
+    return bool(engine.query(f"select {' + '.join(counts)}").rows[0][0])
 
 
 def _summary(engine: Engine, run: str, step: int | None, most: int) -> RunSummary:
