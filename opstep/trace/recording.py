@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 LAG_S = 0.005
+RECORD_BYTES = 1000  # of a record, beside its arrays' elements
 
 
 class Recording:
@@ -207,7 +208,7 @@ class _Recorder:
 
     def take(self, record: StreamRecord | HostRecord) -> None:
         arrays: list[Any] = [a for a in record if hasattr(a, "nbytes")]
-        nbytes = sum(a.nbytes for a in arrays)
+        nbytes = RECORD_BYTES + sum(a.nbytes for a in arrays)
         self._recording.put("take", self.run, record, nbytes=nbytes)
 
     def end_step(self, outputs: Mapping[str, np.ndarray]) -> None:

@@ -50,13 +50,18 @@ def stats_columns(words: np.ndarray, is_float: np.ndarray) -> list[Iterable[Any]
     figures = [_or_none(column, some) for column in (*ends, real[:, MEAN], std, l2)]
     for k in np.flatnonzero(some & ~is_float).tolist():  # integers, exact ones
         low, high = words[k, MIN : MAX + 1].tolist()
-        figures[0][k], figures[1][k], figures[2][k] = low, high, max(abs(low), abs(high))
+        figures[0][k], figures[1][k], figures[2][k] = low, high, storable(max(abs(low), abs(high)))
     low, high, absmax, mean, std, l2 = figures
     counts = words[:, : UNWRITTEN + 1].T.tolist()
     if min(counts[UNWRITTEN], default=0) < 0:
         counts[UNWRITTEN] = [None if n < 0 else n for n in counts[UNWRITTEN]]
     histograms = _histograms(words[:, FIRST_BIN : FIRST_BIN + BINS])
     return [counts[COUNT], low, high, mean, std, l2, absmax, *counts[NAN:], *histograms]
+
+
+def storable(number: float | int | None) -> float | int | None:
+    """As SQLite can hold it: the magnitude of the least i64 is no i64."""
+    return float(number) if isinstance(number, int) and number >> 63 else number
 
 
 def _or_none(column: np.ndarray, there: np.ndarray) -> list[Any]:
@@ -89,8 +94,8 @@ def figures_row(s: Statistics) -> tuple:
         lowest = LOWEST + filled[0]
         histogram = str(list(s.histogram[filled[0] : filled[-1] + 1]))
     return (
-        s.count, s.min, s.max, s.mean, s.std, s.l2, s.absmax, s.nan, s.posinf, s.neginf, s.zero,
-        s.subnormal, s.unwritten, lowest, histogram,
+        s.count, s.min, s.max, s.mean, s.std, s.l2, storable(s.absmax), s.nan, s.posinf, s.neginf,
+        s.zero, s.subnormal, s.unwritten, lowest, histogram,
     )  # fmt: skip
 
 

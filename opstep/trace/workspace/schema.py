@@ -18,7 +18,7 @@ APPLICATION = (
 
 class Column(NamedTuple):
     name: str
-    type: str  # INTEGER, REAL, TEXT or BLOB
+    type: str  # INTEGER, REAL, TEXT, BLOB; "" for numbers that are either INTEGER or REAL
     what: str
     references: str = ""  # the table whose `id` it holds
 
@@ -50,7 +50,9 @@ TABLES = (
             Column("began", "TEXT", "when, UTC, ISO 8601"),
             Column("began_ns", "INTEGER", "the same moment on the clock of start_ns and end_ns"),
             Column("ended", "TEXT", "when, UTC; null while it runs, and where it was killed"),
-            Column("seconds", "REAL", "from its first step to its end"),
+            Column(
+                "seconds", "REAL", "from its beginning to its end; until then, to its last step's"
+            ),
             Column("status", "TEXT", "running, done, failed or interrupted"),
             Column("error", "TEXT", "what it failed with, as it was shown"),
             Column("file", "TEXT", "path of the program's file"),
@@ -109,7 +111,11 @@ TABLES = (
             Column("bytes", "INTEGER", "bytes read and written by one execution"),
             Column("flops", "INTEGER", "floating-point operations of one execution"),
             Column("live_bytes", "INTEGER", "bytes of temporary tensors while it runs"),
-            Column("executions", "INTEGER", "how often it ran"),
+            Column(
+                "executions",
+                "INTEGER",
+                "how often it ran; while it runs, this and what follows are told once a second",
+            ),
             Column("total_ns", "INTEGER", "time of all its executions; null: it has no kernels"),
             Column("least_ns", "INTEGER", "time of the quickest"),
             Column("most_ns", "INTEGER", "time of the slowest"),
@@ -181,12 +187,12 @@ TABLES = (
             Column("step", "INTEGER", "step of the run, from 0"),
             Column("op", "INTEGER", "number of the op in its run"),
             Column("count", "INTEGER", "elements"),
-            Column("min", "REAL", "least (an INTEGER for integer dtypes)"),
-            Column("max", "REAL", "greatest (an INTEGER for integer dtypes)"),
+            Column("min", "", "least (an INTEGER for integer dtypes)"),
+            Column("max", "", "greatest (an INTEGER for integer dtypes)"),
             Column("mean", "REAL", "arithmetic mean"),
             Column("std", "REAL", "standard deviation of the population"),
             Column("l2", "REAL", "square root of the sum of squares"),
-            Column("absmax", "REAL", "greatest magnitude"),
+            Column("absmax", "", "greatest magnitude (an INTEGER for integer dtypes)"),
             Column("nan", "INTEGER", "NaNs"),
             Column("posinf", "INTEGER", "+inf"),
             Column("neginf", "INTEGER", "-inf"),

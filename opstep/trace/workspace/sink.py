@@ -18,7 +18,9 @@ from opstep.trace.workspace.rows import initial_rows, op_rows
 from opstep.trace.workspace.store import file_bytes, open_writing, transaction
 from opstep.trace.workspace.taken import RunState, Taken
 
-SPILL = 32 << 20  # bytes of one step from which on it waits for its end in temporary tables
+# What is held in memory, beside the writer's queue: 64 MiB with it, however slow the disk is.
+SPILL = 12 << 20  # bytes of one step from which on it waits for its end in temporary tables
+BATCH = 4 << 20  # bytes of steps that have ended, from which on they are committed
 SUMS_S = 1.0  # between two updates of the sums in `ops`
 
 _EXECUTIONS = "executions (run, execution, step, op, stream, activation, turn, start_ns, end_ns)"
@@ -59,7 +61,10 @@ class WorkspaceSink:
             self._spill(state)
 
     def end_step(self, run: Run, step: StepDone) -> None:
-        self._states[run.key].end_step(step)
+        state = self._states[run.key]
+        state.end_step(step)
+        if state.ended.nbytes > BATCH:
+            self.flush()
 
     def flush(self) -> None:
         waiting = [state for state in self._states.values() if state.steps]
@@ -110,8 +115,8 @@ class WorkspaceSink:
         connection.executemany("insert into metrics values (?, ?, ?, ?)", _metrics(state.id, steps))
         if steps:
             connection.execute(
-                "update runs set steps = ?, repeatable = ? where id = ?",
-                (state.done, state.repeatable, state.id),
+                "update runs set steps = ?, repeatable = ?, seconds = ? where id = ?",
+                (state.done, state.repeatable, _seconds(state.run, steps[-1].ended_ns), state.id),
             )
             self._counts["step"] += len(steps)
         if monotonic() - state.summed_at > SUMS_S:
@@ -172,8 +177,9 @@ class WorkspaceSink:
 
     def _spill(self, state: RunState) -> None:
         """What there is of a large step goes to temporary tables, which nobody else sees and which
-        keep nobody from writing.
+        keep nobody from writing. No step that has ended waits there beside it.
         """
+        self.flush()
         connection = self._connection
         connection.execute("create temp table if not exists executions as "
                            "select * from main.executions where 0")  # fmt: skip
@@ -203,10 +209,9 @@ class WorkspaceSink:
             interrupted = isinstance(end.error, (KeyboardInterrupt, GeneratorExit))
             status = "interrupted" if interrupted else "failed"
             error = str(end.error) or type(end.error).__name__
-        seconds = (end.ended_ns - run.began_ns) / 1e9
         connection.execute(
             "update runs set ended = ?, seconds = ?, status = ?, error = ? where id = ?",
-            (now(), seconds, status, error, state.id),
+            (now(), _seconds(run, end.ended_ns), status, error, state.id),
         )
         connection.executemany(
             "insert into findings (run, step, op, kind, value, file, line, message) "
@@ -274,6 +279,10 @@ def _run_row(run: Run) -> dict[str, Any]:
         "host": platform.node(),
         "pid": os.getpid(),
     }
+
+
+def _seconds(run: Run, ended_ns: int) -> float:
+    return (ended_ns - run.began_ns) / 1e9
 
 
 def _whole(module: Any) -> bool:
