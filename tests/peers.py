@@ -41,3 +41,25 @@ def unet(x, p):
     up2 = unet_block(torch.cat([skip2, F.interpolate(deep, scale_factor=2)], 1), p, "up2")
     up1 = unet_block(torch.cat([skip1, F.interpolate(up2, scale_factor=2)], 1), p, "up1")
     return F.conv2d(up1, p["head.w"], p["head.b"])
+
+
+def unet_two(a, b, p):
+    def block(x, w: str, bias: str):
+        return F.relu(F.conv2d(x, p[w], p[bias], padding=1))
+
+    def down(x, name: str):
+        full = block(x, f"{name}.w1", f"{name}.b1")
+        half = block(F.max_pool2d(full, 2), f"{name}.w2", f"{name}.b2")
+        return full, half, block(F.max_pool2d(half, 2), f"{name}.w3", f"{name}.b3")
+
+    def up(name: str):
+        up2 = torch.cat([half, F.interpolate(deep, scale_factor=2)], 1)
+        up2 = block(up2, f"{name}.w2", f"{name}.b2")
+        up1 = torch.cat([full, F.interpolate(up2, scale_factor=2)], 1)
+        return F.conv2d(block(up1, f"{name}.w1", f"{name}.b1"), p[f"{name}.w"], p[f"{name}.b"])
+
+    full, half, quarter = (
+        torch.cat(pair, 1) for pair in zip(down(a, "a"), down(b, "b"), strict=True)
+    )
+    deep = block(quarter, "deep.w", "deep.b")
+    return up("mask"), up("edge")

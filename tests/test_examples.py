@@ -113,6 +113,22 @@ def test_unet(batch):
         close(scores, peers.unet(torch.from_numpy(x), weights(program)))
 
 
+@pytest.mark.parametrize("batch", [1, 3])
+def test_unet_of_two_pictures(batch):
+    program = opstep.load(EXAMPLES / "unet_two.opg")
+    for k, (name, array) in enumerate(list(program.params.items())):
+        if array.ndim == 1:
+            program.params[name] = draw(*array.shape, seed=k) * np.float32(0.3)
+    inputs = {name: draw(batch, 1, 64, 64, seed=k) for k, name in enumerate("ab")}
+    policy = opstep.policy(streams=2)
+    assert program.plan(symbols={"N": batch}, policy=policy).streams == 2
+    mask, edge = both_modes(program, "main", inputs)
+    with torch.no_grad():
+        theirs = peers.unet_two(*map(torch.from_numpy, inputs.values()), weights(program))
+    close(mask, theirs[0])
+    close(edge, theirs[1])
+
+
 def encode(x, w, b):
     return F.layer_norm(F.gelu(F.linear(x, w, b)), (64,))
 
