@@ -102,7 +102,8 @@ def _files_of(folder: Path) -> dict[str, Path]:
 
 def _query(trace: str, place: Place | None) -> str:
     """What the UI is told behind ``#!/?``."""
-    told = {"url": trace, "startupCommands": json.dumps(UNFOLD, separators=(",", ":"))}
+    told = {"url": trace, "hideSidebar": "true"}
+    told |= {"startupCommands": json.dumps(UNFOLD, separators=(",", ":"))}
     if place is not None:
         begin, end = place.view
         told |= {"ts": place.ts, "dur": place.dur, "visStart": begin, "visEnd": end}
