@@ -80,6 +80,8 @@ class Recording:
         """
         if self._written is not None:
             raise InputError("the recording is closed")
+        if not -(1 << 63) <= info.seed < 1 << 63:
+            raise InputError(f"a run with seed {info.seed} cannot be recorded: it has over 64 bits")
         with self._lock:
             going_on = [r for r in self._recorders if r.idle and _same(r.run.info, info)]
             recorder = going_on[-1] if going_on else self._new(info)
@@ -265,6 +267,10 @@ class _Guard:
             getattr(self.sink, method)(*arguments)
         except (OSError, sqlite3.Error) as error:
             self.problem = _words(error)
+        except (
+            Exception
+        ) as error:  # our mistake must not stop the writer: the run would wait for it
+            self.problem = f"internal error: {type(error).__name__}: {error}"
 
     def close(self) -> Written:
         import sqlite3

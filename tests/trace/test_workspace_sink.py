@@ -15,6 +15,7 @@ from workspaces import HALVING, ROOTS, TRAIN, record, train_inputs, train_progra
 
 import opstep
 from opstep.runtime.ir.diagnostics import OpstepError
+from opstep.runtime.ir.errors import InputError
 from opstep.runtime.statistics import LOWEST
 from opstep.trace.workspace import sink
 
@@ -308,3 +309,19 @@ def test_the_least_integer(path):
     program = opstep.loads("graph main(x: i64[2]) -> i64[2] {\n  y = mul(x, 1)\n  return y\n}\n")
     record(path, program, {"x": np.array([least, least + 1])})
     assert ask(path, "select distinct min, max, absmax from stats") == [(least, least + 1, 2.0**63)]
+
+
+def test_a_path_that_is_no_utf_8(path):
+    program = opstep.loads(TRAIN, "a\udcff.opg")
+    program.params["bias"] = np.zeros(3, np.float32)
+    record(path, program)
+    assert one(path, "select file from runs") == "a?.opg"
+    assert one(path, "select distinct file from ops where op >= 0") == "a?.opg"
+
+
+def test_a_seed_that_no_column_holds(path):
+    with opstep.Recording(workspace=path) as recording:
+        with pytest.raises(InputError, match="it has over 64 bits"):
+            train_program().run("main", train_inputs(), recording=recording, seed=1 << 63)
+        train_program().run("main", train_inputs(), recording=recording, seed=(1 << 63) - 1)
+    assert ask(path, "select seed from runs") == [((1 << 63) - 1,)]

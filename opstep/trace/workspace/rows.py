@@ -134,9 +134,9 @@ def op_rows(
         ops.append(
             (
                 run, first + number, info.name, info.site, plan.graph, info.graph, info.frame,
-                info.file or None, info.line or None, info.statement, _json(info.operands),
-                _json(sources[number]), _json(info.attrs), streams.get(number, HOST),
-                info.nbytes, info.flops, live.get(number),
+                plain(info.file) or None, info.line or None, plain(info.statement),
+                _json(info.operands), _json(sources[number]), _json(info.attrs),
+                streams.get(number, HOST), info.nbytes, info.flops, live.get(number),
             )
         )  # fmt: skip
         results += _result_rows(run, first + number, info)
@@ -190,6 +190,11 @@ def _sources(plan: Plan, first: int, initial: Sequence[Initial], main: bool) -> 
             else:
                 gave[value] = [first + number, k]
     return found
+
+
+def plain(text: str) -> str:
+    """As SQLite can hold it: a path whose bytes are no UTF-8 has surrogates."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _json(value: Any) -> str:

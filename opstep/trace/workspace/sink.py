@@ -14,7 +14,7 @@ from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.recording import HostRecord, StreamRecord
 from opstep.trace.sink import Run, RunEnd, StepDone, Written
 from opstep.trace.workspace.blobs import now, put_tensor
-from opstep.trace.workspace.rows import initial_rows, op_rows
+from opstep.trace.workspace.rows import initial_rows, op_rows, plain
 from opstep.trace.workspace.store import file_bytes, open_writing, transaction
 from opstep.trace.workspace.taken import RunState, Taken
 
@@ -208,7 +208,7 @@ class WorkspaceSink:
         if end.error is not None:
             interrupted = isinstance(end.error, (KeyboardInterrupt, GeneratorExit))
             status = "interrupted" if interrupted else "failed"
-            error = str(end.error) or type(end.error).__name__
+            error = plain(str(end.error) or type(end.error).__name__)
         connection.execute(
             "update runs set ended = ?, seconds = ?, status = ?, error = ? where id = ?",
             (now(), _seconds(run, end.ended_ns), status, error, state.id),
@@ -239,6 +239,7 @@ def _insert(connection: sqlite3.Connection, table: str, row: dict[str, Any]) -> 
     """One row; its id."""
     names = ", ".join(row)
     marks = ", ".join(f":{name}" for name in row)
+    row = {name: plain(v) if isinstance(v, str) else v for name, v in row.items()}
     cursor = connection.execute(f"insert into {table} ({names}) values ({marks})", row)
     return int(cursor.lastrowid or 0)
 
@@ -321,10 +322,10 @@ def _findings(connection: sqlite3.Connection, state: RunState, end: RunEnd):
         source = state.run.info.program.module.source
         line = source.locate(u.step.statement.span.start)[0] if source else None
         message = f"{u.step.op.name} never wrote {u.count:,} of {u.size:,} elements of {u.value}"
-        file = source.path if source else None
+        file = plain(source.path) if source else None
         yield state.id, end.steps - 1, None, "unwritten", u.value, file, line, message
     if isinstance(end.error, OpstepError):
         for d in end.error.diagnostics:
             line = d.source.locate(d.span.start)[0] if d.source and d.span else None
-            file = d.source.path if d.source else None
-            yield state.id, end.steps, None, "error", None, file, line, d.message
+            file = plain(d.source.path) if d.source else None
+            yield state.id, end.steps, None, "error", None, file, line, plain(d.message)
