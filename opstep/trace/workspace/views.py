@@ -69,20 +69,24 @@ VIEWS = (
             else 'origin'
           end as verdict
         from runs
-        join stats as s on s.run = runs.id and (s.execution, s.result) = (
+        cross join stats as s on s.run = runs.id and s.step = (
+          select f.step from stats as f indexed by stats_by_run_step
+          where f.run = runs.id and (f.nan > 0 or f.posinf > 0 or f.neginf > 0)
+          order by f.step limit 1
+        ) and (s.execution, s.result) = (
           select b.execution, b.result
           from stats as b join executions as w on w.run = b.run and w.execution = b.execution
           where b.run = runs.id and (b.nan > 0 or b.posinf > 0 or b.neginf > 0)
             and b.step = (
-              select f.step from stats as f
+              select f.step from stats as f indexed by stats_by_run_step
               where f.run = runs.id and (f.nan > 0 or f.posinf > 0 or f.neginf > 0)
               order by f.step limit 1
             )
           order by coalesce(w.start_ns, 0), b.execution, b.result limit 1
         )
-        join executions as e on e.run = s.run and e.execution = s.execution
-        join ops as o on o.run = s.run and o.op = s.op
-        join results as r on r.run = s.run and r.op = s.op and r.result = s.result
+        cross join executions as e on e.run = s.run and e.execution = s.execution
+        cross join ops as o on o.run = s.run and o.op = s.op
+        cross join results as r on r.run = s.run and r.op = s.op and r.result = s.result
         """,
     ),
     View(
