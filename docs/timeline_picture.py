@@ -1,0 +1,158 @@
+"""Makes docs/images/timeline.png: a run of examples/unet_two.opg on two streams, in the Perfetto UI.
+
+python docs/timeline_picture.py      # needs Chromium; pngquant, if there, makes it smaller
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import opstep
+from opstep.trace.viewer.engine import Engine
+from opstep.trace.viewer.places import Place
+from opstep.trace.viewer.server import Server
+
+ROOT = Path(__file__).parent.parent
+TARGET = ROOT / "docs" / "images" / "timeline.png"
+BATCH, STEPS, WARM = 8, 24, 4
+WIDTH, HEIGHT, SCALE = 1500, 860, 1.5
+
+# The step that took the least: others may have been disturbed by what else this machine does.
+STEP = "select ts, dur, extract_arg(arg_set_id, 'debug.step') from slice where category = 'step'"
+# In it, the longest op that an op of another stream waits for.
+WAITED_FOR = """
+select op.ts, op.dur, op.name from flow
+join slice as op on op.id = flow.slice_out
+where op.category = 'op' and op.ts between {begin} and {end}
+order by op.dur desc limit 1
+"""
+
+
+def record(trace: Path) -> None:
+    program = opstep.load(ROOT / "examples" / "unet_two.opg")
+    rng = np.random.default_rng(0)
+    inputs = {name: rng.standard_normal((BATCH, 1, 64, 64), np.float32) for name in "ab"}
+    how: dict[str, Any] = {"streams": 2, "threads": 1}
+    program.run("main", inputs, steps=WARM, **how)  # compiles the kernels
+    with opstep.Recording(trace=trace) as recording:
+        program.run("main", inputs, steps=STEPS, recording=recording, **how)
+
+
+def choose(trace: Path) -> Place:
+    """What is selected, with its whole step in view."""
+    with Engine(trace) as engine:
+        begin, took, step = min(engine.query(STEP).rows, key=lambda row: row[1])
+        asked = WAITED_FOR.format(begin=begin, end=begin + took)
+        ts, dur, name = engine.query(asked).rows[0]
+    margin = took // 40
+    return Place(ts, dur, (begin - margin, begin + took + margin), name, "", "", step, 1)
+
+
+class Browser:
+    """Chromium without a window, driven by its DevTools protocol over a pair of pipes."""
+
+    def __init__(self, program: str, profile: Path):
+        read, self._to = os.pipe()
+        self._from, write = os.pipe()
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]
+        flags += ["--remote-debugging-pipe", f"--user-data-dir={profile}", "about:blank"]
+        # It reads from descriptor 3 and writes to 4.
+        script = f'exec "$@" 3<&{read} 4>&{write}'
+        self._child = subprocess.Popen(
+            ["bash", "-c", script, "bash", program, *flags],
+            pass_fds=(read, write),
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(read)
+        os.close(write)
+        self._left = b""
+        self._calls = 0
+        self._session: str | None = None
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
+        self._session = attached["sessionId"]
+
+    def call(self, method: str, **params: Any) -> dict[str, Any]:
+        self._calls += 1
+        message = {"id": self._calls, "method": method, "params": params}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._to, json.dumps(message).encode() + b"\0")
+        while True:
+            while b"\0" not in self._left:
+                chunk = os.read(self._from, 1 << 16)
+                if not chunk:
+                    sys.exit("Chromium has ended")
+                self._left += chunk
+            answer, _, self._left = self._left.partition(b"\0")
+            told = json.loads(answer)
+            if told.get("id") == self._calls:
+                if "error" in told:
+                    sys.exit(f"{method}: {told['error']['message']}")
+                return told["result"]
+
+    def value(self, script: str) -> Any:
+        found = self.call("Runtime.evaluate", expression=script, returnByValue=True)
+        return found["result"].get("value")
+
+    def wait_for(self, text: str, seconds: float = 60) -> None:
+        end = time.monotonic() + seconds
+        while not self.value(f"document.body.innerText.includes({json.dumps(text)})"):
+            if time.monotonic() > end:
+                sys.exit(f"the page never showed {text!r}")
+            time.sleep(0.2)
+
+    def press(self, key: str) -> None:
+        about = {"key": key, "code": f"Key{key.upper()}", "windowsVirtualKeyCode": ord(key.upper())}
+        for kind in ("keyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, **about)
+
+    def close(self) -> None:
+        self._session = None
+        self.call("Browser.close")
+        self._child.wait(20)
+
+
+def picture(browser: Browser, address: str) -> bytes:
+    metrics = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": SCALE, "mobile": False}
+    browser.call("Emulation.setDeviceMetricsOverride", **metrics)
+    browser.call("Page.navigate", url=address)
+    browser.wait_for("CPU memory")
+    time.sleep(2)  # it draws in several passes
+    browser.press("q")  # opens the panel with what is selected
+    browser.wait_for("statement")
+    time.sleep(3)
+    return base64.b64decode(browser.call("Page.captureScreenshot")["data"])
+
+
+def main() -> None:
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    if program is None:
+        sys.exit("Chromium is needed to make the picture")
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        trace = Path(folder) / "unet.pftrace"
+        record(trace)
+        with Server(trace, place=choose(trace)) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            browser = Browser(program, Path(folder) / "profile")
+            TARGET.write_bytes(picture(browser, server.address))
+            browser.close()
+            server.shutdown()
+    if quantise := shutil.which("pngquant"):
+        subprocess.run([quantise, "--force", "--output", TARGET, "64", TARGET], check=True)
+
+
+if __name__ == "__main__":
+    main()
