@@ -66,12 +66,13 @@ class Writer:
             with self._changed:
                 while not self._items and self._flushed == self._put and not self._closing:
                     self._changed.wait()
-                batch = list(self._items)
-                self._items.clear()
+                batch, self._items = self._items, deque()
                 if not batch and self._closing and self._flushed == self._put:
                     return
-            for work, nbytes in batch:
+            while batch:
+                work, nbytes = batch.popleft()  # what is done is let go, with all that it holds
                 work()
+                del work
                 done += 1
                 with self._changed:
                     self._nbytes -= nbytes

@@ -19,7 +19,7 @@ from opstep.trace.workspace.store import file_bytes, open_writing, transaction
 from opstep.trace.workspace.taken import RunState, Taken
 
 # What is held in memory, beside the writer's queue: 64 MiB with it, however slow the disk is.
-SPILL = 12 << 20  # bytes of one step from which on it waits for its end in temporary tables
+SPILL = 8 << 20  # bytes of one step from which on it waits for its end in temporary tables
 BATCH = 4 << 20  # bytes of steps that have ended, from which on they are committed
 SUMS_S = 1.0  # between two updates of the sums in `ops`
 
