@@ -37,7 +37,7 @@ QUESTIONS = (
         CHOSEN
         + """\
 , bad as (
-  select * from stats
+  select * from stats indexed by stats_by_run_step
   where run = (select id from chosen) and (nan > 0 or posinf > 0 or neginf > 0)
 )
 select s.run, s.step, o.line, o.name as op_name, r.name as tensor,
