@@ -108,7 +108,7 @@ def _all_same(connection: sqlite3.Connection, a: RecordedRun, b: RecordedRun) ->
     given = [
         connection.execute(
             f"select site, {figures} from stats join ops using (run, op) where stats.run = ? "
-            "and stats.op < 0 order by 1",  # inputs, params and states have no digests
+            "and stats.step = -1 order by 1",  # inputs, params and states have no digests
             (run.id,),
         ).fetchall()
         for run in (a, b)

@@ -19,7 +19,7 @@ from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Source, Span
 from opstep.trace.workspace.names import find_run
 from opstep.trace.workspace.reading import readable
-from opstep.trace.workspace.runs import FIGURES, RecordedRun, read_run
+from opstep.trace.workspace.runs import FIGURES, STATS, RecordedRun, read_run
 
 MOST = 2_000_000  # points that are drawn
 _KEYS = {
@@ -134,12 +134,13 @@ def _runs(connection: sqlite3.Connection, references: list[str]) -> list[Recorde
 def _stats(connection: sqlite3.Connection, wanted: Wanted, run: RecordedRun) -> list[Line]:
     where, given = _where(wanted, "stats")
     if "step" not in wanted.where:
-        where += " and stats.step >= 0"  # before the first there are inputs and params
+        where += " and +steps.step >= 0"  # before the first there are inputs and params; + keeps
+        # SQLite from walking over all later steps, once for each
     rows = connection.execute(
         f"select stats.op, stats.result, results.name, ops.site, stats.step, "
         f'stats."{wanted.column}", stats.nan + stats.posinf + stats.neginf '
-        "from stats join ops using (run, op) join results using (run, op, result) "
-        f"where stats.run = ?{where} order by stats.op, stats.result, stats.execution "
+        f"from {STATS} where results.run = ?{where} "
+        "order by stats.op, stats.result, stats.step, stats.execution "
         f"limit {MOST + 1}",
         (run.id, *given),
     )
@@ -226,7 +227,8 @@ def _where(wanted: Wanted, table: str) -> tuple[str, list[Any]]:
         for value in values:
             if key in ("step", "stream"):
                 low, _, high = value.partition("..")
-                parts.append(f"{table}.{key} between ? and ?")
+                column = "+steps.step" if (table, key) == ("stats", "step") else f"{table}.{key}"
+                parts.append(f"{column} between ? and ?")
                 given += [int(low), int(high or low)]
             else:
                 column = {"op": "ops.site" if "/" in value else "ops.name", "graph": "ops.graph",

@@ -126,12 +126,15 @@ class RecordedRun:
 
     def first_bad(self) -> FirstBad | None:
         """Where the first NaN or infinity came from; None where there was none."""
-        found = self._rows("select execution, op, value, verdict from first_bad where run = :run")
+        found = self._rows(
+            "select step, execution, op, value, verdict from first_bad where run = :run"
+        )
         if not found:
             return None
-        execution, op, value, verdict = found[0]
-        given = {"execution": execution, "op": op, "value": value}
-        where = " and stats.execution = :execution and stats.op = :op and results.name = :value"
+        step, execution, op, value, verdict = found[0]
+        where, given = _conditions(op, None, step, "stats")
+        given |= {"execution": execution, "value": value}
+        where += " and stats.execution = :execution and results.name = :value"
         return FirstBad(_stat(self._rows(_STATS + where, given)[0]), verdict)
 
     # --- the run as a whole ---
@@ -201,11 +204,16 @@ def read_runs(connection: sqlite3.Connection, where: str = "1", given=()) -> lis
 
 # --- statistics -----------------------------------------------------------------------------------
 
+# By op, then by step: figures of few ops are found without a look at those of all others.
+STATS = (
+    "results cross join ops using (run, op) cross join steps on steps.run = results.run "
+    "cross join stats on stats.run = steps.run and stats.step = steps.step "
+    "and stats.op = results.op and stats.result = results.result"
+)
 _STATS = (
     "select stats.step, stats.op, stats.execution, ops.name, results.name, ops.site, ops.line, "
     + ", ".join(f'stats."{name}"' for name in (*FIGURES, "lowest", "histogram"))
-    + " from stats join ops using (run, op) join results using (run, op, result)"
-    " where stats.run = :run"
+    + f" from {STATS} where results.run = :run"
 )
 _IN_ORDER = "order by stats.step, stats.execution, stats.result"
 
@@ -230,12 +238,13 @@ def _conditions(
     """The rest of a WHERE clause, and what its names stand for."""
     where, given = "", {}
     if isinstance(op, int):
-        where, given = f" and {table}.op = :op", {"op": op}
+        where, given = " and ops.op = :op", {"op": op}
     elif op is not None:
         column = "site" if "/" in op else "name"
         where, given = f" and ops.{column} glob :op", {"op": op}
     if value is not None:
         where, given = f"{where} and results.name glob :value", {**given, "value": value}
     if step is not None:
-        where, given = f"{where} and {table}.step = :step", {**given, "step": step}
+        column = "steps.step" if table == "stats" else f"{table}.step"
+        where, given = f"{where} and {column} = :step", {**given, "step": step}
     return where, given
