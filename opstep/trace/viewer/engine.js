@@ -154,6 +154,8 @@ function listen(folder) {
       });
     });
   });
+  // One client, that may think for long between two questions, and send much.
+  server.keepAliveTimeout = server.requestTimeout = server.headersTimeout = 0;
   process.stdin.resume().on('end', () => process.exit(0)).on('error', () => process.exit(0));
 }
 

@@ -14,7 +14,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -160,7 +160,8 @@ class Engine:
 
     def _last_words(self) -> str:
         """What the child said before it ended."""
-        self._child.wait(5)
+        with suppress(subprocess.TimeoutExpired):
+            self._child.wait(1)
         self._errors.seek(0)
         lines = self._errors.read().decode("utf-8", "replace").split("\n")
         told = [line.strip() for line in lines if "Error" in line]
