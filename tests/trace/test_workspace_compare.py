@@ -104,8 +104,9 @@ def test_turns_of_loops_are_matched(path):
         alter(path, "update stats set max = 8 where run = 2 and execution = ?", last.execution)
         first = ws.compare(1, 2).first
         assert (first.op, first.turn) == ("mul", 3)
-        given = ws.compare(1, 3).first
-        assert (given.step, given.op, given.value) == (-1, "input", "x")
+        found = ws.compare(1, 3)
+        assert [(d.step, d.op, d.value) for d in found.given] == [(-1, "input", "x")]
+        assert (found.first.step, found.first.op) == (0, "mul") and not found.same
 
 
 def test_what_only_one_run_has(path):

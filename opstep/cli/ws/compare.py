@@ -68,6 +68,9 @@ def show(found: Comparison) -> None:
     if found.settings:
         out.print()
         show_settings(out, found)
+    if found.given:
+        named = ", ".join(f"{d.op} {d.value}" for d in found.given)
+        out.print(Text(f"differ before the first step: {named}"))
     if found.first:
         out.print()
         show_first(out, found, found.first)
@@ -107,11 +110,9 @@ def show_first(out: Any, found: Comparison, first: Difference) -> None:
     from rich.text import Text
 
     turn = f", time {first.turn + 1}" if first.turn else ""
-    when = f"in step {first.step}{turn}" if first.step >= 0 else "before the first step"
-    what = f" {'gives ' if first.step >= 0 else ''}{first.value} {when} "
+    what = f" gives {first.value} in step {first.step}{turn} "
     out.print(Text.assemble("first: ", (first.op, "bold"), what, (f"({first.site})", "dim")))
-    if first.statement:
-        out.print(Text.assemble(f"  {first.file}:{first.line}: ", (first.statement, "cyan")))
+    out.print(Text.assemble(f"  {first.file}:{first.line}: ", (first.statement or "", "cyan")))
     if first.only:
         out.print(Text(f"  only run {first.only} has it"))
         return
@@ -154,6 +155,7 @@ def record(found: Comparison) -> dict[str, Any]:
         "runs": [found.a.key, found.b.key],
         "same": found.same,
         "settings": pairs(found.settings),
+        "given": [d.value for d in found.given],
         "first": first,
         "compared": found.compared,
         "differing": found.differing,

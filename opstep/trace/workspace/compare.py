@@ -52,13 +52,15 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`settings`: what differs in how they ran. `first`: None where all that both have is the same.
+    """`settings`: what differs in how they ran; `given`: inputs, params and states that differ
+    before the first step. `first`: the first op that differs; None where all that both have is the same.
     `compared` and `differing` count tensors, up to the end of the first step that differs.
     """
 
     a: RecordedRun
     b: RecordedRun
     settings: list[Figure]
+    given: list[Difference]
     first: Difference | None
     compared: int
     differing: int
@@ -66,7 +68,7 @@ class Comparison:
 
     @property
     def same(self) -> bool:
-        return self.first is None and not self.tensors
+        return self.first is None and not self.given and not self.tensors
 
 
 @readable
@@ -80,17 +82,19 @@ def compare(
         if getattr(a, name) != getattr(b, name)
     ]
     if rtol == 0 and (count := _all_same(connection, a, b)):
-        return Comparison(a, b, settings, None, count, 0, _ends(a, b))
+        return Comparison(a, b, settings, [], None, count, 0, _ends(a, b))
     compared, differing, first = 0, 0, None
+    given: list[Difference] = []
     for step, mine, others in _common_steps(_steps(connection, a), _steps(connection, b)):
         compared += len(mine.keys() & others.keys())
         found = list(_differences(mine, others, rtol))
-        if found:
-            differing = len(found)
-            key, figures = found[0]
-            first = _describe(connection, a, b, step, key, mine, others, figures)
+        told = (_describe(connection, a, b, step, *pair, mine, others) for pair in found)
+        if step < 0:
+            given += told
+        elif found:
+            differing, first = len(found), next(told)
             break
-    return Comparison(a, b, settings, first, compared, differing, _ends(a, b))
+    return Comparison(a, b, settings, given, first, compared, differing, _ends(a, b))
 
 
 def _all_same(connection: sqlite3.Connection, a: RecordedRun, b: RecordedRun) -> int:
@@ -201,9 +205,9 @@ def _describe(
     b: RecordedRun,
     step: int,
     key: Key,
+    figures: list[Figure],
     mine: Step,
     others: Step,
-    figures: list[Figure],
 ) -> Difference:
     site, turn, result = key
     run = a if key in mine else b
