@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from opstep.runtime.plan.plan import Alloc, Free, Plan, Policy, Run
+from opstep.runtime.plan.plan import Alloc, Call, Free, Plan, Policy, Run
 
 if TYPE_CHECKING:
     import numpy as np
@@ -155,6 +155,6 @@ def live_bytes(plan: Plan) -> dict[int, int]:
                 live += plan.buffers[buffer].nbytes
             case Free(buffer):
                 live -= plan.buffers[buffer].nbytes
-            case Run(step):
+            case Run(step) | Call(step):
                 found[step] = live
     return found

@@ -14,6 +14,7 @@ from timelines import Seen, expected_ops, recording, track
 
 import opstep
 from opstep.runtime.ir.diagnostics import OpstepError
+from opstep.runtime.plan.plan import Alloc, Free
 from opstep.trace.viewer.engine import Engine
 
 SIZE = 16384  # enough for the planner to use several streams
@@ -235,26 +236,25 @@ def test_flows_from_launches_and_along_waits(both):
 def test_memory_is_counted_from_op_to_op(both):
     told, seen = both
     where = {key: track(told, key, "CPU", "CPU memory") for key in told.runs}
-    ops = Counter((where[key], int(r.times[row, 0])) for key, r, row, _ in told.ops())
-    ends = [(where[key], step.ended_ns, 0.0) for key, step in told.steps]
-    assert Counter((w, ts) for w, ts, _ in seen.counts) == ops + Counter((w, t) for w, t, _ in ends)
-    assert set(ends) <= set(seen.counts)
-    if not any(r.activation.caller for _, r in told.streams):
-        (plan,) = {id(r.activation.plan): r.activation.plan for _, r in told.streams}.values()
-        assert max(value for _, _, value in seen.counts) == peak_of_rows(plan)
+    expected = [(where[key], step.ended_ns, 0.0) for key, step in told.steps]
+    for key, record, row, step in told.ops():
+        held = allocated(record.activation, step)
+        expected.append((where[key], int(record.times[row, 0]), float(held)))
+    assert Counter(seen.counts) == Counter(expected)
+    assert max(value for *_, value in expected) > 0
 
 
-def peak_of_rows(plan) -> int:
-    """The most that is allocated when an op with kernels runs, counted by hand."""
-    from opstep.runtime.plan.plan import Alloc, Free, Run
-
-    live, most = 0, 0
-    for i in plan.instructions:
-        if isinstance(i, (Alloc, Free)):
-            live += plan.buffers[i.buffer].nbytes * (1 if isinstance(i, Alloc) else -1)
-        elif isinstance(i, Run) and plan.steps[i.step].launches:
-            most = max(most, live)
-    return most
+def allocated(activation, step: int) -> int:
+    """Bytes of temporary tensors when a step begins, counted by hand; its callers' with them."""
+    plan, live, at = activation.plan, 0, -1
+    while getattr(plan.instructions[at + 1], "step", None) != step:
+        at += 1
+        instruction = plan.instructions[at]
+        if isinstance(instruction, (Alloc, Free)):
+            size = plan.buffers[instruction.buffer].nbytes
+            live += size if isinstance(instruction, Alloc) else -size
+    caller = activation.caller
+    return live + (allocated(caller, activation.call) if caller else 0)
 
 
 def test_what_is_written_is_told(tmp_path):
