@@ -53,8 +53,8 @@ class Difference:
 @dataclass(frozen=True)
 class Comparison:
     """`settings`: what differs in how they ran; `given`: inputs, params and states that differ
-    before the first step. `first`: the first op that differs; None where all that both have is the same.
-    `compared` and `differing` count tensors, up to the end of the first step that differs.
+    before the first step. `first`: the first op that differs; None where all that both have is the
+    same. `compared` and `differing` count tensors, up to the end of the first step that differs.
     """
 
     a: RecordedRun
