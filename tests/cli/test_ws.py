@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -96,6 +98,13 @@ def test_the_summary_as_json(cli, runs):
 
 
 # --- tensors --------------------------------------------------------------------------------------
+
+
+def test_several_tensors_as_json(cli, runs):
+    told = cli("ws", "runs.db", "load", "x", "target", "--json").json
+    assert [t["name"] for t in told] == ["x", "target"]
+    told = cli("ws", "runs.db", "load", "--run", "1", "--kind", "param", "--json").json
+    assert [t["reference"] for t in told] == [f"bias@{runs[0]}:2"]
 
 
 def test_list(cli, runs):
@@ -312,3 +321,23 @@ def test_prune_spares_what_runs(cli, runs):
     assert "removed 1 run" in cli("ws", "runs.db", "prune", "--keep-last", "0", "--yes").err
     assert cli("ws", "runs.db", "list", "runs", "--json").json[0]["id"] == 1
     assert "removed 1 run" in cli("ws", "runs.db", "prune", "--run", "1", "--yes").err
+
+
+def test_a_run_that_was_killed(cli, runs):
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    text = f"update runs set status = 'running', ended = null, pid = {gone.pid} where id = 1"
+    assert cli("ws", "runs.db", "sql", text, "--write").code == 0
+    assert "2 runs (1 killed)" in cli("ws", "runs.db").out
+    assert cli("ws", "runs.db", "rerun", "1").code == 0
+    assert "removed 2 runs" in cli("ws", "runs.db", "prune", "--keep-last", "0", "--yes").err
+
+
+def test_open(cli, runs, monkeypatch):
+    from opstep.trace.workspace import datasette
+
+    calls = []
+    monkeypatch.setattr(datasette, "serve", lambda *given: calls.append(given))
+    assert cli("ws", "runs.db", "open").code == 0
+    assert cli("ws", "runs.db", "open", "--port", "8123", "--no-browser").code == 0
+    assert calls == [("runs.db", 0, True), ("runs.db", 8123, False)]

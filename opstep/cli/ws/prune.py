@@ -133,7 +133,7 @@ def choose(
     by_rule = older_than is not None or larger_than is not None or keep_last is not None
     found = []
     for run in runs:
-        fits = by_rule and run.status != "running" and run.id not in kept
+        fits = by_rule and not run.under_way and run.id not in kept
         fits = fits and (before is None or _began(run) < before)
         fits = fits and (larger_than is None or sizes[run.id] > larger_than)
         if fits or run.id in wanted:

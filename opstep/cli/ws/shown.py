@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from opstep.trace.workspace.workspace import Workspace
 
 STATUS = {"done": "green", "failed": "bold red", "interrupted": "yellow", "running": "cyan"}
+STATUS["killed"] = STATUS["interrupted"]
 
 
 @contextmanager
@@ -67,10 +68,15 @@ def runs_table(runs: Iterable[RecordedRun], sizes: Mapping[int, int] | None = No
             how(run),
             f"{run.steps or 0:,}",
             "" if run.seconds is None else duration(run.seconds),
-            Text(run.status, STATUS.get(run.status, "")),
+            Text(status(run), STATUS.get(status(run), "")),
             *([] if sizes is None else [size(sizes[run.id])]),
         )
     return made
+
+
+def status(run: RecordedRun) -> str:
+    """Its status; one whose process is gone without a word was killed."""
+    return "killed" if run.status == "running" and not run.under_way else run.status
 
 
 def how(run: RecordedRun) -> str:

@@ -42,7 +42,7 @@ def show(file: str, as_json: bool) -> int:
 def headline(ws: Workspace, runs: list[RecordedRun], tensors: list[TensorRecord]) -> Any:
     from rich.text import Text
 
-    kinds = Counter(run.status for run in runs)
+    kinds = Counter(map(shown.status, runs))
     told = ", ".join(f"{n} {status}" for status, n in kinds.items() if status != "done")
     parts = [size(ws.nbytes), amount(len(runs), "run") + (f" ({told})" if told else "")]
     parts.append(amount(len(tensors), "tensor"))

@@ -123,8 +123,12 @@ def load(
         if len(named) < len(tensors):
             raise InputError("two of these tensors have one name; write them to two files")
         if target is None:
-            for t in tensors:
-                look(t, ws.elements(t), as_json)
+            if as_json:
+                records = [as_record(t, ws.elements(t)) for t in tensors]
+                emit_json(records if len(references) != 1 else records[0])
+            else:
+                for t in tensors:
+                    look(t, ws.elements(t))
             return OK
         write(target, {name: ws.elements(t) for name, t in named.items()})
     say(f"wrote {output}: {amount(len(tensors), 'tensor')}, {size(sum(t.nbytes for t in tensors))}")
@@ -166,18 +170,22 @@ def write(path: Path, named: dict[str, np.ndarray]) -> None:
         arrays.write_safetensors(path, named)
 
 
-def look(tensor: TensorRecord, array: np.ndarray, as_json: bool) -> None:
+def as_record(tensor: TensorRecord, array: np.ndarray) -> dict[str, Any]:
+    """A tensor with its statistics as JSON, and with its elements where they are few."""
+    from opstep.cli.run import LISTED, statistics
+
+    wide = array if array.dtype.kind in "iub" else array.astype("f8")
+    values = {"values": wide.tolist()} if array.size <= LISTED else {}
+    return shown.tensor_record(tensor) | statistics(array) | values
+
+
+def look(tensor: TensorRecord, array: np.ndarray) -> None:
     """Statistics and first values."""
     from rich.text import Text
 
-    from opstep.cli.run import LISTED, peek, statistics
+    from opstep.cli.run import peek, statistics
 
     told = statistics(array)
-    if as_json:
-        wide = array if array.dtype.kind in "iub" else array.astype("f8")
-        values = {"values": wide.tolist()} if array.size <= LISTED else {}
-        emit_json(shown.tensor_record(tensor) | told | values)
-        return
     out = console()
     facts = f"{tensor.type}, {tensor.kind}, {size(tensor.nbytes)}"
     kept = f"kept {shown.moment(tensor.saved)}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -69,6 +71,19 @@ class RecordedRun:
         """How it ran, as `Program.run` takes it."""
         names = ("device", "streams", "alloc", "fill", "sync", "threads", "seed")
         return {name: getattr(self, name) for name in names}
+
+    @property
+    def under_way(self) -> bool:
+        """Whether it still runs. Of another machine, as far as the file says."""
+        if self.status != "running" or self.host != platform.node():
+            return self.status == "running"
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except OSError:
+            return True  # somebody else's process
+        return True
 
     # --- ops and what they gave ---
 
