@@ -1,4 +1,5 @@
-"""Writes the parts of docs/ that come from the code: the commands' help, and the ops' reference.
+"""Writes the parts of docs/ that come from the code: the commands' help, the ops' reference, the
+tables of a workspace.
 
     python docs/generate.py          # write
     python docs/generate.py --check  # only tell whether they are up to date; exit code 1 where not
@@ -133,10 +134,54 @@ def questions() -> str:
     return "\n".join(["| question | answer | takes |", "|---|---|---|", *rows]) + "\n"
 
 
+def tables() -> str:
+    """Every table of a workspace: what its rows are, columns, key and indices."""
+    from opstep.trace.workspace.schema import TABLES
+
+    parts = []
+    for table in TABLES:
+        lines = [
+            f"### {table.name}",
+            "",
+            table.what,
+            "",
+            "| Column | Type | Meaning |",
+            "|---|---|---|",
+        ]
+        for column in table.columns:
+            kind = column.type or "INTEGER or REAL"
+            refers = f" → `{column.references}.id`" if column.references else ""
+            lines.append(f"| `{column.name}` | {kind} | {cell(column.what)}{refers} |")
+        indices = [
+            f"{', '.join(i.columns)}{f' where {i.where}' if i.where else ''}" for i in table.indices
+        ]
+        listed = "".join(f"; index: {index}" for index in indices)
+        parts.append("\n".join([*lines, "", f"Key: {', '.join(table.key)}{listed}."]) + "\n")
+    return "\n".join(parts)
+
+
+def views() -> str:
+    """Every view of a workspace: what it answers, and its columns."""
+    from opstep.trace.workspace.views import VIEWS
+
+    parts = []
+    for view in VIEWS:
+        lines = [f"### {view.name}", "", view.what, "", "| Column | Meaning |", "|---|---|"]
+        lines += [f"| `{name}` | {cell(what)} |" for name, what in view.columns]
+        parts.append("\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+def cell(text: str) -> str:
+    """As a table's cell can hold it."""
+    return text.replace("|", "\\|")
+
+
 PARTS: dict[str, tuple[tuple[str, Callable[[], str]], ...]] = {
     "cli.md": (("exit codes", exit_codes), ("commands", commands)),
     "datasette.md": (("questions", questions),),
     "ops.md": (("ops", ops),),
+    "workspace.md": (("tables", tables), ("views", views)),
 }
 
 

@@ -192,7 +192,7 @@ VIEWS = (
           s.absmax, z.absmax as other_absmax, s.nan, z.nan as other_nan,
           s.posinf + s.neginf as inf, z.posinf + z.neginf as other_inf
         from ops as o
-        cross join ops as p on p.site = o.site and p.name = o.name and p.run <> o.run
+        cross join ops as p indexed by ops_by_site_run on p.site = o.site and p.run <> o.run
         cross join (select run, max(step) as step from steps group by run) as mine
           on mine.run = o.run
         cross join (select run, max(step) as step from steps group by run) as theirs
