@@ -334,6 +334,8 @@ def test_sql_only_reads(path, tmp_path, text):
         ("select * form runs", "sql:1:10", 'near "form": syntax error'),
         ("select id from runs\nwhere id = = 1", "sql:2:12", 'near "="'),
         ("select steps, stepps from runs", "sql:1:15", "did you mean steps or"),
+        ("select a, b, from, c, d", "sql:1:14", 'near "from"'),
+        ("select 'x,,y', 1,, 2, 3, 4", "sql:1:18", 'near ","'),
         ("select * from stat", "sql:1:15", "did you mean stats?"),
         ("select 'runs', foo(1) from runs", "sql:1:16", "no such function: foo"),
         ("select * from runs where", "sql:1:25", "incomplete input"),

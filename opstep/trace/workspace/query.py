@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 import time
+from bisect import bisect_left
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
@@ -203,16 +204,18 @@ def _about(connection: sqlite3.Connection, text: str, message: str) -> InputErro
 
 
 def _unexpected(connection: sqlite3.Connection, text: str, token: str, message: str) -> Span | None:
-    """The place of the token that SQLite stumbles over: what is before it can be parsed."""
-    at = text.find(token)
-    while at >= 0:
+    """The place of the token that SQLite stumbles over: what stands before it can be parsed."""
+
+    def stumbles(end: int) -> bool:
         try:
-            connection.execute(f"explain {text[: at + len(token)]}").close()
-        except sqlite3.Error as error:
-            if str(error) == message:
-                return Span(at, at + len(token))
-        at = text.find(token, at + 1)
-    return None
+            connection.execute(f"explain {text[:end]}").close()
+        except (sqlite3.Error, sqlite3.Warning) as error:
+            return str(error) == message
+        return False
+
+    ends = [found.end() for found in re.finditer(re.escape(token), text)]
+    first = bisect_left(ends, True, key=stumbles)
+    return Span(ends[first] - len(token), ends[first]) if first < len(ends) else None
 
 
 def _word(text: str, word: str) -> Span | None:
