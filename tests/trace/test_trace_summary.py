@@ -204,3 +204,38 @@ def test_a_real_path_fills_its_step_without_overlap(real):
     assert path.ops_ns == sum(op.dur_ns for op in path.ops) <= path.length_ns
     assert sum(op.dur_ns + op.before_ns for op in path.ops) == path.length_ns
     assert path.ops[0].after in ("launch", "begin")
+
+
+def test_a_path_goes_through_the_turns_of_a_loop(tmp_path):
+    program = opstep.load(EXAMPLES / "while.opg")
+    path = tmp_path / "t.pftrace"
+    with opstep.Recording(trace=path) as made:
+        program.run("main", {"x": np.float32([2, 3, 5, 7])}, recording=made)
+    with Engine(path) as engine:
+        (run,) = summarize(engine, most=100)
+        turns = engine.query("select count(*) from slice where category = 'turn'").rows[0][0]
+    through = Counter(op.site.split("/")[0] for op in run.critical.ops)
+    assert turns > 3  # the test decides whether the body runs, and after it what comes
+    assert through["far_off"] > turns // 2 and through["improve"] >= turns // 2
+    told = sum(op.dur_ns + op.before_ns for op in run.critical.ops)
+    assert told == run.critical.length_ns
+
+
+def test_a_run_that_failed_says_so(tmp_path):
+    program = opstep.loads("""\
+        graph main(x: f32[N]) -> f32[N] {
+          a = exp(x)
+          m = max(a)
+          fine = less(m, 0.5)
+          assert fine, "too large"
+          b = relu(a)
+          return b
+        }
+    """)
+    path = tmp_path / "t.pftrace"
+    with opstep.Recording(trace=path) as made, pytest.raises(opstep.OpstepError, match="too large"):
+        program.run("main", {"x": np.ones(4, np.float32)}, recording=made)
+    with Engine(path) as engine:
+        (run,) = summarize(engine)
+    assert "too large" in run.error
+    assert run.window_ns > 0 and run.steps == 1

@@ -184,6 +184,29 @@ def test_files_that_cannot_be_read_are_told(tmp_path, name):
             use(Path(f"{tmp_path}/{name}"))
 
 
+def test_a_pipe_makes_nobody_wait(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="is no file"):
+        Engine(tmp_path / "pipe")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_files_of_others_are_told(path, tmp_path):
+    closed = tmp_path / "closed.pftrace"
+    closed.write_bytes(path.read_bytes())
+    closed.chmod(0)
+    with pytest.raises(InputError, match="Permission denied"):
+        Engine(closed)
+
+
+def test_limits_may_be_long_but_not_nothing(path):
+    for limit in (0.0, -1.0, float("nan")):
+        with pytest.raises(InputError, match="no time"):
+            Engine(path, timeout=limit)
+    with Engine(path, timeout=float("inf")) as engine:
+        assert engine.query("select 1").rows == [(1,)]
+
+
 def test_a_trace_that_is_cut_anywhere_is_read_up_to_there(path, tmp_path):
     data, cut = path.read_bytes(), tmp_path / "cut.pftrace"
     ends = {0}

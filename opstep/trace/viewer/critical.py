@@ -3,7 +3,8 @@
 From the op that ended last, each time to what it waited for last: the op before it on its stream,
 an op of another stream that an event joins to it (a flow), or the host that launched it (a flow as
 well). The host in turn was at its launch after what it waited for before: the end of a stream's
-work. Ops on the path, made faster, make the step faster; others do not.
+work, or in control flow a value that tells how to go on. Ops on the path, made faster, make the
+step faster; others do not.
 """
 
 from __future__ import annotations
@@ -70,8 +71,12 @@ class _Step:
             if s.category == "op":
                 self.place[s.id] = len(self.ops[s.track])
                 self.ops[s.track].append(s)
-        syncs = (s for s in self.slices.values() if s.category == "sync")
-        self.syncs = sorted(syncs, key=lambda s: s.till)
+        by_end = sorted(self.slices.values(), key=lambda s: (s.till, s.id))
+        self.ended = [s for s in by_end if s.category == "op"]
+        self.syncs = [s for s in by_end if s.category == "sync"]
+        self.launched = [s.till for s in by_end if s.category == "launch"]
+        turns = [s for s in by_end if s.category in ("turn", "control")]
+        self.decided = sorted(t for s in turns for t in (s.ts, s.till))
         self.into: dict[int, list[_Slice]] = defaultdict(list)
         for out, into in engine.query(
             f"select slice_out, slice_in from flow where slice_in in"
@@ -101,13 +106,26 @@ class _Step:
 
     def before_launch(self, launch: _Slice) -> _Slice | None:
         """The op whose end let the host go on to a launch."""
-        done = bisect_right(self.syncs, launch.ts, key=lambda s: s.till)
-        if not done:
-            return None
-        sync = self.syncs[done - 1]
-        ops = self.by_name.get(f"stream {sync.stream}", [])
-        ended = bisect_right(ops, sync.till, key=lambda s: s.till)
-        return ops[ended - 1] if ended else None
+        found = []
+        if done := bisect_right(self.syncs, launch.ts, key=_till):
+            sync = self.syncs[done - 1]
+            found.append(_last_until(sync.till, self.by_name.get(f"stream {sync.stream}", [])))
+        before = bisect_right(self.launched, launch.ts)
+        since = self.launched[before - 1] if before else 0
+        if bisect_right(self.decided, since) < bisect_right(self.decided, launch.ts):
+            # Between two launches control flow decided how to go on: by a value that was computed.
+            found.append(_last_until(launch.ts, self.ended))
+        return max((op for op in found if op), key=_till, default=None)
+
+
+def _till(s: _Slice) -> int:
+    return s.till
+
+
+def _last_until(time: int, ops: list[_Slice]) -> _Slice | None:
+    """The last of ops that had ended by then; `ops` in the order of their ends."""
+    ended = bisect_right(ops, time, key=_till)
+    return ops[ended - 1] if ended else None
 
 
 def critical_path(

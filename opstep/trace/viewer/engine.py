@@ -44,6 +44,8 @@ class Engine:
     """
 
     def __init__(self, path: str | Path, timeout: float = LIMIT_S):
+        if not timeout > 0:
+            raise InputError(f"a time limit of {timeout:g} s leaves no time")
         self.path = Path(path)
         self.timeout = timeout
         whole, nbytes = whole_packets(self.path)
@@ -138,7 +140,7 @@ class Engine:
             late.set()
             self._child.kill()
 
-        timer = threading.Timer(seconds, end)
+        timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), end)
         timer.daemon = True
         timer.start()
         try:

@@ -50,6 +50,8 @@ def whole_packets(path: Path) -> tuple[int, int]:
     Raises `InputError`: the file is absent, unreadable, empty, or no trace.
     """
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe would make us wait
+            raise InputError(f"{path} is no file that can be read again")
         with path.open("rb") as file:
             if not (nbytes := file.seek(0, 2)):
                 hint = "the run ended before it wrote anything"

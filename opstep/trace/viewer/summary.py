@@ -118,7 +118,7 @@ def prepare(engine: Engine) -> None:
     """Makes the tables that questions are asked of: ``op`` (ops and waits of streams) and ``did``
     (what the host did).
     """
-    for name, categories in (("op", "'op', 'wait'"), ("did", "'step', 'launch', 'sync'")):
+    for name, categories in (("op", "'op', 'wait'"), ("did", f"'step', {_HOST}")):
         engine.query(
             f"create perfetto table {name} as select id, ts, dur, ts + dur as till, track_id,"
             f" category, name, {argument('run')} as run, {argument('step')} as step, arg_set_id"
@@ -126,6 +126,7 @@ def prepare(engine: Engine) -> None:
         )
 
 
+_HOST = "'launch', 'sync', 'control', 'turn'"
 _RUNS = """select run from (select run, min(ts) as began from (
     select run, ts from op union all select run, ts from did
 ) where run is not null group by run) order by began"""
