@@ -19,7 +19,7 @@ from opstep.runtime.recording import Activation, Layout, RunInfo, StreamRecord
 from opstep.runtime.statistics import WORDS
 from opstep.trace.sink import Run, RunEnd, StepDone
 from opstep.trace.workspace.sink import WorkspaceSink
-from opstep.trace.workspace.store import open_reading, transaction
+from opstep.trace.workspace.store import open_reading, open_writing, transaction
 
 OPS = 1000
 
@@ -175,38 +175,36 @@ def large() -> Path:
     """
     path = SCRATCH / "large.db"
     write(WorkspaceSink(path), 1)
-    from opstep.trace.workspace.store import open_writing
-
     connection = open_writing(path)
-    names = {
-        t: [c for _, c, *_ in connection.execute(f"pragma table_info({t})")]
-        for t in ("runs", "ops", "results", "steps", "executions", "stats")
-    }
-    numbers = f"select n + 1 from n where n < {STEPS - 1}"
-    numbers = f"(with recursive n(n) as (select 0 union all {numbers}) select n from n)"
-
-    def copy(table: str, made: dict[str, str], of: str) -> None:
-        columns = ", ".join(f'"{name}"' for name in names[table])
-        values = ", ".join(made.get(name, f't."{name}"') for name in names[table])
+    connection.execute("pragma journal_mode = off")  # the file is only made to be read
+    tables = ("runs", "ops", "results", "steps", "executions", "stats")
+    for table in tables:
+        step = " and step >= 0" if table in ("steps", "executions", "stats") else ""
+        run = "id" if table == "runs" else "run"
         connection.execute(
-            f"insert or ignore into {table} ({columns}) select {values} from {of} as t"
+            f"create temp table one_{table} as select * from main.{table} where {run} = 1{step}"
         )
+        connection.execute(f"delete from main.{table}")
+    connection.execute("create temp table numbers (n integer primary key)")
+    connection.executemany("insert into numbers values (?)", ((n,) for n in range(STEPS)))
+
+    def copy(table: str, **made: str) -> None:
+        columns = [c for _, c, *_ in connection.execute(f"pragma table_info({table})")]
+        values = ", ".join(made.get(name, f't."{name}"') for name in columns)
+        steps = "numbers cross join " if "step" in made else ""
+        connection.execute(f"insert into main.{table} select {values} from {steps}one_{table} as t")
 
     for run in range(1, RUNS + 1):
         with transaction(connection):
-            copy(
-                "runs", {"id": f"{run}", "key": f"'{run:08}'"}, "(select * from runs where id = 1)"
-            )
+            copy("runs", id=f"{run}", key=f"'{run:08}'", steps=f"{STEPS}")
             for table in ("ops", "results"):
-                copy(table, {"run": f"{run}"}, f"(select * from {table} where run = 1)")
-            for table, order in (("steps", ""), ("executions", "execution"), ("stats", "op")):
-                one = f"(select * from {table} where run = 1 and step = 0)"
-                new = {"run": f"{run}", "step": "n.n", "execution": f"t.execution + n.n * {OPS}"}
-                order = f", t.{order}" if order else ""
-                copy(table, new, f"{numbers} as n cross join {one}")
+                copy(table, run=f"{run}")
+            for table in ("steps", "executions", "stats"):
+                copy(table, run=f"{run}", step="n", execution=f"t.execution + n * {OPS}")
     connection.execute(
         "update stats set nan = 3 where run = 1 and step = ? and op = ?", (STEPS - 1, OPS // 2)
     )
+    connection.execute("pragma journal_mode = wal")
     (rows,) = connection.execute("select count(*) from stats").fetchone()
     connection.close()
     if rows < STEPS * RUNS * OPS:
