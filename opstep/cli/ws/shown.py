@@ -81,6 +81,8 @@ def status(run: RecordedRun) -> str:
 
 def how(run: RecordedRun) -> str:
     """``cpu, 4 streams, seed 0``: what differs from the usual is named."""
+    if (run.streams, run.alloc, run.fill, run.sync) == (1, "fresh", "nan", "op"):
+        return f"{run.device}, debug, seed {run.seed}"
     parts = [run.device, f"{run.streams} stream{'' if run.streams == 1 else 's'}"]
     odd = {"alloc": ("reuse", run.alloc), "fill": ("none", run.fill), "sync": ("none", run.sync)}
     parts += [f"{name} {is_}" for name, (usual, is_) in odd.items() if is_ != usual]

@@ -96,8 +96,9 @@ def next_commands(
     if not runs and not tensors:
         return [(f"opstep run model.opg -i random --workspace {file}", "record a run in it")]
     found = []
-    if len(runs) > 1:
-        line = f"{me} compare {runs[-2].key} {runs[-1].key}"
+    like = [r for r in runs[:-1] if (r.file, r.graph) == (runs[-1].file, runs[-1].graph)]
+    if like:
+        line = f"{me} compare {like[-1].key} {runs[-1].key}"
         found.append((line, "the first op where they differ"))
     if runs:
         found.append((f"{me} rerun {runs[-1].key}", "the same run again, from this file alone"))
