@@ -216,6 +216,13 @@ def test_a_place_is_told_and_in_the_address(cli, made, ended):
     assert done.code == 2 and "did you mean relu" in done.err
 
 
+def test_a_trace_that_was_cut_is_served_and_that_is_said(cli, made, ended):
+    Path(made).write_bytes(Path(made).read_bytes() + b"\x0a\x64cut")
+    done = cli("trace", made, "--no-browser")
+    assert done.code == 0 and "http://127.0.0.1:" in done.out
+    assert "5 bytes at its end are left out" in done.err
+
+
 def test_a_port_in_use_is_told(cli, made):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
-from opstep.cli.common import COMMAND, MACHINE, OK
+from opstep.cli.common import COMMAND, MACHINE, OK, say
 from opstep.cli.verbs import command_with_verbs
 from opstep.trace.viewer.engine import LIMIT_S
 
@@ -21,6 +23,12 @@ timeout_option = click.option(
     metavar="SECONDS",
     help="Give up loading, or a question, after this long.",
 )
+
+
+def say_cut(file: str, left_out: int) -> None:
+    """Says that a trace ends in the middle of something."""
+    if left_out:
+        say(f"{file} was cut: {left_out:,} bytes at its end are left out")
 
 
 @command_with_verbs(
@@ -61,7 +69,10 @@ def trace(file: str, at: str | None, port: int | None, no_browser: bool, timeout
     (127.0.0.1), and opens a browser. Nothing leaves the machine. opstep run --trace writes such
     files; they can be read while the run goes on, as far as they are written. Needs opstep[viewer].
     """
+    from opstep.trace.viewer.files import whole_packets
     from opstep.trace.viewer.server import serve
 
+    whole, nbytes = whole_packets(Path(file))
+    say_cut(file, nbytes - whole)
     serve(file, port or 0, not no_browser, at, timeout)
     return OK

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from opstep.cli.common import console, say
+from opstep.cli.common import console
+from opstep.cli.trace import say_cut
 
 if TYPE_CHECKING:
     from opstep.trace.viewer.engine import Engine
@@ -22,6 +23,5 @@ def opened(file: str, timeout: float) -> Iterator[Engine]:
     with Status(f"loading {file}", console=console(stderr=True)):
         engine = Engine(file, timeout)
     with engine:
-        if engine.left_out:
-            say(f"{file} was cut: {engine.left_out:,} bytes at its end are left out")
+        say_cut(file, engine.left_out)
         yield engine
