@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from opstep.runtime.statistics import (
 from opstep.trace.describe import OpInfo, describe
 from opstep.trace.sink import Initial
 
+_SMALL = 1 << 14
 HOST = -1  # stream of what the host runs: control flow
 
 # --- statistics -----------------------------------------------------------------------------------
@@ -80,10 +82,21 @@ def _histograms(bins: np.ndarray) -> tuple[list[int | None], list[str | None]]:
     first = filled.argmax(axis=1).tolist()
     last = (end - begin - filled[:, ::-1].argmax(axis=1)).tolist()
     there = filled.any(axis=1).tolist()
-    rows = zip(bins[:, begin:end].tolist(), first, last, there, strict=True)
-    texts = [str(row[a:b]) if t else None for row, a, b, t in rows]
+    bins = bins[:, begin:end]
+    if bins.max() < _SMALL:
+        rows = zip(_texts()[bins].tolist(), first, last, there, strict=True)
+        texts = [f"[{', '.join(row[a:b])}]" if t else None for row, a, b, t in rows]
+    else:
+        rows = zip(bins.tolist(), first, last, there, strict=True)
+        texts = [str(row[a:b]) if t else None for row, a, b, t in rows]
     low = begin + LOWEST
     return [a + low if t else None for a, t in zip(first, there, strict=True)], texts
+
+
+@cache
+def _texts() -> np.ndarray:
+    """The numbers below `_SMALL` as texts: three times as fast as making them."""
+    return np.array([str(number) for number in range(_SMALL)], object)
 
 
 def figures_row(s: Statistics) -> tuple:
