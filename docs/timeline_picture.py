@@ -1,4 +1,4 @@
-"""Makes docs/images/timeline.png: a run of examples/unet_two.opg on two streams, in the Perfetto UI.
+"""Makes docs/images/timeline.png: examples/unet_two.opg on two streams, in the Perfetto UI.
 
 python docs/timeline_picture.py      # needs Chromium; pngquant, if there, makes it smaller
 """
@@ -27,21 +27,25 @@ from opstep.trace.viewer.server import Server
 ROOT = Path(__file__).parent.parent
 TARGET = ROOT / "docs" / "images" / "timeline.png"
 BATCH, STEPS, WARM = 8, 24, 4
-WIDTH, HEIGHT, SCALE = 1500, 860, 1.5
+WIDTH, HEIGHT, SCALE = 1500, 1200, 1.4
+PANEL = 375  # where the panel of what is selected begins, in pixels from above
 
 # The step that took the least: others may have been disturbed by what else this machine does.
 STEP = "select ts, dur, extract_arg(arg_set_id, 'debug.step') from slice where category = 'step'"
-# In it, the longest op that an op of another stream waits for.
-WAITED_FOR = """
+# In it, an op of the ways up that waited for one of the other stream.
+WAITED = """
 select op.ts, op.dur, op.name from flow
-join slice as op on op.id = flow.slice_out
-where op.category = 'op' and op.ts between {begin} and {end}
-order by op.dur desc limit 1
+join slice as op on op.id = flow.slice_in
+join slice as other on other.id = flow.slice_out
+where other.category = 'op' and op.name = 'joined2 = concat' and op.ts between {begin} and {end}
+limit 1
 """
+# Scrolls the program to its graphs: it was laid out before the panel had its height.
+PROGRAM = "document.querySelector('pre.language-py').scrollTop = 1e6"
 
 
 def record(trace: Path) -> None:
-    program = opstep.load(ROOT / "examples" / "unet_two.opg")
+    program = opstep.load("examples/unet_two.opg")
     rng = np.random.default_rng(0)
     inputs = {name: rng.standard_normal((BATCH, 1, 64, 64), np.float32) for name in "ab"}
     how: dict[str, Any] = {"streams": 2, "threads": 1}
@@ -51,13 +55,15 @@ def record(trace: Path) -> None:
 
 
 def choose(trace: Path) -> Place:
-    """What is selected, with its whole step in view."""
+    """What is selected: in the middle of what is in view, where the UI puts it anyway."""
     with Engine(trace) as engine:
         begin, took, step = min(engine.query(STEP).rows, key=lambda row: row[1])
-        asked = WAITED_FOR.format(begin=begin, end=begin + took)
+        asked = WAITED.format(begin=begin, end=begin + took)
         ts, dur, name = engine.query(asked).rows[0]
-    margin = took // 40
-    return Place(ts, dur, (begin - margin, begin + took + margin), name, "", "", step, 1)
+    half = ts + dur // 2 - begin + took // 50
+    return Place(
+        ts, dur, (begin - took // 50, begin - took // 50 + 2 * half), name, "", "", step, 1
+    )
 
 
 class Browser:
@@ -119,6 +125,18 @@ class Browser:
         for kind in ("keyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, **about)
 
+    def drag(self, element: str, to: int) -> None:
+        """Takes an element by its middle to another height."""
+        script = (
+            f"JSON.stringify(document.querySelector({json.dumps(element)}).getBoundingClientRect())"
+        )
+        box = json.loads(self.value(script))
+        x = box["x"] + box["width"] / 2
+        moves = [("mousePressed", box["y"] + box["height"] / 2), ("mouseMoved", to)]
+        for kind, y in [*moves, ("mouseReleased", to)]:
+            about = {"x": x, "y": y, "button": "left", "buttons": 1, "clickCount": 1}
+            self.call("Input.dispatchMouseEvent", type=kind, **about)
+
     def close(self) -> None:
         self._session = None
         self.call("Browser.close")
@@ -132,7 +150,9 @@ def picture(browser: Browser, address: str) -> bytes:
     browser.wait_for("CPU memory")
     time.sleep(2)  # it draws in several passes
     browser.press("q")  # opens the panel with what is selected
-    browser.wait_for("statement")
+    browser.wait_for("Preceding Flows")
+    browser.drag(".pf-split-panel__handle", PANEL)
+    browser.value(PROGRAM)
     time.sleep(3)
     return base64.b64decode(browser.call("Page.captureScreenshot")["data"])
 
@@ -141,6 +161,7 @@ def main() -> None:
     program = shutil.which("chromium") or shutil.which("google-chrome")
     if program is None:
         sys.exit("Chromium is needed to make the picture")
+    os.chdir(ROOT)  # the picture shows the program's name as it was given
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         trace = Path(folder) / "unet.pftrace"
         record(trace)
