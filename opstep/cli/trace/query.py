@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
-from opstep.cli.common import OK, json_option
+from opstep.cli.answers import answer_options, check_form, show_answer
+from opstep.cli.common import OK
 from opstep.cli.trace import timeout_option
 from opstep.cli.trace.opened import opened
 from opstep.cli.verbs import verb
-from opstep.cli.ws.sql import SHOWN, show, write_csv, write_json
 
 
 @verb(
@@ -30,14 +28,7 @@ from opstep.cli.ws.sql import SHOWN, show, write_csv, write_json
     ],
 )
 @click.argument("text", metavar="SQL")
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, with the columns' names above.")
-@json_option
-@click.option(
-    "--limit",
-    type=click.IntRange(1),
-    metavar="ROWS",
-    help=f"Show so many rows. Default: {SHOWN} of a table, all of CSV and JSON.",
-)
+@answer_options
 @timeout_option
 def query(
     file: str, text: str, as_csv: bool, as_json: bool, limit: int | None, timeout: float
@@ -49,17 +40,9 @@ def query(
     bytes, flops and others, as in a workspace. Of several statements the last one answers; what
     they make is in memory, the file is only read.
     """
-    from opstep.runtime.ir.errors import InputError
-
-    if as_csv and as_json:
-        raise InputError("--csv and --json: which of them?")
+    check_form(as_csv, as_json)
     with opened(file, timeout) as engine:
         columns, rows = engine.query(text)
-    limit = limit or (len(rows) if as_csv or as_json else SHOWN)
-    if as_csv:
-        write_csv(columns, iter(rows[:limit]), sys.stdout)
-    elif as_json:
-        write_json(columns, iter(rows[:limit]), sys.stdout)
-    elif columns:
-        show(columns, rows[:limit], len(rows) > limit)
+    if columns:
+        show_answer(columns, iter(rows), as_csv, as_json, limit)
     return OK
