@@ -284,7 +284,9 @@ class RunTracks:
         found = {"run": self.run.key, "graph": info.graph, "device": info.device}
         found |= {"streams": policy.streams, "alloc": policy.alloc, "fill": policy.fill}
         found |= {"sync": policy.sync, "seed": info.seed}
-        return found | ({"arena_bytes": self._main.arena} if self._main else {})
+        found |= {"arena_bytes": self._main.arena} if self._main else {}
+        workspace = self.run.files.get("workspace")
+        return found | ({"workspace": str(workspace)} if workspace else {})
 
     def _freed(self, time: int) -> Any:
         """No memory is held any more."""

@@ -6,6 +6,7 @@ import csv
 import io
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -107,10 +108,15 @@ def test_the_summary_as_json(cli, made):
 
 def test_the_summary_of_a_run_that_was_recorded(cli, scale):
     command = ("run", scale, "--input", "random", "--symbol", "N=4", "--steps", 3)
-    assert cli(*command, "--trace", "t.pftrace").code == 0
+    assert cli(*command, "--trace", "t.pftrace", "--workspace", "w.db").code == 0
     (run,) = cli("trace", "t.pftrace", "summary", "--json").json["runs"]
     assert (run["graph"], run["steps"]) == ("main", 3)
     assert {op["count"] for op in run["ops"]} == {3}
+    shown = cli("trace", "t.pftrace", "summary")
+    (line,) = [line for line in shown.out.splitlines() if " ws w.db " in line]
+    program, *command = shlex.split(line, comments=True)
+    assert program == "opstep"
+    assert cli(*command, "--json").json[0]["executions"] == 3
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -169,13 +170,15 @@ def show_next(out: Any, run: RunSummary, file: str) -> None:
     """Where more is known of the run."""
     from rich.text import Text
 
-    lines = [(f"opstep trace {file}", "the timeline")]
+    trace = f"opstep trace {shlex.quote(file)}"
+    lines = [(trace, "the timeline")]
     if run.ops:
-        op = run.ops[0]
-        lines = [(f"opstep trace {file} --at {op.site}", "the timeline, at the longest op")]
+        site = shlex.quote(run.ops[0].site)
+        lines = [(f"{trace} --at {site}", "the timeline, at the longest op")]
     if run.workspace:
-        sql = f"select * from slowest_ops where run = (select id from runs where key = '{run.run}')"
-        lines.append((f'opstep ws {run.workspace} sql "{sql}"', "its ops in the workspace"))
+        workspace = f"opstep ws {shlex.quote(run.workspace)}"
+        ask = f"select * from slowest_ops where run = (select id from runs where key = '{run.run}')"
+        lines.append((f'{workspace} sql "{ask}"', "its ops in the workspace"))
     out.print()
     for command, what in lines:
         out.print(Text.assemble("  ", (command, "bold"), (f"  # {what}", "dim")))
