@@ -23,6 +23,8 @@ from opstep.runtime.statistics import (
     MIN,
     NAN,
     NEGINF,
+    POSINF,
+    SUBNORMAL,
     SUMSQ,
     UNWRITTEN,
     WORDS,
@@ -32,6 +34,7 @@ from opstep.trace.describe import OpInfo, describe
 from opstep.trace.sink import Initial
 
 _SMALL = 1 << 14
+_UNUSUAL = [NAN, POSINF, NEGINF, SUBNORMAL]
 HOST = -1  # stream of what the host runs: control flow
 
 # --- statistics -----------------------------------------------------------------------------------
@@ -59,6 +62,11 @@ def stats_columns(words: np.ndarray, is_float: np.ndarray) -> list[Iterable[Any]
         counts[UNWRITTEN] = [None if n < 0 else n for n in counts[UNWRITTEN]]
     histograms = _histograms(words[:, FIRST_BIN : FIRST_BIN + BINS])
     return [counts[COUNT], low, high, mean, std, l2, absmax, *counts[NAN:], *histograms]
+
+
+def is_usual(words: np.ndarray) -> bool:
+    """Whether no row has NaNs, infinities, subnormals, nor a count of what was not written."""
+    return not words[:, _UNUSUAL].any() and bool((words[:, UNWRITTEN] < 0).all())
 
 
 def storable(number: float | int | None) -> float | int | None:

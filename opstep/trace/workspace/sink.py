@@ -28,6 +28,8 @@ _STATS = (
     "stats (run, step, op, execution, result, count, min, max, mean, std, l2, absmax, nan, posinf, "
     "neginf, zero, subnormal, unwritten, lowest, histogram)"
 )
+# Where nothing is NaN, infinite, subnormal or known to be unwritten: a tenth faster.
+_USUAL = ", ".join("?" * 12) + ", 0, 0, 0, ?, 0, null, ?, ?"
 _OPS = (
     "ops (run, op, name, site, plan, graph, frame, file, line, statement, operands, sources, "
     "attrs, stream, bytes, flops, live_bytes)"
@@ -166,8 +168,9 @@ class WorkspaceSink:
     def _insert_taken(self, schema: str, taken: Taken) -> None:
         for rows in taken.executions:
             _insert_many(self._connection, schema, _EXECUTIONS, rows)
-        for rows in taken.stats:
-            _insert_many(self._connection, schema, _STATS, rows())
+        for made in taken.stats:
+            usual, rows = made()
+            _insert_many(self._connection, schema, _STATS, rows, _USUAL if usual else "")
         self._count(*taken.counts)
         Taken().take_over(taken)
 
@@ -230,8 +233,10 @@ class WorkspaceSink:
         self._counts["tensor"] += len(tensors)
 
 
-def _insert_many(connection: sqlite3.Connection, schema: str, into: str, rows) -> None:
-    marks = ", ".join("?" * (into.count(",") + 1))
+def _insert_many(
+    connection: sqlite3.Connection, schema: str, into: str, rows, marks: str = ""
+) -> None:
+    marks = marks or ", ".join("?" * (into.count(",") + 1))
     connection.executemany(f"insert into {schema}.{into} values ({marks})", rows)
 
 

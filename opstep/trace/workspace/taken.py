@@ -11,7 +11,9 @@ import numpy as np
 
 from opstep.runtime.recording import Activation, HostRecord, Layout, StreamRecord
 from opstep.trace.sink import Run, StepDone
-from opstep.trace.workspace.rows import HOST, hashes, stats_columns
+from opstep.trace.workspace.rows import HOST, hashes, is_usual, stats_columns
+
+NAN_COLUMN = 7  # of the figures: nan, posinf, neginf, zero, subnormal, unwritten
 
 
 class Sums:
@@ -86,7 +88,7 @@ class Taken:
     """Records of the run's step under way, or of steps that have ended."""
 
     executions: list[Iterator[tuple]] = field(default_factory=list)
-    stats: list[Callable[[], Iterator[tuple]]] = field(default_factory=list)
+    stats: list[Callable[[], tuple[bool, Iterator[tuple]]]] = field(default_factory=list)
     nbytes: int = 0
     counts: list[int] = field(default_factory=lambda: [0, 0])  # executions, rows of statistics
 
@@ -197,8 +199,13 @@ class RunState:
 
 def _stats_rows(
     run: int, step: int, columns: Columns, execution: int, words: np.ndarray
-) -> Iterator[tuple]:
-    """Decoded when they are written: until then a record takes the memory that was counted."""
+) -> tuple[bool, Iterator[tuple]]:
+    """Decoded when they are written: until then a record takes the memory that was counted. Usual
+    rows are without the columns that are the same in all of them.
+    """
     executions = (columns.stat_rows + execution).tolist()
     head = (repeat(run), repeat(step), columns.stat_ops, executions, columns.results.tolist())
-    return zip(*head, *stats_columns(words, columns.is_float), strict=False)
+    figures, usual = stats_columns(words, columns.is_float), is_usual(words)
+    if usual:
+        figures = [*figures[:NAN_COLUMN], figures[NAN_COLUMN + 3], *figures[NAN_COLUMN + 6 :]]
+    return usual, zip(*head, *figures, strict=False)
