@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -165,7 +166,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     """Checks a file that is to be written, and makes it what it has to be."""
     version = _version(connection, path)
     connection.execute("pragma page_size = 8192")
-    connection.execute("pragma journal_mode = wal")
+    _keep_a_log(connection)
     connection.execute("pragma synchronous = normal")
     if version == VERSION:
         with transaction(connection):  # a file that cannot be written is told now
@@ -179,6 +180,19 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     with transaction(connection):
         if _version(connection, path) == 0:  # another process may have come first
             _create(connection)
+
+
+def _keep_a_log(connection: sqlite3.Connection) -> None:
+    """WAL mode. While another process turns to it too, SQLite refuses at once and does not wait."""
+    until = time.monotonic() + BUSY_S
+    while True:
+        try:
+            connection.execute("pragma journal_mode = wal")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(0.01)
 
 
 def _create(connection: sqlite3.Connection) -> None:
