@@ -10,9 +10,9 @@ from opstep.runtime.ir.errors import OpstepError
 from opstep.trace.viewer.engine import Engine
 from opstep.trace.viewer.sql import argument
 
-MOST_TRACE = 16 << 20  # bytes of a trace that is searched: the UI waits for the answer
+MOST_TRACE = 4 << 20  # bytes of a trace that is searched: the UI waits for the answer
 MOST_TEXT = 1 << 20  # bytes of a program
-LIMIT_S = 20.0
+LIMIT_S = 10.0
 
 _STATEMENTS = (
     f"select distinct name, {argument('file')}, {argument('line')}, {argument('statement')}"
