@@ -280,7 +280,12 @@ class _Guard:
         except (OSError, sqlite3.Error) as error:
             written = Written(self.sink.path, 0)
             self.problem = self.problem or _words(error)
+        except Exception as error:  # as above; the other file is still to be closed
+            written = Written(self.sink.path, 0)
+            self.problem = self.problem or f"internal error: {type(error).__name__}: {error}"
         written.problem = self.problem or written.problem
+        if not written.problem and not self.sink.path.exists():  # what is deleted can be written
+            written.problem = "the file is gone: it was deleted or moved while the run went on"
         return written
 
 

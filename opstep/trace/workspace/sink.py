@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
@@ -48,7 +50,7 @@ class WorkspaceSink:
         self._counts = {"step": 0, "execution": 0, "statistics row": 0, "tensor": 0}
 
     def begin_run(self, run: Run) -> None:
-        with transaction(self._connection):
+        with self._transaction():
             id = _insert(self._connection, "runs", _run_row(run))
             kept = [("input", n, a) for n, a in run.info.inputs.items()]
             tensors = run.info.program.module.tensors
@@ -68,16 +70,27 @@ class WorkspaceSink:
         if state.ended.nbytes > BATCH:
             self.flush()
 
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """All of it, with what is counted, or nothing."""
+        counts = dict(self._counts)
+        try:
+            with transaction(self._connection):
+                yield
+        except BaseException:
+            self._counts = counts
+            raise
+
     def flush(self) -> None:
         waiting = [state for state in self._states.values() if state.steps]
         if waiting:
-            with transaction(self._connection):
+            with self._transaction():
                 for state in waiting:
                     self._write(state)
 
     def end_run(self, run: Run, end: RunEnd) -> None:
         state = self._states.pop(run.key)
-        with transaction(self._connection):
+        with self._transaction():
             state.summed_at = 0.0
             self._write(state)
             self._end(state, end)
