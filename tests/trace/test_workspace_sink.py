@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import sqlite3
@@ -325,3 +326,45 @@ def test_a_seed_that_no_column_holds(path):
             train_program().run("main", train_inputs(), recording=recording, seed=1 << 63)
         train_program().run("main", train_inputs(), recording=recording, seed=(1 << 63) - 1)
     assert ask(path, "select seed from runs") == [((1 << 63) - 1,)]
+
+
+def test_digests_are_those_of_the_statistics(path):
+    """Equal however a run was made, different where one element of one step is."""
+    inputs = {"x": np.linspace(0.5, 9.0, 12, dtype=np.float32)}
+    other = {"x": inputs["x"].copy()}
+    other["x"][5] = np.nextafter(other["x"][5], np.float32(99))
+    program = opstep.loads(HALVING)
+    for given, options in ((inputs, {}), (inputs, {"mode": "debug"}), (other, {})):
+        record(path, program, given, steps=2, **options)
+    record(path, program, inputs, steps=3)
+    sql = "select site, digest from ops where run = ? and digest is not null"
+    same, debug, changed, longer = (dict(ask(path, sql, run)) for run in (1, 2, 3, 4))
+    assert same and same == debug
+    assert same.keys() == changed.keys() == longer.keys()
+    (halved,) = (site for site in same if site.endswith("/y") and "half" in site)
+    assert same[halved] != changed[halved]
+    assert not set(same.items()) & set(longer.items())
+
+
+def test_runs_of_one_event_loop_keep_apart(path):
+    """Two that are under way at once are two runs; one after the other, steps of one."""
+    program = train_program()
+
+    async def both(recording) -> list[float]:
+        runs = (
+            program.run_async("main", train_inputs(seed=k), recording=recording, steps=5)
+            for k in range(2)
+        )
+        return [float(result["loss"]) for result in await asyncio.gather(*runs)]
+
+    with opstep.Recording(workspace=path) as recording:
+        losses = asyncio.run(both(recording))
+    for run, _ in enumerate(recording.runs, 1):
+        per_step = ask(
+            path, "select count(*) from executions where run = ? and step >= 0 group by step", run
+        )
+        assert len(set(per_step)) == 1
+    ends = {v for (v,) in ask(path, "select value from metrics where name = 'loss'")}
+    assert set(losses) <= ends
+    assert one(path, "select sum(steps) from runs") == 10
+    assert one(path, "select count(*) from metrics where name = 'loss'") == 10
