@@ -28,10 +28,11 @@ import numpy as np
 import opstep
 from opstep.trace.recording import LAG_S
 
+# Large enough for two streams.
 PROGRAM = """\
 state count: i32[] = 0
 
-graph main(x: f32[64]) -> f32[] {
+graph main(x: f32[65536]) -> f32[] {
   r = relu(x)
   e = exp(r)
   y = while(e, test=large, body=half)
@@ -43,17 +44,17 @@ graph main(x: f32[64]) -> f32[] {
   count <- n
   return total
 }
-graph large(x: f32[64]) -> bool[] {
+graph large(x: f32[65536]) -> bool[] {
   big = greater(x, 0.5)
   some = any(big)
   return some
 }
-graph half(x: f32[64]) -> f32[64] {
+graph half(x: f32[65536]) -> f32[65536] {
   y = mul(x, 0.5)
   return y
 }
 """
-X = np.linspace(-1.0, 1.0, 64, dtype=np.float32)
+X = np.linspace(-1.0, 1.0, 65536, dtype=np.float32)
 TABLES = ("executions", "stats", "metrics")
 
 
