@@ -104,13 +104,29 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def console(stderr: bool = False) -> Console:
-    """A terminal or a pipe, whichever is there; nothing is wrapped or coloured for a pipe."""
+def console(stderr: bool = False, markup: bool = False) -> Console:
+    """A terminal or a pipe, whichever is there; nothing is wrapped or coloured for a pipe. Control
+    characters of what is shown, such as names from a file, do not reach the terminal. `markup`:
+    ``[bold]`` and the like have a meaning; not where names are shown, which may look like that.
+    """
     from rich.console import Console
+    from rich.segment import Segment
+
+    from opstep.runtime.ir.diagnostics import visible
+
+    class Harmless(Console):
+        def render(self, *args: Any, **kwargs: Any) -> Iterable[Segment]:
+            for part in super().render(*args, **kwargs):
+                if part.control or part.text == "\n" or part.text.isprintable():
+                    yield part
+                else:
+                    text = "\n".join(map(visible, part.text.split("\n")))
+                    yield Segment(text, part.style)
 
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else 120
-    return Console(file=stream, width=width, highlight=False, soft_wrap=not stream.isatty())
+    wraps = stream.isatty()
+    return Harmless(file=stream, width=width, highlight=False, markup=markup, soft_wrap=not wraps)
 
 
 def colors(stream: Any) -> bool:

@@ -98,7 +98,7 @@ def show(figures: dict[str, Any], images: np.ndarray, labels: np.ndarray, result
     from rich.panel import Panel
     from rich.text import Text
 
-    out = console()
+    out = console(markup=True)
     count = figures["digits"]
     out.print(Panel.fit(Text("opstep: LeNet reads handwritten digits", "bold"), style="cyan"))
     out.print(

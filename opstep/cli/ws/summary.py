@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from opstep.cli.common import OK, amount, console, emit_json, size
@@ -17,6 +18,8 @@ LISTED = 8  # runs, tensors, findings
 
 
 def show(file: str, as_json: bool) -> int:
+    from rich.text import Text
+
     with shown.workspace(file) as ws:
         runs, tensors = ws.runs, ws.tensors()
         if as_json:
@@ -35,7 +38,7 @@ def show(file: str, as_json: bool) -> int:
         show_findings(out, runs[-LISTED:])
         out.print()
         for line, what in next_commands(file, runs, tensors):
-            out.print(f"  [bold]{line}[/]  [dim]# {what}[/]")
+            out.print(Text.assemble("  ", (line, "bold"), "  ", (f"# {what}", "dim")))
     return OK
 
 
@@ -61,7 +64,7 @@ def tensors_by_name(tensors: list[TensorRecord]) -> Any:
         last = max(found, key=lambda t: t.id)
         kinds = ", ".join(dict.fromkeys(t.kind for t in found))
         made.add_row(
-            Text(name, "bold"), Text(last.type), kinds, size(last.nbytes), f"{len(found):,}×"
+            Text(name, "bold"), Text(last.type), Text(kinds), size(last.nbytes), f"{len(found):,}×"
         )
     return made
 
@@ -85,16 +88,16 @@ def show_findings(out: Any, runs: list[RecordedRun]) -> None:
 
 def more(out: Any, count: int, noun: str, verb: str) -> None:
     if count > LISTED:
-        out.print(f"[dim]… of {amount(count, noun)}: {verb} shows all[/]")
+        out.print(f"… of {amount(count, noun)}: {verb} shows all", style="dim")
 
 
 def next_commands(
     file: str, runs: list[RecordedRun], tensors: list[TensorRecord]
 ) -> list[tuple[str, str]]:
     """Commands that make sense for this file."""
-    me = f"opstep ws {file}"
+    me = f"opstep ws {quote(file)}"
     if not runs and not tensors:
-        return [(f"opstep run model.opg -i random --workspace {file}", "record a run in it")]
+        return [(f"opstep run model.opg -i random --workspace {quote(file)}", "record a run in it")]
     found = []
     like = [r for r in runs[:-1] if (r.file, r.graph) == (runs[-1].file, runs[-1].graph)]
     if like:
@@ -107,7 +110,9 @@ def next_commands(
         line = f'{me} plot "stats.absmax where run={runs[-1].key}"'
         found.append((line, "a picture"))
     if tensors:
-        found.append((f"{me} load {tensors[-1].reference} -o {tensors[-1].name}.npy", "a tensor"))
+        last = tensors[-1]
+        line = f"{me} load {quote(last.reference)} -o {quote(f'{last.name}.npy')}"
+        found.append((line, "a tensor"))
     return found
 
 
