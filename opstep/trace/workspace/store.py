@@ -21,6 +21,7 @@ from opstep.trace.workspace.views import VIEWS
 
 BUSY_S = 30.0  # a writer waits so long for another one's transaction
 _MAGIC = b"SQLite format 3\0"
+_RECOVER = "`sqlite3 FILE .recover` may save what it holds"
 
 
 def open_writing(path: Path) -> sqlite3.Connection:
@@ -92,6 +93,8 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 def _check_file(path: Path) -> None:
     if path.is_dir():
         raise InputError(f"{path} is a folder; a workspace is a file")
+    if path.exists() and not path.is_file():  # a pipe would make us wait
+        raise InputError(f"{path} is no file that SQLite could keep a workspace in")
     try:
         with open(path, "rb") as file:
             head = file.read(len(_MAGIC))
@@ -108,6 +111,8 @@ def explained(path: Path) -> Iterator[None]:
     """Says what SQLite's errors mean for this file."""
     try:
         yield
+    except UnicodeDecodeError:  # a name in the schema
+        raise InputError(f"{path}: it is damaged", hint=_RECOVER) from None
     except sqlite3.Error as error:
         text, hint = str(error), ""
         if "locked" in text:
@@ -118,7 +123,7 @@ def explained(path: Path) -> Iterator[None]:
             hint = "its folder must be writable: SQLite keeps two files beside it"
         elif "malformed" in text or "not a database" in text:
             text = f"it is damaged ({text})"
-            hint = "`sqlite3 FILE .recover` may save what it holds"
+            hint = _RECOVER
         raise InputError(f"{path}: {text}", hint=hint) from None
 
 
