@@ -239,8 +239,11 @@ def recorded_as(recording: Recording | None, written: list[Written]) -> dict[str
 
 def show_recording(recording: Recording) -> None:
     """Says what was written, how large it is, and how to look at it."""
-    key = recording.runs[0].key if recording.runs else ""
-    for written in recording.close():
+    files = recording.close()
+    if not recording.runs:  # what the run was given did not fit: that is told
+        return
+    key = recording.runs[0].key
+    for written in files:
         counts = ", ".join(amount(n, noun) for noun, n in written.counts)
         say(f"wrote {written.path}: {size(written.nbytes)}{', ' if counts else ''}{counts}")
         if written.problem:
