@@ -19,13 +19,30 @@ class CommandWithVerbs(Command, click.Group):
     `verbs`: by name the module that holds it and its help, in the order that help lists them. The
     function has the verb's name (an underscore behind it where Python has that name); its module is
     imported when it is called. Options of the command itself may stand before the file or behind.
+    `examine` is asked after an error that nobody explained: what it gives is wrong with the file,
+    and is raised instead.
     """
 
-    def __init__(self, *args: Any, verbs: dict[str, tuple[str, str]], **kwargs: Any):
+    def __init__(
+        self,
+        *args: Any,
+        verbs: dict[str, tuple[str, str]],
+        examine: Callable[[str], Exception | None] = lambda file: None,
+        **kwargs: Any,
+    ):
         super().__init__(
             *args, invoke_without_command=True, subcommand_metavar="[VERB …]", **kwargs
         )
         self.verbs = verbs
+        self.examine = examine
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+            if told := self.examine(ctx.params["file"]):
+                raise told from error
+            raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.verbs)

@@ -21,9 +21,19 @@ VERBS = {
 }
 
 
+def damage(file: str) -> Exception | None:
+    """What is wrong with the rows of a workspace."""
+    from pathlib import Path
+
+    from opstep.trace.workspace.damage import damage
+
+    return damage(Path(file))
+
+
 @command_with_verbs(
     "ws",
     verbs=VERBS,
+    examine=damage,
     short_help="Ask a workspace: runs, tensors, statistics; compare, plot and repeat runs.",
     examples=[
         ("opstep ws runs.db", "what is in it"),
