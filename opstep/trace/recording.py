@@ -92,7 +92,8 @@ class Recording:
         """Ends all runs and the files; tells what was written, in the order workspace, trace."""
         if self._written is None:
             for recorder in self._recorders:
-                recorder.finish()
+                under_way = None if recorder.idle else KeyboardInterrupt("the recording was closed")
+                recorder.finish(under_way)
                 recorder.run.info.program.forget_contexts()  # those kept for this recording
             self._writer.close()
             self._written = [guard.close() for guard in self._guards]
@@ -170,6 +171,7 @@ class _Recorder:
         self._outputs: Mapping[str, np.ndarray] = {}
         self._unwritten: list[Any] = []
         self._ended = False
+        self._ending = threading.Lock()  # nothing is queued behind the end
         self._repeatable = True  # all steps so far had the inputs of the first call
 
     def begin_call(self, info: RunInfo) -> None:
@@ -211,14 +213,13 @@ class _Recorder:
     def take(self, record: StreamRecord | HostRecord) -> None:
         arrays: list[Any] = [a for a in record if hasattr(a, "nbytes")]
         nbytes = RECORD_BYTES + sum(a.nbytes for a in arrays)
-        self._recording.put("take", self.run, record, nbytes=nbytes)
+        self._put("take", record, nbytes=nbytes)
 
     def end_step(self, outputs: Mapping[str, np.ndarray]) -> None:
         now = time.monotonic_ns()
         metrics = {n: float(a) for n, a in outputs.items() if a.ndim == 0}
-        self._recording.put(
+        self._put(
             "end_step",
-            self.run,
             StepDone(self._steps, self._began_ns, now, metrics, self._repeatable),
         )
         self._steps += 1
@@ -236,11 +237,18 @@ class _Recorder:
         else:
             self.idle = True
 
+    def _put(self, method: str, *arguments: Any, nbytes: int = 0) -> None:
+        """Queues what belongs to the run; what comes when the recording is closed is left out."""
+        with self._ending:
+            if not self._ended:
+                self._recording.put(method, self.run, *arguments, nbytes=nbytes)
+
     def finish(self, error: BaseException | None = None) -> None:
         """Nothing more comes: the run's end is written."""
-        if self._ended:
-            return
-        self._ended = True
+        with self._ending:
+            if self._ended:
+                return
+            self._ended = True
         self.idle = False
         params = self.run.info.program.params
         updated = {n: params[n] for n in params.updated()}

@@ -39,6 +39,8 @@ class Writer:
         with self._changed:
             while self._nbytes and self._nbytes + nbytes > self._limit:
                 self._changed.wait()
+            if self._closing:  # nobody would do it, and `barrier` would wait for it
+                return
             self._items.append((work, nbytes))
             self._nbytes += nbytes
             self._put += 1
