@@ -434,6 +434,9 @@ class _Job:
         if code:
             site = self.program._asserts.site(code)
             message = f"assert failed: {site.statement.message}"
+            if self.recorder:  # all of its ops ran: they are what one wants to look at
+                outputs = dict(zip(self.names, self.outputs, strict=True))
+                self.recorder.end_step(outputs, failed=True)
             raise OpstepError(message, span=site.statement.condition.span, source=site.source)
         self.seconds = perf_counter() - self.began
         if self.recorder:

@@ -50,4 +50,4 @@ def test_what_compare_says(tmp_path, monkeypatch, capsys):
     for line in shown.splitlines()[1:5]:
         assert line in said
     main(["ws", "runs.db"])
-    assert "digits.opg:9: inf: log logs: 8,949 of 12,970 elements" in capsys.readouterr().out
+    assert "digits.opg:9: inf: log gives logs: 8,949 of 12,970 elements" in capsys.readouterr().out

@@ -249,9 +249,12 @@ def show_recording(recording: Recording) -> None:
         if written.problem:
             say(f"error: {written.path} is incomplete: {written.problem}")
         elif written.path == recording.files.get("trace"):
-            say(f"  opstep trace {written.path}  # the timeline; or behind it: summary")
+            say(f"  opstep trace {written.path}          # the timeline, in the browser")
+            say(f"  opstep trace {written.path} summary  # in words")
         else:
             say(f"  opstep ws {written.path}  # what is in it; this run is {key}")
+        for found in written.findings:
+            say(f"found: {found}")
 
 
 # --- what is shown --------------------------------------------------------------------------------

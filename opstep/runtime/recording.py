@@ -133,8 +133,11 @@ class Recorder(Protocol):
 
     def take(self, record: StreamRecord | HostRecord) -> None: ...
 
-    def end_step(self, outputs: Mapping[str, np.ndarray]) -> None:
-        """All records of the step were taken; `outputs` may be looked at until this returns."""
+    def end_step(self, outputs: Mapping[str, np.ndarray], failed: bool = False) -> None:
+        """All records of the step were taken; `outputs` may be looked at until this returns.
+
+        `failed`: one of its asserts did; all ops ran, and `end_run` follows.
+        """
         ...
 
     def end_run(self, error: BaseException | None, unwritten: Sequence[Any]) -> None: ...

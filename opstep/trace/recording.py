@@ -9,6 +9,8 @@ A step is in the files at the latest `LAG_S` after it ended.
 
 from __future__ import annotations
 
+import atexit
+import os
 import secrets
 import threading
 import time
@@ -28,7 +30,7 @@ from opstep.trace.writer import Writer
 if TYPE_CHECKING:
     import numpy as np
 
-LAG_S = 0.005
+LAG_S = 0.02
 RECORD_BYTES = 1000  # of a record, beside its arrays' elements
 
 
@@ -59,12 +61,16 @@ class Recording:
             for what, path in (("workspace", workspace), ("trace", trace))
             if path is not None
         }
+        if len({path.resolve() for path in self.files.values()}) < len(self.files):
+            raise InputError(f"{workspace} cannot be both the workspace and the trace")
         self._guards = [_Guard(sink) for sink in _open(self.files)]
         self._writer = Writer(self._flush)
         self.numbers = count()  # of activations
         self._recorders: list[_Recorder] = []
         self._lock = threading.Lock()
         self._written: list[Written] | None = None
+        self._process = os.getpid()
+        atexit.register(self.close)  # where nobody does
 
     def __enter__(self) -> Recording:
         return self
@@ -80,6 +86,11 @@ class Recording:
         """
         if self._written is not None:
             raise InputError("the recording is closed")
+        if self._process != os.getpid():
+            raise InputError(
+                "this recording belongs to the process that opened it",
+                hint="open one of its own after the fork; several may write to one workspace",
+            )
         if not -(1 << 63) <= info.seed < 1 << 63:
             raise InputError(f"a run with seed {info.seed} cannot be recorded: it has over 64 bits")
         with self._lock:
@@ -90,7 +101,10 @@ class Recording:
 
     def close(self) -> list[Written]:
         """Ends all runs and the files; tells what was written, in the order workspace, trace."""
+        if self._process != os.getpid():  # a fork has neither the writer nor the files
+            return []
         if self._written is None:
+            atexit.unregister(self.close)
             for recorder in self._recorders:
                 under_way = None if recorder.idle else KeyboardInterrupt("the recording was closed")
                 recorder.finish(under_way)
@@ -215,13 +229,15 @@ class _Recorder:
         nbytes = RECORD_BYTES + sum(a.nbytes for a in arrays)
         self._put("take", record, nbytes=nbytes)
 
-    def end_step(self, outputs: Mapping[str, np.ndarray]) -> None:
+    def end_step(self, outputs: Mapping[str, np.ndarray], failed: bool = False) -> None:
         now = time.monotonic_ns()
         metrics = {n: float(a) for n, a in outputs.items() if a.ndim == 0}
         self._put(
             "end_step",
-            StepDone(self._steps, self._began_ns, now, metrics, self._repeatable),
+            StepDone(self._steps, self._began_ns, now, metrics, failed, self._repeatable),
         )
+        if failed:
+            return
         self._steps += 1
         self._left -= 1
         if self._left == 0:
@@ -264,6 +280,7 @@ class _Guard:
     def __init__(self, sink: Sink):
         self.sink = sink
         self.problem: str | None = None
+        self._path = sink.path.absolute()  # also where the process goes to another folder
 
     def call(self, method: str, *arguments: Any) -> None:
         """On the writer's thread."""
@@ -292,7 +309,7 @@ class _Guard:
             written = Written(self.sink.path, 0)
             self.problem = self.problem or f"internal error: {type(error).__name__}: {error}"
         written.problem = self.problem or written.problem
-        if not written.problem and not self.sink.path.exists():  # what is deleted can be written
+        if not written.problem and not self._path.exists():  # what is deleted can be written
             written.problem = "the file is gone: it was deleted or moved while the run went on"
         return written
 

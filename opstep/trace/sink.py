@@ -65,6 +65,7 @@ class StepDone(NamedTuple):
     began_ns: int
     ended_ns: int
     metrics: Mapping[str, float]  # scalar outputs by name
+    failed: bool = False  # an assert did: all ops ran, but the step is not counted as finished
     repeatable: bool = True  # it and all before it ran on the inputs of the run's first call
 
 
@@ -90,6 +91,7 @@ class Written:
     nbytes: int
     counts: list[tuple[str, int]] = field(default_factory=list)
     problem: str | None = None
+    findings: list[str] = field(default_factory=list)  # where NaNs and infinities came from
 
 
 class Sink(Protocol):

@@ -50,6 +50,8 @@ class TimelineSink:
             self._add(tracks, tracks.host(record))
 
     def end_step(self, run: Run, step: StepDone) -> None:
+        if step.failed:  # its ops are there; the end of the run marks it
+            return
         self._add(self._runs[run], self._runs[run].step(step))
 
     def end_run(self, run: Run, end: RunEnd) -> None:
@@ -117,7 +119,10 @@ def _open(path: Path) -> tuple[int, bool]:
         hint = "give a file in a folder that is there and can be written"
         raise InputError(f"{path}: {error.strerror}", hint=hint) from None
     try:
-        if stat.S_ISREG(os.fstat(file).st_mode):
+        mode = os.fstat(file).st_mode
+        if stat.S_ISFIFO(mode):
+            raise InputError(f"{path} is a pipe; a trace is a file")
+        if stat.S_ISREG(mode):
             _claim(file, path)
     except BaseException:
         os.close(file)

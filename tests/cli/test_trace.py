@@ -116,7 +116,7 @@ def test_the_summary_of_a_run_that_was_recorded(cli, scale):
     (line,) = [line for line in shown.out.splitlines() if " ws w.db " in line]
     program, *command = shlex.split(line, comments=True)
     assert program == "opstep"
-    assert cli(*command, "--json").json[0]["executions"] == 3
+    assert {op["name"] for op in cli(*command, "--json").json} >= {"linear", "add"}
 
 
 @pytest.mark.parametrize(

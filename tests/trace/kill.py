@@ -5,7 +5,7 @@
 
 All of them write to one workspace, so that each also goes on with what a killed one left. After
 every kill the file has to be sound and to hold whole steps only, among them all those that ended
-more than 5 ms before the last one did; the timeline has to load in the real engine, with them.
+more than 20 ms before the last one did; the timeline has to load in the real engine, with them.
 """
 
 from __future__ import annotations

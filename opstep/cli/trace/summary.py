@@ -177,7 +177,10 @@ def show_next(out: Any, run: RunSummary, file: str) -> None:
         lines = [(f"{trace} --at {site}", "the timeline, at the longest op")]
     if run.workspace:
         workspace = f"opstep ws {shlex.quote(run.workspace)}"
-        ask = f"select * from slowest_ops where run = (select id from runs where key = '{run.run}')"
+        id = f"(select id from runs where key = '{run.run}')"
+        ask = (
+            f"select name, site, total_ns from slowest_ops where run = {id} order by total_ns desc"
+        )
         lines.append((f'{workspace} sql "{ask}"', "its ops in the workspace"))
     out.print()
     for command, what in lines:

@@ -105,7 +105,8 @@ def next_commands(
         found.append((line, "the first op where they differ"))
     if runs:
         found.append((f"{me} rerun {runs[-1].key}", "the same run again, from this file alone"))
-        line = f'{me} sql "select * from slowest_ops where run = {runs[-1].id} limit 10"'
+        slowest = f"select name, line, total_ns from slowest_ops where run = {runs[-1].id}"
+        line = f'{me} sql "{slowest} order by total_ns desc"'
         found.append((line, "where the time went"))
         line = f'{me} plot "stats.absmax where run={runs[-1].key}"'
         found.append((line, "a picture"))

@@ -13,11 +13,13 @@ from opstep.trace.workspace.reading import parsed, readable
 from opstep.trace.workspace.records import TensorRecord
 
 _LISTED = 8  # candidates that a message names
+_LEAST = 4  # digits that may be the beginning of a key
 
 
 @readable
 def find_run(connection: sqlite3.Connection, reference: int | str) -> int:
-    """The id of the run that is meant: by id, key, the beginning of its key, or ``last``.
+    """The id of the run that is meant: by id, key, the beginning of its key (no number of
+    under four digits), or ``last``.
 
     Raises `InputError` where there is none, or several begin like this.
     """
@@ -33,6 +35,8 @@ def find_run(connection: sqlite3.Connection, reference: int | str) -> int:
             return row[0]
     runs = connection.execute("select id, key from runs order by id desc").fetchall()
     begin = [(id, key) for id, key in runs if text and key.startswith(text.lower())]
+    if text.isdigit() and len(text) < _LEAST:
+        begin = []  # a number is an id, also of a run that is gone
     if len(begin) == 1:
         return begin[0][0]
     if begin:

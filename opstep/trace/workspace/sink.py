@@ -48,6 +48,7 @@ class WorkspaceSink:
         self._connection.execute("pragma wal_autocheckpoint = 4000")  # pages
         self._states: dict[str, RunState] = {}
         self._counts = {"step": 0, "execution": 0, "statistics row": 0, "tensor": 0}
+        self._found: list[str] = []
 
     def begin_run(self, run: Run) -> None:
         with self._transaction():
@@ -105,7 +106,8 @@ class WorkspaceSink:
                 )
         finally:
             self._connection.close()
-        return Written(self.path, file_bytes(self.path), list(self._counts.items()))
+        counts = list(self._counts.items())
+        return Written(self.path, file_bytes(self.path), counts, findings=self._found)
 
     # --- steps ---
 
@@ -229,11 +231,16 @@ class WorkspaceSink:
             "update runs set ended = ?, seconds = ?, status = ?, error = ? where id = ?",
             (now(), _seconds(run, end.ended_ns), status, error, state.id),
         )
+        found = list(_findings(connection, state, end))
         connection.executemany(
             "insert into findings (run, step, op, kind, value, file, line, message) "
             "values (?, ?, ?, ?, ?, ?, ?, ?)",
-            _findings(connection, state, end),
+            found,
         )
+        for _, step, _, kind, _, file, line, message in found:
+            if kind in ("nan", "inf"):
+                place = f"{file}:{line}: " if file else ""
+                self._found.append(f"{place}{message} (run {run.key}, step {step})")
 
     def _keep(self, run: int, step: int, kind: str, tensors: list) -> None:
         """A checkpoint with these tensors: (kind, name, array)."""
@@ -334,7 +341,9 @@ def _findings(connection: sqlite3.Connection, state: RunState, end: RunEnd):
         what = f"{wrong:,} of {count:,} elements are {'NaN' if nan else 'infinite'}"
         clean = "; its operands were finite" if verdict == "origin" else ""
         before = " before the first step" if step < 0 else ""
-        message = f"{name} {value}{before}: {what}{clean}"
+        message = f"{name} gives {value}{before}: {what}{clean}"
+        if step < 0:
+            message = f"{name} {value}{before}: {what}"
         yield state.id, step, op, kind, value, file, line, message
     for u in end.unwritten:
         source = state.run.info.program.module.source

@@ -138,7 +138,7 @@ class RunState:
             self.sums[first].add(sums)
         self.open_sums.clear()
         self.steps.append(step)
-        self.done = step.step + 1
+        self.done = step.step + (not step.failed)
         if step.repeatable:
             self.repeatable = self.done
 

@@ -251,11 +251,18 @@ class Workspace:
         """Removes runs with all that belongs to them, and bytes that nobody else refers to.
 
         `compact`: the file gives the room back to the disk. Raises `InputError` where a run is not
-        there, or where another process is writing for long.
+        there or still under way, or where another process is writing for long.
         """
         from opstep.trace.workspace.prune import prune
 
-        ids = [self._run(r).id for r in runs]
+        chosen = [self._run(r) for r in runs]
+        for run in chosen:
+            if run.under_way:
+                raise InputError(
+                    f"run {run.key} is under way, in process {run.pid} on {run.host}",
+                    hint="end it first; what it writes later would belong to no run",
+                )
+        ids = [run.id for run in chosen]
         with self._writing() as connection:
             return prune(connection, self.path, ids, compact)
 
