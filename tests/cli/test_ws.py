@@ -320,7 +320,9 @@ def test_prune_spares_what_runs(cli, runs):
     assert cli("ws", "runs.db", "sql", text, "--write").code == 0
     assert "removed 1 run" in cli("ws", "runs.db", "prune", "--keep-last", "0", "--yes").err
     assert cli("ws", "runs.db", "list", "runs", "--json").json[0]["id"] == 1
-    assert "removed 1 run" in cli("ws", "runs.db", "prune", "--run", "1", "--yes").err
+    named = cli("ws", "runs.db", "prune", "--run", "1", "--yes")
+    assert named.code == 2
+    assert "is under way" in named.err
 
 
 def test_a_run_that_was_killed(cli, runs):
