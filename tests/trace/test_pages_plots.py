@@ -7,7 +7,7 @@ import re
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from opstep.trace.workspace.pages import words
@@ -34,6 +34,8 @@ def drawn(picture) -> list[tuple[float, float]]:
 
 
 @given(points, st.booleans(), st.text(max_size=20))
+@example([(0, 6e287)], True, "")
+@example([(0, 1.7e308), (1, 5e-324)], True, "")
 def test_any_line_is_drawn_inside_of_its_frame(line, log, title):
     title = re.sub(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]", "", title)
     panel = Panel(title, [Line("a<b", line), Line("&", [])], log=log)

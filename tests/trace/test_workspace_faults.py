@@ -128,7 +128,7 @@ print(result.plan.graph, float(result["loss"]), written.problem)
 """
 
 
-@pytest.mark.parametrize("limit", [300_000, 700_000, 1_000_000])
+@pytest.mark.parametrize("limit", [300_000, 450_000, 600_000])
 def test_a_disk_that_fills(tmp_path, limit):
     path = tmp_path / "runs.db"
     process = python("-c", FULL, str(path), str(limit))

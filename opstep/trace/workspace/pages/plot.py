@@ -162,7 +162,8 @@ class Axis:
         first, last = math.floor(self.low), math.ceil(self.high)
         apart = max(1, -(-(last - first) // 6))
         factors = (1, 2, 5) if last - first <= 2 else (1,)
-        values = [m * 10.0**k for k in range(first, last + 1, apart) for m in factors]
+        powers = range(first, min(last, 307) + 1, apart)  # ten to the 308th, five times, is no f64
+        values = [m * 10.0**k for k in powers for m in factors]
         return [v for v in values if v > 0 and self.low <= math.log10(v) <= self.high]
 
 
