@@ -119,7 +119,7 @@ class Program:
         and returns what that returns, then the derivative of its first result by each of `wrt`.
 
         `wrt`: names of inputs and named tensors, all floats. The first result must be a float
-        scalar. `assert`s are left out. The new program has tensors of its own, with the values that
+        scalar. `assert`s are kept. The new program has tensors of its own, with the values that
         they have here. Raises `InputError` where an argument does not fit, `OpstepError` at the
         statement that no derivative is taken through.
         """
@@ -287,17 +287,13 @@ class Program:
         if unknown := options.keys() - rest:
             raise TypeError(f"run_async() got an unexpected argument {sorted(unknown)[0]!r}")
         rest |= options
-        steps = rest["steps"]
-        where = [rest[k] for k in ("device", "seed", "threads", "listeners", "recording")]
-        device, seed, threads, listeners, recording = where
-        with self._running(
-            graph, inputs, device, chosen, steps, seed, threads, listeners, recording
-        ) as job:
-            for _ in range(steps):
+        on_step = rest.pop("on_step")
+        with self._running(graph, inputs, chosen=chosen, **rest) as job:
+            for _ in range(rest["steps"]):
                 await drive_async(job.context.run(job.binding))
                 job.step_done()
-                if rest["on_step"]:
-                    rest["on_step"]()
+                if on_step:
+                    on_step()
             return job.result()
 
     @contextmanager

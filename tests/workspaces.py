@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -88,3 +89,11 @@ def record(
     with opstep.Recording(workspace=path, stats=stats, stats_every=stats_every) as recording:
         program.run("main", inputs, recording=recording, **options)
     return recording.runs[0].key
+
+
+def sound(path: Path) -> None:
+    """The file is whole, as SQLite sees it."""
+    connection = sqlite3.connect(path)
+    assert connection.execute("pragma integrity_check").fetchall() == [("ok",)]
+    assert connection.execute("pragma foreign_key_check").fetchall() == []
+    connection.close()

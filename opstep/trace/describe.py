@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any, NamedTuple
 
 from opstep.runtime.ir.graph import Apply
@@ -77,8 +76,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(v) for v in value]
     return value if isinstance(value, (int, float, str, bool, type(None))) else str(value)
-
-
-def elements(t: TensorType) -> int:
-    shape: Any = t.shape  # concrete in a plan
-    return prod(shape)

@@ -7,6 +7,7 @@ from time import monotonic_ns
 
 import numpy as np
 import pytest
+from branching import SIZE, branching
 
 import opstep
 from opstep.runtime.device.cpu import statistics_of
@@ -15,27 +16,6 @@ from opstep.runtime.ir.errors import InputError
 from opstep.runtime.plan.plan import Run, Wait
 from opstep.runtime.recording import HostRecord, StreamRecord
 from opstep.runtime.statistics import WORDS, decode
-
-SIZE = 16384
-
-
-def branching(width: int, depth: int) -> str:
-    """Chains that share their input and meet at the end, and a view of the sum."""
-    lines, ends = [], []
-    for w in range(width):
-        value = "x"
-        for d in range(depth):
-            lines.append(f"  b{w}_{d} = tanh({value})")
-            value = f"b{w}_{d}"
-        ends.append(value)
-    total = ends[0]
-    for w, end in enumerate(ends[1:]):
-        lines.append(f"  s{w} = add({total}, {end})")
-        total = f"s{w}"
-    lines.append(f"  view = reshape({total}, shape=[2, {SIZE // 2}])")
-    head = f"graph main(x: f32[{SIZE}]) -> f32[2, {SIZE // 2}] {{"
-    return "\n".join([head, *lines, "  return view", "}", ""])
-
 
 LOOP = """
 graph main(x: f32[N]) -> f32[N], f32[] {

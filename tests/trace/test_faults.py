@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from workspaces import TRAIN, record, train_inputs, train_program
+from workspaces import TRAIN, record, sound, train_inputs, train_program
 
 import opstep
 from opstep.runtime.ir.errors import InputError
@@ -42,13 +42,6 @@ def opstep_run(folder: Path, limit: int, *options: str) -> subprocess.CompletedP
          "--input", "random", "--steps", str(STEPS), *options],
         cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
-
-
-def sound(path: Path) -> None:
-    connection = sqlite3.connect(path)
-    assert connection.execute("pragma integrity_check").fetchall() == [("ok",)]
-    assert connection.execute("pragma foreign_key_check").fetchall() == []
-    connection.close()
 
 
 def assert_counted(path: Path, written: Written) -> None:

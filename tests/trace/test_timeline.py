@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from branching import SIZE, branching
 from timelines import Seen, expected_ops, recording, track
 
 import opstep
@@ -17,7 +18,6 @@ from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.plan.plan import Alloc, Free
 from opstep.trace.viewer.engine import Engine
 
-SIZE = 16384  # enough for the planner to use several streams
 LOOP = """
 graph main(x: f32[N]) -> f32[N], f32[] {
   doubled = mul(x, 2.0)
@@ -47,24 +47,6 @@ graph same(x: f32[N]) -> f32[N] {
   return x
 }
 """
-
-
-def branching(width: int, depth: int) -> str:
-    """Chains that share their input and meet at the end."""
-    lines, ends = [], []
-    for w in range(width):
-        value = "x"
-        for d in range(depth):
-            lines.append(f"  b{w}_{d} = tanh({value})")
-            value = f"b{w}_{d}"
-        ends.append(value)
-    total = ends[0]
-    for w, end in enumerate(ends[1:]):
-        lines.append(f"  s{w} = add({total}, {end})")
-        total = f"s{w}"
-    lines.append(f"  view = reshape({total}, shape=[2, {SIZE // 2}])")
-    head = f"graph main(x: f32[{SIZE}]) -> f32[2, {SIZE // 2}] {{"
-    return "\n".join([head, *lines, "  return view", "}", ""])
 
 
 def given(size: int = SIZE) -> dict:

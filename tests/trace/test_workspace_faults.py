@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from workspaces import TRAIN, record, train_inputs, train_program
+from workspaces import TRAIN, record, sound, train_inputs, train_program
 
 import opstep
 from opstep.runtime.ir.errors import InputError
@@ -28,13 +28,6 @@ def python(*arguments: str, **options) -> subprocess.Popen:
         [sys.executable, *arguments], env=environment, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True, **options,
     )  # fmt: skip
-
-
-def sound(path: Path) -> None:
-    connection = sqlite3.connect(path)
-    assert connection.execute("pragma integrity_check").fetchall() == [("ok",)]
-    assert connection.execute("pragma foreign_key_check").fetchall() == []
-    connection.close()
 
 
 def steps_of(path: Path, timeout: float = 0) -> dict[int, int]:

@@ -203,14 +203,8 @@ class WorkspaceSink:
                            "select * from main.executions where 0")  # fmt: skip
         connection.execute("create temp table if not exists stats as "
                            "select * from main.stats where 0")  # fmt: skip
-        connection.execute("begin")
-        try:
+        with transaction(connection, "deferred"):  # the file itself is not written to
             self._insert_taken("temp", state.open)
-            connection.execute("commit")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("rollback")
-            raise
         state.spilled = True
 
     # --- the end ---
@@ -339,11 +333,11 @@ def _findings(connection: sqlite3.Connection, state: RunState, end: RunEnd):
         step, op, nan, value, file, line, name, count, wrong, verdict = bad
         kind = "nan" if nan else "inf"
         what = f"{wrong:,} of {count:,} elements are {'NaN' if nan else 'infinite'}"
-        clean = "; its operands were finite" if verdict == "origin" else ""
-        before = " before the first step" if step < 0 else ""
-        message = f"{name} gives {value}{before}: {what}{clean}"
         if step < 0:
-            message = f"{name} {value}{before}: {what}"
+            message = f"{name} {value} before the first step: {what}"
+        else:
+            clean = "; its operands were finite" if verdict == "origin" else ""
+            message = f"{name} gives {value}: {what}{clean}"
         yield state.id, step, op, kind, value, file, line, message
     for u in end.unwritten:
         source = state.run.info.program.module.source

@@ -75,9 +75,11 @@ def file_bytes(path: Path) -> int:
 
 
 @contextmanager
-def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All of it, or nothing; waits for other writers first, not in the middle."""
-    connection.execute("begin immediate")
+def transaction(connection: sqlite3.Connection, mode: str = "immediate") -> Iterator[None]:
+    """All of it, or nothing; waits for other writers first, not in the middle. `mode`: ``deferred``
+    where only temporary tables are written, which needs no turn.
+    """
+    connection.execute(f"begin {mode}")
     try:
         yield
         connection.execute("commit")
