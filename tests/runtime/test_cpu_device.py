@@ -50,7 +50,7 @@ def declare(monkeypatch, signature, **parts):
     name = signature.partition("(")[0]
     monkeypatch.delitem(OPS, name, raising=False)
     made = type(name, (Op,), {"signature": signature, "grad": None, **parts})
-    monkeypatch.delitem(OPS, name)
+    del OPS[name]  # for good: what monkeypatch deletes, it brings back
     return made
 
 
