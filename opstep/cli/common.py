@@ -173,7 +173,7 @@ def kernel_cache() -> Path:
     """The folder of compiled kernels: OPSTEP_CACHE, else the user's cache folder."""
     import os
 
-    from opstep.runtime.device.jit import Compiler
+    from opstep.runtime.device.cache import Compiler
 
     if os.environ.get("OPSTEP_CACHE"):
         Compiler.folder = Path(os.environ["OPSTEP_CACHE"]).absolute()
@@ -183,7 +183,7 @@ def kernel_cache() -> Path:
 @contextmanager
 def watch_compiler() -> Iterator[None]:
     """Sets the kernel cache, and shows on a terminal which kernel is being compiled."""
-    from opstep.runtime.device.jit import Compiler
+    from opstep.runtime.device.cache import Compiler
 
     kernel_cache()
     if not sys.stderr.isatty():

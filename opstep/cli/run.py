@@ -340,7 +340,7 @@ def compiled_on_the_way(result: Result) -> int:
     """Kernels that this process compiled, where the time of the run may hold that: graphs that
     control flow calls are planned when they are first called.
     """
-    from opstep.runtime.device.jit import Compiler
+    from opstep.runtime.device.cache import Compiler
 
     return Compiler.compiled if any(s.op.host for s in result.plan.steps) else 0
 

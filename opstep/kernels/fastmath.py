@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from opstep.kernels import float32, float64
-from opstep.runtime.device.jit import vectorised
+from opstep.runtime.device.source import vectorised
 
 
 @vectorised(f32=float32.exp32, f64=float64.exp64)

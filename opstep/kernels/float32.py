@@ -13,7 +13,7 @@ import numpy as np
 
 from opstep.kernels.float64 import exp64, log64
 from opstep.runtime.device.builtin import bits_to_float, float_to_bits, pick
-from opstep.runtime.device.jit import pinned
+from opstep.runtime.device.source import pinned
 
 
 @pinned("f32")

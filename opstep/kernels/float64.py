@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from opstep.runtime.device.builtin import bits_to_float, float_to_bits, pick
-from opstep.runtime.device.jit import pinned
+from opstep.runtime.device.source import pinned
 
 
 @pinned("f64")

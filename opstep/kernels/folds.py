@@ -9,7 +9,7 @@ import numpy as np
 from opstep.kernels.fastmath import exp, log
 from opstep.kernels.reduction import Fold
 from opstep.runtime.device.builtin import bits_to_float, float_to_bits
-from opstep.runtime.device.jit import reassociate, vectorised
+from opstep.runtime.device.source import by_dtype, reassociate
 from opstep.runtime.ir.types import DType, boolean, f32, f64, i32, i64
 
 # --- sums and products ----------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def _high_f64(v, c):
     return 0x7FFFFFFFFFFFFFFF if v != v else _key_f64(v)
 
 
-@vectorised(f32=_high_f32, f64=_high_f64)
+@by_dtype(f32=_high_f32, f64=_high_f64)
 def high_key(v, c):
     """An integer that is the larger the larger v is; the largest of all for NaN."""
     return np.int64(v)
@@ -123,7 +123,7 @@ def _low_f64(v, c):
     return -0x8000000000000000 if v != v else _key_f64(v)
 
 
-@vectorised(f32=_low_f32, f64=_low_f64)
+@by_dtype(f32=_low_f32, f64=_low_f64)
 def low_key(v, c):
     """The same, and the smallest of all for NaN."""
     return np.int64(v)
@@ -138,7 +138,7 @@ def _value_f64(acc, c, count):
     return bits_to_float(acc ^ ((acc >> 63) & 0x7FFFFFFFFFFFFFFF))
 
 
-@vectorised(f32=_value_f32, f64=_value_f64)
+@by_dtype(f32=_value_f32, f64=_value_f64)
 def value_of_key(acc, c, count):
     return acc
 
@@ -147,7 +147,7 @@ def _lowest_f32():
     return np.int32(-0x80000000)
 
 
-@vectorised(f32=_lowest_f32)
+@by_dtype(f32=_lowest_f32)
 def lowest():
     return np.int64(-0x8000000000000000)
 
@@ -156,7 +156,7 @@ def _highest_f32():
     return np.int32(0x7FFFFFFF)
 
 
-@vectorised(f32=_highest_f32)
+@by_dtype(f32=_highest_f32)
 def uppermost():
     return np.int64(0x7FFFFFFFFFFFFFFF)
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from opstep.kernels.fastmath import exp, log, log1p
 from opstep.kernels.reduce import number_of
-from opstep.runtime.device.jit import reassociate
 from opstep.runtime.device.launch import Launch, Scratch
+from opstep.runtime.device.source import reassociate
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import f64
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from opstep.kernels.fastmath import exp
-from opstep.runtime.device.jit import reassociate, vectorised
+from opstep.runtime.device.source import by_dtype, reassociate
 
 BLOCK = 512  # elements that are summed in the data's type
 
@@ -18,7 +18,7 @@ def _as_f32(number):
     return np.float32(number)
 
 
-@vectorised(f32=_as_f32)
+@by_dtype(f32=_as_f32)
 def rounded(number):
     """An f64 in the kernel's type."""
     return np.float64(number)

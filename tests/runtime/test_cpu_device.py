@@ -272,14 +272,14 @@ SCRIPT = """
 import json, sys
 from pathlib import Path
 import numpy as np
-from opstep.runtime.device import jit
+from opstep.runtime.device.cache import Compiler
 from opstep.runtime.device.cpu import execute
 import opstep.kernels
 from opstep.runtime.ir.op import OPS, complete
-jit.Compiler.folder = Path(sys.argv[1])
+Compiler.folder = Path(sys.argv[1])
 op = OPS["relu"]
 (y,) = execute(op, [np.arange(-5, 5, dtype=np.float32)], complete(op, {}))
-print(json.dumps([jit.Compiler.compiled, "numba" in sys.modules, y.tolist()]))
+print(json.dumps([Compiler.compiled, "numba" in sys.modules, y.tolist()]))
 """
 
 

@@ -17,11 +17,12 @@ import hashlib, json, sys
 from pathlib import Path
 import numpy as np
 import opstep.kernels
-from opstep.runtime.device import cpu, jit, tiles
+from opstep.runtime.device import cpu, tiles
+from opstep.runtime.device.cache import Compiler
 from opstep.runtime.ir.op import OPS, complete
 
 folder, nbytes, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-jit.Compiler.folder = Path(folder)
+Compiler.folder = Path(folder)
 if nbytes:
     tiles._registers = lambda: (nbytes, count)
 rng = np.random.default_rng(0)

@@ -14,7 +14,7 @@ import numpy as np
 
 from opstep.runtime.device.builtin import bits_to_float, float_to_bits, offset
 from opstep.runtime.device.convert import bfloat_to_float, half_to_float
-from opstep.runtime.device.jit import pinned, reassociate
+from opstep.runtime.device.source import pinned, reassociate
 from opstep.runtime.ir.types import DType, bf16, boolean, f16, f32, f64, i8, i16, u8
 from opstep.runtime.statistics import BINS, LOWEST
 

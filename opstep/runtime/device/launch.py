@@ -1,5 +1,8 @@
-"""What an op asks of the CPU: launches of kernels written as plain Python functions over raw
+"""What an op asks of a device: launches of kernels written as plain Python functions over raw
 pointers.
+
+`Launch` is one for the CPU, which other devices can run too, a unit a thread; `Grid` is one for
+CUDA, described at the end.
 
 A kernel is a module-level function that numba compiles, once for each combination of element types:
 
@@ -27,6 +30,28 @@ and a launch binds it to operands:
   operand named in the op's `inplace`: such a kernel reads element i before it writes element i, and
   never after. Do not pass one buffer that is written twice in a launch's arguments.
 - A kernel must not allocate, raise or keep state.
+
+A CUDA kernel is a function over pointers as well, for one thread of a grid of blocks:
+
+    from opstep.runtime.device.cuda.names import cuda
+
+    def scale(x, y, factor, n):
+        i = cuda.grid(1)
+        if i < n:
+            y[i] = x[i] * factor
+
+    Grid(scale, x, y, 0.5, y.size, grid=ceil(y.size / 256), block=256)
+
+It takes the same arguments, but no range, and follows the same rules with these differences:
+
+- f16 and bf16 operands are read and written as they are stored, and computed with as f32; so are
+  operands whose type was promoted. ``Arg.stored`` is the dtype in memory, ``Arg.dtype`` the one
+  computed with. Nothing is staged.
+- `cuda` is numba.cuda: its threads, shared memory, barriers. `device.cuda.names` has what kernels
+  need beyond it: vector loads, shuffles, tensor cores.
+- Sizes that decide how code is laid out (tiles, threads of a block where shared memory depends on
+  them) are closure cells or globals, so they are constants to the compiler.
+- The bits of a result depend on operands and attributes alone: no sum by float atomics.
 """
 
 from __future__ import annotations
@@ -38,12 +63,16 @@ from opstep.runtime.ir.types import DType, TensorType
 
 
 class Arg:
-    """An operand or result as a kernel sees it: dtype, concrete shape, and which it is (`slot`)."""
+    """An operand or result as a kernel sees it: dtype, concrete shape, and which it is (`slot`).
 
-    __slots__ = ("dtype", "shape", "size", "slot")
+    `stored` is the dtype that it has in memory, where a device converts as it reads and writes.
+    """
 
-    def __init__(self, t: TensorType, slot: int):
+    __slots__ = ("dtype", "shape", "size", "slot", "stored")
+
+    def __init__(self, t: TensorType, slot: int, stored: DType | None = None):
         self.dtype = t.dtype
+        self.stored = stored or t.dtype
         self.shape: tuple[int, ...] = t.shape  # pyright: ignore[reportAttributeAccessIssue] - concrete
         self.size = prod(self.shape)
         self.slot = slot
@@ -74,3 +103,35 @@ class Launch:
         self.args = args
         self.units = units
         self.grain = grain
+
+
+class Grid:
+    """One CUDA kernel over a grid of blocks of threads, each 1 to 3 sizes, x first.
+
+    `shared`: bytes of dynamic shared memory. `blocks`: how many blocks a multiprocessor should
+    hold at least, which bounds the registers of a thread; 0 leaves them to the compiler.
+    """
+
+    __slots__ = ("args", "block", "blocks", "grid", "kernel", "shared")
+
+    def __init__(
+        self,
+        kernel: Callable,
+        *args,
+        grid: int | tuple[int, ...],
+        block: int | tuple[int, ...] = 256,
+        shared: int = 0,
+        blocks: int = 0,
+    ):
+        self.kernel = kernel
+        self.args = args
+        self.grid = _three(grid)
+        self.block = _three(block)
+        self.shared = shared
+        self.blocks = blocks
+
+
+def _three(sizes: int | tuple[int, ...]) -> tuple[int, int, int]:
+    sizes = (sizes,) if isinstance(sizes, int) else sizes
+    x, y, z = (*sizes, 1, 1)[:3]
+    return x, y, z

@@ -36,9 +36,9 @@ from opstep.runtime.device.blocks import (
     width_of,
 )
 from opstep.runtime.device.builtin import bits_to_float, float_to_bits, offset
-from opstep.runtime.device.jit import pinned
 from opstep.runtime.device.launch import Arg, Launch, Scratch
 from opstep.runtime.device.payload import payload
+from opstep.runtime.device.source import pinned
 from opstep.runtime.ir.types import DType, bf16, f16, f64, i32, i64, u8
 from opstep.runtime.statistics import (
     BINS,

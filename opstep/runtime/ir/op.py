@@ -73,6 +73,8 @@ class Op:
       that may be symbolic; raises `Mismatch`.
     - ``oracle(*arrays, **attrs)``: the meaning, in NumPy, on float64 (or integer) arrays.
     - ``cpu(*operands, *results, **attrs) -> Launch | list[Launch]``: see `device.launch`.
+    - ``cuda(*operands, *results, **attrs) -> Grid | Launch | list``: likewise; without it CUDA runs
+      the CPU's kernels, a unit of their range a thread.
     - ``grad(g, operands, results, grads, **attrs)``: the gradient as IR, one value an operand or
       None; or ``grad = None`` where there is none.
     - ``flops(*types, **attrs) -> Dim``: arithmetic operations of one execution.
@@ -99,11 +101,12 @@ class Op:
     infer: ClassVar[Any]
     oracle: ClassVar[Any]
     cpu: ClassVar[Any]
+    cuda: ClassVar[Any] = None
     grad: ClassVar[Any]
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        for key in ("infer", "oracle", "cpu", "grad", "flops", "scalar"):
+        for key in ("infer", "oracle", "cpu", "cuda", "grad", "flops", "scalar"):
             function = cls.__dict__.get(key)
             if callable(function) and not isinstance(function, (staticmethod, classmethod)):
                 setattr(cls, key, staticmethod(function))

@@ -1,0 +1,86 @@
+"""Where compiled kernels are kept, and who is told when one has to be compiled.
+
+A file holds a line of JSON (its `sha256` is that of the code) and the code. Files are written
+atomically, so processes may share the folder; one that is damaged is compiled anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Compiler:
+    """What the command line sets, for every target."""
+
+    folder: Path | None = None  # None: the user's cache folder; set by the command line
+    on_compile: Callable[[str], None] | None = None  # gets the kernel's name before it is compiled
+    compiled: int = 0  # kernels compiled by this process
+
+    @classmethod
+    def cache_folder(cls) -> Path:
+        if cls.folder is None:
+            from platformdirs import user_cache_path
+
+            return user_cache_path("opstep") / "kernels"
+        return cls.folder
+
+
+def kept(
+    key: str,
+    suffix: str,
+    name: str,
+    make: Callable[[], tuple[dict, bytes]],
+    load: Callable[[dict, bytes], T],
+) -> T:
+    """What `load` makes of the header and code kept for `key`; they are made anew, and kept, where
+    there are none or `load` gives nothing.
+
+    `name`: the kernel's, for whoever is told that it is compiled. A folder that cannot be written
+    costs only time.
+    """
+    path = Compiler.cache_folder() / f"{hashlib.sha256(key.encode()).hexdigest()[:40]}{suffix}"
+    found = _read(path)
+    if found is not None and (loaded := load(*found)):
+        return loaded
+    if Compiler.on_compile:
+        Compiler.on_compile(name)
+    found = make()
+    Compiler.compiled += 1
+    _write(path, *found)
+    return load(*found)
+
+
+def _read(path: Path) -> tuple[dict, bytes] | None:
+    """Header and code; None where there is no whole file (another process may be writing it)."""
+    try:
+        head, _, code = path.read_bytes().partition(b"\n")
+        header = json.loads(head)
+        whole = header["sha256"] == hashlib.sha256(code).hexdigest()
+        whole = whole and type(header["symbol"]) is str
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return None
+    return (header, code) if whole else None
+
+
+def _write(path: Path, header: dict, code: bytes) -> None:
+    import tempfile
+
+    header = {**header, "sha256": hashlib.sha256(code).hexdigest()}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(json.dumps(header).encode() + b"\n" + code)
+            os.replace(name, path)
+        except OSError:
+            os.unlink(name)
+    except OSError:
+        return

@@ -1,0 +1,1 @@
+"""NVIDIA GPUs: numba.cuda kernels over raw pointers, compiled once, launched by the driver."""

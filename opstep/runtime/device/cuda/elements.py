@@ -1,0 +1,226 @@
+"""Pointers whose elements are stored in one type and computed with in another.
+
+`x[i]` reads what is stored and widens it, `x[i] = v` rounds v, once, to what is stored. f16 and bf16
+are seen as f32; an i32 that was promoted is seen as the f32 that the op computes with.
+
+Imported only where something is compiled.
+"""
+
+from __future__ import annotations
+
+import operator
+from functools import cache
+
+from llvmlite import ir
+from numba.cuda import cgutils, models, types
+from numba.cuda.extending import intrinsic, overload, register_model
+
+from opstep.runtime.ir.types import DTYPES, DType
+
+SEEN_AS = {"f64": types.float64, "f32": types.float32, "i64": types.int64, "i32": types.int32}
+SEEN_AS |= {"i16": types.int16, "i8": types.int8, "u8": types.uint8, "bool": types.uint8}
+SEEN_AS |= {"u16": types.uint16, "f16": types.uint16, "bf16": types.uint16}
+
+
+class Elements(types.Type):
+    """A pointer to elements `stored` that are seen as `dtype`, a number type of numba."""
+
+    mutable = True
+
+    def __init__(self, stored: DType, seen: DType):
+        self.stored = stored
+        self.storage = SEEN_AS[stored.name]  # a half: its bits
+        self.dtype = SEEN_AS[seen.name]
+        super().__init__(name=f"Elements({stored.name}, {seen.name})")
+
+
+@register_model(Elements)
+class _ElementsModel(models.PrimitiveModel):
+    def __init__(self, dmm, fe_type):
+        pointer = dmm.lookup(fe_type.storage).get_data_type().as_pointer()
+        super().__init__(dmm, fe_type, pointer)
+
+
+@cache
+def pointer_type(stored: str, seen: str):
+    """The numba type of a pointer; a plain one where nothing has to be converted."""
+    if stored == seen or DTYPES.get(stored) is None:
+        return types.CPointer(SEEN_AS[seen])
+    return Elements(DTYPES[stored], DTYPES[seen])
+
+
+# --- one element, or a vector of them ------------------------------------------------------------
+
+
+def _as_seen(context, builder, pointer, value):
+    """From what is stored to what is seen."""
+    if not isinstance(pointer, Elements):
+        return value
+    name = pointer.stored.name
+    if name == "f16":
+        value = builder.fpext(builder.bitcast(value, ir.HalfType()), ir.FloatType())
+    elif name == "bf16":
+        bits = builder.shl(builder.zext(value, ir.IntType(32)), ir.IntType(32)(16))
+        value = builder.bitcast(bits, ir.FloatType())
+    else:
+        return context.cast(builder, value, pointer.storage, pointer.dtype)
+    return context.cast(builder, value, types.float32, pointer.dtype)
+
+
+def _as_stored(context, builder, pointer, value):
+    """From what is seen to what is stored."""
+    if not isinstance(pointer, Elements):
+        return value
+    name = pointer.stored.name
+    if name not in ("f16", "bf16"):
+        return context.cast(builder, value, pointer.dtype, pointer.storage)
+    value = context.cast(builder, value, pointer.dtype, types.float32)
+    if name == "f16":
+        return builder.bitcast(builder.fptrunc(value, ir.HalfType()), ir.IntType(16))
+    kind = ir.FunctionType(ir.IntType(16), [ir.FloatType()])
+    rounded = ir.InlineAsm(kind, "cvt.rn.bf16.f32 $0, $1;", "=h,f", side_effect=False)
+    return builder.call(rounded, [value])
+
+
+@intrinsic
+def get_element(_, pointer, index):
+    def generate(context, builder, signature, args):
+        stored = builder.load(builder.gep(args[0], [args[1]]))
+        return _as_seen(context, builder, pointer, stored)
+
+    return pointer.dtype(pointer, types.int64), generate
+
+
+@intrinsic
+def set_element(_, pointer, index, value):
+    def generate(context, builder, signature, args):
+        seen = context.cast(builder, args[2], value, pointer.dtype)
+        stored = _as_stored(context, builder, pointer, seen)
+        builder.store(stored, builder.gep(args[0], [args[1]]))
+        return context.get_dummy_value()
+
+    return types.void(pointer, types.int64, value), generate
+
+
+@overload(operator.getitem)
+def _getitem(pointer, index):
+    if isinstance(pointer, Elements) and isinstance(index, types.Integer):
+        return lambda pointer, index: get_element(pointer, index)
+    return None
+
+
+@overload(operator.setitem)
+def _setitem(pointer, index, value):
+    if isinstance(pointer, Elements) and isinstance(index, types.Integer):
+        return lambda pointer, index, value: set_element(pointer, index, value)
+    return None
+
+
+def _storage(pointer):
+    return pointer.storage if isinstance(pointer, Elements) else pointer.dtype
+
+
+def load(count: int):
+    """(pointer, i) -> elements i to i + count as a tuple; i is a multiple of count."""
+
+    @intrinsic
+    def load_elements(_, pointer, index):
+        result = types.UniTuple(pointer.dtype, count)
+
+        def generate(context, builder, signature, args):
+            storage = context.get_data_type(_storage(pointer))
+            words = _words(storage, count)
+            place = builder.gep(args[0], [args[1]])
+            place = builder.bitcast(place, words.as_pointer())
+            loaded = builder.load(place, align=_align(storage, count))
+            values = []
+            for k in range(count):
+                value = _part(builder, loaded, storage, k)
+                values.append(_as_seen(context, builder, pointer, value))
+            return cgutils.pack_array(builder, values)
+
+        return result(pointer, types.int64), generate
+
+    return load_elements
+
+
+def store(count: int):
+    """(pointer, i, values): writes `count` values to elements i to i + count."""
+
+    @intrinsic
+    def store_elements(_, pointer, index, values):
+        def generate(context, builder, signature, args):
+            storage = context.get_data_type(_storage(pointer))
+            words = _words(storage, count)
+            parts = []
+            for k in range(count):
+                value = builder.extract_value(args[2], k)
+                value = context.cast(builder, value, values[k], pointer.dtype)
+                parts.append(_as_stored(context, builder, pointer, value))
+            place = builder.bitcast(builder.gep(args[0], [args[1]]), words.as_pointer())
+            vector = _joined(builder, parts, storage, words)
+            builder.store(vector, place, align=_align(storage, count))
+            return context.get_dummy_value()
+
+        return types.void(pointer, types.int64, values), generate
+
+    return store_elements
+
+
+# Elements of fewer than 32 bits travel as vectors of 32-bit words: that is what wide loads are
+# made of, and NVVM does not gather smaller ones.
+
+
+def _bits(storage) -> int:
+    return {"float": 32, "double": 64}.get(str(storage)) or storage.width
+
+
+def _words(storage, count: int):
+    bits = _bits(storage)
+    if bits >= 32:
+        return ir.VectorType(storage, count)
+    if bits * count < 32:
+        return ir.IntType(bits * count)
+    return ir.VectorType(ir.IntType(32), bits * count // 32)
+
+
+def _align(storage, count: int) -> int:
+    return min(16, _bits(storage) * count // 8)
+
+
+def _part(builder, loaded, storage, k: int):
+    bits = _bits(storage)
+    if bits >= 32:
+        return builder.extract_element(loaded, ir.IntType(32)(k))
+    at = k * bits
+    word = loaded
+    if isinstance(loaded.type, ir.VectorType):
+        word = builder.extract_element(loaded, ir.IntType(32)(at // 32))
+        at %= 32
+    if at:
+        word = builder.lshr(word, word.type(at))
+    return builder.trunc(word, storage)
+
+
+def _joined(builder, parts, storage, words):
+    bits = _bits(storage)
+    if bits >= 32:
+        vector = ir.Constant(words, ir.Undefined)
+        for k, part in enumerate(parts):
+            vector = builder.insert_element(vector, part, ir.IntType(32)(k))
+        return vector
+    whole = words.element if isinstance(words, ir.VectorType) else words
+    each = whole.width // bits
+    made = []
+    for first in range(0, len(parts), each):
+        word = builder.zext(parts[first], whole)
+        for k in range(1, each):
+            wide = builder.zext(parts[first + k], whole)
+            word = builder.or_(word, builder.shl(wide, whole(k * bits)))
+        made.append(word)
+    if not isinstance(words, ir.VectorType):
+        return made[0]
+    vector = ir.Constant(words, ir.Undefined)
+    for k, word in enumerate(made):
+        vector = builder.insert_element(vector, word, ir.IntType(32)(k))
+    return vector

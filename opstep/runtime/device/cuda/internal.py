@@ -1,0 +1,12 @@
+"""CUDA kernels of the ops that no program names (see `plan.internal`); the rest run their CPU
+kernels, a unit a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from opstep.runtime.device import internal
+
+CUDA: dict[str, Callable[..., Any]] = {**internal.CPU}

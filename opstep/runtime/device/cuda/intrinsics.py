@@ -1,0 +1,163 @@
+"""What Python cannot say to numba.cuda: bit casts, pointer arithmetic, atomics, shuffles.
+
+Imported only where something is compiled; kernels name the `Intrinsic` objects of `device.builtin`
+and `cuda.names`.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba.cuda import types
+from numba.cuda.extending import intrinsic
+
+from opstep.runtime.device.cuda.elements import load, store
+
+__all__ = ["load", "store"]
+
+_WHOLE = ir.IntType(32)
+
+
+def bits_to_float():
+    """uint32/int32 -> f32 and int64/uint64 -> f64 with the same bits."""
+
+    @intrinsic
+    def from_bits(_, bits):
+        wide = bits.bitwidth == 64
+        result = types.float64 if wide else types.float32
+
+        def generate(context, builder, signature, args):
+            return builder.bitcast(args[0], ir.DoubleType() if wide else ir.FloatType())
+
+        return result(bits), generate
+
+    return from_bits
+
+
+def float_to_bits():
+    """f32 -> int32 and f64 -> int64 with the same bits."""
+
+    @intrinsic
+    def to_bits(_, number):
+        wide = number.bitwidth == 64
+        result = types.int64 if wide else types.int32
+
+        def generate(context, builder, signature, args):
+            return builder.bitcast(args[0], ir.IntType(64 if wide else 32))
+
+        return result(number), generate
+
+    return to_bits
+
+
+def pick():
+    """(condition, a, b) -> a where the condition holds, else b; both are computed."""
+
+    @intrinsic
+    def choose(context, condition, a, b):
+        result = context.unify_types(a, b)
+
+        def generate(target, builder, signature, args):
+            known = [
+                target.cast(builder, v, t, result)
+                for v, t in zip(args[1:], signature.args[1:], strict=True)
+            ]
+            holds = target.cast(builder, args[0], signature.args[0], types.boolean)
+            return builder.select(holds, *known)
+
+        return result(condition, a, b), generate
+
+    return choose
+
+
+def offset():
+    """(pointer, i) -> pointer to element i."""
+
+    @intrinsic
+    def move(_, pointer, i):
+        def generate(context, builder, signature, args):
+            return builder.gep(args[0], [args[1]])
+
+        return pointer(pointer, types.int64), generate
+
+    return move
+
+
+def _atomic(operation):
+    def make():
+        @intrinsic
+        def apply(_, pointer, i, value):
+            element = pointer.dtype
+
+            def generate(context, builder, signature, args):
+                place = builder.gep(args[0], [args[1]])
+                given = context.cast(builder, args[2], value, element)
+                return builder.atomic_rmw(operation, place, given, "seq_cst")
+
+            return element(pointer, types.int64, value), generate
+
+        return apply
+
+    return make
+
+
+atomic_add = _atomic("add")  # integers; each gives the value before
+atomic_swap = _atomic("xchg")
+
+
+def _shuffle(name: str, clamp: int):
+    """Between the lanes of a warp, for numbers of 4 and 8 bytes."""
+
+    def make():
+        kind = ir.FunctionType(_WHOLE, [_WHOLE, _WHOLE])
+        text = f"shfl.sync.{name}.b32 $0, $1, $2, {clamp}, 0xffffffff;"
+
+        @intrinsic
+        def shuffle(_, value, other):
+            wide = value.bitwidth == 64
+
+            def generate(context, builder, signature, args):
+                asm = ir.InlineAsm(kind, text, "=r,r,r", side_effect=True)
+                lane = context.cast(builder, args[1], other, types.int32)
+                own = args[0].type
+                if not wide:
+                    moved = builder.call(asm, [builder.bitcast(args[0], _WHOLE), lane])
+                    return builder.bitcast(moved, own)
+                bits = builder.bitcast(args[0], ir.IntType(64))
+                low = builder.trunc(bits, _WHOLE)
+                high = builder.trunc(builder.lshr(bits, bits.type(32)), _WHOLE)
+                low, high = (builder.call(asm, [part, lane]) for part in (low, high))
+                high = builder.shl(builder.zext(high, bits.type), bits.type(32))
+                return builder.bitcast(builder.or_(builder.zext(low, bits.type), high), own)
+
+            return value(value, other), generate
+
+        return shuffle
+
+    return make
+
+
+shuffle_xor = _shuffle("bfly", 31)
+shuffle_down = _shuffle("down", 31)
+shuffle_up = _shuffle("up", 0)
+
+
+def _whole_numbers(operation: str):
+    def make():
+        @intrinsic
+        def divide(_, a, b):
+            def generate(context, builder, signature, args):
+                parts = [
+                    builder.trunc(context.cast(builder, v, t, types.int64), _WHOLE)
+                    for v, t in zip(args, signature.args, strict=True)
+                ]
+                return builder.zext(getattr(builder, operation)(*parts), ir.IntType(64))
+
+            return types.int64(a, b), generate
+
+        return divide
+
+    return make
+
+
+div32 = _whole_numbers("udiv")
+mod32 = _whole_numbers("urem")

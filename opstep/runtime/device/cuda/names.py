@@ -1,0 +1,57 @@
+"""What CUDA kernels name: numba.cuda itself, and what it lacks.
+
+Nothing here imports numba: a kernel whose machine code is in the cache is launched without it. The
+names become what they stand for when a kernel is compiled, or simulated.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opstep.runtime.device.source import Intrinsic
+
+
+class Deferred:
+    """A module that is imported when a kernel that names it is compiled."""
+
+    def __init__(self, module: str):
+        self.module = module
+        self.digest = module
+
+    def load(self) -> Any:
+        from importlib import import_module
+
+        return import_module(self.module)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.load(), name)
+
+
+class Real:
+    """The float type that a kernel computes in (f32 or f64): for shared and local arrays, casts."""
+
+    digest = "real"
+
+    def __call__(self, number: Any) -> Any:
+        raise TypeError("real exists only inside a compiled kernel")
+
+
+cuda = Deferred("numba.cuda")
+real = Real()
+
+# Vectors: n neighbours that stand at a multiple of n elements, as a tuple; one wide access each.
+load2 = Intrinsic("load", 2)
+load4 = Intrinsic("load", 4)
+load8 = Intrinsic("load", 8)
+store2 = Intrinsic("store", 2)  # (pointer, i, a tuple)
+store4 = Intrinsic("store", 4)
+store8 = Intrinsic("store", 8)
+
+# Between the 32 threads of a warp; all threads of the block call them together.
+shuffle_xor = Intrinsic("shuffle_xor")  # (value, mask): the value of lane ^ mask
+shuffle_down = Intrinsic("shuffle_down")  # (value, n): that of lane + n, the own one past the end
+shuffle_up = Intrinsic("shuffle_up")
+
+# Non-negative integers below 2**32, several times faster than 64-bit division.
+div32 = Intrinsic("div32")
+mod32 = Intrinsic("mod32")

@@ -1,0 +1,97 @@
+"""The intrinsics of CUDA kernels as plain Python, for the simulator: one function for each name of
+`cuda.intrinsics`.
+
+What travels between threads waits for the whole block, so all threads of a block call it together.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+_lock = threading.Lock()
+
+
+def load(count: int):
+    return lambda pointer, index: pointer.load(index, count)
+
+
+def store(count: int):
+    return lambda pointer, index, values: pointer.store(index, values, count)
+
+
+def bits_to_float():
+    def from_bits(bits):
+        wide = np.asarray(bits).dtype.itemsize == 8
+        return np.asarray(bits).view(np.float64 if wide else np.float32)[()]
+
+    return from_bits
+
+
+def float_to_bits():
+    def to_bits(number):
+        wide = np.asarray(number).dtype.itemsize == 8
+        return np.asarray(number).view(np.int64 if wide else np.int32)[()]
+
+    return to_bits
+
+
+def pick():
+    return lambda condition, a, b: a if condition else b
+
+
+def offset():
+    return lambda pointer, count: pointer.moved(count)
+
+
+def _atomic(apply):
+    def act(pointer, index, value):
+        with _lock:
+            before = pointer[index]
+            pointer[index] = apply(before, value)
+        return before
+
+    return lambda: act
+
+
+atomic_add = _atomic(lambda before, value: before + before.dtype.type(value))
+atomic_swap = _atomic(lambda before, value: value)
+
+
+def exchanged(value: Any) -> dict[int, Any]:
+    """What each thread of the block gave, by its number."""
+    thread: Any = threading.current_thread()
+    given = thread._manager.__dict__.setdefault("exchanged", {})
+    given[thread.thread_id] = value
+    thread.syncthreads()
+    all_given = dict(given)
+    thread.syncthreads()
+    return all_given
+
+
+def _shuffle(source):
+    def shuffle(value, other):
+        mine: Any = threading.current_thread()
+        lane = mine.thread_id % 32
+        there = source(lane, int(other))
+        given = exchanged(value)
+        if not 0 <= there < 32:
+            return value
+        return given.get(mine.thread_id - lane + there, value)
+
+    return lambda: shuffle
+
+
+shuffle_xor = _shuffle(lambda lane, mask: lane ^ mask)
+shuffle_down = _shuffle(lambda lane, count: lane + count)
+shuffle_up = _shuffle(lambda lane, count: lane - count)
+
+
+def div32():
+    return lambda a, b: int(a) // int(b)
+
+
+def mod32():
+    return lambda a, b: int(a) % int(b)
