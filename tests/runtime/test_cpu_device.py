@@ -14,6 +14,7 @@ import pytest
 from opstep.runtime.device import convert, jit, native
 from opstep.runtime.device.cpu import CpuDevice, execute, payload
 from opstep.runtime.device.launch import Launch, Scratch
+from opstep.runtime.device.source import digest
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.op import OPS, Op
 from opstep.runtime.ir.types import DTYPES, dtype, f32
@@ -354,7 +355,7 @@ def test_a_key_covers_the_functions_that_a_kernel_calls():
 
         return outer
 
-    digests = {jit._digest(kernel(f), f32) for f in (helper, other)}
+    digests = {digest(kernel(f), f32, jit.CPU) for f in (helper, other)}
     assert len(digests) == 2
     assert native.team(2) is native.team(2)
 

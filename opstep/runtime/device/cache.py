@@ -37,7 +37,7 @@ def kept(
     suffix: str,
     name: str,
     make: Callable[[], tuple[dict, bytes]],
-    load: Callable[[dict, bytes], T],
+    load: Callable[[dict, bytes], T | None],
 ) -> T:
     """What `load` makes of the header and code kept for `key`; they are made anew, and kept, where
     there are none or `load` gives nothing.
@@ -54,7 +54,9 @@ def kept(
     found = make()
     Compiler.compiled += 1
     _write(path, *found)
-    return load(*found)
+    loaded = load(*found)
+    assert loaded is not None, "what was just compiled can be loaded"
+    return loaded
 
 
 def _read(path: Path) -> tuple[dict, bytes] | None:

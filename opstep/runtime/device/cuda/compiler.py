@@ -105,7 +105,7 @@ def to_ptx(kernel: Kernel, arch: str) -> tuple[str, str]:
     number = arch.removeprefix("sm_").rstrip("a")
     cc = (int(number[:-1]), int(number[-1]))
     with _compiling_for(cc):
-        ptx, _ = cuda.compile(
+        ptx, _ = cuda.compile(  # pyright: ignore[reportPrivateImportUsage]
             function, _numba_types(kernel), device=False, abi="numba", cc=cc, launch_bounds=bounds
         )
     symbol = re.search(r"\.visible \.entry (\w+)\(", ptx)
@@ -118,8 +118,9 @@ def _compiling_for(cc: tuple[int, int]) -> Iterator[None]:
     """numba asks the driver for which GPU functions that are called are compiled; this tells it,
     so that neither a GPU nor a context of numba's own is needed.
     """
-    from numba.cuda import dispatcher
+    from numba.cuda import dispatcher as numba_dispatcher
 
+    dispatcher: Any = numba_dispatcher
     with _lock:
         asked = dispatcher.get_current_device
         dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=cc)
@@ -130,7 +131,7 @@ def _compiling_for(cc: tuple[int, int]) -> Iterator[None]:
 
 
 def _assembled(ptx: str, arch: str) -> tuple[bytes, str]:
-    from cuda.core import Program, ProgramOptions
+    from cuda.core import Program, ProgramOptions  # pyright: ignore[reportAttributeAccessIssue]
 
     options = ProgramOptions(arch=arch, ptxas_options=["-v"])
     program = Program(ptx, code_type="ptx", options=options)

@@ -1,10 +1,13 @@
 """Pointers whose elements are stored in one type and computed with in another.
 
-`x[i]` reads what is stored and widens it, `x[i] = v` rounds v, once, to what is stored. f16 and bf16
-are seen as f32; an i32 that was promoted is seen as the f32 that the op computes with.
+`x[i]` reads what is stored and widens it, `x[i] = v` rounds v, once, to what is stored. f16 and
+bf16 are seen as f32; an i32 that was promoted is seen as the f32 that the op computes with.
 
 Imported only where something is compiled.
 """
+
+# numba.cuda ships no types, and type checkers find an older one inside numba.
+# pyright: reportAttributeAccessIssue=none, reportCallIssue=none
 
 from __future__ import annotations
 

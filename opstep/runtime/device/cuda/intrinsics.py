@@ -4,6 +4,9 @@ Imported only where something is compiled; kernels name the `Intrinsic` objects 
 and `cuda.names`.
 """
 
+# numba.cuda ships no types, and type checkers find an older one inside numba.
+# pyright: reportAttributeAccessIssue=none
+
 from __future__ import annotations
 
 from llvmlite import ir

@@ -3,6 +3,9 @@
 Imported only where something is compiled.
 """
 
+# numba.cuda ships no types, and type checkers find an older one inside numba.
+# pyright: reportAttributeAccessIssue=none
+
 from __future__ import annotations
 
 import numpy as np
