@@ -14,6 +14,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from opstep.devices import canonical, device_named
 from opstep.results import Result
 from opstep.runtime.ir.diagnostics import OpstepError, did_you_mean
 from opstep.runtime.ir.dims import Expr
@@ -25,12 +26,12 @@ from opstep.tensors import Tensors
 from opstep.view import GraphView
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from opstep.runtime.device.binding import Binding, Listener
     from opstep.runtime.device.store import Store
     from opstep.runtime.interpreter import Context
     from opstep.runtime.recording import Recorder, Recording
-
-DEVICES = ("cpu", "null")
 
 
 def load(path: str | Path) -> Program:
@@ -222,6 +223,7 @@ class Program:
     def _plan(self, device: str, lanes: int | None, graph: str, types, policy: Policy) -> Plan:
         from opstep.runtime.plan.planner import make_plan
 
+        device = canonical(device)
         key = (device, lanes, graph, types, policy)
         if key not in self._plans:
             self._plans[key] = make_plan(
@@ -307,6 +309,7 @@ class Program:
         for what, number in (("steps", steps), ("threads", threads)):
             if number is not None and number < 1:
                 raise InputError(f"{what} is {number}; at least 1 is needed")
+        device = canonical(device)
         if seed is not None and seed != self.seed:
             self.reseed(seed)
         found = self.graph(graph)
@@ -326,7 +329,9 @@ class Program:
             context = self._context(key, tuple(listeners), recorder)
             binding = context.bind(found.name.text, types)
             for value, array in zip(binding.plan.inputs, arrays, strict=True):
-                binding.array(value)[...] = array
+                binding.set(value, array)
+            for plan in context.plans:
+                self._ready(plan, device)
             yield _Job(self, found, context, binding, check, recorder)
         except BaseException as caught:
             error = caught
@@ -363,27 +368,21 @@ class Program:
 
         def plan_for(graph: str, types: tuple[TensorType, ...], policy: Policy) -> Plan:
             plan = self._plan(device, threads, graph, types, policy)
-            if device != "null":
-                self.params.prepare(b.name for b in plan.buffers if b.kind == "param")
-                self.params.note_updates(plan)
+            self._ready(plan, device)
             return plan
 
         store = self._store(device)
         return Context(self._device(device, threads), store, plan_for, chosen, listeners, recorder)
 
+    def _ready(self, plan: Plan, device: str) -> None:
+        """A run of this plan is at hand: its named tensors have their values there."""
+        if device != "null":
+            self.params.bring(plan, device)
+
     def _device(self, name: str, lanes: int | None) -> Any:
-        if name not in DEVICES:
-            raise InputError(f"there is no device {name}", hint=f"there are: {', '.join(DEVICES)}")
         key = (name, lanes)
         if key not in self._devices:
-            if name == "null":
-                from opstep.runtime.device.null import NullDevice
-
-                self._devices[key] = NullDevice()
-            else:
-                from opstep.runtime.device.cpu import CpuDevice
-
-                self._devices[key] = CpuDevice(lanes)
+            self._devices[key] = device_named(name, lanes)
         return self._devices[key]
 
     def _store(self, device: str) -> Store:
@@ -418,9 +417,15 @@ class _Job:
         self.recorder = recorder
         returned = [s for s in graph.body if isinstance(s, Return)]
         self.names = [v.text for v in returned[0].values] if returned else []
-        self.outputs = [binding.array(v) for v in binding.plan.outputs]  # views, as steps go on
         self.began = perf_counter()
         self.seconds = 0.0
+
+    def outputs(self) -> list[np.ndarray]:
+        """What the last step gave; on the CPU views of memory that the next one writes."""
+        return [self.binding.array(v) for v in self.binding.plan.outputs]
+
+    def _named(self) -> dict[str, np.ndarray]:
+        return dict(zip(self.names, self.outputs(), strict=True))
 
     def step_done(self) -> None:
         """After each step: raises where an assert failed, and takes the outputs out of device
@@ -431,14 +436,13 @@ class _Job:
             site = self.program._asserts.site(code)
             message = f"assert failed: {site.statement.message}"
             if self.recorder:  # all of its ops ran: they are what one wants to look at
-                outputs = dict(zip(self.names, self.outputs, strict=True))
-                self.recorder.end_step(outputs, failed=True)
+                self.recorder.end_step(self._named(), failed=True)
             raise OpstepError(message, span=site.statement.condition.span, source=site.source)
         self.seconds = perf_counter() - self.began
         if self.recorder:
-            self.recorder.end_step(dict(zip(self.names, self.outputs, strict=True)))
+            self.recorder.end_step(self._named())
 
     def result(self) -> Result:
-        arrays = [array.copy() for array in self.outputs]
+        arrays = [array.copy() for array in self.outputs()]
         unwritten = self.check.found if self.check else []
         return Result(self.names, arrays, self.binding.plan, self.seconds, unwritten)

@@ -27,10 +27,13 @@ class Tensors(MutableMapping):
         self._declared: dict[str, Declaration] = program.module.tensors
         self._set: dict[str, str] = {}  # name -> "drawn" by its initialiser, or "given"
         self._updated: set[str] = set()  # by runs
+        self._holders: dict[str, set[str]] = {}  # devices that have the tensor's present value
+        self._of_plan: dict[int, tuple[Plan, list[str], list[str]]] = {}  # what each uses, updates
 
     def __getitem__(self, name: str) -> np.ndarray:
         self._declaration(name)
         self.prepare([name])
+        self._copy(name, "cpu")
         return self._program._store("cpu").read(name)
 
     def __setitem__(self, name: str, value: Any) -> None:
@@ -39,6 +42,7 @@ class Tensors(MutableMapping):
         declared = self._declaration(name)
         array = conform_one(f"{declared.kind} {name}", declared.type, value)
         self._program._store("cpu").write(name, array)
+        self._holders[name] = {"cpu"}
         self._set[name] = "given"
 
     def __delitem__(self, name: str) -> None:
@@ -79,6 +83,7 @@ class Tensors(MutableMapping):
             if name not in self._set:
                 array = _initial(self._declared[name], self._program)
                 self._program._store("cpu").write(name, array)
+                self._holders[name] = {"cpu"}
                 self._set[name] = "drawn"
                 self._updated.discard(name)  # what a run updates it prepares first
 
@@ -86,12 +91,32 @@ class Tensors(MutableMapping):
         """Names of those that have values; the others get theirs when they are first needed."""
         return [name for name in self._declared if name in self._set]
 
-    def note_updates(self, plan: Plan) -> None:
-        """A run of this plan is at hand: what it updates is no longer what was drawn."""
-        written = {b for step in plan.steps for b in step.writes}
-        self._updated.update(
-            plan.buffers[b].name for b in written if plan.buffers[b].kind == "param"
-        )
+    def bring(self, plan: Plan, device: str) -> None:
+        """A run of this plan on that device is at hand: the tensors that it uses are there, and
+        what it updates will be nowhere else.
+        """
+        known = self._of_plan.get(id(plan))
+        if known is None:
+            buffers = plan.buffers
+            used = [b.name for b in buffers if b.kind == "param"]
+            written = {b for step in plan.steps for b in step.writes}
+            updated = [buffers[b].name for b in written if buffers[b].kind == "param"]
+            known = self._of_plan[id(plan)] = (plan, used, updated)
+        _, used, updated = known
+        self.prepare(used)
+        for name in used:
+            self._copy(name, device)
+        for name in updated:
+            self._holders[name] = {device}
+        self._updated.update(updated)
+
+    def _copy(self, name: str, device: str) -> None:
+        """Sees to it that the device has the present value."""
+        holders = self._holders[name]
+        if device not in holders:
+            array = self._program._store(next(iter(holders))).read(name)
+            self._program._store(device).write(name, array)
+            holders.add(device)
 
     def updated(self) -> list[str]:
         """Names of those that runs have updated."""

@@ -25,6 +25,34 @@ def symbol_option(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
+class _Device(click.ParamType):
+    """``cpu``, ``cuda``, ``cuda:1`` or ``null``."""
+
+    name = "device"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        from opstep.devices import canonical
+        from opstep.runtime.ir.errors import InputError
+
+        try:
+            return canonical(value)
+        except InputError as error:
+            said = error.diagnostics[0]
+            return self.fail(f"{said.message}; {said.hint}", param, ctx)
+
+
+def device_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--device",
+        type=_Device(),
+        default="cpu",
+        show_default=True,
+        metavar="cpu|cuda|cuda:N|null",
+        help="cuda is the first NVIDIA GPU, cuda:1 the second; null executes nothing: it measures "
+        "the loop.",
+    )(function)
+
+
 def recording_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """``--workspace``, ``--trace``, and whose statistics the workspace gets."""
     options = [

@@ -27,7 +27,13 @@ from opstep.cli.common import (
     size,
     watch_compiler,
 )
-from opstep.cli.options import graph_option, policy_options, recording_options, symbol_option
+from opstep.cli.options import (
+    device_option,
+    graph_option,
+    policy_options,
+    recording_options,
+    symbol_option,
+)
 
 if TYPE_CHECKING:
     from opstep.program import Program, Result
@@ -85,13 +91,7 @@ TICK_S = 0.1  # between two moves of the progress bar
     metavar="[NAME=]FILE",
     help="Save one result, or all: .npy, .npz or .safetensors.",
 )
-@click.option(
-    "--device",
-    type=click.Choice(["cpu", "null"]),
-    default="cpu",
-    show_default=True,
-    help="null executes nothing: it measures the loop.",
-)
+@device_option
 @click.option("--threads", type=click.IntRange(1, 256), help="Threads that share an op's work.")
 @click.option(
     "--steps", type=click.IntRange(1), default=1, show_default=True, help="Run this many times."

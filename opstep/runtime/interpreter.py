@@ -16,13 +16,13 @@ from opstep.runtime.device.binding import Binding, Execution, Listener, Place
 from opstep.runtime.device.store import Store
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import DeviceError
-from opstep.runtime.ir.graph import Apply
 from opstep.runtime.ir.op import Ref
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.internal import STATUS
 from opstep.runtime.plan.plan import Call, Plan, Policy
 from opstep.runtime.recording import Recorder
 
+_ROUNDS = 200  # of an event loop, before it is told by a thread
 DEEPEST = 1000  # calls within calls that a run may make through cond, switch and while
 
 
@@ -43,6 +43,13 @@ class Fence:
                 stream.start()
         for stream in self.streams:
             stream.synchronize()
+
+    def done(self) -> bool | None:
+        """Whether all is done; None where the device cannot tell without being waited for."""
+        polls = [getattr(stream, "done", None) for stream in self.streams]
+        if None in polls:
+            return None
+        return all(poll() for poll in polls if poll)
 
     def on_done(self, callback: Callable[[], Any]) -> None:
         """Calls back once all is done, from a thread of the device."""
@@ -92,6 +99,10 @@ class Context:
         self._recorded = (0, False)  # number of the step under way, and whether with statistics
         self.streams: list[Any] = []
         self.status = Place(device.alloc(STATUS.nbytes), 0)
+        device.write(*self.status, STATUS, 0)
+        self._asserts = False  # whether a plan that was bound has asserts
+        self._failed = 0  # what the status says
+        self.plans: list[Plan] = []  # those that were bound
         self._bound: dict[tuple, Binding] = {}
         self._running: Binding | None = None
         self._crossings: list[Any] = []  # events between plans that may not have been reached yet
@@ -113,7 +124,9 @@ class Context:
         self._running = binding
         if self.recorder:
             self._recorded = self.recorder.begin_step()
-        self.device.view(*self.status, STATUS)[...] = 0
+        if self._failed:
+            self.device.write(*self.status, STATUS, 0)
+            self._failed = 0
         yield from _unrolled(self._run(binding))
         yield self._fence(range(len(self.streams)))
         self._crossings.clear()
@@ -133,7 +146,9 @@ class Context:
 
     def failed_assert(self) -> int:
         """The code of the assert that failed first in the last run; 0 where none did."""
-        return int(self.device.view(*self.status, STATUS))
+        if self._asserts:
+            self._failed = int(self.device.read(*self.status, STATUS))
+        return self._failed
 
     # --- the loop ---
 
@@ -260,6 +275,9 @@ class Context:
     def _binding(self, plan: Plan, inputs=None, parent=None, turn: int = 0) -> Binding:
         while len(self.streams) < max(plan.streams, 1):
             self.streams.append(self.device.stream())
+        if plan not in self.plans:
+            self.plans.append(plan)
+            self._asserts = self._asserts or any(s.op.name == "assert" for s in plan.steps)
         return Binding(
             plan,
             self.device,
@@ -291,11 +309,7 @@ class Context:
 
     def _error(self, execution: Execution, message: str, kind=OpstepError, hint: str = ""):
         """An error that points at the statement of an execution."""
-        statement = execution.step.statement
-        frame = execution.binding.plan.frames[execution.step.frame]
-        source = execution.binding.plan.sources.get(frame.graph.name.text)
-        span = statement.callee.span if isinstance(statement, Apply) else statement.span
-        return kind(message, span=span, source=source, hint=hint)
+        return execution.binding.error_at(execution.step, message, kind, hint)
 
 
 def _unrolled(coroutine: Coroutine) -> Generator[Fence, None, None]:
@@ -350,6 +364,20 @@ async def drive_async(coroutine: Generator[Fence, None, None]) -> None:
     """Runs to the end; while the device works, the event loop is free."""
     loop = asyncio.get_running_loop()
     for fence in coroutine:
+        if await _soon(fence):
+            continue
         reached = asyncio.Event()
         fence.on_done(lambda reached=reached: loop.call_soon_threadsafe(reached.set))
         await reached.wait()
+
+
+async def _soon(fence: Fence) -> bool:
+    """Whether a fence is reached while the loop goes round a few times: most are, on a GPU, and to
+    be told by a thread takes longer than that.
+    """
+    for _ in range(_ROUNDS):
+        reached = fence.done()
+        if reached or reached is None:
+            return bool(reached)
+        await asyncio.sleep(0)
+    return False

@@ -47,14 +47,17 @@ class WrittenCheck:
         if not any(s.any() for s in suspects):
             return
         kept = [a.copy() for a in arrays]
-        for array, suspect in zip(arrays, suspects, strict=True):
+        other = [a.copy() for a in arrays]
+        for array, suspect in zip(other, suspects, strict=True):
             _bits(array)[suspect] = 0
+        execution.write_results(other)
         execution.repeat()
-        for k, (array, suspect) in enumerate(zip(arrays, suspects, strict=True)):
+        again = execution.results()
+        for k, (array, suspect) in enumerate(zip(again, suspects, strict=True)):
             unwritten = suspect & (_bits(array) == 0)
-            _bits(array)[...] = _bits(kept[k])
             if unwritten.any():
                 self._report(execution, k, unwritten)
+        execution.write_results(kept)
 
     def _report(self, execution: Execution, k: int, unwritten: np.ndarray) -> None:
         plan, step = execution.binding.plan, execution.step

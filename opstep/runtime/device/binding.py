@@ -14,7 +14,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from opstep.runtime.device.store import Store
-from opstep.runtime.device.tape import Tape
+from opstep.runtime.ir.diagnostics import OpstepError
+from opstep.runtime.ir.errors import DeviceError
+from opstep.runtime.ir.graph import Apply
 from opstep.runtime.ir.types import TensorType, u8
 from opstep.runtime.plan.plan import (
     Alloc,
@@ -55,17 +57,23 @@ class Execution(NamedTuple):
     number: int
 
     def operands(self) -> list[np.ndarray | None]:
-        """Its operands as stored; views of device memory, not copies. None: absent."""
+        """Its operands as stored; on the CPU views of memory, not copies. None: absent."""
         return [None if v is None else self.binding.array(v) for v in self.step.operands]
 
     def results(self) -> list[np.ndarray]:
         return [self.binding.array(v) for v in self.step.results]
 
+    def write_results(self, arrays: Sequence[np.ndarray]) -> None:
+        """Sets its results to arrays of their types."""
+        binding = self.binding
+        for value, array in zip(self.step.results, arrays, strict=True):
+            binding.device.write(*binding.place(value), binding.plan.values[value].type, array)
+
     def repeat(self) -> None:
         """Runs the op's kernels once more, at once; as ops are pure, the results are the same."""
         bound = self.binding.launch(self.step)
         if bound:
-            self.binding.device.capture(bound)()
+            self.binding.device.run_now(bound)
 
 
 class Listener(Protocol):
@@ -120,7 +128,7 @@ class Binding:
         self.events = [device.event() for _ in range(plan.events)]
         self._types = _buffer_types(plan)
         self.places = self._allocate(inputs)
-        self.tape = Tape(self, recorder) if recorder is not None else None
+        self.tape = device.tape(self, recorder) if recorder is not None else None
         self.segments = _Coder(self).segments()
 
     def place(self, value: int) -> Place:
@@ -128,7 +136,20 @@ class Binding:
 
     def array(self, value: int) -> np.ndarray:
         """A value as an array; on the CPU a view of its memory."""
-        return self.device.view(*self.place(value), self.plan.values[value].type)
+        return self.device.read(*self.place(value), self.plan.values[value].type)
+
+    def set(self, value: int, array: np.ndarray) -> None:
+        """Gives a value, such as an input, its elements."""
+        self.device.write(*self.place(value), self.plan.values[value].type, array)
+
+    def error_at(
+        self, step: Step, message: str, kind: type[OpstepError] = OpstepError, hint: str = ""
+    ) -> OpstepError:
+        """An error that points at the statement of a step."""
+        statement = step.statement
+        source = self.plan.sources.get(self.plan.frames[step.frame].graph.name.text)
+        span = statement.callee.span if isinstance(statement, Apply) else statement.span
+        return kind(message, span=span, source=source, hint=hint)
 
     def launch(self, step: Step) -> Any:
         """The step's launches with addresses; None where no kernel has to run."""
@@ -151,7 +172,10 @@ class Binding:
         if inputs is not None:
             for value, place in zip(plan.inputs, inputs, strict=True):
                 given[plan.values[value].buffer] = place
-        arena = device.alloc(plan.arena)  # of 0 bytes, too: a tensor of no elements has a place
+        what = f"graph {plan.graph}"
+        arena = device.alloc(
+            plan.arena, what
+        )  # of 0 bytes, too: a tensor of no elements has a place
         places = []
         for k, buffer in enumerate(plan.buffers):
             if k in given:
@@ -163,9 +187,9 @@ class Binding:
             elif buffer.offset >= 0:
                 places.append(Place(arena, buffer.offset))
             else:
-                places.append(Place(device.alloc(buffer.nbytes), 0))
+                places.append(Place(device.alloc(buffer.nbytes, what), 0))
                 if buffer.kind == "const":
-                    device.view(*places[-1], self._types[k])[...] = buffer.literal
+                    device.write(*places[-1], self._types[k], buffer.literal)
         return places
 
 
@@ -190,6 +214,7 @@ class _Coder:
         self.pending: dict[int, list[Any]] = {}  # launches not yet captured, by stream
         self.captures = getattr(self.device, "captures", True) and not binding.listeners
         self.unfinished: Callable[[], None] | None = None  # `after` of the op just launched
+        self.latest: tuple[int, int] | None = None  # the op just launched, and its stream
 
     def segments(self) -> list[Segment]:
         for instruction in self.plan.instructions:
@@ -200,7 +225,17 @@ class _Coder:
         self._flush_all()
         if self.tape:
             self.tape.bound()
-        return [*self.done, Segment(self.code, None)]
+        return self._stretched([*self.done, Segment(self.code, None)])
+
+    def _stretched(self, segments: list[Segment]) -> list[Segment]:
+        """What nothing interrupts, as the device runs it best."""
+        stretch = getattr(self.device, "stretch", None)
+        waits = any(isinstance(i, Sync) for i in self.plan.instructions)
+        if stretch is None or waits or self.tape or not self.captures:
+            return segments
+        streams = self.binding.streams[: max(self.plan.streams, 1)]
+        alone = len(segments) == 1 and self.binding.parent is None
+        return [s._replace(code=stretch(s.code, streams, alone)) for s in segments]
 
     def _add(self, instruction) -> None:
         match instruction:
@@ -237,7 +272,7 @@ class _Coder:
         self.code.append(self.tape.wait(event, stream) if self.tape else wait)
 
     def _synchronize(self, stream: int) -> None:
-        wait = partial(_synchronize, self.binding.streams, stream)
+        wait = partial(_synchronize, self.binding, stream, self.latest)
         self.code.append(self.tape.sync(stream, wait) if self.tape else wait)
 
     def _submit(self, stream: int, launches: list[Any]) -> None:
@@ -252,6 +287,7 @@ class _Coder:
 
     def _run(self, number: int, stream: int) -> None:
         step = self.plan.steps[number]
+        self.latest = number, stream
         bound = self.binding.launch(step)
         if self.tape:
             bound = self.tape.around(number, step, stream, bound)
@@ -286,9 +322,25 @@ class _Coder:
             self._flush(stream)
 
 
-def _synchronize(streams: Sequence[Any], stream: int) -> None:
-    """The host waits for one stream; what that one waits for must be under way."""
-    for k, other in enumerate(streams):
+def _synchronize(binding: Binding, stream: int, latest: tuple[int, int] | None) -> None:
+    """The host waits for one stream; what that one waits for must be under way. What goes wrong is
+    laid at the door of the op that was launched last.
+    """
+    for k, other in enumerate(binding.streams):
         if k != stream:
             other.start()
-    streams[stream].synchronize()
+    try:
+        binding.streams[stream].synchronize()
+    except DeviceError as error:
+        said = error.diagnostics[0]
+        if latest is None or said.span is not None:
+            raise
+        step = binding.plan.steps[latest[0]]
+        told = f"{step.op.name} {_operands(binding, step)}, on stream {latest[1]}: {said.message}"
+        raise binding.error_at(step, told, type(error), said.hint) from None
+
+
+def _operands(binding: Binding, step: Step) -> str:
+    values = binding.plan.values
+    named = [f"{values[v].name}: {values[v].type}" for v in step.operands if v is not None]
+    return f"of {', '.join(named)}" if named else "of no operands"

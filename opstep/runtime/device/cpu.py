@@ -17,7 +17,6 @@ from opstep.runtime.device.lowering import ALIGNMENT, Bound, Lowering, Prepared
 from opstep.runtime.device.payload import payload
 from opstep.runtime.device.streams import CpuEvent, CpuStream
 from opstep.runtime.ir.errors import DeviceError
-from opstep.runtime.ir.graph import NOWHERE
 from opstep.runtime.ir.types import DType, TensorType, i64
 from opstep.runtime.plan.plan import Step
 from opstep.runtime.statistics import WORDS, Statistics, decode, step_for
@@ -85,7 +84,7 @@ class CpuDevice:
 
     # --- memory ---
 
-    def alloc(self, nbytes: int) -> CpuMemory:
+    def alloc(self, nbytes: int, what: str = "") -> CpuMemory:
         return CpuMemory(nbytes)
 
     def view(self, memory: CpuMemory, offset: int, t: TensorType) -> np.ndarray:
@@ -93,6 +92,12 @@ class CpuDevice:
         shape: Any = t.shape  # concrete here
         nbytes = t.nbytes
         return memory.bytes[offset : offset + nbytes].view(t.dtype.numpy).reshape(shape)
+
+    read = view
+
+    def write(self, memory: CpuMemory, offset: int, t: TensorType, array: Any) -> None:
+        """Copies an array, or a number for each element, to the bytes at `offset`."""
+        self.view(memory, offset, t)[...] = array
 
     def fill(self, memory: CpuMemory, offset: int, nbytes: int, dtype: DType):
         array = memory.bytes[offset : offset + nbytes].view(payload(dtype).dtype)
@@ -133,9 +138,19 @@ class CpuDevice:
         """A launch that writes the time, in ns of CLOCK_MONOTONIC, as an i64."""
         return Bound(_stamp(), [address], 0)
 
+    def tape(self, binding: Any, recorder: Any) -> Any:
+        """What a binding is recorded with."""
+        from opstep.runtime.device.tape import Tape
+
+        return Tape(binding, recorder)
+
     def capture(self, bound: list[Bound]) -> Callable[[], None]:
         """Launches as one native call."""
         return native.Table([b.row for b in bound], self.lanes, keep=bound)
+
+    def run_now(self, bound: list[Bound]) -> None:
+        """Launches at once, in this thread."""
+        self.capture(bound)()
 
 
 def read_clock(clock, place, lo, hi):
@@ -155,27 +170,21 @@ def execute(op, arrays: list, attrs: dict, lanes: int | None = None) -> list[np.
 
     The way in for op tests; graphs go through the interpreter.
     """
-    from opstep.runtime.ir.graph import Apply, Name
-    from opstep.runtime.ir.op import resolve
-    from opstep.runtime.ir.types import dtype_of
+    from opstep.runtime.device.single import one_step
 
     device = CpuDevice(lanes)
-    stored = [TensorType(dtype_of(a.dtype), a.shape) for a in arrays if a is not None]
-    resolved = resolve(op, stored, attrs)
-    stored += [None] * (len(resolved.operands) - len(stored))
-    statement = Apply((), Name(op.name, NOWHERE), ())
-    step = Step(op, (), (), resolved.operands, attrs, 0, statement)
-    launches, workspace = device.prepare(step, (*stored, *resolved.results))
+    step, stored, results = one_step(op, arrays, attrs)
+    launches, workspace = device.prepare(step, (*stored, *results))
     sources = [None if a is None else np.ascontiguousarray(a) for a in arrays]
-    sources += [None] * (len(resolved.operands) - len(sources))
-    targets = [device.alloc(t.nbytes) for t in resolved.results]  # pyright: ignore[reportArgumentType]
-    for target, t in zip(targets, resolved.results, strict=True):
+    sources += [None] * (len(stored) - len(sources))
+    targets = [device.alloc(t.nbytes) for t in results]  # pyright: ignore[reportArgumentType]
+    for target, t in zip(targets, results, strict=True):
         device.fill(target, 0, target.nbytes, t.dtype)()
     scratch = device.alloc(workspace)
     addresses = [0 if a is None else a.ctypes.data for a in sources]
     addresses += [m.address for m in targets]
     device.capture(device.bind(launches, addresses, scratch.address))()
-    return [device.view(m, 0, t) for m, t in zip(targets, resolved.results, strict=True)]
+    return [device.view(m, 0, t) for m, t in zip(targets, results, strict=True)]
 
 
 def statistics_of(array: np.ndarray, filled: bool = False, lanes: int | None = None) -> Statistics:

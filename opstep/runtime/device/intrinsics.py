@@ -140,6 +140,33 @@ def call_c():
     return call
 
 
+def launch_kernel():
+    """(cuLaunchKernel, row, stream) -> int32: what it returns. The nine words of a row: function,
+    grid x y z, block x y z, shared memory, address of the arguments' addresses.
+    """
+
+    @intrinsic
+    def launch(_, address, row, stream):
+        def generate(context, builder, signature, args):
+            number = ir.IntType(32)
+            pointer = ir.IntType(8).as_pointer()
+            function, *sizes, arguments = (
+                builder.load(builder.gep(args[1], [_WORD(k)])) for k in range(9)
+            )
+            passed = [
+                builder.inttoptr(function, pointer),
+                *(builder.trunc(size, number) for size in sizes),
+                builder.inttoptr(args[2], pointer),
+                builder.inttoptr(arguments, pointer),
+                pointer(None),
+            ]
+            return _call(builder, args[0], passed, number)
+
+        return types.int32(types.int64, row, types.int64), generate
+
+    return launch
+
+
 def monotonic_ns():
     """(address of clock_gettime) -> nanoseconds of CLOCK_MONOTONIC."""
 

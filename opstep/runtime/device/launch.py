@@ -2,7 +2,7 @@
 pointers.
 
 `Launch` is one for the CPU, which other devices can run too, a unit a thread; `Grid` is one for
-CUDA, described at the end.
+CUDA, described at the end, and `Call` a routine of a library there.
 
 A kernel is a module-level function that numba compiles, once for each combination of element types:
 
@@ -58,6 +58,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
+from typing import Any
 
 from opstep.runtime.ir.types import DType, TensorType
 
@@ -129,6 +130,30 @@ class Grid:
         self.block = _three(block)
         self.shared = shared
         self.blocks = blocks
+
+
+class Call:
+    """A routine of a library, on CUDA: everything about it is chosen but the addresses of `args`.
+
+    `routine` has `workspace`, in bytes, and `bind`: see `device.cuda.vendor.routine`.
+    """
+
+    __slots__ = ("args", "routine")
+
+    def __init__(self, routine: Any, *args: Arg):
+        self.routine = routine
+        self.args = args
+
+
+class Variants:
+    """Several ways to the same results, by name: each is what an op's `cuda` may give. The first is
+    taken where nothing is known of their times; `--autotune` finds the fastest.
+    """
+
+    __slots__ = ("launches",)
+
+    def __init__(self, launches: dict[str, Any]):
+        self.launches = launches
 
 
 def _three(sizes: int | tuple[int, ...]) -> tuple[int, int, int]:

@@ -45,12 +45,15 @@ class NullDevice:
     def prepare(self, step: Step, types: tuple[TensorType | None, ...]) -> tuple[Any, int]:
         return (), 0
 
-    def alloc(self, nbytes: int) -> NullMemory:
+    def alloc(self, nbytes: int, what: str = "") -> NullMemory:
         return NullMemory(nbytes)
 
-    def view(self, memory: NullMemory, offset: int, t: TensorType) -> np.ndarray:
+    def read(self, memory: NullMemory, offset: int, t: TensorType) -> np.ndarray:
         shape: Any = t.shape  # concrete here
         return np.zeros(shape, t.dtype.numpy)
+
+    def write(self, memory: NullMemory, offset: int, t: TensorType, array: Any) -> None:
+        """Memory that takes no room holds nothing."""
 
     def fill(self, memory: NullMemory, offset: int, nbytes: int, dtype: DType):
         return _nothing
@@ -66,6 +69,9 @@ class NullDevice:
 
     def capture(self, bound: list[Any]) -> Callable[[], None]:
         return _nothing
+
+    def run_now(self, bound: list[Any]) -> None:
+        """Nothing to launch."""
 
     def stream(self) -> NullStream:
         return NullStream()

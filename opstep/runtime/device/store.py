@@ -20,7 +20,7 @@ class Store:
     def memory(self, name: str) -> Any:
         """Its memory, made (but not filled) when first asked for."""
         if name not in self._memory:
-            self._memory[name] = self.device.alloc(self.types[name].nbytes)
+            self._memory[name] = self.device.alloc(self.types[name].nbytes, "named tensors")
         return self._memory[name]
 
     def __contains__(self, name: str) -> bool:
@@ -28,9 +28,8 @@ class Store:
 
     def write(self, name: str, array: np.ndarray) -> None:
         """Sets a tensor; the array must have its shape and dtype."""
-        t = self.types[name]
-        self.device.view(self.memory(name), 0, t)[...] = array
+        self.device.write(self.memory(name), 0, self.types[name], array)
 
     def read(self, name: str) -> np.ndarray:
         """A copy of a tensor."""
-        return self.device.view(self.memory(name), 0, self.types[name]).copy()
+        return self.device.read(self.memory(name), 0, self.types[name]).copy()

@@ -73,8 +73,11 @@ class Op:
       that may be symbolic; raises `Mismatch`.
     - ``oracle(*arrays, **attrs)``: the meaning, in NumPy, on float64 (or integer) arrays.
     - ``cpu(*operands, *results, **attrs) -> Launch | list[Launch]``: see `device.launch`.
-    - ``cuda(*operands, *results, **attrs) -> Grid | Launch | list``: likewise; without it CUDA runs
-      the CPU's kernels, a unit of their range a thread.
+    - ``cuda(*operands, *results, **attrs) -> Grid | Launch | list | Variants``: likewise; without
+      it CUDA runs the CPU's kernels, a unit of their range a thread.
+    - ``vendor(*operands, *results, **attrs)``: where NVIDIA's libraries can do it, pairs of a name
+      and a function that gives launches (`Call` among them), or None where it cannot be; what is
+      likely fastest comes first.
     - ``grad(g, operands, results, grads, **attrs)``: the gradient as IR, one value an operand or
       None; or ``grad = None`` where there is none.
     - ``flops(*types, **attrs) -> Dim``: arithmetic operations of one execution.
@@ -102,11 +105,12 @@ class Op:
     oracle: ClassVar[Any]
     cpu: ClassVar[Any]
     cuda: ClassVar[Any] = None
+    vendor: ClassVar[Any] = None
     grad: ClassVar[Any]
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        for key in ("infer", "oracle", "cpu", "cuda", "grad", "flops", "scalar"):
+        for key in ("infer", "oracle", "cpu", "cuda", "vendor", "grad", "flops", "scalar"):
             function = cls.__dict__.get(key)
             if callable(function) and not isinstance(function, (staticmethod, classmethod)):
                 setattr(cls, key, staticmethod(function))

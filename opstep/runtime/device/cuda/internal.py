@@ -8,5 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 from opstep.runtime.device import internal
+from opstep.runtime.device.cuda import statistics
 
-CUDA: dict[str, Callable[..., Any]] = {**internal.CPU}
+CUDA: dict[str, Callable[..., Any]] = {**internal.CPU, "statistics": statistics.launches}

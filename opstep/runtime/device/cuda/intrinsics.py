@@ -10,7 +10,7 @@ and `cuda.names`.
 from __future__ import annotations
 
 from llvmlite import ir
-from numba.cuda import types
+from numba.cuda import cgutils, types
 from numba.cuda.extending import intrinsic
 
 from opstep.runtime.device.cuda.elements import load, store
@@ -164,3 +164,30 @@ def _whole_numbers(operation: str):
 
 div32 = _whole_numbers("udiv")
 mod32 = _whole_numbers("urem")
+
+
+def _extreme(name: str):
+    def make():
+        @intrinsic
+        def choose(_, a, b):
+            result = types.float64 if types.float64 in (a, b) else types.float32
+            own = f"__nv_{name}" if result is types.float64 else f"__nv_{name}f"
+
+            def generate(context, builder, signature, args):
+                given = [
+                    context.cast(builder, v, t, result)
+                    for v, t in zip(args, signature.args, strict=True)
+                ]
+                kind = ir.FunctionType(given[0].type, [v.type for v in given])
+                function = cgutils.get_or_insert_function(builder.module, kind, own)
+                return builder.call(function, given)
+
+            return result(a, b), generate
+
+        return choose
+
+    return make
+
+
+fmin = _extreme("fmin")
+fmax = _extreme("fmax")

@@ -55,3 +55,7 @@ shuffle_up = Intrinsic("shuffle_up")
 # Non-negative integers below 2**32, several times faster than 64-bit division.
 div32 = Intrinsic("div32")
 mod32 = Intrinsic("mod32")
+
+# C's fmin and fmax: a NaN gives way to a number, and -0.0 is below 0.0.
+fmin = Intrinsic("fmin")
+fmax = Intrinsic("fmax")

@@ -95,3 +95,19 @@ def div32():
 
 def mod32():
     return lambda a, b: int(a) % int(b)
+
+
+def fmin():
+    return lambda a, b: _ordered(a, b)[0]
+
+
+def fmax():
+    return lambda a, b: _ordered(a, b)[1]
+
+
+def _ordered(a, b) -> tuple:
+    """Both numbers, the smaller one first; twice the same where the other one is NaN."""
+    if a != a or b != b:
+        return (b, b) if a != a else (a, a)
+    first = a < b or (a == b and bool(np.signbit(a)))
+    return (a, b) if first else (b, a)

@@ -7,7 +7,6 @@ that know how much memory they point to, so what reads or writes beyond it raise
 from __future__ import annotations
 
 import struct
-import threading
 import warnings
 from functools import cache
 from math import prod
@@ -22,14 +21,14 @@ from opstep.runtime.device.cuda.lowering import Lowering, Prepared
 from opstep.runtime.device.cuda.names import Deferred, Real
 from opstep.runtime.device.payload import payload
 from opstep.runtime.device.source import Intrinsic
-from opstep.runtime.ir.types import DTYPES, DType, TensorType
+from opstep.runtime.ir.types import DTYPES, DType
 
 
 def available() -> bool:
     """Whether this process runs CUDA kernels in the simulator."""
     from numba.core import config
 
-    return bool(config.ENABLE_CUDASIM)
+    return bool(getattr(config, "ENABLE_CUDASIM", False))
 
 
 class Pointer:
@@ -163,24 +162,16 @@ def execute(op, arrays: list, attrs: dict) -> list[np.ndarray]:
     """Runs one op on NumPy arrays (None for an absent operand) in the simulator; attributes
     complete. Like `cpu.execute`, for tests.
     """
-    from opstep.runtime.ir.graph import NOWHERE, Apply, Name
-    from opstep.runtime.ir.op import resolve
-    from opstep.runtime.ir.types import dtype_of
-    from opstep.runtime.plan.plan import Step
+    from opstep.runtime.device.single import one_step
 
-    stored: list[TensorType | None] = [
-        TensorType(dtype_of(a.dtype), a.shape) for a in arrays if a is not None
-    ]
-    resolved = resolve(op, stored, attrs)  # pyright: ignore[reportArgumentType]
-    stored += [None] * (len(resolved.operands) - len(stored))
-    step = Step(op, (), (), resolved.operands, attrs, 0, Apply((), Name(op.name, NOWHERE), ()))
-    launches, size = Lowering(step, (*stored, *resolved.results)).prepared()
+    step, stored, types = one_step(op, arrays, attrs)
+    launches, size = Lowering(step, (*stored, *types)).prepared()
     memory: list[np.ndarray | None] = [
         None if a is None else np.ascontiguousarray(a).reshape(-1).copy() for a in arrays
     ]
-    memory += [None] * (len(resolved.operands) - len(memory))
+    memory += [None] * (len(stored) - len(memory))
     results = []
-    for t in resolved.results:
+    for t in types:
         shape: Any = t.shape
         filled = np.full(prod(shape), payload(t.dtype)).view(t.dtype.numpy)
         results.append(filled.reshape(shape))
@@ -190,8 +181,3 @@ def execute(op, arrays: list, attrs: dict) -> list[np.ndarray]:
     for launch in launches:
         run(launch, flat, workspace)
     return results
-
-
-def this_thread() -> Any:
-    """The simulated CUDA thread that is running."""
-    return threading.current_thread()

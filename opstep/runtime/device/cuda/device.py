@@ -1,0 +1,209 @@
+"""A GPU as a device: kernels are loaded once and launched by native code, streams are the driver's.
+
+One context is used by one thread at a time; any number of contexts, each with its own streams,
+share the GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from opstep.runtime.device.cuda.compiler import Kernel, code_for
+from opstep.runtime.device.cuda.driver import Gpu, gpu
+from opstep.runtime.device.cuda.graphs import Replay
+from opstep.runtime.device.cuda.launching import BoundGrid, work_of
+from opstep.runtime.device.cuda.lowering import Lowering, Prepared
+from opstep.runtime.device.cuda.memory import Constants, CudaMemory, Pool, Staging
+from opstep.runtime.device.cuda.streams import CudaEvent, CudaStream
+from opstep.runtime.device.payload import payload
+from opstep.runtime.ir.types import DType, TensorType
+from opstep.runtime.plan.plan import Step
+
+WORTH_CAPTURING = 3  # pieces of work; fewer are issued as fast as a graph is launched
+STATIC_SHARED = 48 << 10  # bytes of shared memory that a block has without asking
+
+
+class LoadedGrid:
+    """A launch whose kernel is on the GPU."""
+
+    __slots__ = ("constants", "function", "prepared")
+
+    def __init__(self, prepared: Prepared, function: int, constants: dict[int, int]):
+        self.prepared = prepared
+        self.function = function
+        self.constants = constants  # word -> address
+
+    def bound(self, addresses: Sequence[int], workspace: int) -> BoundGrid:
+        return BoundGrid(self.prepared, self.function, self.constants, addresses, workspace)
+
+
+class CudaDevice:
+    """GPU `ordinal` of those that the process may see. Raises `DeviceError` where there is none."""
+
+    def __init__(self, ordinal: int = 0):
+        self.gpu: Gpu = gpu(ordinal)
+        self.name = "cuda" if ordinal == 0 else f"cuda:{ordinal}"
+        self.pool = Pool(self.gpu)
+        self.staging = Staging(self.gpu)
+        self.constants = Constants(self.pool, self.staging)
+        self._prepared: dict[tuple, tuple[list[Any], int]] = {}
+        self._functions: dict[tuple[Kernel, int], int] = {}
+        self._libraries: list[Any] = []
+        self._own = CudaStream(self.gpu)
+
+    # --- memory ---
+
+    def alloc(self, nbytes: int, what: str = "") -> CudaMemory:
+        return self.pool.alloc(nbytes, what)
+
+    def read(self, memory: CudaMemory, offset: int, t: TensorType) -> np.ndarray:
+        """A copy of the bytes at `offset`; what writes them must be done."""
+        shape: Any = t.shape  # concrete here
+        found = np.empty(shape, t.dtype.numpy)
+        if found.nbytes:
+            self.staging.read(memory.address + offset, found.reshape(-1).view(np.uint8))
+        return found
+
+    def write(self, memory: CudaMemory, offset: int, t: TensorType, array: Any) -> None:
+        """Copies an array, or a number for each element, to the bytes at `offset`."""
+        shape: Any = t.shape  # concrete here
+        whole = np.broadcast_to(np.asarray(array, t.dtype.numpy), shape)
+        if whole.nbytes:
+            self.staging.write(whole, memory.address + offset)
+
+    def fill(
+        self, memory: CudaMemory, offset: int, nbytes: int, dtype: DType
+    ) -> Callable[[int], None]:
+        """Work that writes the payload of memory never written."""
+        driver, target = self.gpu.driver, memory.address + offset
+        pattern = payload(dtype)
+        count, word = nbytes // pattern.itemsize, int(pattern)
+        if not count:
+            return lambda stream: None
+        if pattern.itemsize < 8:
+            name = {1: "cuMemsetD8Async", 2: "cuMemsetD16Async", 4: "cuMemsetD32Async"}
+            fill = getattr(driver, name[pattern.itemsize])
+            return lambda stream: fill(target, word, count, stream)
+
+        def both_halves(stream: int) -> None:
+            for k in range(2):
+                half = word >> 32 * k & 0xFFFFFFFF
+                driver.cuMemsetD2D32Async(target + 4 * k, 8, half, 1, count, stream)
+
+        return both_halves
+
+    def copy(self, source: int, target: int, nbytes: int) -> Callable[[int], None]:
+        if not nbytes:
+            return lambda stream: None
+        driver = self.gpu.driver
+        return lambda stream: driver.cuMemcpyDtoDAsync(target, source, nbytes, stream)
+
+    def stream(self) -> CudaStream:
+        return CudaStream(self.gpu)
+
+    def event(self) -> CudaEvent:
+        return CudaEvent(self.gpu)
+
+    # --- launches ---
+
+    def prepare(self, step: Step, types: tuple[TensorType | None, ...]) -> tuple[list[Any], int]:
+        """Launches of a step, compiled and loaded, and the bytes of memory that they share.
+
+        `types`: the operands as they are stored, then the results.
+        """
+        attrs = repr(list(step.attrs.values())) if step.attrs else ""
+        key = (step.op, types, step.operand_types, attrs)
+        if key not in self._prepared:
+            launches, size = Lowering(step, types).prepared()
+            self._prepared[key] = [self._loaded(p) for p in launches], size
+        return self._prepared[key]
+
+    def _loaded(self, prepared: Prepared) -> LoadedGrid:
+        constants = {word: self.constants.place(numbers) for word, numbers in prepared.tuples}
+        return LoadedGrid(prepared, self._function(prepared.kernel, prepared.shared), constants)
+
+    def _function(self, kernel: Kernel, shared: int) -> int:
+        """The kernel on this GPU, compiled where it has to be."""
+        key = (kernel, max(shared, STATIC_SHARED))
+        if key not in self._functions:
+            code = code_for(kernel, self.gpu.arch)
+            driver = self.gpu.enter()
+            library = driver.cuLibraryLoadData(code.cubin, [], [], 0, [], [], 0)
+            self._libraries.append(library)
+            made = driver.cuLibraryGetKernel(library, code.symbol.encode())
+            if shared > STATIC_SHARED:
+                limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+                driver.cuKernelSetAttribute(limit, shared, made, self.gpu.handle)
+            # loaded now, for nothing may be loaded while a graph is captured
+            self._functions[key] = int(driver.cuKernelGetFunction(made))
+        return self._functions[key]
+
+    def bind(self, launches: list[Any], addresses: list[int], workspace: int) -> list[Any]:
+        """`addresses`: of operands, then results, in the order given to `prepare`."""
+        return [launch.bound(addresses, workspace) for launch in launches]
+
+    def capture(self, bound: list[Any]) -> Callable[[int], None]:
+        """Launches as one piece of work for a stream."""
+        return work_of(bound)
+
+    def run_now(self, bound: list[Any]) -> None:
+        """Launches at once, and waits for them."""
+        self.now(work_of(bound))
+
+    def now(self, work: Callable[[int], None]) -> None:
+        """Work on a stream of the device's own; returns when it is done."""
+        self.gpu.enter()
+        self._own.submit(work)
+        self._own.synchronize()
+
+    def stretch(
+        self, code: list[Callable[[], Any]], streams: Sequence[CudaStream], alone: bool
+    ) -> list[Callable[[], Any]]:
+        """Code between two calls that the host runs, which nothing interrupts: replayed as one
+        graph.
+        """
+        if len(code) < WORTH_CAPTURING and len(streams) < 2 and not _is_long(code):
+            return code
+        return [Replay(self.gpu, code, streams, alone)]
+
+
+def _is_long(code: Sequence[Any]) -> bool:
+    """Whether the pieces launch several kernels each."""
+    return any(getattr(piece, "args", None) and _launches(piece.args[0]) > 1 for piece in code)
+
+
+def _launches(work: Any) -> int:
+    return len(getattr(work, "bound", ()))
+
+
+@cache
+def device(ordinal: int) -> CudaDevice:
+    """The process's device for a GPU."""
+    return CudaDevice(ordinal)
+
+
+def execute(op, arrays: list, attrs: dict, ordinal: int = 0) -> list[np.ndarray]:
+    """Runs one op on NumPy arrays (None for an absent operand), outside of any graph; attributes
+    complete. Like `cpu.execute`.
+    """
+    from opstep.runtime.device.single import one_step
+
+    on = device(ordinal)
+    step, stored, results = one_step(op, arrays, attrs)
+    launches, size = on.prepare(step, (*stored, *results))
+    operands = [None if a is None else on.alloc(a.nbytes) for a in arrays]
+    for memory, array, t in zip(operands, arrays, stored, strict=False):
+        if memory is not None and t is not None:
+            on.write(memory, 0, t, array)
+    operands += [None] * (len(stored) - len(operands))
+    targets = [on.alloc(t.nbytes) for t in results]  # pyright: ignore[reportArgumentType]
+    for target, t in zip(targets, results, strict=True):
+        on.now(on.fill(target, 0, target.nbytes, t.dtype))
+    scratch = on.alloc(size)
+    addresses = [0 if m is None else m.address for m in operands] + [m.address for m in targets]
+    on.run_now(on.bind(launches, addresses, scratch.address))
+    return [on.read(m, 0, t) for m, t in zip(targets, results, strict=True)]

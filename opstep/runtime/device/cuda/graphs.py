@@ -1,0 +1,88 @@
+"""Stretches of work captured into CUDA graphs and replayed: one launch for all their kernels.
+
+A stretch is what stands between two calls of graphs that the host runs. It is issued as it is the
+first time, captured the second, and replayed from then on. A graph begins on the first stream; the
+others join it there, as they are joined again at its end.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from opstep.runtime.device.cuda.driver import Gpu
+from opstep.runtime.device.cuda.streams import CudaEvent, CudaStream
+from opstep.runtime.ir.errors import DeviceError
+
+_lock = threading.Lock()  # one capture at a time
+
+
+class Replay:
+    """A stretch. `alone`: nothing else of the run is before or behind it on the streams."""
+
+    def __init__(
+        self, gpu: Gpu, code: Sequence[Callable[[], Any]], streams: Sequence[CudaStream],
+        alone: bool,
+    ):  # fmt: skip
+        self.gpu = gpu
+        self.code = code
+        self.streams = streams
+        self.alone = alone
+        self.graph: Any = None
+        self._issued = False
+        self._events = [CudaEvent(gpu) for _ in range(2 * len(streams))]
+
+    def __call__(self) -> None:
+        if not self._issued:
+            self._issued = True
+            self._issue()
+            return
+        if self.graph is None:
+            self.graph = self._captured()
+        first, others = self.streams[0], self.streams[1:]
+        if not self.alone:
+            self._join(others, [first])
+        self.gpu.driver.cuGraphLaunch(self.graph, first.handle)
+        if not self.alone:
+            self._join([first], others)
+
+    def _issue(self) -> None:
+        for do in self.code:
+            do()
+
+    def _join(self, before: Sequence[CudaStream], after: Sequence[CudaStream]) -> None:
+        """What comes next on `after` waits for what stands on `before`."""
+        half = len(self.streams)
+        for k, stream in enumerate(before):
+            event = self._events[k if len(before) > 1 else half + k]
+            stream.record(event)
+            for other in after:
+                other.wait(event)
+
+    def _captured(self) -> Any:
+        """The stretch as an executable graph."""
+        driver, first = self.gpu.enter(), self.streams[0]
+        mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        with _lock:
+            driver.cuStreamBeginCapture(first.handle, mode)
+            try:
+                self._join([first], self.streams[1:])
+                self._issue()
+                self._join(self.streams[1:], [first])
+            except BaseException:
+                driver.module.cuStreamEndCapture(first.handle)  # whatever it says
+                raise
+            graph = driver.cuStreamEndCapture(first.handle)
+        made = driver.cuGraphInstantiate(graph, 0)
+        driver.cuGraphDestroy(graph)
+        weakref.finalize(self, _destroy, self.gpu, made)
+        return made
+
+
+def _destroy(gpu: Gpu, graph: Any) -> None:
+    try:
+        gpu.enter().cuGraphExecDestroy(graph)
+    except DeviceError:
+        return

@@ -1,0 +1,477 @@
+"""Statistics of a tensor on a GPU: read once, exact counts, the same bits on every run.
+
+A block of threads takes a stretch of the tensor, tile by tile, 16 elements a thread and tile, which
+stay in registers. Each thread sums distances from the first number that it met, and their squares,
+in f64: what is lost when those become a mean and a spread is then bounded by the number of its
+elements, however far from 0 they lie. Threads, then blocks, are put together in a fixed order by
+the formula of Chan, Golub and LeVeque (1979).
+
+The histogram is counted in shared memory, a column for each lane of a warp: no two lanes of a warp
+ever want one bank. Tiles that hold NaNs or infinities, and what is left at the end of a stretch,
+are taken element by element.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from opstep.runtime.device.blocks import SINGLES, order
+from opstep.runtime.device.builtin import bits_to_float, float_to_bits, pick
+from opstep.runtime.device.cuda.names import cuda, fmax, fmin
+from opstep.runtime.device.launch import Arg, Grid, Scratch
+from opstep.runtime.device.payload import payload
+from opstep.runtime.device.source import Intrinsic, pinned
+from opstep.runtime.device.statistics import power
+from opstep.runtime.ir.types import DType, TensorType, f16, f32, f64, i32, i64
+from opstep.runtime.statistics import (
+    BINS,
+    COUNT,
+    EXPONENT,
+    FIRST_BIN,
+    LOWEST,
+    M2,
+    MAX,
+    MEAN,
+    MIN,
+    NAN,
+    SUMSQ,
+)
+
+THREADS = 256
+TILE = 16  # elements of a thread
+STEP = THREADS * TILE
+ALONE = 4 * STEP  # elements that one block takes without the help of others
+MOST = 1584  # blocks: a multiple of what an H200 runs at once, at 3 or 4 a multiprocessor
+
+# Rows of counters: the bins, then these.
+_NANS, _ABOVE, _BELOW, _ZEROS, _SUBNORMALS, _UNWRITTEN = range(BINS, BINS + 6)
+ROWS = BINS + 6
+LANES = 32
+CELLS = ROWS * LANES
+
+_INFINITY = 0x7FF0000000000000
+_LARGEST, _SMALLEST = 480, -400  # exponents between which f64 holds sums of squares well
+_HIGHEST = 0x7FFFFFFFFFFFFFFF
+
+
+def launches(x: Arg, enabled: Arg, out: Arg, *, filled: bool) -> list[Grid]:
+    """The launches that write the record `out` (see `runtime.statistics`) of `x`, unless
+    ``enabled[0]`` is 0; ``filled``: whether elements never written hold the NaN payload.
+    """
+    told = filled and x.dtype.is_float
+    seen = Arg(TensorType(f32, x.shape), x.slot, x.dtype) if x.dtype.is_half else x
+    unwritten = _signed(int(payload(x.dtype)), x.dtype) if told else 0
+    blocks = 1 if x.size <= ALONE else min(MOST, -(-x.size // STEP))
+    span = -(-x.size // (blocks * STEP)) * STEP
+    counts, moments, whole = (Scratch(t, n * blocks) for t, n in ((i32, ROWS), (f64, 2), (i64, 3)))
+    args = (seen, x, enabled, counts, moments, whole, x.size, span, unwritten)
+    merged = (enabled, counts, moments, whole, out, blocks, x.size, told)
+    made = [
+        Grid(block_taker(x.dtype), *args, grid=blocks, block=THREADS),
+        Grid(record_merger(x.dtype.is_float), *merged, grid=ROWS + 1, block=THREADS),
+    ]
+    if x.dtype is f64:
+        again = (x, enabled, out, moments, whole, x.size, span)
+        made.append(Grid(take_scaled, *again, grid=blocks, block=THREADS))
+        made.append(Grid(merge_scaled, enabled, out, moments, whole, blocks, grid=1, block=THREADS))
+    return made
+
+
+def _signed(bits: int, dtype: DType) -> int:
+    """As a kernel sees the bits of floats: those of f32 and f64 as signed integers."""
+    return bits - (1 << dtype.bits) if dtype.itemsize > 2 and bits >> dtype.bits - 1 else bits
+
+
+# --- one element ----------------------------------------------------------------------------------
+
+
+def counter_of_single(v, lane):
+    """The place of a number's counter, that of its exponent; those of 0 and of NaN are the first
+    ones, those of infinities the last.
+    """
+    size = fmin(fmax(abs(np.float32(v)), _LEAST), _GREATEST)
+    row = (np.int64(float_to_bits(size)) >> 18) & 0x1FE0  # 32 times the exponent
+    return (np.uint64(row) | lane) - _FIRST_SINGLE
+
+
+_LEAST, _GREATEST = np.float32(2.0**LOWEST), np.float32(2.0 ** (LOWEST + BINS - 1))
+_FIRST_SINGLE = np.uint64(LANES * (127 + LOWEST))
+
+
+def counter_of_double(v, lane):
+    """Likewise; those of NaN are the last ones."""
+    k = ((float_to_bits(v) >> 52) & 0x7FF) - (1023 + LOWEST)
+    return np.uint64(min(max(k, 0), BINS - 1) * LANES) | lane
+
+
+def extra(row, lane):
+    """The place of the counter of a row behind the bins."""
+    return np.uint64(row * LANES) | lane
+
+
+def key_of_float(v):
+    """An integer of the order of numbers, in which -0.0 is below 0.0."""
+    return order(float_to_bits(np.float64(v)))
+
+
+def key_of_integer(v):
+    return np.int64(v)
+
+
+class _Kind:
+    """How the kernels see elements of a dtype."""
+
+    def __init__(self, dtype: DType):
+        self.floating = dtype.is_float
+        self.width = 16 // dtype.itemsize  # elements of 16 bytes
+        self.load = Intrinsic("load", self.width)
+        self.key = key_of_float if dtype.is_float else key_of_integer
+        self.counter = counter_of_double if dtype is f64 else counter_of_single
+        self.bin_of_nan = BINS - 1 if dtype is f64 else 0
+        single = dtype in SINGLES and dtype.is_float
+        self.value: Any = np.float32 if single else np.float64 if dtype is f64 else np.int64
+        small = 2.0**-14 if dtype is f16 else 2.0**-126
+        self.normal = self.value(2.0**-1022 if dtype is f64 else small)  # the smallest one
+        self.magnitude = _HIGHEST if dtype is f64 else 0x7FFFFFFF  # all bits but the sign
+        self.low = self.value(-np.inf) if dtype.is_float else -_HIGHEST - 1
+        self.high = self.value(np.inf) if dtype.is_float else _HIGHEST
+        self.smaller = fmin if dtype.is_float else smaller
+        self.larger = fmax if dtype.is_float else larger
+        self.raw = _raw_half if dtype.is_half else _raw_float
+
+
+def smaller(a, b):
+    return a if a < b else b
+
+
+def larger(a, b):
+    return a if a > b else b
+
+
+def _raw_half(raw, i):
+    return np.int64(raw[i])
+
+
+def _raw_float(raw, i):
+    return np.int64(float_to_bits(raw[i]))
+
+
+# --- a stretch of the tensor ----------------------------------------------------------------------
+
+
+@cache
+def block_taker(dtype: DType):
+    """The kernel of which each block leaves counts and moments of its stretch."""
+    kind = _Kind(dtype)
+    floating, value = kind.floating, kind.value
+    low_end, high_end, normal = kind.low, kind.high, kind.normal
+    magnitude = kind.magnitude
+    load, width, vectors = kind.load, kind.width, TILE // kind.width
+    counter_of, smaller, larger = kind.counter, kind.smaller, kind.larger
+    take_odd, fold = odd_taker(dtype), block_folder(dtype)
+
+    def take(x, raw, enabled, counts, moments, whole, size, span, unwritten):
+        if enabled[0] == 0:
+            return
+        columns = cuda.shared.array(CELLS, np.int32)
+        thread = np.int64(cuda.threadIdx.x)
+        lane = np.uint64(thread & (LANES - 1))
+        for k in range(thread, CELLS, THREADS):
+            columns[k] = 0
+        cuda.syncthreads()
+        values = cuda.local.array(TILE, value)
+        n, small, low, high = 0, np.int32(0), high_end, low_end
+        pivot, total, squares = 0.0, 0.0, 0.0
+        at = cuda.blockIdx.x * span
+        end = min(at + span, size)
+        while at + STEP <= end:
+            for k in range(vectors):
+                vector = load(x, at + (k * THREADS + thread) * width)
+                for j in range(width):
+                    values[k * width + j] = vector[j]
+            if n == 0:
+                for k in range(TILE):
+                    v = np.float64(values[k])
+                    pivot = v if abs(v) < np.inf else pivot
+            part, part_squares = 0.0, 0.0
+            least, most, tiny, rest = values[0], values[0], 0, 0
+            for k in range(TILE):
+                v = values[k]
+                away = np.float64(v) - pivot
+                part += away
+                part_squares += away * away
+                least = smaller(least, v)
+                most = larger(most, v)
+                if floating:
+                    tiny += abs(v) < normal
+                    rest |= pick(abs(v) < normal, float_to_bits(v), 0)
+                else:
+                    tiny += v == 0
+                cuda.atomic.add(columns, counter_of(v, lane), 1)
+            if part_squares < np.inf:
+                n += TILE
+                total += part
+                squares += part_squares
+                low = smaller(low, least)
+                high = larger(high, most)
+                small = np.int32(small + tiny)
+                if floating and rest & magnitude != 0:
+                    for k in range(TILE):
+                        if abs(values[k]) < normal and values[k] != 0.0:
+                            cuda.atomic.add(columns, extra(_SUBNORMALS, lane), 1)
+            else:
+                for k in range(TILE):
+                    i = at + (k // width * THREADS + thread) * width + k % width
+                    n, small, low, high, pivot, total, squares = take_odd(
+                        x, raw, i, unwritten, columns, lane, n, small, low, high, pivot, total,
+                        squares,
+                    )  # fmt: skip
+            at += STEP
+        for i in range(at + thread, end, THREADS):
+            cuda.atomic.add(columns, counter_of(x[i], lane), 1)
+            n, small, low, high, pivot, total, squares = take_odd(
+                x, raw, i, unwritten, columns, lane, n, small, low, high, pivot, total, squares
+            )
+        cuda.atomic.add(columns, extra(_ZEROS, lane), small)
+        fold(columns, n, low, high, pivot, total, squares, counts, moments, whole)
+
+    kernel = pinned("f64")(take)
+    kernel.__name__ = f"statistics of {dtype.name}"
+    return kernel
+
+
+@cache
+def odd_taker(dtype: DType):
+    """Takes one element that may be anything, all but its bin."""
+    kind = _Kind(dtype)
+    floating, normal, raw_of = kind.floating, kind.normal, kind.raw
+    value, smaller, larger = kind.value, kind.smaller, kind.larger
+
+    def take(
+        x, raw, i, unwritten, columns, lane, n, small, low, high, pivot, total, squares
+    ):  # fmt: skip
+        v = value(x[i])
+        if floating and not abs(v) < np.inf:
+            row = _NANS if v != v else _ABOVE if v > 0.0 else _BELOW
+            cuda.atomic.add(columns, extra(row, lane), 1)
+            if unwritten != 0 and raw_of(raw, i) == unwritten:
+                cuda.atomic.add(columns, extra(_UNWRITTEN, lane), 1)
+        else:
+            pivot = np.float64(v) if n == 0 else pivot
+            away = np.float64(v) - pivot
+            n += 1
+            total += away
+            squares += away * away
+            low = smaller(low, v)
+            high = larger(high, v)
+            if floating:
+                if abs(v) < normal:
+                    small = np.int32(small + 1)
+                    if v != 0.0:
+                        cuda.atomic.add(columns, extra(_SUBNORMALS, lane), 1)
+            else:
+                small = np.int32(small + (v == 0))
+        return n, small, low, high, pivot, total, squares
+
+    return pinned("f64")(take)
+
+
+@cache
+def block_folder(dtype: DType):
+    """Puts the threads of a block together and writes its counts, its moments and its extremes.
+
+    counts: [ROWS, blocks]; moments: mean and m2, [2, blocks]; whole: finite elements and the keys
+    of min and max, [3, blocks].
+    """
+    kind = _Kind(dtype)
+    key, bin_of_nan = kind.key, kind.bin_of_nan
+
+    def fold(columns, n, low, high, pivot, total, squares, counts, moments, whole):
+        thread, block, blocks = cuda.threadIdx.x, cuda.blockIdx.x, cuda.gridDim.x
+        sums = cuda.shared.array(ROWS, np.int32)
+        cuda.syncthreads()
+        if thread < ROWS:
+            found = 0
+            for k in range(LANES):
+                found += columns[thread * LANES + ((k + thread) & (LANES - 1))]
+            sums[thread] = found
+        mean, m2 = centred(n, pivot, total, squares)
+        n, mean, m2, low, high = merge_threads(n, mean, m2, key(low), key(high))
+        if thread < ROWS:
+            found = sums[thread]
+            if thread == _ZEROS:
+                found -= sums[_SUBNORMALS]
+            if thread == 0:
+                found -= sums[_ZEROS] - sums[_SUBNORMALS]
+            if thread == bin_of_nan:
+                found -= sums[_NANS]
+            if thread == BINS - 1:
+                found -= sums[_ABOVE] + sums[_BELOW]
+            counts[thread * blocks + block] = found
+        if thread == 0:
+            moments[block], moments[blocks + block] = mean, m2
+            whole[block], whole[blocks + block], whole[2 * blocks + block] = n, low, high
+
+    return pinned("f64")(fold)
+
+
+@pinned("f64")
+def centred(n, pivot, total, squares):
+    """(mean, sum of squared distances from it) of n elements from their distances from a pivot."""
+    if n == 0:
+        return 0.0, 0.0
+    away = total / np.float64(n)
+    return pivot + away, max(squares - total * away, 0.0)
+
+
+@pinned("f64")
+def merge_threads(n, mean, m2, low, high):
+    """(elements, mean, m2, least key, greatest key) of a whole block, in its first thread."""
+    thread = cuda.threadIdx.x
+    numbers = cuda.shared.array(THREADS, np.int64)
+    lows = cuda.shared.array(THREADS, np.int64)
+    highs = cuda.shared.array(THREADS, np.int64)
+    means = cuda.shared.array(THREADS, np.float64)
+    spreads = cuda.shared.array(THREADS, np.float64)
+    numbers[thread], means[thread], spreads[thread] = n, mean, m2
+    lows[thread], highs[thread] = low, high
+    half = THREADS // 2
+    while half > 0:
+        cuda.syncthreads()
+        if thread < half:
+            other = thread + half
+            n, mean, m2 = chan(n, mean, m2, numbers[other], means[other], spreads[other])
+            low, high = min(low, lows[other]), max(high, highs[other])
+            numbers[thread], means[thread], spreads[thread] = n, mean, m2
+            lows[thread], highs[thread] = low, high
+        half //= 2
+    return n, mean, m2, low, high
+
+
+@pinned("f64")
+def chan(n, mean, m2, more, other_mean, other_m2):
+    """(elements, mean, sum of squared distances from it) of two sets of elements."""
+    if more == 0:
+        return n, mean, m2
+    if n == 0:
+        return more, other_mean, other_m2
+    apart = other_mean - mean
+    share = np.float64(more) / np.float64(n + more)
+    return n + more, mean + apart * share, m2 + other_m2 + apart * apart * np.float64(n) * share
+
+
+# --- the record -----------------------------------------------------------------------------------
+
+
+@cache
+def record_merger(floating: bool):
+    """The kernel that makes one record: each row of counts is a block's work, and so is the rest."""
+
+    def merge(enabled, counts, moments, whole, out, blocks, size, told):
+        if enabled[0] == 0:
+            return
+        thread, row = cuda.threadIdx.x, cuda.blockIdx.x
+        if row < ROWS:
+            parts = cuda.shared.array(THREADS, np.int64)
+            found = np.int64(0)
+            for k in range(thread, blocks, THREADS):
+                found += counts[row * blocks + k]
+            parts[thread] = found
+            half = THREADS // 2
+            while half > 0:
+                cuda.syncthreads()
+                if thread < half:
+                    parts[thread] += parts[thread + half]
+                half //= 2
+            if thread == 0:
+                total = parts[0]
+                if row == _UNWRITTEN and told == 0:
+                    total = np.int64(-1)
+                out[FIRST_BIN + row if row < BINS else NAN + row - BINS] = total
+        else:
+            n, mean, m2, low, high = merge_blocks(moments, whole, blocks)
+            if thread == 0:
+                if floating:
+                    low, high = order(low), order(high)
+                if n == 0:
+                    low, high = np.int64(0), np.int64(0)
+                out[COUNT], out[MIN], out[MAX] = size, low, high
+                write_moments(out, n, mean, m2)
+                for k in range(EXPONENT, FIRST_BIN):
+                    out[k] = 0
+
+    kernel = pinned("f64")(merge)
+    kernel.__name__ = "statistics merged"
+    return kernel
+
+
+@pinned("f64")
+def merge_blocks(moments, whole, blocks):
+    """As `merge_threads`, of the blocks."""
+    n, mean, m2 = np.int64(0), 0.0, 0.0
+    low, high = np.int64(_HIGHEST), np.int64(-_HIGHEST - 1)
+    for k in range(cuda.threadIdx.x, blocks, THREADS):
+        n, mean, m2 = chan(n, mean, m2, whole[k], moments[k], moments[blocks + k])
+        low, high = min(low, whole[blocks + k]), max(high, whole[2 * blocks + k])
+    return merge_threads(n, mean, m2, low, high)
+
+
+@pinned("f64")
+def write_moments(out, n, mean, m2):
+    out[MEAN], out[M2] = float_to_bits(mean), float_to_bits(m2)
+    out[SUMSQ] = float_to_bits(m2 + mean * mean * np.float64(n))
+
+
+# --- numbers whose squares f64 does not hold ------------------------------------------------------
+
+
+@pinned("f64")
+def exponent_of(out):
+    """That of the scale at which moments must be taken again; 0 where they are good."""
+    largest = max(abs(bits_to_float(out[MIN])), abs(bits_to_float(out[MAX])))
+    exponent = (float_to_bits(largest) >> 52) - 1023
+    return 0 if largest == 0.0 or _SMALLEST <= exponent <= _LARGEST else exponent
+
+
+@pinned("f64")
+def take_scaled(x, enabled, out, moments, whole, size, span):
+    """The moments of x / 2**exponent, where those of x are out of range."""
+    if enabled[0] == 0:
+        return
+    exponent = exponent_of(out)
+    if exponent == 0:
+        return
+    first, second = power(-exponent // 2), power(-exponent - -exponent // 2)
+    thread, block, blocks = cuda.threadIdx.x, cuda.blockIdx.x, cuda.gridDim.x
+    n, pivot, total, squares = 0, 0.0, 0.0, 0.0
+    start = block * span
+    for i in range(start + thread, min(start + span, size), THREADS):
+        if abs(x[i]) < np.inf:
+            v = x[i] * first * second
+            pivot = v if n == 0 else pivot
+            n += 1
+            total += v - pivot
+            squares += (v - pivot) * (v - pivot)
+    mean, m2 = centred(n, pivot, total, squares)
+    nothing = np.int64(0)
+    n, mean, m2, _, _ = merge_threads(np.int64(n), mean, m2, nothing, nothing)
+    if thread == 0:
+        moments[block], moments[blocks + block], whole[block] = mean, m2, n
+
+
+@pinned("f64")
+def merge_scaled(enabled, out, moments, whole, blocks):
+    if enabled[0] == 0:
+        return
+    exponent = exponent_of(out)
+    if exponent == 0:
+        return
+    n, mean, m2, _, _ = merge_blocks(moments, whole, blocks)
+    if cuda.threadIdx.x == 0:
+        write_moments(out, n, mean, m2)
+        out[EXPONENT] = exponent
+        first, second = power(-exponent // 2), power(-exponent - -exponent // 2)
+        out[MEAN] = float_to_bits(mean / first / second)

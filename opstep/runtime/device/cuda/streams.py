@@ -1,0 +1,138 @@
+"""Streams and events of a GPU. Work for a stream is a callable that takes its handle."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from opstep.runtime.device.cuda.driver import Gpu
+from opstep.runtime.ir.errors import DeviceError
+
+
+class CudaEvent:
+    """A point in a stream, without a time."""
+
+    __slots__ = ("__weakref__", "_callbacks", "_gpu", "_recorded", "handle")
+
+    def __init__(self, gpu: Gpu):
+        driver = gpu.enter()
+        flags = driver.CUevent_flags
+        self.handle = driver.cuEventCreate(
+            flags.CU_EVENT_DISABLE_TIMING | flags.CU_EVENT_BLOCKING_SYNC
+        )
+        self._gpu = gpu
+        self._callbacks: list[Callable[[], Any]] = []
+        self._recorded = False
+        weakref.finalize(self, _destroy, gpu, "cuEventDestroy", self.handle)
+
+    def reset(self) -> None:
+        """A GPU's event is recorded anew without being reset."""
+
+    set = reset  # and nobody waits for one that is never recorded
+
+    def done(self) -> bool:
+        module = self._gpu.enter().module
+        (code,) = module.cuEventQuery(self.handle)
+        return int(code) != 600  # not ready
+
+    def wait(self) -> None:
+        self._gpu.enter().cuEventSynchronize(self.handle)
+
+    def on_done(self, callback: Callable[[], Any]) -> None:
+        """Calls back once the event is reached, from a thread of the device."""
+        if self._recorded:
+            _watch(self._gpu, self, [callback])
+        else:
+            self._callbacks.append(callback)
+
+    def recorded(self) -> None:
+        self._recorded = True
+        if self._callbacks:
+            callbacks, self._callbacks = self._callbacks, []
+            _watch(self._gpu, self, callbacks)
+
+
+class CudaStream:
+    """A stream that never waits for the legacy default stream."""
+
+    def __init__(self, gpu: Gpu):
+        self.gpu = gpu
+        driver = gpu.enter()
+        made = driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        self.handle = int(made)
+        weakref.finalize(self, _destroy, gpu, "cuStreamDestroy", made)
+
+    def submit(self, work: Callable[[int], Any]) -> None:
+        work(self.handle)
+
+    def record(self, event: CudaEvent) -> None:
+        self.gpu.driver.cuEventRecord(event.handle, self.handle)
+        event.recorded()
+
+    def wait(self, event: CudaEvent) -> None:
+        self.gpu.driver.cuStreamWaitEvent(self.handle, event.handle, 0)
+
+    def start(self) -> None:
+        """What is submitted has begun."""
+
+    def done(self) -> bool:
+        """Whether nothing is left to do. Raises what went wrong on the GPU."""
+        driver = self.gpu.enter()
+        (code,) = driver.module.cuStreamQuery(self.handle)
+        if int(code) not in (0, 600):
+            raise driver.error("cuStreamQuery", int(code))
+        return int(code) == 0
+
+    def synchronize(self) -> None:
+        self.gpu.enter().cuStreamSynchronize(self.handle)
+
+    def abandon(self) -> None:
+        """Work that is queued cannot be taken back: waits for it, whatever comes of it."""
+        try:
+            self.synchronize()
+        except DeviceError:
+            return
+
+
+def _destroy(gpu: Gpu, function: str, handle: Any) -> None:
+    """Gives something back; there is nobody to tell where that fails."""
+    try:
+        getattr(gpu.enter(), function)(handle)
+    except DeviceError:
+        return
+
+
+# --- callbacks ------------------------------------------------------------------------------------
+
+
+class _Watcher:
+    """A thread that waits for events of one GPU, in the order asked, and calls back."""
+
+    def __init__(self, gpu: Gpu):
+        self.gpu = gpu
+        self.asked: queue.SimpleQueue = queue.SimpleQueue()
+        threading.Thread(target=self._watch, daemon=True, name="opstep events").start()
+
+    def _watch(self) -> None:
+        while True:
+            event, callbacks = self.asked.get()
+            try:
+                event.wait()
+            except DeviceError:
+                pass  # whoever waits for the stream is told
+            for callback in callbacks:
+                callback()
+
+
+_watchers: dict[int, _Watcher] = {}
+_lock = threading.Lock()
+
+
+def _watch(gpu: Gpu, event: CudaEvent, callbacks: list[Callable[[], Any]]) -> None:
+    with _lock:
+        if gpu.ordinal not in _watchers:
+            _watchers[gpu.ordinal] = _Watcher(gpu)
+    _watchers[gpu.ordinal].asked.put((event, callbacks))

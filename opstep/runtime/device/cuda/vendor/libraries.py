@@ -1,0 +1,103 @@
+"""Finds and loads cuBLASLt and cuDNN, and tells what their error codes mean."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from opstep.runtime.ir.errors import DeviceError
+
+_WANTED = {
+    "cublasLt": ("cuBLASLt", "libcublasLt.so.13", "libcublasLt.so.12"),
+    "cudnn": ("cuDNN", "libcudnn.so.9"),
+}
+INSTALL = "pip install 'opstep[vendor]'"
+
+
+class Library:
+    """A loaded library; its functions raise where they give a status that is not zero."""
+
+    def __init__(self, name: str, loaded: ctypes.CDLL, explain: Callable[[ctypes.CDLL, int], str]):
+        self.name = name
+        self.loaded = loaded
+        self._explain = explain
+        self.lock = threading.RLock()
+
+    def __getattr__(self, function: str) -> Callable[..., None]:
+        """A function that gives a status. Raises `Refused` with what the library says of it."""
+        entry = getattr(self.loaded, function)
+
+        def call(*args: Any) -> None:
+            status = entry(*args)
+            if status:
+                raise Refused(f"{self.name}: {function}: {self._explain(self.loaded, status)}")
+
+        setattr(self, function, call)
+        return call
+
+
+class Refused(DeviceError):
+    """A library does not do what it was asked; somebody else may."""
+
+
+@cache
+def library(key: str) -> Library:
+    """Of `cublasLt` and `cudnn`. Raises `DeviceError`, with the command that installs it."""
+    name, *files = _WANTED[key]
+    loaded = _found(files)
+    if loaded is None:
+        raise DeviceError(f"--kernels vendor needs {name}, which is not there", hint=INSTALL)
+    return Library(name, loaded, _cudnn_says if key == "cudnn" else _cublas_says)
+
+
+def missing() -> list[str]:
+    """The libraries that are not there, as people call them."""
+    absent = []
+    for key, (name, *_) in _WANTED.items():
+        try:
+            library(key)
+        except DeviceError:
+            absent.append(name)
+    return absent
+
+
+def versions() -> dict[str, str]:
+    """What is there, in which version: results of tuning hold for that alone."""
+    found = {}
+    for key, function in (("cublasLt", "cublasLtGetVersion"), ("cudnn", "cudnnGetVersion")):
+        try:
+            asked = getattr(library(key).loaded, function)
+        except DeviceError:
+            continue
+        asked.restype = ctypes.c_size_t
+        found[key] = str(asked())
+    return found
+
+
+def _found(files: list[str]) -> ctypes.CDLL | None:
+    """Where NVIDIA's wheels have it, or the system."""
+    spec = find_spec("nvidia")
+    folders = [Path(p) for p in (spec.submodule_search_locations or ())] if spec else []
+    wheels = [str(path) for f in files for d in folders for path in sorted(d.glob(f"*/lib/{f}"))]
+    for file in (*wheels, *files):
+        try:
+            return ctypes.CDLL(file)
+        except OSError:
+            continue
+    return None
+
+
+def _cublas_says(loaded: ctypes.CDLL, status: int) -> str:
+    loaded.cublasLtGetStatusString.restype = ctypes.c_char_p
+    text = loaded.cublasLtGetStatusString(status)
+    return text.decode(errors="replace") if text else f"status {status}"
+
+
+def _cudnn_says(loaded: ctypes.CDLL, status: int) -> str:
+    loaded.cudnnGetErrorString.restype = ctypes.c_char_p
+    return (loaded.cudnnGetErrorString(status) or b"").decode(errors="replace")
