@@ -173,9 +173,8 @@ class Binding:
             for value, place in zip(plan.inputs, inputs, strict=True):
                 given[plan.values[value].buffer] = place
         what = f"graph {plan.graph}"
-        arena = device.alloc(
-            plan.arena, what
-        )  # of 0 bytes, too: a tensor of no elements has a place
+        # of 0 bytes, too: a tensor of no elements has a place
+        arena = device.alloc(plan.arena, what)
         places = []
         for k, buffer in enumerate(plan.buffers):
             if k in given:

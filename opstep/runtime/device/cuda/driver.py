@@ -47,8 +47,8 @@ class Driver:
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(self.module, name)
-        if not name.startswith("cu"):
-            return function
+        if not name[2:3].isupper() or not name.startswith("cu"):
+            return function  # an enumeration or a number type
 
         def call(*args: Any) -> Any:
             code, *values = function(*args)

@@ -166,6 +166,19 @@ div32 = _whole_numbers("udiv")
 mod32 = _whole_numbers("urem")
 
 
+def pointer_to():
+    """A shared or local array -> a pointer to its first element."""
+
+    @intrinsic
+    def point(_, array):
+        def generate(context, builder, signature, args):
+            return context.make_array(array)(context, builder, args[0]).data
+
+        return types.CPointer(array.dtype)(array), generate
+
+    return point
+
+
 def _extreme(name: str):
     def make():
         @intrinsic

@@ -52,8 +52,8 @@ class BoundGrid:
         words = np.array(prepared.words or (0,), np.int64)
         for word, slot in prepared.slots:
             words[word] = addresses[slot]
-        for word, offset in prepared.workspace:
-            words[word] = workspace + offset
+        for word, start in prepared.workspace:
+            words[word] = workspace + start
         for word, address in kept.items():
             words[word] = address
         self._words = words

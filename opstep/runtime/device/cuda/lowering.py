@@ -1,7 +1,7 @@
 """From an op's launches to kernels and argument words: what is left to fill in are addresses.
 
-An op that says nothing of CUDA (`Op.cuda`) is run by its CPU kernels, a unit a thread: they must not
-care how their range is cut, and so not how many threads share it.
+An op that says nothing of CUDA (`Op.cuda`) is run by its CPU kernels, a unit a thread: they must
+not care how their range is cut, and so not how many threads share it.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from opstep.runtime.device.cuda import internal
 from opstep.runtime.device.cuda.compiler import Kernel
-from opstep.runtime.device.launch import Arg, Grid, Launch, Scratch
+from opstep.runtime.device.cuda.vendor.routine import Enqueue, Routine
+from opstep.runtime.device.launch import Arg, Call, Grid, Launch, Scratch, Variants
 from opstep.runtime.ir.op import Mismatch
-from opstep.runtime.ir.types import DType, TensorType, f32, i64
+from opstep.runtime.ir.types import DType, TensorType, f32, i64, u8
 from opstep.runtime.plan.plan import Step
 
 ALIGNMENT = 256  # bytes, of every buffer and every scratch: wide loads never straddle a line
@@ -36,6 +37,17 @@ class Prepared(NamedTuple):
     shared: int
 
 
+class PreparedCall(NamedTuple):
+    """A routine of a library without addresses."""
+
+    routine: Routine
+    slots: tuple[int, ...]  # operands and results, in its order
+    workspace: int  # where its own begins in the op's
+
+    def bound(self, addresses: Sequence[int], workspace: int) -> Enqueue:
+        return self.routine.bind([addresses[s] for s in self.slots], workspace + self.workspace)
+
+
 class Lowering:
     """Turns an op's launches into argument words."""
 
@@ -46,14 +58,26 @@ class Lowering:
         self.places: dict[int, int] = {}  # id of a Scratch -> offset
         self.keep: list[Scratch] = []  # ids stay unique while their objects live
 
-    def prepared(self) -> tuple[list[Prepared], int]:
-        """The launches, and the bytes of working memory that they share."""
-        given = self._asked()
-        launches = [given] if isinstance(given, (Grid, Launch)) else list(given)
+    def prepared(self) -> tuple[list[Prepared | PreparedCall], int]:
+        """The launches of our own kernels, and the bytes of working memory that they share."""
+        return self.lowered(next(iter(self.variants().values())))
+
+    def variants(self) -> dict[str, Any]:
+        """What the op may launch of our own kernels, by name; first what it does by itself."""
+        op = self.step.op
+        cuda = internal.CUDA.get(op.name) or op.cuda or op.cpu
+        given = cuda(*self.args(), **self.step.attrs)
+        return given.launches if isinstance(given, Variants) else {"": given}
+
+    def lowered(self, given: Any) -> tuple[list[Prepared | PreparedCall], int]:
+        """Launches that an op asks for, and the bytes of working memory that they share."""
+        self.size, self.places = 0, {}
+        launches = [given] if isinstance(given, (Grid, Launch, Call)) else list(given)
         return [self._lower(launch) for launch in launches if _has_work(launch)], self.size
 
-    def _asked(self) -> Grid | Launch | Sequence[Grid | Launch]:
-        op, step = self.step.op, self.step
+    def args(self) -> list[Arg | None]:
+        """Operands and results, as the op's functions take them."""
+        step = self.step
         count = len(step.operand_types)
         args: list[Arg | None] = [
             self._arg(k, stored, seen)
@@ -62,9 +86,7 @@ class Lowering:
             )
         ]
         there = [t for t in self.types[count:] if t is not None]  # results are never absent
-        args += [self._arg(count + k, t, t) for k, t in enumerate(there)]
-        cuda = internal.CUDA.get(op.name) or op.cuda or op.cpu
-        return cuda(*args, **step.attrs)
+        return args + [self._arg(count + k, t, t) for k, t in enumerate(there)]
 
     def _arg(self, slot: int, stored: TensorType | None, seen: TensorType | None) -> Arg | None:
         if stored is None or seen is None:
@@ -73,7 +95,9 @@ class Lowering:
             seen = seen.with_dtype(f32)
         return Arg(stored.with_dtype(seen.dtype), slot, stored.dtype)
 
-    def _lower(self, launch: Grid | Launch) -> Prepared:
+    def _lower(self, launch: Grid | Launch | Call) -> Prepared | PreparedCall:
+        if isinstance(launch, Call):
+            return self._lower_call(launch)
         signature: list[str] = []
         words: list[int] = []
         slots: list[tuple[int, int]] = []
@@ -118,6 +142,10 @@ class Lowering:
         kernel = Kernel(launch.kernel, tuple(signature), dtype, True, THREADS)
         return Prepared(kernel, (*words, launch.units), *parts, (grid, 1, 1), block, 0)
 
+    def _lower_call(self, call: Call) -> PreparedCall:
+        place = self._place(Scratch(u8, call.routine.workspace), 1)
+        return PreparedCall(call.routine, tuple(a.slot for a in call.args), place)
+
     def _place(self, scratch: Scratch, lanes: int) -> int:
         """The scratch's offset in the workspace."""
         if id(scratch) not in self.places:
@@ -128,7 +156,9 @@ class Lowering:
         return self.places[id(scratch)]
 
 
-def _has_work(launch: Grid | Launch) -> bool:
+def _has_work(launch: Grid | Launch | Call) -> bool:
+    if isinstance(launch, Call):
+        return True
     return launch.units > 0 if isinstance(launch, Launch) else prod(launch.grid) > 0
 
 

@@ -59,3 +59,7 @@ mod32 = Intrinsic("mod32")
 # C's fmin and fmax: a NaN gives way to a number, and -0.0 is below 0.0.
 fmin = Intrinsic("fmin")
 fmax = Intrinsic("fmax")
+
+# A pointer to the first element of a shared or local array: indices are not looked at, where those
+# of arrays are compared with 0.
+pointer_to = Intrinsic("pointer_to")

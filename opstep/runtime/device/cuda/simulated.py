@@ -97,6 +97,12 @@ def mod32():
     return lambda a, b: int(a) % int(b)
 
 
+def pointer_to():
+    from opstep.runtime.device.cuda.simulator import Pointer
+
+    return lambda array: Pointer(array, array.dtype)
+
+
 def fmin():
     return lambda a, b: _ordered(a, b)[0]
 

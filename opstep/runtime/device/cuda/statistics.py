@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from opstep.runtime.device.blocks import SINGLES, order
-from opstep.runtime.device.builtin import bits_to_float, float_to_bits, pick
-from opstep.runtime.device.cuda.names import cuda, fmax, fmin
+from opstep.runtime.device.builtin import atomic_add, bits_to_float, float_to_bits, pick
+from opstep.runtime.device.cuda.names import cuda, fmax, fmin, pointer_to
 from opstep.runtime.device.launch import Arg, Grid, Scratch
 from opstep.runtime.device.payload import payload
 from opstep.runtime.device.source import Intrinsic, pinned
@@ -93,23 +93,23 @@ def counter_of_single(v, lane):
     ones, those of infinities the last.
     """
     size = fmin(fmax(abs(np.float32(v)), _LEAST), _GREATEST)
-    row = (np.int64(float_to_bits(size)) >> 18) & 0x1FE0  # 32 times the exponent
-    return (np.uint64(row) | lane) - _FIRST_SINGLE
+    row = (float_to_bits(size) >> 18) & 0x1FE0  # 32 times the exponent
+    return (row | lane) - _FIRST_SINGLE
 
 
 _LEAST, _GREATEST = np.float32(2.0**LOWEST), np.float32(2.0 ** (LOWEST + BINS - 1))
-_FIRST_SINGLE = np.uint64(LANES * (127 + LOWEST))
+_FIRST_SINGLE = LANES * (127 + LOWEST)
 
 
 def counter_of_double(v, lane):
     """Likewise; those of NaN are the last ones."""
     k = ((float_to_bits(v) >> 52) & 0x7FF) - (1023 + LOWEST)
-    return np.uint64(min(max(k, 0), BINS - 1) * LANES) | lane
+    return min(max(k, 0), BINS - 1) * LANES + lane
 
 
 def extra(row, lane):
     """The place of the counter of a row behind the bins."""
-    return np.uint64(row * LANES) | lane
+    return row * LANES + lane
 
 
 def key_of_float(v):
@@ -176,9 +176,9 @@ def block_taker(dtype: DType):
     def take(x, raw, enabled, counts, moments, whole, size, span, unwritten):
         if enabled[0] == 0:
             return
-        columns = cuda.shared.array(CELLS, np.int32)
+        columns = pointer_to(cuda.shared.array(CELLS, np.int32))
         thread = np.int64(cuda.threadIdx.x)
-        lane = np.uint64(thread & (LANES - 1))
+        lane = thread & (LANES - 1)
         for k in range(thread, CELLS, THREADS):
             columns[k] = 0
         cuda.syncthreads()
@@ -210,7 +210,7 @@ def block_taker(dtype: DType):
                     rest |= pick(abs(v) < normal, float_to_bits(v), 0)
                 else:
                     tiny += v == 0
-                cuda.atomic.add(columns, counter_of(v, lane), 1)
+                atomic_add(columns, counter_of(v, lane), 1)
             if part_squares < np.inf:
                 n += TILE
                 total += part
@@ -221,7 +221,7 @@ def block_taker(dtype: DType):
                 if floating and rest & magnitude != 0:
                     for k in range(TILE):
                         if abs(values[k]) < normal and values[k] != 0.0:
-                            cuda.atomic.add(columns, extra(_SUBNORMALS, lane), 1)
+                            atomic_add(columns, extra(_SUBNORMALS, lane), 1)
             else:
                 for k in range(TILE):
                     i = at + (k // width * THREADS + thread) * width + k % width
@@ -231,11 +231,11 @@ def block_taker(dtype: DType):
                     )  # fmt: skip
             at += STEP
         for i in range(at + thread, end, THREADS):
-            cuda.atomic.add(columns, counter_of(x[i], lane), 1)
+            atomic_add(columns, counter_of(x[i], lane), 1)
             n, small, low, high, pivot, total, squares = take_odd(
                 x, raw, i, unwritten, columns, lane, n, small, low, high, pivot, total, squares
             )
-        cuda.atomic.add(columns, extra(_ZEROS, lane), small)
+        atomic_add(columns, extra(_ZEROS, lane), small)
         fold(columns, n, low, high, pivot, total, squares, counts, moments, whole)
 
     kernel = pinned("f64")(take)
@@ -256,9 +256,9 @@ def odd_taker(dtype: DType):
         v = value(x[i])
         if floating and not abs(v) < np.inf:
             row = _NANS if v != v else _ABOVE if v > 0.0 else _BELOW
-            cuda.atomic.add(columns, extra(row, lane), 1)
+            atomic_add(columns, extra(row, lane), 1)
             if unwritten != 0 and raw_of(raw, i) == unwritten:
-                cuda.atomic.add(columns, extra(_UNWRITTEN, lane), 1)
+                atomic_add(columns, extra(_UNWRITTEN, lane), 1)
         else:
             pivot = np.float64(v) if n == 0 else pivot
             away = np.float64(v) - pivot
@@ -271,7 +271,7 @@ def odd_taker(dtype: DType):
                 if abs(v) < normal:
                     small = np.int32(small + 1)
                     if v != 0.0:
-                        cuda.atomic.add(columns, extra(_SUBNORMALS, lane), 1)
+                        atomic_add(columns, extra(_SUBNORMALS, lane), 1)
             else:
                 small = np.int32(small + (v == 0))
         return n, small, low, high, pivot, total, squares

@@ -6,6 +6,7 @@ import queue
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from opstep.runtime.device.cuda.driver import Gpu
@@ -119,10 +120,8 @@ class _Watcher:
     def _watch(self) -> None:
         while True:
             event, callbacks = self.asked.get()
-            try:
+            with suppress(DeviceError):  # whoever waits for the stream is told
                 event.wait()
-            except DeviceError:
-                pass  # whoever waits for the stream is told
             for callback in callbacks:
                 callback()
 
