@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from opstep.kernels.elementwise import Binary, Unary, binary_loop, launch_binary, onto, unary_loop
+from opstep.kernels.elementwise import Binary, Unary, onto, same
 from opstep.kernels.literals import limits
-from opstep.runtime.device.convert import plain
-from opstep.runtime.device.launch import Launch
 from opstep.runtime.ir.op import Mismatch
 from opstep.runtime.ir.types import DType
 
@@ -89,9 +87,8 @@ class _IntegerOrFloat(Binary):
     """A binary op whose integer form is another function, `whole`."""
 
     @classmethod
-    def cpu(cls, a, b, y):
-        f = cls.scalar if a.dtype.is_float else cls.whole
-        return launch_binary(binary_loop(f, cls.name), a, b, y)
+    def function(cls, a):
+        return cls.scalar if a.dtype.is_float else cls.whole
 
 
 class floor_div(_IntegerOrFloat):
@@ -257,9 +254,8 @@ class sign(Unary):
         return -1.0 if x < 0.0 else x
 
     @classmethod
-    def cpu(cls, x, y):
-        f = cls.scalar if x.dtype.is_float else cls.whole
-        return Launch(unary_loop(f, cls.name), x, y, units=y.size)
+    def function(cls, x):
+        return (cls.scalar if x.dtype.is_float else cls.whole), []
 
     @staticmethod
     def whole(x):
@@ -350,11 +346,10 @@ class clip(Unary):
         return high if x > high else x
 
     @classmethod
-    def cpu(cls, x, y, *, low, high):
+    def function(cls, x, *, low, high):
         bounds = [_in_type(v, x.dtype) for v in (low, high) if v is not None]
         f = cls.low_scalar if high is None else cls.high_scalar if low is None else cls.scalar
-        kernel = unary_loop(f, cls.name, len(bounds))
-        return Launch(kernel, x, y, *bounds, units=y.size)
+        return f, bounds
 
     def grad(g, operands, results, grads, *, low, high):
         (x,), (gy,) = operands, grads
@@ -377,9 +372,8 @@ class _Rounding(Unary):
     """To a whole number; integers stay as they are. The gradient is 0 almost everywhere."""
 
     @classmethod
-    def cpu(cls, x, y):
-        kernel = unary_loop(cls.scalar, cls.name) if x.dtype.is_float else plain
-        return Launch(kernel, x, y, units=y.size)
+    def function(cls, x):
+        return (cls.scalar if x.dtype.is_float else same), []
 
     def grad(g, operands, results, grads):
         return (g.zeros_like(operands[0]),)

@@ -12,6 +12,7 @@ from functools import cache
 import numpy as np
 
 from opstep.kernels.broadcast import broadcast_shape, collapse, place
+from opstep.kernels.gpu.elementwise import elementwise
 from opstep.runtime.device.launch import Launch
 from opstep.runtime.ir.op import Op
 from opstep.runtime.ir.types import boolean
@@ -27,9 +28,20 @@ class Unary(Op):
         return x
 
     @classmethod
+    def function(cls, x, **attrs) -> tuple[Callable, list]:
+        """What computes an element of x's dtype, and the numbers that it takes behind x."""
+        return cls.scalar, list(attrs.values())
+
+    @classmethod
     def cpu(cls, x, y, **attrs):
-        kernel = unary_loop(cls.scalar, cls.name, len(attrs))
-        return Launch(kernel, x, y, *attrs.values(), units=y.size)
+        f, numbers = cls.function(x, **attrs)
+        kernel = unary_loop(f, cls.name, len(numbers))
+        return Launch(kernel, x, y, *numbers, units=y.size)
+
+    @classmethod
+    def cuda(cls, x, y, **attrs):
+        f, numbers = cls.function(x, **attrs)
+        return elementwise(f, cls.name, (x,), y, numbers)
 
     def flops(x, **attrs):
         return x.size
@@ -44,8 +56,17 @@ class Binary(Op):
         return a.with_shape(broadcast_shape(a, b))
 
     @classmethod
+    def function(cls, a) -> Callable:
+        """What computes an element from two of a's dtype."""
+        return cls.scalar
+
+    @classmethod
     def cpu(cls, a, b, y):
-        return launch_binary(binary_loop(cls.scalar, cls.name), a, b, y)
+        return launch_binary(binary_loop(cls.function(a), cls.name), a, b, y)
+
+    @classmethod
+    def cuda(cls, a, b, y):
+        return elementwise(cls.function(a), cls.name, (a, b), y) or cls.cpu(a, b, y)
 
     def flops(a, b):
         return a.with_shape(broadcast_shape(a, b)).size
@@ -69,6 +90,10 @@ class Relation(Binary):
 
     def infer(a, b):
         return a.with_shape(broadcast_shape(a, b)).with_dtype(boolean)
+
+
+def same(x):
+    return x
 
 
 def launch_binary(kernel: Callable, a, b, y) -> Launch:

@@ -1,0 +1,3 @@
+"""CUDA kernels, for the `cuda` of ops: plain functions that are compiled when they are first
+needed.
+"""

@@ -1,0 +1,201 @@
+"""Elementwise kernels: a scalar function over vectors of 16 bytes, several of them a thread.
+
+One launcher, `elementwise`, for any number of operands that broadcast. The text of a kernel is
+written out for the ways in which its operands step (`Way`), once for each combination that occurs,
+and compiled like any other function. Two kinds of kernel:
+
+- *flat*: every operand has the result's elements, or just one. A thread takes a few vectors, a
+  block's width apart; all are read before the first is written.
+- *layered*: some operand repeats along axes of the result. A vector's row and column give the
+  places of the others: one vector, one element for all, or an element each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from math import prod
+
+from opstep.kernels.broadcast import collapse
+from opstep.kernels.gpu.places import LIMIT, spot
+from opstep.runtime.device.cuda.names import cuda, div32
+from opstep.runtime.device.launch import Arg, Grid
+from opstep.runtime.device.source import Intrinsic
+
+THREADS = 256  # of a block
+VECTORS = 2  # of 16 bytes, that a thread of a large launch has under way
+LARGE = 1 << 20  # vectors from which on a thread takes several
+
+# How an operand steps along a vector of the result's elements.
+SAME = "same"  # it has the result's elements
+ONE = "one"  # it has one element
+ROW = "row"  # neighbours, which form a vector too
+COLUMN = "column"  # one element for the whole vector
+EACH = "each"  # anything else: element by element
+
+
+def elementwise(
+    f: Callable, name: str, operands: Sequence[Arg], y: Arg, numbers: Sequence[int | float] = ()
+) -> Grid | None:
+    """A launch of y = f(*operands, *numbers), or None where there are too many elements for it.
+
+    f is a function of scalars in plain Python; operands broadcast to y.
+    """
+    width = vector_width(operands, y)
+    layout = collapse(y.shape, [a.shape for a in operands])
+    ways = _ways(layout.shape, layout.strides, width)
+    vectors = -(-y.size // width)
+    if all(way in (SAME, ONE) for way in ways):
+        per = VECTORS if vectors >= LARGE else 1
+        kernel = flat_kernel(f, name, ways, len(numbers), width)
+        args = (*operands, y, *numbers, y.size, per)
+        return Grid(kernel, *args, grid=-(-vectors // (per * THREADS)), block=THREADS)
+    if y.size >= LIMIT * (1 if EACH in ways else width):
+        return None
+    kernel = layered_kernel(f, name, ways, len(numbers), width)
+    *sizes, inner = layout.shape
+    steps = []
+    for way, strides in zip(ways, layout.strides, strict=True):
+        if way in (ROW, COLUMN, EACH):
+            steps += [strides[:-1], strides[-1]]
+    args = (*operands, y, *numbers, y.size, inner, tuple(sizes), len(sizes), *steps)
+    return Grid(kernel, *args, grid=-(-vectors // THREADS), block=THREADS)
+
+
+def vector_width(operands: Sequence[Arg], y: Arg) -> int:
+    """Elements of a vector: the widest type fills 16 bytes; beside narrow ones it may take 32."""
+    sizes = [a.stored.itemsize for a in (*operands, y)]
+    return max(16 // max(sizes), min(4, 16 // min(sizes)))
+
+
+def _ways(shape, strides, width: int) -> tuple[str, ...]:
+    own = [0] * len(shape)
+    step = 1
+    for k in reversed(range(len(shape))):
+        own[k], step = (step if shape[k] != 1 else 0), step * shape[k]
+    aligned = shape[-1] % width == 0
+    ways = []
+    for s in strides:
+        if not any(s):
+            ways.append(ONE)
+        elif list(s) == own:
+            ways.append(SAME)
+        elif aligned and s[-1] == 0:
+            ways.append(COLUMN)
+        elif aligned and s[-1] == 1 and all(step % width == 0 for step in s[:-1]):
+            ways.append(ROW)
+        else:
+            ways.append(EACH)
+    if EACH in ways:  # rows do not end where vectors do: the others that repeat go along
+        ways = [EACH if way in (ROW, COLUMN) else way for way in ways]
+    if prod(shape) == 1:
+        ways = [SAME for _ in ways]
+    return tuple(ways)
+
+
+# --- the text of kernels --------------------------------------------------------------------------
+
+
+@cache
+def flat_kernel(f: Callable, name: str, ways: tuple[str, ...], numbers: int, width: int):
+    """(*operands, y, *numbers, n, per): `per` vectors a thread, VECTORS or fewer."""
+    xs = [f"x{k}" for k in range(len(ways))]
+    ps = [f"p{k}" for k in range(numbers)]
+    step = THREADS * width
+    text = [
+        f"def kernel({', '.join([*xs, 'y', *ps, 'n', 'per'])}):",
+        f"    at = cuda.blockIdx.x * (per * {step}) + cuda.threadIdx.x * {width}",
+    ]
+    text += [f"    one{k} = x{k}[0]" for k, way in enumerate(ways) if way == ONE]
+
+    def applied(vector: str, element: int | None) -> str:
+        parts = []
+        for k, way in enumerate(ways):
+            here = f"x{k}[i]" if element is None else f"a{k}{vector}[{element}]"
+            parts.append(f"one{k}" if way == ONE else here)
+        return f"f({', '.join([*parts, *ps])})"
+
+    def loads(vector: str, place: str) -> list[str]:
+        return [f"a{k}{vector} = load(x{k}, {place})" for k, way in enumerate(ways) if way == SAME]
+
+    def stored(vector: str, place: str) -> str:
+        return f"store(y, {place}, ({', '.join(applied(vector, k) for k in range(width))},))"
+
+    places = [f"at + {step * v}" for v in range(VECTORS)]
+    text.append(f"    if per == {VECTORS} and {places[-1]} + {width} <= n:")
+    for v, place in enumerate(places):
+        text += [f"        {line}" for line in loads(f"_{v}", place)]
+    text += [f"        {stored(f'_{v}', place)}" for v, place in enumerate(places)]
+    text += ["    else:", "        for _ in range(per):", f"            if at + {width} <= n:"]
+    text += [f"                {line}" for line in [*loads("", "at"), stored("", "at")]]
+    text += ["            elif at < n:", "                for i in range(at, n):"]
+    text += [f"                    y[i] = {applied('', None)}", f"            at += {step}"]
+    return _made(text, f, name, width)
+
+
+@cache
+def layered_kernel(f: Callable, name: str, ways: tuple[str, ...], numbers: int, width: int):
+    """(*operands, y, *numbers, n, inner, sizes, count, *(strides, step for each that repeats)).
+
+    `inner` elements a row, rows of `count` axes of `sizes`.
+    """
+    repeating = [k for k, way in enumerate(ways) if way in (ROW, COLUMN, EACH)]
+    xs = [f"x{k}" for k in range(len(ways))]
+    ps = [f"p{k}" for k in range(numbers)]
+    steps = [name for k in repeating for name in (f"strides{k}", f"step{k}")]
+    head = ", ".join([*xs, "y", *ps, "n", "inner", "sizes", "count", *steps])
+    text = [f"def kernel({head}):", "    vector = cuda.grid(1)", f"    at = vector * {width}"]
+    text += [f"    one{k} = x{k}[0]" for k, way in enumerate(ways) if way == ONE]
+    text += ["    if at >= n:", "        return"]
+    if EACH in ways:
+        text += _each_by_each(ways, ps, repeating, width)
+        return _made(text, f, name, width)
+    text += [f"    across = inner // {width}", "    row = div32(vector, across)"]
+    text += [f"    column = (vector - row * across) * {width}"]
+    for k in repeating:
+        text.append(f"    q{k} = spot(row, sizes, strides{k}, count)")
+    values = []
+    for k, way in enumerate(ways):
+        if way == COLUMN:
+            text.append(f"    one{k} = x{k}[q{k}]")
+        elif way != ONE:
+            place = f"q{k} + column" if way == ROW else "at"
+            text.append(f"    a{k} = load(x{k}, {place})")
+    for e in range(width):
+        parts = [f"one{k}" if way in (ONE, COLUMN) else f"a{k}[{e}]" for k, way in enumerate(ways)]
+        values.append(f"f({', '.join([*parts, *ps])})")
+    text.append(f"    store(y, at, ({', '.join(values)},))")
+    return _made(text, f, name, width)
+
+
+def _each_by_each(ways, ps: list[str], repeating: list[int], width: int) -> list[str]:
+    """The rest of a layered kernel whose vectors reach from row to row."""
+    text = ["    row = div32(at, inner)", "    column = at - row * inner"]
+    for k in repeating:
+        text.append(f"    q{k} = spot(row, sizes, strides{k}, count) + column * step{k}")
+    advance = ["column += 1", *(f"q{k} += step{k}" for k in repeating)]
+    advance += ["if column == inner:", "    column = 0", "    row += 1"]
+    advance += [f"    q{k} = spot(row, sizes, strides{k}, count)" for k in repeating]
+
+    def applied(element: str, flat: str) -> str:
+        names = {SAME: flat, ONE: "one{k}", EACH: "x{k}[q{k}]" if not element else "e{k}" + element}
+        return f"f({', '.join([*(names[way].format(k=k) for k, way in enumerate(ways)), *ps])})"
+
+    text.append(f"    if at + {width} <= n:")
+    text += [f"        a{k} = load(x{k}, at)" for k, way in enumerate(ways) if way == SAME]
+    for e in range(width):
+        text += [f"        e{k}_{e} = x{k}[q{k}]" for k in repeating]
+        if e < width - 1:
+            text += [f"        {line}" for line in advance]
+    values = [applied(f"_{e}", "a{k}" + f"[{e}]") for e in range(width)]
+    text += [f"        store(y, at, ({', '.join(values)},))", "    else:"]
+    text += ["        for i in range(at, n):", f"            y[i] = {applied('', 'x{k}[i]')}"]
+    return [*text, *(f"            {line}" for line in advance)]
+
+
+def _made(text: list[str], f: Callable, name: str, width: int) -> Callable:
+    scope = {"f": f, "cuda": cuda, "div32": div32, "spot": spot}
+    scope |= {"load": Intrinsic("load", width), "store": Intrinsic("store", width)}
+    exec(compile("\n".join(text), f"<elementwise {name}>", "exec"), scope)
+    scope["kernel"].__name__ = name
+    return scope["kernel"]
