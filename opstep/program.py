@@ -379,6 +379,10 @@ class Program:
         if device != "null":
             self.params.bring(plan, device)
 
+    def on(self, device: str) -> Any:
+        """The device of that name, as runs of this program use it. Raises `DeviceError`."""
+        return self._device(canonical(device), None)
+
     def _device(self, name: str, lanes: int | None) -> Any:
         key = (name, lanes)
         if key not in self._devices:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -149,15 +147,35 @@ def cache() -> Finding:
 
 
 def gpu() -> Finding:
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return Finding("GPU", "optional", "none found: graphs run on the CPU")
-    query = [tool, "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
+    from opstep.runtime.ir.errors import DeviceError
+
     try:
-        out = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return Finding("GPU", "optional", "nvidia-smi is there but finds no GPU")
-    return Finding("GPU", "optional", f"{'; '.join(out.splitlines())}: not used yet")
+        from opstep.runtime.device.cuda.driver import driver, gpu
+
+        made = driver()
+        found = [gpu(k) for k in range(made.cuDeviceGetCount())]
+        told = [f"cuda:{g.ordinal} {g.name} ({g.arch}, {size(g.memory()[1])})" for g in found]
+        version = made.cuDriverGetVersion()
+    except DeviceError as error:
+        said = error.diagnostics[0]
+        return Finding("GPU", "optional", said.message, said.hint)
+    known = f"driver for CUDA {version // 1000}.{version % 1000 // 10}"
+    return Finding("GPU", "ok", f"{'; '.join(told)}; {known}")
+
+
+def cuda_compiler() -> Finding:
+    """What compiles kernels for GPUs; it needs none to be there."""
+    names = ("numba-cuda", "cuda-core", "cuda-bindings", "cupti-python")
+    found, missing = [], []
+    for name in names:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            missing.append(name)
+    if missing:
+        advice = "pip install 'opstep[cuda]'"
+        return Finding("CUDA packages", "optional", f"no {', '.join(missing)}", advice)
+    return Finding("CUDA packages", "ok", ", ".join(found))
 
 
 def optional(module: str, purpose: str, advice: str) -> Finding:
@@ -177,4 +195,5 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     compiler,
     cache,
     gpu,
+    cuda_compiler,
 )

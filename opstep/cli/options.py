@@ -53,6 +53,26 @@ def device_option(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
+def gpu_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What to do where a GPU fails."""
+    options = [
+        click.option(
+            "--fallback",
+            type=click.Choice(["cpu"]),
+            help="Where the GPU is absent or out of memory, go on on the CPU.",
+        ),
+        click.option(
+            "--timeout",
+            type=click.FloatRange(0, min_open=True),
+            metavar="SECONDS",
+            help="How long one op may run on a GPU in debug mode: 60 by default.",
+        ),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
 def recording_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """``--workspace``, ``--trace``, and whose statistics the workspace gets."""
     options = [

@@ -29,6 +29,7 @@ from opstep.cli.common import (
 )
 from opstep.cli.options import (
     device_option,
+    gpu_options,
     graph_option,
     policy_options,
     recording_options,
@@ -92,6 +93,7 @@ TICK_S = 0.1  # between two moves of the progress bar
     help="Save one result, or all: .npy, .npz or .safetensors.",
 )
 @device_option
+@gpu_options
 @click.option("--threads", type=click.IntRange(1, 256), help="Threads that share an op's work.")
 @click.option(
     "--steps", type=click.IntRange(1), default=1, show_default=True, help="Run this many times."
@@ -132,10 +134,9 @@ def run(file: str, **options: Any) -> int:
     recording = recorded(program, graph.name.text, values, options)
     try:
         with watch_compiler(), progress(options["steps"]) as on_step:
-            result = program.run(
-                graph.name.text, values, steps=options["steps"], recording=recording,
-                on_step=on_step, **switches,
-            )  # fmt: skip
+            result = executed(
+                program, graph.name.text, values, options, on_step, recording=recording, **switches
+            )
     except BaseException:
         if recording:  # what is recorded of a failed run is what one wants to look at
             show_recording(recording)
@@ -153,6 +154,33 @@ def run(file: str, **options: Any) -> int:
     if recording:
         show_recording(recording)
     return UNRECORDED if any(w.problem for w in written) else OK
+
+
+def executed(
+    program: Program, graph: str, values: dict[str, np.ndarray], options: dict[str, Any],
+    on_step: Any, **rest: Any,
+) -> Result:  # fmt: skip
+    """The run; on the CPU from the step on that a GPU could not do, if that is asked for."""
+    from opstep.runtime.ir.errors import DeviceError
+
+    done = 0
+
+    def count() -> None:
+        nonlocal done
+        done += 1
+        if on_step:
+            on_step()
+
+    if options["timeout"] is not None and rest["device"].startswith("cuda"):
+        program.on(rest["device"]).patience = options["timeout"]
+    try:
+        return program.run(graph, values, steps=options["steps"], on_step=count, **rest)
+    except DeviceError as error:
+        if options["fallback"] is None or rest["device"] == options["fallback"]:
+            raise
+        say(f"{error.diagnostics[0].message}; going on on the CPU")
+    options["device"] = rest["device"] = options["fallback"]
+    return program.run(graph, values, steps=options["steps"] - done, on_step=count, **rest)
 
 
 SWITCHES = ("device", "mode", "streams", "alloc", "fill", "sync", "threads", "seed")

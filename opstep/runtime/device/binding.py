@@ -329,7 +329,7 @@ def _synchronize(binding: Binding, stream: int, latest: tuple[int, int] | None) 
         if k != stream:
             other.start()
     try:
-        binding.streams[stream].synchronize()
+        binding.device.wait_for_op(binding.streams[stream])
     except DeviceError as error:
         said = error.diagnostics[0]
         if latest is None or said.span is not None:

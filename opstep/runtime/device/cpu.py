@@ -110,6 +110,10 @@ class CpuDevice:
     def stream(self) -> CpuStream:
         return CpuStream()
 
+    def wait_for_op(self, stream: CpuStream) -> None:
+        """What ``sync=op`` waits for behind each op."""
+        stream.synchronize()
+
     def event(self) -> CpuEvent:
         return CpuEvent()
 

@@ -76,5 +76,9 @@ class NullDevice:
     def stream(self) -> NullStream:
         return NullStream()
 
+    def wait_for_op(self, stream: NullStream) -> None:
+        """What ``sync=op`` waits for behind each op."""
+        stream.synchronize()
+
     def event(self) -> NullEvent:
         return NullEvent()

@@ -158,7 +158,7 @@ def _need_compiler() -> None:
 def _recipe() -> str:
     """A digest of how kernels are compiled."""
     here = Path(__file__).parent
-    files = [here / f"{n}.py" for n in ("compiler", "elements", "intrinsics", "ufuncs")]
+    files = [here / f"{n}.py" for n in ("compiler", "elements", "intrinsics", "tiles", "ufuncs")]
     files.append(here.parent / "source.py")
     return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()
 
@@ -175,9 +175,9 @@ def _versions() -> str:
 
 @cache
 def _intrinsic(name: str, shape: tuple[int, ...]) -> Any:
-    from opstep.runtime.device.cuda import intrinsics
+    from opstep.runtime.device.cuda import intrinsics, tiles
 
-    made = getattr(intrinsics, name, None)
+    made = getattr(intrinsics, name, None) or getattr(tiles, name, None)
     if made is None:
         raise NotImplementedError(f"{name} is not for CUDA kernels")
     return made(*shape)

@@ -42,7 +42,13 @@ class LoadedGrid:
 
 
 class CudaDevice:
-    """GPU `ordinal` of those that the process may see. Raises `DeviceError` where there is none."""
+    """GPU `ordinal` of those that the process may see. Raises `DeviceError` where there is none.
+
+    `replays`: stretches that nothing interrupts are captured into CUDA graphs.
+    """
+
+    replays = True
+    patience = 60.0  # seconds that an op may take in debug mode
 
     def __init__(self, ordinal: int = 0):
         self.gpu: Gpu = gpu(ordinal)
@@ -105,6 +111,10 @@ class CudaDevice:
     def stream(self) -> CudaStream:
         return CudaStream(self.gpu)
 
+    def wait_for_op(self, stream: CudaStream) -> None:
+        """What ``sync=op`` waits for behind each op; a kernel that never ends is given up."""
+        stream.synchronize_within(self.patience)
+
     def event(self) -> CudaEvent:
         return CudaEvent(self.gpu)
 
@@ -166,6 +176,8 @@ class CudaDevice:
         """Code between two calls that the host runs, which nothing interrupts: replayed as one
         graph.
         """
+        if not self.replays:
+            return code
         if len(code) < WORTH_CAPTURING and len(streams) < 2 and not _is_long(code):
             return code
         return [Replay(self.gpu, code, streams, alone)]

@@ -66,13 +66,16 @@ class Driver:
         _, text = self.module.cuGetErrorString(self.module.CUresult(code))
         told = _MEANING.get(code) or (text.decode() if text else f"error {code}")
         if code in _STICKY:
-            self.lost = LostDevice(
-                f"the GPU is lost to this process: {told} ({name}, error {code})",
-                hint="start the program again; with --mode debug it stops at the op that is to "
-                "blame",
-            )
-            return self.lost
+            return self.lose(f"{told} ({name}, error {code})")
         return DeviceError(f"{name}: {told} (error {code})")
+
+    def lose(self, why: str, hint: str = "") -> LostDevice:
+        """Notes that the process can do nothing more on its GPUs; the error to raise."""
+        self.lost = LostDevice(
+            f"the GPU is lost to this process: {why}",
+            hint=hint or "start it again; with --mode debug it stops at the op that is to blame",
+        )
+        return self.lost
 
 
 @cache

@@ -119,7 +119,7 @@ def _setitem(pointer, index, value):
     return None
 
 
-def _storage(pointer):
+def storage_of(pointer):
     return pointer.storage if isinstance(pointer, Elements) else pointer.dtype
 
 
@@ -131,7 +131,7 @@ def load(count: int):
         result = types.UniTuple(pointer.dtype, count)
 
         def generate(context, builder, signature, args):
-            storage = context.get_data_type(_storage(pointer))
+            storage = context.get_data_type(storage_of(pointer))
             words = _words(storage, count)
             place = builder.gep(args[0], [args[1]])
             place = builder.bitcast(place, words.as_pointer())
@@ -153,7 +153,7 @@ def store(count: int):
     @intrinsic
     def store_elements(_, pointer, index, values):
         def generate(context, builder, signature, args):
-            storage = context.get_data_type(_storage(pointer))
+            storage = context.get_data_type(storage_of(pointer))
             words = _words(storage, count)
             parts = []
             for k in range(count):

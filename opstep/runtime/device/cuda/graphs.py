@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from opstep.runtime.device.cuda.driver import Gpu
@@ -82,7 +83,5 @@ class Replay:
 
 
 def _destroy(gpu: Gpu, graph: Any) -> None:
-    try:
+    with suppress(DeviceError):
         gpu.enter().cuGraphExecDestroy(graph)
-    except DeviceError:
-        return

@@ -8,6 +8,7 @@ import ctypes
 import threading
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -89,10 +90,8 @@ def _size(nbytes: int) -> str:
 
 def _give_back(gpu: Gpu, address: int, stream: Any) -> None:
     """What used it is done: a run ends with all its streams idle."""
-    try:
+    with suppress(DeviceError):
         gpu.enter().cuMemFreeAsync(address, stream)
-    except DeviceError:
-        return
 
 
 class Staging:

@@ -60,16 +60,23 @@ class Pointer:
     def moved(self, count: int) -> Pointer:
         return Pointer(self.array, self.seen, self.start + int(count))
 
-    def load(self, index: int, count: int) -> tuple:
+    def as_stored(self) -> Pointer:
+        """To the same elements, seen as they are stored; those of two bytes as their bits."""
+        array = self.array.view(np.uint16) if self.array.itemsize == 2 else self.array
+        return Pointer(array, array.dtype, self.start)
+
+    def vector_place(self, index: int, count: int) -> int:
+        """Where in the array a vector begins."""
         if (self.start + int(index)) % count:
             raise IndexError(f"a vector of {count} at element {self.start + int(index)}")
-        place = self._place(index, count)
+        return self._place(index, count)
+
+    def load(self, index: int, count: int) -> tuple:
+        place = self.vector_place(index, count)
         return tuple(self.seen.type(v) for v in self.array[place : place + count])
 
     def store(self, index: int, values: tuple, count: int) -> None:
-        if (self.start + int(index)) % count:
-            raise IndexError(f"a vector of {count} at element {self.start + int(index)}")
-        self._place(index, count)
+        self.vector_place(index, count)
         for k, value in enumerate(values):
             self[int(index) + k] = value
 
@@ -89,9 +96,10 @@ class _Simulator:
 
     def value(self, value: Any, dtype: DType) -> Any:
         if isinstance(value, Intrinsic):
-            from opstep.runtime.device.cuda import simulated
+            from opstep.runtime.device.cuda import simulated, simulated_tiles
 
-            return getattr(simulated, value.name)(*value.shape)
+            made = getattr(simulated, value.name, None) or getattr(simulated_tiles, value.name)
+            return made(*value.shape)
         if isinstance(value, Deferred):
             return value.load()
         if isinstance(value, Real):

@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from time import monotonic
 from typing import Any
 
 from opstep.runtime.device.cuda.driver import Gpu
@@ -90,20 +91,28 @@ class CudaStream:
     def synchronize(self) -> None:
         self.gpu.enter().cuStreamSynchronize(self.handle)
 
+    def synchronize_within(self, seconds: float) -> None:
+        """`synchronize` that gives up on a kernel that does not end. Raises `LostDevice` then: no
+        kernel can be stopped but with its process.
+        """
+        deadline = monotonic() + seconds
+        while not self.done():
+            if monotonic() > deadline:
+                raise self.gpu.driver.lose(
+                    f"it has been running for {seconds:g} s",
+                    hint="--timeout says how long an op may take in debug mode",
+                )
+
     def abandon(self) -> None:
         """Work that is queued cannot be taken back: waits for it, whatever comes of it."""
-        try:
+        with suppress(DeviceError):
             self.synchronize()
-        except DeviceError:
-            return
 
 
 def _destroy(gpu: Gpu, function: str, handle: Any) -> None:
     """Gives something back; there is nobody to tell where that fails."""
-    try:
+    with suppress(DeviceError):
         getattr(gpu.enter(), function)(handle)
-    except DeviceError:
-        return
 
 
 # --- callbacks ------------------------------------------------------------------------------------

@@ -41,17 +41,21 @@ class Library:
         return call
 
 
+class Unavailable(DeviceError):
+    """A library is not there."""
+
+
 class Refused(DeviceError):
     """A library does not do what it was asked; somebody else may."""
 
 
 @cache
 def library(key: str) -> Library:
-    """Of `cublasLt` and `cudnn`. Raises `DeviceError`, with the command that installs it."""
+    """Of `cublasLt` and `cudnn`. Raises `Unavailable`, with the command that installs it."""
     name, *files = _WANTED[key]
     loaded = _found(files)
     if loaded is None:
-        raise DeviceError(f"--kernels vendor needs {name}, which is not there", hint=INSTALL)
+        raise Unavailable(f"{name} is not there", hint=INSTALL)
     return Library(name, loaded, _cudnn_says if key == "cudnn" else _cublas_says)
 
 
@@ -61,7 +65,7 @@ def missing() -> list[str]:
     for key, (name, *_) in _WANTED.items():
         try:
             library(key)
-        except DeviceError:
+        except Unavailable:
             absent.append(name)
     return absent
 
@@ -72,7 +76,7 @@ def versions() -> dict[str, str]:
     for key, function in (("cublasLt", "cublasLtGetVersion"), ("cudnn", "cudnnGetVersion")):
         try:
             asked = getattr(library(key).loaded, function)
-        except DeviceError:
+        except Unavailable:
             continue
         asked.restype = ctypes.c_size_t
         found[key] = str(asked())

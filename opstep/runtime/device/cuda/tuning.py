@@ -1,0 +1,115 @@
+"""What `--autotune` found out: the time of every way to run an op, kept from run to run.
+
+A table belongs to one GPU model with one version of driver and libraries, and is a file of JSON in
+the folder of compiled kernels. Files are written atomically and merged under a lock, so processes
+may share them; one that is damaged counts as empty and is written anew.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import math
+import os
+import re
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from opstep.runtime.device.cache import Compiler
+from opstep.runtime.ir.types import TensorType
+from opstep.runtime.plan.plan import Step
+
+FORMAT = 1
+
+Times = dict[str, float]
+"""Microseconds of each way to run an op, by its name."""
+
+
+def key_of(step: Step, types: tuple[TensorType | None, ...]) -> str:
+    """An op on tensors of certain types, as text: ``linear(f32[8, 4], f32[2, 4]) -> f32[8, 2]``."""
+    count = len(step.operand_types)
+    given = ", ".join("none" if t is None else str(t) for t in types[:count])
+    seen = ", ".join("none" if t is None else t.dtype.name for t in step.operand_types)
+    attrs = ", ".join(f"{name}={value}" for name, value in step.attrs.items())
+    results = ", ".join(str(t) for t in types[count:])
+    return f"{step.op.name}({given}) as {seen} {{{attrs}}} -> {results}"
+
+
+class Table:
+    """Times by op. Read once: what other processes add meanwhile does not change what runs here."""
+
+    def __init__(self, path: Path, about: str):
+        self.path = path
+        self.about = about
+        self._lock = threading.Lock()
+        self._times = _read(path, about)
+
+    def get(self, key: str) -> Times | None:
+        return self._times.get(key)
+
+    def put(self, key: str, times: Times) -> None:
+        """Keeps them, here and in the file. A folder that cannot be written costs only time."""
+        with self._lock:
+            self._times[key] = times
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                with _locked(self.path.with_suffix(".lock")):
+                    there = _read(self.path, self.about)
+                    there[key] = times
+                    _write(self.path, self.about, there)
+            except OSError:
+                return
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+
+@cache
+def table(name: str, about: str) -> Table:
+    """The process's table for a GPU called `name`; `about` has all that the times depend on."""
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "gpu"
+    digest = hashlib.sha256(about.encode()).hexdigest()[:12]
+    return Table(Compiler.cache_folder() / "tuning" / f"{slug}-{digest}.json", about)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """One process at a time."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _read(path: Path, about: str) -> dict[str, Times]:
+    """What a file holds that is sound; nothing where it is damaged or another's."""
+    try:
+        found = json.loads(path.read_text())
+        if found["format"] != FORMAT or found["about"] != about:
+            return {}
+        return {str(key): dict(times) for key, times in found["ops"].items() if _sound(times)}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return {}
+
+
+def _sound(times: Any) -> bool:
+    return isinstance(times, dict) and all(
+        isinstance(us, (int, float)) and math.isfinite(us) and us > 0 for us in times.values()
+    )
+
+
+def _write(path: Path, about: str, ops: dict[str, Times]) -> None:
+    content = {"format": FORMAT, "about": about, "ops": ops}
+    handle, name = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(handle, "w") as file:
+            json.dump(content, file, indent=1)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
