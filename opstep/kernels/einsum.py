@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import string
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from math import prod
 
 import numpy as np
 
 from opstep.kernels.axes import strides_of, volume
+from opstep.kernels.gpu import gemm
 from opstep.kernels.matmul import Side, product
 from opstep.kernels.products import batch_offset
 from opstep.runtime.device.builtin import offset
@@ -85,14 +86,18 @@ class _Term:
         return self.steps[labels[-1]] if labels else 1
 
 
-def _contract(a: _Term, b: _Term, y: _Term, sizes: dict[str, int]) -> list[Launch]:
-    """Launches for one pair."""
+def _contract(a: _Term, b: _Term, y: _Term, sizes: dict[str, int], product: Callable) -> list:
+    """Launches for one pair; `product` gives those of matrix products."""
     return (
-        _as_matrices(a, b, y, sizes) or _as_matrices(b, a, y, sizes) or [_plainly([a, b], y, sizes)]
+        _as_matrices(a, b, y, sizes, product)
+        or _as_matrices(b, a, y, sizes, product)
+        or [_plainly([a, b], y, sizes)]
     )
 
 
-def _as_matrices(a: _Term, b: _Term, y: _Term, sizes: dict[str, int]) -> list[Launch] | None:
+def _as_matrices(
+    a: _Term, b: _Term, y: _Term, sizes: dict[str, int], product: Callable
+) -> list | None:
     """The pair as products of matrices, if result and operands lie so in memory."""
     batch = "".join(t for t in y.labels if t in a.steps and t in b.steps)
     rows = "".join(t for t in y.labels if t in a.steps and t not in b.steps)
@@ -154,6 +159,28 @@ def _loop(operands: int, floating: bool):
     return sum_one if operands == 1 else sum_of_products
 
 
+def _contractions(operands: Sequence[Arg], equation: str, product: Callable) -> list:
+    """Launches for all operands, two at a time."""
+    *xs, y = operands
+    if not y.size:
+        return []
+    inputs, out = parse_equation(equation)
+    sizes = _sizes(equation, xs)
+    terms = [_Term(x, labels, sizes) for x, labels in zip(xs, inputs, strict=True)]
+    result = _Term(y, out, sizes)
+    if len(terms) == 1:
+        return [_plainly(terms, result, sizes)]
+    launches = []
+    while len(terms) > 2:
+        first, second, *rest = terms
+        needed = set(out).union(*(t.labels for t in rest))
+        labels = "".join(t for t in dict.fromkeys(first.labels + second.labels) if t in needed)
+        made = _Term(Scratch(y.dtype, prod(sizes[t] for t in labels)), labels, sizes)
+        launches += _contract(first, second, made, sizes, product)
+        terms = [made, *rest]
+    return launches + _contract(*terms, result, sizes, product)
+
+
 class einsum(Op):
     """Sums of products over named axes, by Einstein's convention.
 
@@ -173,24 +200,10 @@ class einsum(Op):
         return np.einsum(equation, *xs)
 
     def cpu(*operands, equation):
-        *xs, y = operands
-        if not y.size:
-            return []
-        inputs, out = parse_equation(equation)
-        sizes = _sizes(equation, xs)
-        terms = [_Term(x, labels, sizes) for x, labels in zip(xs, inputs, strict=True)]
-        result = _Term(y, out, sizes)
-        if len(terms) == 1:
-            return [_plainly(terms, result, sizes)]
-        launches: list[Launch] = []
-        while len(terms) > 2:
-            first, second, *rest = terms
-            needed = set(out).union(*(t.labels for t in rest))
-            labels = "".join(t for t in dict.fromkeys(first.labels + second.labels) if t in needed)
-            made = _Term(Scratch(y.dtype, prod(sizes[t] for t in labels)), labels, sizes)
-            launches += _contract(first, second, made, sizes)
-            terms = [made, *rest]
-        return launches + _contract(*terms, result, sizes)
+        return _contractions(operands, equation, product)
+
+    def cuda(*operands, equation):
+        return _contractions(operands, equation, gemm.product)
 
     def grad(g, operands, results, grads, *, equation):
         (gy,) = grads

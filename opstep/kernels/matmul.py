@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from opstep.kernels.broadcast import broadcast_shape, broadcast_strides
+from opstep.kernels.gpu import gemm
+from opstep.kernels.gpu.vendor import products
 from opstep.kernels.products import (
     OVERREAD,
     add_parts,
@@ -208,15 +210,19 @@ class matmul(Op):
         return np.matmul(a, b.swapaxes(-1, -2) if transpose_b else b)
 
     def cpu(a, b, y, *, transpose_a, transpose_b):
-        m, k = _extents(a.shape, transpose_a)
-        k, n = _extents(b.shape, transpose_b) if b.rank > 1 else (k, 1)
-        shape = tuple(broadcast_shape(_matrices(a), _matrices(b)))
-        strides = [_batch_strides(t, shape) for t in (a, b)]
-        if not transpose_a and not any(strides[1]) and a.shape[:-2] == shape:
-            m, shape, strides = m * prod(shape), (), [(), ()]  # one matrix of all the rows
+        _, _, _, shape, strides, m, n, k, _ = _product(a, b, y, transpose_a, transpose_b)
         left = Side(a, *((1, m) if transpose_a else (k, 1)), strides[0])
         right = Side(b, *((1, k) if transpose_b else (n, 1)), strides[1])
         return product(left, right, y, shape, m, n, k)
+
+    def cuda(a, b, y, *, transpose_a, transpose_b):
+        _, _, _, shape, strides, m, n, k, _ = _product(a, b, y, transpose_a, transpose_b)
+        left = Side(a, *((1, m) if transpose_a else (k, 1)), strides[0])
+        right = Side(b, *((1, k) if transpose_b else (n, 1)), strides[1])
+        return gemm.product(left, right, y, shape, m, n, k)
+
+    def vendor(a, b, y, *, transpose_a, transpose_b):
+        return products(*_product(a, b, y, transpose_a, transpose_b))
 
     def grad(g, operands, results, grads, *, transpose_a, transpose_b):
         a, b = operands
@@ -283,6 +289,19 @@ def _extents(shape, transposed: bool) -> tuple[int, int]:
     return (shape[-1], shape[-2]) if transposed else (shape[-2], shape[-1])
 
 
+def _product(a: Arg, b: Arg, y: Arg, transpose_a: bool, transpose_b: bool) -> tuple:
+    """Operands of `matmul` as `gpu.vendor.products` takes them: matrices, as many as a shape says,
+    each so many elements behind the one before.
+    """
+    m, k = _extents(a.shape, transpose_a)
+    k, n = _extents(b.shape, transpose_b) if b.rank > 1 else (k, 1)
+    shape = tuple(broadcast_shape(_matrices(a), _matrices(b)))
+    strides = (_batch_strides(a, shape), _batch_strides(b, shape))
+    if not transpose_a and not any(strides[1]) and a.shape[:-2] == shape:
+        m, shape, strides = m * prod(shape), (), ((), ())  # one matrix of all the rows
+    return a, b, y, shape, strides, m, n, k, (transpose_a, transpose_b)
+
+
 def _batch_strides(t: Arg, shape: tuple[int, ...]) -> tuple[int, ...]:
     sizes: tuple[int, ...] = t.shape  # pyright: ignore[reportAssignmentType] - concrete here
     size = prod(sizes[-2:])
@@ -317,6 +336,14 @@ class linear(Op):
     def cpu(x, w, b, y):
         (n, k), m = w.shape, prod(x.shape[:-1])
         return product(Side(x, k, 1, ()), Side(w, 1, k, ()), y, (), m, n, k, b)
+
+    def cuda(x, w, b, y):
+        (n, k), m = w.shape, prod(x.shape[:-1])
+        return gemm.product(Side(x, k, 1, ()), Side(w, 1, k, ()), y, (), m, n, k, b)
+
+    def vendor(x, w, b, y):
+        (n, k), m = w.shape, prod(x.shape[:-1])
+        return products(x, w, y, (), ((), ()), m, n, k, (False, True), b)
 
     def grad(g, operands, results, grads):
         x, w, b = operands

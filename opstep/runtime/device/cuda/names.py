@@ -63,3 +63,12 @@ fmax = Intrinsic("fmax")
 # A pointer to the first element of a shared or local array: indices are not looked at, where those
 # of arrays are compared with 0.
 pointer_to = Intrinsic("pointer_to")
+
+# Numbers held in registers as a tuple; see `cuda.tiles` for what multiplies them.
+spread = Intrinsic("spread")  # (pointer, a tuple): writes it to elements 0, 1, ... of a local array
+stored_bits = Intrinsic("stored_bits")  # a pointer to halves -> one to their bits, as u16
+
+# Copies from global to shared memory that the thread does not wait for: (shared pointer, global
+# pointer, i, whether it is there, else zeros); then groups of copies.
+copy_async16 = Intrinsic("copy_async", 16)
+commit_copies = Intrinsic("commit_copies")

@@ -22,6 +22,10 @@ def spread():
     return write
 
 
+def gather(count: int):
+    return lambda pointer: tuple(pointer[k] for k in range(count))
+
+
 def tile_product(
     rows: int, columns: int, steps: int, a_pitch: int, b_pitch: int, a_gap: int, b_gap: int
 ):

@@ -49,6 +49,20 @@ def spread():
     return write
 
 
+def gather(count: int):
+    """A pointer into a local array -> elements 0 to `count` as a tuple."""
+
+    @intrinsic
+    def read(_, pointer):
+        def generate(context, builder, signature, args):
+            places = [builder.gep(args[0], [_WHOLE(k)]) for k in range(count)]
+            return cgutils.pack_array(builder, [builder.load(place) for place in places])
+
+        return types.UniTuple(pointer.dtype, count)(pointer), generate
+
+    return read
+
+
 def tile_product(
     rows: int, columns: int, steps: int, a_pitch: int, b_pitch: int, a_gap: int, b_gap: int
 ):
@@ -219,7 +233,7 @@ def warp_product(
                 for i, x in enumerate(xs):
                     for j in range(n_tiles):
                         # back and forth, so that neighbours share a fragment of b
-                        j = n_tiles - 1 - j if i % 2 else j  # noqa: PLW2901
+                        j = n_tiles - 1 - j if i % 2 else j
                         at = 4 * (i * n_tiles + j)
                         made = builder.call(mma, [*x, *ys[j], *total[at : at + 4]])
                         for r in range(4):

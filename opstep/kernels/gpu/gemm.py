@@ -1,0 +1,158 @@
+"""Matrix products on CUDA: which kernel, which tiles, and how the terms of long sums are shared.
+
+All is chosen from shapes and dtypes, never from the GPU or what else runs, so that a product's bits
+are the same everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
+
+from opstep.kernels.gpu.gemm_simt import add_parts, multiply_integers, tiled
+from opstep.kernels.gpu.tile import Tile
+from opstep.runtime.device.launch import Arg, Grid, Scratch
+
+if TYPE_CHECKING:
+    from opstep.kernels.matmul import Side
+
+_MULTIPROCESSORS = 128  # that work is cut for
+_THREADS = 256
+_PARTS = 128  # of a sum, at most
+
+# Tiles, and what one of their multiplications costs in those of the best.
+_TILES = {
+    4: (
+        (Tile(128, 128, 16, 8, 8), 1.0),
+        (Tile(64, 128, 16, 8, 8), 1.1),
+        (Tile(64, 64, 16, 8, 4), 1.3),
+        (Tile(32, 32, 16, 4, 4), 2.2),
+        (Tile(16, 128, 16, 4, 8), 1.8),
+    ),
+    8: (
+        (Tile(64, 64, 16, 8, 4, 8), 1.0),
+        (Tile(32, 32, 16, 4, 4, 8), 1.6),
+    ),
+}
+
+
+class Operand(NamedTuple):
+    """A matrix operand as a kernel reads it."""
+
+    array: Arg
+    along: bool  # contiguous along the sum
+    pitch: int  # elements from line to line
+    batch: tuple[int, ...]
+    extent: int  # its rows, or columns, in the result
+    terms: int
+
+    def wide(self, most: int) -> int:
+        """`most`, where so many elements can always be read at once, else 1."""
+        length, lines = (self.terms, self.extent) if self.along else (self.extent, self.terms)
+        steps = (length, *self.batch, *([self.pitch] if lines > 1 else []))
+        return 1 if any(step % most for step in steps) else most
+
+
+def product(
+    a: Side,
+    b: Side,
+    c: Arg | Scratch,
+    shape: tuple[int, ...],
+    m: int,
+    n: int,
+    k: int,
+    bias: Arg | None = None,
+) -> list[Grid]:
+    """Launches for c = a·b (+ a bias for each column): matrices [m, k] and [k, n], as many as
+    `shape` counts.
+    """
+    if not c.size:
+        return []
+    shape, a_batch, b_batch = _merged(shape, a.batch, b.batch)
+    if not c.dtype.is_float:
+        return [
+            Grid(
+                *(multiply_integers, a.array, b.array, bias or a.array, c),
+                *(shape, a_batch, b_batch, len(shape), m, n, k),
+                *(a.row, a.column, b.row, b.column, c.size, bias is not None),
+                grid=-(-c.size // _THREADS),
+                block=_THREADS,
+            )
+        ]
+    left = _operand(a.array, a.row, a.column, a_batch, m, k)
+    right = _operand(b.array, b.column, b.row, b_batch, n, k)
+    return _tiled(left, right, c, shape, bias)
+
+
+def _operand(array: Arg, across: int, along: int, batch, extent: int, terms: int) -> Operand:
+    if along == 1 and (terms > 1 or across != 1):
+        return Operand(array, True, across, batch, extent, terms)
+    return Operand(array, False, along, batch, extent, terms)
+
+
+def _merged(shape, *strides: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """Axes of batches, those that step alike in all operands as one."""
+    found: list[tuple[int, ...]] = []  # (extent, a stride for each operand)
+    for extent, *steps in zip(shape, *strides, strict=True):
+        if extent == 1:
+            continue
+        if found and all(s * extent == t for s, t in zip(steps, found[-1][1:], strict=True)):
+            found[-1] = (found[-1][0] * extent, *steps)
+        else:
+            found.append((extent, *steps))
+    columns = zip(*found, strict=True) if found else [()] * (1 + len(strides))
+    return tuple(map(tuple, columns))
+
+
+def _tiled(a: Operand, b: Operand, c: Arg | Scratch, shape, bias: Arg | None) -> list[Grid]:
+    m, n, k, count = a.extent, b.extent, a.terms, prod(shape)
+    size = c.dtype.itemsize
+    tile, parts = _cheapest(m, n, k, count, size)
+    part_steps = -(-k // (parts * tile.steps)) * tile.steps if k else tile.steps
+    parts = max(1, -(-k // part_steps))
+    down, across = -(-m // tile.rows), -(-n // tile.columns)
+    wide = min(tile.run, 4)
+    kernel = tiled(tile, a.along, b.along, a.wide(wide), b.wide(wide), 1 if n % wide else wide)
+    target = c if parts == 1 else Scratch(c.dtype, parts * c.size)
+    fused = bias is not None and parts == 1
+    launches = [
+        Grid(
+            *(kernel, a.array, b.array, bias or a.array, target),
+            *(shape, a.batch, b.batch, len(shape), m, n, k, a.pitch, b.pitch),
+            *(down, across, parts, part_steps, fused),
+            grid=down * across * parts * count,
+            block=tile.threads,
+        )
+    ]
+    if parts > 1:
+        launches.append(added(target, bias, c, m * n, n, parts))
+    return launches
+
+
+def added(parts, bias: Arg | None, c: Arg | Scratch, count: int, n: int, part_count: int) -> Grid:
+    """Sums of parts of sums, in their order: matrices of `count` elements in rows of n."""
+    return Grid(
+        *(add_parts, parts, bias or parts, c, c.size, count, n, part_count, bias is not None),
+        grid=-(-c.size // _THREADS),
+        block=_THREADS,
+    )
+
+
+def _cheapest(m: int, n: int, k: int, count: int, size: int) -> tuple[Tile, int]:
+    """The tile, and in how many parts sums are cut, that should take the least time."""
+    return min(_costs(m, n, k, count, size), key=lambda found: found[0])[1:]
+
+
+def _costs(m: int, n: int, k: int, count: int, size: int) -> Iterator[tuple[float, Tile, int]]:
+    for tile, weight in _TILES[size]:
+        blocks = -(-m // tile.rows) * -(-n // tile.columns) * count
+        parts = 1
+        while parts <= _PARTS and (parts == 1 or k // parts >= 4 * tile.steps):
+            waves = -(-blocks * parts // _MULTIPROCESSORS)
+            terms = -(-k // parts) + 2 * tile.steps  # filling and emptying a tile takes time too
+            cost = waves * terms * tile.rows * tile.columns * weight / 128  # cycles
+            if parts > 1:
+                cost += 3000 + count * m * n * parts * size / 1500  # a launch; bytes a cycle
+            yield cost, tile, parts
+            parts *= 2
