@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 from opstep.runtime.ir.errors import InputError
 
+KERNELS = ("auto", "numba", "vendor")
 _GPU = re.compile(r"cuda(?::(\d{1,4}))?$")
 
 
@@ -24,11 +25,30 @@ def canonical(name: str) -> str:
     return name
 
 
-def device_named(name: str, lanes: int | None = None) -> Any:
-    """The device of that name; `lanes` are threads that share a kernel's range, on the CPU.
+class Setup(NamedTuple):
+    """How a device runs ops. `threads` share a kernel's range, on the CPU (None: all cores).
+    `kernels` and `autotune` choose between an op's kernels on a GPU, see `cuda.choice`.
+    """
+
+    threads: int | None = None
+    kernels: str = "auto"
+    autotune: bool = False
+
+    def on(self, device: str) -> Setup:
+        """What of it matters to that device. Raises `InputError` for a choice that is none."""
+        if self.kernels not in KERNELS:
+            known = f"{', '.join(KERNELS[:-1])} or {KERNELS[-1]}"
+            raise InputError(f"kernels is {self.kernels!r}; it can be {known}")
+        if device.startswith("cuda"):
+            return self._replace(threads=None)
+        return Setup(self.threads if device == "cpu" else None)
+
+
+def device_named(name: str, setup: Setup = Setup()) -> Any:
+    """The device of that name.
 
     Raises `InputError` for a name that says nothing, `DeviceError` where the machine has no such
-    device.
+    device, or not the libraries that are asked for.
     """
     name = canonical(name)
     if name == "null":
@@ -38,7 +58,9 @@ def device_named(name: str, lanes: int | None = None) -> Any:
     if name == "cpu":
         from opstep.runtime.device.cpu import CpuDevice
 
-        return CpuDevice(lanes)
+        return CpuDevice(setup.threads)
+    from opstep.runtime.device.cuda.choice import Kernels
     from opstep.runtime.device.cuda.device import device
 
-    return device(int(name.partition(":")[2] or 0))
+    wanted = Kernels(setup.kernels, setup.autotune)
+    return device(int(name.partition(":")[2] or 0)).with_kernels(wanted.checked())

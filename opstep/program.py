@@ -14,7 +14,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from opstep.devices import canonical, device_named
+from opstep.devices import Setup, canonical, device_named
 from opstep.results import Result
 from opstep.runtime.ir.diagnostics import OpstepError, did_you_mean
 from opstep.runtime.ir.dims import Expr
@@ -165,13 +165,13 @@ class Program:
         device: str = "cpu",
         *,
         symbols: Mapping[str, int] | None = None,
-        lanes: int | None = None,
+        setup: Setup = Setup(),
     ) -> Plan:
         """The plan of a graph for inputs of these concrete types, or for sizes of its symbols."""
         found = self.graph(graph)
         if types is None:
             types = self.input_types(found, symbols or {})
-        return self._plan(device, lanes, found.name.text, tuple(types), policy)
+        return self._plan(device, setup, found.name.text, tuple(types), policy)
 
     def plans(
         self,
@@ -181,6 +181,7 @@ class Program:
         device: str = "cpu",
         *,
         symbols: Mapping[str, int] | None = None,
+        setup: Setup = Setup(),
         most: int = 100,
     ) -> list[Plan]:
         """`plan`, and behind it those of the graphs that control flow in it calls, each once.
@@ -189,7 +190,7 @@ class Program:
         """
         from opstep.runtime.plan.control import called_graphs
 
-        found = [self.plan(graph, types, policy, device, symbols=symbols)]
+        found = [self.plan(graph, types, policy, device, symbols=symbols, setup=setup)]
         seen: set[tuple] = set()
         for made in found:
             seen.add((made.graph, tuple(made.values[v].type for v in made.inputs)))
@@ -199,7 +200,7 @@ class Program:
                 for name in called_graphs(step.attrs):
                     if (name, passed) not in seen and len(found) < most:
                         seen.add((name, passed))
-                        found.append(self._plan(device, None, name, passed, policy))
+                        found.append(self._plan(device, setup, name, passed, policy))
         return found
 
     def input_types(self, graph: Graph, symbols: Mapping[str, int]) -> tuple[TensorType, ...]:
@@ -220,18 +221,18 @@ class Program:
             types.append(bound)
         return tuple(types)
 
-    def _plan(self, device: str, lanes: int | None, graph: str, types, policy: Policy) -> Plan:
+    def _plan(self, device: str, setup: Setup, graph: str, types, policy: Policy) -> Plan:
         from opstep.runtime.plan.planner import make_plan
 
         device = canonical(device)
-        key = (device, lanes, graph, types, policy)
+        key = (device, setup.on(device), graph, types, policy)
         if key not in self._plans:
             self._plans[key] = make_plan(
                 self.verified,
                 graph,
                 types,
                 policy,
-                prepare=self._device(device, lanes).prepare,
+                prepare=self._device(device, setup).prepare,
                 library=self.library,
                 asserts=self._asserts,
             )
@@ -253,6 +254,8 @@ class Program:
         steps: int = 1,
         seed: int | None = None,
         threads: int | None = None,
+        kernels: str = "auto",
+        autotune: bool = False,
         listeners: Sequence[Listener] = (),
         recording: Recording | None = None,
         on_step: Callable[[], Any] | None = None,
@@ -261,15 +264,18 @@ class Program:
 
         `inputs`: arrays by name (NumPy, or anything with ``__array__`` or ``__dlpack__``), or
         numbers and lists. `seed` draws the params that initialisers make; `threads` share a
-        kernel's range (all cores by default). `recording`: where times and statistics of the ops
-        go (`opstep.Recording`). `on_step` is called after each step. Raises `OpstepError`: a failed
-        assert, a loop past its limit, inputs that do not fit.
+        kernel's range (all cores by default). On a GPU `kernels` says whose run ("numba": ours,
+        "vendor": those of NVIDIA's libraries, "auto": the fastest known), and `autotune` has ops
+        that were never timed tried first (docs/tuning.md). `recording`: where times and statistics
+        of the ops go (`opstep.Recording`). `on_step` is called after each step. Raises
+        `OpstepError`: a failed assert, a loop past its limit, inputs that do not fit.
         """
         from opstep.runtime.interpreter import drive
 
         chosen = policy(mode, streams, alloc, fill, sync)
+        setup = Setup(threads, kernels, autotune)
         with self._running(
-            graph, inputs, device, chosen, steps, seed, threads, listeners, recording
+            graph, inputs, device, chosen, steps, seed, setup, listeners, recording
         ) as job:
             for _ in range(steps):
                 drive(job.context.run(job.binding))
@@ -284,9 +290,10 @@ class Program:
 
         switches = {k: options.pop(k, None) for k in ("streams", "alloc", "fill", "sync")}
         chosen = policy(options.pop("mode", "async"), **switches)
-        rest = {"device": "cpu", "steps": 1, "seed": None, "threads": None, "listeners": ()}
+        setup = Setup(*(options.pop(k, v) for k, v in Setup()._asdict().items()))
+        rest = {"device": "cpu", "steps": 1, "seed": None, "setup": setup, "listeners": ()}
         rest |= {"recording": None, "on_step": None}
-        if unknown := options.keys() - rest:
+        if unknown := options.keys() - rest | options.keys() & {"setup"}:
             raise TypeError(f"run_async() got an unexpected argument {sorted(unknown)[0]!r}")
         rest |= options
         on_step = rest.pop("on_step")
@@ -300,21 +307,22 @@ class Program:
 
     @contextmanager
     def _running(
-        self, graph, inputs, device, chosen: Policy, steps, seed, threads, listeners, recording
+        self, graph, inputs, device, chosen: Policy, steps, seed, setup, listeners, recording
     ) -> Iterator[_Job]:
         """A context with the graph bound and its inputs in place; given back, or cleaned up."""
         from opstep.inputs import conform
         from opstep.runtime.written import WrittenCheck
 
-        for what, number in (("steps", steps), ("threads", threads)):
+        for what, number in (("steps", steps), ("threads", setup.threads)):
             if number is not None and number < 1:
                 raise InputError(f"{what} is {number}; at least 1 is needed")
         device = canonical(device)
+        setup = setup.on(device)
         if seed is not None and seed != self.seed:
             self.reseed(seed)
         found = self.graph(graph)
         arrays, types = conform(found, inputs or {}, self.module.source)
-        check = None
+        check, watched = None, bool(listeners)
         if chosen.fill == "nan" and chosen.sync == "op" and device != "null":
             check = WrittenCheck()
             listeners = (*listeners, check)
@@ -322,11 +330,12 @@ class Program:
         if recording is not None:
             names = (b.name.text for b in found.inputs)
             given = dict(zip(names, arrays, strict=True))
-            recorder = self._recorder(recording, found, given, chosen, device, threads, steps)
-        key = (device, threads, chosen, recording)
-        context, error = None, None
+            recorder = self._recorder(recording, found, given, chosen, device, setup, steps)
+        key = (device, setup, chosen, recording)
+        context, binding, error = None, None, None
         try:
             context = self._context(key, tuple(listeners), recorder)
+            context.keeps = watched
             binding = context.bind(found.name.text, types)
             for value, array in zip(binding.plan.inputs, arrays, strict=True):
                 binding.set(value, array)
@@ -341,18 +350,18 @@ class Program:
         finally:
             if recorder:
                 recorder.end_run(error, check.found if check else [])
+            if binding is not None and chosen.alloc == "fresh" and not watched:
+                binding.close()
         if not listeners:
             self._idle.setdefault(key, []).append(context)
 
-    def _recorder(
-        self, recording, graph: Graph, inputs, policy, device, threads, steps
-    ) -> Recorder:
+    def _recorder(self, recording, graph: Graph, inputs, policy, device, setup, steps) -> Recorder:
         from opstep.runtime.recording import RunInfo
 
         if device == "null":
             raise InputError("the null device computes nothing that could be recorded")
         return recording.begin_run(
-            RunInfo(self, graph.name.text, inputs, policy, device, threads, self.seed, steps)
+            RunInfo(self, graph.name.text, inputs, policy, device, setup.threads, self.seed, steps)
         )
 
     def _context(self, key: tuple, listeners: tuple, recorder: Recorder | None) -> Context:
@@ -364,29 +373,29 @@ class Program:
             context = idle.pop()
             context.recorder = recorder
             return context
-        device, threads, chosen, _ = key
+        device, setup, chosen, _ = key
 
         def plan_for(graph: str, types: tuple[TensorType, ...], policy: Policy) -> Plan:
-            plan = self._plan(device, threads, graph, types, policy)
+            plan = self._plan(device, setup, graph, types, policy)
             self._ready(plan, device)
             return plan
 
         store = self._store(device)
-        return Context(self._device(device, threads), store, plan_for, chosen, listeners, recorder)
+        return Context(self._device(device, setup), store, plan_for, chosen, listeners, recorder)
 
     def _ready(self, plan: Plan, device: str) -> None:
         """A run of this plan is at hand: its named tensors have their values there."""
         if device != "null":
             self.params.bring(plan, device)
 
-    def on(self, device: str) -> Any:
+    def on(self, device: str, setup: Setup = Setup()) -> Any:
         """The device of that name, as runs of this program use it. Raises `DeviceError`."""
-        return self._device(canonical(device), None)
+        return self._device(canonical(device), setup)
 
-    def _device(self, name: str, lanes: int | None) -> Any:
-        key = (name, lanes)
+    def _device(self, name: str, setup: Setup) -> Any:
+        key = (name, setup.on(name))
         if key not in self._devices:
-            self._devices[key] = device_named(name, lanes)
+            self._devices[key] = device_named(*key)
         return self._devices[key]
 
     def _store(self, device: str) -> Store:
@@ -394,7 +403,7 @@ class Program:
 
         if device not in self._stores:
             types = {name: d.type for name, d in self.module.tensors.items()}
-            self._stores[device] = Store(self._device(device, None), types)
+            self._stores[device] = Store(self._device(device, Setup()), types)
         return self._stores[device]
 
     def reseed(self, seed: int) -> None:

@@ -182,7 +182,9 @@ def kernel_cache() -> Path:
 
 @contextmanager
 def watch_compiler() -> Iterator[None]:
-    """Sets the kernel cache, and shows on a terminal which kernel is being compiled."""
+    """Sets the kernel cache, and shows on a terminal which kernel is being compiled, and for which
+    op they are being tried.
+    """
     from opstep.runtime.device.cache import Compiler
 
     kernel_cache()
@@ -199,9 +201,14 @@ def watch_compiler() -> Iterator[None]:
             status.update(f"compiling kernel {kernel} (once: it is kept)")
             status.start()
 
-    Compiler.on_compile = tell
+    def tell_tuning(op: str) -> None:
+        with lock:
+            status.update(f"trying kernels for {op} (once: the fastest is kept)")
+            status.start()
+
+    Compiler.on_compile, Compiler.on_tune = tell, tell_tuning
     try:
         yield
     finally:
-        Compiler.on_compile = None
+        Compiler.on_compile = Compiler.on_tune = None
         status.stop()

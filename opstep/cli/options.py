@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from opstep.devices import KERNELS, canonical
+
 
 def graph_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
@@ -31,7 +33,6 @@ class _Device(click.ParamType):
     name = "device"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> str:
-        from opstep.devices import canonical
         from opstep.runtime.ir.errors import InputError
 
         try:
@@ -54,8 +55,22 @@ def device_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def gpu_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What to do where a GPU fails."""
+    """Whose kernels a GPU runs, and what to do where it fails."""
     options = [
+        click.option(
+            "--kernels",
+            type=click.Choice(KERNELS),
+            default="auto",
+            show_default=True,
+            help="Whose kernels run on a GPU: numba is ours, vendor those of NVIDIA's libraries "
+            "for matrix products and convolutions, auto the fastest known.",
+        ),
+        click.option(
+            "--autotune",
+            is_flag=True,
+            help="Try all kernels of an op on the GPU and keep which is fastest, once for each "
+            "shape.",
+        ),
         click.option(
             "--fallback",
             type=click.Choice(["cpu"]),

@@ -126,6 +126,7 @@ def run(file: str, **options: Any) -> int:
         raise InputError("--output: the null device computes nothing that could be saved")
     symbols = given.parse_symbols(options["symbols"])
     given.check_symbols(graph, symbols)
+    check_kernels(options)
     values = given.gather(graph, options["inputs"], symbols, options["seed"])
     if options["params"]:
         given.load_params(program, options["params"])
@@ -156,11 +157,21 @@ def run(file: str, **options: Any) -> int:
     return UNRECORDED if any(w.problem for w in written) else OK
 
 
+def check_kernels(options: dict[str, Any]) -> None:
+    """Complains of a choice between kernels where there is none."""
+    from opstep.runtime.ir.errors import InputError
+
+    for name in ("kernels", "autotune"):
+        if given_by_user(name) and not options["device"].startswith("cuda"):
+            raise InputError(f"--{name} is for GPUs", hint="add --device cuda")
+
+
 def executed(
     program: Program, graph: str, values: dict[str, np.ndarray], options: dict[str, Any],
     on_step: Any, **rest: Any,
 ) -> Result:  # fmt: skip
     """The run; on the CPU from the step on that a GPU could not do, if that is asked for."""
+    from opstep.devices import Setup
     from opstep.runtime.ir.errors import DeviceError
 
     done = 0
@@ -172,7 +183,8 @@ def executed(
             on_step()
 
     if options["timeout"] is not None and rest["device"].startswith("cuda"):
-        program.on(rest["device"]).patience = options["timeout"]
+        setup = Setup(options["threads"], options["kernels"], options["autotune"])
+        program.on(rest["device"], setup).patience = options["timeout"]
     try:
         return program.run(graph, values, steps=options["steps"], on_step=count, **rest)
     except DeviceError as error:
@@ -184,6 +196,7 @@ def executed(
 
 
 SWITCHES = ("device", "mode", "streams", "alloc", "fill", "sync", "threads", "seed")
+SWITCHES += ("kernels", "autotune")
 
 
 def recorded(
@@ -221,12 +234,14 @@ def given_by_user(name: str) -> bool:
 
 def plans(program: Program, graph: str, values: dict[str, np.ndarray], options: dict[str, Any]):
     """Those that the run will make."""
+    from opstep.devices import Setup
     from opstep.inputs import conform
     from opstep.program import policy
 
     _, types = conform(program.graph(graph), values, program.module.source)
     switches = {k: options[k] for k in ("mode", "streams", "alloc", "fill", "sync")}
-    return program.plans(graph, types, policy(**switches), options["device"])
+    setup = Setup(options["threads"], options["kernels"], options["autotune"])
+    return program.plans(graph, types, policy(**switches), options["device"], setup=setup)
 
 
 @contextmanager

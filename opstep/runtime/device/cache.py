@@ -21,6 +21,7 @@ class Compiler:
 
     folder: Path | None = None  # None: the user's cache folder; set by the command line
     on_compile: Callable[[str], None] | None = None  # gets the kernel's name before it is compiled
+    on_tune: Callable[[str], None] | None = None  # gets the op whose kernels are about to be tried
     compiled: int = 0  # kernels compiled by this process
 
     @classmethod

@@ -7,46 +7,43 @@ async and debug mode run the same kernels, and give the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
+from opstep.runtime.device import source
+from opstep.runtime.device.cuda.compiler import CUDA
 from opstep.runtime.device.cuda.lowering import Lowering
 from opstep.runtime.device.cuda.tuning import Table, Times, key_of
 from opstep.runtime.device.cuda.vendor.libraries import INSTALL, Refused, Unavailable, missing
-from opstep.runtime.ir.errors import DeviceError, InputError
+from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Step
 
-if TYPE_CHECKING:
-    from opstep.runtime.device.cuda.device import CudaDevice
-
-WHICH = ("auto", "numba", "vendor")
 OURS = "numba"
+
+Types = tuple[TensorType | None, ...]
+"""Of a step's operands, as they are stored (None: absent), then of its results."""
 
 Made = tuple[list[Any], int]
 """Launches without addresses, and the bytes of working memory that they share."""
 
 
 class Kernels(NamedTuple):
-    """What may run: "numba", our own kernels; "vendor", a library's for each op that it has; "auto",
-    the fastest known of both. `autotune`: ops that the table does not know are tried first.
+    """What may run: "numba", our own kernels; "vendor", a library's for each op that it has;
+    "auto", the fastest known of both. `autotune`: ops that the table does not know are tried.
     """
 
     which: str = "auto"
     autotune: bool = False
 
-
-def kernels(which: str = "auto", autotune: bool = False) -> Kernels:
-    """As the user asks for it. Raises `InputError` for what is no choice, and `DeviceError` where
-    the libraries that are asked for are not there.
-    """
-    if which not in WHICH:
-        raise InputError(f"kernels is {which!r}; it can be {', '.join(WHICH[:-1])} or {WHICH[-1]}")
-    if which == "vendor" and (absent := missing()):
-        names = " and ".join(absent)
-        verb = "is" if len(absent) == 1 else "are"
-        raise DeviceError(f"--kernels vendor needs {names}, which {verb} not there", hint=INSTALL)
-    return Kernels(which, autotune)
+    def checked(self) -> Kernels:
+        """Itself. Raises `DeviceError` where the libraries that are asked for are not there."""
+        if self.which == "vendor" and (absent := missing()):
+            verb = "is" if len(absent) == 1 else "are"
+            message = f"--kernels vendor needs {' and '.join(absent)}, which {verb} not there"
+            raise DeviceError(message, hint=INSTALL)
+        return self
 
 
 class Candidate(NamedTuple):
@@ -57,62 +54,78 @@ class Candidate(NamedTuple):
     name: str
     make: Callable[[], Made | None]
 
-    @property
-    def is_ours(self) -> bool:
-        return self.name.split(" ")[0] == OURS
-
 
 class Chooser:
-    """Chooses for one device. `tune` times candidates; the first one's results are what the others'
-    are compared with.
+    """Chooses for one device. `table` is asked for where an op has a choice. `tune` times
+    candidates; the first one's results are what the others' are compared with.
     """
 
     def __init__(
         self,
         wanted: Kernels,
-        table: Table,
-        tune: Callable[[Step, tuple[TensorType | None, ...], list[Candidate]], Times],
+        table: Callable[[], Table],
+        tune: Callable[[Step, Types, list[Candidate]], Times],
     ):
         self.wanted = wanted
-        self.table = table
+        self._table = table
         self._tune = tune
 
-    def prepared(self, step: Step, types: tuple[TensorType | None, ...]) -> Made:
+    def prepared(self, step: Step, types: Types) -> Made:
         """The launches of a step (operands as they are stored, then results)."""
         lowering = Lowering(step, types)
         variants = lowering.variants()
-        if len(variants) == 1 and step.op.vendor is None:
+        if len(variants) == 1 and (step.op.vendor is None or self.wanted == (OURS, False)):
             return lowering.lowered(next(iter(variants.values())))
-        key = key_of(step, types)
-        times = self.table.get(key)
-        if times is None and self.wanted.autotune:
-            candidates = [*_ours(step, types, variants), *_vendors(step, types)]
-            times = self._tune(step, types, candidates) if len(candidates) > 1 else {}
-            self.table.put(key, times)
-        candidates = self._allowed(step, types, variants)
-        for candidate in _fastest_first(candidates, times or {}):
+        ours = {c.name: c for c in _ours(step, types, variants)}
+        for candidate in self._in_order(step, types, ours):
             if (made := candidate.make()) is not None:
                 return made
         raise AssertionError("our own kernels run every op")
 
-    def _allowed(self, step: Step, types: Any, variants: dict[str, Any]) -> Iterator[Candidate]:
-        """Those that may run, what is likely fastest first."""
-        if self.wanted.which != OURS:
+    def _in_order(
+        self, step: Step, types: Types, ours: dict[str, Candidate]
+    ) -> Iterator[Candidate]:
+        """Those that may run: by their times as far as they are known, then what is likely fast."""
+        which = self.wanted.which
+        times = self._times(step, types, ours)
+        vendors = None  # to ask the libraries takes time
+        for name in sorted(times, key=lambda name: times[name]):
+            if name in ours and which != "vendor":
+                yield ours[name]
+            elif name not in ours and which != OURS:
+                if vendors is None:
+                    vendors = {c.name: c for c in _vendors(step, types)}
+                if name in vendors:
+                    yield vendors[name]
+        if which != OURS:
             yield from _vendors(step, types)
-        yield from _ours(step, types, variants)
+        yield from ours.values()
+
+    def _times(self, step: Step, types: Types, ours: dict[str, Candidate]) -> Times:
+        """What is known, or can be found out if that is wanted."""
+        table, key = self._table(), f"{key_of(step, types)} #{_digest(ours.values())}"
+        known = table.get(key)
+        if known is None and self.wanted.autotune:
+            candidates = [*ours.values(), *_vendors(step, types)]
+            known = self._tune(step, types, candidates) if len(candidates) > 1 else {}
+            if known:
+                table.put(key, known)
+        return known or {}
 
 
-def _fastest_first(candidates: Iterator[Candidate], times: Times) -> Iterator[Candidate]:
-    """Those that were timed by their times, then the others as they stand."""
-    if not times:
-        yield from candidates
-        return
-    there = list(candidates)
-    order = sorted(range(len(there)), key=lambda k: (times.get(there[k].name, float("inf")), k))
-    yield from (there[k] for k in order)
+def _digest(ours: Iterable[Candidate]) -> str:
+    """Of our kernels and how they are launched: times are those of what they were."""
+    found = hashlib.sha256()
+    for candidate in ours:
+        made = candidate.make()
+        for launch in made[0] if made else ():
+            kernel = launch.kernel
+            code = source.digest(kernel.function, kernel.dtype, CUDA)  # pyright: ignore
+            found.update(f"{code} {kernel[1:]} {launch[1:]}".encode())
+    return found.hexdigest()[:12]
 
 
-def _ours(step: Step, types: Any, variants: dict[str, Any]) -> Iterator[Candidate]:
+def _ours(step: Step, types: Types, variants: dict[str, Any]) -> Iterator[Candidate]:
     for name, given in variants.items():
         lowering = Lowering(step, types)
         yield Candidate(
@@ -120,7 +133,7 @@ def _ours(step: Step, types: Any, variants: dict[str, Any]) -> Iterator[Candidat
         )
 
 
-def _vendors(step: Step, types: Any) -> Iterator[Candidate]:
+def _vendors(step: Step, types: Types) -> Iterator[Candidate]:
     """None where the libraries are not there, or do not take the op's types."""
     if step.op.vendor is None:
         return

@@ -7,18 +7,23 @@ share the GPU.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import cache
 from typing import Any
 
 import numpy as np
 
+from opstep.runtime.device.cuda.choice import Chooser, Kernels
 from opstep.runtime.device.cuda.compiler import Kernel, code_for
 from opstep.runtime.device.cuda.driver import Gpu, gpu
 from opstep.runtime.device.cuda.graphs import Replay
 from opstep.runtime.device.cuda.launching import BoundGrid, work_of
-from opstep.runtime.device.cuda.lowering import Lowering, Prepared
+from opstep.runtime.device.cuda.lowering import Prepared, PreparedCall
 from opstep.runtime.device.cuda.memory import Constants, CudaMemory, Pool, Staging
 from opstep.runtime.device.cuda.streams import CudaEvent, CudaStream
+from opstep.runtime.device.cuda.tuning import Table, table
+from opstep.runtime.device.cuda.unwritten import search_for
+from opstep.runtime.device.cuda.vendor.libraries import versions
 from opstep.runtime.device.payload import payload
 from opstep.runtime.ir.types import DType, TensorType
 from opstep.runtime.plan.plan import Step
@@ -60,6 +65,9 @@ class CudaDevice:
         self._functions: dict[tuple[Kernel, int], int] = {}
         self._libraries: list[Any] = []
         self._own = CudaStream(self.gpu)
+        self._flag = self.staging.pinned(1)  # kernels write it where the host reads it
+        self._chooser = self._choosing(Kernels("numba"))
+        self._choices = {self._chooser.wanted: self}
 
     # --- memory ---
 
@@ -102,6 +110,15 @@ class CudaDevice:
 
         return both_halves
 
+    def holds_payload(self, memory: CudaMemory, offset: int, t: TensorType) -> bool:
+        """Whether an element has the bits of memory never written; no work may be under way."""
+        launches, _ = self.prepare(*search_for(t.dtype, t.size))
+        if not launches:
+            return False
+        self._flag[0] = 0
+        self.run_now(self.bind(launches, [memory.address + offset, self._flag.ctypes.data], 0))
+        return bool(self._flag[0])
+
     def copy(self, source: int, target: int, nbytes: int) -> Callable[[int], None]:
         if not nbytes:
             return lambda stream: None
@@ -128,11 +145,35 @@ class CudaDevice:
         attrs = repr(list(step.attrs.values())) if step.attrs else ""
         key = (step.op, types, step.operand_types, attrs)
         if key not in self._prepared:
-            launches, size = Lowering(step, types).prepared()
-            self._prepared[key] = [self._loaded(p) for p in launches], size
+            launches, size = self._chooser.prepared(step, types)
+            self._prepared[key] = [self.load(p) for p in launches], size
         return self._prepared[key]
 
-    def _loaded(self, prepared: Prepared) -> LoadedGrid:
+    def with_kernels(self, wanted: Kernels) -> CudaDevice:
+        """This device where it chooses otherwise between an op's kernels. Memory and machine code
+        are shared.
+        """
+        if wanted not in self._choices:
+            made = self._choices[wanted] = copy(self)
+            made._prepared = {}
+            made._chooser = made._choosing(wanted)
+        return self._choices[wanted]
+
+    def _choosing(self, wanted: Kernels) -> Chooser:
+        from opstep.runtime.device.cuda.trial import times_of
+
+        return Chooser(wanted, self._table, lambda *tried: times_of(self, *tried))
+
+    def _table(self) -> Table:
+        """Times of ops on GPUs like this one."""
+        known = {"gpu": self.gpu.name, "driver": self.gpu.driver.cuDriverGetVersion()}
+        about = ", ".join(f"{k} {v}" for k, v in (known | versions()).items())
+        return table(self.gpu.name, about)
+
+    def load(self, prepared: Prepared | PreparedCall) -> LoadedGrid | PreparedCall:
+        """A launch, ready to be bound."""
+        if isinstance(prepared, PreparedCall):
+            return prepared
         constants = {word: self.constants.place(numbers) for word, numbers in prepared.tuples}
         return LoadedGrid(prepared, self._function(prepared.kernel, prepared.shared), constants)
 
@@ -194,7 +235,7 @@ def _launches(work: Any) -> int:
 
 @cache
 def device(ordinal: int) -> CudaDevice:
-    """The process's device for a GPU."""
+    """The process's device for a GPU, which runs our own kernels: see `with_kernels`."""
     return CudaDevice(ordinal)
 
 

@@ -187,5 +187,6 @@ def execute(op, arrays: list, attrs: dict) -> list[np.ndarray]:
     flat = [None if a is None else a.view(np.uint8) for a in memory]
     workspace = np.full(size + 8, 0xFF, np.uint8)
     for launch in launches:
+        assert isinstance(launch, Prepared), "libraries have no simulator"
         run(launch, flat, workspace)
     return results

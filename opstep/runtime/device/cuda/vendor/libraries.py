@@ -13,8 +13,8 @@ from typing import Any
 from opstep.runtime.ir.errors import DeviceError
 
 _WANTED = {
-    "cublasLt": ("cuBLASLt", "libcublasLt.so.13", "libcublasLt.so.12"),
-    "cudnn": ("cuDNN", "libcudnn.so.9"),
+    "cublasLt": ("cuBLASLt", ("libcublasLt.so.13", "libcublasLt.so.12")),
+    "cudnn": ("cuDNN", ("libcudnn.so.9",)),
 }
 INSTALL = "pip install 'opstep[vendor]'"
 
@@ -52,7 +52,7 @@ class Refused(DeviceError):
 @cache
 def library(key: str) -> Library:
     """Of `cublasLt` and `cudnn`. Raises `Unavailable`, with the command that installs it."""
-    name, *files = _WANTED[key]
+    name, files = _WANTED[key]
     loaded = _found(files)
     if loaded is None:
         raise Unavailable(f"{name} is not there", hint=INSTALL)
@@ -62,7 +62,7 @@ def library(key: str) -> Library:
 def missing() -> list[str]:
     """The libraries that are not there, as people call them."""
     absent = []
-    for key, (name, *_) in _WANTED.items():
+    for key, (name, _) in _WANTED.items():
         try:
             library(key)
         except Unavailable:
@@ -83,7 +83,8 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _found(files: list[str]) -> ctypes.CDLL | None:
+@cache
+def _found(files: tuple[str, ...]) -> ctypes.CDLL | None:
     """Where NVIDIA's wheels have it, or the system."""
     spec = find_spec("nvidia")
     folders = [Path(p) for p in (spec.submodule_search_locations or ())] if spec else []
