@@ -20,7 +20,7 @@ import numpy as np
 
 from opstep.runtime.device.blocks import SINGLES, order
 from opstep.runtime.device.builtin import atomic_add, bits_to_float, float_to_bits, pick
-from opstep.runtime.device.cuda.names import cuda, fmax, fmin, pointer_to
+from opstep.runtime.device.cuda.names import cuda, fmax, fmin, pointer_to, shuffle_down
 from opstep.runtime.device.launch import Arg, Grid, Scratch
 from opstep.runtime.device.payload import payload
 from opstep.runtime.device.source import Intrinsic, pinned
@@ -50,6 +50,7 @@ MOST = 1584  # blocks: a multiple of what an H200 runs at once, at 3 or 4 a mult
 _NANS, _ABOVE, _BELOW, _ZEROS, _SUBNORMALS, _UNWRITTEN = range(BINS, BINS + 6)
 ROWS = BINS + 6
 LANES = 32
+WARPS = THREADS // LANES
 CELLS = ROWS * LANES
 
 _INFINITY = 0x7FF0000000000000
@@ -67,16 +68,22 @@ def launches(x: Arg, enabled: Arg, out: Arg, *, filled: bool) -> list[Grid]:
     blocks = 1 if x.size <= ALONE else min(MOST, -(-x.size // STEP))
     span = -(-x.size // (blocks * STEP)) * STEP
     counts, moments, whole = (Scratch(t, n * blocks) for t, n in ((i32, ROWS), (f64, 2), (i64, 3)))
-    args = (seen, x, enabled, counts, moments, whole, x.size, span, unwritten)
-    merged = (enabled, counts, moments, whole, out, blocks, x.size, told)
+    left = (counts, moments, whole)
     made = [
-        Grid(block_taker(x.dtype), *args, grid=blocks, block=THREADS),
-        Grid(record_merger(x.dtype.is_float), *merged, grid=ROWS + 1, block=THREADS),
+        Grid(
+            *(block_taker(x.dtype), seen, x, enabled, *left, out, x.size, span, unwritten, told),
+            grid=blocks,
+            block=THREADS,
+        )
     ]
+    if blocks > 1:
+        rest = (x.size, told, x.dtype.is_float)
+        grid = -(-ROWS // WARPS) + 1
+        made.append(Grid(merge, enabled, *left, out, blocks, *rest, grid=grid, block=THREADS))
     if x.dtype is f64:
-        again = (x, enabled, out, moments, whole, x.size, span)
-        made.append(Grid(take_scaled, *again, grid=blocks, block=THREADS))
-        made.append(Grid(merge_scaled, enabled, out, moments, whole, blocks, grid=1, block=THREADS))
+        again = (enabled, out, moments, whole)
+        made.append(Grid(take_scaled, x, *again, x.size, span, grid=blocks, block=THREADS))
+        made.append(Grid(merge_scaled, *again, blocks, grid=1, block=THREADS))
     return made
 
 
@@ -173,7 +180,7 @@ def block_taker(dtype: DType):
     counter_of, smaller, larger = kind.counter, kind.smaller, kind.larger
     take_odd, fold = odd_taker(dtype), block_folder(dtype)
 
-    def take(x, raw, enabled, counts, moments, whole, size, span, unwritten):
+    def take(x, raw, enabled, counts, moments, whole, out, size, span, unwritten, told):
         if enabled[0] == 0:
             return
         columns = pointer_to(cuda.shared.array(CELLS, np.int32))
@@ -237,6 +244,13 @@ def block_taker(dtype: DType):
             )
         atomic_add(columns, extra(_ZEROS, lane), small)
         fold(columns, n, low, high, pivot, total, squares, counts, moments, whole)
+        if cuda.gridDim.x == 1:
+            cuda.syncthreads()
+            if thread < ROWS:
+                write_count(out, thread, counts[thread], told)
+            if thread == 0:
+                mean, m2 = moments[0], moments[1]
+                write_rest(out, size, whole[0], mean, m2, whole[1], whole[2], floating)
 
     kernel = pinned("f64")(take)
     kernel.__name__ = f"statistics of {dtype.name}"
@@ -366,46 +380,48 @@ def chan(n, mean, m2, more, other_mean, other_m2):
 # --- the record -----------------------------------------------------------------------------------
 
 
-@cache
-def record_merger(floating: bool):
-    """The kernel that makes one record: each row of counts is a block's work, and so is the rest."""
-
-    def merge(enabled, counts, moments, whole, out, blocks, size, told):
-        if enabled[0] == 0:
-            return
-        thread, row = cuda.threadIdx.x, cuda.blockIdx.x
+@pinned("f64")
+def merge(enabled, counts, moments, whole, out, blocks, size, told, floating):
+    """Makes one record: each row of counts is a warp's work, and the rest is the last block's."""
+    if enabled[0] == 0:
+        return
+    if cuda.blockIdx.x < cuda.gridDim.x - 1:
+        lane = cuda.threadIdx.x % LANES
+        row = cuda.blockIdx.x * WARPS + cuda.threadIdx.x // LANES
+        found = np.int64(0)
         if row < ROWS:
-            parts = cuda.shared.array(THREADS, np.int64)
-            found = np.int64(0)
-            for k in range(thread, blocks, THREADS):
+            for k in range(lane, blocks, LANES):
                 found += counts[row * blocks + k]
-            parts[thread] = found
-            half = THREADS // 2
-            while half > 0:
-                cuda.syncthreads()
-                if thread < half:
-                    parts[thread] += parts[thread + half]
-                half //= 2
-            if thread == 0:
-                total = parts[0]
-                if row == _UNWRITTEN and told == 0:
-                    total = np.int64(-1)
-                out[FIRST_BIN + row if row < BINS else NAN + row - BINS] = total
-        else:
-            n, mean, m2, low, high = merge_blocks(moments, whole, blocks)
-            if thread == 0:
-                if floating:
-                    low, high = order(low), order(high)
-                if n == 0:
-                    low, high = np.int64(0), np.int64(0)
-                out[COUNT], out[MIN], out[MAX] = size, low, high
-                write_moments(out, n, mean, m2)
-                for k in range(EXPONENT, FIRST_BIN):
-                    out[k] = 0
+        step = LANES // 2
+        while step > 0:
+            found += shuffle_down(found, step)
+            step //= 2
+        if row < ROWS and lane == 0:
+            write_count(out, row, found, told)
+    else:
+        n, mean, m2, low, high = merge_blocks(moments, whole, blocks)
+        if cuda.threadIdx.x == 0:
+            write_rest(out, size, n, mean, m2, low, high, floating)
 
-    kernel = pinned("f64")(merge)
-    kernel.__name__ = "statistics merged"
-    return kernel
+
+@pinned("f64")
+def write_count(out, row, found, told):
+    if row == _UNWRITTEN and told == 0:
+        found = np.int64(-1)
+    out[FIRST_BIN + row if row < BINS else NAN + row - BINS] = found
+
+
+@pinned("f64")
+def write_rest(out, size, n, mean, m2, low, high, floating):
+    """All but the counts."""
+    if floating:
+        low, high = order(low), order(high)
+    if n == 0:
+        low, high = np.int64(0), np.int64(0)
+    out[COUNT], out[MIN], out[MAX] = size, low, high
+    write_moments(out, n, mean, m2)
+    for k in range(EXPONENT, FIRST_BIN):
+        out[k] = 0
 
 
 @pinned("f64")
