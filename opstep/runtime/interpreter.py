@@ -105,6 +105,8 @@ class Context:
         self.plans: list[Plan] = []  # those that were bound
         self._bound: dict[tuple, Binding] = {}
         self._running: Binding | None = None
+        self.keeps = False  # memory of a fresh run stays until nobody refers to it
+        self._retired: list[Binding] = []  # children that others took the place of
         self._crossings: list[Any] = []  # events between plans that may not have been reached yet
 
     def bind(self, graph: str, types: tuple[TensorType, ...]) -> Binding:
@@ -130,6 +132,7 @@ class Context:
         yield from _unrolled(self._run(binding))
         yield self._fence(range(len(self.streams)))
         self._crossings.clear()
+        self._let_go()
 
     def abandon(self) -> None:
         """After an error or an interrupt: drops what is queued, so that the context can be used
@@ -192,6 +195,7 @@ class Context:
             test = self._child(execution, step.attrs["test"], carried, iteration)
             yield self._run_child(execution, test)
             yield self._fence([execution.stream])
+            self._let_go()
             if not test.array(test.plan.outputs[0]) or self.failed_assert():
                 return
             if iteration >= step.attrs["limit"]:
@@ -240,10 +244,20 @@ class Context:
         child = parent.children.get(key)
         if child is None or self.policy.alloc == "fresh":
             plan = self.plan_for(graph.name, types, self.policy)
+            if child is not None and not self.keeps:
+                self._retired.append(child)
             child = self._binding(plan, inputs, execution, turn)
             parent.children[key] = child
         child.iteration = turn
         return child
+
+    def _let_go(self) -> None:
+        """Gives back what children held that are done: all that was queued before the last test of
+        a loop is.
+        """
+        for binding in self._retired:
+            binding.close()
+        self._retired.clear()
 
     def _run_child(self, execution: Execution, child: Binding) -> Coroutine:
         """Orders the child after the caller's stream, and the caller's stream after the child."""

@@ -63,6 +63,14 @@ class Execution(NamedTuple):
     def results(self) -> list[np.ndarray]:
         return [self.binding.array(v) for v in self.step.results]
 
+    def may_be_unwritten(self) -> bool:
+        """Whether an element of its results has the bits that `fill=nan` gives memory."""
+        binding, values = self.binding, self.binding.plan.values
+        return any(
+            binding.device.holds_payload(*binding.place(v), values[v].type)
+            for v in self.step.results
+        )
+
     def write_results(self, arrays: Sequence[np.ndarray]) -> None:
         """Sets its results to arrays of their types."""
         binding = self.binding
@@ -160,6 +168,15 @@ class Binding:
         results = [self.place(v).address for v in step.results]
         workspace = self.places[step.workspace].address if step.workspace >= 0 else 0
         return self.device.bind(step.launches, [*operands, *results], workspace)
+
+    def close(self) -> None:
+        """Gives back its memory at once; it must be done, and nobody may look at its values."""
+        for child in self.children.values():
+            child.close()
+        self.children.clear()
+        self.segments.clear()
+        self.places.clear()
+        self.staging.clear()
 
     def reset(self) -> None:
         """Before each run: events are not reached yet."""

@@ -104,6 +104,11 @@ class CpuDevice:
         pattern = payload(dtype)
         return lambda: array.fill(pattern)
 
+    def holds_payload(self, memory: CpuMemory, offset: int, t: TensorType) -> bool:
+        """Whether an element has the bits of memory never written; no work may be under way."""
+        pattern = payload(t.dtype)
+        return bool((self.view(memory, offset, t).view(pattern.dtype) == pattern).any())
+
     def copy(self, source: int, target: int, nbytes: int) -> Callable[[], Any]:
         return lambda: ctypes.memmove(target, source, nbytes)
 

@@ -58,6 +58,9 @@ class NullDevice:
     def fill(self, memory: NullMemory, offset: int, nbytes: int, dtype: DType):
         return _nothing
 
+    def holds_payload(self, memory: NullMemory, offset: int, t: TensorType) -> bool:
+        return False
+
     def copy(self, source: int, target: int, nbytes: int) -> Callable[[], None]:
         return _nothing
 

@@ -73,7 +73,7 @@ class Driver:
         """Notes that the process can do nothing more on its GPUs; the error to raise."""
         self.lost = LostDevice(
             f"the GPU is lost to this process: {why}",
-            hint=hint or "start it again; with --mode debug it stops at the op that is to blame",
+            hint=hint or "start the program again; --mode debug stops at the op that is to blame",
         )
         return self.lost
 

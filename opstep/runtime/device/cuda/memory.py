@@ -41,23 +41,33 @@ class Pool:
         driver = gpu.enter()
         self._stream = driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
         self._live: weakref.WeakSet[CudaMemory] = weakref.WeakSet()
-        pool = driver.cuDeviceGetDefaultMemPool(gpu.handle)
+        self._pool = driver.cuDeviceGetDefaultMemPool(gpu.handle)
         attribute = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
         keep = driver.cuuint64_t((1 << 64) - 1)
-        driver.cuMemPoolSetAttribute(pool, attribute, keep)
+        driver.cuMemPoolSetAttribute(self._pool, attribute, keep)
 
     def alloc(self, nbytes: int, what: str = "") -> CudaMemory:
         """`nbytes` bytes, at a multiple of 256. Raises `OutOfMemory`."""
         driver = self.gpu.enter()
         try:
-            address = int(driver.cuMemAllocAsync(max(nbytes, 1), self._stream))
+            address = self._taken(max(nbytes, 1))
         except OutOfMemory:
-            raise self._full(nbytes, what) from None
-        driver.cuStreamSynchronize(self._stream)  # other streams may use it from here on
+            driver.cuMemPoolTrimTo(self._pool, 0)  # what is kept in pieces may do in one
+            try:
+                address = self._taken(max(nbytes, 1))
+            except OutOfMemory:
+                driver.cuMemPoolTrimTo(self._pool, 0)
+                raise self._full(nbytes, what) from None
         memory = CudaMemory(address, nbytes, what)
         self._live.add(memory)
         weakref.finalize(memory, _give_back, self.gpu, address, self._stream)
         return memory
+
+    def _taken(self, nbytes: int) -> int:
+        driver = self.gpu.driver
+        address = int(driver.cuMemAllocAsync(nbytes, self._stream))
+        driver.cuStreamSynchronize(self._stream)  # other streams may use it from here on
+        return address
 
     def held(self) -> dict[str, int]:
         """Bytes in use, by what they are for."""
@@ -107,6 +117,13 @@ class Staging:
         self._bytes = np.frombuffer(buffer, np.uint8)
         flag = driver.CUevent_flags.CU_EVENT_DISABLE_TIMING
         self._events = [driver.cuEventCreate(flag) for _ in range(2)]
+
+    def pinned(self, words: int) -> np.ndarray:
+        """i64 words of the host that the GPU reads and writes in place; they live as long as the
+        process.
+        """
+        address = int(self.gpu.enter().cuMemHostAlloc(8 * words, 0))
+        return np.frombuffer((ctypes.c_int64 * words).from_address(address), np.int64)
 
     def write(self, array: np.ndarray, target: int) -> None:
         """The array's bytes to the GPU; returns when they are there."""

@@ -1,0 +1,55 @@
+"""Whether any element of a tensor still has the bits of memory never written."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from opstep.runtime.device.cuda.names import cuda
+from opstep.runtime.device.launch import Arg, Grid
+from opstep.runtime.device.payload import payload
+from opstep.runtime.ir.graph import NOWHERE, Apply, Name
+from opstep.runtime.ir.op import AttrSpec, Op, OperandSpec
+from opstep.runtime.ir.types import DType, TensorType, i8, i16, i32, i64
+from opstep.runtime.plan.plan import Step
+
+THREADS = 256
+EACH = 8  # elements a thread
+FLAG = TensorType(i64, ())
+_SEEN_AS = {1: i8, 2: i16, 4: i32, 8: i64}  # by bytes of an element
+
+
+def find(x, flag, pattern, n):
+    first = cuda.blockIdx.x * (THREADS * EACH) + cuda.threadIdx.x
+    for k in range(EACH):
+        i = first + k * THREADS
+        if i < n and x[i] == pattern:
+            flag[0] = 1  # whoever is last, it is the same
+
+
+class search(Op):
+    """Sets `flag` to 1 if an element of `x`, seen as integers, is `pattern`."""
+
+    name = "search"
+    operands = (OperandSpec("x", "I", "I", False, False),)
+    attrs = (AttrSpec("pattern", "int", True, None),)
+    results = ("flag",)
+    family = "internal"
+    moves = True
+    grad = None
+
+    def cuda(x: Arg, flag: Arg, *, pattern: int) -> Grid:
+        grid = -(-x.size // (THREADS * EACH))
+        return Grid(find, x, flag, pattern, x.size, grid=grid, block=THREADS)
+
+
+@cache
+def search_for(dtype: DType, size: int) -> tuple[Step, tuple[TensorType, TensorType]]:
+    """A step, of no plan, that looks for the payload in `size` elements; and the types that a
+    device needs to prepare it.
+    """
+    pattern = payload(dtype)
+    seen = _SEEN_AS[pattern.itemsize]
+    x = TensorType(seen, (size,))
+    statement = Apply((), Name(search.name, NOWHERE), ())
+    attrs = {"pattern": int(pattern.view(f"i{pattern.itemsize}"))}
+    return Step(search, (), (), (x,), attrs, 0, statement), (x, FLAG)
