@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opstep.kernels.gpu.gemm_simt import add_parts, multiply_integers, tiled
-from opstep.kernels.gpu.tile import Tile
+from opstep.kernels.gpu.gemm_tensor import tensor_tiled
+from opstep.kernels.gpu.tile import Tile, WarpTile
 from opstep.runtime.device.launch import Arg, Grid, Scratch
 
 if TYPE_CHECKING:
@@ -21,20 +22,25 @@ _MULTIPROCESSORS = 128  # that work is cut for
 _THREADS = 256
 _PARTS = 128  # of a sum, at most
 
-# Tiles, and what one of their multiplications costs in those of the best.
+# Tiles, and how many multiplications a multiprocessor does with them in a cycle.
 _TILES = {
     4: (
-        (Tile(128, 128, 16, 8, 8), 1.0),
-        (Tile(64, 128, 16, 8, 8), 1.1),
-        (Tile(64, 64, 16, 8, 4), 1.3),
-        (Tile(32, 32, 16, 4, 4), 2.2),
-        (Tile(16, 128, 16, 4, 8), 1.8),
+        (Tile(128, 128, 16, 8, 8), 100),
+        (Tile(64, 128, 16, 8, 8), 90),
+        (Tile(64, 64, 16, 8, 4), 75),
+        (Tile(32, 32, 16, 4, 4), 40),
+        (Tile(16, 128, 16, 4, 8), 50),
     ),
     8: (
-        (Tile(64, 64, 16, 8, 4, 8), 1.0),
-        (Tile(32, 32, 16, 4, 4, 8), 1.6),
+        (Tile(64, 64, 16, 8, 4, 8), 40),
+        (Tile(32, 32, 16, 4, 4, 8), 25),
     ),
 }
+_HALF_TILES = (
+    (WarpTile(128, 256, 32, 64, 64, 4), 1000),
+    (WarpTile(128, 128, 32, 64, 32, 4), 800),
+    (WarpTile(64, 64, 32, 32, 32, 4), 500),
+)
 
 
 class Operand(NamedTuple):
@@ -107,13 +113,19 @@ def _merged(shape, *strides: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
 
 def _tiled(a: Operand, b: Operand, c: Arg | Scratch, shape, bias: Arg | None) -> list[Grid]:
     m, n, k, count = a.extent, b.extent, a.terms, prod(shape)
-    size = c.dtype.itemsize
-    tile, parts = _cheapest(m, n, k, count, size)
+    halves = _halves(a.array, b.array)
+    tiles = _HALF_TILES if halves else _TILES[c.dtype.itemsize]
+    tile, parts = _cheapest(tiles, m, n, k, count)
     part_steps = -(-k // (parts * tile.steps)) * tile.steps if k else tile.steps
     parts = max(1, -(-k // part_steps))
     down, across = -(-m // tile.rows), -(-n // tile.columns)
-    wide = min(tile.run, 4)
-    kernel = tiled(tile, a.along, b.along, a.wide(wide), b.wide(wide), 1 if n % wide else wide)
+    if isinstance(tile, WarpTile):
+        wide = (a.wide(8) > 1, b.wide(8) > 1, 1 if n % 2 else 2)
+        kernel = tensor_tiled(tile, a.along, b.along, *wide, halves == "bf16")
+    else:
+        run = min(tile.run, 4)
+        wide = (a.wide(run), b.wide(run), 1 if n % run else run)
+        kernel = tiled(tile, a.along, b.along, *wide)
     target = c if parts == 1 else Scratch(c.dtype, parts * c.size)
     fused = bias is not None and parts == 1
     launches = [
@@ -123,11 +135,19 @@ def _tiled(a: Operand, b: Operand, c: Arg | Scratch, shape, bias: Arg | None) ->
             *(down, across, parts, part_steps, fused),
             grid=down * across * parts * count,
             block=tile.threads,
+            shared=tile.shared if isinstance(tile, WarpTile) else 0,
         )
     ]
     if parts > 1:
         launches.append(added(target, bias, c, m * n, n, parts))
     return launches
+
+
+def _halves(a: Arg | Scratch, b: Arg | Scratch) -> str:
+    """The name of their type where both are stored as halves of one, else nothing."""
+    if isinstance(a, Arg) and isinstance(b, Arg) and a.stored is b.stored and a.stored.is_half:
+        return a.stored.name
+    return ""
 
 
 def added(parts, bias: Arg | None, c: Arg | Scratch, count: int, n: int, part_count: int) -> Grid:
@@ -139,20 +159,20 @@ def added(parts, bias: Arg | None, c: Arg | Scratch, count: int, n: int, part_co
     )
 
 
-def _cheapest(m: int, n: int, k: int, count: int, size: int) -> tuple[Tile, int]:
+def _cheapest(tiles, m: int, n: int, k: int, count: int) -> tuple[Any, int]:
     """The tile, and in how many parts sums are cut, that should take the least time."""
-    return min(_costs(m, n, k, count, size), key=lambda found: found[0])[1:]
+    return min(_costs(tiles, m, n, k, count), key=lambda found: found[0])[1:]
 
 
-def _costs(m: int, n: int, k: int, count: int, size: int) -> Iterator[tuple[float, Tile, int]]:
-    for tile, weight in _TILES[size]:
+def _costs(tiles, m: int, n: int, k: int, count: int) -> Iterator[tuple[float, Any, int]]:
+    for tile, pace in tiles:
         blocks = -(-m // tile.rows) * -(-n // tile.columns) * count
         parts = 1
         while parts <= _PARTS and (parts == 1 or k // parts >= 4 * tile.steps):
             waves = -(-blocks * parts // _MULTIPROCESSORS)
             terms = -(-k // parts) + 2 * tile.steps  # filling and emptying a tile takes time too
-            cost = waves * terms * tile.rows * tile.columns * weight / 128  # cycles
+            cost = waves * terms * tile.rows * tile.columns / pace  # cycles
             if parts > 1:
-                cost += 3000 + count * m * n * parts * size / 1500  # a launch; bytes a cycle
+                cost += 3000 + count * m * n * parts / 400  # a launch; elements a cycle
             yield cost, tile, parts
             parts *= 2

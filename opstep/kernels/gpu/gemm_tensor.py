@@ -1,0 +1,167 @@
+"""Matrix products of halves on tensor cores, summed up in f32 (architectures from 8.0 on).
+
+Copies from global to shared memory run some tiles ahead of what is multiplied.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from opstep.kernels.gpu.gemm_simt import matrix_offset, tile_of
+from opstep.kernels.gpu.tile import WarpTile, chunk_place, lane_places
+from opstep.runtime.device.builtin import offset
+from opstep.runtime.device.cuda.names import (
+    commit_copies,
+    copy_async16,
+    cuda,
+    div32,
+    pointer_to,
+    real,
+    spread,
+    stored_bits,
+)
+from opstep.runtime.device.source import Intrinsic
+
+_BITS = np.dtype(np.uint16)
+
+
+@cache
+def copier(extent: int, steps: int, threads: int, along: bool, wide: bool):
+    """(shared, source, first, limit, k, k_end, pitch, thread): starts this thread's part of copying
+    an operand's tile to shared memory, `extent` rows (of the left operand; columns of the right
+    one) from `first` on by `steps` terms from k on.
+
+    `along`: memory is contiguous along the sum, else along rows; `pitch` elements lie between its
+    lines. `wide`: pitch and limit or k_end are multiples of 8. Terms from k_end on are zeros; rows
+    from `limit` on are others', whose sums nobody may store.
+    """
+    chunks = (steps if along else extent) // 8
+    units = extent * steps // (8 * threads)
+    place = chunk_place(8 * chunks)
+    last = 1 if along else 8
+
+    def copy_chunks(shared, source, first, limit, k, k_end, pitch, thread):
+        for u in range(units):
+            unit = thread + u * threads
+            line, chunk = unit // chunks, unit % chunks
+            if along:
+                step, across = k + chunk * 8, min(first + line, limit - last)
+                at = across * pitch + step
+            else:
+                step, across = k + line, min(first + chunk * 8, limit - last)
+                at = step * pitch + across
+            copy_async16(offset(shared, place(line, chunk)), source, at, step < k_end)
+
+    def copy_elements(shared, source, first, limit, k, k_end, pitch, thread):
+        for u in range(units):
+            unit = thread + u * threads
+            line, chunk = unit // chunks, unit % chunks
+            to = offset(shared, place(line, chunk))
+            for e in range(8):
+                if along:
+                    step, across = k + chunk * 8 + e, min(first + line, limit - 1)
+                    at = across * pitch + step
+                else:
+                    step, across = k + line, min(first + chunk * 8 + e, limit - 1)
+                    at = step * pitch + across
+                bits = np.uint16(0)
+                if step < k_end:
+                    bits = source[at]
+                to[e] = bits
+
+    return copy_chunks if wide else copy_elements
+
+
+@cache
+def tensor_tiled(
+    tile: WarpTile, a_along: bool, b_along: bool, a_wide: bool, b_wide: bool, c_wide: int,
+    bf16: bool,
+):  # fmt: skip
+    """The kernel for tiles of that shape; `along`, `wide`: see `copier`; `c_wide`: how many
+    elements of the result, 1 or 2, are written at once.
+    """
+    threads, steps, stages, stage = tile.threads, tile.steps, tile.stages, tile.stage
+    tile_rows, tile_columns, right_at = tile.rows, tile.columns, tile.right_at
+    warp_rows, warp_columns = tile.warp_rows, tile.warp_columns
+    warps_across = tile_columns // warp_columns
+    m_tiles, n_tiles = warp_rows // 16, warp_columns // 8
+    count = tile.sums
+    copy_left = copier(tile_rows, steps, threads, a_along, a_wide)
+    copy_right = copier(tile_columns, steps, threads, b_along, b_wide)
+    multiply = tile.product(a_along, b_along, bf16)
+    places = lane_places(tile, a_along, b_along)
+    zeros = Intrinsic("fill", count)
+    await_copies = Intrinsic("await_copies", stages - 2)
+    gather, store = Intrinsic("gather", c_wide), Intrinsic("store", c_wide)
+
+    def multiply_halves(
+        a, b, bias, c, batch_shape, a_strides, b_strides, rank, m, n, k, a_pitch, b_pitch, down,
+        across, parts, part_steps, biased,
+    ):  # fmt: skip
+        """c[batch, part] = a·b over a part of the terms (+ a bias for each column)."""
+        shared = pointer_to(cuda.shared.array(0, _BITS))
+        thread = cuda.threadIdx.x
+        batch = div32(cuda.blockIdx.x, down * across)
+        tile_row, tile_column = tile_of(cuda.blockIdx.x - batch * (down * across), down, across)
+        row0, column0 = tile_row * tile_rows, tile_column * tile_columns
+        matrix = div32(batch, parts)
+        begin = (batch - matrix * parts) * part_steps
+        end = min(begin + part_steps, k)
+        left = stored_bits(offset(a, matrix_offset(matrix, rank, batch_shape, a_strides)))
+        right = stored_bits(offset(b, matrix_offset(matrix, rank, batch_shape, b_strides)))
+        left_lane, right_lane = places(thread)
+        right_lane += right_at
+        sums = zeros(0.0)
+        ahead = begin
+        to = 0
+        for _ in range(stages - 1):
+            if ahead < end:
+                here = offset(shared, to)
+                copy_left(here, left, row0, m, ahead, end, a_pitch, thread)
+                here = offset(shared, to + right_at)
+                copy_right(here, right, column0, n, ahead, end, b_pitch, thread)
+            commit_copies()
+            ahead += steps
+            to += stage
+        at = 0
+        for _ in range(begin, end, steps):
+            await_copies()
+            cuda.syncthreads()
+            if ahead < end:
+                here = offset(shared, to)
+                copy_left(here, left, row0, m, ahead, end, a_pitch, thread)
+                here = offset(shared, to + right_at)
+                copy_right(here, right, column0, n, ahead, end, b_pitch, thread)
+            commit_copies()
+            ahead += steps
+            to = at
+            here = offset(shared, at)
+            sums = multiply(sums, offset(here, left_lane), offset(here, right_lane))
+            at += stage
+            if at == stages * stage:
+                at = 0
+        held = pointer_to(cuda.local.array(count, real))
+        spread(held, sums)
+        warp, lane = thread // 32, thread % 32
+        row = row0 + warp // warps_across * warp_rows + lane // 4
+        column = column0 + warp % warps_across * warp_columns + lane % 4 * 2
+        out = offset(c, batch * m * n)
+        for i in range(2 * m_tiles):
+            r = row + i * 8
+            if r < m:
+                for j in range(n_tiles):
+                    mine = offset(held, (i // 2 * n_tiles + j) * 4 + i % 2 * 2)
+                    for e in range(0, 2, c_wide):
+                        q = column + j * 8 + e
+                        if q < n:
+                            if biased:
+                                for f in range(c_wide):
+                                    mine[e + f] += bias[q + f]
+                            if c_wide > 1:
+                                store(out, r * n + q, gather(mine))
+                            else:
+                                out[r * n + q] = mine[e]
+
+    return multiply_halves
