@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opstep.kernels.gpu.gemm_simt import add_parts, multiply_integers, tiled
 from opstep.kernels.gpu.gemm_tensor import tensor_tiled
+from opstep.kernels.gpu.gemm_vector import WARPS, dots, weighted
 from opstep.kernels.gpu.tile import Tile, WarpTile
 from opstep.runtime.device.launch import Arg, Grid, Scratch
 
@@ -88,6 +89,10 @@ def product(
         ]
     left = _operand(a.array, a.row, a.column, a_batch, m, k)
     right = _operand(b.array, b.column, b.row, b_batch, n, k)
+    if m == 1:
+        return _with_vector(left, right, c, shape, bias, 1)
+    if n == 1:
+        return _with_vector(right, left, c, shape, bias, 0)
     return _tiled(left, right, c, shape, bias)
 
 
@@ -109,6 +114,43 @@ def _merged(shape, *strides: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
             found.append((extent, *steps))
     columns = zip(*found, strict=True) if found else [()] * (1 + len(strides))
     return tuple(map(tuple, columns))
+
+
+def _with_vector(
+    x: Operand, matrix: Operand, c: Arg | Scratch, shape, bias: Arg | None, bias_step: int
+) -> list[Grid]:
+    """A vector by the lines of a matrix, or their sum weighted by it."""
+    count, k, batches = matrix.extent, matrix.terms, prod(shape)
+    most = min(8, 16 // _itemsize(matrix.array))
+    wide = matrix.wide(most)
+    if matrix.along:
+        wide = min(wide, x.wide(most) if x.along else 1)
+        lines, terms, kernel = WARPS, 128 * wide, dots(wide)
+    else:
+        lines, terms, kernel = 32 * wide, 16 * WARPS, weighted(wide)
+    blocks = -(-count // lines)
+    parts = max(1, min(_PARTS, 8 * _MULTIPROCESSORS // (blocks * batches), k // terms))
+    part_steps = -(-k // (parts * terms)) * terms if k else terms
+    parts = max(1, -(-k // part_steps))
+    target = c if parts == 1 else Scratch(c.dtype, parts * c.size)
+    launches = [
+        Grid(
+            *(kernel, x.array, matrix.array, bias or x.array, target),
+            *(shape, x.batch, matrix.batch, len(shape), count, 1 if x.along else x.pitch),
+            *(matrix.pitch, blocks, parts, part_steps, k, bias_step),
+            bias is not None and parts == 1,
+            grid=blocks * parts * batches,
+            block=32 * WARPS,
+        )
+    ]
+    if parts > 1:
+        launches.append(added(target, bias, c, count, count if bias_step else 1, parts))
+    return launches
+
+
+def _itemsize(array: Arg | Scratch) -> int:
+    """Bytes of an element in memory."""
+    return array.stored.itemsize if isinstance(array, Arg) else array.dtype.itemsize
 
 
 def _tiled(a: Operand, b: Operand, c: Arg | Scratch, shape, bias: Arg | None) -> list[Grid]:
