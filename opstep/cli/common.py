@@ -169,25 +169,13 @@ def duration(seconds: float) -> str:
     raise AssertionError("unreachable")
 
 
-def kernel_cache() -> Path:
-    """The folder of compiled kernels: OPSTEP_CACHE, else the user's cache folder."""
-    import os
-
-    from opstep.runtime.device.cache import Compiler
-
-    if os.environ.get("OPSTEP_CACHE"):
-        Compiler.folder = Path(os.environ["OPSTEP_CACHE"]).absolute()
-    return Compiler.cache_folder()
-
-
 @contextmanager
 def watch_compiler() -> Iterator[None]:
-    """Sets the kernel cache, and shows on a terminal which kernel is being compiled, and for which
+    """Shows on a terminal which kernel is being compiled, and for which
     op they are being tried.
     """
     from opstep.runtime.device.cache import Compiler
 
-    kernel_cache()
     if not sys.stderr.isatty():
         yield
         return

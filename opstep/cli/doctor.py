@@ -15,7 +15,6 @@ from opstep.cli.common import (
     console,
     emit_json,
     json_option,
-    kernel_cache,
     size,
 )
 
@@ -132,7 +131,9 @@ def compiler() -> Finding:
 
 
 def cache() -> Finding:
-    folder = kernel_cache()
+    from opstep.runtime.device.cache import Compiler
+
+    folder = Compiler.cache_folder()
     files = [f for f in folder.glob("**/*") if f.is_file()] if folder.is_dir() else []
     used = f"{len(files):,} files, {size(sum(f.stat().st_size for f in files))}"
     nearest = next(p for p in (folder, *folder.parents) if p.exists())

@@ -54,8 +54,8 @@ def device_option(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
-def gpu_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Whose kernels a GPU runs, and what to do where it fails."""
+def kernel_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Whose kernels a GPU runs."""
     options = [
         click.option(
             "--kernels",
@@ -71,6 +71,15 @@ def gpu_options(function: Callable[..., Any]) -> Callable[..., Any]:
             help="Try all kernels of an op on the GPU and keep which is fastest, once for each "
             "shape.",
         ),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def gpu_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What to do where a GPU fails."""
+    options = [
         click.option(
             "--fallback",
             type=click.Choice(["cpu"]),

@@ -15,7 +15,6 @@ from opstep.cli.common import (
     command,
     emit_json,
     json_option,
-    kernel_cache,
     say,
     size,
 )
@@ -66,7 +65,6 @@ def plan(file: str, **options: Any) -> int:
     program = opstep.load(file)
     graph = choose_graph(program.module, options["graph"], file)
     policy = opstep.policy(**{k: options[k] for k in SWITCHES})
-    kernel_cache()
     symbols = parse_symbols(options["symbols"])
     check_symbols(graph, symbols)
     plans = program.plans(graph.name.text, None, policy, symbols=symbols)

@@ -31,6 +31,7 @@ from opstep.cli.options import (
     device_option,
     gpu_options,
     graph_option,
+    kernel_options,
     policy_options,
     recording_options,
     symbol_option,
@@ -93,6 +94,7 @@ TICK_S = 0.1  # between two moves of the progress bar
     help="Save one result, or all: .npy, .npz or .safetensors.",
 )
 @device_option
+@kernel_options
 @gpu_options
 @click.option("--threads", type=click.IntRange(1, 256), help="Threads that share an op's work.")
 @click.option(

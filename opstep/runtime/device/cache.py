@@ -17,20 +17,22 @@ T = TypeVar("T")
 
 
 class Compiler:
-    """What the command line sets, for every target."""
+    """What is set for every target."""
 
-    folder: Path | None = None  # None: the user's cache folder; set by the command line
+    folder: Path | None = None  # None: OPSTEP_CACHE, else the user's cache folder
     on_compile: Callable[[str], None] | None = None  # gets the kernel's name before it is compiled
     on_tune: Callable[[str], None] | None = None  # gets the op whose kernels are about to be tried
     compiled: int = 0  # kernels compiled by this process
 
     @classmethod
     def cache_folder(cls) -> Path:
-        if cls.folder is None:
-            from platformdirs import user_cache_path
+        if cls.folder is not None:
+            return cls.folder
+        if os.environ.get("OPSTEP_CACHE"):
+            return Path(os.environ["OPSTEP_CACHE"]).absolute()
+        from platformdirs import user_cache_path
 
-            return user_cache_path("opstep") / "kernels"
-        return cls.folder
+        return user_cache_path("opstep") / "kernels"
 
 
 def kept(
