@@ -17,7 +17,7 @@ INK, PALE, GRID, BAD = "#222831", "#b9c0c7", "#e6e9ec", "#d7263d"
 NAMED = len(COLOURS)  # lines that have a colour and a name
 BARS = 40  # of a picture of one step
 WIDTH, HEIGHT, DPI = 10.0, 5.6, 150  # inches
-_STYLE: Any = {
+STYLE: Any = {
     "font.family": "sans-serif",
     "font.size": 9.5,
     "text.color": INK,
@@ -48,10 +48,8 @@ def draw(path: Path, wanted: Wanted, lines: list[Line], title: str) -> None:
     except ImportError:
         hint = 'pip install "opstep[viewer]"'
         raise InputError("matplotlib is not there", hint=hint) from None
-    from opstep.runtime import arrays
-
     unit = _in_unit(wanted, lines)
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(WIDTH, HEIGHT), dpi=DPI)
         FigureCanvasAgg(figure)
         axes = figure.add_subplot()
@@ -62,11 +60,18 @@ def draw(path: Path, wanted: Wanted, lines: list[Line], title: str) -> None:
             _curves(figure, axes, lines)
         (axes.set_xlabel if single else axes.set_ylabel)(unit)
         _titles(figure, axes, title, _below(lines))
-        kind = path.suffix[1:]
-        steady = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
-        arrays.replace_file(
-            path, lambda file: figure.savefig(file, format=kind, metadata=steady, dpi=DPI)
-        )
+        save(figure, path)
+
+
+def save(figure: Any, path: Path) -> None:
+    """Writes a figure: the same one has the same bytes each time."""
+    from opstep.runtime import arrays
+
+    kind = path.suffix[1:]
+    steady = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
+    arrays.replace_file(
+        path, lambda file: figure.savefig(file, format=kind, metadata=steady, dpi=DPI)
+    )
 
 
 def _titles(figure: Any, axes: Any, title: str, below: str) -> None:

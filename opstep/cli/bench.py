@@ -1,0 +1,198 @@
+"""``opstep bench``: how long each op takes, and how near that is to what the device can do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opstep.cli.common import (
+    COMMAND,
+    MACHINE,
+    OK,
+    command,
+    console,
+    duration,
+    emit_json,
+    json_option,
+    say,
+    watch_compiler,
+)
+from opstep.cli.options import device_option, graph_option, kernel_options, symbol_option
+
+if TYPE_CHECKING:
+    from opstep.trace.bench import Ceilings, Measured
+
+
+@command(
+    "bench",
+    short_help="Time each op of a graph, and compare it with what the device can do.",
+    examples=[
+        ("opstep bench model.opg --symbol N=64", "on the CPU, random inputs"),
+        (
+            "opstep bench model.opg -s N=64 --device cuda --autotune",
+            "on a GPU, kernels tried first",
+        ),
+        ("opstep bench model.opg -s N=64 --sort line", "in the order of the program"),
+        ("opstep bench model.opg -s N=64 --roofline roofline.png", "a picture (opstep[plots])"),
+    ],
+    codes={
+        COMMAND: "usage; a file or input that is absent, damaged, misnamed or does not fit",
+        MACHINE: "out of memory, no such device",
+    },
+)
+@click.argument("file", metavar="FILE")
+@graph_option
+@click.option(
+    "--input",
+    "-i",
+    "inputs",
+    multiple=True,
+    metavar="NAME=SOURCE",
+    default=("random",),
+    show_default=True,
+    help="As for opstep run.",
+)
+@symbol_option
+@click.option("--params", metavar="FILE", help="Load params from a safetensors file.")
+@device_option
+@kernel_options
+@click.option("--threads", type=click.IntRange(1, 256), help="Threads that share an op's work.")
+@click.option(
+    "--steps",
+    type=click.IntRange(1),
+    default=20,
+    show_default=True,
+    help="Take the median of this many, behind three that warm up.",
+)
+@click.option(
+    "--streams",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Ops on several streams take longer each, for they share the device.",
+)
+@click.option(
+    "--sort",
+    type=click.Choice(["time", "line"]),
+    default="time",
+    show_default=True,
+    help="What takes most first, or the order of the program.",
+)
+@click.option("--roofline", metavar="FILE.png", help="Draw the roofline: .png, .svg or .pdf.")
+@json_option
+def bench(file: str, **options: Any) -> int:
+    """Time each op of a graph, and compare it with what the device can do.
+
+    The ceilings are measured: a large copy for the bandwidth, a large matrix product of each dtype
+    for the arithmetic. What an op moves and computes is counted from its types, each operand read
+    once: one that finds its operands in a cache can be above 100 %.
+    """
+    import opstep
+    from opstep.cli import inputs as given
+    from opstep.cli.run import check_kernels
+    from opstep.runtime.ir.errors import InputError
+    from opstep.trace import bench as timing
+
+    if options["device"] == "null":
+        raise InputError("the null device executes nothing that could be timed")
+    target = Path(options["roofline"]) if options["roofline"] else None
+    if target:
+        from opstep.trace import roofline
+
+        roofline.check(target)
+        given.check_target(target, f"--roofline {target}", [])
+    program = opstep.load(file)
+    graph = given.choose_graph(program.module, options["graph"], file)
+    symbols = given.parse_symbols(options["symbols"])
+    given.check_symbols(graph, symbols)
+    check_kernels(options)
+    values = given.gather(graph, options["inputs"], symbols, 0)
+    if options["params"]:
+        given.load_params(program, options["params"])
+    how = {k: options[k] for k in ("device", "threads", "kernels", "autotune")}
+    name = graph.name.text
+    with watch_compiler():
+        measured, result = timing.measure(
+            program, name, values, options["steps"], streams=options["streams"], **how
+        )
+        roof = timing.ceilings(dtypes=timing.dtypes_of(measured), **how)
+    step_s = result.seconds / (options["steps"] + timing.WARM_UP)
+    if options["sort"] == "time":
+        measured.sort(key=lambda op: -op.a_step)
+    if options["as_json"]:
+        emit_json(record(file, name, options, measured, roof, step_s))
+    else:
+        show(name, options, measured, roof, step_s)
+    if target:
+        from opstep.trace import roofline
+
+        below = f"{options['device']}, {duration(step_s)} a step; area and % of a dot: of the time"
+        roofline.draw(target, measured, roof, f"Graph {name} of {Path(file).name}", below)
+        say(f"wrote {target}")
+    return OK
+
+
+def record(
+    file: str, graph: str, options: dict[str, Any], measured: list[Measured], roof: Ceilings,
+    step_s: float,
+) -> dict[str, Any]:  # fmt: skip
+    """All figures as JSON: seconds, bytes, operations, and per second of each."""
+    ops = []
+    for op in measured:
+        bandwidth, arithmetic = roof.shares(op)
+        ops.append(
+            op._asdict()
+            | {"bandwidth": op.bandwidth, "rate": op.rate, "intensity": op.intensity}
+            | {"of_bandwidth": bandwidth, "of_arithmetic": arithmetic}
+        )
+    return {
+        "file": file,
+        "graph": graph,
+        "device": options["device"],
+        "steps": options["steps"],
+        "step_seconds": step_s,
+        "ceilings": {"bandwidth": roof.bandwidth, "arithmetic": dict(roof.arithmetic)},
+        "ops": ops,
+    }
+
+
+def show(
+    graph: str, options: dict[str, Any], measured: list[Measured], roof: Ceilings, step_s: float
+) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    out = console()
+    busy = sum(op.a_step for op in measured)
+    told = f": {duration(step_s)} a step, {duration(busy)} in ops ({options['device']})"
+    out.print(Text.assemble((graph, "bold"), told))
+    rates = [f"matrix product {t} {_scaled(rate)}FLOP/s" for t, rate in roof.arithmetic.items()]
+    out.print("ceilings: " + ", ".join([f"copy {_scaled(roof.bandwidth)}B/s", *rates]))
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("line", "op", "result", "time", "%", "bytes", "FLOP", "B/s", "of copy",
+                    "FLOP/s", "of product"):  # fmt: skip
+        table.add_column(heading, justify="left" if heading in ("op", "result") else "right")
+    for op in measured:
+        bandwidth, arithmetic = roof.shares(op)
+        several = f" ×{op.executions:g}" if op.executions != 1 else ""
+        table.add_row(
+            *(str(op.line) if op.line else "", Text(op.op + several, "bold"), Text(op.type)),
+            *(duration(op.seconds), f"{100 * op.a_step / busy:.1f}", _scaled(op.nbytes)),
+            *(_scaled(op.flops) if op.flops else "", _scaled(op.bandwidth), _percent(bandwidth)),
+            *(_scaled(op.rate) if op.flops else "", _percent(arithmetic)),
+        )
+    out.print(table)
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.0f} %"
+
+
+def _scaled(value: float) -> str:
+    """``51.2 G``"""
+    for factor, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= 0.9995 * factor:
+            return f"{value / factor:.3g} {letter}"
+    return f"{value:.3g} "
