@@ -12,9 +12,10 @@ import numpy as np
 
 from opstep.kernels.axes import around, axis_of, want_shape
 from opstep.kernels.fastmath import exp
+from opstep.kernels.gpu import softmax as gpu
 from opstep.kernels.rows import dot, exponential_sum, exponentials, largest, rounded, row_sum
 from opstep.runtime.device.builtin import offset
-from opstep.runtime.device.launch import Arg, Launch, Scratch
+from opstep.runtime.device.launch import Arg, Grid, Launch, Scratch
 from opstep.runtime.ir.op import Op
 from opstep.runtime.ir.types import f64
 
@@ -48,6 +49,9 @@ class softmax(AlongAxis):
     def cpu(x, y, *, axis):
         return _launch(softmax_rows, softmax_columns, (x, y), axis)
 
+    def cuda(x, y, *, axis):
+        return _on_gpu(gpu.softmax, softmax_columns, (x, y), axis)
+
     def grad(g, operands, results, grads, *, axis):
         return (g.softmax_grad(results[0], grads[0], axis=axis),)
 
@@ -66,6 +70,9 @@ class log_softmax(AlongAxis):
 
     def cpu(x, y, *, axis):
         return _launch(log_softmax_rows, log_softmax_columns, (x, y), axis)
+
+    def cuda(x, y, *, axis):
+        return _on_gpu(gpu.log_softmax, log_softmax_columns, (x, y), axis)
 
     def grad(g, operands, results, grads, *, axis):
         return (g.log_softmax_grad(results[0], grads[0], axis=axis),)
@@ -91,6 +98,9 @@ class softmax_grad(AlongAxis):
     def cpu(y, gy, gx, *, axis):
         return _launch(softmax_grad_rows, softmax_grad_columns, (y, gy, gx), axis)
 
+    def cuda(y, gy, gx, *, axis):
+        return _on_gpu(gpu.softmax_grad, softmax_grad_columns, (y, gy, gx), axis)
+
 
 class log_softmax_grad(AlongAxis):
     """The gradient of log_softmax by x, from its result y and the gradient by y."""
@@ -112,6 +122,9 @@ class log_softmax_grad(AlongAxis):
     def cpu(y, gy, gx, *, axis):
         return _launch(log_softmax_grad_rows, log_softmax_grad_columns, (y, gy, gx), axis)
 
+    def cuda(y, gy, gx, *, axis):
+        return _on_gpu(gpu.log_softmax_grad, log_softmax_grad_columns, (y, gy, gx), axis)
+
 
 def _launch(rows, columns, args: tuple[Arg, ...], axis: int) -> Launch:
     """`rows` where the axis is the last in memory, else `columns`, whose units are columns."""
@@ -124,6 +137,14 @@ def _launch(rows, columns, args: tuple[Arg, ...], axis: int) -> Launch:
     return Launch(
         columns, *args, n, behind, *tiles, units=units, grain=max(COLUMNS, 8192 // max(n, 1))
     )
+
+
+def _on_gpu(rows, columns, args: tuple[Arg, ...], axis: int) -> Grid | Launch | list:
+    before, n, behind = around(args[0].shape, axis_of(axis, args[0].rank))
+    if args[0].size == 0:
+        return []
+    grid = gpu.along_rows(rows, args, n) if behind == 1 else None
+    return grid or _launch(rows, columns, args, axis)
 
 
 # --- the axis is the last -------------------------------------------------------------------------
