@@ -6,12 +6,16 @@ floats are accumulated in f64, of integers and bools in i64, which is their resu
 
 from __future__ import annotations
 
+import builtins
 import math
 
 import numpy as np
 
 from opstep.kernels import folds
 from opstep.kernels.axes import axes_of, volume
+from opstep.kernels.gpu import folds as gpu_folds
+from opstep.kernels.gpu.folding import GpuFold, as_on_cpu
+from opstep.kernels.gpu.reduction import reduce as gpu_reduce
 from opstep.kernels.reduction import fold
 from opstep.runtime.device.launch import Scratch
 from opstep.runtime.ir.op import Mismatch, Op
@@ -53,6 +57,19 @@ class Reduction(Op):
     @staticmethod
     def fold_of(dtype):
         raise TypeError("a reduction names its fold")
+
+    @classmethod
+    def gpu_fold(cls, dtype, **attrs) -> GpuFold:
+        """How CUDA folds: as the CPU does, if a subclass does not say otherwise."""
+        return as_on_cpu(cls.fold_of(dtype))
+
+    @classmethod
+    def cuda(cls, x, y, *, axes, keepdims, **attrs):
+        count = folded(x, axes)
+        divisor = builtins.max(0, count - attrs.get("correction", 0))
+        how = cls.gpu_fold(x.dtype, **attrs)
+        launches = gpu_reduce(how, x, y, reduced_axes(x, axes), count, divisor)
+        return launches or cls.cpu(x, y, axes=axes, keepdims=keepdims, **attrs)
 
     def flops(x, **attrs):
         return x.size
@@ -106,6 +123,10 @@ class mean(Reduction):
 
     def cpu(x, y, *, axes, keepdims):
         return fold(folds.average, x, y, reduced_axes(x, axes), folded(x, axes))
+
+    @classmethod
+    def gpu_fold(cls, dtype):
+        return as_on_cpu(folds.average)
 
     def grad(g, operands, results, grads, *, axes, keepdims):
         (x,), (gy,) = operands, grads
@@ -161,6 +182,7 @@ class max(_Extreme):
     signature = "max(x: N, *, axes: ints = none, keepdims: bool = false)"
     source = "torch.amax, ONNX ReduceMax"
     fold_of = staticmethod(folds.largest)
+    gpu_fold = staticmethod(gpu_folds.largest)
 
     def oracle(x, *, axes, keepdims):
         return np.max(x, axis=numpy_axes(axes), keepdims=keepdims)
@@ -172,6 +194,7 @@ class min(_Extreme):
     signature = "min(x: N, *, axes: ints = none, keepdims: bool = false)"
     source = "torch.amin, ONNX ReduceMin"
     fold_of = staticmethod(folds.smallest)
+    gpu_fold = staticmethod(gpu_folds.smallest)
 
     def oracle(x, *, axes, keepdims):
         return np.min(x, axis=numpy_axes(axes), keepdims=keepdims)
@@ -184,6 +207,7 @@ class any(Reduction):
     source = "torch.any"
     grad = None
     fold_of = staticmethod(folds.some)
+    gpu_fold = staticmethod(gpu_folds.some)
 
     def infer(x, *, axes, keepdims):
         return reduced(x, axes, keepdims).with_dtype(boolean)
@@ -199,6 +223,7 @@ class all(Reduction):
     source = "torch.all"
     grad = None
     fold_of = staticmethod(folds.every)
+    gpu_fold = staticmethod(gpu_folds.every)
     infer = any.infer
 
     def oracle(x, *, axes, keepdims):
@@ -225,6 +250,11 @@ class _Spread(Reduction):
         means = fold(folds.average, x, centre, axes, count)
         return means + fold(cls.finished, x, y, axes, divisor, centre)
 
+    @classmethod
+    def gpu_fold(cls, dtype, *, correction):
+        """In one pass."""
+        return cls.gpu_finished
+
     def flops(x, **attrs):
         return x.size * 4
 
@@ -237,6 +267,7 @@ class var(_Spread):
     source = "torch.var"
     oracle = _moments
     finished = folds.variance
+    gpu_finished = gpu_folds.variance
 
     def grad(g, operands, results, grads, *, axes, keepdims, correction):
         (x,), (gy,) = operands, grads
@@ -253,6 +284,7 @@ class std(_Spread):
     formula = "sqrt(sum((x - mean(x))**2) / (count - correction))"
     source = "torch.std"
     finished = folds.deviation
+    gpu_finished = gpu_folds.deviation
 
     def oracle(x, *, axes, keepdims, correction):
         return np.sqrt(_moments(x, axes=axes, keepdims=keepdims, correction=correction))
@@ -295,6 +327,8 @@ class logsumexp(Reduction):
             folds.log_of_exponentials, x, y, axes, centre=centre
         )
 
+    gpu_fold = staticmethod(gpu_folds.logsumexp)
+
     def grad(g, operands, results, grads, *, axes, keepdims):
         (x,), (y,), (gy,) = operands, results, grads
         share = g.exp(g.sub(x, with_ones(g, y, x, axes, keepdims)))
@@ -326,6 +360,10 @@ class norm(Reduction):
 
     def cpu(x, y, *, p, axes, keepdims):
         return fold(folds.norms(p, x.dtype), x, y, reduced_axes(x, axes))
+
+    @classmethod
+    def gpu_fold(cls, dtype, *, p):
+        return gpu_folds.norms(p, dtype)
 
     def grad(g, operands, results, grads, *, p, axes, keepdims):
         (x,), (y,), (gy,) = operands, results, grads

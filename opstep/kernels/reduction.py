@@ -74,16 +74,7 @@ def group(shape: Sequence[int], axes: Sequence[int]) -> Groups:
     Groups(columns=False, kept_sizes=(3,), kept_strides=(20,), row_sizes=(8,), row_strides=(60,),
     n=20, last=20)
     """
-    merged: list[list] = []  # [size, stride, reduced], last axis first
-    stride = 1
-    for axis in reversed(range(len(shape))):
-        size, reduced = shape[axis], axis in axes
-        if size != 1:
-            if merged and merged[-1][2] == reduced:
-                merged[-1][0] *= size
-            else:
-                merged.append([size, stride, reduced])
-        stride *= size
+    merged = merged_axes(shape, axes)
     n, _, reduced = merged.pop(0) if merged else (1, 1, True)
     kept = [(g[0], g[1]) for g in reversed(merged) if not g[2]]
     rows = [(g[0], g[1]) for g in reversed(merged) if g[2]]
@@ -99,6 +90,21 @@ def group(shape: Sequence[int], axes: Sequence[int]) -> Groups:
         n,
         last,
     )
+
+
+def merged_axes(shape: Sequence[int], axes: Sequence[int]) -> list[tuple[int, int, bool]]:
+    """(size, stride, whether it is reduced) of each group of neighbouring axes, last group first."""
+    merged: list[tuple[int, int, bool]] = []
+    stride = 1
+    for axis in reversed(range(len(shape))):
+        size, reduced = shape[axis], axis in axes
+        if size != 1:
+            if merged and merged[-1][2] == reduced:
+                merged[-1] = (merged[-1][0] * size, *merged[-1][1:])
+            else:
+                merged.append((size, stride, reduced))
+        stride *= size
+    return merged
 
 
 @cache

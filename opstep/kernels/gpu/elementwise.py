@@ -1,11 +1,10 @@
-"""Elementwise kernels: a scalar function over vectors of 16 bytes, several of them a thread.
+"""Elementwise kernels: a scalar function over vectors of 16 bytes, one a thread.
 
 One launcher, `elementwise`, for any number of operands that broadcast. The text of a kernel is
 written out for the ways in which its operands step (`Way`), once for each combination that occurs,
 and compiled like any other function. Two kinds of kernel:
 
-- *flat*: every operand has the result's elements, or just one. A thread takes a few vectors, a
-  block's width apart; all are read before the first is written.
+- *flat*: every operand has the result's elements, or just one.
 - *layered*: some operand repeats along axes of the result. A vector's row and column give the
   places of the others: one vector, one element for all, or an element each.
 """
@@ -23,8 +22,6 @@ from opstep.runtime.device.launch import Arg, Grid
 from opstep.runtime.device.source import Intrinsic
 
 THREADS = 256  # of a block
-VECTORS = 2  # of 16 bytes, that a thread of a large launch has under way
-LARGE = 1 << 20  # vectors from which on a thread takes several
 
 # How an operand steps along a vector of the result's elements.
 SAME = "same"  # it has the result's elements
@@ -46,10 +43,9 @@ def elementwise(
     ways = _ways(layout.shape, layout.strides, width)
     vectors = -(-y.size // width)
     if all(way in (SAME, ONE) for way in ways):
-        per = VECTORS if vectors >= LARGE else 1
         kernel = flat_kernel(f, name, ways, len(numbers), width)
-        args = (*operands, y, *numbers, y.size, per)
-        return Grid(kernel, *args, grid=-(-vectors // (per * THREADS)), block=THREADS)
+        args = (*operands, y, *numbers, y.size)
+        return Grid(kernel, *args, grid=-(-vectors // THREADS), block=THREADS)
     if y.size >= LIMIT * (1 if EACH in ways else width):
         return None
     kernel = layered_kernel(f, name, ways, len(numbers), width)
@@ -98,38 +94,21 @@ def _ways(shape, strides, width: int) -> tuple[str, ...]:
 
 @cache
 def flat_kernel(f: Callable, name: str, ways: tuple[str, ...], numbers: int, width: int):
-    """(*operands, y, *numbers, n, per): `per` vectors a thread, VECTORS or fewer."""
+    """(*operands, y, *numbers, n)"""
     xs = [f"x{k}" for k in range(len(ways))]
     ps = [f"p{k}" for k in range(numbers)]
-    step = THREADS * width
-    text = [
-        f"def kernel({', '.join([*xs, 'y', *ps, 'n', 'per'])}):",
-        f"    at = cuda.blockIdx.x * (per * {step}) + cuda.threadIdx.x * {width}",
-    ]
+    text = [f"def kernel({', '.join([*xs, 'y', *ps, 'n'])}):", f"    at = cuda.grid(1) * {width}"]
     text += [f"    one{k} = x{k}[0]" for k, way in enumerate(ways) if way == ONE]
 
-    def applied(vector: str, element: int | None) -> str:
-        parts = []
-        for k, way in enumerate(ways):
-            here = f"x{k}[i]" if element is None else f"a{k}{vector}[{element}]"
-            parts.append(f"one{k}" if way == ONE else here)
+    def applied(element: str) -> str:
+        parts = [f"one{k}" if way == ONE else element.format(k=k) for k, way in enumerate(ways)]
         return f"f({', '.join([*parts, *ps])})"
 
-    def loads(vector: str, place: str) -> list[str]:
-        return [f"a{k}{vector} = load(x{k}, {place})" for k, way in enumerate(ways) if way == SAME]
-
-    def stored(vector: str, place: str) -> str:
-        return f"store(y, {place}, ({', '.join(applied(vector, k) for k in range(width))},))"
-
-    places = [f"at + {step * v}" for v in range(VECTORS)]
-    text.append(f"    if per == {VECTORS} and {places[-1]} + {width} <= n:")
-    for v, place in enumerate(places):
-        text += [f"        {line}" for line in loads(f"_{v}", place)]
-    text += [f"        {stored(f'_{v}', place)}" for v, place in enumerate(places)]
-    text += ["    else:", "        for _ in range(per):", f"            if at + {width} <= n:"]
-    text += [f"                {line}" for line in [*loads("", "at"), stored("", "at")]]
-    text += ["            elif at < n:", "                for i in range(at, n):"]
-    text += [f"                    y[i] = {applied('', None)}", f"            at += {step}"]
+    text.append(f"    if at + {width} <= n:")
+    text += [f"        a{k} = load(x{k}, at)" for k, way in enumerate(ways) if way == SAME]
+    values = ", ".join(applied(f"a{{k}}[{e}]") for e in range(width))
+    text += [f"        store(y, at, ({values},))", "    else:", "        for i in range(at, n):"]
+    text += [f"            y[i] = {applied('x{k}[i]')}"]
     return _made(text, f, name, width)
 
 

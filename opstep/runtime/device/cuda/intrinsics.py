@@ -204,3 +204,55 @@ def _extreme(name: str):
 
 fmin = _extreme("fmin")
 fmax = _extreme("fmax")
+
+
+def _outermost(name: str, wins: str):
+    """The extreme of two numbers, NaN where there is one; one instruction for f32."""
+
+    def make():
+        @intrinsic
+        def choose(_, a, b):
+            result = types.float64 if types.float64 in (a, b) else types.float32
+
+            def generate(context, builder, signature, args):
+                x, y = (
+                    context.cast(builder, v, t, result)
+                    for v, t in zip(args, signature.args, strict=True)
+                )
+                if result is types.float32:
+                    kind = ir.FunctionType(x.type, [x.type, x.type])
+                    text = f"{name}.NaN.f32 $0, $1, $2;"
+                    return builder.call(ir.InlineAsm(kind, text, "=f,f,f", False), [x, y])
+                first = builder.or_(
+                    builder.fcmp_ordered(wins, x, y), builder.fcmp_unordered("uno", x, x)
+                )
+                return builder.select(first, x, y)
+
+            return result(a, b), generate
+
+        return choose
+
+    return make
+
+
+min_nan = _outermost("min", "<")
+max_nan = _outermost("max", ">")
+
+
+def saturated_product():
+    """Of two f32, held between 0 and 1; NaN becomes 0."""
+    kind = ir.FunctionType(ir.FloatType(), [ir.FloatType(), ir.FloatType()])
+    product = ir.InlineAsm(kind, "mul.sat.f32 $0, $1, $2;", "=f,f,f", side_effect=False)
+
+    @intrinsic
+    def multiply(_, a, b):
+        def generate(context, builder, signature, args):
+            given = [
+                context.cast(builder, v, t, types.float32)
+                for v, t in zip(args, signature.args, strict=True)
+            ]
+            return builder.call(product, given)
+
+        return types.float32(a, b), generate
+
+    return multiply

@@ -59,6 +59,8 @@ mod32 = Intrinsic("mod32")
 # C's fmin and fmax: a NaN gives way to a number, and -0.0 is below 0.0.
 fmin = Intrinsic("fmin")
 fmax = Intrinsic("fmax")
+min_nan = Intrinsic("min_nan")  # NaN where there is one
+max_nan = Intrinsic("max_nan")
 
 # A pointer to the first element of a shared or local array: indices are not looked at, where those
 # of arrays are compared with 0.
@@ -72,3 +74,5 @@ stored_bits = Intrinsic("stored_bits")  # a pointer to halves -> one to their bi
 # pointer, i, whether it is there, else zeros); then groups of copies.
 copy_async16 = Intrinsic("copy_async", 16)
 commit_copies = Intrinsic("commit_copies")
+
+saturated_product = Intrinsic("saturated_product")  # of two f32, held between 0 and 1; NaN is 0

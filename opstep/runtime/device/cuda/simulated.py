@@ -111,9 +111,25 @@ def fmax():
     return lambda a, b: _ordered(a, b)[1]
 
 
+def min_nan():
+    return lambda a, b: np.minimum(a, b)
+
+
+def max_nan():
+    return lambda a, b: np.maximum(a, b)
+
+
 def _ordered(a, b) -> tuple:
     """Both numbers, the smaller one first; twice the same where the other one is NaN."""
     if a != a or b != b:
         return (b, b) if a != a else (a, a)
     first = a < b or (a == b and bool(np.signbit(a)))
     return (a, b) if first else (b, a)
+
+
+def saturated_product():
+    def multiply(a, b):
+        product = np.float32(a) * np.float32(b)
+        return np.float32(0) if product != product else np.clip(product, np.float32(0), 1)
+
+    return multiply

@@ -1,0 +1,154 @@
+"""Folds that are made otherwise on a GPU: extremes as floats, statistics in one pass, places."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from opstep.kernels import folds
+from opstep.kernels.fastmath import exp, log
+from opstep.kernels.gpu.folding import FIRST, GpuFold, as_on_cpu
+from opstep.runtime.device.cuda.names import max_nan, min_nan
+from opstep.runtime.ir.types import DType, f32, f64, i64
+
+
+def as_it_is(acc, count, divisor):
+    return acc
+
+
+# --- extremes: NaN is the outermost ---------------------------------------------------------------
+
+
+def least():
+    return -1e999
+
+
+def most():
+    return 1e999
+
+
+def none_yet():
+    return 0.0
+
+
+def element(v, c):
+    return v
+
+
+def size(v, c):
+    return np.abs(v)
+
+
+def larger(acc, term):
+    return max_nan(acc, term)
+
+
+def smaller(acc, term):
+    return min_nan(acc, term)
+
+
+def largest(dtype: DType) -> GpuFold:
+    if not dtype.is_float:
+        return as_on_cpu(folds.largest(dtype))
+    return GpuFold("max", dtype, 1, least, element, larger, as_it_is)
+
+
+def smallest(dtype: DType) -> GpuFold:
+    if not dtype.is_float:
+        return as_on_cpu(folds.smallest(dtype))
+    return GpuFold("min", dtype, 1, most, element, smaller, as_it_is)
+
+
+def norms(p: float, dtype: DType) -> GpuFold:
+    if p != math.inf:
+        return as_on_cpu(folds.norms(p, dtype))
+    return GpuFold("norm", dtype, 1, none_yet, size, larger, as_it_is)
+
+
+# --- truth ----------------------------------------------------------------------------------------
+
+
+def no():
+    return np.int64(0)
+
+
+def yes():
+    return np.int64(1)
+
+
+def truth(v, c):
+    return np.int64(v != 0.0)
+
+
+def either(acc, term):
+    return acc | term
+
+
+def both(acc, term):
+    return acc & term
+
+
+def some(dtype: DType) -> GpuFold:
+    return GpuFold("any", i64, 1, no, truth, either, as_it_is)
+
+
+def every(dtype: DType) -> GpuFold:
+    return GpuFold("all", i64, 1, yes, truth, both, as_it_is)
+
+
+# --- pairs ----------------------------------------------------------------------------------------
+# Distances from a result's first element, and their squares: one pass, and no cancellation but for
+# a first element that is far out itself.
+
+
+def no_distance():
+    return np.float64(0), np.float64(0)
+
+
+def distance(v, c):
+    d = np.float64(v) - np.float64(c)
+    return d, d * d
+
+
+def sums(acc, term):
+    return acc[0] + term[0], acc[1] + term[1]
+
+
+def variance_of(acc, count, divisor):
+    rest = acc[1] - acc[0] * (acc[0] / np.float64(count))
+    return (np.float64(0) if rest < 0 else rest) / np.float64(divisor)
+
+
+def deviation_of(acc, count, divisor):
+    return np.sqrt(variance_of(acc, count, divisor))
+
+
+variance = GpuFold("var", f64, 2, no_distance, distance, sums, variance_of, FIRST)
+deviation = GpuFold("std", f64, 2, no_distance, distance, sums, deviation_of, FIRST)
+
+
+def no_exponentials():
+    return -1e999, 0.0
+
+
+def exponential(v, c):
+    return v, 1.0
+
+
+def rescaled(acc, term):
+    """(m, sum of e**(x - m)) of both."""
+    gap = acc[0] - term[0] if acc[0] != term[0] else 0.0
+    share = exp(-np.abs(gap))
+    if gap >= 0.0:
+        return acc[0], acc[1] + term[1] * share
+    return term[0], acc[1] * share + term[1]
+
+
+def logarithm(acc, count, divisor):
+    return log(acc[1]) + acc[0]
+
+
+def logsumexp(dtype: DType) -> GpuFold:
+    kind = dtype if dtype.is_float else f32
+    return GpuFold("logsumexp", kind, 2, no_exponentials, exponential, rescaled, logarithm)
