@@ -12,6 +12,7 @@ from math import prod
 import numpy as np
 
 from opstep.kernels.axes import around, volume, want_shape
+from opstep.kernels.gpu import norm as gpu
 from opstep.kernels.rows import centred_dot, dot, rounded, row_sum, squared_distance
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch
@@ -59,6 +60,15 @@ class layer_norm(RowNorm):
         params = [p for p in (scale, bias) if p is not None]
         return Launch(kernel, x, *params, y, n, epsilon, units=_rows(x, n), grain=_grain(n))
 
+    def cuda(x, scale, bias, y, *, shape, epsilon):
+        n = prod(shape)
+        given = (x, scale, bias, y)
+        if x.size == 0:
+            return []
+        return gpu.layer_norm(*given, n, epsilon) or layer_norm.cpu(
+            *given, shape=shape, epsilon=epsilon
+        )
+
     def grad(g, operands, results, grads, *, shape, epsilon):
         x, scale, bias = operands
         gy = grads[0]
@@ -96,6 +106,15 @@ class layer_norm_grad(RowNorm):
         given = (x, gy, scale or gy, scale is not None, gx, n, epsilon)
         return Launch(layer_norm_grad_rows, *given, units=_rows(x, n), grain=_grain(n))
 
+    def cuda(x, gy, scale, gx, *, shape, epsilon):
+        n = prod(shape)
+        given = (x, gy, scale, gx)
+        if x.size == 0:
+            return []
+        return gpu.layer_norm_grad(*given, n, epsilon) or layer_norm_grad.cpu(
+            *given, shape=shape, epsilon=epsilon
+        )
+
 
 class rms_norm(RowNorm):
     """Each row (the last axes, of `shape`) divided by its root mean square, then scaled."""
@@ -116,6 +135,15 @@ class rms_norm(RowNorm):
         kernel = rms_norm_plain if scale is None else rms_norm_scaled
         params = [] if scale is None else [scale]
         return Launch(kernel, x, *params, y, n, epsilon, units=_rows(x, n), grain=_grain(n))
+
+    def cuda(x, scale, y, *, shape, epsilon):
+        n = prod(shape)
+        given = (x, scale, y)
+        if x.size == 0:
+            return []
+        return gpu.rms_norm(*given, n, epsilon) or rms_norm.cpu(
+            *given, shape=shape, epsilon=epsilon
+        )
 
     def grad(g, operands, results, grads, *, shape, epsilon):
         x, scale = operands
@@ -150,6 +178,15 @@ class rms_norm_grad(RowNorm):
         n = prod(shape)
         given = (x, gy, scale or gy, scale is not None, gx, n, epsilon)
         return Launch(rms_norm_grad_rows, *given, units=_rows(x, n), grain=_grain(n))
+
+    def cuda(x, gy, scale, gx, *, shape, epsilon):
+        n = prod(shape)
+        given = (x, gy, scale, gx)
+        if x.size == 0:
+            return []
+        return gpu.rms_norm_grad(*given, n, epsilon) or rms_norm_grad.cpu(
+            *given, shape=shape, epsilon=epsilon
+        )
 
 
 class group_norm(Op):

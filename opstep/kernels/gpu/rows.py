@@ -46,12 +46,14 @@ class Team(NamedTuple):
         return self.threads * self.teams
 
 
-def team_for(n: int, args: list[Arg]) -> Team | None:
-    """For rows of n > 0 elements of these operands; None where they are too long."""
+def team_for(n: int, args: list[Arg], arrays: int = 1) -> Team | None:
+    """For rows of n > 0 elements of these operands, `arrays` of which each thread holds; None where
+    they are too long.
+    """
     width = gcd(n, 16 // max(2, *(a.stored.itemsize for a in args)))
     vectors = -(-n // width)
     wide = max(a.dtype.itemsize for a in args) // 4
-    most = max(1, HELD // (width * wide * (1 + (len(args) > 2))))
+    most = max(1, HELD // (width * wide * arrays))
     threads = 1
     while threads * most < vectors:
         threads *= 2

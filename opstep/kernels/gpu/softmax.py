@@ -16,7 +16,7 @@ def along_rows(maker, args: tuple[Arg, ...], n: int) -> Grid | None:
     """A launch of the kernel that `maker` makes over rows of n elements; None where they are too
     long.
     """
-    team = team_for(n, list(args))
+    team = team_for(n, list(args), arrays=len(args) - 1)
     if team is None:
         return None
     return rows_grid(maker(team), team, args[0].size // n, *args, n)

@@ -20,7 +20,14 @@ import numpy as np
 
 from opstep.runtime.device.blocks import SINGLES, order
 from opstep.runtime.device.builtin import atomic_add, bits_to_float, float_to_bits, pick
-from opstep.runtime.device.cuda.names import cuda, fmax, fmin, pointer_to, shuffle_down
+from opstep.runtime.device.cuda.names import (
+    cuda,
+    fmax,
+    fmin,
+    pointer_to,
+    saturated_product,
+    shuffle_down,
+)
 from opstep.runtime.device.launch import Arg, Grid, Scratch
 from opstep.runtime.device.payload import payload
 from opstep.runtime.device.source import Intrinsic, pinned
@@ -38,6 +45,7 @@ from opstep.runtime.statistics import (
     MIN,
     NAN,
     SUMSQ,
+    UNWRITTEN,
 )
 
 THREADS = 256
@@ -46,12 +54,18 @@ STEP = THREADS * TILE
 ALONE = 4 * STEP  # elements that one block takes without the help of others
 MOST = 1584  # blocks: a multiple of what an H200 runs at once, at 3 or 4 a multiprocessor
 
-# Rows of counters: the bins, then these.
-_NANS, _ABOVE, _BELOW, _ZEROS, _SUBNORMALS, _UNWRITTEN = range(BINS, BINS + 6)
-ROWS = BINS + 6
+# Rows of counters while a block counts: one for each exponent from -104 to 23, the first and the
+# last ones for those beyond as well, then these. Dust: what is not 0, yet stands in the first row.
+EXPONENTS = 128
+_NANS, _ABOVE, _BELOW, _DUST, _SUBNORMALS, _UNWRITTEN = range(EXPONENTS, EXPONENTS + 6)
+COUNTED = EXPONENTS + 6
+_NEAR = EXPONENTS - BINS  # the row of the first bin
+_DUST_BELOW = 2.0 ** (LOWEST - _NEAR + 1)
+# What a block leaves: the bins, then the words from NAN to UNWRITTEN.
+ROWS = BINS + UNWRITTEN - NAN + 1
 LANES = 32
 WARPS = THREADS // LANES
-CELLS = ROWS * LANES
+CELLS = COUNTED * LANES
 
 _INFINITY = 0x7FF0000000000000
 _LARGEST, _SMALLEST = 480, -400  # exponents between which f64 holds sums of squares well
@@ -74,6 +88,7 @@ def launches(x: Arg, enabled: Arg, out: Arg, *, filled: bool) -> list[Grid]:
             *(block_taker(x.dtype), seen, x, enabled, *left, out, x.size, span, unwritten, told),
             grid=blocks,
             block=THREADS,
+            blocks=4,
         )
     ]
     if blocks > 1:
@@ -96,26 +111,22 @@ def _signed(bits: int, dtype: DType) -> int:
 
 
 def counter_of_single(v, lane):
-    """The place of a number's counter, that of its exponent; those of 0 and of NaN are the first
-    ones, those of infinities the last.
-    """
-    size = fmin(fmax(abs(np.float32(v)), _LEAST), _GREATEST)
-    row = (float_to_bits(size) >> 18) & 0x1FE0  # 32 times the exponent
-    return (row | lane) - _FIRST_SINGLE
+    """The place of a number's counter, that of its exponent; that of NaN is in the first row."""
+    size = saturated_product(abs(np.float32(v)), _SCALE)
+    return ((float_to_bits(size) >> 18) & 0xFE0) | lane  # 32 times the exponent
 
 
-_LEAST, _GREATEST = np.float32(2.0**LOWEST), np.float32(2.0 ** (LOWEST + BINS - 1))
-_FIRST_SINGLE = LANES * (127 + LOWEST)
+_SCALE = np.float32(2.0 ** -(LOWEST + BINS - 1))  # brings the last bin to 1.0
 
 
 def counter_of_double(v, lane):
-    """Likewise; those of NaN are the last ones."""
-    k = ((float_to_bits(v) >> 52) & 0x7FF) - (1023 + LOWEST)
-    return min(max(k, 0), BINS - 1) * LANES + lane
+    """Likewise; that of NaN is in the last row."""
+    k = ((float_to_bits(v) >> 52) & 0x7FF) - (1023 + LOWEST - _NEAR)
+    return min(max(k, 0), EXPONENTS - 1) * LANES + lane
 
 
 def extra(row, lane):
-    """The place of the counter of a row behind the bins."""
+    """The place of the counter of a row behind those of exponents."""
     return row * LANES + lane
 
 
@@ -128,6 +139,15 @@ def key_of_integer(v):
     return np.int64(v)
 
 
+def size_of_single(v):
+    """An integer of the order of sizes; that of 0 is the largest."""
+    return np.uint32((np.int64(float_to_bits(np.float32(v))) * 2 - 1) & 0xFFFFFFFF)
+
+
+def size_of_double(v):
+    return np.uint64(float_to_bits(abs(v)) - 1) if v != 0.0 else np.uint64(_HIGHEST)
+
+
 class _Kind:
     """How the kernels see elements of a dtype."""
 
@@ -137,12 +157,15 @@ class _Kind:
         self.load = Intrinsic("load", self.width)
         self.key = key_of_float if dtype.is_float else key_of_integer
         self.counter = counter_of_double if dtype is f64 else counter_of_single
-        self.bin_of_nan = BINS - 1 if dtype is f64 else 0
+        self.size = size_of_double if dtype is f64 else size_of_single
         single = dtype in SINGLES and dtype.is_float
         self.value: Any = np.float32 if single else np.float64 if dtype is f64 else np.int64
         small = 2.0**-14 if dtype is f16 else 2.0**-126
         self.normal = self.value(2.0**-1022 if dtype is f64 else small)  # the smallest one
-        self.magnitude = _HIGHEST if dtype is f64 else 0x7FFFFFFF  # all bits but the sign
+        # below this size, an element may be subnormal, or dust
+        tiny = np.array(max(float(self.normal), _DUST_BELOW), np.float64 if dtype is f64 else "f4")
+        bits = int(tiny.view(f"i{tiny.itemsize}"))
+        self.tiny: Any = np.uint64(bits - 1) if dtype is f64 else np.uint32(2 * bits - 1)
         self.low = self.value(-np.inf) if dtype.is_float else -_HIGHEST - 1
         self.high = self.value(np.inf) if dtype.is_float else _HIGHEST
         self.smaller = fmin if dtype.is_float else smaller
@@ -173,12 +196,11 @@ def _raw_float(raw, i):
 def block_taker(dtype: DType):
     """The kernel of which each block leaves counts and moments of its stretch."""
     kind = _Kind(dtype)
-    floating, value = kind.floating, kind.value
-    low_end, high_end, normal = kind.low, kind.high, kind.normal
-    magnitude = kind.magnitude
+    floating, value, tiny = kind.floating, kind.value, kind.tiny
+    low_end, high_end = kind.low, kind.high
     load, width, vectors = kind.load, kind.width, TILE // kind.width
-    counter_of, smaller, larger = kind.counter, kind.smaller, kind.larger
-    take_odd, fold = odd_taker(dtype), block_folder(dtype)
+    counter_of, size_of, smaller, larger = kind.counter, kind.size, kind.smaller, kind.larger
+    take_odd, take_tiny, fold = odd_taker(dtype), tiny_taker(dtype), block_folder(dtype)
 
     def take(x, raw, enabled, counts, moments, whole, out, size, span, unwritten, told):
         if enabled[0] == 0:
@@ -190,7 +212,7 @@ def block_taker(dtype: DType):
             columns[k] = 0
         cuda.syncthreads()
         values = cuda.local.array(TILE, value)
-        n, small, low, high = 0, np.int32(0), high_end, low_end
+        n, low, high = 0, high_end, low_end
         pivot, total, squares = 0.0, 0.0, 0.0
         at = cuda.blockIdx.x * span
         end = min(at + span, size)
@@ -204,7 +226,7 @@ def block_taker(dtype: DType):
                     v = np.float64(values[k])
                     pivot = v if abs(v) < np.inf else pivot
             part, part_squares = 0.0, 0.0
-            least, most, tiny, rest = values[0], values[0], 0, 0
+            least, most, finest = values[0], values[0], size_of(values[0])
             for k in range(TILE):
                 v = values[k]
                 away = np.float64(v) - pivot
@@ -213,10 +235,8 @@ def block_taker(dtype: DType):
                 least = smaller(least, v)
                 most = larger(most, v)
                 if floating:
-                    tiny += abs(v) < normal
-                    rest |= pick(abs(v) < normal, float_to_bits(v), 0)
-                else:
-                    tiny += v == 0
+                    own = size_of(v)
+                    finest = pick(own < finest, own, finest)
                 atomic_add(columns, counter_of(v, lane), 1)
             if part_squares < np.inf:
                 n += TILE
@@ -224,25 +244,21 @@ def block_taker(dtype: DType):
                 squares += part_squares
                 low = smaller(low, least)
                 high = larger(high, most)
-                small = np.int32(small + tiny)
-                if floating and rest & magnitude != 0:
+                if floating and finest < tiny:
                     for k in range(TILE):
-                        if abs(values[k]) < normal and values[k] != 0.0:
-                            atomic_add(columns, extra(_SUBNORMALS, lane), 1)
+                        take_tiny(values[k], columns, lane)
             else:
                 for k in range(TILE):
                     i = at + (k // width * THREADS + thread) * width + k % width
-                    n, small, low, high, pivot, total, squares = take_odd(
-                        x, raw, i, unwritten, columns, lane, n, small, low, high, pivot, total,
-                        squares,
-                    )  # fmt: skip
+                    n, low, high, pivot, total, squares = take_odd(
+                        x, raw, i, unwritten, columns, lane, n, low, high, pivot, total, squares
+                    )
             at += STEP
         for i in range(at + thread, end, THREADS):
             atomic_add(columns, counter_of(x[i], lane), 1)
-            n, small, low, high, pivot, total, squares = take_odd(
-                x, raw, i, unwritten, columns, lane, n, small, low, high, pivot, total, squares
+            n, low, high, pivot, total, squares = take_odd(
+                x, raw, i, unwritten, columns, lane, n, low, high, pivot, total, squares
             )
-        atomic_add(columns, extra(_ZEROS, lane), small)
         fold(columns, n, low, high, pivot, total, squares, counts, moments, whole)
         if cuda.gridDim.x == 1:
             cuda.syncthreads()
@@ -258,15 +274,27 @@ def block_taker(dtype: DType):
 
 
 @cache
+def tiny_taker(dtype: DType):
+    """Counts an element that is finite, if it is subnormal or dust."""
+    normal, dust_below = _Kind(dtype).normal, _DUST_BELOW
+
+    def take(v, columns, lane):
+        if v != 0 and abs(v) < normal:
+            atomic_add(columns, extra(_SUBNORMALS, lane), 1)
+        if v != 0 and abs(v) < dust_below:
+            atomic_add(columns, extra(_DUST, lane), 1)
+
+    return pinned("f64")(take)
+
+
+@cache
 def odd_taker(dtype: DType):
-    """Takes one element that may be anything, all but its bin."""
+    """Takes one element that may be anything, all but its exponent."""
     kind = _Kind(dtype)
-    floating, normal, raw_of = kind.floating, kind.normal, kind.raw
+    floating, raw_of, take_tiny = kind.floating, kind.raw, tiny_taker(dtype)
     value, smaller, larger = kind.value, kind.smaller, kind.larger
 
-    def take(
-        x, raw, i, unwritten, columns, lane, n, small, low, high, pivot, total, squares
-    ):  # fmt: skip
+    def take(x, raw, i, unwritten, columns, lane, n, low, high, pivot, total, squares):
         v = value(x[i])
         if floating and not abs(v) < np.inf:
             row = _NANS if v != v else _ABOVE if v > 0.0 else _BELOW
@@ -282,13 +310,8 @@ def odd_taker(dtype: DType):
             low = smaller(low, v)
             high = larger(high, v)
             if floating:
-                if abs(v) < normal:
-                    small = np.int32(small + 1)
-                    if v != 0.0:
-                        atomic_add(columns, extra(_SUBNORMALS, lane), 1)
-            else:
-                small = np.int32(small + (v == 0))
-        return n, small, low, high, pivot, total, squares
+                take_tiny(v, columns, lane)
+        return n, low, high, pivot, total, squares
 
     return pinned("f64")(take)
 
@@ -300,14 +323,13 @@ def block_folder(dtype: DType):
     counts: [ROWS, blocks]; moments: mean and m2, [2, blocks]; whole: finite elements and the keys
     of min and max, [3, blocks].
     """
-    kind = _Kind(dtype)
-    key, bin_of_nan = kind.key, kind.bin_of_nan
+    key, count = _Kind(dtype).key, counter_folder(dtype)
 
     def fold(columns, n, low, high, pivot, total, squares, counts, moments, whole):
         thread, block, blocks = cuda.threadIdx.x, cuda.blockIdx.x, cuda.gridDim.x
-        sums = cuda.shared.array(ROWS, np.int32)
+        sums = cuda.shared.array(COUNTED, np.int32)
         cuda.syncthreads()
-        if thread < ROWS:
+        if thread < COUNTED:
             found = 0
             for k in range(LANES):
                 found += columns[thread * LANES + ((k + thread) & (LANES - 1))]
@@ -315,21 +337,35 @@ def block_folder(dtype: DType):
         mean, m2 = centred(n, pivot, total, squares)
         n, mean, m2, low, high = merge_threads(n, mean, m2, key(low), key(high))
         if thread < ROWS:
-            found = sums[thread]
-            if thread == _ZEROS:
-                found -= sums[_SUBNORMALS]
-            if thread == 0:
-                found -= sums[_ZEROS] - sums[_SUBNORMALS]
-            if thread == bin_of_nan:
-                found -= sums[_NANS]
-            if thread == BINS - 1:
-                found -= sums[_ABOVE] + sums[_BELOW]
-            counts[thread * blocks + block] = found
+            counts[thread * blocks + block] = count(sums, thread)
         if thread == 0:
             moments[block], moments[blocks + block] = mean, m2
             whole[block], whole[blocks + block], whole[2 * blocks + block] = n, low, high
 
     return pinned("f64")(fold)
+
+
+@cache
+def counter_folder(dtype: DType):
+    """Gives a row of what a block leaves, from the sums of its rows of counters."""
+    nan_row = EXPONENTS - 1 if dtype is f64 else 0
+
+    def count(sums, row):
+        nans_in_first = sums[_NANS] if nan_row == 0 else 0
+        zeros = sums[0] - sums[_DUST] - nans_in_first
+        if row >= BINS:
+            word = row - BINS
+            return zeros if word == 3 else sums[_NANS + word]
+        found = sums[_NEAR + row]
+        if row == 0:
+            found -= zeros + nans_in_first
+            for k in range(_NEAR):
+                found += sums[k]
+        if row == BINS - 1:
+            found -= sums[_ABOVE] + sums[_BELOW] + (0 if nan_row == 0 else sums[_NANS])
+        return found
+
+    return pinned("f64")(count)
 
 
 @pinned("f64")
@@ -406,7 +442,7 @@ def merge(enabled, counts, moments, whole, out, blocks, size, told, floating):
 
 @pinned("f64")
 def write_count(out, row, found, told):
-    if row == _UNWRITTEN and told == 0:
+    if row == ROWS - 1 and told == 0:
         found = np.int64(-1)
     out[FIRST_BIN + row if row < BINS else NAN + row - BINS] = found
 
