@@ -14,6 +14,7 @@ from opstep.kernels.gpu.gemm_simt import add_parts, multiply_integers, tiled
 from opstep.kernels.gpu.gemm_tensor import tensor_tiled
 from opstep.kernels.gpu.gemm_vector import WARPS, dots, weighted
 from opstep.kernels.gpu.tile import Tile, WarpTile
+from opstep.runtime.device.cuda.target import architecture
 from opstep.runtime.device.launch import Arg, Grid, Scratch
 
 if TYPE_CHECKING:
@@ -38,9 +39,14 @@ _TILES = {
     ),
 }
 _HALF_TILES = (
-    (WarpTile(128, 256, 32, 64, 64, 4), 1000),
-    (WarpTile(128, 128, 32, 64, 32, 4), 800),
-    (WarpTile(64, 64, 32, 32, 32, 4), 500),
+    (WarpTile(128, 256, 64, 64, 3), 1000),
+    (WarpTile(128, 128, 64, 32, 3), 800),
+    (WarpTile(64, 64, 32, 32, 4), 500),
+)
+_WARPGROUP_TILES = (
+    (WarpTile(128, 256, 16, 256, 4, True), 1800),
+    (WarpTile(128, 128, 16, 128, 4, True), 1400),
+    (WarpTile(64, 64, 32, 32, 4), 500),
 )
 
 
@@ -156,7 +162,7 @@ def _itemsize(array: Arg | Scratch) -> int:
 def _tiled(a: Operand, b: Operand, c: Arg | Scratch, shape, bias: Arg | None) -> list[Grid]:
     m, n, k, count = a.extent, b.extent, a.terms, prod(shape)
     halves = _halves(a.array, b.array)
-    tiles = _HALF_TILES if halves else _TILES[c.dtype.itemsize]
+    tiles = _half_tiles() if halves else _TILES[c.dtype.itemsize]
     tile, parts = _cheapest(tiles, m, n, k, count)
     part_steps = -(-k // (parts * tile.steps)) * tile.steps if k else tile.steps
     parts = max(1, -(-k // part_steps))
@@ -178,6 +184,7 @@ def _tiled(a: Operand, b: Operand, c: Arg | Scratch, shape, bias: Arg | None) ->
             grid=down * across * parts * count,
             block=tile.threads,
             shared=tile.shared if isinstance(tile, WarpTile) else 0,
+            blocks=0 if isinstance(tile, WarpTile) else 512 // tile.threads,
         )
     ]
     if parts > 1:
@@ -185,11 +192,14 @@ def _tiled(a: Operand, b: Operand, c: Arg | Scratch, shape, bias: Arg | None) ->
     return launches
 
 
+def _half_tiles() -> tuple:
+    return _WARPGROUP_TILES if architecture() == 90 else _HALF_TILES
+
+
 def _halves(a: Arg | Scratch, b: Arg | Scratch) -> str:
     """The name of their type where both are stored as halves of one, else nothing."""
-    if isinstance(a, Arg) and isinstance(b, Arg) and a.stored is b.stored and a.stored.is_half:
-        return a.stored.name
-    return ""
+    there = isinstance(a, Arg) and isinstance(b, Arg) and architecture() >= 80
+    return a.stored.name if there and a.stored is b.stored and a.stored.is_half else ""
 
 
 def added(parts, bias: Arg | None, c: Arg | Scratch, count: int, n: int, part_count: int) -> Grid:

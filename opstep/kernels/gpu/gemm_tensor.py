@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 
 from opstep.kernels.gpu.gemm_simt import matrix_offset, tile_of
-from opstep.kernels.gpu.tile import WarpTile, chunk_place, lane_places
+from opstep.kernels.gpu.tile import LINE, WarpTile, chunk_place, places, sums_place
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.names import (
     commit_copies,
@@ -28,43 +28,43 @@ _BITS = np.dtype(np.uint16)
 
 
 @cache
-def copier(extent: int, steps: int, threads: int, along: bool, wide: bool):
+def copier(extent: int, threads: int, along: bool, wide: bool):
     """(shared, source, first, limit, k, k_end, pitch, thread): starts this thread's part of copying
     an operand's tile to shared memory, `extent` rows (of the left operand; columns of the right
-    one) from `first` on by `steps` terms from k on.
+    one) from `first` on by `LINE` terms from k on.
 
     `along`: memory is contiguous along the sum, else along rows; `pitch` elements lie between its
     lines. `wide`: pitch and limit or k_end are multiples of 8. Terms from k_end on are zeros; rows
     from `limit` on are others', whose sums nobody may store.
     """
-    chunks = (steps if along else extent) // 8
-    units = extent * steps // (8 * threads)
-    place = chunk_place(8 * chunks)
+    units = extent * LINE // (8 * threads)
     last = 1 if along else 8
 
     def copy_chunks(shared, source, first, limit, k, k_end, pitch, thread):
         for u in range(units):
             unit = thread + u * threads
-            line, chunk = unit // chunks, unit % chunks
+            line, chunk = unit // 8, unit % 8
             if along:
                 step, across = k + chunk * 8, min(first + line, limit - last)
                 at = across * pitch + step
             else:
-                step, across = k + line, min(first + chunk * 8, limit - last)
+                step = k + line % LINE
+                across = min(first + line // LINE * LINE + chunk * 8, limit - last)
                 at = step * pitch + across
-            copy_async16(offset(shared, place(line, chunk)), source, at, step < k_end)
+            copy_async16(offset(shared, chunk_place(line, chunk)), source, at, step < k_end)
 
     def copy_elements(shared, source, first, limit, k, k_end, pitch, thread):
         for u in range(units):
             unit = thread + u * threads
-            line, chunk = unit // chunks, unit % chunks
-            to = offset(shared, place(line, chunk))
+            line, chunk = unit // 8, unit % 8
+            to = offset(shared, chunk_place(line, chunk))
             for e in range(8):
                 if along:
                     step, across = k + chunk * 8 + e, min(first + line, limit - 1)
                     at = across * pitch + step
                 else:
-                    step, across = k + line, min(first + chunk * 8 + e, limit - 1)
+                    step = k + line % LINE
+                    across = min(first + line // LINE * LINE + chunk * 8 + e, limit - 1)
                     at = step * pitch + across
                 bits = np.uint16(0)
                 if step < k_end:
@@ -84,16 +84,12 @@ def tensor_tiled(
     """
     threads, steps, stages, stage = tile.threads, tile.steps, tile.stages, tile.stage
     tile_rows, tile_columns, right_at = tile.rows, tile.columns, tile.right_at
-    warp_rows, warp_columns = tile.warp_rows, tile.warp_columns
-    warps_across = tile_columns // warp_columns
-    m_tiles, n_tiles = warp_rows // 16, warp_columns // 8
-    count = tile.sums
-    copy_left = copier(tile_rows, steps, threads, a_along, a_wide)
-    copy_right = copier(tile_columns, steps, threads, b_along, b_wide)
-    multiply = tile.product(a_along, b_along, bf16)
-    places = lane_places(tile, a_along, b_along)
-    zeros = Intrinsic("fill", count)
-    await_copies = Intrinsic("await_copies", stages - 2)
+    m_tiles, n_tiles, count = tile.warp_rows // 16, tile.warp_columns // 8, tile.sums
+    copy_left = copier(tile_rows, threads, a_along, a_wide)
+    copy_right = copier(tile_columns, threads, b_along, b_wide)
+    multiply, settled = tile.product(a_along, b_along, bf16), tile.settled()
+    starts, place = places(tile, a_along, b_along), sums_place(tile)
+    zeros, arrived = Intrinsic("fill", count), tile.arrived()
     gather, store = Intrinsic("gather", c_wide), Intrinsic("store", c_wide)
 
     def multiply_halves(
@@ -111,8 +107,8 @@ def tensor_tiled(
         end = min(begin + part_steps, k)
         left = stored_bits(offset(a, matrix_offset(matrix, rank, batch_shape, a_strides)))
         right = stored_bits(offset(b, matrix_offset(matrix, rank, batch_shape, b_strides)))
-        left_lane, right_lane = places(thread)
-        right_lane += right_at
+        left_start, right_start = starts(thread)
+        right_start += right_at
         sums = zeros(0.0)
         ahead = begin
         to = 0
@@ -127,26 +123,26 @@ def tensor_tiled(
             to += stage
         at = 0
         for _ in range(begin, end, steps):
-            await_copies()
+            arrived()
             cuda.syncthreads()
+            here = offset(shared, at)
+            sums = multiply(sums, offset(here, left_start), offset(here, right_start))
             if ahead < end:
                 here = offset(shared, to)
                 copy_left(here, left, row0, m, ahead, end, a_pitch, thread)
                 here = offset(shared, to + right_at)
                 copy_right(here, right, column0, n, ahead, end, b_pitch, thread)
             commit_copies()
+            sums = settled(sums)
             ahead += steps
             to = at
-            here = offset(shared, at)
-            sums = multiply(sums, offset(here, left_lane), offset(here, right_lane))
             at += stage
             if at == stages * stage:
                 at = 0
         held = pointer_to(cuda.local.array(count, real))
         spread(held, sums)
-        warp, lane = thread // 32, thread % 32
-        row = row0 + warp // warps_across * warp_rows + lane // 4
-        column = column0 + warp % warps_across * warp_columns + lane % 4 * 2
+        row, column = place(thread)
+        row, column = row0 + row, column0 + column
         out = offset(c, batch * m * n)
         for i in range(2 * m_tiles):
             r = row + i * 8

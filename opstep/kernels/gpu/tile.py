@@ -26,8 +26,8 @@ A block of threads makes a tile of the result, some terms of the sums at a time.
 go on while the tile before is multiplied.
 
 Halves go through tensor cores (`WarpTile`), which take them from shared memory where rows of
-16-byte chunks are swizzled: `chunk_place` says where a chunk stands, `lane_places` where each lane
-starts to read.
+16-byte chunks are swizzled: `chunk_place` says where a chunk stands, `places` where each thread
+begins to read. `gemm_tensor` is the pattern: `copier` is what a convolution does in its own way.
 """
 
 from __future__ import annotations
@@ -180,18 +180,28 @@ def putter(extent: int, steps: int, threads: int, along: bool, wide: int, pitch:
 
 # --- tensor cores ---------------------------------------------------------------------------------
 
+LINE = 64  # halves, of operands in shared memory: all banks, which eight chunks of 16 bytes share
+
 
 class WarpTile(NamedTuple):
-    """A block's part of a product of halves: `rows` by `columns`, `steps` terms at a time, of which
-    a warp has `warp_rows` by `warp_columns`; copies run `stages` - 1 tiles ahead.
+    """A block's part of a product of halves: `rows` by `columns`, multiples of `LINE`, that many
+    terms at a time. A warp has `warp_rows` by `warp_columns`, at most `LINE` of each; copies run
+    `stages` - 1 tiles ahead.
+
+    Four warps together (`warpgroups`, on architecture 9.0) multiply 64 rows by all columns; each
+    of them then has 16 rows.
     """
 
     rows: int
     columns: int
-    steps: int
     warp_rows: int
     warp_columns: int
     stages: int
+    warpgroups: bool = False
+
+    @property
+    def steps(self) -> int:
+        return LINE
 
     @property
     def threads(self) -> int:
@@ -200,12 +210,12 @@ class WarpTile(NamedTuple):
     @property
     def right_at(self) -> int:
         """Halves before the right operand in a stage."""
-        return self.rows * self.steps
+        return self.rows * LINE
 
     @property
     def stage(self) -> int:
         """Halves of both operands."""
-        return (self.rows + self.columns) * self.steps
+        return (self.rows + self.columns) * LINE
 
     @property
     def shared(self) -> int:
@@ -218,52 +228,73 @@ class WarpTile(NamedTuple):
         return self.warp_rows * self.warp_columns // 32
 
     def product(self, left_along: bool, right_along: bool, bf16: bool) -> Intrinsic:
-        """(sums, left, right) -> sums of a thread; `along`: lines of shared memory run along the
-        sum. The pointers are those of `lane_places`.
+        """(sums, left, right) -> sums of a thread, after `settled`; `along`: lines of shared memory
+        run along the sum. The pointers are those of `places`.
         """
-        left_pitch = 2 * (self.steps if left_along else self.rows)
-        right_pitch = 2 * (self.steps if right_along else self.columns)
-        return Intrinsic(
-            *("warp_product", self.warp_rows // 16, self.warp_columns // 8, self.steps // 16),
-            *(not left_along, not right_along, left_pitch, right_pitch, bf16),
-        )
+        turned = (int(not left_along), int(not right_along))
+        if self.warpgroups:
+            return Intrinsic("warpgroup_product", self.columns, LINE // 16, *turned, int(bf16))
+        shape = (self.warp_rows // 16, self.warp_columns // 8, LINE // 16)
+        return Intrinsic("warp_product", *shape, *turned, int(bf16))
+
+    def settled(self) -> Intrinsic:
+        """sums -> sums: waits for them."""
+        return Intrinsic("warpgroup_wait" if self.warpgroups else "unchanged")
+
+    def arrived(self) -> Intrinsic:
+        """(): waits for the copies of the next tile; `cuda.syncthreads()` follows."""
+        return Intrinsic("await_copies", self.stages - 2, int(self.warpgroups))
 
 
-@cache
-def chunk_place(line_length: int):
-    """(line, chunk) -> the half in shared memory where that chunk of eight stands, for lines of
-    `line_length` halves (a multiple of 32): eight lines that `ldmatrix` reads lie in other banks.
+def chunk_place(line, chunk):
+    """The half in shared memory where a chunk of eight stands: eight lines of an operand that are
+    read together lie in different banks.
+
+    Line i is row (or column) i of the tile where memory runs along the sum; else it is term
+    i % LINE of rows (or columns) from i // LINE * LINE on.
     """
-    chunks = line_length // 8
-    shift, mask = (1, 3) if chunks == 4 else (0, 7)
-
-    def place(line, chunk):
-        return line * line_length + (chunk ^ (line >> shift & mask)) * 8
-
-    return place
+    return line * LINE + (chunk ^ (line & 7)) * 8
 
 
 @cache
-def lane_places(tile: WarpTile, left_along: bool, right_along: bool):
-    """thread -> (where its rows of the left operand begin in shared memory, of the right one)."""
-    left_line = tile.steps if left_along else tile.rows
-    right_line = tile.steps if right_along else tile.columns
-    left_chunk, right_chunk = chunk_place(left_line), chunk_place(right_line)
+def places(tile: WarpTile, left_along: bool, right_along: bool):
+    """thread -> (where it begins to read the left operand in shared memory, the right one)."""
     across = tile.columns // tile.warp_columns
     warp_rows, warp_columns = tile.warp_rows, tile.warp_columns
 
-    def places(thread):
+    def of_warpgroup(thread):
+        return thread // 128 * (LINE * LINE), 0
+
+    def of_lane(thread):
         warp, lane = thread // 32, thread % 32
         row, column = warp // across * warp_rows, warp % across * warp_columns
         # matrices 0 to 3 of a fragment, eight lanes each; see `mma.m16n8k16` in the PTX manual
         if left_along:
-            left = left_chunk(row + lane % 16, lane // 16)
+            left = chunk_place(row + lane % 16, lane // 16)
         else:
-            left = left_chunk(lane // 16 * 8 + lane % 8, row // 8 + lane // 8 % 2)
+            line = row // LINE * LINE + lane // 16 * 8 + lane % 8
+            left = chunk_place(line, row % LINE // 8 + lane // 8 % 2)
         if right_along:
-            right = right_chunk(column + lane // 16 * 8 + lane % 8, lane // 8 % 2)
+            right = chunk_place(column + lane // 16 * 8 + lane % 8, lane // 8 % 2)
         else:
-            right = right_chunk(lane % 16, column // 8 + lane // 16)
+            line = column // LINE * LINE + lane % 16
+            right = chunk_place(line, column % LINE // 8 + lane // 16)
         return left, right
 
-    return places
+    return of_warpgroup if tile.warpgroups else of_lane
+
+
+@cache
+def sums_place(tile: WarpTile):
+    """thread -> (row, column) of its first sum. Of four for each 16 x 8 tile of its warp, in order
+    of rows, two are neighbours; the other two stand eight rows further down.
+    """
+    across = tile.columns // tile.warp_columns
+    warp_rows, warp_columns = tile.warp_rows, tile.warp_columns
+
+    def place(thread):
+        warp, lane = thread // 32, thread % 32
+        row = warp // across * warp_rows + lane // 4
+        return row, warp % across * warp_columns + lane % 4 * 2
+
+    return place

@@ -108,6 +108,8 @@ def to_ptx(kernel: Kernel, arch: str) -> tuple[str, str]:
         ptx, _ = cuda.compile(  # pyright: ignore[reportPrivateImportUsage]
             function, _numba_types(kernel), device=False, abi="numba", cc=cc, launch_bounds=bounds
         )
+    if "wgmma." in ptx:  # instructions of this architecture alone, which numba has no name for
+        ptx = ptx.replace(f".target {arch}", f".target {arch}a", 1)
     symbol = re.search(r"\.visible \.entry (\w+)\(", ptx)
     assert symbol, "PTX of a kernel has an entry"
     return ptx, symbol[1]
@@ -133,6 +135,8 @@ def _compiling_for(cc: tuple[int, int]) -> Iterator[None]:
 def _assembled(ptx: str, arch: str) -> tuple[bytes, str]:
     from cuda.core import Program, ProgramOptions  # pyright: ignore[reportAttributeAccessIssue]
 
+    if f".target {arch}a" in ptx:
+        arch += "a"
     options = ProgramOptions(arch=arch, ptxas_options=["-v"])
     program = Program(ptx, code_type="ptx", options=options)
     made = program.compile("cubin")
@@ -217,7 +221,7 @@ def entry(kernel: Kernel, target: source.Target) -> FunctionType:
     """The function that becomes a kernel of the target."""
     function: Any = kernel.function
     if not kernel.per_unit:
-        return source.specialise(function, kernel.dtype, target)
+        return source.specialise(function, source.dtype_within(function, kernel.dtype), target)
     return _per_unit(kernel, target.callee(function, kernel.dtype))
 
 

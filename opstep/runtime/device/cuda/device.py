@@ -21,6 +21,7 @@ from opstep.runtime.device.cuda.launching import BoundGrid, work_of
 from opstep.runtime.device.cuda.lowering import Prepared, PreparedCall
 from opstep.runtime.device.cuda.memory import Constants, CudaMemory, Pool, Staging
 from opstep.runtime.device.cuda.streams import CudaEvent, CudaStream
+from opstep.runtime.device.cuda.target import targeting
 from opstep.runtime.device.cuda.tuning import Table, table
 from opstep.runtime.device.cuda.unwritten import search_for
 from opstep.runtime.device.cuda.vendor.libraries import versions
@@ -145,7 +146,8 @@ class CudaDevice:
         attrs = repr(list(step.attrs.values())) if step.attrs else ""
         key = (step.op, types, step.operand_types, attrs)
         if key not in self._prepared:
-            launches, size = self._chooser.prepared(step, types)
+            with targeting(self.gpu.arch):
+                launches, size = self._chooser.prepared(step, types)
             self._prepared[key] = [self.load(p) for p in launches], size
         return self._prepared[key]
 

@@ -9,6 +9,8 @@ import numpy as np
 
 from opstep.runtime.device.cuda.simulated import exchanged
 
+_LINE = 64  # halves, of operands of tensor cores
+
 
 def fill(count: int):
     return lambda value: (value,) * count
@@ -64,7 +66,7 @@ def commit_copies():
     return lambda: None
 
 
-def await_copies(groups: int):
+def await_copies(groups: int, for_warpgroups: int = 0):
     return lambda: None
 
 
@@ -72,24 +74,18 @@ def stored_bits():
     return lambda pointer: pointer.as_stored()
 
 
-def warp_product(
-    m_tiles: int, n_tiles: int, steps: int, a_turned: int, b_turned: int, a_pitch: int,
-    b_pitch: int, bf16: int,
-):  # fmt: skip
+def warp_product(m_tiles: int, n_tiles: int, steps: int, a_turned: int, b_turned: int, bf16: int):
     def multiply(sums, a, b):
-        thread: Any = threading.current_thread()
-        given = exchanged((a, b))
-        first = thread.thread_id // 32 * 32
-        lanes = [given[first + lane] for lane in range(32)]
+        lane, lanes = _warp((a, b))
         total = np.array(sums, np.float32).reshape(m_tiles, n_tiles, 2, 2)
-        g, t = thread.thread_id % 32 // 4, thread.thread_id % 4 * 2
+        g, t = lane // 4, lane % 4 * 2
         for s in range(steps):
-            xs = [_block([p[0] for p in lanes], s, i, a_turned, a_pitch, bf16, False)
-                  for i in range(m_tiles)]  # fmt: skip
-            ys = [_block([p[1] for p in lanes], s, j, b_turned, b_pitch, bf16, True)
-                  for j in range(n_tiles // 2)]  # fmt: skip
-            for i, x in enumerate(xs):
-                for j, y in enumerate(ys):
+            xs = [
+                _block([p[0] for p in lanes], s, i, a_turned, bf16, False) for i in range(m_tiles)
+            ]
+            for j in range(n_tiles // 2):
+                y = _block([p[1] for p in lanes], s, j, b_turned, bf16, True)
+                for i, x in enumerate(xs):
                     made = (x @ y.T)[[g, g + 8]]
                     total[i, 2 * j] += made[:, t : t + 2]
                     total[i, 2 * j + 1] += made[:, t + 8 : t + 10]
@@ -99,14 +95,22 @@ def warp_product(
     return multiply
 
 
-def _block(pointers, step: int, tile: int, turned: int, pitch: int, bf16: int, right: bool):
+def _warp(value: Any) -> tuple[int, list]:
+    """This thread's lane, and what each lane of its warp gives."""
+    thread: Any = threading.current_thread()
+    given = exchanged(value)
+    first = thread.thread_id // 32 * 32
+    return thread.thread_id % 32, [given[first + lane] for lane in range(32)]
+
+
+def _block(pointers, step: int, tile: int, turned: int, bf16: int, right: bool):
     """Rows (or columns) by terms, 16 x 16, as the lanes' addresses give them."""
     across, down = (tile, step) if turned else (step, tile)
     matrices = []
     for q in range(4):
         rows = []
         for pointer in pointers[8 * q : 8 * q + 8]:
-            start = (pointer.start ^ 16 * across) + 8 * pitch * down
+            start = (pointer.start ^ 16 * across) + 16 * _LINE * down
             if start % 8:
                 raise IndexError(f"a row of ldmatrix at element {start}")
             rows.append(pointer.array[start : start + 8])
@@ -116,6 +120,47 @@ def _block(pointers, step: int, tile: int, turned: int, pitch: int, bf16: int, r
         whole = np.block([[matrices[0], matrices[1]], [matrices[2], matrices[3]]])
     else:
         whole = np.block([[matrices[0], matrices[2]], [matrices[1], matrices[3]]])
+    return _numbers(whole, bf16)
+
+
+def _numbers(bits: np.ndarray, bf16: int) -> np.ndarray:
     if bf16:
-        return (whole.astype(np.uint32) << 16).view(np.float32)
-    return np.ascontiguousarray(whole).view(np.float16).astype(np.float32)
+        return (bits.astype(np.uint32) << 16).view(np.float32)
+    return np.ascontiguousarray(bits).view(np.float16).astype(np.float32)
+
+
+def warpgroup_product(columns: int, steps: int, a_turned: int, b_turned: int, bf16: int):
+    def multiply(sums, a, b):
+        lane, _ = _warp(None)
+        thread: Any = threading.current_thread()
+        x = _numbers(_operand(a, 64, 16 * steps, a_turned), bf16)
+        y = _numbers(_operand(b, columns, 16 * steps, b_turned), bf16)
+        row = thread.thread_id // 32 % 4 * 16 + lane // 4
+        made = (x[[row, row + 8]] @ y.T).reshape(2, columns // 8, 8)
+        t = lane % 4 * 2
+        total = np.array(sums, np.float32).reshape(columns // 8, 2, 2)
+        total += made[:, :, t : t + 2].swapaxes(0, 1)
+        exchanged(None)
+        return tuple(total.reshape(-1))
+
+    return multiply
+
+
+def _operand(pointer, extent: int, terms: int, turned: int) -> np.ndarray:
+    """Rows by terms, out of lines of swizzled chunks."""
+    if pointer.start * 2 % 1024:
+        raise IndexError(f"an operand of wgmma at element {pointer.start}")
+    lines = pointer.array[pointer.start : pointer.start + extent * terms].reshape(-1, 8, 8)
+    chunks = np.arange(8) ^ (np.arange(len(lines)) % 8)[:, None]
+    plain = np.take_along_axis(lines, chunks[:, :, None], 1).reshape(-1, _LINE)
+    if not turned:
+        return plain
+    return plain.reshape(extent // _LINE, terms, _LINE).swapaxes(1, 2).reshape(extent, terms)
+
+
+def warpgroup_wait():
+    return lambda sums: sums
+
+
+def unchanged():
+    return lambda value: value

@@ -17,7 +17,10 @@ from opstep.runtime.device.cuda.elements import storage_of
 
 _WHOLE = ir.IntType(32)
 _SINGLE = ir.FloatType()
+_LONG = ir.IntType(64)
 _SHARED = 3  # address space
+_LINE = 128  # bytes, of operands of tensor cores
+_NAMES = ("f16", "bf16")
 
 
 def fill(count: int):
@@ -164,9 +167,12 @@ def commit_copies():
     return _statement("cp.async.commit_group;")
 
 
-def await_copies(groups: int):
-    """(): waits until at most `groups` of the thread's groups of copies are under way."""
-    return _statement(f"cp.async.wait_group {groups};")
+def await_copies(groups: int, for_warpgroups: int = 0):
+    """(): waits until at most `groups` of the thread's groups of copies are under way; then what
+    they wrote can also be seen by `warpgroup_product`, if it is for that.
+    """
+    fence = " fence.proxy.async;" if for_warpgroups else ""
+    return _statement(f"cp.async.wait_group {groups};{fence}")
 
 
 def stored_bits():
@@ -185,45 +191,39 @@ def stored_bits():
 
 
 # --- tensor cores ---------------------------------------------------------------------------------
+#
+# Operands stand in shared memory in lines of 64 halves, 16-byte chunks of which are swizzled: see
+# `kernels.gpu.tile`, which lays them out and says where each thread begins to read.
 
 
-def warp_product(
-    m_tiles: int, n_tiles: int, steps: int, a_turned: int, b_turned: int, a_pitch: int,
-    b_pitch: int, bf16: int,
-):  # fmt: skip
+def warp_product(m_tiles: int, n_tiles: int, steps: int, a_turned: int, b_turned: int, bf16: int):
     """(sums, a, b) -> sums + a·b for a warp: 16*m_tiles rows by 8*n_tiles columns of halves, over
     16*steps terms; n_tiles is even.
 
-    a and b are where this lane's rows of `ldmatrix` begin in shared memory (`gpu.tile` lays
-    operands out and says where); pitches in bytes. `turned`: memory's rows are terms of the sum,
+    a and b are where this lane's rows of `ldmatrix` begin. `turned`: lines are terms of the sum,
     else rows of a, columns of b. A thread's sums are those of `mma.m16n8k16`, tile by tile: rows
     lane/4 and 8 more, columns lane%4 * 2 and 1 more.
     """
-    name = "bf16" if bf16 else "f16"
+    name = _NAMES[bf16]
     outputs = ",".join(f"${r}" for r in range(4))
-    multiply_text = (
+    text = (
         f"mma.sync.aligned.m16n8k16.row.col.f32.{name}.{name}.f32 "
         f"{{{outputs}}}, {{$4,$5,$6,$7}}, {{$8,$9}}, {{$10,$11,$12,$13}};"
     )
     four = ir.LiteralStructType([_SINGLE] * 4)
-    mma_kind = ir.FunctionType(four, [_WHOLE] * 6 + [_SINGLE] * 4)
+    kind = ir.FunctionType(four, [_WHOLE] * 6 + [_SINGLE] * 4)
 
     @intrinsic
     def multiply(_, sums, a, b):
         def generate(context, builder, signature, args):
             total = cgutils.unpack_tuple(builder, args[0])
             left, right = (_shared_address(builder, p) for p in args[1:])
-            mma = ir.InlineAsm(
-                mma_kind, multiply_text, "=f,=f,=f,=f,r,r,r,r,r,r,f,f,f,f", side_effect=False
-            )
+            mma = ir.InlineAsm(kind, text, "=f,=f,=f,=f,r,r,r,r,r,r,f,f,f,f", side_effect=False)
 
             def fragments(s: int):
-                xs = [_matrices(builder, left, s, i, a_turned, a_pitch) for i in range(m_tiles)]
-                ys = []
-                for j in range(n_tiles // 2):
-                    four_words = _matrices(builder, right, s, j, b_turned, b_pitch)
-                    ys += [four_words[:2], four_words[2:]]
-                return xs, ys
+                xs = [_matrices(builder, left, s, i, a_turned) for i in range(m_tiles)]
+                pairs = [_matrices(builder, right, s, j, b_turned) for j in range(n_tiles // 2)]
+                return xs, [half for four in pairs for half in (four[:2], four[2:])]
 
             ahead = fragments(0)
             for s in range(steps):
@@ -231,9 +231,8 @@ def warp_product(
                 if s + 1 < steps:
                     ahead = fragments(s + 1)
                 for i, x in enumerate(xs):
-                    for j in range(n_tiles):
-                        # back and forth, so that neighbours share a fragment of b
-                        j = n_tiles - 1 - j if i % 2 else j
+                    # back and forth, so that neighbours share a fragment of b
+                    for j in range(n_tiles)[:: -1 if i % 2 else 1]:
                         at = 4 * (i * n_tiles + j)
                         made = builder.call(mma, [*x, *ys[j], *total[at : at + 4]])
                         for r in range(4):
@@ -245,10 +244,10 @@ def warp_product(
     return multiply
 
 
-def _matrices(builder, base, step: int, tile: int, turned: int, pitch: int) -> list:
+def _matrices(builder, base, step: int, tile: int, turned: int) -> list:
     """Four 8x8 matrices of halves: 16 rows or columns (`tile`) by 16 terms (`step`)."""
     across, down = (tile, step) if turned else (step, tile)
-    address = builder.add(builder.xor(base, _WHOLE(32 * across)), _WHOLE(16 * pitch * down))
+    address = builder.add(builder.xor(base, _WHOLE(32 * across)), _WHOLE(16 * _LINE * down))
     words = ir.LiteralStructType([_WHOLE] * 4)
     kind = ir.FunctionType(words, [_WHOLE])
     trans = ".trans" if turned else ""
@@ -256,3 +255,91 @@ def _matrices(builder, base, step: int, tile: int, turned: int, pitch: int) -> l
     asm = ir.InlineAsm(kind, text, "=r,=r,=r,=r,r,~{memory}", side_effect=True)
     loaded = builder.call(asm, [address])
     return [builder.extract_value(loaded, r) for r in range(4)]
+
+
+def warpgroup_product(columns: int, steps: int, a_turned: int, b_turned: int, bf16: int):
+    """(sums, a, b) -> sums + a·b for four warps, when `warpgroup_wait` has been called on them:
+    64 rows by `columns` of halves, over 16*steps terms. Architecture 9.0 alone.
+
+    a and b are where the operands begin, at a multiple of 1024 bytes. `turned` as for
+    `warp_product`, whose order a thread's sums have: warp w of the four has rows 16*w to 16*w + 15.
+    """
+    name = _NAMES[bf16]
+    count = columns // 2
+    outputs = ",".join(f"${r}" for r in range(count))
+    lines = ["{ .reg .pred p; setp.eq.u32 p, 0, 0; wgmma.fence.sync.aligned;"]
+    for s in range(steps):
+        lines.append(
+            f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{name}.{name} {{{outputs}}}, "
+            f"${count + s}, ${count + steps + s}, p, 1, 1, {a_turned}, {b_turned};"
+        )
+    lines.append("wgmma.commit_group.sync.aligned; }")
+    held = ir.LiteralStructType([_SINGLE] * count)
+    kind = ir.FunctionType(held, [_LONG] * (2 * steps) + [_SINGLE] * count)
+    inputs = ["l"] * (2 * steps) + [str(r) for r in range(count)]
+    constraints = ",".join(["=f"] * count + inputs + ["~{memory}"])
+
+    @intrinsic
+    def multiply(_, sums, a, b):
+        def generate(context, builder, signature, args):
+            given = _descriptors(builder, args[1], steps, a_turned)
+            given += _descriptors(builder, args[2], steps, b_turned)
+            asm = ir.InlineAsm(kind, " ".join(lines), constraints, side_effect=True)
+            made = builder.call(asm, [*given, *cgutils.unpack_tuple(builder, args[0])])
+            return cgutils.pack_array(
+                builder, [builder.extract_value(made, r) for r in range(count)]
+            )
+
+        return sums(sums, a, b), generate
+
+    return multiply
+
+
+def _descriptors(builder, pointer, steps: int, turned: int) -> list:
+    """Where `wgmma` finds 16 terms each: "Matrix descriptor" in the PTX manual, swizzled by 128
+    bytes. Groups of eight lines follow each other; turned, so do blocks of 64 rows or columns.
+    """
+    leading = 16 * steps * _LINE if turned else 16  # bytes
+    layout = (1 << 62) | (8 * _LINE // 16 << 32) | (leading // 16 << 16)
+    start = builder.and_(builder.lshr(_shared_address(builder, pointer), _WHOLE(4)), _WHOLE(0x3FFF))
+    first = builder.or_(builder.zext(start, _LONG), _LONG(layout))
+    forward = 16 * _LINE if turned else 32  # bytes from step to step
+    return [builder.add(first, _LONG(s * forward // 16)) for s in range(steps)]
+
+
+def warpgroup_wait():
+    """sums -> sums: those that `warpgroup_product` gave are there."""
+
+    @intrinsic
+    def wait(_, sums):
+        count = len(sums)
+
+        def generate(context, builder, signature, args):
+            held = ir.LiteralStructType([_SINGLE] * count)
+            kind = ir.FunctionType(held, [_SINGLE] * count)
+            tied = [str(r) for r in range(count)]
+            constraints = ",".join(["=f"] * count + tied + ["~{memory}"])
+            asm = ir.InlineAsm(
+                kind, "wgmma.wait_group.sync.aligned 0;", constraints, side_effect=True
+            )
+            made = builder.call(asm, cgutils.unpack_tuple(builder, args[0]))
+            return cgutils.pack_array(
+                builder, [builder.extract_value(made, r) for r in range(count)]
+            )
+
+        return sums(sums), generate
+
+    return wait
+
+
+def unchanged():
+    """x -> x: where another kind of tile has something to wait for."""
+
+    @intrinsic
+    def keep(_, value):
+        def generate(context, builder, signature, args):
+            return args[0]
+
+        return value(value), generate
+
+    return keep
