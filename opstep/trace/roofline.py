@@ -45,7 +45,9 @@ def draw(path: Path, measured: Sequence[Measured], roof: Ceilings, title: str, b
     from matplotlib.figure import Figure
 
     points = gathered(measured)
-    colours = dict(zip(dict.fromkeys(p.op.op for p in points), COLOURS, strict=False))
+    colours: dict[str, str] = dict(
+        zip(dict.fromkeys(p.op.op for p in points), COLOURS, strict=False)
+    )
     computing = [p for p in points if p.op.flops]
     moving = [p for p in points if not p.op.flops]
     with matplotlib.rc_context(STYLE):
@@ -129,7 +131,9 @@ def _roof(axes: Any, points: list[Point], roof: Ceilings) -> list[Box]:
         rotation_mode="anchor", size=9, color=ROOF,
     )  # fmt: skip
     steps = range(int(x0), int(x1), 6)
-    kept = [(x - 5, y0 + slope * (x - x0) - 5, x + 5, y0 + slope * (x - x0) + 5) for x in steps]
+    kept: list[Box] = [
+        (x - 5, y0 + slope * (x - x0) - 5, x + 5, y0 + slope * (x - x0) + 5) for x in steps
+    ]
     for dtype, rate in flat.items():
         axes.plot([rate / roof.bandwidth, high], [rate, rate], zorder=2, **_LINES)
         text = f"matrix product {dtype}, {_scaled(rate, 'FLOP/s')}".replace("  ", " ")

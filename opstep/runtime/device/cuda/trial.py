@@ -26,7 +26,7 @@ from opstep.runtime.plan.plan import Step
 if TYPE_CHECKING:
     from opstep.runtime.device.cuda.device import CudaDevice
 
-TOLERANCE = {"f64": 1e-10, "f32": 1e-4, "f16": 1e-2, "bf16": 5e-2}  # of the largest element
+TOLERANCE = {"f64": 1e-11, "f32": 2e-5, "f16": 4e-3, "bf16": 2e-2}  # of the largest element
 SAMPLE_US = 1000.0  # how long a sample is to take
 MOST_REPEATS = 50
 SAMPLES = 7
