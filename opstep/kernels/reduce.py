@@ -96,6 +96,7 @@ class sum(Reduction):
     formula = "x[0] + x[1] + ..."
     source = "torch.sum, ONNX ReduceSum"
     fold_of = staticmethod(folds.total)
+    gpu_fold = staticmethod(gpu_folds.total)
 
     def infer(x, *, axes, keepdims):
         y = reduced(x, axes, keepdims)
@@ -126,7 +127,7 @@ class mean(Reduction):
 
     @classmethod
     def gpu_fold(cls, dtype):
-        return as_on_cpu(folds.average)
+        return gpu_folds.average
 
     def grad(g, operands, results, grads, *, axes, keepdims):
         (x,), (gy,) = operands, grads

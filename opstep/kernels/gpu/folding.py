@@ -24,8 +24,10 @@ class GpuFold(NamedTuple):
     """A reduction as functions of scalars: see `reduction.Fold`.
 
     `parts`: numbers of an accumulator, 1 or 2, of dtype `accumulator` in memory. ``load(v, c)``
-    makes a term of an element v, of the accumulator's kind; c is what `given` says: 0, the first
-    element of the result, or where the element stands among those that are folded.
+    makes a term of an element v; c is what `given` says: 0, the first element of the result, or
+    where the element stands among those that are folded. ``merge(term, term)`` adds terms of a few
+    elements, ``widen(term)`` makes an accumulator of what they give, and ``combine(acc, acc)`` adds
+    those: so a sum is made in f64, without a conversion for each element.
     ``finish(acc, count, divisor)`` gives the result.
     """
 
@@ -34,9 +36,15 @@ class GpuFold(NamedTuple):
     parts: int
     start: Callable
     load: Callable
+    merge: Callable
+    widen: Callable
     combine: Callable
     finish: Callable
     given: str = NOTHING
+
+
+def as_it_is(acc):
+    return acc
 
 
 @cache
@@ -47,14 +55,16 @@ def as_on_cpu(fold: Fold) -> GpuFold:
     def finish(acc, count, divisor):
         return ended(acc, 0.0, count)
 
-    return GpuFold(fold.name, fold.accumulator, 1, *fold[2:5], finish)
+    start, load, combine = fold[2:5]
+    return GpuFold(fold.name, fold.accumulator, 1, start, load, combine, as_it_is, combine, finish)
 
 
 class Steps(NamedTuple):
     """What kernels call, made from a fold."""
 
-    term: Callable[..., Any]  # (vector, c) -> the term of its elements
+    term: Callable[..., Any]  # (vector, c) -> the accumulator of its elements
     spread: Callable[..., Any]  # (accs, vector, cs) -> accs, one for each element
+    spread_four: Callable[..., Any]  # (accs, four vectors, cs of each) -> accs
     begun: Callable[..., Any]  # () -> as many accumulators as a vector has elements
     put: Callable[..., Any]  # (memory, i, acc)
     take: Callable[..., Any]  # (memory, i) -> acc
@@ -77,6 +87,7 @@ def steps_of(fold: GpuFold, width: int, raw: bool) -> Steps:
     return Steps(
         _term(fold, width),
         _spread(fold, width),
+        _spread_four(fold, width),
         _begun(fold, width),
         put,
         take,
@@ -150,51 +161,71 @@ def _moved(c, k):
 
 def _term(fold: GpuFold, width: int):
     """Pairwise: short chains, small errors."""
-    load, combine = fold.load, fold.combine
+    load, merge, widen = fold.load, fold.merge, fold.widen
     at = _moved if fold.given == POSITION else _same
 
     def one(v, c):
         return load(v[0], c)
 
     def two(v, c):
-        return combine(load(v[0], c), load(v[1], at(c, 1)))
+        return merge(load(v[0], c), load(v[1], at(c, 1)))
 
     def four(v, c):
-        first = combine(load(v[0], c), load(v[1], at(c, 1)))
-        return combine(first, combine(load(v[2], at(c, 2)), load(v[3], at(c, 3))))
+        return merge(two(v[:2], c), two(v[2:], at(c, 2)))
 
     def eight(v, c):
-        low = four((v[0], v[1], v[2], v[3]), c)
-        return combine(low, four((v[4], v[5], v[6], v[7]), at(c, 4)))
+        return merge(four(v[:4], c), four(v[4:], at(c, 4)))
 
     def sixteen(v, c):
-        low = eight((v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7]), c)
-        return combine(low, eight((v[8], v[9], v[10], v[11], v[12], v[13], v[14], v[15]), at(c, 8)))
+        return merge(eight(v[:8], c), eight(v[8:], at(c, 8)))
 
-    return {1: one, 2: two, 4: four, 8: eight, 16: sixteen}[width]
+    merged = {1: one, 2: two, 4: four, 8: eight, 16: sixteen}[width]
+
+    def term(v, c):
+        return widen(merged(v, c))
+
+    return term
 
 
 def _spread(fold: GpuFold, width: int):
-    load, combine = fold.load, fold.combine
+    load, widen, combine = fold.load, fold.widen, fold.combine
 
     def one(a, v, c):
-        return (combine(a[0], load(v[0], c[0])),)
+        return (combine(a[0], widen(load(v[0], c[0]))),)
 
     def two(a, v, c):
-        return combine(a[0], load(v[0], c[0])), combine(a[1], load(v[1], c[1]))
+        return one(a[:1], v[:1], c[:1]) + one(a[1:], v[1:], c[1:])
 
     def four(a, v, c):
-        return (
-            combine(a[0], load(v[0], c[0])),
-            combine(a[1], load(v[1], c[1])),
-            combine(a[2], load(v[2], c[2])),
-            combine(a[3], load(v[3], c[3])),
-        )
+        return two(a[:2], v[:2], c[:2]) + two(a[2:], v[2:], c[2:])
 
     def eight(a, v, c):
-        low = four(a[:4], v[:4], c[:4])
-        high = four(a[4:], v[4:], c[4:])
-        return low + high
+        return four(a[:4], v[:4], c[:4]) + four(a[4:], v[4:], c[4:])
+
+    return {1: one, 2: two, 4: four, 8: eight}.get(width, one)
+
+
+def _spread_four(fold: GpuFold, width: int):
+    load, merge, widen, combine = fold.load, fold.merge, fold.widen, fold.combine
+
+    def column(a, v0, v1, v2, v3, c0, c1, c2, c3):
+        low = merge(load(v0, c0), load(v1, c1))
+        return combine(a, widen(merge(low, merge(load(v2, c2), load(v3, c3)))))
+
+    def one(a, v, w, x, y, c, d, e, f):
+        return (column(a[0], v[0], w[0], x[0], y[0], c[0], d[0], e[0], f[0]),)
+
+    def two(a, v, w, x, y, c, d, e, f):
+        low = one(a[:1], v[:1], w[:1], x[:1], y[:1], c[:1], d[:1], e[:1], f[:1])
+        return low + one(a[1:], v[1:], w[1:], x[1:], y[1:], c[1:], d[1:], e[1:], f[1:])
+
+    def four(a, v, w, x, y, c, d, e, f):
+        low = two(a[:2], v[:2], w[:2], x[:2], y[:2], c[:2], d[:2], e[:2], f[:2])
+        return low + two(a[2:], v[2:], w[2:], x[2:], y[2:], c[2:], d[2:], e[2:], f[2:])
+
+    def eight(a, v, w, x, y, c, d, e, f):
+        low = four(a[:4], v[:4], w[:4], x[:4], y[:4], c[:4], d[:4], e[:4], f[:4])
+        return low + four(a[4:], v[4:], w[4:], x[4:], y[4:], c[4:], d[4:], e[4:], f[4:])
 
     return {1: one, 2: two, 4: four, 8: eight}.get(width, one)
 

@@ -8,13 +8,59 @@ import numpy as np
 
 from opstep.kernels import folds
 from opstep.kernels.fastmath import exp, log
-from opstep.kernels.gpu.folding import FIRST, GpuFold, as_on_cpu
+from opstep.kernels.gpu.folding import FIRST, GpuFold, as_it_is, as_on_cpu
 from opstep.runtime.device.cuda.names import max_nan, min_nan
 from opstep.runtime.ir.types import DType, f32, f64, i64
 
 
-def as_it_is(acc, count, divisor):
+def itself(acc, count, divisor):
     return acc
+
+
+# --- sums: a few elements in the kernel's dtype, what they give in f64 ----------------------------
+
+
+def zero():
+    return np.float64(0)
+
+
+def element(v, c):
+    return v
+
+
+def size(v, c):
+    return np.abs(v)
+
+
+def squared(v, c):
+    return v * v
+
+
+def plus(a, b):
+    return a + b
+
+
+def wide(term):
+    return np.float64(term)
+
+
+def over_count(acc, count, divisor):
+    return acc / np.float64(count)
+
+
+def root(acc, count, divisor):
+    return np.sqrt(acc)
+
+
+def _sum(name: str, load, finish) -> GpuFold:
+    return GpuFold(name, f64, 1, zero, load, plus, wide, plus, finish)
+
+
+average = _sum("mean", element, over_count)
+
+
+def total(dtype: DType) -> GpuFold:
+    return _sum("sum", element, itself) if dtype.is_float else as_on_cpu(folds.total(dtype))
 
 
 # --- extremes: NaN is the outermost ---------------------------------------------------------------
@@ -32,14 +78,6 @@ def none_yet():
     return 0.0
 
 
-def element(v, c):
-    return v
-
-
-def size(v, c):
-    return np.abs(v)
-
-
 def larger(acc, term):
     return max_nan(acc, term)
 
@@ -51,19 +89,19 @@ def smaller(acc, term):
 def largest(dtype: DType) -> GpuFold:
     if not dtype.is_float:
         return as_on_cpu(folds.largest(dtype))
-    return GpuFold("max", dtype, 1, least, element, larger, as_it_is)
+    return GpuFold("max", dtype, 1, least, element, larger, as_it_is, larger, itself)
 
 
 def smallest(dtype: DType) -> GpuFold:
     if not dtype.is_float:
         return as_on_cpu(folds.smallest(dtype))
-    return GpuFold("min", dtype, 1, most, element, smaller, as_it_is)
+    return GpuFold("min", dtype, 1, most, element, smaller, as_it_is, smaller, itself)
 
 
 def norms(p: float, dtype: DType) -> GpuFold:
     if p != math.inf:
-        return as_on_cpu(folds.norms(p, dtype))
-    return GpuFold("norm", dtype, 1, none_yet, size, larger, as_it_is)
+        return _sum("norm", size, itself) if p == 1 else _sum("norm", squared, root)
+    return GpuFold("norm", dtype, 1, none_yet, size, larger, as_it_is, larger, itself)
 
 
 # --- truth ----------------------------------------------------------------------------------------
@@ -90,11 +128,11 @@ def both(acc, term):
 
 
 def some(dtype: DType) -> GpuFold:
-    return GpuFold("any", i64, 1, no, truth, either, as_it_is)
+    return GpuFold("any", i64, 1, no, truth, either, as_it_is, either, itself)
 
 
 def every(dtype: DType) -> GpuFold:
-    return GpuFold("all", i64, 1, yes, truth, both, as_it_is)
+    return GpuFold("all", i64, 1, yes, truth, both, as_it_is, both, itself)
 
 
 # --- pairs ----------------------------------------------------------------------------------------
@@ -107,12 +145,16 @@ def no_distance():
 
 
 def distance(v, c):
-    d = np.float64(v) - np.float64(c)
+    d = v - c
     return d, d * d
 
 
 def sums(acc, term):
     return acc[0] + term[0], acc[1] + term[1]
+
+
+def both_wide(term):
+    return np.float64(term[0]), np.float64(term[1])
 
 
 def variance_of(acc, count, divisor):
@@ -124,12 +166,20 @@ def deviation_of(acc, count, divisor):
     return np.sqrt(variance_of(acc, count, divisor))
 
 
-variance = GpuFold("var", f64, 2, no_distance, distance, sums, variance_of, FIRST)
-deviation = GpuFold("std", f64, 2, no_distance, distance, sums, deviation_of, FIRST)
+def _spread(name: str, finish) -> GpuFold:
+    return GpuFold(
+        *(name, f64, 2, no_distance, distance, sums, both_wide, sums, finish),
+        given=FIRST,
+    )
+
+
+variance = _spread("var", variance_of)
+deviation = _spread("std", deviation_of)
 
 
 def no_exponentials():
-    return -1e999, 0.0
+    top = -1e999  # by itself: literals within tuples do not take the kernel's dtype
+    return top, 0.0
 
 
 def exponential(v, c):
@@ -151,4 +201,7 @@ def logarithm(acc, count, divisor):
 
 def logsumexp(dtype: DType) -> GpuFold:
     kind = dtype if dtype.is_float else f32
-    return GpuFold("logsumexp", kind, 2, no_exponentials, exponential, rescaled, logarithm)
+    return GpuFold(
+        *("logsumexp", kind, 2, no_exponentials, exponential),
+        *(rescaled, as_it_is, rescaled, logarithm),
+    )

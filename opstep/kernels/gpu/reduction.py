@@ -3,9 +3,9 @@
 As on the CPU, axes are merged into groups that are kept and groups that are reduced. If the last
 group is reduced, a power of 2 of neighbouring threads (`lanes`, up to a block) folds each result
 from *rows* of neighbouring elements. If it is kept, threads fold *columns*, a vector of
-neighbouring results each, and the threads of a block that share columns join what they have. Where results are
-few and long, each is folded by several blocks into accumulators, which a second launch joins: the
-order depends on the shape alone.
+neighbouring results each, and the threads of a block that share columns join what they have. Where
+results are few and long, each is folded by several blocks into accumulators, which a second launch
+joins: the order depends on the shape alone.
 """
 
 from __future__ import annotations
@@ -90,17 +90,17 @@ def _width(x: Arg, most: int = 16) -> int:
 @cache
 def rows_kernel(fold: GpuFold, width: int, raw: bool):
     """Units are parts of results: `lanes` threads each, `wide` of them side by side over a run."""
-    start, load, combine, given = fold.start, fold.load, fold.combine, fold.given
+    start, load, widen, combine = fold.start, fold.load, fold.widen, fold.combine
     term, together, finish = (getattr(steps_of(fold, width, raw), k) for k in _USED_BY_ROWS)
     vector = Intrinsic("load", width)
-    first_is_given, position_is_given = given == FIRST, given == POSITION
+    first_is_given, position_is_given = fold.given == FIRST, fold.given == POSITION
 
     def run(x, p, length, lane, wide, c, acc):
         """Folds length elements from p on: single ones up to a vector's place, vectors, more."""
         ahead = min(-p & (width - 1), length)
         j = lane
         while j < ahead:
-            acc = combine(acc, load(x[p + j], c + j if position_is_given else c))
+            acc = combine(acc, widen(load(x[p + j], c + j if position_is_given else c)))
             j += wide
         j = ahead + lane * width
         jump = wide * width
@@ -119,29 +119,33 @@ def rows_kernel(fold: GpuFold, width: int, raw: bool):
             j += jump
         j = ahead + ((length - ahead) & -width) + lane
         while j < length:
-            acc = combine(acc, load(x[p + j], c + j if position_is_given else c))
+            acc = combine(acc, widen(load(x[p + j], c + j if position_is_given else c)))
             j += wide
         return acc
 
     def kernel(
         x, y, kept_sizes, kept_strides, kept, row_sizes, row_strides, axes,
-        units, rows, per, blocks, pieces, piece, n, lanes, wide, count, divisor,
+        units, rows, per, blocks, pieces, piece, n, lanes_bits, wide_bits, count, divisor,
     ):  # fmt: skip
+        lanes = 1 << lanes_bits
+        wide = 1 << wide_bits
         lane = cuda.threadIdx.x & (lanes - 1)
-        unit = cuda.blockIdx.x * div32(THREADS, lanes) + div32(cuda.threadIdx.x, lanes)
+        unit = (cuda.blockIdx.x * THREADS + cuda.threadIdx.x) >> lanes_bits
         acc = start()
         if unit < units:
             i = unit if blocks == 1 else div32(unit, blocks)
             begin = (unit - i * blocks) * per
             base = spot(i, kept_sizes, kept_strides, kept)
             c = x[base] if first_is_given else 0
-            tall = div32(lanes, wide)
-            r = begin + div32(lane, wide)
+            tall = lanes >> wide_bits
+            r = begin + (lane >> wide_bits)
             end = min(begin + per, rows)
             while r < end:
                 p = base
                 length = n
-                if pieces == 1:
+                if rows == 1:
+                    pass
+                elif pieces == 1:
                     p += spot(r, row_sizes, row_strides, axes)
                 else:
                     row = div32(r, pieces)
@@ -182,7 +186,8 @@ def _rows(fold: GpuFold, s: Shape, x: Arg, y: Arg, ends: tuple[int, int]) -> lis
         rows_kernel(fold, width, blocks > 1),
         *(x, y_or_parts, s.kept_sizes, s.kept_strides, len(s.kept_sizes)),
         *(s.row_sizes, s.row_strides, len(s.row_sizes)),
-        *(units, rows, per, blocks, pieces, PIECE, s.n, lanes, wide, *ends),
+        *(units, rows, per, blocks, pieces, PIECE, s.n),
+        *(lanes.bit_length() - 1, wide.bit_length() - 1, *ends),
         grid=-(-units // groups),
         block=THREADS,
     )
@@ -193,7 +198,7 @@ def _rows(fold: GpuFold, s: Shape, x: Arg, y: Arg, ends: tuple[int, int]) -> lis
 
 def _lanes(results: int, vectors: int) -> int:
     """Threads for a result: four vectors each, or fewer where that would leave the GPU idle."""
-    lanes = min(THREADS, _power(max(1, vectors // 4)))
+    lanes = min(32 if vectors <= 1024 else THREADS, _power(max(1, vectors // 4)))
     while lanes < min(THREADS, _power(vectors)) and results * lanes < BUSY:
         lanes *= 2
     return lanes
@@ -211,7 +216,12 @@ def _power(number: int) -> int:
 def columns_kernel(fold: GpuFold, width: int, raw: bool):
     """Blocks fold `per` rows of `wide` vectors of columns; a thread takes every `tall`th row."""
     steps = steps_of(fold, width, raw)
-    spread, begun, finish = steps.spread, steps.begun, steps.finish
+    spread, spread_four, begun, finish = (
+        steps.spread,
+        steps.spread_four,
+        steps.begun,
+        steps.finish,
+    )
     put, take = steps.put, steps.take
     vector = Intrinsic("load", width)
     combine, parts = fold.combine, fold.parts
@@ -242,10 +252,11 @@ def columns_kernel(fold: GpuFold, width: int, raw: bool):
                 v1 = vector(x, base + spot(r + tall, row_sizes, row_strides, axes))
                 v2 = vector(x, base + spot(r + 2 * tall, row_sizes, row_strides, axes))
                 v3 = vector(x, base + spot(r + 3 * tall, row_sizes, row_strides, axes))
-                accs = spread(accs, v0, given(first, r))
-                accs = spread(accs, v1, given(first, r + tall))
-                accs = spread(accs, v2, given(first, r + 2 * tall))
-                accs = spread(accs, v3, given(first, r + 3 * tall))
+                c0 = given(first, r)
+                c1 = given(first, r + tall)
+                c2 = given(first, r + 2 * tall)
+                c3 = given(first, r + 3 * tall)
+                accs = spread_four(accs, v0, v1, v2, v3, c0, c1, c2, c3)
                 r += 4 * tall
             while r < end:
                 v0 = vector(x, base + spot(r, row_sizes, row_strides, axes))
