@@ -12,6 +12,8 @@ import math
 import numpy as np
 
 from opstep.kernels.axes import around, want_shape
+from opstep.kernels.gpu import batchnorm as gpu
+from opstep.kernels.gpu.moments import small_enough
 from opstep.kernels.rows import centred_dot, rounded, row_sum, squared_distance
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch, Scratch
@@ -48,6 +50,12 @@ class batch_norm(Op):
         factor = Scratch(x.dtype, channels)
         factors = Launch(channel_factors, scale, var, factor, epsilon, units=channels)
         return [factors, _normalise(x, mean, factor, bias, y)]
+
+    def cuda(x, scale, bias, mean, var, y, *, epsilon):
+        given = (x, scale, bias, mean, var, y)
+        if x.size == 0 or not small_enough(x):
+            return batch_norm.cpu(*given, epsilon=epsilon)
+        return gpu.inference(*given, around(x.shape, 1), epsilon)
 
     def flops(x, *others, epsilon):
         return 3 * x.size
@@ -115,6 +123,12 @@ class batch_norm_train(Op):
             grain = max(1, 32768 // max(outer * plane, 1))
             first = Launch(plane_statistics, *given, plane, epsilon, units=channels, grain=grain)
         return [first, _normalise(x, mean, factor, bias, y)]
+
+    def cuda(x, scale, bias, y, mean, var, *, epsilon):
+        given = (x, scale, bias, y, mean, var)
+        if x.size == 0 or not small_enough(x):
+            return batch_norm_train.cpu(*given, epsilon=epsilon)
+        return gpu.train(*given, around(x.shape, 1), epsilon)
 
     def flops(x, *others, epsilon):
         return 8 * x.size
@@ -194,6 +208,17 @@ class batch_norm_grad(Op):
             )
         last = Launch(combine_gradients, x, gy, mean, abc, gx, channels, plane, units=x.size)
         return [sums, last]
+
+    def cuda(x, scale, gy, mean, var, g_mean, g_var, gx, g_scale, g_bias, *, epsilon):
+        into = (gx, g_scale, g_bias)
+        if x.size == 0 or not small_enough(x):
+            given = (x, scale, gy, mean, var, g_mean, g_var)
+            return batch_norm_grad.cpu(*given, *into, epsilon=epsilon)
+        given = (g_mean or mean, g_var or var, g_mean is not None)
+        shape = around(x.shape, 1)
+        return gpu.gradients(
+            x, scale, gy, mean, var, given, *into, shape, epsilon, gradients_of_channel
+        )
 
     def flops(x, *others, epsilon):
         return 11 * x.size

@@ -13,6 +13,8 @@ import numpy as np
 
 from opstep.kernels.axes import around, volume, want_shape
 from opstep.kernels.gpu import norm as gpu
+from opstep.kernels.gpu.batchnorm import group_norm as gpu_groups
+from opstep.kernels.gpu.moments import small_enough
 from opstep.kernels.rows import centred_dot, dot, rounded, row_sum, squared_distance
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch
@@ -232,6 +234,11 @@ class group_norm(Op):
         return Launch(
             group_norm_rows, *given, groups, each, plane, epsilon, units=rows, grain=grain
         )
+
+    def cuda(x, scale, bias, y, *, groups, epsilon):
+        if x.size == 0 or not small_enough(x):
+            return group_norm.cpu(x, scale, bias, y, groups=groups, epsilon=epsilon)
+        return gpu_groups(x, scale, bias, y, groups, prod(x.shape[2:]), epsilon)
 
     def flops(x, *params, groups, epsilon):
         return 8 * x.size

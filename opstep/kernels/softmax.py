@@ -140,7 +140,7 @@ def _launch(rows, columns, args: tuple[Arg, ...], axis: int) -> Launch:
 
 
 def _on_gpu(rows, columns, args: tuple[Arg, ...], axis: int) -> Grid | Launch | list:
-    before, n, behind = around(args[0].shape, axis_of(axis, args[0].rank))
+    _, n, behind = around(args[0].shape, axis_of(axis, args[0].rank))
     if args[0].size == 0:
         return []
     grid = gpu.along_rows(rows, args, n) if behind == 1 else None

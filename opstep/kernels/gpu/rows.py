@@ -97,7 +97,7 @@ class Steps(NamedTuple):
 def steps_for(team: Team) -> Steps:
     width, vectors, threads, teams, full = team
     load, store = Intrinsic("load", width), Intrinsic("store", width)
-    gathered = {1: one, 2: two, 4: four, 8: eight}[width]
+    gathered = GATHERED[width]
 
     def place():
         thread = cuda.threadIdx.x
@@ -148,6 +148,10 @@ def eight(values, i):
         values[i], values[i + 1], values[i + 2], values[i + 3],
         values[i + 4], values[i + 5], values[i + 6], values[i + 7],
     )  # fmt: skip
+
+
+# by how many, functions that give neighbours of an array as a tuple
+GATHERED = {1: one, 2: two, 4: four, 8: eight}
 
 
 @cache

@@ -1,0 +1,251 @@
+"""Batch normalisation and group normalisation on CUDA: one pass for the sums of channels or groups,
+one that moves and scales.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+from math import gcd
+
+import numpy as np
+
+from opstep.kernels.gpu.moments import GIVEN, Sums, finisher, moments_of
+from opstep.kernels.gpu.rows import GATHERED, Team, rows_grid, steps_for, team_for
+from opstep.runtime.device.builtin import offset
+from opstep.runtime.device.cuda.names import cuda, div32, mod32, real
+from opstep.runtime.device.launch import Arg, Grid, Scratch
+from opstep.runtime.device.source import Intrinsic
+
+THREADS = 256
+
+Shape = tuple[int, int, int]  # elements before the channels, channels, elements behind
+
+
+def train(x: Arg, scale, bias, y, mean: Arg, var: Arg, shape: Shape, epsilon: float) -> list[Grid]:
+    sums = Sums(x, shape)
+    factor = Scratch(x.dtype, shape[1])
+    given = (x, scale, mean, var, factor, sums.count, sums.stride, epsilon)
+    finish = sums.finish(finisher(batch_statistics, len(given)), *given)
+    return [sums.launch, finish, normalise(x, mean, factor, bias, y, shape)]
+
+
+def gradients(
+    x: Arg, scale: Arg, gy: Arg, mean: Arg, var: Arg, given: tuple[Arg, Arg, bool],
+    gx: Arg, g_scale: Arg, g_bias: Arg, shape: Shape, epsilon: float, of_channel: Callable,
+) -> list[Grid]:  # fmt: skip
+    """`given`: the gradients by mean and var, and whether there are any; `of_channel`: what makes a
+    channel's results of its sums.
+    """
+    sums = Sums(x, shape, pivot=GIVEN, pivots=mean, d=gy)
+    channels = shape[1]
+    abc = Scratch(x.dtype, 3 * channels)
+    into = (scale, var, *given, g_scale, g_bias, abc, channels, sums.count, epsilon)
+    finish = sums.finish(finisher(channel_gradients(of_channel), len(into)), *into)
+    width, columnar = _width(x, shape), shape[2] == 1
+    args = (x, gy, mean, abc, gx, channels, shape[2], x.size)
+    last = Grid(combine(width, columnar), *args, grid=_grid(x, width), block=THREADS)
+    return [sums.launch, finish, last]
+
+
+def normalise(x: Arg, mean, factor, shift, y: Arg, shape: Shape) -> Grid:
+    """y = (x - mean) * factor + shift, each with one number a channel."""
+    width = _width(x, shape)
+    args = (x, mean, factor, shift, y, shape[1], shape[2], x.size)
+    return Grid(moved_channels(width, shape[2] == 1), *args, grid=_grid(x, width), block=THREADS)
+
+
+def inference(
+    x: Arg, scale: Arg, bias: Arg, mean: Arg, var: Arg, y: Arg, shape: Shape, epsilon: float
+) -> list[Grid]:
+    factor = Scratch(x.dtype, shape[1])
+    grid = -(-shape[1] // THREADS)
+    first = Grid(channel_factors, scale, var, factor, epsilon, shape[1], grid=grid, block=THREADS)
+    return [first, normalise(x, mean, factor, bias, y, shape)]
+
+
+def group_norm(
+    x: Arg, scale: Arg | None, bias: Arg | None, y: Arg, groups: int, plane: int, epsilon: float
+) -> Grid | list[Grid]:
+    channels = x.shape[1]
+    each, rows = channels // groups, x.shape[0] * groups
+    n = each * plane
+    given = (scale or x, bias or x, scale is not None, bias is not None)
+    sizes = (groups, each, plane)
+    team = team_for(n, [x, y])
+    if team is not None and team.width == gcd(plane, team.width):
+        kernel = group_norm_rows(team)
+        return rows_grid(kernel, team, rows, x, *given, y, epsilon, *sizes, n)
+    sums = Sums(x, (1, rows, n))
+    centre, factor = Scratch(x.dtype, rows), Scratch(x.dtype, rows)
+    into = (x, centre, factor, n, epsilon)
+    width = gcd(plane, 16 // x.stored.itemsize)
+    args = (x, centre, factor, *given, y, *sizes, x.size)
+    return [
+        sums.launch,
+        sums.finish(finisher(row_statistics, len(into)), *into),
+        Grid(moved_groups(width), *args, grid=_grid(x, width), block=THREADS),
+    ]
+
+
+def _width(x: Arg, shape: Shape) -> int:
+    """Elements of a vector: neighbours of one channel, or of neighbouring channels."""
+    return gcd(shape[2] if shape[2] > 1 else shape[1], 16 // x.stored.itemsize)
+
+
+def _grid(x: Arg, width: int) -> int:
+    return -(-x.size // (width * THREADS))
+
+
+# --- one number a channel -------------------------------------------------------------------------
+
+
+def channel_factors(scale, var, factor, epsilon, channels):
+    c = cuda.grid(1)
+    if c < channels:
+        factor[c] = scale[c] / math.sqrt(var[c] + epsilon)
+
+
+def batch_statistics(c, s1, s2, s3, s4, x, scale, mean, var, factor, count, stride, epsilon):
+    centre, variance = moments_of(s1, s2, count, np.float64(x[c * stride]))
+    mean[c] = centre
+    var[c] = variance
+    factor[c] = np.float64(scale[c]) / math.sqrt(variance + epsilon)
+
+
+def row_statistics(row, s1, s2, s3, s4, x, centre, factor, n, epsilon):
+    mean, variance = moments_of(s1, s2, n, np.float64(x[row * n]))
+    centre[row] = mean
+    factor[row] = 1.0 / math.sqrt(variance + epsilon)
+
+
+@cache
+def channel_gradients(of_channel: Callable) -> Callable:
+    def channel_gradients(
+        c, s1, s2, s3, s4, scale, var, g_mean, g_var, given, g_scale, g_bias, abc, channels, count,
+        epsilon,
+    ):  # fmt: skip
+        of_channel(
+            c, count, s4, s3, scale, var, g_mean, g_var, given, g_scale, g_bias, abc, channels,
+            epsilon,
+        )  # fmt: skip
+
+    return channel_gradients
+
+
+# --- every element --------------------------------------------------------------------------------
+
+
+@cache
+def moved_channels(width: int, columnar: bool):
+    """A vector a thread. `columnar`: planes of one element, so a vector's channels differ."""
+    load, store = Intrinsic("load", width), Intrinsic("store", width)
+
+    def normalise_channels(x, centre, factor, shift, y, channels, plane, size):
+        i = cuda.grid(1) * width
+        if i < size:
+            values = load(x, i)
+            result = cuda.local.array(width, real)
+            c = mod32(i if columnar else div32(i, plane), channels)
+            for j in range(width):
+                at = c + j if columnar else c
+                result[j] = (values[j] - real(centre[at])) * factor[at] + shift[at]
+            store(y, i, as_tuple(result))
+
+    as_tuple = tuple_of(width)
+    return normalise_channels
+
+
+@cache
+def combine(width: int, columnar: bool):
+    """gx = a*gy + b*(x - mean) + c; `abc` holds a, then b, then c of all channels."""
+    load, store = Intrinsic("load", width), Intrinsic("store", width)
+
+    def combine_gradients(x, gy, mean, abc, gx, channels, plane, size):
+        i = cuda.grid(1) * width
+        if i < size:
+            values, slopes = load(x, i), load(gy, i)
+            result = cuda.local.array(width, real)
+            c = mod32(i if columnar else div32(i, plane), channels)
+            for j in range(width):
+                at = c + j if columnar else c
+                away = values[j] - real(mean[at])
+                rest = abc[channels + at] * away + abc[2 * channels + at]
+                result[j] = abc[at] * slopes[j] + rest
+            store(gx, i, as_tuple(result))
+
+    as_tuple = tuple_of(width)
+    return combine_gradients
+
+
+@cache
+def moved_groups(width: int):
+    load, store = Intrinsic("load", width), Intrinsic("store", width)
+
+    def normalise_groups(
+        x, centre, factor, scale, bias, scaled, moved, y, groups, each, plane, size
+    ):
+        i = cuda.grid(1) * width
+        if i < size:
+            values = load(x, i)
+            result = cuda.local.array(width, real)
+            channel = div32(i, plane)
+            row = div32(channel, each)
+            channel = mod32(channel, groups * each)
+            slope = factor[row] * scale[channel] if scaled else factor[row]
+            shift = bias[channel] if moved else 0.0
+            for j in range(width):
+                result[j] = (values[j] - centre[row]) * slope + shift
+            store(y, i, as_tuple(result))
+
+    as_tuple = tuple_of(width)
+    return normalise_groups
+
+
+@cache
+def tuple_of(width: int) -> Callable:
+    """The first elements of an array as a tuple."""
+    gathered = GATHERED[width]
+
+    def as_tuple(values):
+        return gathered(values, 0)
+
+    return as_tuple
+
+
+@cache
+def group_norm_rows(team: Team):
+    steps = steps_for(team)
+    place, fetch, put, there, total = steps.place, steps.fetch, steps.put, steps.there, steps.total
+    width, vectors, threads = team.width, team.vectors, team.threads
+    held = width * vectors
+
+    def group_norm(
+        x, scale, bias, scaled, moved, y, epsilon, groups, each, plane, n, rows
+    ):  # fmt: skip
+        row, thread = place()
+        row_there = min(row, rows - 1)
+        start = row_there * n
+        values = cuda.local.array(held, real)
+        fetch(offset(x, start), n, thread, values, 0.0)
+        sum = 0.0
+        for k in range(held):
+            sum += values[k]
+        mean = total(sum, 0) / real(n)
+        spread = 0.0
+        for k in range(held):
+            values[k] -= mean
+            spread += values[k] * values[k] if there(n, thread, k) else 0.0
+        factor = 1.0 / math.sqrt(total(spread, 1) / real(n) + epsilon)
+        first = row_there % groups * each
+        for k in range(vectors):
+            channel = first + min(div32((k * threads + thread) * width, plane), each - 1)
+            slope = factor * scale[channel] if scaled else factor
+            shift = bias[channel] if moved else 0.0
+            for j in range(width):
+                values[k * width + j] = values[k * width + j] * slope + shift
+        if row < rows:
+            put(offset(y, start), n, thread, values)
+
+    return group_norm
