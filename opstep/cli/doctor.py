@@ -179,6 +179,15 @@ def cuda_compiler() -> Finding:
     return Finding("CUDA packages", "ok", ", ".join(found))
 
 
+def gpu_libraries() -> Finding:
+    """What ``--kernels vendor`` runs."""
+    from opstep.runtime.device.cuda.vendor.libraries import INSTALL, missing, versions
+
+    if absent := missing():
+        return Finding("GPU libraries", "optional", f"no {' and no '.join(absent)}", INSTALL)
+    return Finding("GPU libraries", "ok", ", ".join(f"{k} {v}" for k, v in versions().items()))
+
+
 def optional(module: str, purpose: str, advice: str) -> Finding:
     from importlib.util import find_spec
 
@@ -197,4 +206,5 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     cache,
     gpu,
     cuda_compiler,
+    gpu_libraries,
 )
