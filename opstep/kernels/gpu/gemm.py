@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opstep.kernels.gpu.gemm_simt import add_parts, multiply_integers, tiled
 from opstep.kernels.gpu.gemm_tensor import tensor_tiled
-from opstep.kernels.gpu.gemm_vector import WARPS, dots, weighted
+from opstep.kernels.gpu.gemm_vector import THREADS, WARPS, dots, weighted
 from opstep.kernels.gpu.tile import Tile, WarpTile
 from opstep.runtime.device.cuda.target import architecture
 from opstep.runtime.device.launch import Arg, Grid, Scratch
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from opstep.kernels.matmul import Side
 
 _MULTIPROCESSORS = 128  # that work is cut for
-_THREADS = 256
 _PARTS = 128  # of a sum, at most
 
 # Tiles, and how many multiplications a multiprocessor does with them in a cycle.
@@ -89,8 +88,8 @@ def product(
                 *(multiply_integers, a.array, b.array, bias or a.array, c),
                 *(shape, a_batch, b_batch, len(shape), m, n, k),
                 *(a.row, a.column, b.row, b.column, c.size, bias is not None),
-                grid=-(-c.size // _THREADS),
-                block=_THREADS,
+                grid=-(-c.size // THREADS),
+                block=THREADS,
             )
         ]
     left = _operand(a.array, a.row, a.column, a_batch, m, k)
@@ -131,7 +130,8 @@ def _with_vector(
     wide = matrix.wide(most)
     if matrix.along:
         wide = min(wide, x.wide(most) if x.along else 1)
-        lines, terms, kernel = WARPS, 128 * wide, dots(wide)
+        team = 8 if k <= 64 * wide else 32 if count * batches > 1024 else THREADS
+        lines, terms, kernel = THREADS // team, 4 * team * wide, dots(wide, team)
     else:
         lines, terms, kernel = 32 * wide, 16 * WARPS, weighted(wide)
     blocks = -(-count // lines)
@@ -146,7 +146,7 @@ def _with_vector(
             *(matrix.pitch, blocks, parts, part_steps, k, bias_step),
             bias is not None and parts == 1,
             grid=blocks * parts * batches,
-            block=32 * WARPS,
+            block=THREADS,
         )
     ]
     if parts > 1:
@@ -206,8 +206,8 @@ def added(parts, bias: Arg | None, c: Arg | Scratch, count: int, n: int, part_co
     """Sums of parts of sums, in their order: matrices of `count` elements in rows of n."""
     return Grid(
         *(add_parts, parts, bias or parts, c, c.size, count, n, part_count, bias is not None),
-        grid=-(-c.size // _THREADS),
-        block=_THREADS,
+        grid=-(-c.size // THREADS),
+        block=THREADS,
     )
 
 

@@ -10,6 +10,7 @@ from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.names import cuda, div32, mod32, pointer_to, real, spread
 from opstep.runtime.device.source import Intrinsic
 
+_AHEAD = 16  # loads that a thread has under way
 GROUP = 8  # rows of tiles whose blocks run together, so that they share columns in the L2 cache
 
 
@@ -119,9 +120,16 @@ def add_parts(parts, bias, c, size, count, n, part_count, biased):
     if i < size:
         matrix = div32(i, count)
         source = offset(parts, i + matrix * (part_count - 1) * count)
+        held = pointer_to(cuda.local.array(_AHEAD, real))
         total = source[0]
-        for p in range(1, part_count):
+        last = (part_count - 1) % _AHEAD + 1
+        for p in range(1, last):
             total += source[p * count]
+        for p in range(last, part_count, _AHEAD):
+            for u in range(_AHEAD):  # all under way before the first is waited for
+                held[u] = source[(p + u) * count]
+            for u in range(_AHEAD):
+                total += held[u]
         if biased:
             total += bias[mod32(i, n)]
         c[i] = total

@@ -11,7 +11,8 @@ from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.names import cuda, div32, pointer_to, real, shuffle_xor, spread
 from opstep.runtime.device.source import Intrinsic
 
-WARPS = 8  # of a block
+THREADS = 256  # of a block
+WARPS = THREADS // 32
 _AHEAD = 4  # loads that a thread has under way
 
 
@@ -30,23 +31,25 @@ def _loader(wide: int):
 
 
 @cache
-def dots(wide: int):
-    """The kernel for lines contiguous along the sum, read `wide` elements at once: a warp a
-    line.
+def dots(wide: int, team: int):
+    """The kernel for lines contiguous along the sum, read `wide` elements at once by a team of
+    threads (a power of two).
     """
     load, size = _loader(wide), _AHEAD * wide
-    line_step = 32 * wide
+    line_step, lines = team * wide, THREADS // team
+    bits, warps = min(team, 32).bit_length() - 1, team // 32
 
     def dot_lines(
         x, matrix, bias, y, batch_shape, x_strides, matrix_strides, rank, count, x_step, pitch,
         blocks, parts, part_steps, k, bias_step, biased,
     ):  # fmt: skip
         """y[batch, part, j] = the sum over a part of matrix[j, k] * x[k] (+ bias[j])."""
+        of_warps = cuda.shared.array(WARPS, real)
         xs, line = cuda.local.array(size, real), cuda.local.array(size, real)
         x_held, held = pointer_to(xs), pointer_to(line)
-        lane, warp = cuda.threadIdx.x % 32, cuda.threadIdx.x // 32
+        thread = cuda.threadIdx.x
         batch = div32(cuda.blockIdx.x, blocks)
-        j = (cuda.blockIdx.x - batch * blocks) * WARPS + warp
+        j = (cuda.blockIdx.x - batch * blocks) * lines + thread // team
         which = div32(batch, parts)
         begin = (batch - which * parts) * part_steps
         end = min(begin + part_steps, k)
@@ -54,7 +57,7 @@ def dots(wide: int):
         source = offset(matrix, matrix_offset(which, rank, batch_shape, matrix_strides))
         source = offset(source, min(j, count - 1) * pitch)
         total = 0.0
-        step = begin + lane * wide
+        step = begin + thread % team * wide
         while step + (_AHEAD - 1) * line_step < end:
             for u in range(_AHEAD):
                 load(offset(held, u * wide), source, step + u * line_step)
@@ -70,9 +73,16 @@ def dots(wide: int):
             for e in range(wide):
                 total += held[e] * x_held[e]
             step += line_step
-        for bit in range(5):
+        for bit in range(bits):
             total += shuffle_xor(total, 1 << bit)
-        if lane == 0 and j < count:
+        if warps > 1:
+            if thread % 32 == 0:
+                of_warps[thread // 32] = total
+            cuda.syncthreads()
+            if thread == 0:
+                for w in range(1, warps):
+                    total += of_warps[w]
+        if thread % team == 0 and j < count:
             if biased:
                 total += bias[j * bias_step]
             y[batch * count + j] = total
