@@ -14,14 +14,16 @@ Elements are moved as integers of their width, so types of one width share compi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import prod
 
+from opstep.kernels.gpu import copying as gpu
+from opstep.kernels.gpu.copying import CARRIERS, plane_of
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch, Scratch
-from opstep.runtime.ir.types import DType, TensorType, i8, i16, i32, i64
+from opstep.runtime.ir.types import DType, TensorType, i64
 
 TILE = 32
-_CARRIERS = {1: i8, 2: i16, 4: i32, 8: i64}
 
 
 def copy_flat(x, y, x_start, y_start, lo, hi):
@@ -159,14 +161,14 @@ def copy_tiles(x, y, p, q, xq, yp, rank, table, counters, buffer, lo, hi, lane):
 
 def carried(a: Arg) -> Arg:
     """The operand as integers of its width (one that stands in working memory stays as it is)."""
-    if type(a) is not Arg or a.dtype in _CARRIERS.values():
+    if type(a) is not Arg or a.dtype in CARRIERS.values():
         return a
-    return Arg(TensorType(_CARRIERS[a.dtype.itemsize], a.shape), a.slot)
+    return Arg(TensorType(CARRIERS[a.dtype.itemsize], a.shape), a.slot)
 
 
 def carrier(dtype: DType) -> DType:
     """The integer type in which elements of `dtype` are moved."""
-    return _CARRIERS[dtype.itemsize]
+    return CARRIERS[dtype.itemsize]
 
 
 def copy_block(
@@ -183,17 +185,19 @@ def copy_block(
     if total == 0:
         return []
     dims = merged(shape, x_strides, y_strides)
+    cuda = partial(gpu.copy_block, x, y, dims, x_start, y_start)
     x, y = carried(x), carried(y)
     if x.dtype is not y.dtype:  # one of them stands in working memory, already converted
         x, y = _uncarried(x, y)
     if len(dims) == 1 and dims[0][1:] == (1, 1):
-        return [Launch(copy_flat, x, y, x_start, y_start, units=total)]
-    plane = _plane(dims)
+        return [Launch(copy_flat, x, y, x_start, y_start, units=total, cuda=cuda)]
+    plane = plane_of(dims)
     if plane is not None:
-        return [_tiled(x, y, dims, plane, x_start, y_start)]
+        return [_tiled(x, y, dims, plane, x_start, y_start, cuda)]
     *outer, (count, xs, ys) = dims
     table, counters = odometer(outer, x_start, y_start)
-    return [Launch(copy_rows, x, y, count, xs, ys, len(outer), table, counters, units=total)]
+    args = (x, y, count, xs, ys, len(outer), table, counters)
+    return [Launch(copy_rows, *args, units=total, cuda=cuda)]
 
 
 def fill_block(
@@ -203,10 +207,13 @@ def fill_block(
     total = prod(shape)
     if total == 0:
         return []
-    *outer, (count, _, ys) = merged(shape, y_strides, y_strides)
+    dims = merged(shape, y_strides, y_strides)
+    *outer, (count, _, ys) = dims
     table, counters = odometer(outer, 0, y_start)
-    rank = len(outer)
-    return [Launch(fill_rows, carried(y), value, count, ys, rank, table, counters, units=total)]
+    args = (carried(y), value, count, ys, len(outer), table, counters)
+    return [
+        Launch(fill_rows, *args, units=total, cuda=partial(gpu.fill_block, y, value, dims, y_start))
+    ]
 
 
 def copy_all(x: Arg, y: Arg) -> list[Launch]:
@@ -236,16 +243,7 @@ def merged(
     return dims or [(1, 1, 1)]
 
 
-def _plane(dims) -> int | None:
-    """The axis along which the source is contiguous, where it is another than the target's."""
-    _, xs, ys = dims[-1]
-    if ys != 1 or xs in (0, 1, -1):
-        return None
-    # a source contiguous over a few elements only is read faster along the target's rows
-    return next((k for k, (n, s, _) in enumerate(dims[:-1]) if s == 1 and n >= 8), None)
-
-
-def _tiled(x: Arg, y: Arg, dims, k: int, x_start: int, y_start: int) -> Launch:
+def _tiled(x: Arg, y: Arg, dims, k: int, x_start: int, y_start: int, cuda) -> Launch:
     p, _, yp = dims[k]
     q, xq, _ = dims[-1]
     outer = [*dims[:k], *dims[k + 1 : -1]]
@@ -257,6 +255,7 @@ def _tiled(x: Arg, y: Arg, dims, k: int, x_start: int, y_start: int) -> Launch:
         *(x, y, p, q, xq, yp, len(outer), table, counters, buffer),
         units=tiles,
         grain=max(1, 32768 // (TILE * TILE)),
+        cuda=cuda,
     )
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from opstep.kernels.broadcast import broadcast_shape, collapse, place
-from opstep.kernels.elementwise import onto
+from opstep.kernels.elementwise import onto, same
+from opstep.kernels.gpu.casting import as_bits, cast_of
+from opstep.kernels.gpu.elementwise import elementwise
 from opstep.runtime.device.convert import conversion, plain
 from opstep.runtime.device.launch import Launch, Scratch
 from opstep.runtime.ir.op import Op
@@ -46,6 +48,10 @@ def choose(c, a, b, y, sizes, c_steps, a_steps, b_steps, rank, lo, hi):
         row += 1
 
 
+def chosen(c, a, b):
+    return a if c != 0 else b
+
+
 class where(Op):
     """a where cond is true, b elsewhere; all three broadcast."""
 
@@ -63,6 +69,12 @@ class where(Op):
         layout = collapse(y.shape, (cond.shape, a.shape, b.shape))
         rank = len(layout.shape)
         return Launch(choose, cond, a, b, y, layout.shape, *layout.strides, rank, units=y.size)
+
+    def cuda(cond, a, b, y):
+        values = as_bits(a, b, y)
+        return elementwise(chosen, "where", (cond, *values[:2]), values[2]) or where.cpu(
+            cond, a, b, y
+        )
 
     def grad(g, operands, results, grads):
         cond, a, b = operands
@@ -100,6 +112,9 @@ class cast(Op):
     def cpu(x, y, *, dtype):
         return conversion(x, y, lambda size: Scratch(f32, size))
 
+    def cuda(x, y, *, dtype):
+        return cast_of(x, y)
+
     def grad(g, operands, results, grads, *, dtype):
         return (onto(g, operands[0], lambda: grads[0]),)
 
@@ -121,6 +136,10 @@ class identity(Op):
 
     def cpu(x, y):
         return Launch(plain, x, y, units=y.size)
+
+    def cuda(x, y):
+        x, y = as_bits(x, y)
+        return elementwise(same, "identity", (x,), y)
 
     def grad(g, operands, results, grads):
         return (grads[0],)

@@ -11,7 +11,7 @@ import numpy as np
 
 from opstep.runtime.device.builtin import bits_to_float, float_to_bits
 from opstep.runtime.device.launch import Arg, Launch
-from opstep.runtime.ir.types import bf16, f16, i8, i16, i32, i64
+from opstep.runtime.ir.types import DType, bf16, f16, i8, i16, i32, i64
 
 
 def half_to_float(h):
@@ -128,6 +128,11 @@ def to_integer(x, y, least, most, lo, hi):
 _LIMITS = {t: (-(1 << t.bits - 1), (1 << t.bits - 1) - 1) for t in (i64, i32, i16, i8)}
 
 
+def limits_of(dtype: DType) -> tuple[int, int]:
+    """The least and the largest number of an integer type."""
+    return _LIMITS.get(dtype, (0, 255))
+
+
 def conversion(x: Arg, y: Arg, temporary) -> list[Launch]:
     """Launches that write `x`, converted, to `y` (equal sizes).
 
@@ -147,5 +152,5 @@ def conversion(x: Arg, y: Arg, temporary) -> list[Launch]:
         wide = a.name == "f64" or a.itemsize == 8 or a is i32
         kernels = (bf16_out, bf16_out_of_wide) if b is bf16 else (f16_out, f16_out_of_wide)
         return [Launch(kernels[wide], x, y, units=n)]
-    least, most = _LIMITS.get(b, (0, 255))
+    least, most = limits_of(b)
     return [Launch(to_integer, x, y, least, most, units=n)]

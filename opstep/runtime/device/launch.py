@@ -95,15 +95,26 @@ class Scratch:
 
 
 class Launch:
-    """One kernel over one range. `grain`: units under which it is not worth waking another lane."""
+    """One kernel over one range. `grain`: units under which it is not worth waking another lane.
 
-    __slots__ = ("args", "grain", "kernel", "units")
+    `cuda`, where it is given, makes the `Grid` that does the same on CUDA, or None.
+    """
 
-    def __init__(self, kernel: Callable, *args, units: int, grain: int = 32768):
+    __slots__ = ("args", "cuda", "grain", "kernel", "units")
+
+    def __init__(
+        self,
+        kernel: Callable,
+        *args,
+        units: int,
+        grain: int = 32768,
+        cuda: Callable[[], Grid | None] | None = None,
+    ):
         self.kernel = kernel
         self.args = args
         self.units = units
         self.grain = grain
+        self.cuda = cuda
 
 
 class Grid:

@@ -73,6 +73,7 @@ class Lowering:
         """Launches that an op asks for, and the bytes of working memory that they share."""
         self.size, self.places = 0, {}
         launches = [given] if isinstance(given, (Grid, Launch, Call)) else list(given)
+        launches = [_for_cuda(launch) for launch in launches]
         return [self._lower(launch) for launch in launches if _has_work(launch)], self.size
 
     def args(self) -> list[Arg | None]:
@@ -154,6 +155,13 @@ class Lowering:
             nbytes = scratch.size * scratch.dtype.itemsize * (lanes if scratch.per_lane else 1)
             self.size += -(-nbytes // ALIGNMENT) * ALIGNMENT
         return self.places[id(scratch)]
+
+
+def _for_cuda(launch: Grid | Launch | Call) -> Grid | Launch | Call:
+    """A launch of the CPU's, as what it names for CUDA."""
+    if isinstance(launch, Launch) and launch.cuda is not None:
+        return launch.cuda() or launch
+    return launch
 
 
 def _has_work(launch: Grid | Launch | Call) -> bool:
