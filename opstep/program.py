@@ -360,9 +360,14 @@ class Program:
 
         if device == "null":
             raise InputError("the null device computes nothing that could be recorded")
+        runs_on = self._device(device, setup)
+        note = getattr(runs_on, "recording_note", str)()
         return recording.begin_run(
-            RunInfo(self, graph.name.text, inputs, policy, device, setup.threads, self.seed, steps)
-        )
+            RunInfo(
+                self, graph.name.text, inputs, policy, device, setup.threads, self.seed, steps,
+                getattr(runs_on, "title", ""), note,
+            )
+        )  # fmt: skip
 
     def _context(self, key: tuple, listeners: tuple, recorder: Recorder | None) -> Context:
         """An idle context for these settings, or a new one."""
@@ -416,6 +421,9 @@ class Program:
 
     def forget_contexts(self) -> None:
         """The next run prepares its tensors again."""
+        for contexts in self._idle.values():
+            for context in contexts:
+                context.unrecord()
         self._idle.clear()
 
 

@@ -288,6 +288,8 @@ def show_recording(recording: Recording) -> None:
     if not recording.runs:  # what the run was given did not fit: that is told
         return
     key = recording.runs[0].key
+    if note := recording.runs[0].info.note:
+        say(f"note: {note}")
     for written in files:
         counts = ", ".join(amount(n, noun) for noun, n in written.counts)
         say(f"wrote {written.path}: {size(written.nbytes)}{', ' if counts else ''}{counts}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from time import monotonic_ns
 from typing import Any
 
@@ -133,6 +134,7 @@ class Context:
         yield self._fence(range(len(self.streams)))
         self._crossings.clear()
         self._let_go()
+        self._collect()
 
     def abandon(self) -> None:
         """After an error or an interrupt: drops what is queued, so that the context can be used
@@ -144,8 +146,23 @@ class Context:
             event.set()
         for stream in self.streams:
             stream.abandon()
+        with suppress(DeviceError):  # what is lost with the device
+            self._collect()
+        self.unrecord()
         self._bound.clear()
         self._crossings.clear()
+
+    def unrecord(self) -> None:
+        """Nothing more is recorded for now."""
+        unrecord = getattr(self.device, "unrecord", None)
+        if self.recorder and unrecord:
+            unrecord(self.recorder)
+
+    def _collect(self) -> None:
+        """Records of a device that tells afterwards what it did."""
+        collect = getattr(self.device, "collect", None)
+        if self.recorder and collect:
+            collect(self.recorder)
 
     def failed_assert(self) -> int:
         """The code of the assert that failed first in the last run; 0 where none did."""

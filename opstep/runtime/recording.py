@@ -26,6 +26,25 @@ class Launch(NamedTuple):
     hi: int
 
 
+class GraphLaunch(NamedTuple):
+    """Ops that the host launched at once, as a graph captured before; a part for each stream."""
+
+    parts: tuple[Launch, ...]
+
+
+class Kernel(NamedTuple):
+    """A kernel of a GPU, as it was launched. Sizes in threads and blocks; shared memory in bytes a
+    block, registers of a thread.
+    """
+
+    name: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    registers: int
+    static_shared: int
+    dynamic_shared: int
+
+
 class Wait(NamedTuple):
     """A stream waits for another one: `row` is the first on `stream` that ran after it.
 
@@ -46,15 +65,17 @@ class Layout:
     ``rows[stream]``: the steps that launch kernels there, in order. ``stats[stream]``: (step,
     value) of each tensor whose statistics are taken there, in order; a step may have several
     results, or none that are wanted. ``calls``: steps of control flow, run by the host.
+    ``kernels[stream, row]``: what a row launches on a GPU, known when it first ran.
     """
 
     plan: Plan
     rows: list[list[int]]
     stats: list[list[tuple[int, int]]]
-    launches: list[Launch] = field(default_factory=list)
+    launches: list[Launch | GraphLaunch] = field(default_factory=list)
     waits: list[Wait] = field(default_factory=list)
     syncs: list[int] = field(default_factory=list)  # the stream that the host waits for, each time
     calls: list[int] = field(default_factory=list)
+    kernels: dict[tuple[int, int], tuple[Kernel, ...]] = field(default_factory=dict)
 
 
 class Activation(NamedTuple):
@@ -114,6 +135,8 @@ class RunInfo(NamedTuple):
     threads: int | None
     seed: int
     steps: int  # how many are asked for
+    title: str = ""  # of the device, for people; as `device` where it has none
+    note: str = ""  # what is to be known of how the device is recorded
 
 
 class Recorder(Protocol):

@@ -6,10 +6,11 @@ Arguments are called like the workspace's columns, and hold the same.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from opstep.runtime.plan.plan import Plan
-from opstep.runtime.recording import Activation, live_bytes
+from opstep.runtime.recording import Activation, Kernel, live_bytes
 from opstep.trace.describe import OpInfo, describe
 from opstep.trace.perfetto import Number
 from opstep.trace.sink import Run
@@ -79,3 +80,29 @@ class Ops:
             self._live[id(plan)] = live_bytes(plan)
         own = self._live[id(plan)].get(step, 0)
         return own + (self.live(caller, activation.call) if caller else 0)
+
+
+def launched(kernels: Sequence[Kernel]) -> dict[str, Any]:
+    """What an op launched on a GPU: ``kernels.1.grid``, from 1 in order."""
+    if not kernels:
+        return {}
+    told = {
+        str(k): {
+            "name": kernel.name,
+            "grid": _sizes(kernel.grid),
+            "block": _sizes(kernel.block),
+            "registers": kernel.registers,
+            "static_shared": kernel.static_shared,
+            "dynamic_shared": kernel.dynamic_shared,
+        }
+        for k, kernel in enumerate(kernels, 1)
+    }
+    return {"kernels": told}
+
+
+def _sizes(sizes: tuple[int, int, int]) -> str:
+    """``64 x 8``"""
+    kept = list(sizes)
+    while len(kept) > 1 and kept[-1] == 1:
+        kept.pop()
+    return " x ".join(map(str, kept))

@@ -20,8 +20,15 @@ import numpy as np
 
 from opstep.runtime.ir.op import Ref
 from opstep.runtime.plan.plan import Plan
-from opstep.runtime.recording import Activation, HostRecord, Launch, Layout, StreamRecord
-from opstep.trace.arguments import Ops
+from opstep.runtime.recording import (
+    Activation,
+    GraphLaunch,
+    HostRecord,
+    Launch,
+    Layout,
+    StreamRecord,
+)
+from opstep.trace.arguments import Ops, launched
 from opstep.trace.perfetto import (
     Double,
     Interned,
@@ -92,7 +99,7 @@ class RunTracks:
     def _describe(self, number: int) -> None:
         info = self.run.info
         root, self._host, self._device, self._memory = (next(self._uuids) for _ in range(4))
-        device, unit = info.device.upper(), counter(unit="UNIT_SIZE_BYTES")
+        device, unit = info.title or info.device.upper(), counter(unit="UNIT_SIZE_BYTES")
         self.described += [
             track(root, f"opstep run {number}: {info.graph} ({self.run.key})", number),
             track(self._host, "host", 0, root),
@@ -186,12 +193,13 @@ class RunTracks:
         plan = activation.plan
         step = activation.layout.rows[stream][row]
         info = self._ops.info(plan, step)
+        kernels = activation.layout.kernels.get((stream, row), ())
         rate = "GFLOP/s" if info.flops else "GB/s"
         pair = self._interned.slice(
             self._track(stream),
             self._ops.name(plan, step),
             "op",
-            self._ops.arguments(activation, step) | {rate: Double(row)},
+            self._ops.arguments(activation, step) | {rate: Double(row)} | launched(kernels),
             flows=flows.out[row],
             ends=flows.into[row],
             counter=(self._memory, self._ops.live(activation, step)),
@@ -211,16 +219,19 @@ class RunTracks:
             out.around(self._turn(activation), len(pairs))
         return out.made()
 
-    def _launch(self, activation: Activation, launch: Launch) -> tuple[Any, Any]:
+    def _launch(self, activation: Activation, launch: Launch | GraphLaunch) -> tuple[Any, Any]:
         layout, plan = activation.layout, activation.plan
-        steps = layout.rows[launch.stream][launch.lo : launch.hi]
-        names = [self._ops.value(plan, step) for step in steps]
-        name = f"launch {names[0]}" if names else "launch"
+        parts = launch.parts if isinstance(launch, GraphLaunch) else (launch,)
+        steps = [step for s, lo, hi in parts for step in layout.rows[s][lo:hi]]
+        names = [self._ops.value(plan, step) for step in sorted(steps)]
+        what = "launch graph" if isinstance(launch, GraphLaunch) else "launch"
+        name = f"{what} {names[0]}" if names else what
         if len(names) > 1:
-            name = f"launch {names[0]} … {names[-1]} ({len(names)} ops)"
-        arguments = self._ops.ids(activation) | {"stream": launch.stream, "ops": len(steps)}
-        first = _first_flow(layout, launch.stream)
-        flows = range(first + launch.lo, first + launch.hi)
+            name = f"{what} {names[0]} … {names[-1]} ({len(names)} ops)"
+        streams = [stream for stream, lo, hi in parts if hi > lo]
+        about = {"stream": streams[0]} if len(streams) == 1 else {"streams": len(streams)}
+        arguments = self._ops.ids(activation) | about | {"ops": len(steps)}
+        flows = [_first_flow(layout, s) + row for s, lo, hi in parts for row in range(lo, hi)]
         return self._interned.slice(self._host, name, "launch", arguments, flows=flows)
 
     def _sync(self, activation: Activation, stream: int) -> tuple[Any, Any]:
@@ -284,6 +295,7 @@ class RunTracks:
         found = {"run": self.run.key, "graph": info.graph, "device": info.device}
         found |= {"streams": policy.streams, "alloc": policy.alloc, "fill": policy.fill}
         found |= {"sync": policy.sync, "seed": info.seed}
+        found |= {"note": info.note} if info.note else {}
         found |= {"arena_bytes": self._main.arena} if self._main else {}
         workspace = self.run.files.get("workspace")
         return found | ({"workspace": str(workspace)} if workspace else {})

@@ -247,11 +247,11 @@ class _Coder:
         """What nothing interrupts, as the device runs it best."""
         stretch = getattr(self.device, "stretch", None)
         waits = any(isinstance(i, Sync) for i in self.plan.instructions)
-        if stretch is None or waits or self.tape or not self.captures:
+        if stretch is None or waits or not self.captures:
             return segments
         streams = self.binding.streams[: max(self.plan.streams, 1)]
         alone = len(segments) == 1 and self.binding.parent is None
-        return [s._replace(code=stretch(s.code, streams, alone)) for s in segments]
+        return [s._replace(code=stretch(s.code, streams, alone, self.tape)) for s in segments]
 
     def _add(self, instruction) -> None:
         match instruction:
@@ -292,9 +292,11 @@ class _Coder:
         self.code.append(self.tape.sync(stream, wait) if self.tape else wait)
 
     def _submit(self, stream: int, launches: list[Any]) -> None:
+        if self.tape:
+            self.code.append(self.tape.launch(stream, launches))
+            return
         work = self.device.capture(launches)
-        submit = partial(self.binding.streams[stream].submit, work)
-        self.code.append(self.tape.launch(stream, work) if self.tape else submit)
+        self.code.append(partial(self.binding.streams[stream].submit, work))
 
     def _fill(self, buffer: int):
         t = self.binding._types.get(buffer, TensorType(u8, (self.plan.buffers[buffer].nbytes,)))

@@ -121,8 +121,9 @@ class Tape:
             taken.append((number, value))
         return made
 
-    def launch(self, stream: int, work: Callable[[], None]) -> Callable[[], None]:
+    def launch(self, stream: int, launches: list[Any]) -> Callable[[], None]:
         """Hands over what the rows since the last launch on that stream are."""
+        work = self.device.capture(launches)
         lo, hi = self._launched[stream], len(self.layout.rows[stream])
         self._launched[stream] = hi
         index = len(self.layout.launches)

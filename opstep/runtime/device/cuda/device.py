@@ -6,10 +6,11 @@ share the GPU.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +29,10 @@ from opstep.runtime.device.cuda.vendor.libraries import versions
 from opstep.runtime.device.payload import payload
 from opstep.runtime.ir.types import DType, TensorType
 from opstep.runtime.plan.plan import Step
+
+if TYPE_CHECKING:
+    from opstep.runtime.device.cuda.takes import Takes
+    from opstep.runtime.device.cuda.tape import CudaTape
 
 WORTH_CAPTURING = 3  # pieces of work; fewer are issued as fast as a graph is launched
 STATIC_SHARED = 48 << 10  # bytes of shared memory that a block has without asking
@@ -214,16 +219,41 @@ class CudaDevice:
         self._own.synchronize()
 
     def stretch(
-        self, code: list[Callable[[], Any]], streams: Sequence[CudaStream], alone: bool
-    ) -> list[Callable[[], Any]]:
+        self, code: list[Callable[[], Any]], streams: Sequence[CudaStream], alone: bool,
+        tape: CudaTape | None = None,
+    ) -> list[Callable[[], Any]]:  # fmt: skip
         """Code between two calls that the host runs, which nothing interrupts: replayed as one
         graph.
         """
-        if not self.replays:
+        if not self.replays or (tape and not tape.captures):
             return code
         if len(code) < WORTH_CAPTURING and len(streams) < 2 and not _is_long(code):
             return code
-        return [Replay(self.gpu, code, streams, alone)]
+        return [Replay(self.gpu, code, streams, alone, tape.stretch(code) if tape else None)]
+
+    # --- recording ---
+
+    @property
+    def title(self) -> str:
+        return f"GPU {self.gpu.ordinal} ({self.gpu.name})"
+
+    def recording_note(self) -> str:
+        """What is to be known of how runs are recorded here."""
+        return takes_of(self).meter.note
+
+    def tape(self, binding: Any, recorder: Any) -> CudaTape:
+        """Records a binding."""
+        from opstep.runtime.device.cuda.tape import CudaTape
+
+        return CudaTape(binding, recorder, takes_of(self))
+
+    def collect(self, recorder: Any) -> None:
+        """Hands a recorder what its run's finished launches did; the run's streams are idle."""
+        takes_of(self).collect(recorder)
+
+    def unrecord(self, recorder: Any) -> None:
+        """The recorder's run is over, or lies idle."""
+        takes_of(self).end(recorder)
 
 
 def _is_long(code: Sequence[Any]) -> bool:
@@ -233,6 +263,21 @@ def _is_long(code: Sequence[Any]) -> bool:
 
 def _launches(work: Any) -> int:
     return len(getattr(work, "bound", ()))
+
+
+_takes: dict[int, Takes] = {}
+_taking = threading.Lock()
+
+
+def takes_of(on: CudaDevice) -> Takes:
+    """What is recorded on a GPU, whichever kernels are chosen."""
+    from opstep.runtime.device.cuda.meters import meter_for
+    from opstep.runtime.device.cuda.takes import Slots, Takes
+
+    with _taking:
+        if on.gpu.ordinal not in _takes:
+            _takes[on.gpu.ordinal] = Takes(meter_for(on.gpu), Slots(on.staging.pinned))
+        return _takes[on.gpu.ordinal]
 
 
 @cache

@@ -11,7 +11,8 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 from opstep.runtime.device.cuda.driver import Gpu
 from opstep.runtime.device.cuda.streams import CudaEvent, CudaStream
@@ -20,17 +21,38 @@ from opstep.runtime.ir.errors import DeviceError
 _lock = threading.Lock()  # one capture at a time
 
 
+class Watch(Protocol):
+    """Told of a stretch that is recorded. `issued`: it was, as it is; then on it is replayed."""
+
+    issued: bool
+
+    def begin_capture(self, stream: int) -> None:
+        """A graph begins, on that stream."""
+        ...
+
+    def end_capture(self) -> None:
+        """All was captured; the graph still grows on that stream."""
+        ...
+
+    def replay(self, launch: Callable[[], Any]) -> None:
+        """Has to launch the graph."""
+        ...
+
+
 class Replay:
-    """A stretch. `alone`: nothing else of the run is before or behind it on the streams."""
+    """A stretch. `alone`: nothing else of the run is before or behind it on the streams. `watch`
+    is told what becomes of it.
+    """
 
     def __init__(
         self, gpu: Gpu, code: Sequence[Callable[[], Any]], streams: Sequence[CudaStream],
-        alone: bool,
+        alone: bool, watch: Watch | None = None,
     ):  # fmt: skip
         self.gpu = gpu
         self.code = code
         self.streams = streams
         self.alone = alone
+        self.watch = watch
         self.graph: Any = None
         self._issued = False
         self._events = [CudaEvent(gpu) for _ in range(2 * len(streams))]
@@ -39,13 +61,19 @@ class Replay:
         if not self._issued:
             self._issued = True
             self._issue()
+            if self.watch:
+                self.watch.issued = True
             return
         if self.graph is None:
             self.graph = self._captured()
         first, others = self.streams[0], self.streams[1:]
         if not self.alone:
             self._join(others, [first])
-        self.gpu.driver.cuGraphLaunch(self.graph, first.handle)
+        launch = partial(self.gpu.driver.cuGraphLaunch, self.graph, first.handle)
+        if self.watch:
+            self.watch.replay(launch)
+        else:
+            launch()
         if not self.alone:
             self._join([first], others)
 
@@ -69,9 +97,13 @@ class Replay:
         with _lock:
             driver.cuStreamBeginCapture(first.handle, mode)
             try:
+                if self.watch:
+                    self.watch.begin_capture(first.handle)
                 self._join([first], self.streams[1:])
                 self._issue()
                 self._join(self.streams[1:], [first])
+                if self.watch:
+                    self.watch.end_capture()
             except BaseException:
                 driver.module.cuStreamEndCapture(first.handle)  # whatever it says
                 raise
