@@ -151,6 +151,7 @@ class CudaDevice:
         attrs = repr(list(step.attrs.values())) if step.attrs else ""
         key = (step.op, types, step.operand_types, attrs)
         if key not in self._prepared:
+            self.gpu.enter()  # libraries ask for the context
             with targeting(self.gpu.arch):
                 launches, size = self._chooser.prepared(step, types)
             self._prepared[key] = [self.load(p) for p in launches], size
@@ -202,6 +203,7 @@ class CudaDevice:
 
     def bind(self, launches: list[Any], addresses: list[int], workspace: int) -> list[Any]:
         """`addresses`: of operands, then results, in the order given to `prepare`."""
+        self.gpu.enter()
         return [launch.bound(addresses, workspace) for launch in launches]
 
     def capture(self, bound: list[Any]) -> Callable[[int], None]:
