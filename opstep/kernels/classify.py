@@ -12,6 +12,8 @@ import math
 import numpy as np
 
 from opstep.kernels.axes import around, axis_of
+from opstep.kernels.gpu import loss as gpu
+from opstep.kernels.gpu.moments import small_enough
 from opstep.kernels.rows import exponential_sum, largest, rounded
 from opstep.kernels.softmax import COLUMNS, column_exponential_sums, column_softmax, softmax_row
 from opstep.runtime.device.builtin import offset
@@ -59,6 +61,13 @@ class softmax_cross_entropy(ByLabel):
     def cpu(x, label, weight, y, *, axis, reduction, ignore_index):
         return _forward(True, x, label, weight, y, axis, reduction, ignore_index)
 
+    def cuda(x, label, weight, y, *, axis, reduction, ignore_index):
+        given = (True, x, label, weight, y)
+        if x.size == 0:
+            return _forward(*given, axis, reduction, ignore_index)
+        positions = around(x.shape, axis_of(axis, x.rank))
+        return gpu.label_loss(*given, ignore_index, positions, reduction)
+
     def grad(g, operands, results, grads, **attrs):
         x, label, weight = operands
         gx = g.softmax_cross_entropy_grad(x, label, grads[0], weight, **attrs)
@@ -92,6 +101,13 @@ class nll_loss(ByLabel):
 
     def cpu(x, label, weight, y, *, axis, reduction, ignore_index):
         return _forward(False, x, label, weight, y, axis, reduction, ignore_index)
+
+    def cuda(x, label, weight, y, *, axis, reduction, ignore_index):
+        given = (False, x, label, weight, y)
+        if x.size == 0:
+            return _forward(*given, axis, reduction, ignore_index)
+        positions = around(x.shape, axis_of(axis, x.rank))
+        return gpu.label_loss(*given, ignore_index, positions, reduction)
 
     def flops(x, label, *others, **attrs):
         return label.size
@@ -138,6 +154,15 @@ class softmax_cross_entropy_grad(ByLabel):
         )
         return [*launches, last]
 
+    def cuda(x, label, gy, weight, gx, *, axis, reduction, ignore_index):
+        if x.size == 0:
+            return []
+        positions = around(x.shape, axis_of(axis, x.rank))
+        launches, mass = _mass_on_gpu(x, label, weight, positions[1], reduction, ignore_index)
+        step = int(reduction == "none")
+        given = (x, label, gy, step, weight, mass, ignore_index, gx, positions)
+        return [*launches, gpu.cross_entropy_grad(*given, factor_of)]
+
 
 class nll_loss_grad(ByLabel):
     """The gradient of nll_loss by x."""
@@ -167,6 +192,18 @@ class nll_loss_grad(ByLabel):
         given = (label, gy, gy_step, weight or x, weight is not None, mass, ignore_index, gx, n)
         grain = max(1, 32768 // n)
         return [*launches, Launch(nll_grad, *given, inner, units=before * inner, grain=grain)]
+
+    def cuda(x, label, gy, weight, gx, *, axis, reduction, ignore_index):
+        if x.size == 0:
+            return []
+        attrs = {"axis": axis, "reduction": reduction, "ignore_index": ignore_index}
+        if not small_enough(gx):
+            return nll_loss_grad.cpu(x, label, gy, weight, gx, **attrs)
+        positions = around(x.shape, axis_of(axis, x.rank))
+        launches, mass = _mass_on_gpu(x, label, weight, positions[1], reduction, ignore_index)
+        step, weighted = int(reduction == "none"), weight is not None
+        given = (label, gy, step, weight or x, weighted, mass, ignore_index, gx, positions)
+        return [*launches, gpu.nll_grad(*given, factor_of)]
 
     flops = nll_loss.flops
 
@@ -235,6 +272,15 @@ def _mass(x: Arg, label: Arg, weight, axis: int, reduction: str, ignore_index: i
     count = label.size if reduction == "mean" else 0
     n = x.shape[axis_of(axis, x.rank)]
     given = (label, weight or x, weight is not None, ignore_index, n, count, mass)
+    return [Launch(inverse_mass, *given, units=1)], mass
+
+
+def _mass_on_gpu(x: Arg, label: Arg, weight, n: int, reduction: str, ignore_index: int):
+    """As `_mass`."""
+    if reduction == "mean":
+        return gpu.inverse_mass(label, weight, ignore_index, n, x)
+    mass = Scratch(f64, 1)
+    given = (label, weight or x, weight is not None, ignore_index, n, 0, mass)
     return [Launch(inverse_mass, *given, units=1)], mass
 
 

@@ -13,6 +13,8 @@ from functools import cache
 import numpy as np
 
 from opstep.kernels.fastmath import exp, log, log1p
+from opstep.kernels.gpu.elementwise import elementwise
+from opstep.kernels.gpu.loss import pair_sum
 from opstep.kernels.reduce import number_of
 from opstep.runtime.device.launch import Launch, Scratch
 from opstep.runtime.device.source import reassociate
@@ -71,6 +73,17 @@ class PairLoss(Op):
             Launch(kernel, *given, units=blocks, grain=grain),
             Launch(share_of_total, partial, y, blocks, count, units=1),
         ]
+
+    @classmethod
+    def cuda(cls, x, target, y, *, reduction, **attrs):
+        numbers = tuple(float(v) for v in attrs.values())
+        if reduction == "none":
+            each = elementwise(cls.scalar, cls.name, (x, target), y, numbers) if x.size else None
+            return each or cls.cpu(x, target, y, reduction=reduction, **attrs)
+        if x.size == 0:
+            return cls.cpu(x, target, y, reduction=reduction, **attrs)
+        count = {"sum": 1, "mean": x.size, "batchmean": x.shape[0] if x.rank else 1}[reduction]
+        return pair_sum(cls.scalar, cls.name, x, target, y, numbers, count)
 
     def flops(x, target, **attrs):
         return 3 * x.size
