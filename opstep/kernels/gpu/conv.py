@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from opstep.kernels.gpu.conv_tiles import (
+from opstep.kernels.gpu.conv_lookup import (
     Taps,
     add_up,
     convolver,
@@ -86,7 +86,7 @@ def backward(
 
 
 def _taps(channels: Sequence[int], rows: Window, columns: Window) -> tuple[int, ...]:
-    """Where each term of a sum looks; see `conv_tiles`."""
+    """Where each term of a sum looks; see `conv_lookup`."""
     down = [r * rows.dilation for r in range(rows.kernel)]
     right = [s * columns.dilation for s in range(columns.kernel)]
     if max(down[-1], right[-1]) >= Taps.MOST:
