@@ -109,12 +109,16 @@ def test_products_that_no_library_is_asked_for(asked, a, b):
 
 
 def test_a_convolution(asked):
-    attrs = {"stride": (2, 1), "padding": (1, 0, 2, 3), "dilation": (1, 2), "groups": 2}
+    attrs = {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 2), "groups": 2}
     ways("conv2d", zeros(2, 4, 9, 8), zeros(6, 2, 3, 3), **attrs)
     (c,) = asked
     assert (c.kind, c.dtype, c.images, c.filters) == ("forward", "f32", (2, 4, 9, 8), (6, 2, 3, 3))
-    assert c.outputs == (2, 6, 5, 7)
-    assert (c.before, c.after, c.stride, c.dilation) == ((1, 0), (2, 3), (2, 1), (1, 2))
+    assert c.outputs == (2, 6, 5, 8)
+    assert (c.before, c.after, c.stride, c.dilation) == ((1, 2), (1, 2), (2, 1), (1, 2))
+
+
+def test_no_library_is_asked_for_uneven_padding(asked):
+    assert ways("conv2d", zeros(2, 4, 9, 8), zeros(6, 4, 3, 3), padding=(1, 0, 2, 3)) == []
 
 
 def test_a_transposed_convolution_is_the_gradient_by_the_images(asked):
