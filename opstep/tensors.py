@@ -114,8 +114,8 @@ class Tensors(MutableMapping):
         """Sees to it that the device has the present value."""
         holders = self._holders[name]
         if device not in holders:
-            array = self._program._store(next(iter(holders))).read(name)
-            self._program._store(device).write(name, array)
+            source = self._program._store(next(iter(holders)))
+            self._program._store(device).take(name, source)
             holders.add(device)
 
     def updated(self) -> list[str]:

@@ -30,6 +30,13 @@ class Store:
         """Sets a tensor; the array must have its shape and dtype."""
         self.device.write(self.memory(name), 0, self.types[name], array)
 
+    def take(self, name: str, other: Store) -> None:
+        """Gives a tensor the value that it has in another store: from GPU to GPU directly."""
+        source, target = other.memory(name), self.memory(name)
+        between = getattr(self.device, "copy_from", None)
+        if between is None or not between(other.device, source, target):
+            self.write(name, other.read(name))
+
     def read(self, name: str) -> np.ndarray:
         """A copy of a tensor."""
         return self.device.read(self.memory(name), 0, self.types[name]).copy()

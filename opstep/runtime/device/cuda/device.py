@@ -131,6 +131,20 @@ class CudaDevice:
         driver = self.gpu.driver
         return lambda stream: driver.cuMemcpyDtoDAsync(target, source, nbytes, stream)
 
+    def copy_from(self, other: Any, source: CudaMemory, target: CudaMemory) -> bool:
+        """Copies memory of another GPU here; False where `other` is none. No work may be under way
+        on either.
+        """
+        if not isinstance(other, CudaDevice):
+            return False
+        driver, here, there = self.gpu.driver, self.gpu.context, other.gpu.context
+        self.now(
+            lambda stream: driver.cuMemcpyPeerAsync(
+                target.address, here, source.address, there, source.nbytes, stream
+            )
+        )
+        return True
+
     def stream(self) -> CudaStream:
         return CudaStream(self.gpu)
 
