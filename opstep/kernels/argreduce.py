@@ -9,6 +9,8 @@ import numpy as np
 
 from opstep.kernels.axes import around, axis_of
 from opstep.kernels.folds import high_key, low_key
+from opstep.kernels.gpu.folds import place_of_best
+from opstep.kernels.gpu.reduction import reduce
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Launch, Scratch
 from opstep.runtime.ir.op import Mismatch, Op
@@ -108,6 +110,12 @@ class ArgReduction(Op):
         kernel = first_in_columns(cls.rank, cls.name)
         units = outer * -(-inner // TILE)
         return Launch(kernel, x, y, bests, wheres, n, inner, TILE, units=units, grain=grain)
+
+    @classmethod
+    def cuda(cls, x, y, *, axis, keepdims):
+        axes = range(x.rank) if axis is None else (axis % x.rank,)
+        launches = reduce(place_of_best(cls.rank, cls.name), x, y, tuple(axes))
+        return launches or cls.cpu(x, y, axis=axis, keepdims=keepdims)
 
     def flops(x, **attrs):
         return x.size

@@ -5,12 +5,17 @@ As initialisers of params and states they get `shape` and `dtype` from the decla
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 
 import numpy as np
 
 from opstep.kernels.axes import around, axis_of, volume
-from opstep.runtime.device.launch import Arg, Launch
+from opstep.kernels.elementwise import same
+from opstep.kernels.gpu.elementwise import elementwise
+from opstep.kernels.gpu.places import LIMIT
+from opstep.runtime.device.cuda.names import cuda, div32, mod32
+from opstep.runtime.device.launch import Arg, Grid, Launch
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import DType, TensorType
 
@@ -28,7 +33,9 @@ def put_all(y: Arg, value: int | float) -> Launch:
         value = float(value)
     else:
         value = int(value != 0) if y.dtype.kind == "b" else int(value)
-    return Launch(put, y, value, units=y.size)
+    return Launch(
+        put, y, value, units=y.size, cuda=partial(elementwise, same, "put", (), y, (value,))
+    )
 
 
 def checked_value(value: int | float, dtype: DType, name: str) -> None:
@@ -124,6 +131,13 @@ def count_up(y, start, step, n, inner, lo, hi):
         i += run
 
 
+def count_each(y, start, step, n, inner, size):
+    """On CUDA: an element a thread."""
+    i = cuda.grid(1)
+    if i < size:
+        y[i] = start + step * mod32(div32(i, inner), n)
+
+
 class iota(Creation):
     """Counts along one axis: start, start + step, ..., the same along all others."""
 
@@ -155,6 +169,14 @@ class iota(Creation):
         _, n, inner = around(y.shape, axis % y.rank)
         return Launch(count_up, y, kind(start), kind(step), n, inner, units=y.size)
 
+    def cuda(y, *, shape, axis, start, step, dtype):
+        kind = float if y.dtype.is_float else int
+        _, n, inner = around(y.shape, axis % y.rank)
+        if y.size >= LIMIT:
+            return iota.cpu(y, shape=shape, axis=axis, start=start, step=step, dtype=dtype)
+        args = (y, kind(start), kind(step), n, inner, y.size)
+        return Grid(count_each, *args, grid=-(-y.size // 256), block=256)
+
 
 def put_diagonal(y, rows, columns, k, lo, hi):
     """Units are rows, of one matrix after the other."""
@@ -164,6 +186,14 @@ def put_diagonal(y, rows, columns, k, lo, hi):
         row = unit % rows
         if 0 <= row + k < columns:
             y[unit * columns + row + k] = 1.0
+
+
+def diagonal_each(y, rows, columns, k, size):
+    """On CUDA: an element a thread."""
+    i = cuda.grid(1)
+    if i < size:
+        row = div32(i, columns)
+        y[i] = 1.0 if i - row * columns == mod32(row, rows) + k else 0.0
 
 
 class eye(Creation):
@@ -191,6 +221,13 @@ class eye(Creation):
         grain = max(1, 32768 // (columns + 1))
         units = prod(outer) * rows
         return Launch(put_diagonal, y, rows, columns, diagonal, units=units, grain=grain)
+
+    def cuda(y, *, shape, diagonal, dtype):
+        *_, rows, columns = y.shape
+        if y.size >= LIMIT:
+            return eye.cpu(y, shape=shape, diagonal=diagonal, dtype=dtype)
+        args = (y, rows, columns, diagonal, y.size)
+        return Grid(diagonal_each, *args, grid=-(-y.size // 256), block=256)
 
 
 class extent(Creation):

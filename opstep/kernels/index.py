@@ -7,6 +7,7 @@ largest), and in a gradient is left out; memory outside of a tensor is never tou
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -19,6 +20,7 @@ from opstep.kernels.copying import (
     odometer,
     set_odometer,
 )
+from opstep.kernels.gpu import picking as gpu
 from opstep.kernels.literals import bits_of, check_value, nowhere
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch
@@ -122,6 +124,7 @@ class gather_grad(Op):
             *(add_rows, gy, index, gx, places, n, inner, skipped),
             units=outer * inner if n else 0,
             grain=grain,
+            cuda=partial(gpu.add_rows, gy, index, gx, outer, n, inner, skipped),
         )
 
     def flops(gy, index, **attrs):
@@ -155,11 +158,14 @@ class gather_elements(Op):
         a = axis_of(axis, x.rank)
         steps = list(strides_of(x.shape))
         along, steps[a] = steps[a], 0
-        *outer, (count, xs, _) = merged(index.shape, steps, strides_of(index.shape))
+        dims = merged(index.shape, steps, strides_of(index.shape))
+        *outer, (count, xs, _) = dims
         table, counters = odometer(outer)
         given = (carried(x), index, carried(y), count, xs, x.shape[a], along)
         fill = _bits(missing, x.dtype)
-        return Launch(pick_elements, *given, fill, len(outer), table, counters, units=y.size)
+        cuda = partial(gpu.gather_elements, x, index, y, dims, x.shape[a], along, fill)
+        args = (*given, fill, len(outer), table, counters)
+        return Launch(pick_elements, *args, units=y.size, cuda=cuda)
 
     def grad(g, operands, results, grads, *, axis, missing):
         x, index = operands
@@ -243,7 +249,8 @@ class one_hot(Op):
         kind = float if y.dtype.is_float else int
         grain = max(1, 32768 // max(n * behind, 1))
         given = (index, y, n, behind, kind(on), kind(off))
-        return Launch(mark_places, *given, units=before, grain=grain)
+        cuda = partial(gpu.mark_places, *given)
+        return Launch(mark_places, *given, units=before, grain=grain, cuda=cuda)
 
 
 # --- shapes and oracles ---------------------------------------------------------------------------
@@ -310,9 +317,12 @@ def _bits(missing: int | float | None, dtype: DType) -> int:
 
 def _gather_rows(x: Arg, index: Arg, y: Arg, axis: int) -> Launch:
     outer, n, inner = around(x.shape, axis)
-    given = (carried(x), index, carried(y), index.size, n, inner, nowhere(x.dtype))
+    nothing = nowhere(x.dtype)
+    given = (carried(x), index, carried(y), index.size, n, inner, nothing)
     grain = max(1, 32768 // max(inner, 1))
-    return Launch(pick_rows, *given, units=outer * index.size if inner else 0, grain=grain)
+    units = outer * index.size if inner else 0
+    cuda = partial(gpu.gather_rows, x, index, y, outer, n, inner, nothing)
+    return Launch(pick_rows, *given, units=units, grain=grain, cuda=cuda)
 
 
 # --- kernels --------------------------------------------------------------------------------------

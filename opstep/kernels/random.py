@@ -12,7 +12,11 @@ import math
 import numpy as np
 
 from opstep.kernels.creation import shaped
+from opstep.kernels.elementwise import same
 from opstep.kernels.fastmath import log, turn_cos, turn_sin
+from opstep.kernels.gpu.elementwise import elementwise
+from opstep.kernels.gpu.random import by_fours, by_twos, random_grid, word_by_word
+from opstep.kernels.gpu.random import drop as gpu_drop
 from opstep.kernels.philox import philox, philox_words
 from opstep.runtime.device.launch import Launch
 from opstep.runtime.ir.op import Mismatch, Op
@@ -67,6 +71,14 @@ def between(u, low, high):
     """Rounding may reach `high`, which is not in the range."""
     v = low + u * (high - low)
     return v if v < high else low
+
+
+def uniform_of_word(word, low, high):
+    return between(unit_f32(word), low, high)
+
+
+def uniform_of_words(a, b, c, d, low, high):
+    return between(unit_f64(a, b), low, high), between(unit_f64(c, d), low, high)
 
 
 def uniform_f32(y, step, seed, size, low, high, lo, hi):
@@ -127,10 +139,33 @@ class uniform(Random):
         args = (y, step or NO_STEP, seed, y.size, low, high)
         return Launch(kernel, *args, units=blocks_of(y.size, each), grain=GRAIN)
 
+    def cuda(step, y, *, shape, low, high, dtype, seed):
+        args = (y, step or NO_STEP, seed, y.size, low, high)
+        if y.dtype is f64:
+            return random_grid(by_twos(uniform_of_words, "uniform"), 2, *args, size=y.size)
+        return random_grid(word_by_word(uniform_of_word, "uniform"), 4, *args, size=y.size)
+
 
 def radius_f32(word):
     """From 0 < u <= 1, so that the logarithm is finite."""
     return np.sqrt(-2.0 * log(unit_f32(word) + 5.9604644775390625e-08))
+
+
+def normal_of_words(a, b, c, d, mean, std):
+    first = std * radius_f32(a)
+    second = std * radius_f32(c)
+    return (
+        mean + first * turn_cos(unit_f32(b)),
+        mean + first * turn_sin(unit_f32(b)),
+        mean + second * turn_cos(unit_f32(d)),
+        mean + second * turn_sin(unit_f32(d)),
+    )
+
+
+def wide_normal_of_words(a, b, c, d, mean, std):
+    radius = std * np.sqrt(-2.0 * log(unit_f64(a, b) + 1.1102230246251565e-16))
+    t = unit_f64(c, d)
+    return mean + radius * turn_cos(t), mean + radius * turn_sin(t)
 
 
 def normal_f32(y, step, seed, size, mean, std, lo, hi):
@@ -191,6 +226,16 @@ class normal(Random):
         args = (y, step or NO_STEP, seed, y.size, mean, std)
         return Launch(kernel, *args, units=blocks_of(y.size, each), grain=GRAIN)
 
+    def cuda(step, y, *, shape, mean, std, dtype, seed):
+        args = (y, step or NO_STEP, seed, y.size, mean, std)
+        if y.dtype is f64:
+            return random_grid(by_twos(wide_normal_of_words, "normal"), 2, *args, size=y.size)
+        return random_grid(by_fours(normal_of_words, "normal"), 4, *args, size=y.size)
+
+
+def coin_of_word(word, limit, _):
+    return 1.0 if word < limit else 0.0
+
 
 def coin_toss(y, step, seed, size, limit, lo, hi):
     for block in range(lo, min(hi, size // 4)):
@@ -235,6 +280,14 @@ class bernoulli(Random):
     def cpu(step, y, *, shape, p, dtype, seed):
         args = (y, step or NO_STEP, seed, y.size, limit_of(p))
         return Launch(coin_toss, *args, units=blocks_of(y.size, 4), grain=GRAIN)
+
+    def cuda(step, y, *, shape, p, dtype, seed):
+        args = (y, step or NO_STEP, seed, y.size, limit_of(p), 0)
+        return random_grid(word_by_word(coin_of_word, "bernoulli"), 4, *args, size=y.size)
+
+
+def number_of_word(word, low, count):
+    return low + share_of(word, count)
 
 
 def whole_numbers(y, step, seed, size, low, count, lo, hi):
@@ -283,6 +336,10 @@ class randint(Random):
     def cpu(step, y, *, shape, low, high, dtype, seed):
         args = (y, step or NO_STEP, seed, y.size, low, high - low)
         return Launch(whole_numbers, *args, units=blocks_of(y.size, 4), grain=GRAIN)
+
+    def cuda(step, y, *, shape, low, high, dtype, seed):
+        args = (y, step or NO_STEP, seed, y.size, low, high - low)
+        return random_grid(word_by_word(number_of_word, "randint"), 4, *args, size=y.size)
 
 
 def drop(x, y, step, seed, size, limit, scale, lo, hi):
@@ -334,6 +391,13 @@ class dropout(Op):
         scale = 1.0 / (1.0 - p) if p < 1 else 0.0
         args = (x, y, step or NO_STEP, seed, y.size, limit_of(p), scale)
         return Launch(drop, *args, units=blocks_of(y.size, 4), grain=GRAIN)
+
+    def cuda(x, step, y, *, p, seed, training):
+        if not training:
+            return elementwise(same, "dropout", (x,), y)
+        scale = 1.0 / (1.0 - p) if p < 1 else 0.0
+        args = (x, y, step or NO_STEP, seed, y.size, limit_of(p), scale)
+        return random_grid(gpu_drop, 4, *args, size=y.size)
 
     def grad(g, operands, results, grads, **attrs):
         return g.dropout(grads[0], operands[1], **attrs), None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 
 from opstep.kernels import folds
 from opstep.kernels.fastmath import exp, log
-from opstep.kernels.gpu.folding import FIRST, GpuFold, as_it_is, as_on_cpu
+from opstep.kernels.gpu.folding import FIRST, POSITION, GpuFold, as_it_is, as_on_cpu
 from opstep.runtime.device.cuda.names import max_nan, min_nan
 from opstep.runtime.ir.types import DType, f32, f64, i64
 
@@ -204,4 +206,31 @@ def logsumexp(dtype: DType) -> GpuFold:
     return GpuFold(
         *("logsumexp", kind, 2, no_exponentials, exponential),
         *(rescaled, as_it_is, rescaled, logarithm),
+    )
+
+
+def no_place():
+    return np.int64(-0x8000000000000000), np.int64(0x7FFFFFFFFFFFFFFF)
+
+
+def better(acc, term):
+    """The pair with the higher rank, of equals the one that comes first."""
+    if term[0] > acc[0] or (term[0] == acc[0] and term[1] < acc[1]):
+        return term
+    return acc
+
+
+def the_place(acc, count, divisor):
+    return acc[1]
+
+
+@cache
+def place_of_best(rank: Callable, name: str) -> GpuFold:
+    """(rank, place) of the element of the highest rank, which is an integer."""
+
+    def load(v, c):
+        return np.int64(rank(v)), np.int64(c)
+
+    return GpuFold(
+        *(name, i64, 2, no_place, load, better, as_it_is, better, the_place), given=POSITION
     )

@@ -28,6 +28,8 @@ PIECE = 8192  # elements; a longer run is folded in pieces
 BUSY = 1 << 18  # threads that fill a large GPU
 BLOCKS = 2048  # about so many blocks share results that are few
 LEAST = 1 << 14  # elements worth a block of their own
+RESIDENT = 0  # blocks that a multiprocessor is to hold at least
+SHARE = 4  # vectors that a thread folds, where there are enough threads
 ACROSS = 32  # threads of a block that stand side by side over columns
 
 
@@ -190,6 +192,7 @@ def _rows(fold: GpuFold, s: Shape, x: Arg, y: Arg, ends: tuple[int, int]) -> lis
         *(lanes.bit_length() - 1, wide.bit_length() - 1, *ends),
         grid=-(-units // groups),
         block=THREADS,
+        blocks=RESIDENT,
     )
     if blocks == 1:
         return [first]
@@ -198,7 +201,7 @@ def _rows(fold: GpuFold, s: Shape, x: Arg, y: Arg, ends: tuple[int, int]) -> lis
 
 def _lanes(results: int, vectors: int) -> int:
     """Threads for a result: four vectors each, or fewer where that would leave the GPU idle."""
-    lanes = min(32 if vectors <= 1024 else THREADS, _power(max(1, vectors // 4)))
+    lanes = min(32 if vectors <= 1024 else THREADS, _power(max(1, vectors // SHARE)))
     while lanes < min(THREADS, _power(vectors)) and results * lanes < BUSY:
         lanes *= 2
     return lanes
@@ -362,6 +365,7 @@ def _columns(fold: GpuFold, s: Shape, x: Arg, y: Arg, ends: tuple[int, int]) -> 
         *(s.rows, per, blocks, across, s.n, wide, *ends),
         grid=tiles * blocks,
         block=THREADS,
+        blocks=RESIDENT,
     )
     if blocks == 1:
         return [first]

@@ -1,13 +1,69 @@
-"""CUDA kernels of the ops that no program names (see `plan.internal`); the rest run their CPU
-kernels, a unit a thread.
-"""
+"""CUDA kernels of the ops that no program names (see `plan.internal`)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from opstep.runtime.device import internal
 from opstep.runtime.device.cuda import statistics
+from opstep.runtime.device.cuda.names import cuda
+from opstep.runtime.device.launch import Arg, Grid, Launch
+from opstep.runtime.device.source import Intrinsic
+from opstep.runtime.ir.types import TensorType, i8, i16, i32, i64
 
-CUDA: dict[str, Callable[..., Any]] = {**internal.CPU, "statistics": statistics.launches}
+THREADS = 256  # of a block
+_CARRIERS = {1: i8, 2: i16, 4: i32, 8: i64}
+
+
+@cache
+def copy_kernel(width: int, guarded: bool):
+    """Copies vectors of `width` elements; where it is `guarded`, unless the status tells of a
+    failure.
+    """
+    load, store = Intrinsic("load", width), Intrinsic("store", width)
+
+    def move(x, y, n):
+        at = cuda.grid(1) * width
+        if at + width <= n:
+            store(y, at, load(x, at))
+        else:
+            for i in range(at, n):
+                y[i] = x[i]
+
+    def copy(x, y, n):
+        move(x, y, n)
+
+    def update(x, status, y, n):
+        if status[0] == 0:
+            move(x, y, n)
+
+    return update if guarded else copy
+
+
+def _copied(x: Arg, y: Arg, *status: Arg) -> Grid:
+    itemsize = x.stored.itemsize
+    width, carrier = 16 // itemsize, _CARRIERS[itemsize]
+    source, target = (Arg(TensorType(carrier, a.shape), a.slot) for a in (x, y))
+    grid = -(-x.size // (width * THREADS))
+    kernel = copy_kernel(width, bool(status))
+    return Grid(kernel, source, *status, target, x.size, grid=grid, block=THREADS)
+
+
+def _update(value: Arg, status: Arg, tensor: Arg) -> Grid | Launch:
+    if value.stored is not tensor.stored:
+        return internal.CPU["update"](value, status, tensor)
+    return _copied(value, tensor, status)
+
+
+def _snapshot(x: Arg, y: Arg) -> Grid:
+    return _copied(x, y)
+
+
+CUDA: dict[str, Callable[..., Any]] = {
+    "update": _update,
+    "snapshot": _snapshot,
+    "assert": internal.CPU["assert"],
+    "statistics": statistics.launches,
+}
