@@ -14,7 +14,7 @@ import numpy as np
 
 from opstep.kernels.correlation import Geometry, correlate
 from opstep.kernels.filtergrad import filter_gradients
-from opstep.kernels.gpu.conv import backward, filter_gradient, forward
+from opstep.kernels.gpu.conv_by_taps import backward, filter_gradient, forward
 from opstep.kernels.gpu.vendor import convolutions
 from opstep.kernels.windows import Window, padded, pair, taps, want_images, windows
 from opstep.runtime.device.builtin import offset
