@@ -366,6 +366,7 @@ class Program:
             RunInfo(
                 self, graph.name.text, inputs, policy, device, setup.threads, self.seed, steps,
                 getattr(runs_on, "title", ""), note,
+                setup.kernels if device.startswith("cuda") else None,
             )
         )  # fmt: skip
 

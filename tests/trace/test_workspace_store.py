@@ -156,11 +156,30 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(path):
         connection.execute("insert into runs (id) values (1)")
 
     with pytest.raises(sqlite3.IntegrityError):
-        migrations.migrate(connection, path, schema.VERSION, {schema.VERSION: fails}, 2)
+        migrations.migrate(
+            connection, path, schema.VERSION, {schema.VERSION: fails}, schema.VERSION + 1
+        )
     assert connection.execute("pragma user_version").fetchone() == (schema.VERSION,)
     assert "repeatable" not in [c[1] for c in connection.execute("pragma table_info(runs)")]
     assert connection.execute("pragma integrity_check").fetchall() == [("ok",)]
     connection.close()
+
+
+def test_a_file_of_version_1(path):
+    record(path)
+    connection = sqlite3.connect(path)
+    for view in VIEWS:
+        connection.execute(f"drop view {view.name}")
+    connection.execute("alter table runs drop column kernels")
+    connection.execute("pragma user_version = 1")
+    connection.commit()
+    connection.close()
+    connection = store.open_writing(path)
+    assert connection.execute("select steps, kernels from runs").fetchall() == [(1, None)]
+    connection.close()
+    with opstep.Workspace(path) as workspace:
+        assert workspace.runs[0].switches["device"] == "cpu"
+        assert "kernels" not in workspace.runs[0].switches
 
 
 def test_every_version_that_was_ever_written_can_be_brought_up_to_date():

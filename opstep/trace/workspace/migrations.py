@@ -8,8 +8,14 @@ from pathlib import Path
 
 from opstep.trace.workspace.schema import VERSION
 
+
+def add_kernels(connection: sqlite3.Connection) -> None:
+    """Runs of before were on the CPU."""
+    connection.execute("alter table runs add column kernels TEXT")
+
+
 # MIGRATIONS[v] changes a workspace of version v into one of version v + 1.
-MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {}
+MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {1: add_kernels}
 
 
 def migrate(

@@ -64,13 +64,15 @@ class RecordedRun:
     version: str
     host: str
     pid: int
+    kernels: str | None
     _connection: sqlite3.Connection = field(repr=False, compare=False)
 
     @property
     def switches(self) -> dict[str, Any]:
         """How it ran, as `Program.run` takes it."""
         names = ("device", "streams", "alloc", "fill", "sync", "threads", "seed")
-        return {name: getattr(self, name) for name in names}
+        switches = {name: getattr(self, name) for name in names}
+        return switches | ({"kernels": self.kernels} if self.kernels else {})
 
     @property
     def under_way(self) -> bool:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from opstep.trace.workspace.views import BAD
 
-VERSION = 1
+VERSION = 2
 APPLICATION = (
     0x6F707374  # "opst", PRAGMA application_id: tells a workspace from another SQLite file
 )
@@ -79,6 +79,7 @@ TABLES = (
             Column("version", "TEXT", "of opstep"),
             Column("host", "TEXT", "name of the machine"),
             Column("pid", "INTEGER", "process that ran it"),
+            Column("kernels", "TEXT", "on a GPU, whose: auto, numba or vendor (--kernels)"),
         ),
         indices=(Index(("key",), unique=True),),
     ),

@@ -298,6 +298,7 @@ def _run_row(run: Run) -> dict[str, Any]:
         "version": __version__,
         "host": platform.node(),
         "pid": os.getpid(),
+        "kernels": info.kernels,
     }
 
 

@@ -80,12 +80,13 @@ def facts(run: dict[str, Any]) -> list[tuple[str, str]]:
     """What is to be known of a run, and in which words."""
     took = "" if run["seconds"] is None else words.duration(run["seconds"] * 1e9)
     threads = run["threads"] or "all cores"
+    whose = f"kernels: {run['kernels']}" if run["kernels"] else f"threads: {threads}"
     found = [
         ("graph", f"{run['graph']} of {run['file']}"),
         ("began", (run["began"] or "")[:19].replace("T", " ") + " UTC"),
         ("took", f"{took}, {words.amount(run['steps'] or 0, 'step')}".lstrip(", ")),
         ("policy", f"{run['device']}, {words.amount(run['streams'] or 0, 'stream')}, "
-         f"alloc={run['alloc']}, fill={run['fill']}, sync={run['sync']}, threads: {threads}"),
+         f"alloc={run['alloc']}, fill={run['fill']}, sync={run['sync']}, {whose}"),
         ("seed", str(run["seed"])),
         ("statistics", f"{run['selection']}, every {run['every']} steps"
          if (run["every"] or 1) > 1 else str(run["selection"])),
