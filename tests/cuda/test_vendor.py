@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,6 +12,8 @@ from cases import cases, inputs, program
 from values import compare, op_by_op
 
 import opstep
+from opstep.runtime.device.cache import Compiler
+from opstep.runtime.device.cuda import tuning
 from opstep.runtime.device.cuda.choice import Candidate, Kernels, _vendors
 from opstep.runtime.device.cuda.driver import driver
 from opstep.runtime.device.cuda.vendor.libraries import missing
@@ -116,7 +119,7 @@ graph main(x: f32[N, 3, 24, 24]) -> f32[N, 10], f32[N, 64, 24, 24] {
 
 
 @pytest.mark.parametrize("how", [{"kernels": "vendor"}, {"kernels": "auto", "autotune": True}])
-def test_same_bits_whatever_the_mode_and_the_streams(how, tmp_path, monkeypatch):
+def test_same_bits_whatever_the_mode_and_the_streams(how):
     given = {"x": np.random.default_rng(0).standard_normal((4, 3, 24, 24), np.float32)}
     made = opstep.loads(NET)
     first = made.run("main", given, device="cuda", **how)
@@ -127,6 +130,32 @@ def test_same_bits_whatever_the_mode_and_the_streams(how, tmp_path, monkeypatch)
     plain = made.run("main", given)
     for a, b in zip(first.outputs, plain.outputs, strict=True):
         compare(a, b.astype(np.float64), 2e-5)
+
+
+UPDATED = """
+state total: f32[8, 8] = zeros()
+
+graph main(x: f32[8, 8]) -> f32[8, 8] {
+  y = matmul(x, x)
+  sum = add(total, y)
+  total <- sum
+  return sum
+}
+"""
+
+
+def test_to_be_tuned_touches_nothing_and_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(Compiler, "folder", tmp_path)
+    tuning.table.cache_clear()
+    given = {"x": np.random.default_rng(1).standard_normal((8, 8), np.float32)}
+    made = opstep.loads(UPDATED)
+    made.run("main", given, device="cuda", steps=2, autotune=True)
+    compare(made.params["total"], 2.0 * (given["x"].astype(np.float64) @ given["x"]), 1e-5)
+    (file,) = (tmp_path / "tuning").glob("*.json")
+    (times,) = json.loads(file.read_text())["ops"].values()
+    assert "numba" in {name.split(" ")[0] for name in times}
+    assert "cublas" in {name.split(" ")[0] for name in times}
+    tuning.table.cache_clear()
 
 
 def test_a_library_is_what_vendor_runs():
