@@ -10,6 +10,9 @@ import numpy as np
 
 from opstep.kernels.axes import axes_of, strides_of
 from opstep.kernels.copying import carried, copy_block
+from opstep.kernels.elementwise import same
+from opstep.kernels.gpu.casting import as_bits
+from opstep.kernels.gpu.elementwise import elementwise
 from opstep.runtime.device.launch import Arg, Launch
 from opstep.runtime.ir.op import Mismatch, Op
 
@@ -83,6 +86,11 @@ class broadcast(Op):
     def cpu(x, y, *, shape):
         steps = [s if n != 1 else 0 for n, s in zip(x.shape, strides_of(x.shape), strict=True)]
         return copy_block(x, y, y.shape, [0] * (y.rank - x.rank) + steps, strides_of(y.shape))
+
+    def cuda(x, y, *, shape):
+        source, target = as_bits(x, y)
+        launch = elementwise(same, "broadcast", (source,), target)
+        return launch or broadcast.cpu(x, y, shape=shape)
 
     def grad(g, operands, results, grads, *, shape):
         return (g.sum_to(grads[0], operands[0]),)

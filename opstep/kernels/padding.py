@@ -9,6 +9,7 @@ import numpy as np
 
 from opstep.kernels.axes import strides_of
 from opstep.kernels.copying import copy_block, fill_block
+from opstep.kernels.gpu.padding import pad as gpu_pad
 from opstep.kernels.literals import bits_of, check_value
 from opstep.runtime.device.launch import Arg, Launch
 from opstep.runtime.ir.dims import Dim
@@ -65,6 +66,12 @@ class pad(Op):
             for n, total, start in zip(x.shape, y.shape, before, strict=True)
         ]
         return _boxes(x, y, pieces)
+
+    def cuda(x, y, *, pads, mode, value):
+        launch = None
+        if mode == "constant":
+            launch = gpu_pad(x, y, pads[: x.rank], bits_of(value, x.dtype))
+        return launch or pad.cpu(x, y, pads=pads, mode=mode, value=value)
 
     def grad(g, operands, results, grads, *, pads, mode, value):
         x, gy = operands[0], grads[0]

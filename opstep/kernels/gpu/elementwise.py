@@ -53,8 +53,20 @@ def elementwise(
     steps = []
     for way, strides in zip(ways, layout.strides, strict=True):
         if way in (ROW, COLUMN, EACH):
-            steps += [strides[:-1], strides[-1]]
+            steps += [strides[:-1], strides[-1], 0]
     args = (*operands, y, *numbers, y.size, inner, tuple(sizes), len(sizes), *steps)
+    return Grid(kernel, *args, grid=-(-vectors // THREADS), block=THREADS)
+
+
+def gathered(f: Callable, name: str, x: Arg, y: Arg, sizes, strides, start: int) -> Grid | None:
+    """A launch of y = f(x), y taken row by row: its sizes are merged axes, beside x's strides."""
+    width = vector_width((x,), y)
+    vectors = -(-y.size // width)
+    if y.size >= LIMIT:
+        return None
+    kernel = layered_kernel(f, name, (EACH,), 0, width)
+    *outer, inner = sizes
+    args = (x, y, y.size, inner, tuple(outer), len(outer), strides[:-1], strides[-1], start)
     return Grid(kernel, *args, grid=-(-vectors // THREADS), block=THREADS)
 
 
@@ -114,14 +126,14 @@ def flat_kernel(f: Callable, name: str, ways: tuple[str, ...], numbers: int, wid
 
 @cache
 def layered_kernel(f: Callable, name: str, ways: tuple[str, ...], numbers: int, width: int):
-    """(*operands, y, *numbers, n, inner, sizes, count, *(strides, step for each that repeats)).
+    """(*operands, y, *numbers, n, inner, sizes, count, *(strides, step, start of each repeating))
 
     `inner` elements a row, rows of `count` axes of `sizes`.
     """
     repeating = [k for k, way in enumerate(ways) if way in (ROW, COLUMN, EACH)]
     xs = [f"x{k}" for k in range(len(ways))]
     ps = [f"p{k}" for k in range(numbers)]
-    steps = [name for k in repeating for name in (f"strides{k}", f"step{k}")]
+    steps = [part.format(k) for k in repeating for part in ("strides{}", "step{}", "start{}")]
     head = ", ".join([*xs, "y", *ps, "n", "inner", "sizes", "count", *steps])
     text = [f"def kernel({head}):", "    vector = cuda.grid(1)", f"    at = vector * {width}"]
     text += [f"    one{k} = x{k}[0]" for k, way in enumerate(ways) if way == ONE]
@@ -132,7 +144,7 @@ def layered_kernel(f: Callable, name: str, ways: tuple[str, ...], numbers: int, 
     text += [f"    across = inner // {width}", "    row = div32(vector, across)"]
     text += [f"    column = (vector - row * across) * {width}"]
     for k in repeating:
-        text.append(f"    q{k} = spot(row, sizes, strides{k}, count)")
+        text.append(f"    q{k} = start{k} + spot(row, sizes, strides{k}, count)")
     values = []
     for k, way in enumerate(ways):
         if way == COLUMN:
@@ -151,10 +163,11 @@ def _each_by_each(ways, ps: list[str], repeating: list[int], width: int) -> list
     """The rest of a layered kernel whose vectors reach from row to row."""
     text = ["    row = div32(at, inner)", "    column = at - row * inner"]
     for k in repeating:
-        text.append(f"    q{k} = spot(row, sizes, strides{k}, count) + column * step{k}")
+        place = f"start{k} + spot(row, sizes, strides{k}, count)"
+        text.append(f"    q{k} = {place} + column * step{k}")
     advance = ["column += 1", *(f"q{k} += step{k}" for k in repeating)]
     advance += ["if column == inner:", "    column = 0", "    row += 1"]
-    advance += [f"    q{k} = spot(row, sizes, strides{k}, count)" for k in repeating]
+    advance += [f"    q{k} = start{k} + spot(row, sizes, strides{k}, count)" for k in repeating]
 
     def applied(element: str, flat: str) -> str:
         names = {SAME: flat, ONE: "one{k}", EACH: "x{k}[q{k}]" if not element else "e{k}" + element}
