@@ -19,6 +19,7 @@ from opstep.runtime.device.launch import Arg, Grid, Scratch
 from opstep.runtime.device.source import Intrinsic
 
 THREADS = 256
+ROWS = 8  # samples that a thread takes, where a plane is one element
 
 Shape = tuple[int, int, int]  # elements before the channels, channels, elements behind
 
@@ -43,17 +44,22 @@ def gradients(
     abc = Scratch(x.dtype, 3 * channels)
     into = (scale, var, *given, g_scale, g_bias, abc, channels, sums.count, epsilon)
     finish = sums.finish(finisher(channel_gradients(of_channel), len(into)), *into)
-    width, columnar = _width(x, shape), shape[2] == 1
-    args = (x, gy, mean, abc, gx, channels, shape[2], x.size)
-    last = Grid(combine(width, columnar), *args, grid=_grid(x, width), block=THREADS)
+    width, args = _width(x, shape), (x, gy, mean, abc, gx, channels)
+    if shape[2] == 1:
+        kernel, grid = combine_columns(width), _column_grid(shape, width)
+        return [sums.launch, finish, Grid(kernel, *args, shape[0], grid=grid, block=THREADS)]
+    last = Grid(combine(width), *args, shape[2], x.size, grid=_grid(x, width), block=THREADS)
     return [sums.launch, finish, last]
 
 
 def normalise(x: Arg, mean, factor, shift, y: Arg, shape: Shape) -> Grid:
     """y = (x - mean) * factor + shift, each with one number a channel."""
-    width = _width(x, shape)
-    args = (x, mean, factor, shift, y, shape[1], shape[2], x.size)
-    return Grid(moved_channels(width, shape[2] == 1), *args, grid=_grid(x, width), block=THREADS)
+    width, args = _width(x, shape), (x, mean, factor, shift, y, shape[1])
+    if shape[2] == 1:
+        grid = _column_grid(shape, width)
+        return Grid(moved_columns(width), *args, shape[0], grid=grid, block=THREADS)
+    kernel = moved_channels(width)
+    return Grid(kernel, *args, shape[2], x.size, grid=_grid(x, width), block=THREADS)
 
 
 def inference(
@@ -98,6 +104,10 @@ def _grid(x: Arg, width: int) -> int:
     return -(-x.size // (width * THREADS))
 
 
+def _column_grid(shape: Shape, width: int) -> int:
+    return -(-(-(-shape[0] // ROWS) * (shape[1] // width)) // THREADS)
+
+
 # --- one number a channel -------------------------------------------------------------------------
 
 
@@ -138,44 +148,89 @@ def channel_gradients(of_channel: Callable) -> Callable:
 
 
 @cache
-def moved_channels(width: int, columnar: bool):
-    """A vector a thread. `columnar`: planes of one element, so a vector's channels differ."""
-    load, store = Intrinsic("load", width), Intrinsic("store", width)
+def moved_channels(width: int):
+    """A vector a thread, all of one channel."""
+    load, store, as_tuple = Intrinsic("load", width), Intrinsic("store", width), tuple_of(width)
 
     def normalise_channels(x, centre, factor, shift, y, channels, plane, size):
         i = cuda.grid(1) * width
         if i < size:
             values = load(x, i)
             result = cuda.local.array(width, real)
-            c = mod32(i if columnar else div32(i, plane), channels)
+            c = mod32(div32(i, plane), channels)
             for j in range(width):
-                at = c + j if columnar else c
-                result[j] = (values[j] - real(centre[at])) * factor[at] + shift[at]
+                result[j] = (values[j] - real(centre[c])) * factor[c] + shift[c]
             store(y, i, as_tuple(result))
 
-    as_tuple = tuple_of(width)
     return normalise_channels
 
 
 @cache
-def combine(width: int, columnar: bool):
+def moved_columns(width: int):
+    """Planes of one element: a thread takes the same channels of `ROWS` samples."""
+    load, store, as_tuple = Intrinsic("load", width), Intrinsic("store", width), tuple_of(width)
+
+    def normalise_columns(x, centre, factor, shift, y, channels, outer):
+        across = channels // width
+        thread = cuda.grid(1)
+        group = div32(thread, across)
+        c = (thread - group * across) * width
+        if group * ROWS < outer:
+            means, slopes, shifts = load(centre, c), load(factor, c), load(shift, c)
+            result = cuda.local.array(width, real)
+            for k in range(ROWS):
+                row = group * ROWS + k
+                if row < outer:
+                    values = load(x, row * channels + c)
+                    for j in range(width):
+                        result[j] = (values[j] - real(means[j])) * slopes[j] + shifts[j]
+                    store(y, row * channels + c, as_tuple(result))
+
+    return normalise_columns
+
+
+@cache
+def combine(width: int):
     """gx = a*gy + b*(x - mean) + c; `abc` holds a, then b, then c of all channels."""
-    load, store = Intrinsic("load", width), Intrinsic("store", width)
+    load, store, as_tuple = Intrinsic("load", width), Intrinsic("store", width), tuple_of(width)
 
     def combine_gradients(x, gy, mean, abc, gx, channels, plane, size):
         i = cuda.grid(1) * width
         if i < size:
             values, slopes = load(x, i), load(gy, i)
             result = cuda.local.array(width, real)
-            c = mod32(i if columnar else div32(i, plane), channels)
+            c = mod32(div32(i, plane), channels)
             for j in range(width):
-                at = c + j if columnar else c
-                away = values[j] - real(mean[at])
-                rest = abc[channels + at] * away + abc[2 * channels + at]
-                result[j] = abc[at] * slopes[j] + rest
+                rest = abc[channels + c] * (values[j] - real(mean[c])) + abc[2 * channels + c]
+                result[j] = abc[c] * slopes[j] + rest
             store(gx, i, as_tuple(result))
 
-    as_tuple = tuple_of(width)
+    return combine_gradients
+
+
+@cache
+def combine_columns(width: int):
+    load, store, as_tuple = Intrinsic("load", width), Intrinsic("store", width), tuple_of(width)
+
+    def combine_gradients(x, gy, mean, abc, gx, channels, outer):
+        across = channels // width
+        thread = cuda.grid(1)
+        group = div32(thread, across)
+        c = (thread - group * across) * width
+        if group * ROWS < outer:
+            means, a = load(mean, c), load(abc, c)
+            b, e = load(abc, channels + c), load(abc, 2 * channels + c)
+            result = cuda.local.array(width, real)
+            for k in range(ROWS):
+                row = group * ROWS + k
+                if row < outer:
+                    i = row * channels + c
+                    values, slopes = load(x, i), load(gy, i)
+                    for j in range(width):
+                        rest = b[j] * (values[j] - real(means[j])) + e[j]
+                        result[j] = a[j] * slopes[j] + rest
+                    store(gx, i, as_tuple(result))
+
     return combine_gradients
 
 

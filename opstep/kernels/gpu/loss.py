@@ -14,7 +14,7 @@ import numpy as np
 
 from opstep.kernels.fastmath import exp
 from opstep.kernels.gpu.moments import THREADS, block_sum
-from opstep.kernels.gpu.rows import Team, rows_grid, steps_for, team_for
+from opstep.kernels.gpu.rows import Team, exp_for, rows_grid, steps_for, team_for
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.names import cuda, div32, fmax, mod32, real
 from opstep.runtime.device.launch import Arg, Grid, Scratch
@@ -227,6 +227,7 @@ def loss_of(k, score, log_sum, weight, weighted, ignored, n):
 def cross_entropy_rows(team: Team):
     steps = steps_for(team)
     place, fetch, largest, total = steps.place, steps.fetch, steps.largest, steps.total
+    exp = exp_for(team)
     held, teams, threads = team.width * team.vectors, team.teams, team.threads
     room = 2 * teams
 
@@ -328,6 +329,7 @@ def cross_entropy_grad_rows(team: Team, factor_of: Callable):
     place, fetch, put = steps.place, steps.fetch, steps.put
     largest, total = steps.largest, steps.total
     width, threads = team.width, team.threads
+    exp = exp_for(team)
     held = width * team.vectors
 
     def cross_entropy_grad(

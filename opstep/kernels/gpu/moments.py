@@ -3,8 +3,9 @@ their squares, a second tensor, and its products with the distances.
 
 A tensor is looked at as [outer, channels, plane]; for rows, [1, rows, n]. A first launch leaves
 `parts` of the sums of each channel in f64, for another one that makes of them what is wanted, a
-warp a channel. The pivot is near the data (the channel's first element, or its mean): so squares
-lose no more digits than f64 has to spare.
+warp a channel. The pivot is near the data (the channel's first element, or its mean), so squares
+are of numbers about as large as the deviation; some ten of them are summed in the data's type, and
+these sums in f64.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from math import gcd
 
 import numpy as np
 
-from opstep.runtime.device.cuda.names import cuda, div32, shuffle_xor
+from opstep.runtime.device.cuda.names import cuda, div32, real, shuffle_xor
 from opstep.runtime.device.launch import Arg, Grid, Scratch
 from opstep.runtime.device.source import Intrinsic, pinned
 from opstep.runtime.ir.types import f64
@@ -27,7 +28,7 @@ AT_ONCE = 4  # vectors that a thread reads before it adds them
 BLOCKS = 2048  # about as many are wanted
 MOST_PARTS = 1024
 LIMIT = 1 << 32
-_OF_WARPS, _OF_THREADS = (4, WARPS), (4, THREADS)
+_OF_WARPS = (4, WARPS)
 
 FIRST, ZERO, GIVEN = "first", "zero", "given"  # pivots
 
@@ -52,14 +53,15 @@ class Sums:
         across = plane == 1 and outer > 1
         work = outer if across else self.count // width
         least = WARPS * AT_ONCE if across else THREADS * AT_ONCE
-        groups = -(-channels // LANES) if across else channels
+        columns = gcd(channels, 4)
+        groups = -(-channels // (LANES * columns)) if across else channels
         parts = max(1, min(-(-BLOCKS // groups), -(-work // least), MOST_PARTS))
         self.parts = parts
         self.sums = Scratch(f64, 4 * parts * channels)
         span = -(-work // parts)
         given = (x, d or x, scale or x, pivots or x, self.sums, outer, channels)
         if across:
-            kernel = column_sums(d is not None, pivot)
+            kernel = column_sums(columns, d is not None, pivot)
             self.launch = Grid(kernel, *given, parts, span, grid=groups * parts, block=THREADS)
         else:
             kernel = plane_sums(width, d is not None, scale is not None, pivot, outer == 1)
@@ -131,36 +133,23 @@ def warp_sum(value):
 
 @cache
 def pivot_of(kind: str) -> Callable:
-    def first(x, pivots, channel, plane):
-        return np.float64(x[channel * plane])
+    def first(x, pivots, at, channel):
+        return x[at]
 
-    def zero(x, pivots, channel, plane):
-        return np.float64(0.0)
+    def zero(x, pivots, at, channel):
+        return 0.0
 
-    def given(x, pivots, channel, plane):
-        return np.float64(pivots[channel])
+    def given(x, pivots, at, channel):
+        return real(pivots[channel])
 
     return {FIRST: first, ZERO: zero, GIVEN: given}[kind]
-
-
-@cache
-def adder(dual: bool) -> Callable:
-    def add(a, g, s1, s2, s3, s4):
-        s1 += a
-        s2 += a * a
-        if dual:
-            s3 += g
-            s4 += g * a
-        return s1, s2, s3, s4
-
-    return pinned("f64")(add)
 
 
 @cache
 def plane_sums(width: int, dual: bool, scaled: bool, pivot: str, flat: bool):
     """Each block takes a part of one channel. `flat`: a channel is one run of elements."""
     load, held = Intrinsic("load", width), width * AT_ONCE
-    pivot_in, add = pivot_of(pivot), adder(dual)
+    pivot_in = pivot_of(pivot)
 
     def place(v, channel, channels, plane):
         if flat:
@@ -168,42 +157,60 @@ def plane_sums(width: int, dual: bool, scaled: bool, pivot: str, flat: bool):
         row = div32(v * width, plane)
         return (row * channels + channel) * plane + v * width - row * plane
 
-    def take(x, d, scale, pivots, sums, outer, channels, plane, parts, span):
+    def fetch(x, d, scale, centre, v, end, channel, channels, plane, values, others):
+        for k in range(AT_ONCE):
+            if v + k * THREADS < end:
+                i = place(v + k * THREADS, channel, channels, plane)
+                vector = load(x, i)
+                for j in range(width):
+                    values[k * width + j] = vector[j] - centre
+                if dual:
+                    other = load(d, i)
+                    for j in range(width):
+                        others[k * width + j] = other[j]
+                if scaled:
+                    factors = load(scale, (v + k * THREADS) * width)
+                    for j in range(width):
+                        others[k * width + j] *= factors[j]
+            else:
+                for j in range(width):
+                    values[k * width + j] = 0.0
+                    others[k * width + j] = 0.0
+
+    def channel_sums(x, d, scale, pivots, sums, outer, channels, plane, parts, span):
         channel = cuda.blockIdx.x // parts
         part = cuda.blockIdx.x - channel * parts
-        centre = pivot_in(x, pivots, channel, plane)
-        values = cuda.local.array(held, np.float64)
-        others = cuda.local.array(held, np.float64)
-        s1, s2, s3, s4 = 0.0, 0.0, 0.0, 0.0
+        centre = pivot_in(x, pivots, channel * plane, channel)
+        values = cuda.local.array(held, real)
+        others = cuda.local.array(held, real)
+        s1, s2, s3, s4 = nothing()
         end = min((part + 1) * span, outer * plane // width)
         v = part * span + cuda.threadIdx.x
         while v < end:
-            for k in range(AT_ONCE):
-                if v + k * THREADS < end:
-                    i = place(v + k * THREADS, channel, channels, plane)
-                    vector = load(x, i)
-                    for j in range(width):
-                        values[k * width + j] = np.float64(vector[j]) - centre
-                    if dual:
-                        other = load(d, i)
-                        for j in range(width):
-                            others[k * width + j] = np.float64(other[j])
-                    if scaled:
-                        factors = load(scale, (v + k * THREADS) * width)
-                        for j in range(width):
-                            others[k * width + j] *= np.float64(factors[j])
-                else:
-                    for j in range(width):
-                        values[k * width + j] = 0.0
-                        others[k * width + j] = 0.0
+            fetch(x, d, scale, centre, v, end, channel, channels, plane, values, others)
+            t1 = 0.0
+            t2 = 0.0
+            t3 = 0.0
+            t4 = 0.0
             for k in range(held):
-                s1, s2, s3, s4 = add(values[k], others[k], s1, s2, s3, s4)
+                t1 += values[k]
+                t2 += values[k] * values[k]
+                if dual:
+                    t3 += others[k]
+                    t4 += others[k] * values[k]
+            s1 += np.float64(t1)
+            s2 += np.float64(t2)
+            s3 += np.float64(t3)
+            s4 += np.float64(t4)
             v += AT_ONCE * THREADS
         block_sum(s1, s2, s3, s4, sums, 4 * part * channels + channel, channels)
 
-    kernel = pinned("f64")(take)
-    kernel.__name__ = "channel_sums"
-    return kernel
+    return channel_sums
+
+
+@pinned("f64")
+def nothing():
+    return 0.0, 0.0, 0.0, 0.0
 
 
 @pinned("f64")
@@ -224,34 +231,60 @@ def block_sum(s1, s2, s3, s4, sums, at, stride):
 
 
 @cache
-def column_sums(dual: bool, pivot: str):
-    """Planes of one element: a lane a channel, so that neighbours are read together."""
-    pivot_in, add = pivot_of(pivot), adder(dual)
+def column_sums(width: int, dual: bool, pivot: str):
+    """Planes of one element: a lane takes `width` neighbouring channels, a warp every eighth row of
+    its part.
+    """
+    load, pivot_in = Intrinsic("load", width), pivot_of(pivot)
+    across, of_sums = LANES * width, (4, width)
 
-    def take(x, d, scale, pivots, sums, outer, channels, parts, span):
-        lane, warp = cuda.threadIdx.x % LANES, cuda.threadIdx.x // LANES
+    def column_sums(x, d, scale, pivots, sums, outer, channels, parts, span):
+        thread = np.int64(cuda.threadIdx.x)
+        lane, warp = thread % LANES, thread // LANES
         group = cuda.blockIdx.x // parts
         part = cuda.blockIdx.x - group * parts
-        channel = group * LANES + lane
-        at = min(channel, channels - 1)
-        centre = pivot_in(x, pivots, at, 1)
-        s1, s2, s3, s4 = 0.0, 0.0, 0.0, 0.0
+        channel = group * across + lane * width
+        at = min(channel, channels - width)
+        totals = cuda.local.array(of_sums, np.float64)
+        centres = cuda.local.array(width, real)
+        for j in range(width):
+            centres[j] = pivot_in(x, pivots, at + j, at + j)
+            for s in range(4):
+                totals[s, j] = 0.0
         end = min((part + 1) * span, outer)
-        for row in range(part * span + warp, end, WARPS):
-            i = row * channels + at
-            a = np.float64(x[i]) - centre
-            g = np.float64(d[i]) if dual else 0.0
-            s1, s2, s3, s4 = add(a, g, s1, s2, s3, s4)
-        found = cuda.shared.array(_OF_THREADS, np.float64)
-        thread = cuda.threadIdx.x
-        found[0, thread], found[1, thread], found[2, thread], found[3, thread] = s1, s2, s3, s4
-        cuda.syncthreads()
-        if warp < 4 and channel < channels:
-            total = 0.0
-            for k in range(WARPS):
-                total += found[warp, k * LANES + lane]
-            sums[(4 * part + warp) * channels + channel] = total
+        row = part * span + warp
+        while row < end:
+            sums_here = cuda.local.array(of_sums, real)
+            for j in range(width):
+                for s in range(4):
+                    sums_here[s, j] = 0.0
+            for k in range(AT_ONCE):
+                if row + k * WARPS < end:
+                    i = (row + k * WARPS) * channels + at
+                    vector = load(x, i)
+                    for j in range(width):
+                        a = vector[j] - centres[j]
+                        sums_here[0, j] += a
+                        sums_here[1, j] += a * a
+                    if dual:
+                        other = load(d, i)
+                        for j in range(width):
+                            sums_here[2, j] += other[j]
+                            sums_here[3, j] += other[j] * (vector[j] - centres[j])
+            for j in range(width):
+                for s in range(4 if dual else 2):
+                    totals[s, j] += np.float64(sums_here[s, j])
+            row += AT_ONCE * WARPS
+        found = cuda.shared.array(THREADS, np.float64)
+        for j in range(width):
+            for s in range(4):
+                cuda.syncthreads()
+                found[thread] = totals[s, j]
+                cuda.syncthreads()
+                if warp == 0 and channel < channels:
+                    total = np.float64(0.0)
+                    for k in range(WARPS):
+                        total += found[k * LANES + lane]
+                    sums[(4 * part + s) * channels + channel + j] = total
 
-    kernel = pinned("f64")(take)
-    kernel.__name__ = "column_sums"
-    return kernel
+    return column_sums

@@ -19,7 +19,7 @@ def layer_norm(
     x: Arg, scale: Arg | None, bias: Arg | None, y: Arg, n: int, epsilon: float
 ) -> Grid | None:
     """None where rows are too long for registers; likewise below."""
-    team = team_for(n, [a for a in (x, scale, bias, y) if a])
+    team = team_for(n, [a for a in (x, scale, bias, y) if a], arrays=2 if scale else 1)
     if team is None:
         return None
     kernel = layer_norm_kernel(team, scale is not None, bias is not None)
@@ -37,7 +37,7 @@ def layer_norm_grad(
 
 
 def rms_norm(x: Arg, scale: Arg | None, y: Arg, n: int, epsilon: float) -> Grid | None:
-    team = team_for(n, [a for a in (x, scale, y) if a])
+    team = team_for(n, [a for a in (x, scale, y) if a], arrays=2 if scale else 1)
     if team is None:
         return None
     kernel = rms_norm_kernel(team, scale is not None)

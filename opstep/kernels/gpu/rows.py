@@ -15,11 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opstep.runtime.device.cuda.names import cuda, fmax, real, shuffle_xor
+from opstep.kernels.fastmath import exp
+from opstep.runtime.device.cuda.names import cuda, exp2_approx, fmax, real, shuffle_xor
 from opstep.runtime.device.launch import Arg, Grid
 from opstep.runtime.device.source import Intrinsic
 
-BLOCK = 256  # threads, where several teams share a block
+BLOCK = 128  # threads, where several teams share a block
 WARP = 32
 HELD = 32  # elements that a thread holds at most
 MOST_THREADS = 1024
@@ -29,7 +30,8 @@ SHARED = SLOTS * WARP  # numbers
 
 class Team(NamedTuple):
     """How rows are shared out. `width`: elements of a vector; `vectors`: of each thread;
-    `threads`: of a team, a power of 2; `teams`: of a block; `full`: no thread is left without.
+    `threads`: of a team, a power of 2; `teams`: of a block; `full`: no thread is left without;
+    `halves`: elements have two bytes.
     """
 
     width: int
@@ -37,6 +39,7 @@ class Team(NamedTuple):
     threads: int
     teams: int
     full: bool
+    halves: bool = False
 
     def grid(self, rows: int) -> int:
         return -(-rows // self.teams)
@@ -53,20 +56,19 @@ def team_for(n: int, args: list[Arg], arrays: int = 1) -> Team | None:
     width = gcd(n, 16 // max(2, *(a.stored.itemsize for a in args)))
     vectors = -(-n // width)
     wide = max(a.dtype.itemsize for a in args) // 4
-    most = max(1, HELD // (width * wide * arrays))
+    most = max(1, HELD // (width * wide))
     threads = 1
     while threads * most < vectors:
         threads *= 2
-    if threads > MOST_THREADS:
+    if threads > MOST_THREADS // arrays:
         return None
     # a few threads more, where they still fit a warp, have more reads under way
     while threads < WARP and vectors > 2 * threads:
         threads *= 2
-    if threads > WARP and vectors > threads * max(1, most // 2) and threads < MOST_THREADS // 2:
-        threads *= 2
     each = -(-vectors // threads)
     teams = max(1, BLOCK // threads) if threads <= WARP else 1
-    return Team(width, each, threads, teams, each * threads == vectors)
+    halves = all(a.stored.is_half for a in args)
+    return Team(width, each, threads, teams, each * threads == vectors, halves)
 
 
 def rows_grid(kernel: Callable, team: Team, rows: int, *args) -> Grid:
@@ -95,7 +97,7 @@ class Steps(NamedTuple):
 
 @cache
 def steps_for(team: Team) -> Steps:
-    width, vectors, threads, teams, full = team
+    width, vectors, threads, teams, full, _ = team
     load, store = Intrinsic("load", width), Intrinsic("store", width)
     gathered = GATHERED[width]
 
@@ -125,6 +127,15 @@ def steps_for(team: Team) -> Steps:
 
     largest, _ = reducers(fmax, threads)
     return Steps(place, fetch, put, there, largest, *reducers(plus, threads))
+
+
+def quick_exp(x):
+    """exp of x <= 0 to some 1e-6, for what is rounded to a half."""
+    return exp2_approx(x * 1.4426950408889634)
+
+
+def exp_for(team: Team) -> Callable:
+    return quick_exp if team.halves else exp
 
 
 def plus(a, b):

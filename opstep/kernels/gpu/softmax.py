@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from functools import cache
 
-from opstep.kernels.fastmath import exp
-from opstep.kernels.gpu.rows import Team, rows_grid, steps_for, team_for
+from opstep.kernels.gpu.rows import Team, exp_for, rows_grid, steps_for, team_for
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.names import cuda, fmax, real
 from opstep.runtime.device.launch import Arg, Grid
@@ -27,6 +26,7 @@ def softmax(team: Team):
     steps = steps_for(team)
     place, fetch, put = steps.place, steps.fetch, steps.put
     largest, total = steps.largest, steps.total
+    exp = exp_for(team)
     held = team.width * team.vectors
 
     def softmax(x, y, n, rows):
@@ -56,6 +56,7 @@ def log_softmax(team: Team):
     steps = steps_for(team)
     place, fetch, put = steps.place, steps.fetch, steps.put
     largest, total = steps.largest, steps.total
+    exp = exp_for(team)
     held = team.width * team.vectors
 
     def log_softmax(x, y, n, rows):
@@ -109,6 +110,7 @@ def softmax_grad(team: Team):
 def log_softmax_grad(team: Team):
     steps = steps_for(team)
     place, fetch, put, total = steps.place, steps.fetch, steps.put, steps.total
+    exp = exp_for(team)
     held = team.width * team.vectors
 
     def log_softmax_grad(y, gy, gx, n, rows):

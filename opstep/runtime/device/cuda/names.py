@@ -69,6 +69,7 @@ pointer_to = Intrinsic("pointer_to")
 # Numbers held in registers as a tuple; see `cuda.tiles` for what multiplies them.
 spread = Intrinsic("spread")  # (pointer, a tuple): writes it to elements 0, 1, ... of a local array
 stored_bits = Intrinsic("stored_bits")  # a pointer to halves -> one to their bits, as u16
+seen_as_single = Intrinsic("seen_as_single")  # a pointer to shared memory -> one to f32 there
 
 # Copies from global to shared memory that the thread does not wait for: (shared pointer, global
 # pointer, i, whether it is there, else zeros); then groups of copies.
@@ -76,3 +77,5 @@ copy_async16 = Intrinsic("copy_async", 16)
 commit_copies = Intrinsic("commit_copies")
 
 saturated_product = Intrinsic("saturated_product")  # of two f32, held between 0 and 1; NaN is 0
+
+exp2_approx = Intrinsic("exp2_approx")  # of an f32, as the GPU has it: 2 units in the last place

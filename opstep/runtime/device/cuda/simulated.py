@@ -133,3 +133,7 @@ def saturated_product():
         return np.float32(0) if product != product else np.clip(product, np.float32(0), 1)
 
     return multiply
+
+
+def exp2_approx():
+    return lambda x: np.exp2(np.float32(x))

@@ -88,7 +88,7 @@ def launches(x: Arg, enabled: Arg, out: Arg, *, filled: bool) -> list[Grid]:
             *(block_taker(x.dtype), seen, x, enabled, *left, out, x.size, span, unwritten, told),
             grid=blocks,
             block=THREADS,
-            blocks=4,
+            blocks=3,
         )
     ]
     if blocks > 1:
@@ -158,19 +158,33 @@ class _Kind:
         self.key = key_of_float if dtype.is_float else key_of_integer
         self.counter = counter_of_double if dtype is f64 else counter_of_single
         self.size = size_of_double if dtype is f64 else size_of_single
-        single = dtype in SINGLES and dtype.is_float
-        self.value: Any = np.float32 if single else np.float64 if dtype is f64 else np.int64
-        small = 2.0**-14 if dtype is f16 else 2.0**-126
-        self.normal = self.value(2.0**-1022 if dtype is f64 else small)  # the smallest one
+        single = dtype in SINGLES  # f32 holds them, small integers too
+        self.value: Any = np.float32 if single else getattr(np, dtype.numpy.name)
+        self.finite = is_finite if dtype.is_float else is_whole
+        small = 2.0**-1022 if dtype is f64 else 2.0**-14 if dtype is f16 else 2.0**-126
+        self.normal: Any = self.value(small) if dtype.is_float else 0  # the smallest one
         # below this size, an element may be subnormal, or dust
         tiny = np.array(max(float(self.normal), _DUST_BELOW), np.float64 if dtype is f64 else "f4")
         bits = int(tiny.view(f"i{tiny.itemsize}"))
         self.tiny: Any = np.uint64(bits - 1) if dtype is f64 else np.uint32(2 * bits - 1)
-        self.low = self.value(-np.inf) if dtype.is_float else -_HIGHEST - 1
-        self.high = self.value(np.inf) if dtype.is_float else _HIGHEST
-        self.smaller = fmin if dtype.is_float else smaller
-        self.larger = fmax if dtype.is_float else larger
+        ends = (-np.inf, np.inf) if single or dtype is f64 else _ends(dtype)
+        self.low, self.high = (self.value(end) for end in ends)
+        self.smaller = fmin if single or dtype is f64 else smaller
+        self.larger = fmax if single or dtype is f64 else larger
         self.raw = _raw_half if dtype.is_half else _raw_float
+
+
+def _ends(dtype: DType) -> tuple[int, int]:
+    info: Any = np.iinfo(dtype.numpy)
+    return info.min, info.max
+
+
+def is_finite(v):
+    return abs(v) < np.inf
+
+
+def is_whole(v):
+    return True
 
 
 def smaller(a, b):
@@ -199,6 +213,7 @@ def block_taker(dtype: DType):
     floating, value, tiny = kind.floating, kind.value, kind.tiny
     low_end, high_end = kind.low, kind.high
     load, width, vectors = kind.load, kind.width, TILE // kind.width
+    finite = kind.finite
     counter_of, size_of, smaller, larger = kind.counter, kind.size, kind.smaller, kind.larger
     take_odd, take_tiny, fold = odd_taker(dtype), tiny_taker(dtype), block_folder(dtype)
 
@@ -222,9 +237,10 @@ def block_taker(dtype: DType):
                 for j in range(width):
                     values[k * width + j] = vector[j]
             if n == 0:
+                first = low_end
                 for k in range(TILE):
-                    v = np.float64(values[k])
-                    pivot = v if abs(v) < np.inf else pivot
+                    first = values[k] if finite(values[k]) else first
+                pivot = np.float64(first) if finite(first) else 0.0
             part, part_squares = 0.0, 0.0
             least, most, finest = values[0], values[0], size_of(values[0])
             for k in range(TILE):
@@ -296,7 +312,7 @@ def odd_taker(dtype: DType):
 
     def take(x, raw, i, unwritten, columns, lane, n, low, high, pivot, total, squares):
         v = value(x[i])
-        if floating and not abs(v) < np.inf:
+        if floating and not is_finite(v):
             row = _NANS if v != v else _ABOVE if v > 0.0 else _BELOW
             atomic_add(columns, extra(row, lane), 1)
             if unwritten != 0 and raw_of(raw, i) == unwritten:
@@ -335,7 +351,8 @@ def block_folder(dtype: DType):
                 found += columns[thread * LANES + ((k + thread) & (LANES - 1))]
             sums[thread] = found
         mean, m2 = centred(n, pivot, total, squares)
-        n, mean, m2, low, high = merge_threads(n, mean, m2, key(low), key(high))
+        low, high = (key(low), key(high)) if n > 0 else (_HIGHEST, -_HIGHEST - 1)
+        n, mean, m2, low, high = merge_threads(n, mean, m2, low, high)
         if thread < ROWS:
             counts[thread * blocks + block] = count(sums, thread)
         if thread == 0:
