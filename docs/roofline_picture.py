@@ -23,9 +23,7 @@ def main() -> None:
     measured = [Measured(**{name: op[name] for name in Measured._fields}) for op in found["ops"]]
     roof = Ceilings(found["ceilings"]["bandwidth"], found["ceilings"]["arithmetic"])
     title = f"Graph {found['graph']} of {Path(found['file']).name}"
-    below = (
-        f"{DEVICE}, {found['step_seconds'] * 1e3:.3g} ms a step; area and % of a dot: of the time"
-    )
+    below = f"{DEVICE}, {found['step_seconds'] * 1e3:.3g} ms a step; dots and %: share of the time"
     target = IMAGES / "roofline.png"
     roofline.draw(target, measured, roof, title, below)
     if quantise := shutil.which("pngquant"):

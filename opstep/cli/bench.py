@@ -114,11 +114,10 @@ def bench(file: str, **options: Any) -> int:
     how = {k: options[k] for k in ("device", "threads", "kernels", "autotune")}
     name = graph.name.text
     with watch_compiler():
-        measured, result = timing.measure(
-            program, name, values, options["steps"], streams=options["streams"], **how
-        )
+        how |= {"streams": options["streams"]}
+        measured = timing.measure(program, name, values, options["steps"], **how)
+        step_s = timing.step_seconds(program, name, values, options["steps"], **how)
         roof = timing.ceilings(dtypes=timing.dtypes_of(measured), **how)
-    step_s = result.seconds / (options["steps"] + timing.WARM_UP)
     if options["sort"] == "time":
         measured.sort(key=lambda op: -op.a_step)
     if options["as_json"]:
@@ -128,7 +127,7 @@ def bench(file: str, **options: Any) -> int:
     if target:
         from opstep.trace import roofline
 
-        below = f"{options['device']}, {duration(step_s)} a step; area and % of a dot: of the time"
+        below = f"{options['device']}, {duration(step_s)} a step; dots and %: share of the time"
         roofline.draw(target, measured, roof, f"Graph {name} of {Path(file).name}", below)
         say(f"wrote {target}")
     return OK

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from opstep.program import Program
-    from opstep.results import Result
 
 WARM_UP = 3  # steps whose times are not taken
 
@@ -150,15 +149,23 @@ def _computes_in(step: Step) -> str:
 
 def measure(
     program: Program, graph: str, inputs: Mapping[str, Any], steps: int, **options: Any
-) -> tuple[list[Measured], Result]:
-    """Runs a graph so many times behind a warm-up; what each op took, and the last result.
+) -> list[Measured]:
+    """Runs a graph so many times behind a warm-up; what each op took.
 
     `options` are those of `Program.run`.
     """
     watch = Stopwatch()
-    result = program.run(graph, inputs, steps=steps + WARM_UP, recording=watch, **options)
+    program.run(graph, inputs, steps=steps + WARM_UP, recording=watch, **options)
     program.forget_contexts()  # those kept for this recording
-    return watch.measured(), result
+    return watch.measured()
+
+
+def step_seconds(
+    program: Program, graph: str, inputs: Mapping[str, Any], steps: int, **options: Any
+) -> float:
+    """What a step takes once warm, with nothing recorded."""
+    program.run(graph, inputs, steps=WARM_UP, **options)
+    return program.run(graph, inputs, steps=steps, **options).seconds / steps
 
 
 # --- what the device can do -----------------------------------------------------------------------
@@ -212,8 +219,7 @@ def _fastest(text: str, dtype: str, shapes: dict, device: str, **options: Any) -
     inputs = {
         name: np.resize(block, shape).astype(DTYPES[dtype].numpy) for name, shape in shapes.items()
     }
-    found, _ = measure(program, "main", inputs, _ROUNDS, device=device, **options)
-    return found[0]
+    return measure(program, "main", inputs, _ROUNDS, device=device, **options)[0]
 
 
 def _plain_copy(device: str, nbytes: int) -> float:

@@ -61,6 +61,8 @@ def draw(path: Path, measured: Sequence[Measured], roof: Ceilings, title: str, b
         figure.text(1.05 / WIDTH, 1 - 0.32 / HEIGHT, title, weight="bold", size=13, va="center")
         if any(op.bandwidth > 1.05 * roof.bandwidth for op in measured):
             below += "; above the copy: operands were in a cache"
+        if any((roof.shares(op)[1] or 0) > 1.15 for op in measured):
+            below += "; above the product: fewer operations (FFT)"
         figure.text(1.05 / WIDTH, 1 - 0.6 / HEIGHT, below, color=QUIET, size=9.5, va="center")
         save(figure, path)
 
@@ -125,21 +127,17 @@ def _roof(axes: Any, points: list[Point], roof: Ceilings) -> list[Box]:
     axes.plot([low, ridge], [low * roof.bandwidth, most], zorder=2, **_LINES)
     (x0, y0), (x1, y1) = to_pixels([(low, low * roof.bandwidth), (ridge, most)])
     slope = (y1 - y0) / (x1 - x0)
-    axes.annotate(
-        f"copy, {_scaled(roof.bandwidth, 'B/s')}", (low * 1.25, low * 1.25 * roof.bandwidth),
-        xytext=(-3, 6), textcoords="offset points", rotation=math.degrees(math.atan(slope)),
-        rotation_mode="anchor", size=9, color=ROOF,
-    )  # fmt: skip
     steps = range(int(x0), int(x1), 6)
     kept: list[Box] = [
         (x - 5, y0 + slope * (x - x0) - 5, x + 5, y0 + slope * (x - x0) + 5) for x in steps
     ]
+    dots = [_around(to_pixels(_place(p)), p) for p in points]
+    kept += _along(axes, f"copy, {_scaled(roof.bandwidth, 'B/s')}", (x0, y0, x1, y1), dots)
     for dtype, rate in flat.items():
         axes.plot([rate / roof.bandwidth, high], [rate, rate], zorder=2, **_LINES)
         text = f"matrix product {dtype}, {_scaled(rate, 'FLOP/s')}".replace("  ", " ")
         (begin, y), (end, _) = to_pixels([(rate / roof.bandwidth, rate), (high, rate)])
         width = 0.072 * DPI * len(text)
-        dots = [_around(to_pixels(_place(p)), p) for p in points]
         starts = [end - width - 8, begin + 12, (begin + end - width) / 2]
         boxes = [(x, y + 9, x + width, y + 9 + 0.16 * DPI) for x in starts]
         box = min(boxes, key=lambda box: sum(_overlap(box, dot) for dot in dots))
@@ -151,6 +149,25 @@ def _roof(axes: Any, points: list[Point], roof: Ceilings) -> list[Box]:
     axes.tick_params(which="minor", length=0)
     axes.tick_params(which="major", length=3, color=PALE)
     return kept
+
+
+def _along(axes: Any, text: str, line: Box, dots: list[Box]) -> list[Box]:
+    """Writes along a slanted line, above it, where the fewest dots are; gives what is covered."""
+    x0, y0, x1, y1 = line
+    length, width = math.dist((x0, y0), (x1, y1)), 0.072 * DPI * len(text)
+    dx, dy = (x1 - x0) / length, (y1 - y0) / length
+
+    def covered(start: float) -> list[Box]:
+        places = [start + step for step in range(0, int(width), 8)]
+        middles = [(x0 + dx * s - 18 * dy, y0 + dy * s + 18 * dx) for s in places]
+        return [(x - 11, y - 11, x + 11, y + 11) for x, y in middles]
+
+    starts = [part * (length - width) for part in (0.55, 0.35, 0.75, 0.15, 0.02)]
+    start = min(starts, key=lambda s: sum(_overlap(a, b) for a in covered(s) for b in dots))
+    at = axes.transData.inverted().transform((x0 + dx * start - 9 * dy, y0 + dy * start + 9 * dx))
+    angle = math.degrees(math.atan2(dy, dx))
+    axes.annotate(text, at, rotation=angle, rotation_mode="anchor", size=9, color=ROOF)
+    return covered(start)
 
 
 def _scaled(value: float, unit: str) -> str:

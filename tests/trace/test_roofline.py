@@ -47,7 +47,7 @@ def op(name="conv2d", seconds=1e-3, nbytes=10**6, flops=10**9, type="f32[8, 4, 1
 
 def test_every_op_is_measured():
     given = {"x": np.ones((16, 8), np.float32), "w": np.ones((4, 8), np.float32)}
-    found, result = measure(opstep.loads(NET), "main", given, 4)
+    found = measure(opstep.loads(NET), "main", given, 4)
     by_name = {o.op: o for o in found}
     linear = by_name["linear"]
     assert (linear.type, linear.dtype, linear.line) == ("f32[16, 4]", "f32", 3)
@@ -55,11 +55,11 @@ def test_every_op_is_measured():
     assert by_name["transpose"].flops == 0
     assert all(o.seconds > 0 and o.executions == 1 for o in found)
     assert bench.dtypes_of(found) == ["f32"]
-    assert result["t"].shape == (4, 16)
+    assert bench.step_seconds(opstep.loads(NET), "main", given, 4) > 0
 
 
 def test_ops_of_a_loop_are_counted():
-    found, _ = measure(opstep.loads(TWICE), "main", {"x": np.ones(2, np.float32)}, 5)
+    found = measure(opstep.loads(TWICE), "main", {"x": np.ones(2, np.float32)}, 5)
     assert {o.op: o.executions for o in found}["mul"] == 3
 
 
