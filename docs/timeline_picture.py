@@ -1,6 +1,8 @@
 """Makes docs/images/timeline.png: examples/unet_two.opg on two streams, in the Perfetto UI.
 
-python docs/timeline_picture.py      # needs Chromium; pngquant, if there, makes it smaller
+python docs/timeline_picture.py                 # needs Chromium; pngquant makes it smaller
+python docs/timeline_picture.py TRACE PICTURE   # of a trace recorded elsewhere, such as on a GPU:
+opstep run examples/unet_two.opg -i random -s N=64 --device cuda --steps 12 --trace TRACE
 """
 
 from __future__ import annotations
@@ -147,7 +149,7 @@ def picture(browser: Browser, address: str) -> bytes:
     metrics = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": SCALE, "mobile": False}
     browser.call("Emulation.setDeviceMetricsOverride", **metrics)
     browser.call("Page.navigate", url=address)
-    browser.wait_for("CPU memory")
+    browser.wait_for(" memory")
     time.sleep(2)  # it draws in several passes
     browser.press("q")  # opens the panel with what is selected
     browser.wait_for("Preceding Flows")
@@ -161,18 +163,20 @@ def main() -> None:
     program = shutil.which("chromium") or shutil.which("google-chrome")
     if program is None:
         sys.exit("Chromium is needed to make the picture")
+    given = [Path(argument).resolve() for argument in sys.argv[1:3]]
     os.chdir(ROOT)  # the picture shows the program's name as it was given
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        trace = Path(folder) / "unet.pftrace"
-        record(trace)
+        trace, target = given or (Path(folder) / "unet.pftrace", TARGET)
+        if not given:
+            record(trace)
         with Server(trace, place=choose(trace)) as server:
             threading.Thread(target=server.serve_forever, daemon=True).start()
             browser = Browser(program, Path(folder) / "profile")
-            TARGET.write_bytes(picture(browser, server.address))
+            target.write_bytes(picture(browser, server.address))
             browser.close()
             server.shutdown()
     if quantise := shutil.which("pngquant"):
-        subprocess.run([quantise, "--force", "--output", TARGET, "64", TARGET], check=True)
+        subprocess.run([quantise, "--force", "--output", target, "64", target], check=True)
 
 
 if __name__ == "__main__":

@@ -299,7 +299,11 @@ class Context:
 
     def _copy(self, source: Place, target: Place, t: TensorType, execution: Execution) -> None:
         copy = self.device.copy(source.address, target.address, t.nbytes)
-        self.streams[execution.stream].submit(copy)
+        tape = execution.binding.tape
+        if tape:
+            tape.move(execution.stream, copy)()
+        else:
+            self.streams[execution.stream].submit(copy)
 
     # --- streams ---
 

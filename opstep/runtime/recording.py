@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+COPY, FILL = 0, 1
+
+
 class Launch(NamedTuple):
     """Ops that the host handed to a stream at once: rows lo..hi of ``Layout.rows[stream]``."""
 
@@ -102,6 +105,8 @@ class StreamRecord(NamedTuple):
     `times`: i64[len(rows[stream]), 2], start and end of each op's kernels. `waits`: i64[n, 2],
     begin and end of each of ``[w for w in layout.waits if w.stream == stream]``. `stats`:
     i64[len(stats[stream]), WORDS], see `runtime.statistics`; None in steps without statistics.
+    `moves`: i64[n, 4], copies and fills between the ops, where a device tells of them: start, end,
+    bytes, and `COPY` or `FILL`.
     """
 
     activation: Activation
@@ -109,6 +114,7 @@ class StreamRecord(NamedTuple):
     times: np.ndarray
     waits: np.ndarray
     stats: np.ndarray | None
+    moves: np.ndarray | None = None
 
 
 class HostRecord(NamedTuple):

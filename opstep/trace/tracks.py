@@ -21,6 +21,7 @@ import numpy as np
 from opstep.runtime.ir.op import Ref
 from opstep.runtime.plan.plan import Plan
 from opstep.runtime.recording import (
+    FILL,
     Activation,
     GraphLaunch,
     HostRecord,
@@ -44,8 +45,8 @@ _MEMORY_RANK = 1000  # behind the streams
 
 
 class _Made(NamedTuple):
-    """A template; `pick` has for each packet which of the record's times it gets. `work`: f64[ops],
-    flops or bytes of each, whose rate is told.
+    """A template; `pick` has for each packet which of the record's times it gets. `work`: f64[n,
+    2], rows and their flops or bytes, whose rate is told.
     """
 
     template: Template
@@ -72,8 +73,8 @@ class _Packets:
         self.packets = [pair[0], *self.packets, pair[1]]
         self.pick = [2 * index, *self.pick, 2 * index + 1]
 
-    def made(self, work: Sequence[float] | None = None) -> _Made:
-        figures = None if work is None else np.array(work, np.float64)
+    def made(self, work: Sequence[tuple[int, int]] | None = None) -> _Made:
+        figures = None if work is None else np.array(work, np.float64).reshape(-1, 2)
         flows = sum(len(p.track_event.flow_ids) for p in self.packets)
         pick = np.array(self.pick, np.int64)
         return _Made(Template(self.packets), pick, len(self.packets) // 2, flows, figures)
@@ -121,7 +122,24 @@ class RunTracks:
         made = self._find(activation, ("stream", record.stream), self._ops_and_waits)
         assert made.work is not None
         took = np.maximum(record.times[:, 1] - record.times[:, 0], 1)
-        return self._fill(activation, made, [record.times, record.waits], made.work / took)
+        rates = made.work[:, 1] / took[made.work[:, 0].astype(np.int64)]
+        filled = self._fill(activation, made, [record.times, record.waits], rates)
+        moves = [] if record.moves is None else record.moves.tolist()
+        return filled + b"".join(self._moved(activation, record.stream, *move) for move in moves)
+
+    def _moved(
+        self, activation: Activation, stream: int, start: int, end: int, nbytes: int, kind: int
+    ) -> bytes:
+        """A copy or a fill."""
+        made = self._find(activation, ("move", stream, kind, nbytes), self._move)
+        return self._fill(activation, made, [np.array([[start, end]])], [nbytes / (end - start)])
+
+    def _move(self, activation: Activation, stream: int, kind: int, nbytes: int) -> _Made:
+        out = _Packets()
+        arguments = self._ops.ids(activation) | {"bytes": nbytes, "GB/s": Double(0)}
+        name = "fill" if kind == FILL else "copy"
+        out.add(self._interned.slice(self._track(stream), name, "move", arguments), 0)
+        return out.made()
 
     def host(self, record: HostRecord) -> bytes:
         """What the host did in an activation; where that was called, a slice around all of it."""
@@ -168,7 +186,8 @@ class RunTracks:
         layout, out = activation.layout, _Packets()
         waits = [w for w in layout.waits if w.stream == stream]
         rows = layout.rows[stream]
-        flows, work = _Flows(layout, stream), []
+        flows = _Flows(layout, stream)
+        work: list[tuple[int, int]] = []
         following = 0  # the first wait that is still to come
         for row in range(len(rows) + 1):
             while following < len(waits) and waits[following].row <= row:
@@ -176,9 +195,7 @@ class RunTracks:
                 out.add(self._wait(activation, stream, source), len(rows) + following)
                 following += 1
             if row < len(rows):
-                pair, figure = self._op(activation, stream, row, flows)
-                out.add(pair, row)
-                work.append(figure)
+                out.add(self._op(activation, stream, row, flows, work), row)
         return out.made(work)
 
     def _wait(self, activation: Activation, stream: int, source: int) -> tuple[Any, Any]:
@@ -187,24 +204,34 @@ class RunTracks:
         return self._interned.slice(self._track(stream), name, "wait", arguments)
 
     def _op(
-        self, activation: Activation, stream: int, row: int, flows: _Flows
-    ) -> tuple[tuple[Any, Any], float]:
-        """An op's slice, and the work whose rate it tells."""
+        self,
+        activation: Activation,
+        stream: int,
+        row: int,
+        flows: _Flows,
+        work: list[tuple[int, int]],
+    ) -> tuple[Any, Any]:
+        """An op's slice; adds the work whose rates it tells."""
         plan = activation.plan
         step = activation.layout.rows[stream][row]
         info = self._ops.info(plan, step)
         kernels = activation.layout.kernels.get((stream, row), ())
-        rate = "GFLOP/s" if info.flops else "GB/s"
-        pair = self._interned.slice(
+        rates = {}
+        if info.flops:
+            rates["GFLOP/s"] = Double(len(work))
+            work.append((row, info.flops))
+        if kernels or not info.flops:
+            rates["GB/s"] = Double(len(work))
+            work.append((row, info.nbytes))
+        return self._interned.slice(
             self._track(stream),
             self._ops.name(plan, step),
             "op",
-            self._ops.arguments(activation, step) | {rate: Double(row)} | launched(kernels),
+            self._ops.arguments(activation, step) | rates | launched(kernels),
             flows=flows.out[row],
             ends=flows.into[row],
             counter=(self._memory, self._ops.live(activation, step)),
         )
-        return pair, float(info.flops or info.nbytes)
 
     # --- templates of the host ---
 

@@ -16,6 +16,7 @@ from opstep.runtime.device.cuda.records import (
     Part,
     Ran,
     Rows,
+    between,
     issued,
     merged,
     settled,
@@ -23,6 +24,8 @@ from opstep.runtime.device.cuda.records import (
 )
 from opstep.runtime.device.cuda.takes import Slots, Take, Takes
 from opstep.runtime.recording import (
+    COPY,
+    FILL,
     Activation,
     GraphLaunch,
     HostRecord,
@@ -203,6 +206,20 @@ def test_a_wait_is_never_before_its_launch_and_ends_before_its_row():
     assert found.tolist() == [[240, 250], [250, 250]]
     late = waits(layout, 1, times, [np.array([80]), np.array([80, 250])])
     assert late.tolist() == [[250, 250], [250, 250]]
+
+
+def test_copies_lie_between_ops():
+    times = np.array([[100, 200], [300, 400]])
+    moves = [(410, 500, 64, FILL), (90, 105, 8, COPY), (195, 250, 16, COPY), (240, 310, 16, FILL)]
+    assert between(moves, times).tolist() == [
+        [90, 100, 8, COPY],
+        [200, 250, 16, COPY],
+        [250, 300, 16, FILL],
+        [410, 500, 64, FILL],
+    ]
+    assert between([(210, 220, 4, COPY)], np.zeros((0, 2), np.int64)).tolist() == [[210, 220, 4, 0]]
+    # within an op, as nothing on its stream can be
+    assert between([(120, 130, 4, COPY)], times).tolist() == []
 
 
 # --- records --------------------------------------------------------------------------------------

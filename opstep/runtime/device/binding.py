@@ -265,7 +265,9 @@ class _Coder:
                 self._wait(event, stream)
             case Fill(buffer, stream):
                 self._flush(stream)
-                self.code.append(partial(self.binding.streams[stream].submit, self._fill(buffer)))
+                fill = self._fill(buffer)
+                submit = partial(self.binding.streams[stream].submit, fill)
+                self.code.append(self.tape.move(stream, fill) if self.tape else submit)
             case Sync(stream):
                 self._flush_all()
                 self._synchronize(stream)

@@ -130,6 +130,10 @@ class Tape:
         self.layout.launches.append(Launch(stream, lo, hi))
         return partial(self._launch, index, self.binding.streams[stream].submit, work)
 
+    def move(self, stream: int, work: Any) -> Callable[[], None]:
+        """Hands over a copy or a fill."""
+        return partial(self.binding.streams[stream].submit, work)
+
     def record(self, event: int, stream: int) -> None:
         """Notes what an event comes after."""
         self._recorded[event] = (stream, len(self.layout.rows[stream]) - 1)

@@ -17,7 +17,7 @@ from typing import Any
 
 from opstep.runtime.device.cuda.driver import Gpu
 from opstep.runtime.device.cuda.records import Matcher, Ran
-from opstep.runtime.recording import Kernel
+from opstep.runtime.recording import COPY, FILL, Kernel
 
 BUFFER = 1 << 20  # bytes; a kernel's record has about 200
 READINGS = 7  # of both clocks, of which the closest two are believed
@@ -175,8 +175,8 @@ class Collector:
 
     def _completed(self, activities: list[Any]) -> None:
         """A buffer is full, or was asked for. Called by CUPTI, from any thread."""
-        external, kernel, *others = (int(kind) for kind in self._kinds)
-        ran, offset = {kernel, *others}, self._offset
+        external, kernel, copy, fill = (int(kind) for kind in self._kinds)
+        ran, offset = {kernel, copy, fill}, self._offset
         told, matcher = self._told, self._matcher
         with self._lock:
             for a in activities:
@@ -185,12 +185,14 @@ class Collector:
                     matcher.named(a.correlation_id, a.external_id)
                 if kind not in ran:
                     continue
-                node, about = a.graph_node_id, None
-                if kind == kernel and node not in told:
-                    about = _described(a)
-                    if node:
-                        told.add(node)
-                start, end = a.start - offset, a.end - offset
+                node, start, end = a.graph_node_id, a.start - offset, a.end - offset
+                if kind != kernel:
+                    moved = COPY if kind == copy else FILL
+                    matcher.ran(Ran(node, a.correlation_id, start, end, None, a.bytes, moved))
+                    continue
+                about = None if node in told else _described(a)
+                if node:
+                    told.add(node)
                 matcher.ran(Ran(node, a.correlation_id, start, end, about))
 
 

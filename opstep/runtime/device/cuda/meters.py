@@ -9,7 +9,7 @@ from typing import Any
 from opstep.runtime.device.cuda.cupti import Collector, collector
 from opstep.runtime.device.cuda.driver import Gpu
 from opstep.runtime.device.cuda.launching import work_of
-from opstep.runtime.device.cuda.records import NO_ROW, Nodes, Part, Ran, Rows
+from opstep.runtime.device.cuda.records import Nodes, Part, Ran, Rows
 from opstep.runtime.device.cuda.takes import Meter, Take
 
 READINGS = 5  # of the host's clock beside an event, of which the closest is believed
@@ -107,7 +107,7 @@ class EventMeter:
 
     def issue(self, take: Take, piece: Any, stream: int) -> None:
         part = piece.part
-        if part.rows[0] == NO_ROW:
+        if part.rows[0] < 0:
             piece.work(stream)
             return
         record, first, last = self._gpu.driver.cuEventRecord, self._event(), self._event()

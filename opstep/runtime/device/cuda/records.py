@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opstep.runtime.recording import GraphLaunch, Kernel, Launch, Layout
+from opstep.runtime.recording import COPY, GraphLaunch, Kernel, Launch, Layout
 
 NO_ROW = -1  # of work that no row tells of, such as statistics
+MOVED = -2  # of copies and fills
 
 
 class Ran(NamedTuple):
@@ -26,6 +27,8 @@ class Ran(NamedTuple):
     start: int
     end: int
     kernel: Kernel | None  # None: a copy or a fill, or nothing new
+    nbytes: int = 0  # of a copy or a fill
+    kind: int = COPY
 
 
 class Matcher:
@@ -123,11 +126,14 @@ class Rows:
         self.layout = layout
         self.times = [np.zeros((len(rows), 2), np.int64) for rows in layout.rows]
         self.kernels: dict[tuple[int, int], list[Kernel]] = {}
+        self.moves: list[list[tuple[int, int, int, int]]] = [[] for _ in layout.rows]
 
     def add(self, matched: Iterable[tuple[int, int, Ran]]) -> None:
         """A row's time is from the start of its first kernel to the end of its last."""
         for stream, row, ran in matched:
-            if row == NO_ROW:
+            if row == MOVED:
+                self.moves[stream].append((ran.start, ran.end, ran.nbytes, ran.kind))
+            if row < 0:
                 continue
             times = self.times[stream]
             start = times[row, 0]
@@ -164,6 +170,22 @@ def settled(times: np.ndarray, began: np.ndarray) -> np.ndarray:
     ends = np.maximum.accumulate(ends - count) + count  # each at least 1 ns behind the one before
     starts[1:] = np.maximum(starts[1:], ends[:-1])
     return np.stack([starts, ends], 1)
+
+
+def between(moves: Sequence[tuple[int, int, int, int]], times: np.ndarray) -> np.ndarray:
+    """A stream's copies and fills, i64[n, 4] in the order of their starts, cut to the gaps between
+    its rows and between each other.
+    """
+    found, last = [], 0
+    for start, end, nbytes, kind in sorted(moves):
+        row = int(np.searchsorted(times[:, 1], (start + end) // 2, "right"))  # behind its middle
+        begin = max(start, last, int(times[row - 1, 1]) if row else 0)
+        end = max(end, begin + 1)
+        end = min(end, int(times[row, 0])) if row < len(times) else end
+        if end > begin:
+            found.append((begin, end, nbytes, kind))
+            last = end
+    return np.array(found, np.int64).reshape(-1, 4)
 
 
 def waits(

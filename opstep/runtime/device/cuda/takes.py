@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from opstep.runtime.device.cuda.records import Nodes, Rows, issued, settled, waits
+from opstep.runtime.device.cuda.records import Nodes, Rows, between, issued, settled, waits
 from opstep.runtime.recording import Activation, HostRecord, Recorder, StreamRecord
 from opstep.runtime.statistics import WORDS
 
@@ -97,8 +97,9 @@ def _records(take: Take, rows: Rows, slots: Slots) -> list[StreamRecord]:
             if taken:
                 stats[...] = take.stats[stream][: stats.size].reshape(stats.shape)
                 slots.give_back(take.stats[stream])
-        if len(own) or len(stood) or taken:
-            found.append(StreamRecord(take.activation, stream, own, stood, stats))
+        moves = between(rows.moves[stream], own)
+        if len(own) or len(stood) or taken or len(moves):
+            found.append(StreamRecord(take.activation, stream, own, stood, stats, moves))
     return found
 
 

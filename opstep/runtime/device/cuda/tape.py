@@ -16,15 +16,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from opstep.runtime.device.cuda.launching import BoundGrid, work_of
-from opstep.runtime.device.cuda.records import NO_ROW, Nodes, Part, merged
+from opstep.runtime.device.cuda.records import MOVED, NO_ROW, Nodes, Part, merged
 from opstep.runtime.device.cuda.takes import Take
 from opstep.runtime.plan.plan import Run, Step
 from opstep.runtime.recording import Activation, Launch, Layout, Recorder, Wait
-from opstep.runtime.statistics import ENABLED, RECORD, step_for
+from opstep.runtime.statistics import ENABLED, WORDS, step_for
 
 if TYPE_CHECKING:
     from opstep.runtime.device.binding import Binding
     from opstep.runtime.device.cuda.takes import Takes
+
+
+_NBYTES = 8 * WORDS  # of a tensor's statistics
 
 
 class Piece:
@@ -125,6 +128,11 @@ class CudaTape:
         self._indices[id(made)] = index
         return made
 
+    def move(self, stream: int, work: Any) -> Callable[[], None]:
+        """Hands over a copy or a fill."""
+        piece = Piece(stream, [MOVED], [work], False)
+        return partial(self._hand_over, piece, self.binding.streams[stream].handle)
+
     def record(self, event: int, stream: int) -> None:
         """Notes what an event comes after."""
         self._recorded[event] = (stream, len(self.layout.rows[stream]) - 1)
@@ -221,12 +229,15 @@ class CudaTape:
     def _issue(self, work: Bundle, index: int, stream: Any) -> None:
         began = monotonic_ns()
         for piece in work.pieces:
-            if self.capturing is not None:
-                self.capturing.issue(piece, stream.handle)
-            else:
-                self._meter.issue(self._now, piece, stream.handle)
+            self._hand_over(piece, stream.handle)
         if self.capturing is None:
             self._now.launches[self._places[index]] = began, monotonic_ns()
+
+    def _hand_over(self, piece: Piece, stream: int) -> None:
+        if self.capturing is None:
+            self._meter.issue(self._now, piece, stream)
+        else:
+            self.capturing.issue(piece, stream)
 
     def replay(self, stretch: Stretch, launch: Callable[[], None]) -> None:
         assert stretch.nodes is not None
@@ -254,16 +265,16 @@ class _StatsMemory:
         what = "statistics"
         self.enabled = device.alloc(ENABLED.nbytes, what)
         device.write(self.enabled, 0, ENABLED, 0)
-        self._memory = device.alloc(sum(counts) * RECORD.nbytes, what)
+        self._memory = device.alloc(sum(counts) * _NBYTES, what)
         starts = np.cumsum([0, *counts])[:-1].tolist()
-        self.parts = [
-            (self._memory.address + start * RECORD.nbytes, n * RECORD.nbytes)
+        self.parts: list[tuple[int, int]] = [
+            (self._memory.address + start * _NBYTES, n * _NBYTES)
             for start, n in zip(starts, counts, strict=True)
         ]
         self._workspaces: list[list[Any]] = [[] for _ in counts]
 
     def place(self, stream: int, index: int) -> int:
-        return self.parts[stream][0] + index * RECORD.nbytes
+        return self.parts[stream][0] + index * _NBYTES
 
     def workspace(self, stream: int, nbytes: int) -> int:
         """Memory that the statistics of a stream share; a larger one for those that need more."""
