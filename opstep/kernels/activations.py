@@ -10,6 +10,8 @@ from opstep.kernels.elementwise import Binary, Unary, onto
 from opstep.kernels.fastmath import erf, exp, expm1, log1p
 from opstep.kernels.fastmath import sigmoid as logistic
 from opstep.kernels.fastmath import tanh as tanh_of
+from opstep.kernels.gpu import fast
+from opstep.kernels.gpu.fast import for_gpu
 from opstep.runtime.ir.op import Mismatch
 
 
@@ -126,6 +128,7 @@ class silu(Unary):
     def oracle(x):
         return x * sigmoid.oracle(x)
 
+    @for_gpu(half=fast.silu)
     def scalar(x):
         return x * logistic(x)
 
@@ -154,10 +157,12 @@ class gelu(Unary):
         tail = np.vectorize(math.erfc, otypes=[np.float64])
         return 0.5 * x * tail(-x / math.sqrt(2))
 
+    @for_gpu(fast.gelu, fast.gelu_of_half)
     def scalar(x):
         return 0.5 * x * (1.0 + erf(x * 0.7071067811865476))
 
     @staticmethod
+    @for_gpu(half=fast.gelu_by_tanh)
     def tanh_form(x):
         return 0.5 * x * (1.0 + tanh_of(0.7978845608028654 * (x + 0.044715 * x * x * x)))
 
@@ -216,6 +221,7 @@ class mish(Unary):
     def oracle(x):
         return x * np.tanh(np.logaddexp(0, x))
 
+    @for_gpu(half=fast.mish)
     def scalar(x):
         # tanh(ln(1 + e)) = e*(e + 2) / (e*(e + 2) + 2), with e = e**x; above 20 it is 1
         e = exp(20.0 if x > 20.0 else x)

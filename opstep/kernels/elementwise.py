@@ -13,6 +13,7 @@ import numpy as np
 
 from opstep.kernels.broadcast import broadcast_shape, collapse, place
 from opstep.kernels.gpu.elementwise import elementwise
+from opstep.kernels.gpu.fast import faster
 from opstep.runtime.device.launch import Launch
 from opstep.runtime.ir.op import Op
 from opstep.runtime.ir.types import boolean
@@ -41,7 +42,7 @@ class Unary(Op):
     @classmethod
     def cuda(cls, x, y, **attrs):
         f, numbers = cls.function(x, **attrs)
-        return elementwise(f, cls.name, (x,), y, numbers)
+        return elementwise(faster(f, x, y), cls.name, (x,), y, numbers)
 
     def flops(x, **attrs):
         return x.size

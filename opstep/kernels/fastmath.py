@@ -12,6 +12,8 @@ import math
 import numpy as np
 
 from opstep.kernels import float32, float64
+from opstep.kernels.gpu import fast
+from opstep.kernels.gpu.fast import for_gpu
 from opstep.runtime.device.source import vectorised
 
 
@@ -45,11 +47,13 @@ def log1p(x):
     return math.log1p(x)
 
 
+@for_gpu(half=fast.tanh)
 @vectorised(f32=float32.tanh32, f64=float64.tanh64)
 def tanh(x):
     return math.tanh(x)
 
 
+@for_gpu(half=fast.sigmoid)
 @vectorised(f32=float32.sigmoid32, f64=float64.sigmoid64)
 def sigmoid(x):
     e = math.exp(-np.abs(x))

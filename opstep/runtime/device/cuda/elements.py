@@ -158,16 +158,31 @@ def store(count: int):
             parts = []
             for k in range(count):
                 value = builder.extract_value(args[2], k)
-                value = context.cast(builder, value, values[k], pointer.dtype)
-                parts.append(_as_stored(context, builder, pointer, value))
+                parts.append(context.cast(builder, value, values[k], pointer.dtype))
+            if _is_half(pointer) and pointer.dtype is types.float32 and count % 2 == 0:
+                parts = _halves(builder, pointer.stored.name, parts)
+                storage = ir.IntType(32)
+            else:
+                parts = [_as_stored(context, builder, pointer, value) for value in parts]
             place = builder.bitcast(builder.gep(args[0], [args[1]]), words.as_pointer())
             vector = _joined(builder, parts, storage, words)
-            builder.store(vector, place, align=_align(storage, count))
+            builder.store(vector, place, align=_align(storage, len(parts)))
             return context.get_dummy_value()
 
         return types.void(pointer, types.int64, values), generate
 
     return store_elements
+
+
+def _is_half(pointer) -> bool:
+    return isinstance(pointer, Elements) and pointer.stored.name in ("f16", "bf16")
+
+
+def _halves(builder, name: str, parts: list) -> list:
+    """Neighbouring f32 rounded to words of two halves: one instruction for both."""
+    kind = ir.FunctionType(ir.IntType(32), [ir.FloatType(), ir.FloatType()])
+    asm = ir.InlineAsm(kind, f"cvt.rn.{name}x2.f32 $0, $1, $2;", "=r,f,f", side_effect=False)
+    return [builder.call(asm, [parts[k + 1], parts[k]]) for k in range(0, len(parts), 2)]
 
 
 # Elements of fewer than 32 bits travel as vectors of 32-bit words: that is what wide loads are

@@ -258,17 +258,24 @@ def saturated_product():
     return multiply
 
 
-def exp2_approx():
-    """2**x of an f32, within 2 units in the last place."""
+def _approximate(instruction: str):
+    """A function of one f32 that the GPU has."""
     kind = ir.FunctionType(ir.FloatType(), [ir.FloatType()])
-    power = ir.InlineAsm(kind, "ex2.approx.ftz.f32 $0, $1;", "=f,f", side_effect=False)
+    asm = ir.InlineAsm(kind, f"{instruction}.approx.ftz.f32 $0, $1;", "=f,f", side_effect=False)
 
-    @intrinsic
-    def exponentiate(_, x):
-        def generate(context, builder, signature, args):
-            given = context.cast(builder, args[0], signature.args[0], types.float32)
-            return builder.call(power, [given])
+    def make():
+        @intrinsic
+        def apply(_, x):
+            def generate(context, builder, signature, args):
+                given = context.cast(builder, args[0], signature.args[0], types.float32)
+                return builder.call(asm, [given])
 
-        return types.float32(x), generate
+            return types.float32(x), generate
 
-    return exponentiate
+        return apply
+
+    return make
+
+
+exp2_approx = _approximate("ex2")
+reciprocal_approx = _approximate("rcp")

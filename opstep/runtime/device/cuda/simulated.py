@@ -137,3 +137,7 @@ def saturated_product():
 
 def exp2_approx():
     return lambda x: np.exp2(np.float32(x))
+
+
+def reciprocal_approx():
+    return lambda x: np.float32(1) / np.float32(x)
