@@ -13,6 +13,7 @@ import numpy as np
 
 from opstep.kernels import folds
 from opstep.kernels.axes import around, axis_of, want_shape
+from opstep.kernels.gpu import scan as gpu
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch, Scratch
 from opstep.runtime.ir.op import Op
@@ -90,6 +91,13 @@ class Scan(Op):
         args = (x, y, tiles, n, inner, TILE, int(exclusive), int(reverse))
         units = outer * -(-inner // TILE)
         return Launch(along_columns(*functions), *args, units=units, grain=grain)
+
+    @classmethod
+    def cuda(cls, x: Arg, y: Arg, *, axis, exclusive, reverse):
+        if x.size == 0:
+            return []
+        shape = around(x.shape, axis % x.rank)
+        return gpu.scan(cls.fold_of(x.dtype), x, y, shape, exclusive, reverse)
 
     def flops(x, **attrs):
         return x.size
