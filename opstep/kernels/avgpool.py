@@ -10,8 +10,10 @@ from math import prod
 
 import numpy as np
 
+from opstep.kernels.gpu.pool import means, means_gradient
 from opstep.kernels.pool import grain_of, pool_windows, pooled
 from opstep.kernels.pooling import average_windows, spread_over_windows
+from opstep.kernels.reduce import mean
 from opstep.kernels.windows import pair_of_dims, want_images
 from opstep.runtime.device.launch import Launch, Scratch
 from opstep.runtime.ir.op import Mismatch, Op
@@ -134,6 +136,11 @@ class avg_pool2d(Op):
         tables = _averaging(x.shape[2:], y.shape[2:], v, count_include_pad, divisor_override)
         return _average(x, y, tables)
 
+    def cuda(x, y, *, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override):
+        v = pool_windows(kernel, stride, padding)
+        tables = _averaging(x.shape[2:], y.shape[2:], v, count_include_pad, divisor_override)
+        return means(x, y, tables)
+
     def grad(g, operands, results, grads, **attrs):
         (x,) = operands
         return (g.avg_pool2d_grad(grads[0], size=x.shape[2:], **attrs),)
@@ -175,6 +182,13 @@ class avg_pool2d_grad(Op):
         tables = _averaging(gx.shape[2:], gy.shape[2:], v, count_include_pad, divisor_override)
         return _spread(gy, gx, tables)
 
+    def cuda(
+        gy, gx, *, size, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override
+    ):
+        v = pool_windows(kernel, stride, padding)
+        tables = _averaging(gx.shape[2:], gy.shape[2:], v, count_include_pad, divisor_override)
+        return means_gradient(gy, gx, tables)
+
     def grad(g, operands, results, grads, *, size, **attrs):
         return (g.avg_pool2d(grads[0], **attrs),)
 
@@ -202,6 +216,9 @@ class adaptive_avg_pool2d(Op):
 
     def cpu(x, y, *, output_size):
         return _average(x, y, _adaptive(x.shape[2:], y.shape[2:]))
+
+    def cuda(x, y, *, output_size):
+        return means(x, y, _adaptive(x.shape[2:], y.shape[2:]))
 
     def grad(g, operands, results, grads, *, output_size):
         return (g.adaptive_avg_pool2d_grad(grads[0], size=operands[0].shape[2:]),)
@@ -232,6 +249,9 @@ class adaptive_avg_pool2d_grad(Op):
     def cpu(gy, gx, *, size):
         return _spread(gy, gx, _adaptive(gx.shape[2:], gy.shape[2:]))
 
+    def cuda(gy, gx, *, size):
+        return means_gradient(gy, gx, _adaptive(gx.shape[2:], gy.shape[2:]))
+
     def grad(g, operands, results, grads, *, size):
         return (g.adaptive_avg_pool2d(grads[0], output_size=operands[0].shape[2:]),)
 
@@ -257,6 +277,9 @@ class global_avg_pool2d(Op):
 
     def cpu(x, y):
         return _average(x, y, _adaptive(x.shape[2:], (1, 1)))
+
+    def cuda(x, y):
+        return mean.cuda(x, y, axes=(2, 3), keepdims=True)
 
     def grad(g, operands, results, grads):
         return (g.adaptive_avg_pool2d_grad(grads[0], size=operands[0].shape[2:]),)

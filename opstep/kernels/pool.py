@@ -10,6 +10,7 @@ from math import prod
 
 import numpy as np
 
+from opstep.kernels.gpu import pool as gpu
 from opstep.kernels.pooling import (
     give_to_highest,
     highest_and_places,
@@ -130,6 +131,9 @@ class max_pool2d(_MaxPool):
     def oracle(x, **attrs):
         return _highest(x, **attrs)[0]
 
+    def cuda(x, y, *, kernel, stride, padding, dilation, ceil_mode):
+        return gpu.maxima(x, y, _lowest(x.dtype), *pool_windows(kernel, stride, padding, dilation))
+
     def cpu(x, y, *, kernel, stride, padding, dilation, ceil_mode):
         rows, columns = pool_windows(kernel, stride, padding, dilation)
         line = max((y.shape[3] - 1) * columns.stride + columns.span, columns.before + 1)
@@ -159,6 +163,10 @@ class max_pool2d_with_indices(_MaxPool):
 
     def oracle(x, **attrs):
         return _highest(x, **attrs)
+
+    def cuda(x, y, indices, *, kernel, stride, padding, dilation, ceil_mode):
+        both = pool_windows(kernel, stride, padding, dilation)
+        return gpu.maxima_and_places(x, y, indices, _lowest(x.dtype), *both)
 
     def cpu(x, y, indices, *, kernel, stride, padding, dilation, ceil_mode):
         rows, columns = pool_windows(kernel, stride, padding, dilation)
@@ -196,6 +204,9 @@ class max_pool2d_grad(Op):
         flat = (*x.shape[:2], prod(gy.shape[2:]))
         np.add.at(gx, (n, c, places.reshape(flat)), gy.reshape(flat))
         return gx.reshape(x.shape)
+
+    def cuda(gy, x, gx, *, kernel, stride, padding, dilation, ceil_mode):
+        return gpu.maxima_gradient(gy, x, gx, *pool_windows(kernel, stride, padding, dilation))
 
     def cpu(gy, x, gx, *, kernel, stride, padding, dilation, ceil_mode):
         rows, columns = pool_windows(kernel, stride, padding, dilation)

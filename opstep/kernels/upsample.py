@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from opstep.kernels.gpu.pool import upsampled, upsampled_gradient
 from opstep.kernels.windows import pair, pair_of_dims, want_images
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch, Scratch
@@ -165,6 +166,15 @@ def _launch(
     )
 
 
+def _places(small, large, mode: str, align: bool) -> tuple[list[list[int]], list[int] | None]:
+    """For rows and columns: the pixel at or before each place; how places lie, where pixels are
+    mixed.
+    """
+    axes = [Places.of(n, out, mode, align) for n, out in zip(small, large, strict=True)]
+    before = [p.between(n, out)[0].tolist() for p, n, out in zip(axes, small, large, strict=True)]
+    return before, None if mode == "nearest" else [*axes[0], *axes[1]]
+
+
 def _check(x, mode: str, align_corners: bool) -> None:
     if mode not in ("nearest", "bilinear"):
         raise Mismatch(f'mode is "nearest" or "bilinear", not "{mode}"', "mode")
@@ -216,6 +226,9 @@ class upsample2d(Op):
         kernels = (repeat_pixels, mix_pixels)
         return _launch(kernels, x, y, x, y, prod(y.shape[:3]), mode, align_corners)
 
+    def cuda(x, y, *, scale, size, mode, align_corners):
+        return upsampled(x, y, *_places(x.shape[2:], y.shape[2:], mode, align_corners))
+
     def grad(g, operands, results, grads, *, mode, align_corners, **attrs):
         size = operands[0].shape[2:]
         gx = g.upsample2d_grad(grads[0], size=size, mode=mode, align_corners=align_corners)
@@ -258,6 +271,10 @@ class upsample2d_grad(Op):
     def cpu(gy, gx, *, size, mode, align_corners):
         kernels = (gather_repeated, gather_mixed)
         return _launch(kernels, gy, gx, gx, gy, prod(gx.shape[:2]), mode, align_corners)
+
+    def cuda(gy, gx, *, size, mode, align_corners):
+        places = _places(gx.shape[2:], gy.shape[2:], mode, align_corners)
+        return upsampled_gradient(gy, gx, *places)
 
     def grad(g, operands, results, grads, *, size, mode, align_corners):
         out = operands[0].shape[2:]
