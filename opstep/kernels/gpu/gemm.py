@@ -6,47 +6,22 @@ are the same everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from opstep.kernels.gpu.gemm_simt import add_parts, multiply_integers, tiled
 from opstep.kernels.gpu.gemm_tensor import tensor_tiled
+from opstep.kernels.gpu.gemm_tiles import PLAIN, cheapest, of_halves
 from opstep.kernels.gpu.gemm_vector import THREADS, WARPS, dots, weighted
-from opstep.kernels.gpu.tile import Tile, WarpTile
+from opstep.kernels.gpu.tile import WarpTile
 from opstep.runtime.device.cuda.target import architecture
 from opstep.runtime.device.launch import Arg, Grid, Scratch
 
 if TYPE_CHECKING:
     from opstep.kernels.matmul import Side
 
-_MULTIPROCESSORS = 128  # that work is cut for
-_PARTS = 128  # of a sum, at most
-
-# Tiles, and how many multiplications a multiprocessor does with them in a cycle.
-_TILES = {
-    4: (
-        (Tile(128, 128, 16, 8, 8), 100),
-        (Tile(64, 128, 16, 8, 8), 90),
-        (Tile(64, 64, 16, 8, 4), 75),
-        (Tile(32, 32, 16, 4, 4), 40),
-        (Tile(16, 128, 16, 4, 8), 50),
-    ),
-    8: (
-        (Tile(64, 64, 16, 8, 4, 8), 40),
-        (Tile(32, 32, 16, 4, 4, 8), 25),
-    ),
-}
-_HALF_TILES = (
-    (WarpTile(128, 256, 64, 64, 3), 1000),
-    (WarpTile(128, 128, 64, 32, 3), 800),
-    (WarpTile(64, 64, 32, 32, 4), 500),
-)
-_WARPGROUP_TILES = (
-    (WarpTile(128, 256, 16, 256, 4, True), 1800),
-    (WarpTile(128, 128, 16, 128, 4, True), 1400),
-    (WarpTile(64, 64, 32, 32, 4), 500),
-)
+_VECTOR_BLOCKS = 1024  # that are wanted for a product with a vector
+_VECTOR_PARTS = 128  # of its sums, at most
 
 
 class Operand(NamedTuple):
@@ -130,12 +105,12 @@ def _with_vector(
     wide = matrix.wide(most)
     if matrix.along:
         wide = min(wide, x.wide(most) if x.along else 1)
-        team = 8 if k <= 64 * wide else 32 if count * batches > 1024 else THREADS
+        team = _team(k // wide, count * batches)
         lines, terms, kernel = THREADS // team, 4 * team * wide, dots(wide, team)
     else:
         lines, terms, kernel = 32 * wide, 16 * WARPS, weighted(wide)
     blocks = -(-count // lines)
-    parts = max(1, min(_PARTS, 8 * _MULTIPROCESSORS // (blocks * batches), k // terms))
+    parts = max(1, min(_VECTOR_PARTS, _VECTOR_BLOCKS // (blocks * batches), k // terms))
     part_steps = -(-k // (parts * terms)) * terms if k else terms
     parts = max(1, -(-k // part_steps))
     target = c if parts == 1 else Scratch(c.dtype, parts * c.size)
@@ -154,6 +129,13 @@ def _with_vector(
     return launches
 
 
+def _team(loads: int, lines: int) -> int:
+    """Threads that share a line: fewer for short ones and for many."""
+    if loads <= 64:
+        return 8
+    return 32 if lines > 1024 else THREADS
+
+
 def _itemsize(array: Arg | Scratch) -> int:
     """Bytes of an element in memory."""
     return array.stored.itemsize if isinstance(array, Arg) else array.dtype.itemsize
@@ -162,13 +144,13 @@ def _itemsize(array: Arg | Scratch) -> int:
 def _tiled(a: Operand, b: Operand, c: Arg | Scratch, shape, bias: Arg | None) -> list[Grid]:
     m, n, k, count = a.extent, b.extent, a.terms, prod(shape)
     halves = _halves(a.array, b.array)
-    tiles = _half_tiles() if halves else _TILES[c.dtype.itemsize]
-    tile, parts = _cheapest(tiles, m, n, k, count)
+    paces = of_halves() if halves else PLAIN[c.dtype.itemsize]
+    tile, parts = cheapest(paces, m, n, k, count)
     part_steps = -(-k // (parts * tile.steps)) * tile.steps if k else tile.steps
     parts = max(1, -(-k // part_steps))
     down, across = -(-m // tile.rows), -(-n // tile.columns)
     if isinstance(tile, WarpTile):
-        wide = (a.wide(8) > 1, b.wide(8) > 1, 1 if n % 2 else 2)
+        wide = (a.wide(8) > 1, b.wide(8) > 1, 1 if n % 4 else 4)
         kernel = tensor_tiled(tile, a.along, b.along, *wide, halves == "bf16")
     else:
         run = min(tile.run, 4)
@@ -192,10 +174,6 @@ def _tiled(a: Operand, b: Operand, c: Arg | Scratch, shape, bias: Arg | None) ->
     return launches
 
 
-def _half_tiles() -> tuple:
-    return _WARPGROUP_TILES if architecture() == 90 else _HALF_TILES
-
-
 def _halves(a: Arg | Scratch, b: Arg | Scratch) -> str:
     """The name of their type where both are stored as halves of one, else nothing."""
     there = isinstance(a, Arg) and isinstance(b, Arg) and architecture() >= 80
@@ -209,22 +187,3 @@ def added(parts, bias: Arg | None, c: Arg | Scratch, count: int, n: int, part_co
         grid=-(-c.size // THREADS),
         block=THREADS,
     )
-
-
-def _cheapest(tiles, m: int, n: int, k: int, count: int) -> tuple[Any, int]:
-    """The tile, and in how many parts sums are cut, that should take the least time."""
-    return min(_costs(tiles, m, n, k, count), key=lambda found: found[0])[1:]
-
-
-def _costs(tiles, m: int, n: int, k: int, count: int) -> Iterator[tuple[float, Any, int]]:
-    for tile, pace in tiles:
-        blocks = -(-m // tile.rows) * -(-n // tile.columns) * count
-        parts = 1
-        while parts <= _PARTS and (parts == 1 or k // parts >= 4 * tile.steps):
-            waves = -(-blocks * parts // _MULTIPROCESSORS)
-            terms = -(-k // parts) + 2 * tile.steps  # filling and emptying a tile takes time too
-            cost = waves * terms * tile.rows * tile.columns / pace  # cycles
-            if parts > 1:
-                cost += 3000 + count * m * n * parts / 400  # a launch; elements a cycle
-            yield cost, tile, parts
-            parts *= 2

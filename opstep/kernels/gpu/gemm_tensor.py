@@ -19,6 +19,7 @@ from opstep.runtime.device.cuda.names import (
     div32,
     pointer_to,
     real,
+    seen_as_single,
     spread,
     stored_bits,
 )
@@ -75,22 +76,51 @@ def copier(extent: int, threads: int, along: bool, wide: bool):
 
 
 @cache
+def finisher(tile: WarpTile, wide: int):
+    """(c, sums, bias, rows, columns, pitch, biased): a tile's sums from shared memory to the
+    result, `wide` elements at once, as many rows and columns as there are.
+    """
+    chunks, threads, sums_pitch = tile.columns // wide, tile.threads, tile.sums_pitch
+    load, store = Intrinsic("load", wide), Intrinsic("store", wide)
+    gather = Intrinsic("gather", wide)
+
+    def finish(c, sums, bias, rows, columns, pitch, biased):
+        held = pointer_to(cuda.local.array(wide, real))
+        for unit in range(cuda.threadIdx.x, rows * chunks, threads):
+            row, column = unit // chunks, unit % chunks * wide
+            if column < columns:
+                at = row * sums_pitch + column
+                if wide > 1:
+                    spread(held, load(sums, at))
+                else:
+                    held[0] = sums[at]
+                if biased:
+                    for e in range(wide):
+                        held[e] += bias[column + e]
+                if wide > 1:
+                    store(c, row * pitch + column, gather(held))
+                else:
+                    c[row * pitch + column] = held[0]
+
+    return finish
+
+
+@cache
 def tensor_tiled(
     tile: WarpTile, a_along: bool, b_along: bool, a_wide: bool, b_wide: bool, c_wide: int,
     bf16: bool,
 ):  # fmt: skip
     """The kernel for tiles of that shape; `along`, `wide`: see `copier`; `c_wide`: how many
-    elements of the result, 1 or 2, are written at once.
+    elements of the result are written at once.
     """
     threads, steps, stages, stage = tile.threads, tile.steps, tile.stages, tile.stage
     tile_rows, tile_columns, right_at = tile.rows, tile.columns, tile.right_at
-    m_tiles, n_tiles, count = tile.warp_rows // 16, tile.warp_columns // 8, tile.sums
     copy_left = copier(tile_rows, threads, a_along, a_wide)
     copy_right = copier(tile_columns, threads, b_along, b_wide)
     multiply, settled = tile.product(a_along, b_along, bf16), tile.settled()
     starts, place = places(tile, a_along, b_along), sums_place(tile)
-    zeros, arrived = Intrinsic("fill", count), tile.arrived()
-    gather, store = Intrinsic("gather", c_wide), Intrinsic("store", c_wide)
+    zeros, arrived = Intrinsic("fill", tile.sums), tile.arrived()
+    put_sums, sums_pitch, finish = tile.put_sums(), tile.sums_pitch, finisher(tile, c_wide)
 
     def multiply_halves(
         a, b, bias, c, batch_shape, a_strides, b_strides, rank, m, n, k, a_pitch, b_pitch, down,
@@ -139,25 +169,12 @@ def tensor_tiled(
             at += stage
             if at == stages * stage:
                 at = 0
-        held = pointer_to(cuda.local.array(count, real))
-        spread(held, sums)
+        cuda.syncthreads()
+        whole = seen_as_single(shared)
         row, column = place(thread)
-        row, column = row0 + row, column0 + column
-        out = offset(c, batch * m * n)
-        for i in range(2 * m_tiles):
-            r = row + i * 8
-            if r < m:
-                for j in range(n_tiles):
-                    mine = offset(held, (i // 2 * n_tiles + j) * 4 + i % 2 * 2)
-                    for e in range(0, 2, c_wide):
-                        q = column + j * 8 + e
-                        if q < n:
-                            if biased:
-                                for f in range(c_wide):
-                                    mine[e + f] += bias[q + f]
-                            if c_wide > 1:
-                                store(out, r * n + q, gather(mine))
-                            else:
-                                out[r * n + q] = mine[e]
+        put_sums(offset(whole, row * sums_pitch + column), sums)
+        cuda.syncthreads()
+        out = offset(c, batch * m * n + row0 * n + column0)
+        finish(out, whole, offset(bias, column0), min(tile_rows, m - row0), n - column0, n, biased)
 
     return multiply_halves

@@ -219,13 +219,18 @@ class WarpTile(NamedTuple):
 
     @property
     def shared(self) -> int:
-        """Bytes of dynamic shared memory."""
-        return 2 * self.stages * self.stage
+        """Bytes of dynamic shared memory: for operands, at last for sums."""
+        return max(2 * self.stages * self.stage, 4 * self.rows * self.sums_pitch)
 
     @property
     def sums(self) -> int:
         """Of a thread."""
         return self.warp_rows * self.warp_columns // 32
+
+    @property
+    def sums_pitch(self) -> int:
+        """f32 from row to row of sums in shared memory; 8 more than a row, against conflicts."""
+        return self.columns + 8
 
     def product(self, left_along: bool, right_along: bool, bf16: bool) -> Intrinsic:
         """(sums, left, right) -> sums of a thread, after `settled`; `along`: lines of shared memory
@@ -236,6 +241,10 @@ class WarpTile(NamedTuple):
             return Intrinsic("warpgroup_product", self.columns, LINE // 16, *turned, int(bf16))
         shape = (self.warp_rows // 16, self.warp_columns // 8, LINE // 16)
         return Intrinsic("warp_product", *shape, *turned, int(bf16))
+
+    def put_sums(self) -> Intrinsic:
+        """(pointer, sums): to shared memory, where `sums_place` says the thread's first stands."""
+        return Intrinsic("put_sums", self.warp_rows // 16, self.warp_columns // 8, self.sums_pitch)
 
     def settled(self) -> Intrinsic:
         """sums -> sums: waits for them."""

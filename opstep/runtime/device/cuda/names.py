@@ -78,4 +78,6 @@ commit_copies = Intrinsic("commit_copies")
 
 saturated_product = Intrinsic("saturated_product")  # of two f32, held between 0 and 1; NaN is 0
 
-exp2_approx = Intrinsic("exp2_approx")  # of an f32, as the GPU has it: 2 units in the last place
+# Of an f32, as the GPU has them: within 2 units in the last place.
+exp2_approx = Intrinsic("exp2_approx")
+reciprocal_approx = Intrinsic("reciprocal_approx")

@@ -162,5 +162,20 @@ def warpgroup_wait():
     return lambda sums: sums
 
 
+def put_sums(m_tiles: int, n_tiles: int, pitch: int):
+    def put(pointer, sums):
+        for k in range(0, len(sums), 2):
+            i, j, lower = k // (4 * n_tiles), k // 4 % n_tiles, k // 2 % 2
+            pointer.store((16 * i + 8 * lower) * pitch + 8 * j, sums[k : k + 2], 2)
+
+    return put
+
+
+def seen_as_single():
+    from opstep.runtime.device.cuda.simulator import Pointer
+
+    return lambda pointer: Pointer(pointer.array.view(np.float32), np.dtype(np.float32))
+
+
 def unchanged():
     return lambda value: value

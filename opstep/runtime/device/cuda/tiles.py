@@ -332,6 +332,45 @@ def warpgroup_wait():
     return wait
 
 
+def put_sums(m_tiles: int, n_tiles: int, pitch: int):
+    """(pointer, sums): writes what `warp_product` or `warpgroup_product` gave to shared memory,
+    rows `pitch` f32 apart (even); the pointer is to the place of the thread's first sum.
+    """
+
+    @intrinsic
+    def put(_, pointer, sums):
+        def generate(context, builder, signature, args):
+            base = builder.addrspacecast(args[0], ir.PointerType(_SINGLE, _SHARED))
+            pair = ir.VectorType(_SINGLE, 2)
+            for k in range(0, len(sums), 2):
+                i, j, lower = k // (4 * n_tiles), k // 4 % n_tiles, k // 2 % 2
+                place = builder.gep(base, [_WHOLE((16 * i + 8 * lower) * pitch + 8 * j)])
+                place = builder.bitcast(place, ir.PointerType(pair, _SHARED))
+                both = ir.Constant(pair, ir.Undefined)
+                for e in range(2):
+                    one = builder.extract_value(args[1], k + e)
+                    both = builder.insert_element(both, one, _WHOLE(e))
+                builder.store(both, place, align=8)
+            return context.get_dummy_value()
+
+        return types.void(pointer, sums), generate
+
+    return put
+
+
+def seen_as_single():
+    """A pointer to shared memory -> one to the same bytes, as f32."""
+
+    @intrinsic
+    def look(_, pointer):
+        def generate(context, builder, signature, args):
+            return builder.bitcast(args[0], _SINGLE.as_pointer())
+
+        return types.CPointer(types.float32)(pointer), generate
+
+    return look
+
+
 def unchanged():
     """x -> x: where another kind of tile has something to wait for."""
 
