@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from opstep.runtime.device.cuda.tape import CudaTape
 
 WORTH_CAPTURING = 3  # pieces of work; fewer are issued as fast as a graph is launched
+SEARCHES = 4096  # for memory never written, that are kept for the next run
 STATIC_SHARED = 48 << 10  # bytes of shared memory that a block has without asking
 
 
@@ -71,6 +72,7 @@ class CudaDevice:
         self._functions: dict[tuple[Kernel, int], int] = {}
         self._libraries: list[Any] = []
         self._own = CudaStream(self.gpu)
+        self._searches: dict[tuple[int, TensorType], Callable[[int], None] | None] = {}
         self._flag = self.staging.pinned(1)  # kernels write it where the host reads it
         self._chooser = self._choosing(Kernels("numba"))
         self._choices = {self._chooser.wanted: self}
@@ -118,11 +120,18 @@ class CudaDevice:
 
     def holds_payload(self, memory: CudaMemory, offset: int, t: TensorType) -> bool:
         """Whether an element has the bits of memory never written; no work may be under way."""
-        launches, _ = self.prepare(*search_for(t.dtype, t.size))
-        if not launches:
+        key = (memory.address + offset, t)
+        if key not in self._searches:
+            if len(self._searches) >= SEARCHES:
+                self._searches.clear()
+            launches, _ = self.prepare(*search_for(t.dtype, t.size))
+            bound = self.bind(launches, [key[0], self._flag.ctypes.data], 0)
+            self._searches[key] = work_of(bound) if bound else None
+        search = self._searches[key]
+        if search is None:
             return False
         self._flag[0] = 0
-        self.run_now(self.bind(launches, [memory.address + offset, self._flag.ctypes.data], 0))
+        self.now(search)
         return bool(self._flag[0])
 
     def copy(self, source: int, target: int, nbytes: int) -> Callable[[int], None]:
@@ -263,9 +272,15 @@ class CudaDevice:
 
         return CudaTape(binding, recorder, takes_of(self))
 
-    def collect(self, recorder: Any) -> None:
-        """Hands a recorder what its run's finished launches did; the run's streams are idle."""
-        takes_of(self).collect(recorder)
+    def recorded_step(self, recorder: Any, now: bool = False) -> None:
+        """A step of a recorded run has ended, and its streams are idle. `now`: its records are
+        handed over at once.
+        """
+        takes_of(self).step_done(recorder, now)
+
+    def meanwhile(self, recorder: Any) -> None:
+        """A recorded run is under way on the GPU: time to look at what came before."""
+        takes_of(self).meanwhile(recorder)
 
     def unrecord(self, recorder: Any) -> None:
         """The recorder's run is over, or lies idle."""

@@ -180,6 +180,7 @@ def gpu(ordinal: int) -> Gpu:
     return Gpu(ordinal)
 
 
+@cache
 def launcher() -> int:
     """The address of `cuLaunchKernel`, for native code."""
     import ctypes
