@@ -171,7 +171,7 @@ def await_copies(groups: int, for_warpgroups: int = 0):
     """(): waits until at most `groups` of the thread's groups of copies are under way; then what
     they wrote can also be seen by `warpgroup_product`, if it is for that.
     """
-    fence = " fence.proxy.async;" if for_warpgroups else ""
+    fence = " fence.proxy.async.shared::cta;" if for_warpgroups else ""
     return _statement(f"cp.async.wait_group {groups};{fence}")
 
 
