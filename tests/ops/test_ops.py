@@ -7,6 +7,7 @@ import oracle
 import pieces
 import pytest
 from cases import Case, cases, generator, inputs, program
+from values import compare, op_by_op, same_bits
 
 from opstep.program import Program
 from opstep.runtime.ir.dims import symbol
@@ -98,28 +99,6 @@ def test_values(case_id, dtype):
     same_bits(result.outputs, made.run(name_of(case), with_strides, threads=2).outputs)
 
 
-def compare(got: np.ndarray, want: np.ndarray, tol: float) -> None:
-    """NaN and infinities where the oracle has them, once rounded to the type; else within `tol`."""
-    if not tol:
-        np.testing.assert_array_equal(got, want)
-        return
-    with np.errstate(all="ignore"):
-        rounded = want.astype(got.dtype).astype(np.float64)
-    actual = got.astype(np.float64)
-    finite = np.isfinite(rounded)
-    np.testing.assert_array_equal(actual[~finite], rounded[~finite])
-    largest = np.abs(want[finite]).max(initial=0.0)
-    # a subnormal may lose all its digits but the last
-    least = {2: 1e-7, 4: 2e-45, 8: 5e-324}[got.dtype.itemsize]
-    np.testing.assert_allclose(actual[finite], want[finite], rtol=tol, atol=tol * largest + least)
-
-
-def same_bits(first, second) -> None:
-    for a, b in zip(first, second, strict=True):
-        assert a.dtype == b.dtype
-        assert a.tobytes() == b.tobytes()
-
-
 def strided(array: np.ndarray) -> np.ndarray:
     """The same numbers as a view that is not contiguous."""
     wide = np.repeat(array[..., None], 2, axis=-1)
@@ -129,21 +108,7 @@ def strided(array: np.ndarray) -> np.ndarray:
 def in_pieces(made: Program, case: Case, given) -> list[np.ndarray]:
     """The graph op by op, each launch cut into pieces."""
     rng = generator(case)
-    checked = made.verified.graphs[name_of(case)]
-    values = dict(given)
-    for statement, application in zip(checked.graph.body, checked.applications, strict=True):
-        if isinstance(statement, Return):
-            return [values[v.text] for v in statement.values]
-        assert isinstance(statement, Apply)
-        assert application
-        operands = [
-            np.asarray(o.value, t.dtype.numpy) if isinstance(o, Literal) else values[o.text]
-            for o, t in zip(statement.operands, application.resolved.operands, strict=False)
-        ]
-        results = pieces.run(application, operands, rng)
-        for binding, result in zip(statement.results, results, strict=True):
-            values[binding.name.text] = result
-    return []
+    return op_by_op(made, case, given, lambda op, operands: pieces.run(op, operands, rng))
 
 
 # --- gradients ------------------------------------------------------------------------------------
