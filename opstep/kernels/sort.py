@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from opstep.kernels.axes import around, axis_of
+from opstep.kernels.gpu import sort as gpu
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch, Scratch
 from opstep.runtime.ir.dims import Dim
@@ -37,6 +38,9 @@ class sort(Op):
     def cpu(x, values, indices, *, axis, descending):
         return _sorted(x, values, indices, axis_of(axis, x.rank), descending)
 
+    def cuda(x, values, indices, *, axis, descending):
+        return _sorted_on_gpu(x, values, indices, axis_of(axis, x.rank), descending)
+
     def flops(x, **attrs):
         return x.size
 
@@ -60,6 +64,9 @@ class argsort(Op):
 
     def cpu(x, indices, *, axis, descending):
         return _sorted(x, None, indices, axis_of(axis, x.rank), descending)
+
+    def cuda(x, indices, *, axis, descending):
+        return _sorted_on_gpu(x, None, indices, axis_of(axis, x.rank), descending)
 
     def flops(x, **attrs):
         return x.size
@@ -99,6 +106,9 @@ class top_k(Op):
             grain=max(1, 32768 // n),
         )
 
+    def cuda(x, values, indices, *, k, axis, largest, sorted):
+        return _sorted_on_gpu(x, values, indices, axis_of(axis, x.rank), largest)
+
     def flops(x, **attrs):
         return x.size
 
@@ -130,6 +140,15 @@ def _sorted(x: Arg, values: Arg | None, indices: Arg, axis: int, descending: boo
     given = (x, values or x, values is not None, indices, n, kept, inner, descending)
     grain = max(1, 2048 // max(n, 1))
     return [Launch(sort_rows, *given, keys, places, apart, units=units, grain=grain)]
+
+
+def _sorted_on_gpu(x: Arg, values: Arg | None, indices: Arg, axis: int, descending: bool):
+    kept = indices.shape[axis]
+    if indices.size == 0:
+        return []
+    if x.shape[axis] >= 1 << 31:
+        return _sorted(x, values, indices, axis, descending)
+    return gpu.sort(x, values, indices, around(x.shape, axis), kept, descending)
 
 
 # --- kernels: units are rows along the axis -------------------------------------------------------
