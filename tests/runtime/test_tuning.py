@@ -140,7 +140,7 @@ def product(monkeypatch):
 
     monkeypatch.setattr(OPS["matmul"], "cuda", staticmethod(cuda))
     monkeypatch.setattr(OPS["matmul"], "vendor", staticmethod(vendor))
-    return step_of("matmul", (2, 3), (3, 4), **PLAIN)
+    return step_of("matmul", (1024, 1024), (1024, 1024), **PLAIN)
 
 
 def chosen(path, product, which="auto", times=None, tune=None):
@@ -162,6 +162,12 @@ def chosen(path, product, which="auto", times=None, tune=None):
 )
 def test_without_times_a_rule_decides(path, product, which, expected):
     assert chosen(path, product, which) == expected
+
+
+@pytest.mark.parametrize("which, expected", [("auto", 3), ("vendor", 1), ("numba", 3)])
+def test_no_library_is_asked_for_small_work(path, product, which, expected):
+    small = step_of("matmul", (2, 3), (3, 4), **PLAIN)
+    assert chosen(path, small, which) == ("write_one", expected)
 
 
 SLOW_LIBRARY = {"numba large": 1.0, "numba small": 2.0, "library 2": 3.0, "library 1": 4.0}

@@ -21,6 +21,7 @@ from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Step
 
 OURS = "numba"
+WORTH_A_LIBRARY = 1 << 30  # floating-point operations, where no times are known
 
 Types = tuple[TensorType | None, ...]
 """Of a step's operands, as they are stored (None: absent), then of its results."""
@@ -97,6 +98,8 @@ class Chooser:
                     vendors = {c.name: c for c in _vendors(step, types)}
                 if name in vendors:
                     yield vendors[name]
+        if which == "auto" and _small(step):
+            yield from ours.values()
         if which != OURS:
             yield from _vendors(step, types)
         yield from ours.values()
@@ -111,6 +114,12 @@ class Chooser:
             if known:
                 table.put(key, known)
         return known or {}
+
+
+def _small(step: Step) -> bool:
+    """Whether a library would gain nothing: its kernels are made for large work."""
+    flops = step.op.flops(*step.operand_types, **step.attrs)
+    return isinstance(flops, int) and flops < WORTH_A_LIBRARY
 
 
 def _digest(ours: Iterable[Candidate]) -> str:
