@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import opstep
+import opstep.kernels
 from opstep.devices import Setup
 from opstep.runtime.device.cache import Compiler
 from opstep.runtime.device.cuda import tuning
