@@ -30,47 +30,47 @@ _BITS = np.dtype(np.uint16)
 
 @cache
 def copier(extent: int, threads: int, along: bool, wide: bool):
-    """(shared, source, first, limit, k, k_end, pitch, thread): starts this thread's part of copying
-    an operand's tile to shared memory, `extent` rows (of the left operand; columns of the right
-    one) from `first` on by `LINE` terms from k on.
+    """(shared, source, limit, terms, pitch, thread): starts this thread's part of copying an
+    operand's tile to shared memory, `extent` rows (of the left operand; columns of the right one)
+    by `LINE` terms, from `source` on.
 
     `along`: memory is contiguous along the sum, else along rows; `pitch` elements lie between its
-    lines. `wide`: pitch and limit or k_end are multiples of 8. Terms from k_end on are zeros; rows
-    from `limit` on are others', whose sums nobody may store.
+    lines. `wide`: pitch and limit or terms are multiples of 8. From the term `terms` on there are
+    zeros; rows from `limit` on are others', whose sums nobody may store.
     """
     units = extent * LINE // (8 * threads)
+    lines = threads // 8  # at once
     last = 1 if along else 8
+    assert LINE % lines == 0, "a thread keeps to its chunk of a line, and to a few terms"
 
-    def copy_chunks(shared, source, first, limit, k, k_end, pitch, thread):
+    def copy_chunks(shared, source, limit, terms, pitch, thread):
+        line, at = thread // 8, thread % 8 * 8
+        to = offset(shared, chunk_place(line, thread % 8))
         for u in range(units):
-            unit = thread + u * threads
-            line, chunk = unit // 8, unit % 8
             if along:
-                step, across = k + chunk * 8, min(first + line, limit - last)
-                at = across * pitch + step
+                there = at < terms
+                place = min(line + u * lines, limit - last) * pitch + at
             else:
-                step = k + line % LINE
-                across = min(first + line // LINE * LINE + chunk * 8, limit - last)
-                at = step * pitch + across
-            copy_async16(offset(shared, chunk_place(line, chunk)), source, at, step < k_end)
+                step = line + u * lines % LINE
+                there = step < terms
+                place = step * pitch + min(u * lines // LINE * LINE + at, limit - last)
+            copy_async16(offset(to, u * lines * LINE), source, place, there)
 
-    def copy_elements(shared, source, first, limit, k, k_end, pitch, thread):
+    def copy_elements(shared, source, limit, terms, pitch, thread):
+        line, at = thread // 8, thread % 8 * 8
+        to = offset(shared, chunk_place(line, thread % 8))
         for u in range(units):
-            unit = thread + u * threads
-            line, chunk = unit // 8, unit % 8
-            to = offset(shared, chunk_place(line, chunk))
             for e in range(8):
                 if along:
-                    step, across = k + chunk * 8 + e, min(first + line, limit - 1)
-                    at = across * pitch + step
+                    step = at + e
+                    place = min(line + u * lines, limit - 1) * pitch + step
                 else:
-                    step = k + line % LINE
-                    across = min(first + line // LINE * LINE + chunk * 8 + e, limit - 1)
-                    at = step * pitch + across
+                    step = line + u * lines % LINE
+                    place = step * pitch + min(u * lines // LINE * LINE + at + e, limit - 1)
                 bits = np.uint16(0)
-                if step < k_end:
-                    bits = source[at]
-                to[e] = bits
+                if step < terms:
+                    bits = source[place]
+                to[u * lines * LINE + e] = bits
 
     return copy_chunks if wide else copy_elements
 
@@ -135,21 +135,26 @@ def tensor_tiled(
         matrix = div32(batch, parts)
         begin = (batch - matrix * parts) * part_steps
         end = min(begin + part_steps, k)
-        left = stored_bits(offset(a, matrix_offset(matrix, rank, batch_shape, a_strides)))
-        right = stored_bits(offset(b, matrix_offset(matrix, rank, batch_shape, b_strides)))
+        left_step, left_row = (1, a_pitch) if a_along else (a_pitch, 1)
+        right_step, right_column = (1, b_pitch) if b_along else (b_pitch, 1)
+        left = offset(a, matrix_offset(matrix, rank, batch_shape, a_strides))
+        right = offset(b, matrix_offset(matrix, rank, batch_shape, b_strides))
+        left = stored_bits(offset(left, row0 * left_row + begin * left_step))
+        right = stored_bits(offset(right, column0 * right_column + begin * right_step))
+        rows, columns, terms = m - row0, n - column0, end - begin
         left_start, right_start = starts(thread)
         right_start += right_at
         sums = zeros(0.0)
-        ahead = begin
         to = 0
         for _ in range(stages - 1):
-            if ahead < end:
+            if terms > 0:
                 here = offset(shared, to)
-                copy_left(here, left, row0, m, ahead, end, a_pitch, thread)
-                here = offset(shared, to + right_at)
-                copy_right(here, right, column0, n, ahead, end, b_pitch, thread)
+                copy_left(here, left, rows, terms, a_pitch, thread)
+                copy_right(offset(here, right_at), right, columns, terms, b_pitch, thread)
+                left = offset(left, steps * left_step)
+                right = offset(right, steps * right_step)
+                terms -= steps
             commit_copies()
-            ahead += steps
             to += stage
         at = 0
         for _ in range(begin, end, steps):
@@ -157,14 +162,15 @@ def tensor_tiled(
             cuda.syncthreads()
             here = offset(shared, at)
             sums = multiply(sums, offset(here, left_start), offset(here, right_start))
-            if ahead < end:
+            if terms > 0:
                 here = offset(shared, to)
-                copy_left(here, left, row0, m, ahead, end, a_pitch, thread)
-                here = offset(shared, to + right_at)
-                copy_right(here, right, column0, n, ahead, end, b_pitch, thread)
+                copy_left(here, left, rows, terms, a_pitch, thread)
+                copy_right(offset(here, right_at), right, columns, terms, b_pitch, thread)
+                left = offset(left, steps * left_step)
+                right = offset(right, steps * right_step)
+                terms -= steps
             commit_copies()
             sums = settled(sums)
-            ahead += steps
             to = at
             at += stage
             if at == stages * stage:
@@ -175,6 +181,6 @@ def tensor_tiled(
         put_sums(offset(whole, row * sums_pitch + column), sums)
         cuda.syncthreads()
         out = offset(c, batch * m * n + row0 * n + column0)
-        finish(out, whole, offset(bias, column0), min(tile_rows, m - row0), n - column0, n, biased)
+        finish(out, whole, offset(bias, column0), min(tile_rows, rows), columns, n, biased)
 
     return multiply_halves
