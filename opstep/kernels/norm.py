@@ -67,9 +67,9 @@ class layer_norm(RowNorm):
         given = (x, scale, bias, y)
         if x.size == 0:
             return []
-        return gpu.layer_norm(*given, n, epsilon) or layer_norm.cpu(
-            *given, shape=shape, epsilon=epsilon
-        )
+        if not small_enough(x):
+            return layer_norm.cpu(*given, shape=shape, epsilon=epsilon)
+        return gpu.layer_norm(*given, n, epsilon)
 
     def grad(g, operands, results, grads, *, shape, epsilon):
         x, scale, bias = operands
@@ -113,9 +113,9 @@ class layer_norm_grad(RowNorm):
         given = (x, gy, scale, gx)
         if x.size == 0:
             return []
-        return gpu.layer_norm_grad(*given, n, epsilon) or layer_norm_grad.cpu(
-            *given, shape=shape, epsilon=epsilon
-        )
+        if not small_enough(x):
+            return layer_norm_grad.cpu(*given, shape=shape, epsilon=epsilon)
+        return gpu.layer_norm_grad(*given, n, epsilon)
 
 
 class rms_norm(RowNorm):
@@ -143,9 +143,9 @@ class rms_norm(RowNorm):
         given = (x, scale, y)
         if x.size == 0:
             return []
-        return gpu.rms_norm(*given, n, epsilon) or rms_norm.cpu(
-            *given, shape=shape, epsilon=epsilon
-        )
+        if not small_enough(x):
+            return rms_norm.cpu(*given, shape=shape, epsilon=epsilon)
+        return gpu.rms_norm(*given, n, epsilon)
 
     def grad(g, operands, results, grads, *, shape, epsilon):
         x, scale = operands
@@ -186,9 +186,9 @@ class rms_norm_grad(RowNorm):
         given = (x, gy, scale, gx)
         if x.size == 0:
             return []
-        return gpu.rms_norm_grad(*given, n, epsilon) or rms_norm_grad.cpu(
-            *given, shape=shape, epsilon=epsilon
-        )
+        if not small_enough(x):
+            return rms_norm_grad.cpu(*given, shape=shape, epsilon=epsilon)
+        return gpu.rms_norm_grad(*given, n, epsilon)
 
 
 class group_norm(Op):

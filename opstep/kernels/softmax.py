@@ -12,6 +12,7 @@ import numpy as np
 
 from opstep.kernels.axes import around, axis_of, want_shape
 from opstep.kernels.fastmath import exp
+from opstep.kernels.gpu import longrows
 from opstep.kernels.gpu import softmax as gpu
 from opstep.kernels.rows import dot, exponential_sum, exponentials, largest, rounded, row_sum
 from opstep.runtime.device.builtin import offset
@@ -50,7 +51,7 @@ class softmax(AlongAxis):
         return _launch(softmax_rows, softmax_columns, (x, y), axis)
 
     def cuda(x, y, *, axis):
-        return _on_gpu(gpu.softmax, softmax_columns, (x, y), axis)
+        return _on_gpu("softmax", (x, y), axis)
 
     def grad(g, operands, results, grads, *, axis):
         return (g.softmax_grad(results[0], grads[0], axis=axis),)
@@ -72,7 +73,7 @@ class log_softmax(AlongAxis):
         return _launch(log_softmax_rows, log_softmax_columns, (x, y), axis)
 
     def cuda(x, y, *, axis):
-        return _on_gpu(gpu.log_softmax, log_softmax_columns, (x, y), axis)
+        return _on_gpu("log_softmax", (x, y), axis)
 
     def grad(g, operands, results, grads, *, axis):
         return (g.log_softmax_grad(results[0], grads[0], axis=axis),)
@@ -99,7 +100,7 @@ class softmax_grad(AlongAxis):
         return _launch(softmax_grad_rows, softmax_grad_columns, (y, gy, gx), axis)
 
     def cuda(y, gy, gx, *, axis):
-        return _on_gpu(gpu.softmax_grad, softmax_grad_columns, (y, gy, gx), axis)
+        return _on_gpu("softmax_grad", (y, gy, gx), axis)
 
 
 class log_softmax_grad(AlongAxis):
@@ -123,7 +124,7 @@ class log_softmax_grad(AlongAxis):
         return _launch(log_softmax_grad_rows, log_softmax_grad_columns, (y, gy, gx), axis)
 
     def cuda(y, gy, gx, *, axis):
-        return _on_gpu(gpu.log_softmax_grad, log_softmax_grad_columns, (y, gy, gx), axis)
+        return _on_gpu("log_softmax_grad", (y, gy, gx), axis)
 
 
 def _launch(rows, columns, args: tuple[Arg, ...], axis: int) -> Launch:
@@ -139,12 +140,20 @@ def _launch(rows, columns, args: tuple[Arg, ...], axis: int) -> Launch:
     )
 
 
-def _on_gpu(rows, columns, args: tuple[Arg, ...], axis: int) -> Grid | Launch | list:
+def _on_gpu(name: str, args: tuple[Arg, ...], axis: int) -> Grid | list[Grid]:
     _, n, behind = around(args[0].shape, axis_of(axis, args[0].rank))
     if args[0].size == 0:
         return []
-    grid = gpu.along_rows(rows, args, n) if behind == 1 else None
-    return grid or _launch(rows, columns, args, axis)
+    if behind > 1:
+        return longrows.along_columns(getattr(longrows, f"{name}_columns"), args, n, behind)
+    grid = gpu.along_rows(getattr(gpu, name), args, n)
+    if grid is not None:
+        return grid
+    if len(args) == 2:
+        return longrows.long_softmax(*args, n, logarithm=name == "log_softmax")
+    sums = longrows.dot_coefficients if name == "softmax_grad" else longrows.sum_coefficients
+    y, gy, gx = args
+    return longrows.from_sums(sums, getattr(longrows, name), y, gy, None, None, gx, n, 0.0)
 
 
 # --- the axis is the last -------------------------------------------------------------------------

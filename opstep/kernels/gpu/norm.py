@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from functools import cache
 
+from opstep.kernels.gpu import longrows
 from opstep.kernels.gpu.rows import Team, rows_grid, steps_for, team_for
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.names import cuda, real
@@ -17,39 +18,42 @@ from opstep.runtime.device.launch import Arg, Grid
 
 def layer_norm(
     x: Arg, scale: Arg | None, bias: Arg | None, y: Arg, n: int, epsilon: float
-) -> Grid | None:
-    """None where rows are too long for registers; likewise below."""
+) -> Grid | list[Grid]:
     team = team_for(n, [a for a in (x, scale, bias, y) if a], arrays=2 if scale else 1)
     if team is None:
-        return None
+        made_of = (longrows.layer_norm_coefficients, longrows.layer_norm)
+        return longrows.from_sums(*made_of, x, None, scale, bias, y, n, epsilon)
     kernel = layer_norm_kernel(team, scale is not None, bias is not None)
     return rows_grid(kernel, team, x.size // n, x, scale or x, bias or x, y, epsilon, n)
 
 
 def layer_norm_grad(
     x: Arg, gy: Arg, scale: Arg | None, gx: Arg, n: int, epsilon: float
-) -> Grid | None:
+) -> Grid | list[Grid]:
     team = team_for(n, [a for a in (x, gy, scale, gx) if a], arrays=2)
     if team is None:
-        return None
+        made_of = (longrows.layer_norm_coefficients, longrows.layer_norm_grad)
+        return longrows.from_sums(*made_of, x, gy, scale, None, gx, n, epsilon)
     kernel = layer_norm_grad_kernel(team, scale is not None)
     return rows_grid(kernel, team, x.size // n, x, gy, scale or gy, gx, epsilon, n)
 
 
-def rms_norm(x: Arg, scale: Arg | None, y: Arg, n: int, epsilon: float) -> Grid | None:
+def rms_norm(x: Arg, scale: Arg | None, y: Arg, n: int, epsilon: float) -> Grid | list[Grid]:
     team = team_for(n, [a for a in (x, scale, y) if a], arrays=2 if scale else 1)
     if team is None:
-        return None
+        made_of = (longrows.rms_norm_coefficients, longrows.rms_norm)
+        return longrows.from_sums(*made_of, x, None, scale, None, y, n, epsilon)
     kernel = rms_norm_kernel(team, scale is not None)
     return rows_grid(kernel, team, x.size // n, x, scale or x, y, epsilon, n)
 
 
 def rms_norm_grad(
     x: Arg, gy: Arg, scale: Arg | None, gx: Arg, n: int, epsilon: float
-) -> Grid | None:
+) -> Grid | list[Grid]:
     team = team_for(n, [a for a in (x, gy, scale, gx) if a], arrays=2)
     if team is None:
-        return None
+        made_of = (longrows.rms_norm_coefficients, longrows.rms_norm_grad)
+        return longrows.from_sums(*made_of, x, gy, scale, None, gx, n, epsilon)
     kernel = rms_norm_grad_kernel(team, scale is not None)
     return rows_grid(kernel, team, x.size // n, x, gy, scale or gy, gx, epsilon, n)
 
