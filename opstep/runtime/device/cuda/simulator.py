@@ -6,6 +6,7 @@ that know how much memory they point to, so what reads or writes beyond it raise
 
 from __future__ import annotations
 
+import math
 import struct
 import warnings
 from functools import cache
@@ -49,7 +50,12 @@ class Pointer:
         return place
 
     def __getitem__(self, index: int) -> Any:
-        return self.seen.type(self.array[self._place(index)])
+        return self._read(self.array[self._place(index)])
+
+    def _read(self, stored: Any) -> Any:
+        """As numba has it: arithmetic of integers is that of 64 bits."""
+        found = self.seen.type(stored)
+        return np.int64(found) if self.seen.kind == "i" else found
 
     def __setitem__(self, index: int, value: Any) -> None:
         place = self._place(index)
@@ -73,7 +79,7 @@ class Pointer:
 
     def load(self, index: int, count: int) -> tuple:
         place = self.vector_place(index, count)
-        return tuple(self.seen.type(v) for v in self.array[place : place + count])
+        return tuple(map(self._read, self.array[place : place + count]))
 
     def store(self, index: int, values: tuple, count: int) -> None:
         self.vector_place(index, count)
@@ -104,6 +110,10 @@ class _Simulator:
             return value.load()
         if isinstance(value, Real):
             return np.float64 if dtype.name == "f64" else np.float32
+        if value is math:
+            from opstep.runtime.device.cuda import simulated_math
+
+            return simulated_math
         return value
 
 

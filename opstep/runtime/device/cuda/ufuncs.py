@@ -37,6 +37,10 @@ def _magnitude(context, builder, signature, args):
     return builder.select(builder.icmp_signed("<", x, x.type(0)), builder.neg(x), x)
 
 
+def _same(context, builder, signature, args):
+    return args[0]
+
+
 def install() -> None:
     """Makes them known to numba.cuda."""
     known = ufuncs.ufunc_db()
@@ -49,3 +53,4 @@ def install() -> None:
             }
         )
     known[np.absolute].update({f"{c}->{c}": _magnitude for c in "bhilq"})
+    known[np.absolute].update({f"{c}->{c}": _same for c in "BHILQ"})
