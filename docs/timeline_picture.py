@@ -34,13 +34,13 @@ PANEL = 375  # where the panel of what is selected begins, in pixels from above
 
 # The step that took the least: others may have been disturbed by what else this machine does.
 STEP = "select ts, dur, extract_arg(arg_set_id, 'debug.step') from slice where category = 'step'"
-# In it, an op of the ways up that waited for one of the other stream.
+# In it, an op of the ways up that waited for one of the other stream; which, depends on the plan.
 WAITED = """
 select op.ts, op.dur, op.name from flow
 join slice as op on op.id = flow.slice_in
 join slice as other on other.id = flow.slice_out
-where other.category = 'op' and op.name = 'joined2 = concat' and op.ts between {begin} and {end}
-limit 1
+where other.category = 'op' and op.ts between {begin} and {end}
+order by op.name = 'joined2 = concat' desc, op.name = 'wide2 = upsample2d' desc limit 1
 """
 # Scrolls the program to its graphs: it was laid out before the panel had its height.
 PROGRAM = "document.querySelector('pre.language-py').scrollTop = 1e6"

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from opstep.runtime.device.binding import Binding, Listener
     from opstep.runtime.device.store import Store
     from opstep.runtime.interpreter import Context
-    from opstep.runtime.recording import Recorder, Recording
+    from opstep.runtime.recording import Outputs, Recorder, Recording
 
 
 def load(path: str | Path) -> Program:
@@ -446,8 +446,12 @@ class _Job:
         """What the last step gave; on the CPU views of memory that the next one writes."""
         return [self.binding.array(v) for v in self.binding.plan.outputs]
 
-    def _named(self) -> dict[str, np.ndarray]:
-        return dict(zip(self.names, self.outputs(), strict=True))
+    def _named(self) -> Outputs:
+        from opstep.runtime.recording import Outputs
+
+        plan, array = self.binding.plan, self.binding.array
+        shapes: Any = [plan.values[v].type.shape for v in plan.outputs]  # concrete here
+        return Outputs(self.names, shapes, lambda k: array(plan.outputs[k]))
 
     def step_done(self) -> None:
         """After each step: raises where an assert failed, and takes the outputs out of device

@@ -131,10 +131,11 @@ class Context:
             self.device.write(*self.status, STATUS, 0)
             self._failed = 0
         yield from _unrolled(self._run(binding))
+        self._tell("meanwhile")
         yield self._fence(range(len(self.streams)))
         self._crossings.clear()
         self._let_go()
-        self._collect()
+        self._tell("recorded_step")
 
     def abandon(self) -> None:
         """After an error or an interrupt: drops what is queued, so that the context can be used
@@ -147,22 +148,20 @@ class Context:
         for stream in self.streams:
             stream.abandon()
         with suppress(DeviceError):  # what is lost with the device
-            self._collect()
+            self._tell("recorded_step", now=True)
         self.unrecord()
         self._bound.clear()
         self._crossings.clear()
 
     def unrecord(self) -> None:
         """Nothing more is recorded for now."""
-        unrecord = getattr(self.device, "unrecord", None)
-        if self.recorder and unrecord:
-            unrecord(self.recorder)
+        self._tell("unrecord")
 
-    def _collect(self) -> None:
-        """Records of a device that tells afterwards what it did."""
-        collect = getattr(self.device, "collect", None)
-        if self.recorder and collect:
-            collect(self.recorder)
+    def _tell(self, what: str, **more: Any) -> None:
+        """Tells a device that knows only afterwards what it did, and hands that over then."""
+        method = getattr(self.device, what, None)
+        if self.recorder and method:
+            method(self.recorder, **more)
 
     def failed_assert(self) -> int:
         """The code of the assert that failed first in the last run; 0 where none did."""

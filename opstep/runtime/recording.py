@@ -8,7 +8,7 @@ rows are those of the layout. All times are ns of CLOCK_MONOTONIC (`time.monoton
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -146,8 +146,42 @@ class RunInfo(NamedTuple):
     kernels: str | None = None  # whose run there, where there is a choice
 
 
+class Outputs(Mapping[str, "np.ndarray"]):
+    """A graph's outputs by name, each read when it is looked at: on a GPU that takes its time.
+
+    `read(k)` gives the k-th; `shapes`: of all.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        shapes: Sequence[tuple[int, ...]],
+        read: Callable[[int], np.ndarray],
+    ):
+        self._places = {name: k for k, name in enumerate(names)}
+        self._shapes = shapes
+        self._read = read
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._read(self._places[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def scalars(self) -> dict[str, float]:
+        return {n: float(self._read(k)) for n, k in self._places.items() if not self._shapes[k]}
+
+
 class Recorder(Protocol):
-    """Takes down one run. `take` is called from the threads of streams, the rest from the run's."""
+    """Takes down one run. `take` is called from the threads of streams, the rest from the run's.
+
+    A recorder may let records come late, steps after the one that they are of, if it has these:
+    ``late(tell)`` is called before each `end_step` that may be ahead of its records, which `tell()`
+    hands over at once; ``caught_up(step)`` when all of the steps up to that one were taken.
+    """
 
     def wanted(self, plan: Plan) -> Sequence[tuple[int, int]]:
         """(step, value) of the tensors whose statistics are wanted."""
@@ -163,8 +197,9 @@ class Recorder(Protocol):
 
     def take(self, record: StreamRecord | HostRecord) -> None: ...
 
-    def end_step(self, outputs: Mapping[str, np.ndarray], failed: bool = False) -> None:
-        """All records of the step were taken; `outputs` may be looked at until this returns.
+    def end_step(self, outputs: Outputs, failed: bool = False) -> None:
+        """All records of the step were taken, but see `late`; `outputs` may be looked at until
+        this returns.
 
         `failed`: one of its asserts did; all ops ran, and `end_run` follows.
         """

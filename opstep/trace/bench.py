@@ -14,12 +14,10 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opstep.runtime.plan.plan import Plan, Step
-from opstep.runtime.recording import HostRecord, RunInfo, StreamRecord
+from opstep.runtime.recording import HostRecord, Outputs, RunInfo, StreamRecord
 from opstep.trace.describe import describe
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from opstep.program import Program
 
 WARM_UP = 3  # steps whose times are not taken
@@ -106,7 +104,7 @@ class Stopwatch:
         if isinstance(record, StreamRecord):
             self._records.append(record)
 
-    def end_step(self, outputs: Mapping[str, np.ndarray], failed: bool = False) -> None:
+    def end_step(self, outputs: Outputs, failed: bool = False) -> None:
         """A step's records were taken."""
 
     def end_run(self, error: BaseException | None, unwritten: Sequence[Any]) -> None:

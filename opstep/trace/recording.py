@@ -14,7 +14,8 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import TensorType, dtype_of
 from opstep.runtime.plan.plan import Plan
-from opstep.runtime.recording import HostRecord, RunInfo, StreamRecord
+from opstep.runtime.recording import HostRecord, Outputs, RunInfo, StreamRecord
 from opstep.trace.selection import Selection
 from opstep.trace.sink import Initial, Run, RunEnd, Sink, StepDone, Written
 from opstep.trace.writer import Writer
@@ -187,6 +188,8 @@ class _Recorder:
         self._ended = False
         self._ending = threading.Lock()  # nothing is queued behind the end
         self._repeatable = True  # all steps so far had the inputs of the first call
+        self._late: Callable[[], None] | None = None  # hands over records that are still to come
+        self._ends: deque[StepDone] = deque()  # of steps whose records are
 
     def begin_call(self, info: RunInfo) -> None:
         self.idle = False
@@ -224,25 +227,46 @@ class _Recorder:
         self._began_ns = time.monotonic_ns()
         return self._steps, self._steps % self.run.every == 0
 
+    def late(self, tell: Callable[[], None]) -> None:
+        """Records of the step that ends now come later."""
+        self._late = tell
+
+    def caught_up(self, step: int) -> None:
+        """Those of all steps up to that one have come."""
+        self._end_before(step + 1)
+        self._sync()
+
+    def _end_before(self, step: int) -> None:
+        """Ends those steps before this one that have ended."""
+        while self._ends and self._ends[0].step < step:
+            self._put("end_step", self._ends.popleft())
+
     def take(self, record: StreamRecord | HostRecord) -> None:
+        if self._ends:
+            self._end_before(record.activation.step)
         arrays: list[Any] = [a for a in record if hasattr(a, "nbytes")]
         nbytes = RECORD_BYTES + sum(a.nbytes for a in arrays)
         self._put("take", record, nbytes=nbytes)
 
-    def end_step(self, outputs: Mapping[str, np.ndarray], failed: bool = False) -> None:
-        now = time.monotonic_ns()
-        metrics = {n: float(a) for n, a in outputs.items() if a.ndim == 0}
-        self._put(
-            "end_step",
-            StepDone(self._steps, self._began_ns, now, metrics, failed, self._repeatable),
-        )
+    def end_step(self, outputs: Outputs, failed: bool = False) -> None:
+        now, metrics = time.monotonic_ns(), outputs.scalars()
+        done = StepDone(self._steps, self._began_ns, now, metrics, failed, self._repeatable)
+        if self._late is None:
+            self._put("end_step", done)
+        else:
+            self._ends.append(done)
         if failed:
             return
         self._steps += 1
         self._left -= 1
         if self._left == 0:
             self._outputs = {n: a.copy() for n, a in outputs.items()}
-        if now - self._synced_ns > LAG_S * 1e9:
+        if self._late is None:
+            self._sync()
+
+    def _sync(self) -> None:
+        """Waits for the files, now and then."""
+        if time.monotonic_ns() - self._synced_ns > LAG_S * 1e9:
             self._recording.barrier()
             self._synced_ns = time.monotonic_ns()
 
@@ -251,6 +275,8 @@ class _Recorder:
         if error is not None:
             self.finish(error)
         else:
+            if self._late and time.monotonic_ns() - self._synced_ns > LAG_S * 1e9:
+                self._late()
             self.idle = True
 
     def _put(self, method: str, *arguments: Any, nbytes: int = 0) -> None:
@@ -261,6 +287,9 @@ class _Recorder:
 
     def finish(self, error: BaseException | None = None) -> None:
         """Nothing more comes: the run's end is written."""
+        if self._late:
+            self._late()
+        self._end_before(self._steps + 1)
         with self._ending:
             if self._ended:
                 return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 LIMIT = 48 << 20  # bytes queued; whoever brings more waits
@@ -76,6 +76,7 @@ class Writer:
                 work()
                 del work
                 done += 1
+                sleep(0)  # who runs the program is not kept waiting for Python's lock
                 with self._changed:
                     self._nbytes -= nbytes
                     self._changed.notify_all()

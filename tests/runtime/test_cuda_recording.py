@@ -233,14 +233,19 @@ class Reported:
     def __init__(self, found):
         self.found = found
         self.users = []
+        self.gathered = []
 
-    def read(self, takes):
-        made = []
-        for take in takes:
-            rows = Rows(take.activation.layout)
-            rows.add(self.found)
-            made.append(rows)
-        return made
+    def ready(self, takes):
+        return 0
+
+    def gather(self, takes):
+        self.gathered += takes
+
+    def read(self, take):
+        self.gathered = [t for t in self.gathered if t is not take]
+        rows = Rows(take.activation.layout)
+        rows.add(self.found)
+        return rows
 
     def begin(self, user):
         self.users.append(user)
@@ -276,9 +281,9 @@ def test_records_of_an_activation():
     takes, recorder = Takes(meter, slots), Recorder()
     takes.begin(recorder)
     takes.add(recorder, take)
-    takes.collect(Recorder())  # another run's
+    takes.step_done(Recorder())  # another run's
     assert recorder.taken == []
-    takes.collect(recorder)
+    takes.step_done(recorder)
     host, first, second = recorder.taken
     assert isinstance(host, HostRecord) and host.launches.tolist() == [[1000, 1010]]
     assert isinstance(first, StreamRecord) and first.times.tolist() == [[1100, 1200], [1210, 1300]]
@@ -286,7 +291,7 @@ def test_records_of_an_activation():
     assert second.waits.tolist() == [[1000, 1200]] and second.stats.shape == (0, WORDS)
     assert layout.kernels == {(0, 0): (KERNEL,)}
     assert slots.get(2 * WORDS * 8) is take.stats[0]  # used again
-    takes.collect(recorder)
+    takes.step_done(recorder)
     assert len(recorder.taken) == 3
     takes.end(recorder)
     assert meter.users == []
@@ -350,7 +355,8 @@ def test_times_of_events(monkeypatch):
     for row in (0, NO_ROW, 1):
         piece = SimpleNamespace(part=Part(0, (row,), exact=False), work=work)
         meter.issue(take, piece, 1)
-    (rows,) = meter.read([take])
+    meter.gather([take])
+    rows = meter.read(take)
     began = 4_000_000_000
     expected = [[began, began + 300_000], [began + 600_000, began + 900_000]]
     assert np.abs(rows.times[0] - expected).max() < 500
@@ -428,3 +434,87 @@ def test_the_timeline_of_a_graph_that_was_launched_at_once(tmp_path, monkeypatch
             "where category = 'op'"
         ).rows
         assert [list(row) for row in grids] == [["4 x 2"]]
+
+
+class LateRecorder(Recorder):
+    def __init__(self):
+        super().__init__()
+        self.tell = None
+
+    def late(self, tell):
+        self.tell = tell
+
+    def caught_up(self, step):
+        self.taken.append(step)
+
+
+def test_records_of_short_steps_are_made_during_later_ones(monkeypatch):
+    from opstep.runtime.device.cuda import takes as module
+
+    clock = iter(range(0, 10**9, 1000))
+    monkeypatch.setattr(module, "monotonic_ns", lambda: next(clock))
+    layout = layout_of([5])
+    layout.launches = [Launch(0, 0, 1)]
+    meter = Reported([(0, 0, ran(1, 1100, 1200))])
+    takes, recorder = Takes(meter, Slots(lambda words: np.zeros(words, np.int64))), LateRecorder()
+
+    def step(number):
+        takes.add(recorder, Take(Activation(number, number, layout)))
+        takes.meanwhile(recorder)
+        takes.step_done(recorder)
+
+    def told():
+        return [r if isinstance(r, int) else r.activation.step for r in recorder.taken]
+
+    step(0)
+    step(1)
+    assert told() == [] and meter.gathered == []
+    monkeypatch.setattr(meter, "ready", lambda given: min(len(given), 1))
+    step(2)  # the first was reported
+    assert told() == []
+    step(3)
+    assert told() == [0, 0, 0]
+    monkeypatch.setattr(meter, "ready", lambda given: 0)
+    monkeypatch.setattr(module, "monotonic_ns", lambda: 2 * module.PERIOD)
+    step(4)  # all have to be asked for, and so has one that was ready meanwhile
+    step(5)
+    assert told()[3:] == [1, 1, 1, 2, 2, 3, 3, 4, 4, 4]
+    recorder.tell()
+    assert told()[13:] == [5, 5, 5]
+
+
+def test_ends_of_steps_come_behind_their_records(tmp_path, monkeypatch):
+    """A recorder whose device is late."""
+    from opstep.trace import recording as module
+
+    program = opstep.load("examples/branches.opg")
+    inputs = {"left": np.ones((4, 32), "f4"), "right": np.ones((4, 48), "f4"), "bias": 0.5}
+    held, order = [], []
+    take, end_step, put = module._Recorder.take, module._Recorder.end_step, module._Recorder._put
+
+    def tell(recorder):
+        records, held[:] = held[:], []
+        for record in records:
+            take(recorder, record)
+        if records:
+            recorder.caught_up(records[-1].activation.step)
+
+    def late_end(self, outputs, failed=False):
+        self.late(lambda: tell(self))
+        end_step(self, outputs, failed)
+        if self._steps % 3 == 2:
+            tell(self)
+
+    def noted(self, method, *arguments, nbytes=0):
+        step = arguments[0].activation.step if method == "take" else arguments[0].step
+        order.append((step, method == "end_step"))
+        put(self, method, *arguments, nbytes=nbytes)
+
+    monkeypatch.setattr(module._Recorder, "take", lambda self, record: held.append(record))
+    monkeypatch.setattr(module._Recorder, "end_step", late_end)
+    monkeypatch.setattr(module._Recorder, "_put", noted)
+    with opstep.Recording(trace=tmp_path / "run.pftrace") as recording:
+        program.run("main", inputs, steps=4, recording=recording)
+        program.run("main", inputs, steps=3, recording=recording)
+    assert order == sorted(order)
+    assert [step for step, ends in order if ends] == list(range(7))

@@ -54,16 +54,20 @@ class CuptiMeter:
     def replay(self, take: Take, nodes: Nodes, launch: Callable[[], None]) -> None:
         take.marks.append((self._collector.launch(launch), nodes))
 
-    def read(self, takes: Sequence[Take]) -> list[Rows]:
-        expected = {token: _kernels(what) for take in takes for token, what in take.marks}
-        self._collector.gather(expected)
-        found = []
-        for take in takes:
-            rows = Rows(take.activation.layout)
-            for token, what in take.marks:
-                rows.add(what.matched(self._collector.take(token)))
-            found.append(rows)
-        return found
+    def ready(self, takes: Sequence[Take]) -> int:
+        for k, take in enumerate(takes):
+            if not all(self._collector.complete(t, _kernels(what)) for t, what in take.marks):
+                return k
+        return len(takes)
+
+    def gather(self, takes: Sequence[Take]) -> None:
+        self._collector.gather({t: _kernels(what) for take in takes for t, what in take.marks})
+
+    def read(self, take: Take) -> Rows:
+        rows = Rows(take.activation.layout)
+        for token, what in take.marks:
+            what.fill(rows, self._collector.take(token))
+        return rows
 
 
 def _kernels(what: Part | Nodes) -> int:
@@ -119,21 +123,24 @@ class EventMeter:
     def replay(self, take: Take, nodes: Nodes, launch: Callable[[], None]) -> None:
         raise AssertionError("stretches are captured though events cannot time them")
 
-    def read(self, takes: Sequence[Take]) -> list[Rows]:
+    def ready(self, takes: Sequence[Take]) -> int:
+        return 0  # events are asked, all at once
+
+    def gather(self, takes: Sequence[Take]) -> None:
         driver = self._gpu.enter()
         reference, now = self._reference()
-        found = []
         for take in takes:
-            rows = Rows(take.activation.layout)
-            for part, first, last in take.marks:
-                start, end = (
-                    moment(now, driver.cuEventElapsedTime(e, reference)) for e in (first, last)
-                )
-                rows.add([(part.stream, part.rows[0], Ran(0, 0, start, end, None))])
+            for k, (part, first, last) in enumerate(take.marks):
+                ago = [driver.cuEventElapsedTime(event, reference) for event in (first, last)]
+                take.marks[k] = (part, *(moment(now, ms) for ms in ago))
                 self._free += [first, last]
-            found.append(rows)
         self._free.append(reference)
-        return found
+
+    def read(self, take: Take) -> Rows:
+        rows = Rows(take.activation.layout)
+        for part, start, end in take.marks:
+            rows.add([(part.stream, part.rows[0], Ran(0, 0, start, end, None))])
+        return rows
 
     def _event(self) -> Any:
         try:

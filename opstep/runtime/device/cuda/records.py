@@ -87,6 +87,9 @@ class Part(NamedTuple):
     rows: tuple[int, ...]
     exact: bool = True  # a kernel for each of the rows
 
+    def fill(self, rows: Rows, found: Sequence[Ran]) -> None:
+        rows.add(self.matched(found))
+
     def matched(self, found: Sequence[Ran]) -> list[tuple[int, int, Ran]]:
         """(stream, row, what ran); nothing where that cannot be told."""
         found = sorted(found, key=lambda r: r.correlation)
@@ -107,6 +110,19 @@ class Nodes:
     def __init__(self, places: Sequence[tuple[int, int]]):
         self.places = places  # (stream, row)
         self._known: dict[int, tuple[int, int]] = {}
+        self._spans = _spans(places)
+        self._plain = MOVED not in (row for _, row in places)
+
+    def fill(self, rows: Rows, found: Sequence[Ran]) -> None:
+        """Each launch once; a launch in full is the rule, and goes fast."""
+        whole = self._plain and self._known and len(found) == len(self.places)
+        if not whole or any(ran.kernel is not None for ran in found):
+            rows.add(self.matched(found))
+            return
+        times = np.array([(start, end) for _, _, start, end, *_ in sorted(found)], np.int64)
+        for stream, (which, first, last) in self._spans.items():
+            rows.times[stream][which, 0] = times[first, 0]
+            rows.times[stream][which, 1] = times[last, 1]
 
     def matched(self, found: Iterable[Ran]) -> list[tuple[int, int, Ran]]:
         """(stream, row, what ran); nothing where that cannot be told."""
@@ -117,6 +133,22 @@ class Nodes:
                 self._known = dict(zip(ids, self.places, strict=True))
         placed = [(self._known.get(r.node), r) for r in found]
         return [(*place, r) for place, r in placed if place is not None]
+
+
+def _spans(places: Sequence[tuple[int, int]]) -> dict[int, tuple[np.ndarray, ...]]:
+    """By stream: rows, and the indices of the first and the last node of each; a row's nodes run in
+    their order.
+    """
+    ends: dict[tuple[int, int], tuple[int, int]] = {}
+    for index, place in enumerate(places):
+        if place[1] >= 0:
+            ends[place] = (ends.get(place, (index, 0))[0], index)
+    return {
+        stream: tuple(
+            np.array([(row, *e) for (s, row), e in ends.items() if s == stream], np.int64).T
+        )
+        for stream in dict.fromkeys(s for s, _ in ends)
+    }
 
 
 class Rows:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
+from time import monotonic_ns
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +14,8 @@ from opstep.runtime.device.cuda.records import Nodes, Rows, between, issued, set
 from opstep.runtime.recording import Activation, HostRecord, Recorder, StreamRecord
 from opstep.runtime.statistics import WORDS
 
+PERIOD = 15_000_000  # ns
+
 
 class Take:
     """One activation: what the host did, and marks of what it launched."""
@@ -19,6 +23,7 @@ class Take:
     def __init__(self, activation: Activation):
         layout = activation.layout
         self.activation = activation
+        self.began = monotonic_ns()
         self.launches = np.zeros((len(layout.launches), 2), np.int64)
         self.syncs = np.zeros((len(layout.syncs), 2), np.int64)
         self.calls = np.zeros((len(layout.calls), 2), np.int64)
@@ -40,49 +45,112 @@ class Meter(Protocol):
     def issue(self, take: Take, piece: Any, stream: int) -> None: ...
     def replay(self, take: Take, nodes: Nodes, launch: Callable[[], None]) -> None: ...
 
-    def read(self, takes: Sequence[Take]) -> list[Rows]:
-        """The times of the rows of each, after all was done."""
+    def ready(self, takes: Sequence[Take]) -> int:
+        """How many of them, from the first, were reported in full without being asked for."""
+        ...
+
+    def gather(self, takes: Sequence[Take]) -> None:
+        """Fetches what was reported of them; all that they launched is done."""
+        ...
+
+    def read(self, take: Take) -> Rows:
+        """The times of the rows of one that was gathered. Once."""
         ...
 
     def begin(self, user: int) -> None: ...
     def end(self, user: int) -> None: ...
 
 
+class _Run:
+    """What a run has launched and not yet told, oldest first."""
+
+    def __init__(self) -> None:
+        self.takes: list[Take] = []
+        self.done = 0  # how many of them are of steps that have ended
+        self.gathered = 0  # how many of them can be told
+        self.lock = threading.RLock()
+
+
 class Takes:
-    """Of one GPU. Runs are told apart by their recorders."""
+    """Of one GPU. Runs are told apart by their recorders.
+
+    To ask for reports takes time in which the GPU does nothing, and to make records of them takes
+    some more. So they are asked for only where they do not come by themselves within `PERIOD`, and
+    records are made while the next step is under way, if the recorder lets them be late.
+    """
 
     def __init__(self, meter: Meter, slots: Slots):
         self.meter = meter
         self.slots = slots
-        self._pending: dict[int, list[Take]] = {}
+        self._runs: dict[int, _Run] = {}
         self._lock = threading.Lock()
 
     def begin(self, recorder: Recorder) -> None:
         self.meter.begin(id(recorder))
 
     def end(self, recorder: Recorder) -> None:
-        """It records no more for now."""
+        """It records no more for now; no stream of its run is busy."""
+        self.step_done(recorder, now=True)
         with self._lock:
-            self._pending.pop(id(recorder), None)
+            self._runs.pop(id(recorder), None)
         self.meter.end(id(recorder))
 
     def add(self, recorder: Recorder, take: Take) -> None:
         with self._lock:
-            self._pending.setdefault(id(recorder), []).append(take)
+            run = self._runs.setdefault(id(recorder), _Run())
+        with run.lock:
+            run.takes.append(take)
 
-    def collect(self, recorder: Recorder) -> None:
-        """Hands over the records of what has finished. The run's streams are idle."""
-        with self._lock:
-            takes = self._pending.pop(id(recorder), [])
-        if not takes:
+    def step_done(self, recorder: Recorder, now: bool = False) -> None:
+        """A step has ended, and no stream of the run is busy. `now`: what is known is told."""
+        run = self._runs.get(id(recorder))
+        if run is None:
             return
-        for take, rows in zip(takes, self.meter.read(takes), strict=True):
+        with run.lock:
+            run.done = len(run.takes)
+            late = getattr(recorder, "late", None)
+            if now or late is None:
+                self._tell_all(run, recorder)
+                return
+            late(partial(self._tell_all, run, recorder))
+            run.gathered += self.meter.ready(run.takes[run.gathered : run.done])
+            oldest = run.takes[run.gathered : run.gathered + 1]
+            if oldest and monotonic_ns() - oldest[0].began > PERIOD:
+                self._gather(run)
+
+    def meanwhile(self, recorder: Recorder) -> None:
+        """The GPU has something to do: what was gathered is told."""
+        run = self._runs.get(id(recorder))
+        if run is not None and run.gathered:
+            with run.lock:
+                self._tell(run, recorder)
+
+    def _tell_all(self, run: _Run, recorder: Recorder) -> None:
+        """What is known of all steps that have ended."""
+        with run.lock:
+            self._gather(run)
+            self._tell(run, recorder)
+
+    def _gather(self, run: _Run) -> None:
+        if run.done > run.gathered:
+            self.meter.gather(run.takes[run.gathered : run.done])
+            run.gathered = run.done
+
+    def _tell(self, run: _Run, recorder: Recorder) -> None:
+        takes = run.takes[: run.gathered]
+        del run.takes[: run.gathered]
+        run.done -= len(takes)
+        run.gathered = 0
+        for take in takes:
+            rows = self.meter.read(take)
             layout = take.activation.layout
             for place, kernels in rows.kernels.items():
                 layout.kernels.setdefault(place, tuple(kernels))
             recorder.take(HostRecord(take.activation, take.launches, take.syncs, take.calls))
             for record in _records(take, rows, self.slots):
                 recorder.take(record)
+        if takes and (caught_up := getattr(recorder, "caught_up", None)):
+            caught_up(takes[-1].activation.step)
 
 
 def _records(take: Take, rows: Rows, slots: Slots) -> list[StreamRecord]:
