@@ -24,6 +24,7 @@ from opstep.runtime.ir.types import f64
 AT_ONCE = 4  # vectors of each operand that a thread reads before it adds
 BLOCKS = 1024  # that sum pairs
 FEW = 4096  # sums that one block adds up
+CLASSES = 8  # that a thread reads at once, where they do not lie side by side
 
 Positions = tuple[int, int, int]  # before the classes, classes, behind them
 
@@ -234,8 +235,10 @@ def cross_entropy_rows(team: Team):
     def cross_entropy(x, label, weight, weighted, ignored, each, y, partial, n, rows):
         row, thread = place()
         start = min(row, rows - 1) * n
+        label_here = np.int64(label[min(row, rows - 1)])
         values = cuda.local.array(held, real)
         fetch(offset(x, start), n, thread, values, -1e999)
+        score = x[start + min(max(label_here, 0), n - 1)]
         top = values[0]
         for k in range(1, held):
             top = fmax(top, values[k])
@@ -248,9 +251,7 @@ def cross_entropy_rows(team: Team):
         if thread == 0:
             loss, mass = np.float64(0.0), np.float64(0.0)
             if row < rows:
-                k = np.int64(label[row])
-                score = x[start + min(max(k, 0), n - 1)]
-                loss, mass = loss_of(k, score, log_sum, weight, weighted, ignored, n)
+                loss, mass = loss_of(label_here, score, log_sum, weight, weighted, ignored, n)
                 if each:
                     y[row] = loss
             own = cuda.threadIdx.x // threads
@@ -293,20 +294,23 @@ def label_columns(scores: bool):
 
 
 def online_softmax(x, start, n, inner):
-    """(largest, sum of exp(x - largest)) of n elements `inner` apart, read once. The sum is NaN
-    where the largest is no number.
+    """(largest, sum of exp(x - largest)) of n elements `inner` apart, read once, a few at a time.
+    The sum is NaN where the largest is no number.
     """
-    top = x[start]
-    sum = 1.0
-    for k in range(1, n):
-        v = x[start + k * inner]
-        if v > top:
-            sum = sum * exp(top - v) + 1.0
-            top = v
-        elif v == top:
-            sum += 1.0
-        else:
-            sum += exp(v - top)
+    values = cuda.local.array(CLASSES, real)
+    top = -1e999
+    base = -1e999
+    sum = 0.0
+    for first in range(0, n, CLASSES):
+        for k in range(CLASSES):
+            values[k] = x[start + (first + k) * inner] if first + k < n else -1e999
+        for k in range(CLASSES):
+            top = fmax(top, values[k])
+        before = base
+        base = top if top > -1e999 else 0.0  # nothing can be subtracted from -inf
+        sum *= exp(before - base)
+        for k in range(CLASSES):
+            sum += exp(values[k] - base)
     return top, sum + (top - top)
 
 

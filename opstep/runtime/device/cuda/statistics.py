@@ -52,7 +52,7 @@ THREADS = 256
 TILE = 16  # elements of a thread
 STEP = THREADS * TILE
 ALONE = 4 * STEP  # elements that one block takes without the help of others
-MOST = 1584  # blocks: a multiple of what an H200 runs at once, at 3 or 4 a multiprocessor
+MOST = 792  # blocks: twice what an H200 runs at once, at 3 a multiprocessor
 
 # Rows of counters while a block counts: one for each exponent from -104 to 23, the first and the
 # last ones for those beyond as well, then these. Dust: what is not 0, yet stands in the first row.
