@@ -14,7 +14,7 @@ import numpy as np
 
 from opstep.kernels.correlation import Geometry, correlate
 from opstep.kernels.filtergrad import filter_gradients
-from opstep.kernels.gpu.conv_by_taps import backward, filter_gradient, forward
+from opstep.kernels.gpu import conv as gpu
 from opstep.kernels.gpu.vendor import convolutions
 from opstep.kernels.windows import Window, padded, pair, taps, want_images, windows
 from opstep.runtime.device.builtin import offset
@@ -100,7 +100,10 @@ class conv2d(Op):
         return correlate(x, w, b, y, groups, _looks(rows, columns, y))
 
     def cuda(x, w, b, y, *, stride, padding, dilation, groups):
-        return forward(x, w, b, y, *windows(w.shape[2:], stride, padding, dilation), groups)
+        if not y.size:
+            return []
+        rows, columns = windows(w.shape[2:], stride, padding, dilation)
+        return gpu.correlate(x, w, b, y, groups, _looks(rows, columns, y))
 
     def vendor(x, w, b, y, *, stride, padding, dilation, groups):
         return convolutions("forward", x, w, y, *windows(w.shape[2:], stride, padding, dilation), b)
@@ -232,7 +235,7 @@ class conv2d_input_grad(Op):
 
     def cuda(gy, w, gx, *, size, stride, padding, dilation, groups):
         rows, columns = windows(w.shape[2:], stride, padding, dilation)
-        return backward(gy, w, None, gx, rows, columns, groups)
+        return gpu.gather_back(gy, w, None, gx, rows, columns, groups)
 
     def vendor(gy, w, gx, *, size, stride, padding, dilation, groups):
         return convolutions("images", gx, w, gy, *windows(w.shape[2:], stride, padding, dilation))
@@ -296,7 +299,8 @@ class conv2d_weight_grad(Op):
         return filter_gradients(gy, x, gw, groups, _looks(rows, columns, gy))
 
     def cuda(gy, x, gw, *, kernel, stride, padding, dilation, groups):
-        return filter_gradient(gy, x, gw, *windows(kernel, stride, padding, dilation), groups)
+        rows, columns = windows(kernel, stride, padding, dilation)
+        return gpu.filter_gradients(gy, x, gw, groups, _looks(rows, columns, gy))
 
     def vendor(gy, x, gw, *, kernel, stride, padding, dilation, groups):
         return convolutions("filters", x, gw, gy, *windows(kernel, stride, padding, dilation))
@@ -373,7 +377,8 @@ class conv_transpose2d(Op):
         return _gather_back(x, w, b, y, rows, columns, groups)
 
     def cuda(x, w, b, y, *, stride, padding, output_padding, dilation, groups):
-        return backward(x, w, b, y, *windows(w.shape[2:], stride, padding, dilation), groups)
+        rows, columns = windows(w.shape[2:], stride, padding, dilation)
+        return gpu.gather_back(x, w, b, y, rows, columns, groups)
 
     def vendor(x, w, b, y, *, stride, padding, output_padding, dilation, groups):
         return convolutions("images", y, w, x, *windows(w.shape[2:], stride, padding, dilation), b)

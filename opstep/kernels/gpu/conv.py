@@ -1,215 +1,301 @@
 """Convolutions on CUDA: which kernel, which tiles, and how the terms of long sums are shared.
 
-All is chosen from shapes and dtypes, so that the bits are the same everywhere.
+All is chosen from shapes and dtypes, never from the GPU or what else runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import NamedTuple
 
-from opstep.kernels.gpu.conv_lookup import (
-    Taps,
-    add_up,
-    convolver,
-    derive_one_by_one,
-    filter_deriver,
-    one_by_one,
+from opstep.kernels.correlation import Geometry
+from opstep.kernels.gpu.conv_direct import (
+    CHUNK,
+    THREADS,
+    clear,
+    convolve_each,
+    convolve_few,
+    sum_each,
+    sum_over_pixels,
+    turn_filters,
 )
+from opstep.kernels.gpu.conv_tiles import NEVER, add_shares, convolve_tiles, filter_tiles
+from opstep.kernels.gpu.places import LIMIT
 from opstep.kernels.gpu.tile import Tile
 from opstep.kernels.windows import Window
 from opstep.runtime.device.launch import Arg, Grid, Scratch
-from opstep.runtime.ir.op import Mismatch
 
 _MULTIPROCESSORS = 128  # that work is cut for
-_PARTS = 64  # of a sum, at most
-_THREADS = 256
-_FEW = 4  # filters of a group, for which a tile is not worth its while
+_PARTS = 128  # of a sum, at most
+_MOST_TAPS = 31  # rows, or columns, of a filter that bits can stand for
+_MOST_TERMS = 1 << 18  # of a table
+_GATHER = 12  # instructions for an element of an image
+_FEW = 16  # filters at most that a thread has all at once
 
+# Tiles, and how many multiplications a multiprocessor does with them in a cycle.
 _TILES = {
     4: (
-        Tile(128, 128, 16, 8, 8),
-        Tile(64, 128, 16, 8, 8),
-        Tile(32, 128, 16, 8, 4),
-        Tile(16, 128, 16, 4, 4),
+        (Tile(128, 128, 16, 8, 8), 100),
+        (Tile(64, 128, 16, 8, 8), 90),
+        (Tile(64, 64, 16, 8, 4), 75),
+        (Tile(32, 128, 16, 4, 8), 70),
+        (Tile(32, 32, 16, 4, 4), 40),
     ),
-    8: (Tile(64, 64, 16, 8, 4, 8), Tile(32, 32, 16, 4, 4, 8)),
+    8: (
+        (Tile(64, 64, 16, 8, 4, 8), 40),
+        (Tile(32, 32, 16, 4, 4, 8), 25),
+    ),
 }
 
 
-class _Side(NamedTuple):
-    """What a convolution looks at, and how its windows step over it."""
+class Sight(NamedTuple):
+    """Where outputs of a convolution look, as kernels take it: see `conv_tiles`."""
 
-    image: Arg
-    step: tuple[int, int]  # of windows from output to output
-    first: tuple[int, int]  # where the first window begins: minus the padding
-    sign: int  # -1: windows are looked at backwards
-    stride: tuple[int, int]  # at which windows began, where they are looked at backwards
+    table: tuple[int, ...]
+    missing_rows: tuple[int, ...]
+    missing_columns: tuple[int, ...]
 
 
-def forward(
-    x: Arg, w: Arg, bias: Arg | None, y: Arg, rows: Window, columns: Window, groups: int
+def _sight(g: Geometry, channels: int, height: int, width: int, multiple: int) -> Sight:
+    """`multiple`: of which the table's terms are a number."""
+    table = [
+        number
+        for c in range(channels)
+        for r, row in enumerate(g.rows)
+        for s, column in enumerate(g.columns)
+        for number in ((c * height + row) * width + column, 1 << r | 1 << 32 + s)
+    ]
+    table += (0, NEVER) * (-(len(table) // 2) % multiple)
+    rows = [
+        NEVER
+        | sum(1 << r for r, row in enumerate(g.rows) if not 0 <= i * g.stride[0] + row < height)
+        for i in range(g.out[0])
+    ]
+    columns = [
+        sum(1 << 32 + s for s, c in enumerate(g.columns) if not 0 <= j * g.stride[1] + c < width)
+        for j in range(g.out[1])
+    ]
+    return Sight(tuple(table), tuple(rows), tuple(columns))
+
+
+def correlate(
+    x: Arg,
+    w: Arg | Scratch,
+    bias: Arg | None,
+    y: Arg,
+    groups: int,
+    g: Geometry,
+    w_start: int = 0,
 ) -> list[Grid]:
-    """Launches for y [N, K, H', W'] from images x [N, C, H, W], filters w [K, C/groups, R, S]."""
-    if not y.size:
+    """x [N, groups*C, H, W] under filters w [groups*K, C, R*S] into y [N, groups*K, *g.plane]."""
+    images, channels, filters = x.shape[0], x.shape[1] // groups, y.shape[1] // groups
+    terms, pixels = channels * len(g.rows) * len(g.columns), images * prod(g.out)
+    if not pixels or not filters:
         return []
-    side = _Side(x, (rows.stride, columns.stride), (-rows.before, -columns.before), 1, (1, 1))
-    channels, taps = w.shape[1], w.shape[2] * w.shape[3]
-    plane = x.shape[2] * x.shape[3]
-    looked = _taps([c * plane for c in range(channels)], rows, columns)
-    return _convolved(
-        side,
-        w,
-        bias,
-        y,
-        groups,
-        looked,
-        None,
-        channels * taps,
-        channels * taps * (w.shape[0] // groups),
-    )
-
-
-def backward(
-    gy: Arg, w: Arg, bias: Arg | None, gx: Arg, rows: Window, columns: Window, groups: int
-) -> list[Grid]:
-    """Launches for gx [N, C, H, W]: what each pixel receives from gy [N, K, H', W'] through w."""
-    if not gx.size:
-        return []
-    side = _Side(gy, (1, 1), (rows.before, columns.before), -1, (rows.stride, columns.stride))
-    filters, channels = w.shape[0] // groups, w.shape[1]
-    taps = w.shape[2] * w.shape[3]
-    plane = gy.shape[2] * gy.shape[3]
-    looked = _taps([k * plane for k in range(filters)], rows, columns)
-    places = tuple(k * channels * taps + t for k in range(filters) for t in range(taps))
-    return _convolved(side, w, bias, gx, groups, looked, places, taps, filters * channels * taps)
-
-
-def _taps(channels: Sequence[int], rows: Window, columns: Window) -> tuple[int, ...]:
-    """Where each term of a sum looks; see `conv_lookup`."""
-    down = [r * rows.dilation for r in range(rows.kernel)]
-    right = [s * columns.dilation for s in range(columns.kernel)]
-    if max(down[-1], right[-1]) >= Taps.MOST:
-        raise Mismatch(f"on CUDA a filter spans at most {Taps.MOST} pixels", "dilation")
-    return tuple(
-        c << Taps.CHANNEL | r << Taps.DOWN | s for c in channels for r in down for s in right
-    )
-
-
-def _convolved(
-    side: _Side, w: Arg, bias: Arg | None, out: Arg, groups: int, taps: tuple[int, ...],
-    places: tuple[int, ...] | None, pitch: int, group_filters: int,
-) -> list[Grid]:  # fmt: skip
-    """`pitch`: from one row of filters to the next; `places`: of their terms, where they are not in
-    order.
-    """
-    image = side.image
-    height, width = image.shape[2:]
-    group_rows = out.shape[1] // groups
-    image_size = image.shape[1] * height * width
-    plane = out.shape[2] * out.shape[3]
-    pixels = out.shape[0] * plane
-    tabled = places is not None
-    looked = (taps, places or (0,), pitch, group_filters, group_rows)
-    seen = (image_size, image_size // groups, height, width, out.shape[3], plane)
-    stepped = (*side.step, *side.first, len(taps))
-    if not out.dtype.is_float or group_rows <= _FEW or pixels >= 1 << 31:
-        kernel = one_by_one(side.sign, *side.stride, tabled)
+    if not _fits(x, g, terms, pixels):
+        return [_each(x, w, bias, y, groups, g, w_start)]
+    sizes = (groups, filters, terms, pixels, *_steps(x, groups, g), *g.out)
+    target = (prod(g.plane), g.plane[1], *g.step, g.first[0] * g.plane[1] + g.first[1])
+    if filters <= _FEW:
+        some = next(f for f in (1, 2, 4, 8, _FEW) if filters <= f)
+        own = 4 if pixels * groups >= 4 * THREADS * _MULTIPROCESSORS else 1
+        sight = _sight(g, channels, *x.shape[2:], CHUNK)
+        blocks = -(-filters // some)
         return [
             Grid(
-                *(kernel, w, image, bias or w, out, *looked, *seen, out.size, *stepped),
-                *(groups, bias is not None),
-                grid=-(-out.size // _THREADS),
-                block=_THREADS,
+                *(convolve_few(some, own), x, w, bias or x, y, w_start, *sight, *sizes, *target),
+                *(blocks, bias is not None),
+                grid=-(-pixels // (THREADS * own)) * groups * blocks,
+                block=THREADS,
             )
         ]
-    tile = _tile(out, group_rows)
-    down, across = -(-group_rows // tile.rows), -(-pixels // tile.columns)
-    parts, part_steps = _shared(down * across * groups, len(taps), tile.steps)
-    wide = 16 // out.stored.itemsize if out.stored.itemsize >= 4 else 4
-    wide = min(wide, tile.run)
-    kernel = convolver(tile, side.sign, *side.stride, tabled, wide if plane % wide == 0 else 1)
-    whole = parts == 1
-    target = out if whole else Scratch(out.dtype, parts * out.size)
+    scattered = g.scattered
+    most = 1 if scattered else _PARTS
+    tile, parts = _cheapest(x.dtype.itemsize, filters, pixels, terms, groups, most)
+    part_steps = -(-terms // (parts * tile.steps)) * tile.steps
+    parts = -(-terms // part_steps)
+    y_wide = 1 if scattered or prod(g.out) % tile.run else tile.run
+    w_wide = 1 if terms % tile.run else tile.run
+    down, across = -(-filters // tile.rows), -(-pixels // tile.columns)
+    shares = y if parts == 1 else Scratch(y.dtype, parts * y.size)
+    biased = bias is not None
     launches = [
         Grid(
-            *(kernel, w, image, bias if bias and whole else w, target, *looked, *seen, pixels),
-            *(out.shape[1] * plane, *stepped, down, across, groups, parts, part_steps, out.size),
-            bias is not None and whole,
-            grid=(across, down, groups * parts),
+            *(convolve_tiles(tile, w_wide, y_wide), x, w, bias or x, shares, w_start),
+            *_sight(g, channels, *x.shape[2:], tile.steps),
+            *(*sizes, *target, down, across, parts, part_steps, y.size, biased and parts == 1),
+            grid=down * across * parts * groups,
             block=tile.threads,
+            blocks=512 // tile.threads,
         )
     ]
-    return launches if whole else [*launches, _added(target, bias, out, parts, plane)]
+    if parts > 1:
+        launches.append(_added(shares, bias, y, parts, prod(g.plane)))
+    return launches
 
 
-def filter_gradient(
-    gy: Arg, x: Arg, gw: Arg, rows: Window, columns: Window, groups: int
+def _fits(x: Arg, g: Geometry, terms: int, pixels: int) -> bool:
+    """Whether bits and tables of places serve."""
+    taps = max(len(g.rows), len(g.columns))
+    there = x.dtype.is_float and x.size and 0 < terms <= _MOST_TERMS
+    return bool(there and taps <= _MOST_TAPS and pixels + 4096 < LIMIT)
+
+
+def _steps(x: Arg, groups: int, g: Geometry) -> tuple[int, int, int, int]:
+    """Elements of x from image to image, group to group, output row to row, column to column."""
+    image = prod(x.shape[1:])
+    return image, image // groups, g.stride[0] * x.shape[3], g.stride[1]
+
+
+def _each(x, w, bias, y, groups: int, g: Geometry, w_start: int) -> Grid:
+    size = x.shape[0] * y.shape[1] * prod(g.out)
+    return Grid(
+        *(convolve_each, x, w, bias or x, y, w_start, g.rows, g.columns, len(g.rows)),
+        *(len(g.columns), groups, y.shape[1] // groups, x.shape[1] // groups, *x.shape[2:]),
+        *(*g.stride, *g.out, *g.plane, *g.step, *g.first, bias is not None, size),
+        grid=-(-size // THREADS),
+        block=THREADS,
+    )
+
+
+def _added(shares: Scratch, bias: Arg | None, y: Arg, parts: int, plane: int) -> Grid:
+    return Grid(
+        *(add_shares, shares, bias or shares, y, y.size, parts, plane, y.shape[1]),
+        bias is not None,
+        grid=-(-y.size // THREADS),
+        block=THREADS,
+    )
+
+
+def _cheapest(itemsize: int, m: int, n: int, k: int, count: int, most: int) -> tuple[Tile, int]:
+    """The tile for m by n sums of k terms, and in how many parts sums are cut, that should take the
+    least time.
+    """
+    found = []
+    for tile, pace in _TILES[itemsize]:
+        blocks = -(-m // tile.rows) * -(-n // tile.columns) * count
+        term = tile.columns * (tile.rows / pace + _GATHER / 128)  # cycles
+        parts = 1
+        while parts <= most and (parts == 1 or k // parts >= 4 * tile.steps):
+            waves = -(-blocks * parts // _MULTIPROCESSORS)
+            cost = waves * (-(-k // parts) + 2 * tile.steps) * term
+            if parts > 1:
+                cost += 3000 + count * m * n * parts / 400  # a launch; elements a cycle
+            if blocks * parts < LIMIT:
+                found.append((cost, tile, parts))
+            parts *= 2
+    return min(found, key=lambda way: way[0])[1:]
+
+
+# --- the way back ---------------------------------------------------------------------------------
+
+
+def gather_back(
+    gy: Arg, w: Arg, bias: Arg | None, gx: Arg, rows: Window, columns: Window, groups: int
 ) -> list[Grid]:
-    """Launches for gw [K, C/groups, R, S] from gy [N, K, H', W'] and images x [N, C, H, W]."""
+    """gx [N, C, H, W]: what each of its pixels receives from gy [N, K, H', W'] through filters w.
+
+    Pixels h with equal h % stride receive through the same filter rows, so each such phase of gx is
+    a convolution of gy with stride 1.
+    """
+    if not gx.size:
+        return []
+    filters, channels = w.shape[0] // groups, w.shape[1]
+    taps = rows.kernel * columns.kernel
+    starts, counts, places = [0] * taps, [0] * taps, [0] * taps
+    turned = Scratch(w.dtype, 0)
+    launches: list[Grid] = []
+    for a in range(min(rows.stride, gx.shape[2])):
+        for b in range(min(columns.stride, gx.shape[3])):
+            over, across = _phase(rows, a), _phase(columns, b)
+            picked = [r * columns.kernel + s for r in over for s in across]
+            for at, t in enumerate(picked):
+                starts[t], counts[t], places[t] = turned.size, len(picked), at
+            geometry = Geometry(
+                out=(
+                    -(-(gx.shape[2] - a) // rows.stride),
+                    -(-(gx.shape[3] - b) // columns.stride),
+                ),
+                stride=(1, 1),
+                rows=tuple((a + rows.before - r * rows.dilation) // rows.stride for r in over),
+                columns=tuple(
+                    (b + columns.before - s * columns.dilation) // columns.stride for s in across
+                ),
+                plane=gx.shape[2:],  # pyright: ignore[reportArgumentType] - of two sizes
+                step=(rows.stride, columns.stride),
+                first=(a, b),
+            )
+            launches += correlate(gy, turned, bias, gx, groups, geometry, turned.size)
+            turned.size += -(-groups * channels * filters * len(picked) // 4) * 4
+    turn = Grid(
+        *(turn_filters, w, turned, tuple(starts), tuple(counts), tuple(places)),
+        *(filters, channels, taps, w.size),
+        grid=-(-w.size // THREADS),
+        block=THREADS,
+    )
+    return [turn, *launches] if turned.size else launches
+
+
+def _phase(window: Window, phase: int) -> list[int]:
+    """The filter rows through which pixels h with ``h % stride == phase`` receive."""
+    here = phase + window.before
+    return [r for r in range(window.kernel) if (here - r * window.dilation) % window.stride == 0]
+
+
+def filter_gradients(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list[Grid]:
+    """gw [groups*K, C, R, S] from gy [N, groups*K, H', W'] and x [N, groups*C, H, W]."""
     if not gw.size:
         return []
-    height, width = x.shape[2:]
-    channels, group_rows = gw.shape[1], gw.shape[0] // groups
-    image_size = x.shape[1] * height * width
-    plane = gy.shape[2] * gy.shape[3]
-    pixels = gy.shape[0] * plane
-    taps = _taps([c * height * width for c in range(channels)], rows, columns)
-    seen = (gy.shape[1] * plane, image_size, image_size // groups, height, width, gy.shape[3])
-    stepped = (rows.stride, columns.stride, -rows.before, -columns.before)
-    if not gw.dtype.is_float or pixels >= 1 << 31 or not pixels:
+    if not gy.size or not x.size:
+        return [Grid(clear, gw, gw.size, grid=-(-gw.size // THREADS), block=THREADS)]
+    images, channels, filters = x.shape[0], gw.shape[1], gw.shape[0] // groups
+    terms, area = prod(gw.shape[1:]), prod(g.out)
+    pixels = images * area
+    if not _fits(x, g, terms, pixels) or gw.size * _PARTS >= LIMIT:
+        sizes = (images, groups, filters, channels, *x.shape[2:], *g.stride, *g.out, gw.size)
         return [
             Grid(
-                *(derive_one_by_one, gy, x, gw, taps, group_rows, len(taps), *seen, plane),
-                *(gy.shape[0], *stepped, gw.size),
-                grid=-(-gw.size // _THREADS),
-                block=_THREADS,
+                *(sum_each, gy, x, gw, g.rows, g.columns, len(g.rows), len(g.columns), *sizes),
+                grid=-(-gw.size // THREADS),
+                block=THREADS,
             )
         ]
-    tile = _tile(gw, group_rows)
-    down, across = -(-group_rows // tile.rows), -(-len(taps) // tile.columns)
-    parts, part_steps = _shared(down * across * groups, pixels, tile.steps)
-    target = gw if parts == 1 else Scratch(gw.dtype, parts * gw.size)
-    launch = Grid(
-        *(filter_deriver(tile), gy, x, target, taps, group_rows, len(taps), *seen, plane, pixels),
-        *(*stepped, groups, parts, part_steps, gw.size),
-        grid=(across, down, groups * parts),
-        block=tile.threads,
-    )
-    return [launch] if parts == 1 else [launch, _added(target, None, gw, parts, 1)]
+    sizes = (groups, filters, terms, pixels, area, g.out[1], prod(gy.shape[1:]))
+    sizes += _steps(x, groups, g)
+    if filters * terms < 512:
+        return _few_gradients(gy, x, gw, sizes, _sight(g, channels, *x.shape[2:], 1))
+    tile, parts = _cheapest(x.dtype.itemsize, filters, terms, pixels, groups, _PARTS)
+    part_steps = -(-pixels // (parts * tile.steps)) * tile.steps
+    parts = -(-pixels // part_steps)
+    gy_wide = 1 if area % tile.run else tile.run
+    down, across = -(-filters // tile.rows), -(-terms // tile.columns)
+    shares = gw if parts == 1 else Scratch(gw.dtype, parts * gw.size)
+    launches = [
+        Grid(
+            *(filter_tiles(tile, gy_wide), gy, x, shares),
+            *_sight(g, channels, *x.shape[2:], tile.columns),
+            *(*sizes, down, across, parts, part_steps),
+            grid=down * across * parts * groups,
+            block=tile.threads,
+            blocks=512 // tile.threads,
+        )
+    ]
+    return launches + ([_added(shares, None, gw, parts, 1)] if isinstance(shares, Scratch) else [])
 
 
-def _added(parts: Scratch | Arg, bias: Arg | None, out: Arg, count: int, plane: int) -> Grid:
-    return Grid(
-        *(
-            add_up,
-            parts,
-            bias or parts,
-            out,
-            out.size,
-            count,
-            plane,
-            out.shape[1],
-            bias is not None,
-        ),
-        grid=-(-out.size // _THREADS),
-        block=_THREADS,
-    )
-
-
-def _tile(out: Arg, rows: int) -> Tile:
-    """The tallest that is not taller than needed by half."""
-    tiles = _TILES[out.dtype.itemsize]
-    for tile in tiles:
-        if rows * 4 > tile.rows * 3 - 1 or tile is tiles[-1]:
-            break
-    return tile
-
-
-def _shared(tiles: int, terms: int, steps: int) -> tuple[int, int]:
-    """(in how many parts a sum is made, terms of one): where there are few tiles, more."""
-    wanted = max(1, 2 * _MULTIPROCESSORS // tiles)
-    parts = max(1, min(wanted, _PARTS, terms // (16 * steps)))
-    part_steps = -(-terms // parts)
-    part_steps = -(-part_steps // steps) * steps
-    return -(-terms // part_steps), part_steps
+def _few_gradients(gy, x, gw: Arg, sizes: Sequence[int], sight: Sight) -> list[Grid]:
+    """By blocks that make one number each."""
+    pixels = sizes[3]
+    parts = max(1, min(_PARTS, 8 * _MULTIPROCESSORS // gw.size, pixels // (32 * THREADS)))
+    part_steps = -(-pixels // parts)
+    parts = -(-pixels // part_steps)
+    shares = gw if parts == 1 else Scratch(gw.dtype, parts * gw.size)
+    launches = [
+        Grid(
+            *(sum_over_pixels, gy, x, shares, *sight, *sizes, parts, part_steps),
+            grid=gw.size * parts,
+            block=THREADS,
+        )
+    ]
+    return launches + ([_added(shares, None, gw, parts, 1)] if isinstance(shares, Scratch) else [])

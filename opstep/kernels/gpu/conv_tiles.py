@@ -1,338 +1,271 @@
-"""Kernels of convolutions and their derivatives.
+"""Convolutions as matrix products on CUDA: filters by what they see, which is never written out.
 
-Each is a matrix product whose right operand is looked up in the images (an implicit GEMM): a row
-of the result is a filter, a column a pixel, a term of the sum one tap of the filter. `taps` says of
-each term where it looks, as one number: ``channel offset << 24 | rows down << 12 | columns right``.
+A term of a sum is a place under a filter: a channel, a row, a column. `table` has two numbers for
+each: where the element stands, seen from a pixel's first one, and two bits, for the filter's row
+and column. A pixel's `missing` bits are those of rows and columns that lie outside of the image
+for it, so one test tells whether an element is there. Terms that only fill a tile up have the bit
+`NEVER`, which all pixels miss.
 """
 
 from __future__ import annotations
 
 from functools import cache
 
-from opstep.kernels.gpu.tile import Tile, putter, thread_place
-from opstep.runtime.device.builtin import offset
-from opstep.runtime.device.cuda.names import cuda, div32, pointer_to, real, spread
+from opstep.kernels.gpu.gemm_simt import tile_of
+from opstep.kernels.gpu.tile import Tile, fetcher, putter, thread_place
+from opstep.runtime.device.builtin import offset, pick
+from opstep.runtime.device.cuda.names import (
+    cuda,
+    div32,
+    load2,
+    mod32,
+    pointer_to,
+    real,
+    spread,
+)
 from opstep.runtime.device.source import Intrinsic
 
-
-class Taps:
-    """How a tap is packed."""
-
-    DOWN, CHANNEL, MOST = 12, 24, 1 << 12
-
-
-_DOWN, _CHANNEL, _MASK = Taps.DOWN, Taps.CHANNEL, Taps.MOST - 1
+NEVER = 1 << 31  # between the bits of 31 filter rows and those of 31 filter columns
+ALL = -1  # the missing bits of a pixel that is none
 
 
 @cache
-def looker(sign: int, row_stride: int, column_stride: int):
-    """(image, top, left, tap, height, width) -> the element that a tap looks at, zero outside.
-
-    `sign` -1: a derivative by the images looks back; only where a window began, `stride` apart, is
-    there anything to see.
+def gatherer(columns: int, steps: int, threads: int):
+    """(held, x, table, base, missing, step, thread): `steps` terms from `step` on of this thread's
+    pixel, shared among the threads that have the same.
     """
-    plain = row_stride == 1 and column_stride == 1
+    apart = threads // columns
+    units = steps // apart
+    assert apart * units == steps, "threads share a tile evenly"
 
-    def look(image, top, left, tap, height, width):
-        h = top + sign * ((tap >> _DOWN) & _MASK)
-        w = left + sign * (tap & _MASK)
-        value = real(0.0)
-        if plain:
-            if h >= 0 and h < height and w >= 0 and w < width:
-                value = real(image[(tap >> _CHANNEL) + h * width + w])
-        elif h >= 0 and w >= 0:
-            i, j = div32(h, row_stride), div32(w, column_stride)
-            if i * row_stride == h and j * column_stride == w and i < height and j < width:
-                value = real(image[(tap >> _CHANNEL) + i * width + j])
-        return value
+    def gather_terms(held, x, table, base, missing, step, thread):
+        first = step + thread // columns
+        for u in range(units):
+            place, bits = load2(table, 2 * (first + u * apart))
+            there = missing & bits == 0
+            value = x[pick(there, base + place, 0)]
+            held[u] = pick(there, value, 0.0)
 
-    return look
+    return gather_terms
 
 
 @cache
-def convolver(
-    tile: Tile, sign: int, row_stride: int, column_stride: int, tabled: bool, c_wide: int
-):
-    """The kernel for tiles of that shape. `tabled`: filters are not laid out in order of terms, and
-    `places` says where each stands; `c_wide`: pixels that are written at once.
+def convolve_tiles(tile: Tile, w_wide: int, y_wide: int):
+    """The kernel for tiles of filters by pixels; so many weights are read, outputs written at once.
+
+    Outputs are written one at a time where `y_wide` is 1, else as runs of a plane.
     """
     threads, steps, stage = tile.threads, tile.steps, tile.stage
-    rows, columns, right_at = tile.rows, tile.columns, tile.right_at
-    run, row_gap, column_gap = tile.run, tile.row_gap, tile.column_gap
+    tile_rows, tile_columns = tile.rows, tile.columns
+    right_at, run, row_gap, column_gap = tile.right_at, tile.run, tile.row_gap, tile.column_gap
     thread_rows, thread_columns = tile.thread_rows, tile.thread_columns
     count, size = thread_rows * thread_columns, 2 * stage
-    left_units, right_units = rows * steps // threads, columns * steps // threads
-    lines = threads // columns  # terms that the threads look up together
-    put_left = putter(rows, steps, threads, True, 1, tile.left_pitch)
-    put_right = putter(columns, steps, threads, False, 1, tile.right_pitch)
-    multiply, place = tile.product(), thread_place(tile)
-    look = looker(sign, row_stride, column_stride)
+    left_held, right_held = tile_rows * steps // threads, tile_columns * steps // threads
+    fetch_left = fetcher(tile_rows, steps, threads, True, w_wide)
+    put_left = putter(tile_rows, steps, threads, True, w_wide, tile.left_pitch)
+    fetch_right = gatherer(tile_columns, steps, threads)
+    put_right = putter(tile_columns, steps, threads, False, 1, tile.right_pitch)
+    multiply, place_of = tile.product(), thread_place(tile)
     zeros = Intrinsic("fill", count)
-    gather, store = Intrinsic("gather", c_wide), Intrinsic("store", c_wide)
-
-    def fetch_filters(held, filters, places, first, limit, k, k_end, pitch, thread):
-        for u in range(left_units):
-            unit = thread + u * threads
-            row, term = first + unit // steps, k + unit % steps
-            if term < k_end and row < limit:
-                at = places[term] if tabled else term
-                held[u] = filters[row * pitch + at]
-            else:
-                held[u] = 0.0
-
-    def fetch_pixels(held, image, taps, top, left, height, width, k, k_end, thread):
-        for u in range(right_units):
-            term = k + thread // columns + u * lines
-            if term < k_end:
-                held[u] = look(image, top, left, taps[term], height, width)
-            else:
-                held[u] = 0.0
+    gather, store = Intrinsic("gather", y_wide), Intrinsic("store", y_wide)
 
     def convolve(
-        filters, image, bias, out, taps, places, filter_pitch, group_filters, group_rows,
-        image_size, group_image, height, width, out_width, plane, pixels, out_size, row_step,
-        column_step, before, left_of, terms, down, across, groups, parts, part_steps, part_size,
-        biased,
+        x, w, bias, y, w_start, table, missing_rows, missing_columns, groups, filters, terms,
+        pixels, image_step, group_step, row_step, column_step, out_h, out_w, plane, plane_w,
+        step_h, step_w, first, down, across, parts, part_steps, part_size, biased,
     ):  # fmt: skip
-        """out[part, n, group*rows + row, pixel] = the sum over a part of the terms (+ a bias)."""
+        """y[part, n, group*filters + f, pixel] = the sum over a part of the terms."""
         memory = cuda.shared.array(size, real)
-        left_held = pointer_to(cuda.local.array(left_units, real))
-        right_held = pointer_to(cuda.local.array(right_units, real))
+        left_local = pointer_to(cuda.local.array(left_held, real))
+        right_local = pointer_to(cuda.local.array(right_held, real))
         thread = cuda.threadIdx.x
-        tile_row, unit = cuda.blockIdx.y, cuda.blockIdx.z
-        part = div32(unit, groups)
-        group = unit - part * groups
-        row0, column0 = tile_row * rows, cuda.blockIdx.x * columns
+        batch = div32(cuda.blockIdx.x, down * across)
+        tile_row, tile_column = tile_of(cuda.blockIdx.x - batch * (down * across), down, across)
+        row0, column0 = tile_row * tile_rows, tile_column * tile_columns
+        group = div32(batch, parts)
+        part = batch - group * parts
         begin = part * part_steps
         end = min(begin + part_steps, terms)
-        pixel = min(column0 + thread % columns, pixels - 1)
-        n = div32(pixel, plane)
-        i = div32(pixel - n * plane, out_width)
-        j = pixel - n * plane - i * out_width
-        top, left = i * row_step + before, j * column_step + left_of
-        source = offset(image, n * image_size + group * group_image)
-        weights = offset(filters, group * group_filters)
-        row, column = place(thread)
+        area = out_h * out_w
+        q = column0 + thread % tile_columns
+        base, missing = group * group_step, ALL
+        if q < pixels:
+            image = div32(q, area)
+            at = q - image * area
+            i = div32(at, out_w)
+            j = at - i * out_w
+            base += image * image_step + i * row_step + j * column_step
+            missing = missing_rows[i] | missing_columns[j]
+        left = offset(w, w_start + group * filters * terms)
+        row, column = place_of(thread)
         shared = pointer_to(memory)
         sums = zeros(0.0)
-        fetch_filters(
-            left_held, weights, places, row0, group_rows, begin, end, filter_pitch, thread
-        )
-        fetch_pixels(right_held, source, taps, top, left, height, width, begin, end, thread)
-        put_left(shared, left_held, thread)
-        put_right(offset(shared, right_at), right_held, thread)
+        fetch_left(left_local, left, row0, filters, begin, end, terms, thread)
+        fetch_right(right_local, x, table, base, missing, begin, thread)
+        put_left(shared, left_local, thread)
+        put_right(offset(shared, right_at), right_local, thread)
         cuda.syncthreads()
-        at = 0
+        now = 0
         for step in range(begin, end, steps):
             ahead = step + steps
             if ahead < end:
-                fetch_filters(
-                    left_held, weights, places, row0, group_rows, ahead, end, filter_pitch, thread
-                )
-                fetch_pixels(right_held, source, taps, top, left, height, width, ahead, end, thread)
-            here = offset(shared, at)
+                fetch_left(left_local, left, row0, filters, ahead, end, terms, thread)
+                fetch_right(right_local, x, table, base, missing, ahead, thread)
+            here = offset(shared, now)
             sums = multiply(sums, offset(here, row), offset(here, right_at + column))
-            at = stage - at
+            now = stage - now
             if ahead < end:
-                put_left(offset(shared, at), left_held, thread)
-                put_right(offset(shared, at + right_at), right_held, thread)
+                put_left(offset(shared, now), left_local, thread)
+                put_right(offset(shared, now + right_at), right_local, thread)
             cuda.syncthreads()
         held = pointer_to(cuda.local.array(count, real))
         spread(held, sums)
-        for b in range(0, thread_columns, c_wide):
-            q = column0 + column + b // run * column_gap + b % run
+        channels = groups * filters
+        target = offset(y, part * part_size + (group * filters + row0 + row) * plane + first)
+        for jj in range(0, thread_columns, y_wide):
+            q = column0 + column + jj // run * column_gap + jj % run
             if q < pixels:
-                image_of = div32(q, plane)
-                to = offset(
-                    out,
-                    part * part_size + image_of * out_size + group * group_rows * plane
-                    + q - image_of * plane,
-                )  # fmt: skip
-                for a in range(thread_rows):
-                    r = row0 + row + a // run * row_gap + a % run
-                    if r < group_rows:
-                        mine = offset(held, a * thread_columns + b)
+                image = div32(q, area)
+                at = q - image * area
+                spot = image * channels * plane + at
+                if y_wide == 1:
+                    i = div32(at, out_w)
+                    spot += i * step_h * plane_w + (at - i * out_w) * step_w - at
+                for ii in range(thread_rows):
+                    r = ii // run * row_gap + ii % run
+                    if row0 + row + r < filters:
+                        mine = offset(held, ii * thread_columns + jj)
                         if biased:
-                            for e in range(c_wide):
-                                mine[e] += bias[group * group_rows + r]
-                        if c_wide > 1:
-                            store(to, r * plane, gather(mine))
+                            more = bias[group * filters + row0 + row + r]
+                            for e in range(y_wide):
+                                mine[e] += more
+                        if y_wide > 1:
+                            store(target, spot + r * plane, gather(mine))
                         else:
-                            to[r * plane] = mine[0]
+                            target[spot + r * plane] = mine[0]
 
     return convolve
 
 
 @cache
-def filter_deriver(tile: Tile):
-    """The kernel for derivatives by filters: rows are filters, columns their taps, terms pixels."""
+def filter_tiles(tile: Tile, gy_wide: int):
+    """The kernel for tiles of filters by places under a filter: sums over all pixels."""
     threads, steps, stage = tile.threads, tile.steps, tile.stage
-    rows, columns, right_at = tile.rows, tile.columns, tile.right_at
-    run, row_gap, column_gap = tile.run, tile.row_gap, tile.column_gap
+    tile_rows, tile_columns = tile.rows, tile.columns
+    right_at, run, row_gap, column_gap = tile.right_at, tile.run, tile.row_gap, tile.column_gap
     thread_rows, thread_columns = tile.thread_rows, tile.thread_columns
     count, size = thread_rows * thread_columns, 2 * stage
-    left_units, right_units = rows * steps // threads, columns * steps // threads
-    lines = threads // steps  # rows, or columns, whose terms the threads read together
-    put_left = putter(rows, steps, threads, True, 1, tile.left_pitch)
-    put_right = putter(columns, steps, threads, True, 1, tile.right_pitch)
-    multiply, place = tile.product(), thread_place(tile)
-    look = looker(1, 1, 1)
-    zeros = Intrinsic("fill", count)
+    left_held, right_held = tile_rows * steps // threads, tile_columns * steps // threads
+    put_left = putter(tile_rows, steps, threads, True, gy_wide, tile.left_pitch)
+    put_right = putter(tile_columns, steps, threads, True, 1, tile.right_pitch)
+    multiply, place_of = tile.product(), thread_place(tile)
+    zeros, no_run = Intrinsic("fill", count), Intrinsic("fill", gy_wide)
+    load = Intrinsic("load", gy_wide)
+    in_line = steps // gy_wide  # threads that read a filter's pixels
+    left_apart, left_units = threads // in_line, left_held // gy_wide
+    right_apart = threads // steps
 
-    def fetch(
-        left_held, right_held, gradient, image, taps, row0, group_rows, column0, terms_across,
-        pixel, end, plane, out_width, gradient_size, image_size, height, width, row_step,
-        column_step, before, left_of, thread,
-    ):  # fmt: skip
-        there = pixel < end
-        pixel = min(pixel, end - 1)
-        n = div32(pixel, plane)
-        i = div32(pixel - n * plane, out_width)
-        j = pixel - n * plane - i * out_width
-        top, left = i * row_step + before, j * column_step + left_of
-        given = offset(gradient, n * gradient_size + pixel - n * plane)
-        source = offset(image, n * image_size)
-        line = thread // steps
+    def fetch_left(held, gy, row, filters, pixel, end, area, image_step, thread):
+        q = pixel + thread % in_line * gy_wide
+        image = div32(q, area)
+        at = image * image_step + q - image * area
         for u in range(left_units):
-            row = row0 + line + u * lines
-            left_held[u] = given[row * plane] if there and row < group_rows else 0.0
-        for u in range(right_units):
-            column = column0 + line + u * lines
-            if there and column < terms_across:
-                right_held[u] = look(source, top, left, taps[column], height, width)
+            line = min(row + thread // in_line + u * left_apart, filters - 1)
+            to = offset(held, u * gy_wide)
+            if q < end:
+                if gy_wide > 1:
+                    spread(to, load(gy, line * area + at))
+                else:
+                    to[0] = gy[line * area + at]
             else:
-                right_held[u] = 0.0
+                spread(to, no_run(0.0))
 
-    def derive(
-        gradient, image, out, taps, group_rows, terms_across, gradient_size, image_size,
-        group_image, height, width, out_width, plane, pixels, row_step, column_step, before,
-        left_of, groups, parts, part_steps, part_size,
+    def fetch_right(
+        held, x, table, missing_rows, missing_columns, term, pixel, end, area, out_w, base,
+        image_step, row_step, column_step, thread,
     ):  # fmt: skip
-        """out[part, group*rows + row, column] = the sum over a part of the pixels."""
+        q = pixel + thread % steps
+        missing = ALL
+        if q < end:
+            image = div32(q, area)
+            at = q - image * area
+            i = div32(at, out_w)
+            j = at - i * out_w
+            base += image * image_step + i * row_step + j * column_step
+            missing = missing_rows[i] | missing_columns[j]
+        for u in range(right_held):
+            place, bits = load2(table, 2 * (term + thread // steps + u * right_apart))
+            there = missing & bits == 0
+            value = x[pick(there, base + place, 0)]
+            held[u] = pick(there, value, 0.0)
+
+    def spread_over_filters(
+        gy, x, gw, table, missing_rows, missing_columns, groups, filters, terms, pixels, area,
+        out_w, gy_step, image_step, group_step, row_step, column_step, down, across, parts,
+        part_steps,
+    ):  # fmt: skip
+        """gw[part, group*filters + f, term] = the sum over a part of the pixels."""
         memory = cuda.shared.array(size, real)
-        left_held = pointer_to(cuda.local.array(left_units, real))
-        right_held = pointer_to(cuda.local.array(right_units, real))
+        left_local = pointer_to(cuda.local.array(left_held, real))
+        right_local = pointer_to(cuda.local.array(right_held, real))
         thread = cuda.threadIdx.x
-        unit = cuda.blockIdx.z
-        part = div32(unit, groups)
-        group = unit - part * groups
-        row0, column0 = cuda.blockIdx.y * rows, cuda.blockIdx.x * columns
+        batch = div32(cuda.blockIdx.x, down * across)
+        tile_row, tile_column = tile_of(cuda.blockIdx.x - batch * (down * across), down, across)
+        row0, column0 = tile_row * tile_rows, tile_column * tile_columns
+        group = div32(batch, parts)
+        part = batch - group * parts
         begin = part * part_steps
         end = min(begin + part_steps, pixels)
-        given = offset(gradient, group * group_rows * plane)
-        source = offset(image, group * group_image)
-        row, column = place(thread)
+        left = offset(gy, group * filters * area)
+        base = group * group_step
+        row, column = place_of(thread)
         shared = pointer_to(memory)
         sums = zeros(0.0)
-        fetch(
-            left_held, right_held, given, source, taps, row0, group_rows, column0, terms_across,
-            begin + thread % steps, end, plane, out_width, gradient_size, image_size, height, width,
-            row_step, column_step, before, left_of, thread,
+        fetch_left(left_local, left, row0, filters, begin, end, area, gy_step, thread)
+        fetch_right(
+            right_local, x, table, missing_rows, missing_columns, column0, begin, end, area,
+            out_w, base, image_step, row_step, column_step, thread,
         )  # fmt: skip
-        put_left(shared, left_held, thread)
-        put_right(offset(shared, right_at), right_held, thread)
+        put_left(shared, left_local, thread)
+        put_right(offset(shared, right_at), right_local, thread)
         cuda.syncthreads()
-        at = 0
+        now = 0
         for step in range(begin, end, steps):
             ahead = step + steps
             if ahead < end:
-                fetch(
-                    left_held, right_held, given, source, taps, row0, group_rows, column0,
-                    terms_across, ahead + thread % steps, end, plane, out_width, gradient_size,
-                    image_size, height, width, row_step, column_step, before, left_of, thread,
+                fetch_left(left_local, left, row0, filters, ahead, end, area, gy_step, thread)
+                fetch_right(
+                    right_local, x, table, missing_rows, missing_columns, column0, ahead, end,
+                    area, out_w, base, image_step, row_step, column_step, thread,
                 )  # fmt: skip
-            here = offset(shared, at)
+            here = offset(shared, now)
             sums = multiply(sums, offset(here, row), offset(here, right_at + column))
-            at = stage - at
+            now = stage - now
             if ahead < end:
-                put_left(offset(shared, at), left_held, thread)
-                put_right(offset(shared, at + right_at), right_held, thread)
+                put_left(offset(shared, now), left_local, thread)
+                put_right(offset(shared, now + right_at), right_local, thread)
             cuda.syncthreads()
         held = pointer_to(cuda.local.array(count, real))
         spread(held, sums)
-        to = offset(out, part * part_size + group * group_rows * terms_across)
-        for a in range(thread_rows):
-            r = row0 + row + a // run * row_gap + a % run
-            if r < group_rows:
-                for b in range(thread_columns):
-                    q = column0 + column + b // run * column_gap + b % run
-                    if q < terms_across:
-                        to[r * terms_across + q] = held[a * thread_columns + b]
+        target = offset(gw, (part * groups + group) * filters * terms)
+        for i in range(thread_rows):
+            r = row0 + row + i // run * row_gap + i % run
+            if r < filters:
+                for j in range(thread_columns):
+                    t = column0 + column + j // run * column_gap + j % run
+                    if t < terms:
+                        target[r * terms + t] = held[i * thread_columns + j]
 
-    return derive
+    return spread_over_filters
 
 
-def add_up(parts, bias, out, size, count, plane, channels, biased):
-    """out[i] = the sum of `count` parts (+ the bias of its channel): a thread an element."""
+def add_shares(shares, bias, y, size, count, plane, channels, biased):
+    """y[i] = the sum of shares[p, i] in their order (+ a bias for each channel of planes)."""
     i = cuda.grid(1)
     if i < size:
-        total = parts[i]
+        total = shares[i]
         for p in range(1, count):
-            total += parts[p * size + i]
+            total += shares[p * size + i]
         if biased:
-            channel = div32(i, plane)
-            total += bias[channel - div32(channel, channels) * channels]
-        out[i] = total
-
-
-@cache
-def one_by_one(sign: int, row_stride: int, column_stride: int, tabled: bool):
-    """A thread an output: for filters of few channels (depthwise), and for integers."""
-
-    def convolve(
-        filters, image, bias, out, taps, places, filter_pitch, group_filters, group_rows,
-        image_size, group_image, height, width, out_width, plane, size, row_step, column_step,
-        before, left_of, terms, groups, biased,
-    ):  # fmt: skip
-        index = cuda.grid(1)
-        if index < size:
-            row = index // plane
-            pixel = index - row * plane
-            channels = groups * group_rows
-            n = row // channels
-            channel = row - n * channels
-            group = channel // group_rows
-            i = pixel // out_width
-            j = pixel - i * out_width
-            top, left = i * row_step + before, j * column_step + left_of
-            source = offset(image, n * image_size + group * group_image)
-            weights = offset(
-                filters, group * group_filters + (channel - group * group_rows) * filter_pitch
-            )
-            total = bias[channel] if biased else 0.0
-            for term in range(terms):
-                tap = taps[term]
-                h = top + sign * ((tap >> _DOWN) & _MASK)
-                w = left + sign * (tap & _MASK)
-                if h >= 0 and w >= 0:
-                    r, s = div32(h, row_stride), div32(w, column_stride)
-                    fits = r * row_stride == h and s * column_stride == w
-                    if fits and r < height and s < width:
-                        weight = weights[places[term] if tabled else term]
-                        total += source[(tap >> _CHANNEL) + r * width + s] * weight
-            out[index] = total
-
-    return convolve
-
-
-def derive_one_by_one(
-    gradient, image, out, taps, group_rows, terms, gradient_size, image_size, group_image, height,
-    width, out_width, plane, images, row_step, column_step, before, left_of, size,
-):  # fmt: skip
-    """A thread an element of the filters' derivative, for integers."""
-    index = cuda.grid(1)
-    if index < size:
-        row = index // terms
-        tap = taps[index - row * terms]
-        group = row // group_rows
-        total = 0.0
-        for n in range(images):
-            given = offset(gradient, n * gradient_size + row * plane)
-            source = offset(image, n * image_size + group * group_image + (tap >> _CHANNEL))
-            for pixel in range(plane):
-                i = pixel // out_width
-                h = i * row_step + before + ((tap >> _DOWN) & _MASK)
-                w = (pixel - i * out_width) * column_step + left_of + (tap & _MASK)
-                if h >= 0 and h < height and w >= 0 and w < width:
-                    total += given[pixel] * source[h * width + w]
-        out[index] = total
+            total += bias[mod32(div32(i, plane), channels)]
+        y[i] = total
