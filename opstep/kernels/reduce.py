@@ -13,7 +13,9 @@ import numpy as np
 
 from opstep.kernels import folds
 from opstep.kernels.axes import axes_of, volume
+from opstep.kernels.elementwise import same
 from opstep.kernels.gpu import folds as gpu_folds
+from opstep.kernels.gpu.elementwise import elementwise
 from opstep.kernels.gpu.folding import GpuFold, as_on_cpu
 from opstep.kernels.gpu.reduction import reduce as gpu_reduce
 from opstep.kernels.reduction import fold
@@ -329,6 +331,12 @@ class logsumexp(Reduction):
         )
 
     gpu_fold = staticmethod(gpu_folds.logsumexp)
+
+    @classmethod
+    def cuda(cls, x, y, *, axes, keepdims):
+        if x.size == 0:
+            return elementwise(same, "put", (), y, (-math.inf,))
+        return super().cuda(x, y, axes=axes, keepdims=keepdims)
 
     def grad(g, operands, results, grads, *, axes, keepdims):
         (x,), (y,), (gy,) = operands, results, grads

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
+from collections.abc import Callable, Sequence
+from functools import cache
 
 from opstep.kernels.axes import strides_of
 from opstep.kernels.gpu.copying import CARRIERS, as_words
 from opstep.kernels.gpu.places import LIMIT
 from opstep.runtime.device.cuda.names import cuda, div32
 from opstep.runtime.device.launch import Arg, Grid
+from opstep.runtime.device.source import Intrinsic
 
 THREADS = 256  # of a block
-TURN = 8  # elements of a row that a thread writes
 
 
 def pad(x: Arg, y: Arg, before: Sequence[int], value: int) -> Grid | None:
@@ -23,40 +22,77 @@ def pad(x: Arg, y: Arg, before: Sequence[int], value: int) -> Grid | None:
     if y.size >= LIMIT or x.rank == 0 or x.stored is not x.dtype:
         return None
     carrier = CARRIERS[x.stored.itemsize]
-    *outer, n = y.shape
-    bits = min(8, max(0, -(-n // TURN) - 1).bit_length())
-    across = -(-n // (TURN << bits))
-    rows = y.size // n if n else 0
-    table = (*outer, *x.shape[:-1], *before[:-1], *strides_of(x.shape)[:-1])
+    width = 16 // carrier.itemsize
+    axes = _merged(x.shape, y.shape, before)
+    table = tuple(axis[k] for k in range(4) for axis in axes[:-1])
+    n, inner, first, _ = axes[-1]
     return Grid(
-        pad_rows,
+        pad_kernel(width),
         *(as_words(x, carrier), as_words(y, carrier), value),
-        *(n, x.shape[-1], before[-1], rows, across, bits, len(outer), table),
-        grid=across * -(-rows // (THREADS >> bits)),
+        *(y.size, n, inner, first, len(axes) - 1, table),
+        grid=-(-y.size // (width * THREADS)),
         block=THREADS,
     )
 
 
-def pad_rows(x, y, value, n, inner, first, rows, across, bits, rank, table):
-    """2**bits threads of a block side by side write a row."""
-    block = div32(cuda.blockIdx.x, across)
-    row = (block * THREADS + cuda.threadIdx.x) >> bits
-    if row >= rows:
-        return
-    p = np.int64(0)
-    inside = True
-    rest = row
+def _merged(shape, padded, before) -> list[tuple[int, int, int, int]]:
+    """(extent of y, of x, elements before, stride in x) of each axis; those without a border are
+    merged with the next one's."""
+    axes: list[tuple[int, int, int, int]] = []
+    strides = strides_of(shape)
+    for n, m, b, step in zip(shape, padded, before, strides, strict=True):
+        if axes and axes[-1][2] == 0 and axes[-1][0] == axes[-1][1] and b == 0 and n == m:
+            rows = axes.pop()[0]
+            axes.append((rows * m, rows * n, 0, step))
+        else:
+            axes.append((m, n, b, step))
+    return axes
+
+
+def row_place(row, rank, table):
+    """Where a row of y begins in x; below 0 where it lies in the border."""
+    p = 0
     for back in range(rank):
         axis = rank - 1 - back
-        above = div32(rest, table[axis])
-        at = rest - above * table[axis] - table[2 * rank + axis]
-        inside = inside and at >= 0 and at < table[rank + axis]
+        above = div32(row, table[axis])
+        at = row - above * table[axis] - table[2 * rank + axis]
+        if at < 0 or at >= table[rank + axis]:
+            return -1
         p += at * table[3 * rank + axis]
-        rest = above
-    wide = 1 << bits
-    j = ((cuda.blockIdx.x - block * across) * TURN << bits) + (cuda.threadIdx.x & (wide - 1))
-    for _ in range(TURN):
-        if j < n:
-            at = j - first
-            y[row * n + j] = x[p + at] if inside and at >= 0 and at < inner else value
-        j += wide
+        row = above
+    return p
+
+
+@cache
+def pad_kernel(width: int) -> Callable:
+    """A vector of y a thread, element by element: (x, y, value, size, n, inner, first, rank,
+    table); rows of n elements, of which `inner` from `first` on are of x.
+    """
+    element = [
+        "v{} = x[p + column - first] if p >= 0 and 0 <= column - first < inner else value",
+        "column += 1",
+        "if column == n:",
+        "    column = 0",
+        "    row += 1",
+        "    p = row_place(row, rank, table)",
+    ]
+    text = [
+        "def pad(x, y, value, size, n, inner, first, rank, table):",
+        f"    at = cuda.grid(1) * {width}",
+        "    if at >= size:",
+        "        return",
+        "    row = div32(at, n)",
+        "    column = at - row * n",
+        "    p = row_place(row, rank, table)",
+        f"    if at + {width} <= size:",
+        *(f"        {line.format(k)}" for k in range(width) for line in element),
+        f"        store(y, at, ({', '.join(f'v{k}' for k in range(width))},))",
+        "    else:",
+        "        for i in range(at, size):",
+        *(f"            {line.format('')}" for line in element),
+        "            y[i] = v",
+    ]
+    scope = {"cuda": cuda, "div32": div32, "row_place": row_place}
+    scope["store"] = Intrinsic("store", width)
+    exec(compile("\n".join(text), "<pad>", "exec"), scope)
+    return scope["pad"]

@@ -20,17 +20,19 @@ import numpy as np
 from opstep.kernels.gpu.folding import FIRST, POSITION, THREADS, GpuFold, steps_of
 from opstep.kernels.gpu.places import LIMIT, spot
 from opstep.kernels.reduction import merged_axes
-from opstep.runtime.device.cuda.names import cuda, div32, mod32
+from opstep.runtime.device.cuda.names import cuda, div32
 from opstep.runtime.device.launch import Arg, Grid, Scratch
 from opstep.runtime.device.source import Intrinsic
 
-PIECE = 8192  # elements; a longer run is folded in pieces
+PIECE = 65536  # elements; a longer run is folded in pieces
 BUSY = 1 << 18  # threads that fill a large GPU
-BLOCKS = 2048  # about so many blocks share results that are few
 LEAST = 1 << 14  # elements worth a block of their own
-RESIDENT = 0  # blocks that a multiprocessor is to hold at least
-SHARE = 4  # vectors that a thread folds, where there are enough threads
+SHARE = 16  # vectors that a thread folds, where there are enough threads
+RESIDENT = 4  # blocks of rows that a multiprocessor holds at least
+ROW_BLOCKS = 2048  # about so many blocks share results that are few
+COLUMN_BLOCKS = 1024
 ACROSS = 32  # threads of a block that stand side by side over columns
+COLUMN_WIDTH = 8  # results at most that a thread folds
 
 
 class Shape(NamedTuple):
@@ -176,7 +178,7 @@ def _rows(fold: GpuFold, s: Shape, x: Arg, y: Arg, ends: tuple[int, int]) -> lis
     each = s.rows * -(-s.n // width)  # of a result
     blocks = 1
     if s.kept * THREADS < BUSY and s.rows * s.n > 2 * LEAST and rows > 1:
-        blocks = min(rows, BLOCKS // s.kept or 1, -(-s.rows * s.n // LEAST))
+        blocks = min(rows, ROW_BLOCKS // s.kept or 1, -(-s.rows * s.n // LEAST))
     per = -(-rows // blocks)
     blocks = -(-rows // per)
     lanes = _lanes(s.kept * blocks, -(-each // blocks))
@@ -200,8 +202,10 @@ def _rows(fold: GpuFold, s: Shape, x: Arg, y: Arg, ends: tuple[int, int]) -> lis
 
 
 def _lanes(results: int, vectors: int) -> int:
-    """Threads for a result: four vectors each, or fewer where that would leave the GPU idle."""
-    lanes = min(32 if vectors <= 1024 else THREADS, _power(max(1, vectors // SHARE)))
+    """Threads for a result: each with vectors enough to pay for the joining, unless that would
+    leave the GPU idle.
+    """
+    lanes = max(min(4, _power(vectors // 4)), min(THREADS, _power(vectors // SHARE)))
     while lanes < min(THREADS, _power(vectors)) and results * lanes < BUSY:
         lanes *= 2
     return lanes
@@ -344,7 +348,7 @@ def _kept_by(put, width: int):
 
 
 def _columns(fold: GpuFold, s: Shape, x: Arg, y: Arg, ends: tuple[int, int]) -> list[Grid]:
-    width = _width(x, 8)
+    width = _width(x, COLUMN_WIDTH)
     strides = (s.n, *s.kept_strides, *s.row_strides)
     if any(step % width for step in strides):
         width = 1
@@ -352,8 +356,8 @@ def _columns(fold: GpuFold, s: Shape, x: Arg, y: Arg, ends: tuple[int, int]) -> 
     across = -(-s.n // (width * wide))
     tiles = s.kept * across
     blocks = 1
-    if tiles < BLOCKS // 2 and s.rows > 4 * THREADS // wide:
-        blocks = min(BLOCKS // tiles, -(-s.rows * min(s.n, wide * width) // LEAST))
+    if tiles < COLUMN_BLOCKS // 2 and s.rows > 4 * THREADS // wide:
+        blocks = min(COLUMN_BLOCKS // tiles, -(-s.rows * min(s.n, wide * width) // LEAST))
     per = -(-s.rows // max(1, blocks))
     blocks = -(-s.rows // per)
     results = s.kept * s.n
@@ -365,7 +369,6 @@ def _columns(fold: GpuFold, s: Shape, x: Arg, y: Arg, ends: tuple[int, int]) -> 
         *(s.rows, per, blocks, across, s.n, wide, *ends),
         grid=tiles * blocks,
         block=THREADS,
-        blocks=RESIDENT,
     )
     if blocks == 1:
         return [first]
@@ -377,24 +380,38 @@ def _columns(fold: GpuFold, s: Shape, x: Arg, y: Arg, ends: tuple[int, int]) -> 
 
 @cache
 def join_kernel(fold: GpuFold):
-    """Units are results: `lanes` threads each join `blocks` accumulators that are n apart."""
+    """2**bits results of a block side by side: the threads below one another share their
+    accumulators, `blocks` of them for each result, n apart.
+    """
     start, combine = fold.start, fold.combine
     steps = steps_of(fold, 1, False)
-    take, together, finish = steps.take, steps.together, steps.finish
+    put, take, finish = steps.put, steps.take, steps.finish
+    kind = getattr(np, fold.accumulator.numpy.name)
+    places = THREADS * fold.parts
 
-    def kernel(parts, y, results, blocks, n, lanes, count, divisor):
-        lane = cuda.threadIdx.x & (lanes - 1)
-        i = cuda.blockIdx.x * div32(THREADS, lanes) + div32(cuda.threadIdx.x, lanes)
+    def kernel(parts, y, results, blocks, n, bits, count, divisor):
+        shared = cuda.shared.array(places, kind)
+        thread = cuda.threadIdx.x
+        wide = 1 << bits
+        down = thread >> bits
+        i = (cuda.blockIdx.x << bits) + (thread & (wide - 1))
         acc = start()
         if i < results:
-            base = div32(i, n) * blocks * n + mod32(i, n)
-            block = lane
+            above = div32(i, n)
+            base = above * blocks * n + i - above * n
+            block = np.int64(down)
             while block < blocks:
                 acc = combine(acc, take(parts, base + block * n))
-                block += lanes
-        acc = together(acc, lanes)
-        if i < results and lane == 0:
-            finish(y, i, acc, count, divisor)
+                block += THREADS >> bits
+        put(shared, thread, acc)
+        step = THREADS >> 1
+        while step >= wide:
+            cuda.syncthreads()
+            if thread < step:
+                put(shared, thread, combine(take(shared, thread), take(shared, thread + step)))
+            step >>= 1
+        if down == 0 and i < results:
+            finish(y, i, take(shared, thread), count, divisor)
 
     kernel.__name__ = fold.name
     return kernel
@@ -405,7 +422,6 @@ def _parts(fold: GpuFold, accumulators: int) -> Scratch:
 
 
 def _join(fold: GpuFold, parts: Scratch, y: Arg, results: int, blocks: int, n: int, ends) -> Grid:
-    lanes = min(THREADS, _power(blocks)) if results * 8 < BUSY else 1
-    grid = -(-results * lanes // THREADS)
-    args = (parts, y, results, blocks, n, lanes, *ends)
-    return Grid(join_kernel(fold), *args, grid=grid, block=THREADS)
+    bits = min(5, _power(n).bit_length() - 1)
+    args = (parts, y, results, blocks, n, bits, *ends)
+    return Grid(join_kernel(fold), *args, grid=-(-results >> bits), block=THREADS)

@@ -159,7 +159,7 @@ class Lowering:
 
 def _for_cuda(launch: Grid | Launch | Call) -> Grid | Launch | Call:
     """A launch of the CPU's, as what it names for CUDA."""
-    if isinstance(launch, Launch) and launch.cuda is not None:
+    if isinstance(launch, Launch) and launch.units > 0 and launch.cuda is not None:
         return launch.cuda() or launch
     return launch
 
