@@ -33,10 +33,13 @@ class _Like:
 
 
 def op_work(
-    name: str, tensors: list[torch.Tensor], **attrs: Any
+    name: str, tensors: list[torch.Tensor], on: Any = None, **attrs: Any
 ) -> tuple[Callable[[], None], list[torch.Tensor]]:
-    """(a call that queues the op on PyTorch's current stream, the tensors that it writes)."""
-    op, on = OPS[name], device(0)
+    """(a call that queues the op on PyTorch's current stream, the tensors that it writes).
+
+    `on`: the device, by default the first GPU.
+    """
+    op, on = OPS[name], on or device(0)
     step, stored, results = one_step(op, [_Like(t) for t in tensors], complete(op, attrs))
     launches, size = on.prepare(step, (*stored, *results))
     outputs = [torch.empty(t.shape, dtype=_TORCH[t.dtype.name], device="cuda") for t in results]  # pyright: ignore

@@ -1,0 +1,175 @@
+"""Whole networks on the GPU: their time, what watching costs, contexts side by side, memory."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rows import Row, at_least, at_most, by_turns, group
+
+import opstep
+from opstep.devices import Setup
+from opstep.runtime.interpreter import drive
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+sys.path.append(str(ROOT / "tests"))
+BATCH = 64
+_open = ExitStack()  # jobs end with the process
+
+
+def bound(
+    program, graph, inputs, replays=True, kernels="numba", recording=None, **switches
+) -> Callable[[], Any]:
+    """A callable that runs a graph on the GPU once, inputs in place, and waits for its end.
+
+    `replays`: whether stretches are captured into CUDA graphs.
+    """
+    job = job_of(program, graph, inputs, replays, kernels, recording, **switches)
+
+    def run():
+        drive(job.context.run(job.binding))
+        if recording:
+            job.step_done()
+
+    return run
+
+
+def job_of(program, graph, inputs, replays=True, kernels="numba", recording=None, **switches):
+    setup = Setup(None, kernels, kernels == "auto")
+    device = program.on("cuda", setup)
+    before = device.replays
+    device.replays = replays
+    chosen = opstep.policy(**switches)
+    job = program._running(graph, inputs, "cuda", chosen, 1, None, setup, (), recording)
+    running = _open.enter_context(job)
+    drive(running.context.run(running.binding))
+    device.replays = before
+    return running
+
+
+def network(name: str) -> tuple[Any, dict[str, np.ndarray], Callable[[], Any]]:
+    """(program, inputs, PyTorch's call) of an example."""
+    import peers
+
+    program = opstep.load(EXAMPLES / f"{name}.opg")
+    shape = {"alexnet": (1, 224, 224), "unet": (1, 64, 64)}[name]
+    x = np.random.default_rng(0).standard_normal((BATCH, *shape), np.float32)
+    weights = {k: torch.from_numpy(v.copy()).cuda() for k, v in program.params.items()}
+    given = torch.from_numpy(x).cuda()
+
+    @torch.inference_mode()
+    def eager():
+        y = getattr(peers, name)(given, weights)
+        torch.cuda.synchronize()
+        return y
+
+    return program, {"x": x}, eager
+
+
+@group("networks")
+def forward() -> Iterator[Row]:
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = True
+    for name, title in (("alexnet", "AlexNet"), ("unet", "U-Net")):
+        program, inputs, eager = network(name)
+        calls = {"PyTorch eager": eager}
+        for kernels in ("auto", "numba"):
+            calls[kernels] = bound(program, "main", inputs, kernels=kernels)
+            found = program.run("main", inputs, device="cuda", kernels=kernels).outputs[0]
+            theirs = eager().cpu().numpy()
+            difference = np.abs(found - theirs).max() / np.abs(theirs).max()
+            if not difference < 1e-4:
+                raise ValueError(f"{title}, {kernels}: differs by {difference:.1e} of the largest")
+        ms = {k: s * 1e3 for k, s in by_turns(calls, rounds=25).items()}
+        for kernels, times in (("auto", 1.1), ("numba", 3.0)):
+            what = f"{title} forward, batch {BATCH}, f32, --kernels {kernels}"
+            yield at_most(times, what, ms[kernels], "ms", "PyTorch eager", ms["PyTorch eager"])
+
+
+@group("watched runs")
+def watched() -> Iterator[Row]:
+    """The kernels' own bits are those of a bare run; what is measured is a step's time."""
+    program, inputs, _ = network("unet")
+    with tempfile.TemporaryDirectory() as folder:
+        trace = opstep.Recording(trace=Path(folder) / "run.pftrace")
+        stats = opstep.Recording(workspace=Path(folder) / "runs.db")
+        calls = {
+            "bare": bound(program, "main", inputs, kernels="auto"),
+            "timeline": bound(program, "main", inputs, kernels="auto", recording=trace),
+            "stats": bound(program, "main", inputs, kernels="auto", recording=stats),
+            "debug": bound(program, "main", inputs, kernels="auto", mode="debug"),
+        }
+        ms = {k: s * 1e3 for k, s in by_turns(calls, rounds=101, warmup=10).items()}
+        _open.close()
+        trace.close()
+        stats.close()
+    where = f"U-Net, batch {BATCH}"
+    peer = "bare async run"
+    yield at_most(1.05, f"{where}, timeline on", ms["timeline"], "ms", peer, ms["bare"])
+    yield at_most(1.2, f"{where}, statistics on", ms["stats"], "ms", peer, ms["bare"])
+    yield at_most(3.0, f"{where}, debug mode", ms["debug"], "ms", peer, ms["bare"])
+
+
+def lenet_jobs(count: int) -> list[Any]:
+    """Contexts over one set of params, each bound to LeNet."""
+    program = opstep.load(EXAMPLES / "lenet.opg")
+    x = np.random.default_rng(0).standard_normal((BATCH, 1, 8, 8)).astype(np.float32)
+    return [job_of(program, "lenet", {"x": x}) for _ in range(count)]
+
+
+def together(jobs: list[Any], runs: int) -> float:
+    """Runs a second of several contexts, driven by turns by one thread."""
+    start, done = time.perf_counter(), 0
+    at: dict[int, tuple[Any, Any]] = {}
+    while done < runs:
+        for k, job in enumerate(jobs):
+            loop, fence = at.get(k) or (job.context.run(job.binding), None)
+            if fence is None or fence.done():
+                fence = next(loop, None)
+                if fence is None:
+                    done += 1
+                    at.pop(k, None)
+                    continue
+            at[k] = (loop, fence)
+    for loop, _ in at.values():
+        drive(loop)
+    return done / (time.perf_counter() - start)
+
+
+@group("contexts")
+def contexts() -> Iterator[Row]:
+    jobs = lenet_jobs(4)
+    together(jobs, 500)
+    rates: dict[int, list[float]] = {1: [], 4: []}
+    for _ in range(7):
+        for count, found in rates.items():
+            found.append(together(jobs[:count], 2000))
+    one, four = (sorted(found)[3] for found in rates.values())
+    what = f"4 LeNet contexts at once, batch {BATCH}, one set of params"
+    yield at_least(2.5, what, four, "runs/s", "one context", one)
+
+
+@group("memory")
+def memory() -> Iterator[Row]:
+    (job,) = lenet_jobs(1)
+
+    def runs(count: int) -> tuple[float, float]:
+        for _ in range(count):
+            drive(job.context.run(job.binding))
+        free, total = torch.cuda.mem_get_info()
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return (total - free) / 2**20, pages * 4096 / 2**20
+
+    before, after = runs(1000), runs(10_000)
+    names = ("of the GPU", "of the process")
+    for where, first, last, slack in zip(names, before, after, (0.0, 0.5), strict=True):
+        what = f"memory {where} after 10,000 more runs of LeNet"
+        yield Row(what, last, "MiB", "before", first, "unchanged", last - first <= slack)
