@@ -34,13 +34,14 @@ PANEL = 375  # where the panel of what is selected begins, in pixels from above
 
 # The step that took the least: others may have been disturbed by what else this machine does.
 STEP = "select ts, dur, extract_arg(arg_set_id, 'debug.step') from slice where category = 'step'"
-# In it, an op of the ways up that waited for one of the other stream; which, depends on the plan.
-WAITED = """
-select op.ts, op.dur, op.name from flow
-join slice as op on op.id = flow.slice_in
-join slice as other on other.id = flow.slice_out
-where other.category = 'op' and op.ts between {begin} and {end}
-order by op.name = 'joined2 = concat' desc, op.name = 'wide2 = upsample2d' desc limit 1
+# In it, an op of the ways up that waited for one of the other stream; else the longest op.
+SELECTED = """
+select op.ts, op.dur, op.name from slice as op
+where op.category = 'op' and op.ts between {begin} and {end}
+order by op.name = 'joined2 = concat' and exists (
+  select 1 from flow join slice as other on other.id = flow.slice_out
+  where flow.slice_in = op.id and other.category = 'op'
+) desc, op.dur desc limit 1
 """
 # Scrolls the program to its graphs: it was laid out before the panel had its height.
 PROGRAM = "document.querySelector('pre.language-py').scrollTop = 1e6"
@@ -60,7 +61,7 @@ def choose(trace: Path) -> Place:
     """What is selected: in the middle of what is in view, where the UI puts it anyway."""
     with Engine(trace) as engine:
         begin, took, step = min(engine.query(STEP).rows, key=lambda row: row[1])
-        asked = WAITED.format(begin=begin, end=begin + took)
+        asked = SELECTED.format(begin=begin, end=begin + took)
         ts, dur, name = engine.query(asked).rows[0]
     half = ts + dur // 2 - begin + took // 50
     return Place(

@@ -290,6 +290,8 @@ def show_recording(recording: Recording) -> None:
     key = recording.runs[0].key
     if note := recording.runs[0].info.note:
         say(f"note: {note}")
+    if lost := recording.runs[0].lost:
+        say(f"warning: the GPU told no times of {amount(lost, 'op')}: they are recorded as 1 ns")
     for written in files:
         counts = ", ".join(amount(n, noun) for noun, n in written.counts)
         say(f"wrote {written.path}: {size(written.nbytes)}{', ' if counts else ''}{counts}")

@@ -149,7 +149,7 @@ class Context:
             stream.abandon()
         with suppress(DeviceError):  # what is lost with the device
             self._tell("recorded_step", now=True)
-        self.unrecord()
+            self.unrecord()
         self._bound.clear()
         self._crossings.clear()
 

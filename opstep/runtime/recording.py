@@ -180,7 +180,8 @@ class Recorder(Protocol):
 
     A recorder may let records come late, steps after the one that they are of, if it has these:
     ``late(tell)`` is called before each `end_step` that may be ahead of its records, which `tell()`
-    hands over at once; ``caught_up(step)`` when all of the steps up to that one were taken.
+    hands over at once; ``caught_up(step)`` when all of the steps up to that one were taken. With
+    ``lost(count)`` it is told of ops whose times nobody knows: their records say 1 ns.
     """
 
     def wanted(self, plan: Plan) -> Sequence[tuple[int, int]]:

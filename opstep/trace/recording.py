@@ -16,11 +16,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.errors import DeviceError, InputError
 from opstep.runtime.ir.types import TensorType, dtype_of
 from opstep.runtime.plan.plan import Plan
 from opstep.runtime.recording import HostRecord, Outputs, RunInfo, StreamRecord
@@ -236,6 +237,10 @@ class _Recorder:
         self._end_before(step + 1)
         self._sync()
 
+    def lost(self, count: int) -> None:
+        """Of so many ops the times are not known."""
+        self.run.lost += count
+
     def _end_before(self, step: int) -> None:
         """Ends those steps before this one that have ended."""
         while self._ends and self._ends[0].step < step:
@@ -288,7 +293,8 @@ class _Recorder:
     def finish(self, error: BaseException | None = None) -> None:
         """Nothing more comes: the run's end is written."""
         if self._late:
-            self._late()
+            with suppress(DeviceError):  # what was lost with the device
+                self._late()
         self._end_before(self._steps + 1)
         with self._ending:
             if self._ended:

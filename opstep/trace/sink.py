@@ -33,6 +33,7 @@ class Run:
     every: int  # statistics of each `every`th step
     files: Mapping[str, Path]  # "workspace" and "trace": where the recording goes
     params: Mapping[str, np.ndarray]  # before the first step: those that no seed can draw again
+    lost: int = 0  # ops that ran, and whose times are not known
     initial: list[Initial] = field(default_factory=list)  # complete when the first record comes
     _plans: dict[int, tuple[int, Plan]] = field(default_factory=dict)  # by id: first number, plan
     _ops: int = 0  # numbers given

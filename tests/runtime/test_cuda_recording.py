@@ -8,6 +8,7 @@ import pytest
 
 import opstep
 from opstep.runtime.device.cuda import tape
+from opstep.runtime.device.cuda.cupti import readable
 from opstep.runtime.device.cuda.meters import EventMeter, moment
 from opstep.runtime.device.cuda.records import (
     NO_ROW,
@@ -367,6 +368,20 @@ def test_times_of_events(monkeypatch):
 
 def test_moments_are_told_backwards():
     assert moment(10_000_000, 2.5) == 7_500_000
+
+
+@pytest.mark.parametrize(
+    ("mangled", "name"),
+    [
+        ("_ZN6opstep7kernels3gpu4pool6repeatB3v45B92cw51cXTLSUwE10float32_2a", None),
+        ("_Z23implicit_convolve_sgemmIffLi1024ELi5EEviiiPKT_", "implicit_convolve_sgemm"),
+        ("_ZN7cutlass7Kernel2I66cutlass_80_simtEEvNT_6ParamsE", "cutlass.Kernel2"),
+        ("sm90_xmma_gemm_f32f32", "sm90_xmma_gemm_f32f32"),
+        ("", ""),
+    ],
+)
+def test_names_of_kernels_can_be_read(mangled, name):
+    assert readable(mangled) == (name or (mangled and "opstep.kernels.gpu.pool.repeat"))
 
 
 # --- words ----------------------------------------------------------------------------------------

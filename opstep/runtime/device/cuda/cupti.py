@@ -78,8 +78,9 @@ class Collector:
             if user in self._users:
                 self._users.remove(user)
                 if not self._users:
-                    self._cupti.activity_flush_all(0)
-                    self._turn(on=False)
+                    with suppress(self._cupti.cuptiError):  # the GPU may be lost
+                        self._cupti.activity_flush_all(0)
+                        self._turn(on=False)
 
     def _turn(self, on: bool) -> None:
         """Records are made from now on, or no more. Which call launched what is told of calls of
@@ -138,7 +139,7 @@ class Collector:
         least. What is late because others' work is still under way is waited for a little.
         """
         for turn in range(PATIENCE):
-            with self._calling:
+            with self._calling, suppress(self._cupti.cuptiError):  # the GPU may be lost
                 self._compare_clocks()
                 self._cupti.activity_flush_all(0)
             with self._lock:
@@ -203,13 +204,29 @@ class Collector:
 
 def _described(a: Any) -> Kernel:
     return Kernel(
-        a.name,
+        readable(a.name),
         (a.grid_x, a.grid_y, a.grid_z),
         (a.block_x, a.block_y, a.block_z),
         a.registers_per_thread,
         a.static_shared_memory,
         a.dynamic_shared_memory,
     )
+
+
+def readable(name: str) -> str:
+    """A kernel's name as it was written, without its types: ``opstep.kernels.gpu.pool.repeat``.
+
+    Names are mangled as in C++: ``_ZN6opstep7kernels...E``, ``_Z4work...``.
+    """
+    mangled = re.match(r"_ZN?K?(?=\d)", name)
+    at, parts = mangled.end() if mangled else len(name), []
+    while length := re.match(r"\d+", name[at:]):
+        at += length.end()
+        parts.append(name[at : at + int(length[0])])
+        at += int(length[0])
+        if not name.startswith("_ZN"):
+            break
+    return ".".join(parts) or name
 
 
 _made: list[Collector] = []

@@ -90,10 +90,12 @@ class Takes:
 
     def end(self, recorder: Recorder) -> None:
         """It records no more for now; no stream of its run is busy."""
-        self.step_done(recorder, now=True)
-        with self._lock:
-            self._runs.pop(id(recorder), None)
-        self.meter.end(id(recorder))
+        try:
+            self.step_done(recorder, now=True)
+        finally:
+            with self._lock:
+                self._runs.pop(id(recorder), None)
+            self.meter.end(id(recorder))
 
     def add(self, recorder: Recorder, take: Take) -> None:
         with self._lock:
@@ -143,6 +145,8 @@ class Takes:
         run.gathered = 0
         for take in takes:
             rows = self.meter.read(take)
+            if rows.missing and (lost := getattr(recorder, "lost", None)):
+                lost(rows.missing)
             layout = take.activation.layout
             for place, kernels in rows.kernels.items():
                 layout.kernels.setdefault(place, tuple(kernels))
