@@ -1,0 +1,54 @@
+"""Runs the kernels of the ops' test graphs once each, in one process: for compute-sanitizer.
+
+    compute-sanitizer --tool memcheck --error-exitcode 1 python3 tests/gpu/sweep.py
+
+Of kernels that differ only by constants or by how elements are converted the two that differ most
+are run.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TESTS.parent), str(TESTS), str(TESTS / "ops")]
+
+import numpy as np  # noqa: E402 - found by the lines above
+from cases import cases, inputs, program  # noqa: E402
+from kernels import launched, representatives, steps  # noqa: E402
+from values import op_by_op  # noqa: E402
+
+from opstep.runtime.device.cuda.device import device, execute  # noqa: E402
+from opstep.runtime.device.cuda.target import targeting  # noqa: E402
+
+
+def chosen(arch: str) -> dict:
+    """(case, dtype) -> how many kernels nobody else runs."""
+    users: dict = {}
+    with targeting(arch):
+        for case in cases():
+            for dtype in case.dtypes:
+                for _, step, types in steps(case, dtype):
+                    for kernel in launched(step, types, 1):
+                        users.setdefault(kernel, (case, dtype))
+    wanted: dict = {}
+    for case, dtype in representatives(users, 2).values():
+        wanted.setdefault((case.id, dtype), case)
+    return wanted
+
+
+def run(application, operands) -> list[np.ndarray]:
+    return execute(application.op, list(operands), dict(application.attrs))
+
+
+def main() -> int:
+    wanted = chosen(device(0).gpu.arch)
+    for (case_id, dtype), case in wanted.items():
+        op_by_op(program(case_id, dtype), case, inputs(case, dtype), run)
+    print(f"{len(wanted)} graphs run")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""Graphs on a GPU: the examples beside the CPU, random programs whatever streams they run on."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from plan_programs import random_choices, random_program
+
+import opstep
+from opstep.program import Program
+from opstep.runtime.device.cuda.device import CudaDevice
+from opstep.runtime.ir.parser import parse
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+GRAPHS = [
+    (path.name, name)
+    for path in sorted(EXAMPLES.glob("*.opg"))
+    for name in opstep.load(path).graphs
+]
+SIZES = {"N": 3, "B": 2, "L": 5, "K": 32, "M": 64, "C": 4, "O": 8, "H": 16, "W": 16}
+INTEGERS = 10  # tokens, labels and pixels are below it
+
+# What random programs of the planner's tests name, in ops that compute.
+MEANINGS = """
+graph copy(x: f32[8]) -> f32[8] {
+  y = sin(x)
+  return y
+}
+
+graph heavy(x: f32[8]) -> f32[8] {
+  rows = broadcast(x, shape=[4096, 8])
+  pressed = tanh(rows)
+  y = mean(pressed, axes=[0])
+  return y
+}
+
+graph scaled(x: f32[8]) -> f32[8] {
+  y = mul(x, 0.75)
+  return y
+}
+
+graph work(x: f32[8]) -> f32[8] {
+  y = cumsum(x, axis=0)
+  z = tanh(y)
+  return z
+}
+
+graph view(x: f32[8]) -> f32[8] {
+  rows = reshape(x, shape=[2, 4])
+  y = reshape(rows, shape=[8])
+  return y
+}
+
+graph pair(x: f32[8]) -> f32[8], f32[8] {
+  a = softmax(x)
+  b = neg(x)
+  return a, b
+}
+
+graph positive(x: f32[8]) -> bool[] {
+  size = abs(x)
+  fine = greater_equal(size, 0.0)
+  odd = isnan(x)
+  either = logical_or(fine, odd)
+  y = all(either)
+  return y
+}
+
+graph rising(x: f32[8]) -> bool[] {
+  m = mean(x)
+  y = greater(m, 0.0)
+  return y
+}
+
+"""
+
+
+@pytest.mark.parametrize("file, graph", GRAPHS)
+def test_examples(file, graph):
+    rng = np.random.default_rng(0)
+    results = {}
+    for device, mode in (("cpu", "async"), ("cuda", "async"), ("cuda", "debug")):
+        program = opstep.load(EXAMPLES / file)
+        found = program.graph(graph)
+        types = program.input_types(found, SIZES)
+        rng = np.random.default_rng(0)
+        given = {
+            b.name.text: rng.standard_normal(t.shape).astype(t.dtype.numpy)
+            if t.dtype.is_float
+            else rng.integers(0, 2 if t.dtype.kind == "b" else INTEGERS, t.shape)
+            for b, t in zip(found.inputs, types, strict=True)
+        }
+        results[device, mode] = program.run(graph, given, device=device, mode=mode).outputs
+    cpu, fast, debugged = results.values()
+    for a, b, c in zip(cpu, fast, debugged, strict=True):
+        assert b.tobytes() == c.tobytes()
+        if a.dtype.kind != "f":
+            np.testing.assert_array_equal(a, b)
+        else:
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5 * np.abs(a).max(initial=0))
+
+
+def text_of(seed: int) -> str:
+    """A random program. A literal is no operand of a graph, so `mix` becomes an op; asserts hold,
+    and what `cond` asks depends on the data.
+    """
+    text = random_program(random_choices(seed))
+    text = re.sub(r"\b(f\d+) = positive\(", r"\1 = rising(", text)
+    return MEANINGS + re.sub(r"\bmix\(", "maximum(", text)
+
+
+def outcome(text: str, device: str, inputs: dict, **switches) -> list[np.ndarray]:
+    """The results, then the params as the run left them."""
+    program = Program(parse(text, "random.opg"))
+    rng = np.random.default_rng(1)
+    for name, tensor in program.module.tensors.items():
+        program.params[name] = rng.standard_normal(tensor.type.shape).astype(
+            tensor.type.dtype.numpy
+        )
+    outputs = program.run("main", inputs, device=device, steps=2, **switches).outputs
+    return [*outputs, *(np.array(program.params[n]) for n in program.module.tensors)]
+
+
+@pytest.mark.parametrize("hundred", range(10))
+@pytest.mark.parametrize("ten", range(10))
+def test_random_graphs(hundred, ten, monkeypatch):
+    for seed in range(100 * hundred + 10 * ten, 100 * hundred + 10 * ten + 10):
+        text, random = text_of(seed), Random(seed)
+        main = Program(parse(text, "random.opg")).graphs["main"]
+        rng = np.random.default_rng(seed)
+        given = {b.name.text: rng.standard_normal(8).astype("f4") for b in main.inputs}
+        bits = [a.tobytes() for a in outcome(text, "cuda", given, mode="debug")]
+        for _ in range(3):
+            streams, alloc = random.randint(1, 8), random.choice(["reuse", "fresh"])
+            monkeypatch.setattr(CudaDevice, "replays", random.random() < 0.5)
+            found = outcome(text, "cuda", given, streams=streams, alloc=alloc)
+            assert [a.tobytes() for a in found] == bits, (seed, streams, alloc)
+        wide = text.replace("f32", "f64")
+        given = {name: x.astype("f8") for name, x in given.items()}
+        for a, b in zip(outcome(wide, "cpu", given), outcome(wide, "cuda", given), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-9)
