@@ -1,7 +1,9 @@
 # Everything is done in .venv, which the first target that needs it makes.
 #
 #   make demo    the command line's demo: a trained network on real data (default dependencies only)
-#   make test    all tests
+#   make test    all tests, then those in the simulator of GPUs
+#   make test-gpu   on a machine with a GPU: its tests, and compute-sanitizer over all kernels
+#   make bench-gpu  on a machine with a GPU: our figures beside their peers', in the same run
 #   make check   formatting, lint, types, import layers, docs up to date
 #   make bench   our figures beside their peers', in the same run
 #   make setup   the environment for work on opstep
@@ -11,7 +13,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= auto
 
-.PHONY: setup demo test check format docs bench clean
+.PHONY: setup demo test test-gpu check format docs bench bench-gpu clean
 
 setup: $(VENV)/.dev
 
@@ -34,7 +36,19 @@ demo: $(VENV)/.base
 	@$(BIN)/opstep demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests
+	@failed=0; \
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests || failed=1; \
+	NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/simulator || failed=1; \
+	exit $$failed
+
+# GPU machines bring their own Python with PyTorch: GPU_PYTHON=python3 takes it as it is.
+GPU_PYTHON ?= $(BIN)/python
+
+test-gpu: $(if $(filter $(BIN)/python,$(GPU_PYTHON)),$(VENV)/.dev)
+	$(GPU_PYTHON) tests/gpu/run.py
+
+bench-gpu: $(if $(filter $(BIN)/python,$(GPU_PYTHON)),$(VENV)/.dev)
+	$(GPU_PYTHON) benchmarks/gpu/run.py
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
