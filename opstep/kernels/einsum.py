@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -86,17 +87,24 @@ class _Term:
         return self.steps[labels[-1]] if labels else 1
 
 
-def _contract(a: _Term, b: _Term, y: _Term, sizes: dict[str, int], product: Callable) -> list:
-    """Launches for one pair; `product` gives those of matrix products."""
+class _Products(NamedTuple):
+    """What gives launches of matrix products. `strided`: the result may have gaps between rows."""
+
+    launches: Callable[..., list]
+    strided: bool = False
+
+
+def _contract(a: _Term, b: _Term, y: _Term, sizes: dict[str, int], products: _Products) -> list:
+    """Launches for one pair."""
     return (
-        _as_matrices(a, b, y, sizes, product)
-        or _as_matrices(b, a, y, sizes, product)
+        _as_matrices(a, b, y, sizes, products)
+        or _as_matrices(b, a, y, sizes, products)
         or [_plainly([a, b], y, sizes)]
     )
 
 
 def _as_matrices(
-    a: _Term, b: _Term, y: _Term, sizes: dict[str, int], product: Callable
+    a: _Term, b: _Term, y: _Term, sizes: dict[str, int], products: _Products
 ) -> list | None:
     """The pair as products of matrices, if result and operands lie so in memory."""
     batch = "".join(t for t in y.labels if t in a.steps and t in b.steps)
@@ -104,8 +112,14 @@ def _as_matrices(
     columns = "".join(t for t in y.labels if t in b.steps and t not in a.steps)
     inner = "".join(t for t in a.labels if t in b.steps and t not in y.steps)
     alone = set(a.labels + b.labels) - set(batch + rows + columns + inner)
-    if alone or y.labels != batch + rows + columns:
+    gaps = {}
+    if alone:
         return None
+    if y.labels != batch + rows + columns:
+        pitch = y.merged(rows, sizes)
+        if not products.strided or pitch is None or y.merged(columns, sizes) != 1:
+            return None
+        gaps = {"c_pitch": pitch, "c_batch": y.strides(batch)}
     steps = [a.merged(rows, sizes), a.merged(inner, sizes)]
     steps += [b.merged(inner, sizes), b.merged(columns, sizes)]
     if None in steps or 1 not in steps[:2] or 1 not in steps[2:]:
@@ -113,7 +127,8 @@ def _as_matrices(
     extent = [prod(sizes[t] for t in labels) for labels in (rows, columns, inner)]
     left = Side(a.array, *steps[:2], a.strides(batch))
     right = Side(b.array, *steps[2:], b.strides(batch))
-    return product(left, right, y.array, tuple(sizes[t] for t in batch), *extent)
+    shape = tuple(sizes[t] for t in batch)
+    return products.launches(left, right, y.array, shape, *extent, **gaps)
 
 
 def _plainly(terms: list[_Term], y: _Term, sizes: dict[str, int]) -> Launch:
@@ -159,7 +174,7 @@ def _loop(operands: int, floating: bool):
     return sum_one if operands == 1 else sum_of_products
 
 
-def _contractions(operands: Sequence[Arg], equation: str, product: Callable) -> list:
+def _contractions(operands: Sequence[Arg], equation: str, products: _Products) -> list:
     """Launches for all operands, two at a time."""
     *xs, y = operands
     if not y.size:
@@ -176,9 +191,9 @@ def _contractions(operands: Sequence[Arg], equation: str, product: Callable) -> 
         needed = set(out).union(*(t.labels for t in rest))
         labels = "".join(t for t in dict.fromkeys(first.labels + second.labels) if t in needed)
         made = _Term(Scratch(y.dtype, prod(sizes[t] for t in labels)), labels, sizes)
-        launches += _contract(first, second, made, sizes, product)
+        launches += _contract(first, second, made, sizes, products)
         terms = [made, *rest]
-    return launches + _contract(*terms, result, sizes, product)
+    return launches + _contract(*terms, result, sizes, products)
 
 
 class einsum(Op):
@@ -200,10 +215,10 @@ class einsum(Op):
         return np.einsum(equation, *xs)
 
     def cpu(*operands, equation):
-        return _contractions(operands, equation, product)
+        return _contractions(operands, equation, _Products(product))
 
     def cuda(*operands, equation):
-        return _contractions(operands, equation, gemm.product)
+        return _contractions(operands, equation, _Products(gemm.product, strided=True))
 
     def grad(g, operands, results, grads, *, equation):
         (gy,) = grads

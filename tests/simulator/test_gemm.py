@@ -175,10 +175,14 @@ def test_infinities_stay_in_their_rows():
         ("ij,jk,kl->il", [(3, 4), (4, 5), (5, 6)]),
         ("bhqd,bhkd->bhqk", [(2, 2, 3, 4), (2, 2, 5, 4)]),
         ("ab,cd->abcd", [(2, 3), (4, 5)]),
+        ("bhqk,bkhd->bqhd", [(2, 2, 3, 4), (2, 4, 2, 8)]),  # rows of the result have gaps
+        ("bi,bji->jb", [(2, 5), (2, 3, 5)]),
+        ("ba,bc->abc", [(2, 3), (2, 4)]),
     ],
 )
 def test_einsum(equation, shapes):
-    check("einsum", [random(*s) for s in shapes], equation=equation)
+    for dtype in ("f32", "bf16", "i32"):
+        check("einsum", [random(*s, dtype=dtype) for s in shapes], equation=equation)
 
 
 def test_warp_groups_need_their_architecture():

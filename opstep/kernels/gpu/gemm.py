@@ -41,6 +41,19 @@ class Operand(NamedTuple):
         return 1 if any(step % most for step in steps) else most
 
 
+class Result(NamedTuple):
+    """Where sums go: rows of contiguous columns."""
+
+    array: Arg | Scratch
+    pitch: int
+    batch: tuple[int, ...]
+    whole: bool  # without gaps
+
+    def wide(self, columns: int, most: int) -> int:
+        """`most`, where so many elements can always be written at once, else 1."""
+        return 1 if any(s % most for s in (columns, self.pitch, *self.batch)) else most
+
+
 def product(
     a: Side,
     b: Side,
@@ -50,30 +63,37 @@ def product(
     n: int,
     k: int,
     bias: Arg | None = None,
+    c_pitch: int = 0,
+    c_batch: tuple[int, ...] = (),
 ) -> list[Grid]:
     """Launches for c = a·b (+ a bias for each column): matrices [m, k] and [k, n], as many as
-    `shape` counts.
+    `shape` counts. With `c_pitch` that many elements lie between rows of c, whose columns are
+    contiguous, and as `c_batch` says between matrices; else c is whole.
     """
     if not c.size:
         return []
-    shape, a_batch, b_batch = _merged(shape, a.batch, b.batch)
+    dense = tuple(m * n * prod(shape[d + 1 :]) for d in range(len(shape)))
+    whole = not c_pitch or ((c_pitch == n or m == 1) and c_batch == dense)
+    if whole:
+        c_pitch, c_batch = n, dense
+    shape, a_batch, b_batch, c_batch = _merged(shape, a.batch, b.batch, c_batch)
     if not c.dtype.is_float:
         return [
             Grid(
                 *(multiply_integers, a.array, b.array, bias or a.array, c),
-                *(shape, a_batch, b_batch, len(shape), m, n, k),
-                *(a.row, a.column, b.row, b.column, c.size, bias is not None),
+                *(shape, a_batch, b_batch, c_batch, len(shape), m, n, k),
+                *(a.row, a.column, b.row, b.column, c_pitch, c.size, bias is not None),
                 grid=-(-c.size // THREADS),
                 block=THREADS,
             )
         ]
     left = _operand(a.array, a.row, a.column, a_batch, m, k)
     right = _operand(b.array, b.column, b.row, b_batch, n, k)
-    if m == 1:
+    if m == 1 and whole:
         return _with_vector(left, right, c, shape, bias, 1)
-    if n == 1:
+    if n == 1 and whole:
         return _with_vector(right, left, c, shape, bias, 0)
-    return _tiled(left, right, c, shape, bias)
+    return _tiled(left, right, Result(c, c_pitch, c_batch, whole), shape, bias)
 
 
 def _operand(array: Arg, across: int, along: int, batch, extent: int, terms: int) -> Operand:
@@ -141,28 +161,31 @@ def _itemsize(array: Arg | Scratch) -> int:
     return array.stored.itemsize if isinstance(array, Arg) else array.dtype.itemsize
 
 
-def _tiled(a: Operand, b: Operand, c: Arg | Scratch, shape, bias: Arg | None) -> list[Grid]:
+def _tiled(a: Operand, b: Operand, out: Result, shape, bias: Arg | None) -> list[Grid]:
     m, n, k, count = a.extent, b.extent, a.terms, prod(shape)
+    c = out.array
     halves = _halves(a.array, b.array)
     paces = of_halves() if halves else PLAIN[c.dtype.itemsize]
-    tile, parts = cheapest(paces, m, n, k, count)
+    tile, parts = cheapest(paces, m, n, k, count, out.whole)
     part_steps = -(-k // (parts * tile.steps)) * tile.steps if k else tile.steps
     parts = max(1, -(-k // part_steps))
     down, across = -(-m // tile.rows), -(-n // tile.columns)
     if isinstance(tile, WarpTile):
-        wide = (a.wide(8) > 1, b.wide(8) > 1, 1 if n % 4 else 4)
+        wide = (a.wide(8) > 1, b.wide(8) > 1, out.wide(n, 4))
         kernel = tensor_tiled(tile, a.along, b.along, *wide, halves == "bf16")
     else:
         run = min(tile.run, 4)
-        wide = (a.wide(run), b.wide(run), 1 if n % run else run)
+        wide = (a.wide(run), b.wide(run), out.wide(n, run))
         kernel = tiled(tile, a.along, b.along, *wide)
-    target = c if parts == 1 else Scratch(c.dtype, parts * c.size)
+    if parts > 1:
+        batch = tuple(parts * step for step in out.batch)
+        out = Result(Scratch(c.dtype, parts * c.size), n, batch, True)
     fused = bias is not None and parts == 1
     launches = [
         Grid(
-            *(kernel, a.array, b.array, bias or a.array, target),
-            *(shape, a.batch, b.batch, len(shape), m, n, k, a.pitch, b.pitch),
-            *(down, across, parts, part_steps, fused),
+            *(kernel, a.array, b.array, bias or a.array, out.array),
+            *(shape, a.batch, b.batch, out.batch, len(shape), m, n, k, a.pitch, b.pitch),
+            *(out.pitch, down, across, parts, part_steps, fused),
             grid=down * across * parts * count,
             block=tile.threads,
             shared=tile.shared if isinstance(tile, WarpTile) else 0,
@@ -170,7 +193,7 @@ def _tiled(a: Operand, b: Operand, c: Arg | Scratch, shape, bias: Arg | None) ->
         )
     ]
     if parts > 1:
-        launches.append(added(target, bias, c, m * n, n, parts))
+        launches.append(added(out.array, bias, c, m * n, n, parts))
     return launches
 
 

@@ -54,8 +54,8 @@ def tiled(tile: Tile, a_along: bool, b_along: bool, a_wide: int, b_wide: int, c_
     gather, store = Intrinsic("gather", c_wide), Intrinsic("store", c_wide)
 
     def multiply_tiles(
-        a, b, bias, c, batch_shape, a_strides, b_strides, rank, m, n, k, a_pitch, b_pitch, down,
-        across, parts, part_steps, biased,
+        a, b, bias, c, batch_shape, a_strides, b_strides, c_strides, rank, m, n, k, a_pitch,
+        b_pitch, c_pitch, down, across, parts, part_steps, biased,
     ):  # fmt: skip
         """c[batch, part] = a·b over a part of the terms (+ a bias for each column)."""
         memory = cuda.shared.array(size, real)
@@ -66,7 +66,8 @@ def tiled(tile: Tile, a_along: bool, b_along: bool, a_wide: int, b_wide: int, c_
         tile_row, tile_column = tile_of(cuda.blockIdx.x - batch * (down * across), down, across)
         row0, column0 = tile_row * tile_rows, tile_column * tile_columns
         matrix = div32(batch, parts)
-        begin = (batch - matrix * parts) * part_steps
+        part = batch - matrix * parts
+        begin = part * part_steps
         end = min(begin + part_steps, k)
         left = offset(a, matrix_offset(matrix, rank, batch_shape, a_strides))
         right = offset(b, matrix_offset(matrix, rank, batch_shape, b_strides))
@@ -93,7 +94,7 @@ def tiled(tile: Tile, a_along: bool, b_along: bool, a_wide: int, b_wide: int, c_
             cuda.syncthreads()
         held = pointer_to(cuda.local.array(count, real))
         spread(held, sums)
-        out = offset(c, batch * m * n)
+        out = offset(c, matrix_offset(matrix, rank, batch_shape, c_strides) + part * m * n)
         for i in range(thread_rows):
             r = row0 + row + i // run * row_gap + i % run
             if r < m:
@@ -105,9 +106,9 @@ def tiled(tile: Tile, a_along: bool, b_along: bool, a_wide: int, b_wide: int, c_
                             for e in range(c_wide):
                                 mine[e] += bias[q + e]
                         if c_wide > 1:
-                            store(out, r * n + q, gather(mine))
+                            store(out, r * c_pitch + q, gather(mine))
                         else:
-                            out[r * n + q] = mine[0]
+                            out[r * c_pitch + q] = mine[0]
 
     return multiply_tiles
 
@@ -136,8 +137,8 @@ def add_parts(parts, bias, c, size, count, n, part_count, biased):
 
 
 def multiply_integers(
-    a, b, bias, c, batch_shape, a_strides, b_strides, rank, m, n, k, a_row, a_step, b_step,
-    b_column, size, biased,
+    a, b, bias, c, batch_shape, a_strides, b_strides, c_strides, rank, m, n, k, a_row, a_step,
+    b_step, b_column, c_pitch, size, biased,
 ):  # fmt: skip
     """c = a·b (+ a bias for each column), modulo the result's range: a thread an element."""
     i = cuda.grid(1)
@@ -151,4 +152,5 @@ def multiply_integers(
             total += left[step * a_step] * right[step * b_step]
         if biased:
             total += bias[column]
-        c[i] = total
+        out = offset(c, batch_offset(matrix, rank, batch_shape, c_strides))
+        out[row * c_pitch + column] = total

@@ -123,8 +123,8 @@ def tensor_tiled(
     put_sums, sums_pitch, finish = tile.put_sums(), tile.sums_pitch, finisher(tile, c_wide)
 
     def multiply_halves(
-        a, b, bias, c, batch_shape, a_strides, b_strides, rank, m, n, k, a_pitch, b_pitch, down,
-        across, parts, part_steps, biased,
+        a, b, bias, c, batch_shape, a_strides, b_strides, c_strides, rank, m, n, k, a_pitch,
+        b_pitch, c_pitch, down, across, parts, part_steps, biased,
     ):  # fmt: skip
         """c[batch, part] = a·b over a part of the terms (+ a bias for each column)."""
         shared = pointer_to(cuda.shared.array(0, _BITS))
@@ -133,7 +133,8 @@ def tensor_tiled(
         tile_row, tile_column = tile_of(cuda.blockIdx.x - batch * (down * across), down, across)
         row0, column0 = tile_row * tile_rows, tile_column * tile_columns
         matrix = div32(batch, parts)
-        begin = (batch - matrix * parts) * part_steps
+        part = batch - matrix * parts
+        begin = part * part_steps
         end = min(begin + part_steps, k)
         left_step, left_row = (1, a_pitch) if a_along else (a_pitch, 1)
         right_step, right_column = (1, b_pitch) if b_along else (b_pitch, 1)
@@ -180,7 +181,8 @@ def tensor_tiled(
         row, column = place(thread)
         put_sums(offset(whole, row * sums_pitch + column), sums)
         cuda.syncthreads()
-        out = offset(c, batch * m * n + row0 * n + column0)
-        finish(out, whole, offset(bias, column0), min(tile_rows, rows), columns, n, biased)
+        out = offset(c, matrix_offset(matrix, rank, batch_shape, c_strides) + part * m * n)
+        out = offset(out, row0 * c_pitch + column0)
+        finish(out, whole, offset(bias, column0), min(tile_rows, rows), columns, c_pitch, biased)
 
     return multiply_halves

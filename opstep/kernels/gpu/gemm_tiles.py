@@ -69,18 +69,23 @@ def of_halves() -> Sequence[Pace]:
 
 
 def cheapest(
-    paces: Sequence[Pace], m: int, n: int, k: int, count: int
+    paces: Sequence[Pace], m: int, n: int, k: int, count: int, cut: bool = True
 ) -> tuple[Tile | WarpTile, int]:
-    """(the tile, parts of the sums) for `count` products of [m, k] and [k, n]."""
-    return min(_costs(paces, m, n, k, count), key=lambda found: found[0])[1:]
+    """(the tile, parts of the sums) for `count` products of [m, k] and [k, n]. `cut`: there may be
+    more parts than one.
+    """
+    most = _PARTS if cut else 1
+    return min(_costs(paces, m, n, k, count, most), key=lambda found: found[0])[1:]
 
 
-def _costs(paces, m: int, n: int, k: int, count: int) -> Iterator[tuple[float, Tile, int]]:
+def _costs(
+    paces: Sequence[Pace], m: int, n: int, k: int, count: int, most: int
+) -> Iterator[tuple[float, Tile | WarpTile, int]]:
     for pace in paces:
         tile = pace.tile
         blocks = -(-m // tile.rows) * -(-n // tile.columns) * count
         parts = 1
-        while parts <= _PARTS and (parts == 1 or k // parts >= 2 * tile.steps):
+        while parts <= most and (parts == 1 or k // parts >= 2 * tile.steps):
             steps = -(-k // (parts * tile.steps)) + 2  # filling and emptying take time too
             time = steps * pace.step(-(-blocks * parts // _MULTIPROCESSORS))
             if parts > 1:
