@@ -20,33 +20,38 @@ from opstep.kernels.gpu.conv_direct import (
     sum_over_pixels,
     turn_filters,
 )
+from opstep.kernels.gpu.conv_tensor import convolve_halves
 from opstep.kernels.gpu.conv_tiles import NEVER, add_shares, convolve_tiles, filter_tiles
+from opstep.kernels.gpu.gemm_tiles import PLAIN, Pace, cheapest
 from opstep.kernels.gpu.places import LIMIT
-from opstep.kernels.gpu.tile import Tile
+from opstep.kernels.gpu.tile import Tile, WarpTile
 from opstep.kernels.windows import Window
+from opstep.runtime.device.cuda.target import architecture
 from opstep.runtime.device.launch import Arg, Grid, Scratch
 
 _MULTIPROCESSORS = 128  # that work is cut for
-_PARTS = 128  # of a sum, at most
+_PARTS = 128  # of a sum that blocks make, at most
 _MOST_TAPS = 31  # rows, or columns, of a filter that bits can stand for
 _MOST_TERMS = 1 << 18  # of a table
-_GATHER = 12  # instructions for an element of an image
+_LOOK = 5e-5  # microseconds, at an element of an image
 _FEW = 16  # filters at most that a thread has all at once
 
-# Tiles, and how many multiplications a multiprocessor does with them in a cycle.
-_TILES = {
-    4: (
-        (Tile(128, 128, 16, 8, 8), 100),
-        (Tile(64, 128, 16, 8, 8), 90),
-        (Tile(64, 64, 16, 8, 4), 75),
-        (Tile(32, 128, 16, 4, 8), 70),
-        (Tile(32, 32, 16, 4, 4), 40),
-    ),
-    8: (
-        (Tile(64, 64, 16, 8, 4, 8), 40),
-        (Tile(32, 32, 16, 4, 4, 8), 25),
-    ),
+
+def _with_looks(pace: Pace) -> Pace:
+    """What a step takes where one operand is looked up, too."""
+    tile = pace.tile
+    return pace._replace(work=pace.work + _LOOK * tile.columns * tile.steps)
+
+
+_PACES = {
+    size: [_with_looks(p) for p in paces if p.tile.threads >= p.tile.columns]
+    for size, paces in PLAIN.items()
 }
+_PACES[4].append(_with_looks(Pace(Tile(32, 128, 16, 4, 8), 1.0, 0.3, 4)))
+_HALVES = (
+    Pace(WarpTile(128, 128, 64, 32, 2), 0.6, 1.2, 2),
+    Pace(WarpTile(64, 64, 32, 32, 2), 0.6, 0.4, 4),
+)
 
 
 class Sight(NamedTuple):
@@ -110,24 +115,30 @@ def correlate(
                 block=THREADS,
             )
         ]
-    scattered = g.scattered
-    most = 1 if scattered else _PARTS
-    tile, parts = _cheapest(x.dtype.itemsize, filters, pixels, terms, groups, most)
+    scattered, halves = g.scattered, _halves(x, w)
+    paces = _HALVES if halves else _PACES[x.dtype.itemsize]
+    tile, parts = cheapest(paces, filters, pixels, terms, groups)
+    parts = 1 if scattered else parts
     part_steps = -(-terms // (parts * tile.steps)) * tile.steps
     parts = -(-terms // part_steps)
-    y_wide = 1 if scattered or prod(g.out) % tile.run else tile.run
-    w_wide = 1 if terms % tile.run else tile.run
+    run = 4 if isinstance(tile, WarpTile) else tile.run
+    y_wide = 1 if scattered or prod(g.out) % run else run
+    if isinstance(tile, WarpTile):
+        kernel = convolve_halves(tile, terms % 8 == 0, y_wide, halves == "bf16")
+    else:
+        kernel = convolve_tiles(tile, 1 if terms % run else run, y_wide)
     down, across = -(-filters // tile.rows), -(-pixels // tile.columns)
     shares = y if parts == 1 else Scratch(y.dtype, parts * y.size)
     biased = bias is not None
     launches = [
         Grid(
-            *(convolve_tiles(tile, w_wide, y_wide), x, w, bias or x, shares, w_start),
+            *(kernel, x, w, bias or x, shares, w_start),
             *_sight(g, channels, *x.shape[2:], tile.steps),
             *(*sizes, *target, down, across, parts, part_steps, y.size, biased and parts == 1),
             grid=down * across * parts * groups,
             block=tile.threads,
-            blocks=512 // tile.threads,
+            shared=tile.shared if isinstance(tile, WarpTile) else 0,
+            blocks=0 if isinstance(tile, WarpTile) else 512 // tile.threads,
         )
     ]
     if parts > 1:
@@ -140,6 +151,12 @@ def _fits(x: Arg, g: Geometry, terms: int, pixels: int) -> bool:
     taps = max(len(g.rows), len(g.columns))
     there = x.dtype.is_float and x.size and 0 < terms <= _MOST_TERMS
     return bool(there and taps <= _MOST_TAPS and pixels + 4096 < LIMIT)
+
+
+def _halves(x: Arg, w: Arg | Scratch) -> str:
+    """The name of their type where both are stored as halves of one, else nothing."""
+    there = isinstance(w, Arg) and architecture() >= 80
+    return x.stored.name if there and x.stored is w.stored and x.stored.is_half else ""
 
 
 def _steps(x: Arg, groups: int, g: Geometry) -> tuple[int, int, int, int]:
@@ -166,26 +183,6 @@ def _added(shares: Scratch, bias: Arg | None, y: Arg, parts: int, plane: int) ->
         grid=-(-y.size // THREADS),
         block=THREADS,
     )
-
-
-def _cheapest(itemsize: int, m: int, n: int, k: int, count: int, most: int) -> tuple[Tile, int]:
-    """The tile for m by n sums of k terms, and in how many parts sums are cut, that should take the
-    least time.
-    """
-    found = []
-    for tile, pace in _TILES[itemsize]:
-        blocks = -(-m // tile.rows) * -(-n // tile.columns) * count
-        term = tile.columns * (tile.rows / pace + _GATHER / 128)  # cycles
-        parts = 1
-        while parts <= most and (parts == 1 or k // parts >= 4 * tile.steps):
-            waves = -(-blocks * parts // _MULTIPROCESSORS)
-            cost = waves * (-(-k // parts) + 2 * tile.steps) * term
-            if parts > 1:
-                cost += 3000 + count * m * n * parts / 400  # a launch; elements a cycle
-            if blocks * parts < LIMIT:
-                found.append((cost, tile, parts))
-            parts *= 2
-    return min(found, key=lambda way: way[0])[1:]
 
 
 # --- the way back ---------------------------------------------------------------------------------
@@ -252,7 +249,7 @@ def filter_gradients(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list
     images, channels, filters = x.shape[0], gw.shape[1], gw.shape[0] // groups
     terms, area = prod(gw.shape[1:]), prod(g.out)
     pixels = images * area
-    if not _fits(x, g, terms, pixels) or gw.size * _PARTS >= LIMIT:
+    if not _fits(x, g, terms, pixels) or gw.size * 512 >= LIMIT:
         sizes = (images, groups, filters, channels, *x.shape[2:], *g.stride, *g.out, gw.size)
         return [
             Grid(
@@ -265,7 +262,8 @@ def filter_gradients(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list
     sizes += _steps(x, groups, g)
     if filters * terms < 512:
         return _few_gradients(gy, x, gw, sizes, _sight(g, channels, *x.shape[2:], 1))
-    tile, parts = _cheapest(x.dtype.itemsize, filters, terms, pixels, groups, _PARTS)
+    tile, parts = cheapest(_PACES[x.dtype.itemsize], filters, terms, pixels, groups)
+    assert isinstance(tile, Tile), "of f32 or f64"
     part_steps = -(-pixels // (parts * tile.steps)) * tile.steps
     parts = -(-pixels // part_steps)
     gy_wide = 1 if area % tile.run else tile.run
