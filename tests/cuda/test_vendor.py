@@ -158,7 +158,9 @@ def test_to_be_tuned_touches_nothing_and_is_kept(tmp_path, monkeypatch):
     tuning.table.cache_clear()
 
 
-def test_a_library_is_what_vendor_runs():
+def test_a_library_is_what_vendor_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(Compiler, "folder", tmp_path)  # there is no table
+    tuning.table.cache_clear()
     from opstep.runtime.device.cuda.device import device
     from opstep.runtime.device.cuda.lowering import PreparedCall
 
@@ -169,6 +171,7 @@ def test_a_library_is_what_vendor_runs():
         on = device(0).with_kernels(Kernels(which))
         launches, _ = on.prepare(step, (*stored, *results))
         assert any(isinstance(p, PreparedCall) for p in launches) is expected
+    tuning.table.cache_clear()
 
 
 def test_names_of_candidates_are_different():

@@ -50,9 +50,9 @@ def test_times_of_another_driver_do_not_count(path):
     "content",
     [
         *(b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000),
-        b'{"format": 1}',
-        b'{"format": 1, "about": "a GPU"}',
-        b'{"format": 1, "about": "a GPU", "ops": 3}',
+        b'{"format": 2}',
+        b'{"format": 2, "about": "a GPU"}',
+        b'{"format": 2, "about": "a GPU", "ops": 3}',
     ],
 )
 def test_a_damaged_table_is_built_anew(path, content):
@@ -68,7 +68,7 @@ def test_times_that_are_none_do_not_count(path):
     path.parent.mkdir()
     ops = {"sound": TIMES, "negative": {"numba": -1}, "words": {"numba": "fast"}, "list": [1]}
     ops["nothing"] = {"numba": float("nan")}
-    path.write_text(json.dumps({"format": 1, "about": "a GPU", "ops": ops}))
+    path.write_text(json.dumps({"format": 2, "about": "a GPU", "ops": ops}))
     table = Table(path, "a GPU")
     assert len(table) == 1
     assert table.get("sound") == TIMES
