@@ -1,5 +1,5 @@
-"""Writes the parts of docs/ that come from the code: the commands' help, the ops' reference, the
-tables of a workspace.
+"""Writes the parts of docs/ that come from elsewhere: the commands' help, the ops' reference, the
+tables of a workspace, the figures of the GPU's benchmarks.
 
     python docs/generate.py          # write
     python docs/generate.py --check  # only tell whether they are up to date; exit code 1 where not
@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+FIGURES = HERE.parent / "benchmarks" / "gpu" / "results.json"
 
 
 def commands() -> str:
@@ -172,12 +174,48 @@ def views() -> str:
     return "\n".join(parts)
 
 
+def gpu_benchmarks() -> str:
+    """The figures that `make bench-gpu` wrote: each beside its peer's, and what must be reached."""
+    if not FIGURES.exists():
+        return "Not taken yet: `make bench-gpu` writes them.\n"
+    found = json.loads(FIGURES.read_text(encoding="utf-8"))
+    machine = dict(found["machine"])
+    date, gpu, driver = (machine.pop(key) for key in ("date", "gpu", "driver"))
+    versions = ", ".join(f"{name} {number}" for name, number in machine.items())
+    lines = [
+        f"Taken on {date} on one {gpu}, driver {driver}, by `{found['command']}`.",
+        f"Versions: {versions}.",
+        "",
+        "| what | figure | peer | peer's figure | ratio | bar | |",
+        "|---|---:|---|---:|---:|---|---|",
+    ]
+    for row in found["rows"]:
+        if row["error"]:
+            lines.append(f"| {cell(row['what'])} | | | | | | failed: {cell(row['error'])} |")
+            continue
+        ours, peer = (figure(row[key], row["unit"]) for key in ("ours", "peer"))
+        ratio = "" if row["ratio"] is None else f"{row['ratio']:.3g}"
+        verdict = {None: "", True: "reached", False: "**missed**"}[row["reached"]]
+        parts = (row["what"], ours, row["peer_name"], peer, ratio, row["bar"], verdict)
+        lines.append(f"| {' | '.join(map(cell, parts))} |")
+    return "\n".join(lines) + "\n"
+
+
+def figure(value: float | None, unit: str) -> str:
+    """A number as the table shows it."""
+    if value is None:
+        return ""
+    digits = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{digits} {unit}"
+
+
 def cell(text: str) -> str:
     """As a table's cell can hold it."""
     return text.replace("|", "\\|")
 
 
 PARTS: dict[str, tuple[tuple[str, Callable[[], str]], ...]] = {
+    "benchmarks.md": (("gpu", gpu_benchmarks),),
     "cli.md": (("exit codes", exit_codes), ("commands", commands)),
     "datasette.md": (("questions", questions),),
     "ops.md": (("ops", ops),),
