@@ -55,16 +55,20 @@ def convolve_halves(tile: WarpTile, w_wide: bool, y_wide: int, bf16: bool):
 
     def look(found, x, table, base, missing, step, thread):
         first = step + thread // tile_columns * 8
+        right = 0
         for v in range(chunks):
             for e in range(8):
                 place, bits = load2(table, 2 * (first + v * apart * 8 + e))
                 there = missing & bits == 0
-                value = x[pick(there, base + place, 0)]
-                found[v * 8 + e] = pick(there, value, np.uint16(0))
+                found[v * 8 + e] = x[pick(there, base + place, 0)]
+                right |= pick(there, 1 << v * 8 + e, 0)
+        return right
 
-    def put(shared, found, thread):
+    def put(shared, found, right, thread):
         line = thread % tile_columns
         for v in range(chunks):
+            for e in range(v * 8, v * 8 + 8):
+                found[e] = pick(right >> e & 1 != 0, found[e], np.uint16(0))
             chunk = thread // tile_columns + v * apart
             store8(shared, chunk_place(line, chunk), eight(offset(found, v * 8)))
 
@@ -102,8 +106,8 @@ def convolve_halves(tile: WarpTile, w_wide: bool, y_wide: int, bf16: bool):
         sums = zeros(0.0)
         copy_left(shared, offset(left, begin), rows, end - begin, terms, thread)
         commit_copies()
-        look(found, seen, table, base, missing, begin, thread)
-        put(offset(shared, right_at), found, thread)
+        right = look(found, seen, table, base, missing, begin, thread)
+        put(offset(shared, right_at), found, right, thread)
         now = 0
         for step in range(begin, end, steps):
             arrived()
@@ -112,13 +116,13 @@ def convolve_halves(tile: WarpTile, w_wide: bool, y_wide: int, bf16: bool):
             there = offset(shared, stage - now)
             if ahead < end:
                 copy_left(there, offset(left, ahead), rows, end - ahead, terms, thread)
-                look(found, seen, table, base, missing, ahead, thread)
+                right = look(found, seen, table, base, missing, ahead, thread)
             commit_copies()
             here = offset(shared, now)
             sums = multiply(sums, offset(here, left_start), offset(here, right_start))
             sums = settled(sums)
             if ahead < end:
-                put(offset(there, right_at), found, thread)
+                put(offset(there, right_at), found, right, thread)
             now = stage - now
         cuda.syncthreads()
         whole = seen_as_single(shared)

@@ -30,23 +30,33 @@ ALL = -1  # the missing bits of a pixel that is none
 
 
 @cache
-def gatherer(columns: int, steps: int, threads: int):
-    """(held, x, table, base, missing, step, thread): `steps` terms from `step` on of this thread's
-    pixel, shared among the threads that have the same.
+def gatherer(columns: int, steps: int, threads: int, pitch: int):
+    """(look, put) for `steps` terms of one pixel a thread, shared among threads that have the same.
+
+    look(held, x, table, base, missing, step, thread) reads elements that may be wrong, and gives
+    the bits of those that are right, so that nobody waits for them; put(shared, held, right,
+    thread) has zeros for the others.
     """
     apart = threads // columns
     units = steps // apart
     assert apart * units == steps, "threads share a tile evenly"
 
-    def gather_terms(held, x, table, base, missing, step, thread):
+    def look(held, x, table, base, missing, step, thread):
         first = step + thread // columns
+        right = 0
         for u in range(units):
             place, bits = load2(table, 2 * (first + u * apart))
             there = missing & bits == 0
-            value = x[pick(there, base + place, 0)]
-            held[u] = pick(there, value, 0.0)
+            held[u] = x[pick(there, base + place, 0)]
+            right |= pick(there, 1 << u, 0)
+        return right
 
-    return gather_terms
+    def put(shared, held, right, thread):
+        to = offset(shared, thread // columns * pitch + thread % columns)
+        for u in range(units):
+            to[u * apart * pitch] = pick(right >> u & 1 != 0, held[u], 0.0)
+
+    return look, put
 
 
 @cache
@@ -63,8 +73,7 @@ def convolve_tiles(tile: Tile, w_wide: int, y_wide: int):
     left_held, right_held = tile_rows * steps // threads, tile_columns * steps // threads
     fetch_left = fetcher(tile_rows, steps, threads, True, w_wide)
     put_left = putter(tile_rows, steps, threads, True, w_wide, tile.left_pitch)
-    fetch_right = gatherer(tile_columns, steps, threads)
-    put_right = putter(tile_columns, steps, threads, False, 1, tile.right_pitch)
+    look, put_right = gatherer(tile_columns, steps, threads, tile.right_pitch)
     multiply, place_of = tile.product(), thread_place(tile)
     zeros = Intrinsic("fill", count)
     gather, store = Intrinsic("gather", y_wide), Intrinsic("store", y_wide)
@@ -101,22 +110,22 @@ def convolve_tiles(tile: Tile, w_wide: int, y_wide: int):
         shared = pointer_to(memory)
         sums = zeros(0.0)
         fetch_left(left_local, left, row0, filters, begin, end, terms, thread)
-        fetch_right(right_local, x, table, base, missing, begin, thread)
+        seen = look(right_local, x, table, base, missing, begin, thread)
         put_left(shared, left_local, thread)
-        put_right(offset(shared, right_at), right_local, thread)
+        put_right(offset(shared, right_at), right_local, seen, thread)
         cuda.syncthreads()
         now = 0
         for step in range(begin, end, steps):
             ahead = step + steps
             if ahead < end:
                 fetch_left(left_local, left, row0, filters, ahead, end, terms, thread)
-                fetch_right(right_local, x, table, base, missing, ahead, thread)
+                seen = look(right_local, x, table, base, missing, ahead, thread)
             here = offset(shared, now)
             sums = multiply(sums, offset(here, row), offset(here, right_at + column))
             now = stage - now
             if ahead < end:
                 put_left(offset(shared, now), left_local, thread)
-                put_right(offset(shared, now + right_at), right_local, thread)
+                put_right(offset(shared, now + right_at), right_local, seen, thread)
             cuda.syncthreads()
         held = pointer_to(cuda.local.array(count, real))
         spread(held, sums)
@@ -157,13 +166,12 @@ def filter_tiles(tile: Tile, gy_wide: int):
     count, size = thread_rows * thread_columns, 2 * stage
     left_held, right_held = tile_rows * steps // threads, tile_columns * steps // threads
     put_left = putter(tile_rows, steps, threads, True, gy_wide, tile.left_pitch)
-    put_right = putter(tile_columns, steps, threads, True, 1, tile.right_pitch)
     multiply, place_of = tile.product(), thread_place(tile)
     zeros, no_run = Intrinsic("fill", count), Intrinsic("fill", gy_wide)
     load = Intrinsic("load", gy_wide)
     in_line = steps // gy_wide  # threads that read a filter's pixels
     left_apart, left_units = threads // in_line, left_held // gy_wide
-    right_apart = threads // steps
+    right_apart, right_pitch = threads // steps, tile.right_pitch
 
     def fetch_left(held, gy, row, filters, pixel, end, area, image_step, thread):
         q = pixel + thread % in_line * gy_wide
@@ -193,11 +201,18 @@ def filter_tiles(tile: Tile, gy_wide: int):
             j = at - i * out_w
             base += image * image_step + i * row_step + j * column_step
             missing = missing_rows[i] | missing_columns[j]
+        right = 0
         for u in range(right_held):
             place, bits = load2(table, 2 * (term + thread // steps + u * right_apart))
             there = missing & bits == 0
-            value = x[pick(there, base + place, 0)]
-            held[u] = pick(there, value, 0.0)
+            held[u] = x[pick(there, base + place, 0)]
+            right |= pick(there, 1 << u, 0)
+        return right
+
+    def put_right(shared, held, right, thread):
+        to = offset(shared, thread % steps * right_pitch + thread // steps)
+        for u in range(right_held):
+            to[u * right_apart] = pick(right >> u & 1 != 0, held[u], 0.0)
 
     def spread_over_filters(
         gy, x, gw, table, missing_rows, missing_columns, groups, filters, terms, pixels, area,
@@ -222,19 +237,19 @@ def filter_tiles(tile: Tile, gy_wide: int):
         shared = pointer_to(memory)
         sums = zeros(0.0)
         fetch_left(left_local, left, row0, filters, begin, end, area, gy_step, thread)
-        fetch_right(
+        seen = fetch_right(
             right_local, x, table, missing_rows, missing_columns, column0, begin, end, area,
             out_w, base, image_step, row_step, column_step, thread,
         )  # fmt: skip
         put_left(shared, left_local, thread)
-        put_right(offset(shared, right_at), right_local, thread)
+        put_right(offset(shared, right_at), right_local, seen, thread)
         cuda.syncthreads()
         now = 0
         for step in range(begin, end, steps):
             ahead = step + steps
             if ahead < end:
                 fetch_left(left_local, left, row0, filters, ahead, end, area, gy_step, thread)
-                fetch_right(
+                seen = fetch_right(
                     right_local, x, table, missing_rows, missing_columns, column0, ahead, end,
                     area, out_w, base, image_step, row_step, column_step, thread,
                 )  # fmt: skip
@@ -243,7 +258,7 @@ def filter_tiles(tile: Tile, gy_wide: int):
             now = stage - now
             if ahead < end:
                 put_left(offset(shared, now), left_local, thread)
-                put_right(offset(shared, now + right_at), right_local, thread)
+                put_right(offset(shared, now + right_at), right_local, seen, thread)
             cuda.syncthreads()
         held = pointer_to(cuda.local.array(count, real))
         spread(held, sums)
