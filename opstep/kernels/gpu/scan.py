@@ -56,11 +56,10 @@ def scan(
         kernels = row_kernels(*functions, way)
         block, grid = way.threads, sequences * parts
     else:
-        blocks = -(-sequences // MOST_THREADS)
-        parts = min(-(-BLOCKS // blocks), -(-n // LANES), MOST_PARTS)
+        parts = min(-(-BLOCKS * MOST_THREADS // sequences), -(-n // LANES), MOST_PARTS)
         span = -(-n // parts)
         kernels = column_kernels(*functions)
-        block, grid = MOST_THREADS, blocks * parts
+        block, grid = MOST_THREADS, -(-sequences * parts // MOST_THREADS)
     folding, scanning = kernels
     found = Scratch(kind, parts * sequences)
     given = (n, inner, sequences, parts, span)
@@ -223,10 +222,9 @@ def column_kernels(
         return first, inner
 
     def fold_columns(x, found, n, inner, sequences, parts, span, reverse):
-        group = cuda.blockIdx.x // parts
-        part = cuda.blockIdx.x - group * parts
-        sequence = group * MOST_THREADS + cuda.threadIdx.x
-        if sequence < sequences:
+        part = cuda.grid(1) // sequences
+        sequence = cuda.grid(1) - part * sequences
+        if part < parts:
             first, step = place(sequence, n, inner, reverse)
             acc = start()
             for p in range(part * span, min((part + 1) * span, n)):
@@ -234,10 +232,9 @@ def column_kernels(
             found[part * sequences + sequence] = acc
 
     def scan_columns(x, y, found, n, inner, sequences, parts, span, exclusive, reverse):
-        group = cuda.blockIdx.x // parts
-        part = cuda.blockIdx.x - group * parts
-        sequence = group * MOST_THREADS + cuda.threadIdx.x
-        if sequence < sequences:
+        part = cuda.grid(1) // sequences
+        sequence = cuda.grid(1) - part * sequences
+        if part < parts:
             first, step = place(sequence, n, inner, reverse)
             acc = found[part * sequences + sequence] if parts > 1 else start()
             for p in range(part * span, min((part + 1) * span, n)):
