@@ -93,7 +93,7 @@ def group(shape: Sequence[int], axes: Sequence[int]) -> Groups:
 
 
 def merged_axes(shape: Sequence[int], axes: Sequence[int]) -> list[tuple[int, int, bool]]:
-    """(size, stride, whether it is reduced) of each group of neighbouring axes, last group first."""
+    """(size, stride, whether it is reduced) of each group of neighbouring axes, the last first."""
     merged: list[tuple[int, int, bool]] = []
     stride = 1
     for axis in reversed(range(len(shape))):
