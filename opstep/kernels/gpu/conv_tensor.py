@@ -43,7 +43,7 @@ def convolve_halves(tile: WarpTile, w_wide: bool, y_wide: int, bf16: bool):
     held, apart = tile_columns * LINE // threads, threads // tile_columns
     chunks = held // 8
     copy_left = copier(tile_rows, threads, True, w_wide)
-    multiply, settled = tile.product(True, True, bf16), tile.settled()
+    multiply = tile.product(True, True, bf16)
     starts, place_of = places(tile, True, True), sums_place(tile)
     zeros, arrived = Intrinsic("fill", tile.sums), tile.arrived()
     put_sums, sums_pitch = tile.put_sums(), tile.sums_pitch
@@ -104,27 +104,23 @@ def convolve_halves(tile: WarpTile, w_wide: bool, y_wide: int, bf16: bool):
         left_start, right_start = starts(thread)
         right_start += right_at
         sums = zeros(0.0)
-        copy_left(shared, offset(left, begin), rows, end - begin, terms, thread)
-        commit_copies()
-        right = look(found, seen, table, base, missing, begin, thread)
-        put(offset(shared, right_at), found, right, thread)
-        now = 0
-        for step in range(begin, end, steps):
-            arrived()
-            cuda.syncthreads()
+        now = stage
+        for step in range(begin - steps, end, steps):  # the first only reads ahead
             ahead = step + steps
             there = offset(shared, stage - now)
+            right = 0
             if ahead < end:
                 copy_left(there, offset(left, ahead), rows, end - ahead, terms, thread)
                 right = look(found, seen, table, base, missing, ahead, thread)
             commit_copies()
-            here = offset(shared, now)
-            sums = multiply(sums, offset(here, left_start), offset(here, right_start))
-            sums = settled(sums)
+            if step >= begin:
+                here = offset(shared, now)
+                sums = multiply(sums, offset(here, left_start), offset(here, right_start))
+            now = stage - now
             if ahead < end:
                 put(offset(there, right_at), found, right, thread)
-            now = stage - now
-        cuda.syncthreads()
+            arrived()
+            cuda.syncthreads()
         whole = seen_as_single(shared)
         row, column = place_of(thread)
         put_sums(offset(whole, row * sums_pitch + column), sums)

@@ -109,19 +109,16 @@ def convolve_tiles(tile: Tile, w_wide: int, y_wide: int):
         row, column = place_of(thread)
         shared = pointer_to(memory)
         sums = zeros(0.0)
-        fetch_left(left_local, left, row0, filters, begin, end, terms, thread)
-        seen = look(right_local, x, table, base, missing, begin, thread)
-        put_left(shared, left_local, thread)
-        put_right(offset(shared, right_at), right_local, seen, thread)
-        cuda.syncthreads()
-        now = 0
-        for step in range(begin, end, steps):
+        now = stage
+        for step in range(begin - steps, end, steps):  # the first only reads ahead
             ahead = step + steps
+            seen = 0
             if ahead < end:
                 fetch_left(left_local, left, row0, filters, ahead, end, terms, thread)
                 seen = look(right_local, x, table, base, missing, ahead, thread)
-            here = offset(shared, now)
-            sums = multiply(sums, offset(here, row), offset(here, right_at + column))
+            if step >= begin:
+                here = offset(shared, now)
+                sums = multiply(sums, offset(here, row), offset(here, right_at + column))
             now = stage - now
             if ahead < end:
                 put_left(offset(shared, now), left_local, thread)
@@ -236,25 +233,19 @@ def filter_tiles(tile: Tile, gy_wide: int):
         row, column = place_of(thread)
         shared = pointer_to(memory)
         sums = zeros(0.0)
-        fetch_left(left_local, left, row0, filters, begin, end, area, gy_step, thread)
-        seen = fetch_right(
-            right_local, x, table, missing_rows, missing_columns, column0, begin, end, area,
-            out_w, base, image_step, row_step, column_step, thread,
-        )  # fmt: skip
-        put_left(shared, left_local, thread)
-        put_right(offset(shared, right_at), right_local, seen, thread)
-        cuda.syncthreads()
-        now = 0
-        for step in range(begin, end, steps):
+        now = stage
+        for step in range(begin - steps, end, steps):  # the first only reads ahead
             ahead = step + steps
+            seen = 0
             if ahead < end:
                 fetch_left(left_local, left, row0, filters, ahead, end, area, gy_step, thread)
                 seen = fetch_right(
                     right_local, x, table, missing_rows, missing_columns, column0, ahead, end,
                     area, out_w, base, image_step, row_step, column_step, thread,
                 )  # fmt: skip
-            here = offset(shared, now)
-            sums = multiply(sums, offset(here, row), offset(here, right_at + column))
+            if step >= begin:
+                here = offset(shared, now)
+                sums = multiply(sums, offset(here, row), offset(here, right_at + column))
             now = stage - now
             if ahead < end:
                 put_left(offset(shared, now), left_local, thread)
