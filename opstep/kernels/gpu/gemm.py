@@ -10,7 +10,7 @@ from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from opstep.kernels.gpu.gemm_simt import add_parts, multiply_integers, tiled
-from opstep.kernels.gpu.gemm_tensor import tensor_tiled
+from opstep.kernels.gpu.gemm_tensor import align_lines, tensor_tiled
 from opstep.kernels.gpu.gemm_tiles import PLAIN, cheapest, of_halves
 from opstep.kernels.gpu.gemm_vector import THREADS, WARPS, dots, weighted
 from opstep.kernels.gpu.tile import WarpTile
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
     from opstep.kernels.matmul import Side
 
 _VECTOR_BLOCKS = 1024  # that are wanted for a product with a vector
+_WORTH_ALIGNING = 1 << 27  # multiplications, with an operand that cannot be read in wide loads
 _VECTOR_PARTS = 128  # of its sums, at most
 
 
 class Operand(NamedTuple):
     """A matrix operand as a kernel reads it."""
 
-    array: Arg
+    array: Arg | Scratch
     along: bool  # contiguous along the sum
     pitch: int  # elements from line to line
     batch: tuple[int, ...]
@@ -170,8 +171,13 @@ def _tiled(a: Operand, b: Operand, out: Result, shape, bias: Arg | None) -> list
     part_steps = -(-k // (parts * tile.steps)) * tile.steps if k else tile.steps
     parts = max(1, -(-k // part_steps))
     down, across = -(-m // tile.rows), -(-n // tile.columns)
+    launches: list[Grid] = []
+    extents, unused = (), a.array
     if isinstance(tile, WarpTile):
+        if m * n * k * count >= _WORTH_ALIGNING:
+            a, b = _aligned(a, shape, launches), _aligned(b, shape, launches)
         wide = (a.wide(8) > 1, b.wide(8) > 1, out.wide(n, 4))
+        extents = (a.extent, b.extent)
         kernel = tensor_tiled(tile, a.along, b.along, *wide, halves == "bf16")
     else:
         run = min(tile.run, 4)
@@ -181,20 +187,45 @@ def _tiled(a: Operand, b: Operand, out: Result, shape, bias: Arg | None) -> list
         batch = tuple(parts * step for step in out.batch)
         out = Result(Scratch(c.dtype, parts * c.size), n, batch, True)
     fused = bias is not None and parts == 1
-    launches = [
+    launches.append(
         Grid(
-            *(kernel, a.array, b.array, bias or a.array, out.array),
-            *(shape, a.batch, b.batch, out.batch, len(shape), m, n, k, a.pitch, b.pitch),
-            *(out.pitch, down, across, parts, part_steps, fused),
+            *(kernel, a.array, b.array, bias or unused, out.array),
+            *(shape, a.batch, b.batch, out.batch, len(shape), m, n, k),
+            *(*extents, a.pitch, b.pitch, out.pitch, down, across, parts, part_steps, fused),
             grid=down * across * parts * count,
             block=tile.threads,
             shared=tile.shared if isinstance(tile, WarpTile) else 0,
             blocks=0 if isinstance(tile, WarpTile) else 512 // tile.threads,
         )
-    ]
+    )
     if parts > 1:
         launches.append(added(out.array, bias, c, m * n, n, parts))
     return launches
+
+
+def _aligned(x: Operand, shape: tuple[int, ...], launches: list[Grid]) -> Operand:
+    """The operand with lines that can be read in wide loads: itself, or a copy that a launch
+    makes.
+    """
+    if x.wide(8) > 1 or len(shape) > 1 or not isinstance(x.array, Arg):
+        return x
+    lines, length = (x.extent, x.terms) if x.along else (x.terms, x.extent)
+    step = x.batch[0] if shape else 0
+    matrices = prod(shape) if step else 1
+    padded = -(-length // 8) * 8
+    copied = Scratch(x.array.stored, matrices * lines * padded)
+    size = copied.size // 8
+    launches.append(
+        Grid(
+            *(align_lines, x.array, copied, lines, length, x.pitch, step, padded, padded // 8),
+            size,
+            grid=-(-size // THREADS),
+            block=THREADS,
+        )
+    )
+    batch = (lines * padded if step else 0,) if shape else ()
+    extent, terms = (x.extent, padded) if x.along else (padded, x.terms)
+    return Operand(copied, x.along, padded, batch, extent, terms)
 
 
 def _halves(a: Arg | Scratch, b: Arg | Scratch) -> str:

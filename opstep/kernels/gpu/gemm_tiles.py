@@ -52,20 +52,26 @@ PLAIN = {
     ),
 }
 HALVES = (
-    Pace(WarpTile(128, 256, 64, 64, 3), 0.4, 1.0, 1),
-    Pace(WarpTile(128, 128, 64, 32, 3), 0.4, 0.6, 2),
-    Pace(WarpTile(64, 64, 32, 32, 4), 0.6, 0.25, 3),
+    Pace(WarpTile(128, 256, 64, 64, 3), 0.3, 0.95, 1),
+    Pace(WarpTile(128, 128, 64, 32, 3), 0.0, 0.83, 2),
+    Pace(WarpTile(64, 128, 32, 64, 3), 0.25, 0.3, 3),
+    Pace(WarpTile(64, 64, 32, 32, 4), 0.2, 0.165, 3),
 )
 WARPGROUPS = (
-    Pace(WarpTile(128, 256, 16, 256, 4, True), 0.4, 0.9, 1),
-    Pace(WarpTile(128, 128, 64, 32, 3), 0.4, 0.6, 2),
-    Pace(WarpTile(64, 64, 32, 32, 4), 0.6, 0.25, 3),
+    Pace(WarpTile(128, 256, 16, 256, 4, True), 0.2, 0.6, 1),
+    Pace(WarpTile(128, 128, 16, 128, 3, True), 0.2, 0.3, 2),
+    Pace(WarpTile(64, 128, 16, 128, 4, True), 0.2, 0.19, 2),
+    Pace(WarpTile(64, 64, 16, 64, 4, True), 0.2, 0.115, 3),
 )
+_SHARED = {80: 163, 87: 163, 90: 227, 100: 227, 103: 227}  # KiB that a block may have
 
 
 def of_halves() -> Sequence[Pace]:
-    """Those that the architecture has tensor cores for; see `tile.WarpTile`."""
-    return WARPGROUPS if architecture() == 90 else HALVES
+    """Those that the architecture has tensor cores and shared memory for; see `tile.WarpTile`."""
+    if architecture() == 90:
+        return WARPGROUPS
+    room = _SHARED.get(architecture(), 99) << 10
+    return [pace for pace in HALVES if isinstance(pace.tile, WarpTile) and pace.tile.shared <= room]
 
 
 def cheapest(
