@@ -14,7 +14,7 @@ import numpy as np
 from opstep.kernels import float32, float64
 from opstep.kernels.gpu import fast
 from opstep.kernels.gpu.fast import for_gpu
-from opstep.runtime.device.source import vectorised
+from opstep.runtime.device.source import by_dtype, vectorised
 
 
 @vectorised(f32=float32.exp32, f64=float64.exp64)
@@ -90,13 +90,13 @@ def near_cos(x):
     return math.cos(x)
 
 
-@vectorised(f32=float32.turn_sin32)
+@by_dtype(f32=float32.turn_sin32)
 def turn_sin(u):
     """The sine of u turns, for |u| up to 1e6."""
     return near_sin(6.283185307179586 * u)
 
 
-@vectorised(f32=float32.turn_cos32)
+@by_dtype(f32=float32.turn_cos32)
 def turn_cos(u):
     """The cosine of u turns, for |u| up to 1e6."""
     return near_cos(6.283185307179586 * u)
