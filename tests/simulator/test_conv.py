@@ -71,6 +71,13 @@ def test_back_to_images(channels, stride):
     check("conv2d_input_grad", arrays, attrs, "f32")
 
 
+def test_halves_back_to_images():
+    rng = np.random.default_rng(6)
+    arrays = [given(rng, shape, "bf16") for shape in ((1, 3, 4, 4), (3, 18, 3, 3))]
+    attrs = {"size": [8, 8], "stride": [2, 2], "padding": [1, 1]}
+    check("conv2d_input_grad", arrays, attrs, "bf16")
+
+
 @pytest.mark.parametrize("gy, x, kernel", [
     ((2, 2, 4, 5), (2, 1, 4, 5), (3, 3)),  # each number by a block
     ((2, 20, 4, 4), (2, 6, 4, 4), (3, 3)),  # tiles, pixels read four at a time

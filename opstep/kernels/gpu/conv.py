@@ -19,6 +19,7 @@ from opstep.kernels.gpu.conv_direct import (
     sum_each,
     sum_over_pixels,
     turn_filters,
+    turn_halves,
 )
 from opstep.kernels.gpu.conv_tensor import convolve_halves
 from opstep.kernels.gpu.conv_tiles import NEVER, add_shares, convolve_tiles, filter_tiles
@@ -28,12 +29,14 @@ from opstep.kernels.gpu.tile import Tile, WarpTile
 from opstep.kernels.windows import Window
 from opstep.runtime.device.cuda.target import architecture
 from opstep.runtime.device.launch import Arg, Grid, Scratch
+from opstep.runtime.ir.types import i16
 
 _MULTIPROCESSORS = 128  # that work is cut for
 _PARTS = 128  # of a sum that blocks make, at most
 _MOST_TAPS = 31  # rows, or columns, of a filter that bits can stand for
 _MOST_TERMS = 1 << 18  # of a table
 _LOOK = 5e-5  # microseconds, at an element of an image
+_BITS = i16  # that carry halves
 _FEW = 16  # filters at most that a thread has all at once
 
 
@@ -155,8 +158,10 @@ def _fits(x: Arg, g: Geometry, terms: int, pixels: int) -> bool:
 
 def _halves(x: Arg, w: Arg | Scratch) -> str:
     """The name of their type where both are stored as halves of one, else nothing."""
-    there = isinstance(w, Arg) and architecture() >= 80
-    return x.stored.name if there and x.stored is w.stored and x.stored.is_half else ""
+    if isinstance(w, Scratch):
+        return x.stored.name if w.dtype is _BITS else ""
+    there = x.stored is w.stored and x.stored.is_half and architecture() >= 80
+    return x.stored.name if there else ""
 
 
 def _steps(x: Arg, groups: int, g: Geometry) -> tuple[int, int, int, int]:
@@ -201,7 +206,10 @@ def gather_back(
     filters, channels = w.shape[0] // groups, w.shape[1]
     taps = rows.kernel * columns.kernel
     starts, counts, places = [0] * taps, [0] * taps, [0] * taps
-    turned = Scratch(w.dtype, 0)
+    whole = max(rows.kernel, columns.kernel) <= _MOST_TAPS and filters * taps <= _MOST_TERMS
+    tensor = whole and channels > _FEW and gy.size > 0 and gx.size < LIMIT // 2
+    halves = tensor and bool(_halves(gy, w))
+    turned = Scratch(_BITS if halves else w.dtype, 0)
     launches: list[Grid] = []
     for a in range(min(rows.stride, gx.shape[2])):
         for b in range(min(columns.stride, gx.shape[3])):
@@ -224,9 +232,16 @@ def gather_back(
                 first=(a, b),
             )
             launches += correlate(gy, turned, bias, gx, groups, geometry, turned.size)
-            turned.size += -(-groups * channels * filters * len(picked) // 4) * 4
+            turned.size += -(-groups * channels * filters * len(picked) // 8) * 8
     turn = Grid(
-        *(turn_filters, w, turned, tuple(starts), tuple(counts), tuple(places)),
+        *(
+            turn_halves if halves else turn_filters,
+            w,
+            turned,
+            tuple(starts),
+            tuple(counts),
+            tuple(places),
+        ),
         *(filters, channels, taps, w.size),
         grid=-(-w.size // THREADS),
         block=THREADS,

@@ -19,6 +19,7 @@ from opstep.runtime.device.cuda.names import (
     pointer_to,
     real,
     shuffle_xor,
+    stored_bits,
 )
 
 THREADS = 128
@@ -180,12 +181,24 @@ def turn_filters(w, turned, starts, counts, places, filters, channels, taps, siz
     """
     i = cuda.grid(1)
     if i < size:
-        t = i % taps
-        c = i // taps % channels
-        row = i // taps // channels
-        group = row // filters
-        line = (group * channels + c) * filters + row - group * filters
-        turned[starts[t] + line * counts[t] + places[t]] = w[i]
+        turned[turned_place(i, starts, counts, places, filters, channels, taps)] = w[i]
+
+
+def turn_halves(w, turned, starts, counts, places, filters, channels, taps, size):
+    """The same, bit for bit."""
+    i = cuda.grid(1)
+    if i < size:
+        place = turned_place(i, starts, counts, places, filters, channels, taps)
+        turned[place] = stored_bits(w)[i]
+
+
+def turned_place(i, starts, counts, places, filters, channels, taps):
+    t = i % taps
+    c = i // taps % channels
+    row = i // taps // channels
+    group = row // filters
+    line = (group * channels + c) * filters + row - group * filters
+    return starts[t] + line * counts[t] + places[t]
 
 
 def sum_each(
