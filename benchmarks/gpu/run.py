@@ -25,6 +25,9 @@ sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent)]
 
 from rows import GROUPS, Row  # noqa: E402 - found by the line above
 
+from opstep.runtime.device.cuda.driver import driver  # noqa: E402
+from opstep.runtime.ir.errors import DeviceError  # noqa: E402
+
 MODULES = ("launches", "kernels", "networks", "startup")
 PACKAGES = ("opstep", "numpy", "numba", "numba-cuda", "cuda-core", "cuda-bindings", "cupti-python")
 PEERS = ("torch", "cupy-cuda13x", "cupy-cuda12x", "triton", "jax", "nvidia-cudnn-cu13")
@@ -86,6 +89,11 @@ def main() -> int:
     parser.add_argument("--json", type=Path, default=HERE / "results.json", help="where to write")
     parser.add_argument("--strict", action="store_true", help="exit with 1 where a bar is missed")
     options = parser.parse_args()
+    try:
+        driver()
+    except DeviceError as error:
+        print(error, file=sys.stderr)
+        return 3
     for name in MODULES:
         importlib.import_module(name)
     host = machine()

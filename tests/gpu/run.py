@@ -16,6 +16,11 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from opstep.runtime.device.cuda.driver import driver  # noqa: E402 - found by the line above
+from opstep.runtime.ir.errors import DeviceError  # noqa: E402
+
 TOOLS = ("memcheck", "initcheck", "racecheck", "synccheck")
 
 
@@ -49,6 +54,11 @@ def main() -> int:
     parser.add_argument("--workers", default=str(min(14, os.cpu_count() or 1)))
     parser.add_argument("--only", choices=("tests", "sanitizer"))
     options = parser.parse_args()
+    try:
+        driver()
+    except DeviceError as error:
+        print(error, file=sys.stderr)
+        return 3
     start, passed = time.monotonic(), True
     if options.only != "sanitizer":
         passed = tested(options.workers)
