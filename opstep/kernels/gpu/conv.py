@@ -23,6 +23,7 @@ from opstep.kernels.gpu.conv_direct import (
 )
 from opstep.kernels.gpu.conv_tensor import convolve_halves
 from opstep.kernels.gpu.conv_tiles import NEVER, add_shares, convolve_tiles, filter_tiles
+from opstep.kernels.gpu.gemm import added
 from opstep.kernels.gpu.gemm_tiles import PLAIN, Pace, cheapest
 from opstep.kernels.gpu.places import LIMIT
 from opstep.kernels.gpu.tile import Tile, WarpTile
@@ -145,7 +146,7 @@ def correlate(
         )
     ]
     if parts > 1:
-        launches.append(_added(shares, bias, y, parts, prod(g.plane)))
+        launches.append(_added(shares, bias, y, parts))
     return launches
 
 
@@ -181,10 +182,11 @@ def _each(x, w, bias, y, groups: int, g: Geometry, w_start: int) -> Grid:
     )
 
 
-def _added(shares: Scratch, bias: Arg | None, y: Arg, parts: int, plane: int) -> Grid:
+def _added(shares: Scratch, bias: Arg | None, y: Arg, parts: int) -> Grid:
+    if bias is None:
+        return added(shares, None, y, y.size, 1, parts)
     return Grid(
-        *(add_shares, shares, bias or shares, y, y.size, parts, plane, y.shape[1]),
-        bias is not None,
+        *(add_shares, shares, bias, y, y.size, parts, prod(y.shape[2:]), y.shape[1]),
         grid=-(-y.size // THREADS),
         block=THREADS,
     )
@@ -294,7 +296,7 @@ def filter_gradients(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list
             blocks=512 // tile.threads,
         )
     ]
-    return launches + ([_added(shares, None, gw, parts, 1)] if isinstance(shares, Scratch) else [])
+    return launches + ([_added(shares, None, gw, parts)] if isinstance(shares, Scratch) else [])
 
 
 def _few_gradients(gy, x, gw: Arg, sizes: Sequence[int], sight: Sight) -> list[Grid]:
@@ -311,4 +313,4 @@ def _few_gradients(gy, x, gw: Arg, sizes: Sequence[int], sight: Sight) -> list[G
             block=THREADS,
         )
     ]
-    return launches + ([_added(shares, None, gw, parts, 1)] if isinstance(shares, Scratch) else [])
+    return launches + ([_added(shares, None, gw, parts)] if isinstance(shares, Scratch) else [])

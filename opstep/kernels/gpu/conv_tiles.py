@@ -265,13 +265,11 @@ def filter_tiles(tile: Tile, gy_wide: int):
     return spread_over_filters
 
 
-def add_shares(shares, bias, y, size, count, plane, channels, biased):
-    """y[i] = the sum of shares[p, i] in their order (+ a bias for each channel of planes)."""
+def add_shares(shares, bias, y, size, count, plane, channels):
+    """y[i] = the sum of shares[p, i] in their order + a bias for each channel of planes."""
     i = cuda.grid(1)
     if i < size:
         total = shares[i]
         for p in range(1, count):
             total += shares[p * size + i]
-        if biased:
-            total += bias[mod32(div32(i, plane), channels)]
-        y[i] = total
+        y[i] = total + bias[mod32(div32(i, plane), channels)]
