@@ -69,7 +69,7 @@ def line(row: Row) -> str:
 def measured(wanted: list[str]) -> list[Row]:
     """The rows of the groups whose name holds one of the texts; a group that fails says why."""
     rows: list[Row] = []
-    for name, measure in GROUPS:
+    for name, measure in sorted(GROUPS, key=lambda g: MODULES.index(g[1].__module__)):
         if wanted and not any(text in name for text in wanted):
             continue
         print(f"-- {name}", flush=True)
