@@ -21,6 +21,7 @@ from opstep.kernels.copying import (
     set_odometer,
 )
 from opstep.kernels.gpu import picking as gpu
+from opstep.kernels.gpu import segments
 from opstep.kernels.literals import bits_of, check_value, nowhere
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch
@@ -126,6 +127,12 @@ class gather_grad(Op):
             grain=grain,
             cuda=partial(gpu.add_rows, gy, index, gx, outer, n, inner, skipped),
         )
+
+    def cuda(gy, index, gx, *, size, axis, ignored):
+        outer, n, _ = around(gx.shape, axis_of(axis, gx.rank))
+        skipped = -1 if ignored is None else (ignored + n if ignored < 0 else ignored)
+        found = segments.add_rows(gy, index, gx, skipped) if outer == 1 and gx.size else None
+        return found or gather_grad.cpu(gy, index, gx, size=size, axis=axis, ignored=ignored)
 
     def flops(gy, index, **attrs):
         return gy.size

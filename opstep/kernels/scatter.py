@@ -23,9 +23,10 @@ from opstep.kernels.copying import (
     odometer,
     set_odometer,
 )
+from opstep.kernels.gpu import segments
 from opstep.kernels.index import check_aligned, indexed_axes, nd_sizes, place_of
 from opstep.runtime.device.builtin import offset
-from opstep.runtime.device.launch import Arg, Launch
+from opstep.runtime.device.launch import Arg, Grid, Launch
 from opstep.runtime.ir.op import Mismatch, Op
 
 
@@ -75,6 +76,9 @@ class scatter(Scatter):
     def cpu(x, index, source, y, *, axis):
         return _scatter(_replace, x, index, source, y, axis)
 
+    def cuda(x, index, source, y, *, axis):
+        return _scatter(_replace, x, index, source, y, axis, sort=True)
+
     def grad(g, operands, results, grads, *, axis):
         x, index, source = operands
         gy = grads[0]
@@ -98,6 +102,9 @@ class scatter_add(Scatter):
 
     def cpu(x, index, source, y, *, axis):
         return _scatter(_plus, x, index, source, y, axis)
+
+    def cuda(x, index, source, y, *, axis):
+        return _scatter(_plus, x, index, source, y, axis, sort=True)
 
     def flops(x, index, source, *, axis):
         return index.size
@@ -130,6 +137,9 @@ class scatter_reduce(Scatter):
     def cpu(x, index, source, y, *, reduction, axis):
         return _scatter(_REDUCTIONS[reduction], x, index, source, y, axis)
 
+    def cuda(x, index, source, y, *, reduction, axis):
+        return _scatter(_REDUCTIONS[reduction], x, index, source, y, axis, sort=True)
+
     def flops(x, index, source, **attrs):
         return index.size
 
@@ -156,6 +166,10 @@ class gather_elements_grad(Op):
     def cpu(gy, index, gx, *, shape, axis):
         clear = fill_block(gx, 0, (gx.size,), (1,))
         return [*clear, *_scattered(_plus, gy, index, gx, axis)]
+
+    def cuda(gy, index, gx, *, shape, axis):
+        clear = fill_block(gx, 0, (gx.size,), (1,))
+        return [*clear, *_scattered(_plus, gy, index, gx, axis, sort=True)]
 
     def flops(gy, index, **attrs):
         return gy.size
@@ -248,12 +262,18 @@ def _part_by_part(combine: Callable, x, index, source, batch: int):
 # --- launches -------------------------------------------------------------------------------------
 
 
-def _scatter(combine: Callable, x: Arg, index: Arg, source: Arg, y: Arg, axis: int):
-    return [*copy_all(x, y), *_scattered(combine, source, index, y, axis)]
+def _scatter(
+    combine: Callable, x: Arg, index: Arg, source: Arg, y: Arg, axis: int, sort: bool = False
+):
+    return [*copy_all(x, y), *_scattered(combine, source, index, y, axis, sort)]
 
 
-def _scattered(combine: Callable, source: Arg, index: Arg, y: Arg, axis: int) -> list[Launch]:
-    """`source` combined into y, which is there already."""
+def _scattered(
+    combine: Callable, source: Arg, index: Arg, y: Arg, axis: int, sort: bool = False
+) -> list[Launch] | list[Grid]:
+    """`source` combined into y, which is there already; where it is worth it, and `sort` allows it,
+    in the order of what goes to one place.
+    """
     a = axis_of(axis, y.rank)
     if index.size == 0:
         return []
@@ -264,6 +284,10 @@ def _scattered(combine: Callable, source: Arg, index: Arg, y: Arg, axis: int) ->
     )
     if combine is _replace:
         source, y = carried(source), carried(y)
+    if sort:
+        found = segments.scatter(combine, source, index, y, a, steps)
+        if found is not None:
+            return found
     table, counters = odometer(outer)
     along = (index.shape[a], inner[a], y.shape[a], steps[a])
     return [

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rowwise import check, numbers
 
-from opstep.kernels.gpu import scan, sort
+from opstep.kernels.gpu import scan, segments, sort
 from opstep.runtime.device.cuda import simulator
 
 pytestmark = pytest.mark.skipif(not simulator.available(), reason="runs in numba's simulator")
@@ -62,3 +62,33 @@ def test_chunks_are_merged(n):
     x = np.random.default_rng(0).integers(0, 20, (n, 2)).astype(np.float32)
     check("sort", x, axis=0, descending=True)
     check("top_k", np.ascontiguousarray(x.T), k=n // 2)
+
+
+# --- what goes to one place, in order -------------------------------------------------------------
+
+
+@pytest.fixture
+def always_sorted(short_chunks, monkeypatch):
+    monkeypatch.setattr(segments, "CHUNK", 64)
+    monkeypatch.setattr(segments, "LONG", 4)
+    monkeypatch.setattr(segments, "MANY", 4)
+    monkeypatch.setattr(segments, "order_chunk", sort.network(64))
+
+
+@pytest.mark.usefixtures("always_sorted")
+@pytest.mark.parametrize("dtype", ["f32", "i32"])
+def test_scatter(dtype):
+    x, source = numbers(dtype, 5, 3), numbers(dtype, 30, 3, seed=1)
+    index = np.random.default_rng(0).integers(-6, 6, (30, 3))
+    check("scatter", x, index, source, axis=0)
+    check("scatter_add", x, index, source, axis=0)
+    across = [np.ascontiguousarray(a.T) for a in (x, index, source)]
+    check("scatter_reduce", *across, axis=1, reduction="max")
+
+
+@pytest.mark.usefixtures("always_sorted")
+def test_gradients_of_picked_elements():
+    gy, index = numbers("f32", 30, 3), np.random.default_rng(0).integers(-6, 6, (30, 3))
+    check("gather_elements_grad", gy, index, shape=(5, 4), axis=0)
+    check("gather_grad", numbers("f32", 70, 5), index.reshape(-1)[:70], size=8)
+    check("gather_grad", numbers("f32", 70, 5), index.reshape(-1)[:70], size=8, ignored=1)
