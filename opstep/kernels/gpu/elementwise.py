@@ -17,7 +17,7 @@ from math import prod
 
 from opstep.kernels.broadcast import collapse
 from opstep.kernels.gpu.places import LIMIT, spot
-from opstep.runtime.device.cuda.names import cuda, div32
+from opstep.runtime.device.cuda.names import cuda, div32, mod32
 from opstep.runtime.device.launch import Arg, Grid
 from opstep.runtime.device.source import Intrinsic
 
@@ -65,8 +65,9 @@ def gathered(f: Callable, name: str, x: Arg, y: Arg, sizes, strides, start: int)
     if y.size >= LIMIT:
         return None
     kernel = layered_kernel(f, name, (EACH,), 0, width)
-    *outer, inner = sizes
-    args = (x, y, y.size, inner, tuple(outer), len(outer), strides[:-1], strides[-1], start)
+    *outer, inner = sizes if len(sizes) > 1 else (1, *sizes)
+    *around, step = strides if len(strides) > 1 else (0, *strides)
+    args = (x, y, y.size, inner, tuple(outer), len(outer), tuple(around), step, start)
     return Grid(kernel, *args, grid=-(-vectors // THREADS), block=THREADS)
 
 
@@ -162,12 +163,15 @@ def layered_kernel(f: Callable, name: str, ways: tuple[str, ...], numbers: int, 
 def _each_by_each(ways, ps: list[str], repeating: list[int], width: int) -> list[str]:
     """The rest of a layered kernel whose vectors reach from row to row."""
     text = ["    row = div32(at, inner)", "    column = at - row * inner"]
+    text += ["    rows = sizes[count - 1]", "    inside = mod32(row, rows)"]
     for k in repeating:
         place = f"start{k} + spot(row, sizes, strides{k}, count)"
         text.append(f"    q{k} = {place} + column * step{k}")
     advance = ["column += 1", *(f"q{k} += step{k}" for k in repeating)]
-    advance += ["if column == inner:", "    column = 0", "    row += 1"]
-    advance += [f"    q{k} = start{k} + spot(row, sizes, strides{k}, count)" for k in repeating]
+    advance += ["if column == inner:", "    column = 0", "    row += 1", "    inside += 1"]
+    advance += [f"    q{k} += strides{k}[count - 1] - inner * step{k}" for k in repeating]
+    advance += ["    if inside == rows:", "        inside = 0"]
+    advance += [f"        q{k} = start{k} + spot(row, sizes, strides{k}, count)" for k in repeating]
 
     def applied(element: str, flat: str) -> str:
         names = {SAME: flat, ONE: "one{k}", EACH: "x{k}[q{k}]" if not element else "e{k}" + element}
@@ -186,7 +190,7 @@ def _each_by_each(ways, ps: list[str], repeating: list[int], width: int) -> list
 
 
 def _made(text: list[str], f: Callable, name: str, width: int) -> Callable:
-    scope = {"f": f, "cuda": cuda, "div32": div32, "spot": spot}
+    scope = {"f": f, "cuda": cuda, "div32": div32, "mod32": mod32, "spot": spot}
     scope |= {"load": Intrinsic("load", width), "store": Intrinsic("store", width)}
     exec(compile("\n".join(text), f"<elementwise {name}>", "exec"), scope)
     scope["kernel"].__name__ = name
