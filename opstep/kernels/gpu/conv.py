@@ -130,7 +130,8 @@ def correlate(
     if isinstance(tile, WarpTile):
         kernel = convolve_halves(tile, terms % 8 == 0, y_wide, halves == "bf16")
     else:
-        kernel = convolve_tiles(tile, 1 if terms % run else run, y_wide)
+        x_wide = run if prod(x.shape[2:]) % run == 0 and _points(g, x) else 1
+        kernel = convolve_tiles(tile, 1 if terms % run else run, x_wide, y_wide)
     down, across = -(-filters // tile.rows), -(-pixels // tile.columns)
     shares = y if parts == 1 else Scratch(y.dtype, parts * y.size)
     biased = bias is not None
@@ -155,6 +156,11 @@ def _fits(x: Arg, g: Geometry, terms: int, pixels: int) -> bool:
     taps = max(len(g.rows), len(g.columns))
     there = x.dtype.is_float and x.size and 0 < terms <= _MOST_TERMS
     return bool(there and taps <= _MOST_TAPS and pixels + 4096 < LIMIT)
+
+
+def _points(g: Geometry, x: Arg) -> bool:
+    """Whether each output sees the pixels at its own place alone."""
+    return g.rows == (0,) and g.columns == (0,) and g.stride == (1, 1) and g.out == x.shape[2:]
 
 
 def _halves(x: Arg, w: Arg | Scratch) -> str:

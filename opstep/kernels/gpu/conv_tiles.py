@@ -30,39 +30,55 @@ ALL = -1  # the missing bits of a pixel that is none
 
 
 @cache
-def gatherer(columns: int, steps: int, threads: int, pitch: int):
-    """(look, put) for `steps` terms of one pixel a thread, shared among threads that have the same.
+def gatherer(columns: int, steps: int, threads: int, pitch: int, wide: int):
+    """(look, put) for `steps` terms of `columns` pixels, of which a thread has `wide` neighbours:
+    those from ``thread % (columns // wide) * wide`` on, whose elements stand side by side.
 
     look(held, x, table, base, missing, step, thread) reads elements that may be wrong, and gives
     the bits of those that are right, so that nobody waits for them; put(shared, held, right,
     thread) has zeros for the others.
     """
-    apart = threads // columns
+    in_line = columns // wide
+    apart = threads // in_line
     units = steps // apart
     assert apart * units == steps, "threads share a tile evenly"
+    load, store = Intrinsic("load", wide), Intrinsic("store", wide)
+    gather = Intrinsic("gather", wide)
 
     def look(held, x, table, base, missing, step, thread):
-        first = step + thread // columns
+        first = step + thread // in_line
         right = 0
         for u in range(units):
             place, bits = load2(table, 2 * (first + u * apart))
             there = missing & bits == 0
-            held[u] = x[pick(there, base + place, 0)]
+            at = pick(there, base + place, 0)
+            if wide > 1:
+                spread(offset(held, u * wide), load(x, at))
+            else:
+                held[u] = x[at]
             right |= pick(there, 1 << u, 0)
         return right
 
     def put(shared, held, right, thread):
-        to = offset(shared, thread // columns * pitch + thread % columns)
+        to = offset(shared, thread // in_line * pitch + thread % in_line * wide)
         for u in range(units):
-            to[u * apart * pitch] = pick(right >> u & 1 != 0, held[u], 0.0)
+            mine = offset(held, u * wide)
+            for e in range(wide):
+                mine[e] = pick(right >> u & 1 != 0, mine[e], 0.0)
+            if wide > 1:
+                store(to, u * apart * pitch, gather(mine))
+            else:
+                to[u * apart * pitch] = mine[0]
 
     return look, put
 
 
 @cache
-def convolve_tiles(tile: Tile, w_wide: int, y_wide: int):
-    """The kernel for tiles of filters by pixels; so many weights are read, outputs written at once.
+def convolve_tiles(tile: Tile, w_wide: int, x_wide: int, y_wide: int):
+    """The kernel for tiles of filters by pixels; so many weights and elements of images are read,
+    outputs written at once.
 
+    What a filter of one weight a channel sees in neighbours stands side by side (`x_wide`).
     Outputs are written one at a time where `y_wide` is 1, else as runs of a plane.
     """
     threads, steps, stage = tile.threads, tile.steps, tile.stage
@@ -73,7 +89,8 @@ def convolve_tiles(tile: Tile, w_wide: int, y_wide: int):
     left_held, right_held = tile_rows * steps // threads, tile_columns * steps // threads
     fetch_left = fetcher(tile_rows, steps, threads, True, w_wide)
     put_left = putter(tile_rows, steps, threads, True, w_wide, tile.left_pitch)
-    look, put_right = gatherer(tile_columns, steps, threads, tile.right_pitch)
+    look, put_right = gatherer(tile_columns, steps, threads, tile.right_pitch, x_wide)
+    in_line = tile_columns // x_wide
     multiply, place_of = tile.product(), thread_place(tile)
     zeros = Intrinsic("fill", count)
     gather, store = Intrinsic("gather", y_wide), Intrinsic("store", y_wide)
@@ -96,7 +113,7 @@ def convolve_tiles(tile: Tile, w_wide: int, y_wide: int):
         begin = part * part_steps
         end = min(begin + part_steps, terms)
         area = out_h * out_w
-        q = column0 + thread % tile_columns
+        q = column0 + thread % in_line * x_wide
         base, missing = group * group_step, ALL
         if q < pixels:
             image = div32(q, area)
