@@ -35,7 +35,9 @@ SLOW |= {"cuda", "cupti", "nvmath", "cupy"}
 # Modules that are themselves imported late, by the first compilation of a kernel: they may import
 # numba at the top, and each other.
 COMPILERS = {"opstep.runtime.device.intrinsics", "opstep.runtime.device.tiles"}
-COMPILERS |= {f"opstep.runtime.device.cuda.{name}" for name in ("elements", "intrinsics", "ufuncs")}
+COMPILERS |= {
+    f"opstep.runtime.device.cuda.{name}" for name in ("elements", "intrinsics", "tiles", "ufuncs")
+}
 
 
 def modules() -> list[Path]:
