@@ -101,7 +101,7 @@ def test_powers_of_two_and_their_neighbours_fall_into_their_bins():
     for dtype in ("f64", "f32"):
         exact = powers.astype(DTYPES[dtype].numpy)
         below = np.nextafter(exact, exact.dtype.type(0))
-        check(np.concatenate([exact, below, -exact, -below]))
+        check(np.concatenate([exact, below, np.negative(exact), np.negative(below)]))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
