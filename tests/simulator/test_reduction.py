@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opstep.kernels.gpu import reduction
+from opstep.kernels.gpu import columns, reduction
 from opstep.runtime.device.cuda import simulator
 from opstep.runtime.ir.op import OPS, complete
 from opstep.runtime.ir.types import DTYPES
@@ -70,6 +70,7 @@ def test_integers(shape, axes, name, dtype):
 def test_several_blocks_share_a_result(monkeypatch, shape, axis, name):
     monkeypatch.setattr(reduction, "PIECE", 64)
     monkeypatch.setattr(reduction, "LEAST", 64)
+    monkeypatch.setattr(columns, "LEAST", 64)
     attrs = {"axis": axis} if name == "argmax" else {"axes": (axis,)}
     check(name, numbers(shape, "f32"), 3e-6, **attrs)
 

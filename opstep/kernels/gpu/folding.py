@@ -246,3 +246,8 @@ def _begun(fold: GpuFold, width: int):
         return start(), start(), start(), start(), start(), start(), start(), start()
 
     return {1: one, 2: two, 4: four, 8: eight}.get(width, one)
+
+
+def power_of_two(number: int) -> int:
+    """The one that is not below it."""
+    return 1 << max(0, number - 1).bit_length()
