@@ -8,6 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 
 from opstep.kernels.gpu.places import LIMIT
+from opstep.kernels.gpu.pool_runs import repeated, small_maxima
 from opstep.kernels.pooling import place_of_highest
 from opstep.kernels.windows import Window
 from opstep.runtime.device.builtin import offset
@@ -102,6 +103,9 @@ def take_from_highest(
 
 def maxima(x: Arg, y: Arg, lowest: float | int, rows: Window, columns: Window) -> list[Grid]:
     """Launches for y [N, C, H', W'] from x [N, C, H, W]."""
+    small = small_maxima(x, y, rows, columns)
+    if small is not None:
+        return small
     return _over(highest, y, x, y, lowest, sizes=_both(x, y, rows, columns))
 
 
@@ -283,7 +287,7 @@ def upsampled(
     tables = tuple(tuple(b) for b in before)
     sizes = (*x.shape[2:], *y.shape[2:], *tables)
     if places is None:
-        return _over(repeat, y, x, y, sizes=sizes)
+        return repeated(x, y, tables) or _over(repeat, y, x, y, sizes=sizes)
     return _over(mix, y, x, y, sizes=(*sizes, *places))
 
 

@@ -1,0 +1,59 @@
+"""Pooling and upsampling by all of their CUDA kernels, against the float64 oracle."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import opstep.kernels  # noqa: F401 - registers the ops
+from opstep.runtime.device.cuda import simulator
+from opstep.runtime.ir.op import OPS, complete
+
+DTYPES = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16, np.int8]
+
+
+def made(rng, shape, dtype):
+    x = (rng.standard_normal(shape) * 20).astype(dtype)
+    if np.dtype(dtype).kind != "i":
+        x.reshape(-1)[::11] = np.nan
+        x.reshape(-1)[3::13] = -np.inf
+    return x
+
+
+def check(name, x, **attrs):
+    op = OPS[name]
+    attrs = complete(op, attrs)
+    (found,) = simulator.execute(op, [x], attrs)
+    wide = x if x.dtype.kind == "i" else x.astype(np.float64)
+    expected = op.oracle(wide, **attrs)
+    np.testing.assert_array_equal(found.astype(expected.dtype), expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape, kernel, stride, padding", [
+    ((2, 3, 6, 6), (2, 2), (2, 2), (0, 0)),
+    ((1, 2, 7, 9), (3, 3), (2, 2), (1, 1)),
+    ((1, 2, 5, 4), (2, 3), (1, 2), (1, 2)),
+    ((1, 1, 1, 1), (3, 3), (1, 1), (1, 1)),
+    ((1, 2, 9, 8), (6, 1), (1, 1), (3, 0)),  # not a small one
+])  # fmt: skip
+def test_maxima(shape, kernel, stride, padding, dtype):
+    x = made(np.random.default_rng(1), shape, dtype)
+    check("max_pool2d", x, kernel=kernel, stride=stride, padding=padding)
+
+
+def test_the_last_window_reaches_beyond():
+    x = made(np.random.default_rng(2), (1, 2, 6, 8), np.float32)
+    check("max_pool2d", x, kernel=(3, 3), stride=(2, 2), ceil_mode=True)
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:-1])
+@pytest.mark.parametrize("shape, size", [
+    ((2, 3, 4, 4), (8, 8)),
+    ((1, 2, 3, 5), (7, 12)),  # no whole factors
+    ((1, 2, 5, 8), (3, 4)),  # smaller
+    ((1, 2, 3, 3), (6, 9)),  # rows that are no whole runs
+])  # fmt: skip
+def test_nearest_pixels(shape, size, dtype):
+    check("upsample2d", made(np.random.default_rng(3), shape, dtype), size=size)
