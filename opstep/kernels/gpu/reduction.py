@@ -75,7 +75,9 @@ def reduce(
     kernels. `count` and `divisor` are handed to `finish`.
     """
     s = shape_of(x.shape, axes)
-    if x.size == 0 or max(s.kept, s.rows * -(-s.n // PIECE), s.kept * s.n) >= LIMIT:
+    results = s.kept * (s.n if s.columns else 1)
+    rows = s.rows * (1 if s.columns else -(-s.n // PIECE))
+    if x.size == 0 or max(results, rows) >= LIMIT:
         return None
     form = by_columns if s.columns else _rows
     return form(fold, s, x, y, (count, divisor))
