@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from opstep.runtime.device.cuda.launching import BoundGrid, work_of
-from opstep.runtime.device.cuda.records import MOVED, NO_ROW, Nodes, Part, merged
+from opstep.runtime.device.cuda.records import ASIDE, MOVED, NO_ROW, Nodes, Part, merged
 from opstep.runtime.device.cuda.takes import Take
+from opstep.runtime.ir.types import f64
 from opstep.runtime.plan.plan import Run, Step
 from opstep.runtime.recording import Activation, Launch, Layout, Recorder, Wait
 from opstep.runtime.statistics import ENABLED, WORDS, step_for
@@ -27,15 +28,17 @@ if TYPE_CHECKING:
     from opstep.runtime.device.cuda.takes import Takes
 
 
+OWNED = 64 << 20  # bytes of working memory that a tape's statistics need not share
 _NBYTES = 8 * WORDS  # of a tensor's statistics
 
 
 class Piece:
-    """Work for a stream whose kernels are told apart."""
+    """Work for a stream whose kernels are told apart. `aside`: it may run beside what follows."""
 
-    __slots__ = ("part", "work")
+    __slots__ = ("aside", "part", "work")
 
     def __init__(self, stream: int, rows: Sequence[int], bound: Sequence[Any], exact: bool):
+        self.aside = rows[0] == ASIDE
         self.part = Part(stream, tuple(rows), exact)
         self.work = work_of(bound)
 
@@ -48,13 +51,14 @@ def pieces(stream: int, launches: Sequence[tuple[int, Any]]) -> list[Piece]:
     rows: list[int] = []
     bound: list[Any] = []
     for row, launch in launches:
-        if isinstance(launch, BoundGrid):
+        ours = isinstance(launch, BoundGrid)
+        if rows and (not ours or (row == ASIDE) != (rows[0] == ASIDE)):
+            made.append(Piece(stream, rows, bound, True))
+            rows, bound = [], []
+        if ours:
             rows.append(row)
             bound.append(launch)
             continue
-        if rows:
-            made.append(Piece(stream, rows, bound, True))
-            rows, bound = [], []
         made.append(Piece(stream, [row], [launch], False))
     if rows:
         made.append(Piece(stream, rows, bound, True))
@@ -78,6 +82,7 @@ class CudaTape:
         streams = range(max(plan.streams, 1))
         self.layout = Layout(plan, [[] for _ in streams], [[] for _ in streams])
         self._with_stats = False  # in the step under way
+        self._aside = plan.policy.sync == "none" and self._meter.captures
         self._launched = [0] * len(streams)  # rows already handed over
         self._recorded: dict[int, tuple[int, int]] = {}  # event -> stream, row before it
         self._stats = _StatsMemory(self.device, self._counts())
@@ -112,8 +117,13 @@ class CudaTape:
             taken = self.layout.stats[stream]
             source = self.binding.place(value).address
             addresses = [source, self._stats.enabled.address, self._stats.place(stream, len(taken))]
-            workspace = self._stats.workspace(stream, nbytes)
-            made += [(NO_ROW, b) for b in self.device.bind(launches, addresses, workspace)]
+            # What comes behind the first kernel of several looks at the tensor no more, but for f64
+            several = len(launches) > 1 and plan.values[value].type.dtype is not f64
+            workspace = self._stats.own(nbytes) if several and self._aside else 0
+            rest = ASIDE if workspace else NO_ROW
+            workspace = workspace or self._stats.workspace(stream, nbytes)
+            bound = self.device.bind(launches, addresses, workspace)
+            made += [(rest if k else NO_ROW, b) for k, b in enumerate(bound)]
             taken.append((number, value))
         return made
 
@@ -123,7 +133,7 @@ class CudaTape:
         self._launched[stream] = hi
         self._launches.append(Launch(stream, lo, hi))
         index = len(self._launches) - 1
-        work = Bundle(pieces(stream, launches))
+        work = Bundle(pieces(stream, launches), self.device)
         made = partial(self._issue, work, index, self.binding.streams[stream])
         self._indices[id(made)] = index
         return made
@@ -229,7 +239,11 @@ class CudaTape:
     def _issue(self, work: Bundle, index: int, stream: Any) -> None:
         began = monotonic_ns()
         for piece in work.pieces:
-            self._hand_over(piece, stream.handle)
+            if piece.aside:
+                _order(work.event, stream, stream.side)
+            self._hand_over(piece, (stream.side if piece.aside else stream).handle)
+        if work.event is not None:
+            _order(work.event, stream.side, stream)
         if self.capturing is None:
             self._now.launches[self._places[index]] = began, monotonic_ns()
 
@@ -250,11 +264,18 @@ class CudaTape:
 class Bundle:
     """The pieces of a launch."""
 
-    __slots__ = ("bound", "pieces")
+    __slots__ = ("bound", "event", "pieces")
 
-    def __init__(self, made: list[Piece]):
+    def __init__(self, made: list[Piece], device: Any):
         self.pieces = made
+        self.event = device.event() if any(piece.aside for piece in made) else None
         self.bound = [row for piece in made for row in piece.part.rows]  # as many as kernels
+
+
+def _order(event: Any, before: Any, after: Any) -> None:
+    """What comes next on one stream waits for what stands on the other."""
+    before.record(event)
+    after.wait(event)
 
 
 class _StatsMemory:
@@ -272,9 +293,19 @@ class _StatsMemory:
             for start, n in zip(starts, counts, strict=True)
         ]
         self._workspaces: list[list[Any]] = [[] for _ in counts]
+        self._kept: list[Any] = []
+        self._owned = 0  # bytes
 
     def place(self, stream: int, index: int) -> int:
         return self.parts[stream][0] + index * _NBYTES
+
+    def own(self, nbytes: int) -> int:
+        """Memory for the statistics of one tensor; 0 where there is enough of that."""
+        if self._owned + nbytes > OWNED:
+            return 0
+        self._owned += nbytes
+        self._kept.append(self._device.alloc(nbytes, "statistics"))
+        return self._kept[-1].address
 
     def workspace(self, stream: int, nbytes: int) -> int:
         """Memory that the statistics of a stream share; a larger one for those that need more."""

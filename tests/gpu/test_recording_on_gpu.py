@@ -1,0 +1,226 @@
+"""What is recorded of runs on a GPU: each op once, where and when it can have run; statistics."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from itertools import count, pairwise
+
+import numpy as np
+import pytest
+
+import opstep
+from opstep.runtime.device.cuda import device as devices
+from opstep.runtime.device.cuda import meters
+from opstep.runtime.device.cuda.records import issued
+from opstep.runtime.recording import FILL, GraphLaunch, HostRecord, StreamRecord
+from opstep.runtime.statistics import decode
+from opstep.trace import recording as recordings
+
+EXAMPLES = ["lenet", "while", "unet_two", "branches"]
+
+
+class Notes:
+    """Takes records down, of every run that it is given."""
+
+    def __init__(self, wanted=False):
+        self.records = []
+        self.lost_ops = 0
+        self._wanted = wanted
+        self._numbers, self._steps = count(), count()
+
+    def begin_run(self, info):
+        self.info = info
+        return self
+
+    def wanted(self, plan):
+        if not self._wanted:
+            return []
+        return [(k, v) for k, s in enumerate(plan.steps) if s.launches for v in s.results]
+
+    def begin_step(self):
+        return next(self._steps), self._wanted
+
+    def next_number(self):
+        return next(self._numbers)
+
+    def take(self, record):
+        self.records.append(record)
+
+    def lost(self, ops):
+        self.lost_ops += ops
+
+    def end_step(self, outputs, failed=False):
+        """All records of the step are there."""
+
+    def end_run(self, error, unwritten):
+        """There is nothing to close."""
+
+
+def given(program, size=4):
+    rng = np.random.default_rng(0)
+    found = {}
+    for b in program.graph("main").inputs:
+        shape = tuple(d if isinstance(d, int) else size for d in b.type.shape)
+        if b.type.dtype.is_float:
+            found[b.name.text] = rng.standard_normal(shape).astype(np.float32)
+        else:
+            found[b.name.text] = rng.integers(0, 9, shape).astype(b.type.dtype.numpy)
+    return found
+
+
+def recorded(name, device="cuda", wanted=False, **switches):
+    program, notes = opstep.load(f"examples/{name}.opg"), Notes(wanted)
+    inputs = given(program)
+    result = program.run("main", inputs, device=device, recording=notes, **switches)
+    return result, notes, inputs
+
+
+def check(records):
+    """Each op of a plan has one row, at a time that can be; gives how many activations there are of
+    each kind: launched as graphs or not.
+    """
+    found = Counter()
+    by_activation = {}
+    for record in records:
+        by_activation.setdefault(record.activation.number, []).append(record)
+    for group in by_activation.values():
+        (host,) = (r for r in group if isinstance(r, HostRecord))
+        streams = [r for r in group if isinstance(r, StreamRecord)]
+        layout = host.activation.layout
+        wanted = [k for k, step in enumerate(layout.plan.steps) if step.launches]
+        assert sorted(s for r in streams for s in layout.rows[r.stream]) == wanted
+        began = issued(layout, host.launches)
+        ends = {r.stream: r.times for r in streams}
+        for record in streams:
+            times = record.times
+            assert (times[:, 0] >= began[record.stream]).all()
+            assert (times[:, 1] - times[:, 0] > 1).all()  # 1 ns: not known
+            waits = [w for w in layout.waits if w.stream == record.stream]
+            spans = [*times.tolist(), *record.moves[:, :2].tolist()]
+            assert all(a[1] <= b[0] for a, b in pairwise(sorted(spans)))
+            for wait, (begin, end) in zip(waits, record.waits.tolist(), strict=True):
+                assert begin <= end
+                if wait.row < len(times) and wait.source_row >= 0:
+                    assert times[wait.row, 0] >= ends[wait.source][wait.source_row, 0]
+        assert layout.kernels.keys() >= {
+            (r.stream, row) for r in streams for row in range(len(r.times))
+        }
+        found[any(isinstance(one, GraphLaunch) for one in layout.launches)] += 1
+    return found
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("streams", [1, 4])
+def test_async_runs(name, streams):
+    result, notes, inputs = recorded(name, streams=streams, steps=6)
+    kinds = check(notes.records)
+    assert kinds[True] > kinds[False]  # captured stretches stay captured
+    assert notes.lost_ops == 0 and notes.info.note == ""
+    bare = opstep.load(f"examples/{name}.opg").run("main", inputs, device="cuda", steps=6)
+    for a, b in zip(result.values(), bare.values(), strict=True):
+        assert a.tobytes() == b.tobytes()
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_debug_runs(name):
+    _, notes, _ = recorded(name, mode="debug", steps=2)
+    assert check(notes.records)[True] == 0
+    moves = [m for r in notes.records if isinstance(r, StreamRecord) for m in r.moves.tolist()]
+    assert sum(kind == FILL for *_, kind in moves) > 2
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("mode", ["async", "debug"])
+def test_statistics_are_those_of_the_cpu(name, mode):
+    def taken(device):
+        _, notes, _ = recorded(name, device, wanted=True, mode=mode, steps=3)
+        found = {}
+        for r in notes.records:
+            if isinstance(r, StreamRecord):
+                a = r.activation
+                for (step, value), words in zip(a.layout.stats[r.stream], r.stats, strict=True):
+                    t = a.plan.values[value].type
+                    figures = decode(words, t.dtype)
+                    found.setdefault((a.plan.graph, a.step, a.turn, step, value), figures)
+        return found
+
+    ours, theirs = taken("cuda"), taken("cpu")
+    assert ours.keys() == theirs.keys()
+    for key, a in ours.items():
+        b = theirs[key]
+        assert (a.count, a.nan, a.posinf, a.neginf) == (b.count, b.nan, b.posinf, b.neginf)
+        scale = max(b.absmax or 0, 1e-30)
+        for what in ("min", "max", "mean", "std"):
+            x, y = getattr(a, what), getattr(b, what)
+            assert (x is None) == (y is None)
+            assert x is None or abs(x - y) < 1e-3 * scale, (key, what)
+
+
+def test_several_contexts_at_once():
+    program = opstep.load("examples/unet_two.opg")
+    inputs, notes = given(program, 2), [Notes() for _ in range(8)]
+
+    def run(note):
+        program.run("main", inputs, device="cuda", steps=20, recording=note)
+
+    threads = [threading.Thread(target=run, args=(note,)) for note in notes[:4]]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    async def together():
+        runs = (
+            program.run_async("main", inputs, device="cuda", steps=20, recording=note)
+            for note in notes[4:]
+        )
+        await asyncio.gather(*runs)
+
+    asyncio.run(together())
+    for note in notes:
+        assert note.lost_ops == 0
+        assert check(note.records) == {False: 1, True: 19}
+
+
+def test_steps_come_in_order_and_whole(tmp_path, monkeypatch):
+    put, order, records = recordings._Recorder._put, [], []
+
+    def noted(self, method, *arguments, nbytes=0):
+        if method == "take":
+            records.append(arguments[0])
+            order.append((arguments[0].activation.step, False))
+        else:
+            order.append((arguments[0].step, True))
+        put(self, method, *arguments, nbytes=nbytes)
+
+    monkeypatch.setattr(recordings._Recorder, "_put", noted)
+    program = opstep.load("examples/lenet.opg")
+    inputs = given(program)
+    files = {"trace": tmp_path / "run.pftrace", "workspace": tmp_path / "run.db"}
+    with opstep.Recording(**files) as recording:
+        for _ in range(30):
+            program.run("main", inputs, device="cuda", recording=recording)
+        program.run("main", inputs, device="cuda", steps=170, recording=recording)
+    assert order == sorted(order)
+    assert [step for step, ends in order if ends] == list(range(200))
+    assert check(records).total() == 200
+    assert recording.runs[0].info.title.startswith("GPU 0 (")
+
+
+def test_without_cupti(monkeypatch):
+    def missing():
+        raise ImportError("there is none")
+
+    monkeypatch.setattr(meters, "collector", missing)
+    monkeypatch.setattr(devices, "_takes", {})
+    for name in EXAMPLES:
+        _, notes, _ = recorded(name, steps=3)
+        assert "cupti-python" in notes.info.note
+        for r in notes.records:
+            r.activation.layout.kernels.update(
+                ((s, row), ()) for s, rows in enumerate(r.activation.layout.rows)
+                for row in range(len(rows))
+            )  # fmt: skip
+        assert check(notes.records)[True] == 0
