@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from opstep.runtime.device.cuda.driver import Gpu
-from opstep.runtime.device.cuda.streams import CudaEvent, CudaStream
+from opstep.runtime.device.cuda.streams import CudaEvent, CudaStream, capturing
 from opstep.runtime.ir.errors import DeviceError
 
 _lock = threading.Lock()  # one capture at a time
@@ -96,6 +96,7 @@ class Replay:
         mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         with _lock:
             driver.cuStreamBeginCapture(first.handle, mode)
+            capturing.stretch = object()
             try:
                 if self.watch:
                     self.watch.begin_capture(first.handle)
@@ -107,6 +108,8 @@ class Replay:
             except BaseException:
                 driver.module.cuStreamEndCapture(first.handle)  # whatever it says
                 raise
+            finally:
+                capturing.stretch = None
             graph = driver.cuStreamEndCapture(first.handle)
         made = driver.cuGraphInstantiate(graph, 0)
         driver.cuGraphDestroy(graph)

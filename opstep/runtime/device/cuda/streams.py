@@ -14,10 +14,19 @@ from opstep.runtime.device.cuda.driver import Gpu
 from opstep.runtime.ir.errors import DeviceError
 
 
-class CudaEvent:
-    """A point in a stream, without a time."""
+class _Capturing(threading.local):
+    """What stands for the stretch that this thread is capturing; None where there is none."""
 
-    __slots__ = ("__weakref__", "_callbacks", "_gpu", "_recorded", "handle")
+    stretch: Any = None
+
+
+capturing = _Capturing()
+
+
+class CudaEvent:
+    """A point in a stream, without a time. `within`: the stretch that it was captured in."""
+
+    __slots__ = ("__weakref__", "_callbacks", "_gpu", "_recorded", "handle", "within")
 
     def __init__(self, gpu: Gpu):
         driver = gpu.enter()
@@ -28,6 +37,7 @@ class CudaEvent:
         self._gpu = gpu
         self._callbacks: list[Callable[[], Any]] = []
         self._recorded = False
+        self.within: Any = None
         weakref.finalize(self, _destroy, gpu, "cuEventDestroy", self.handle)
 
     def reset(self) -> None:
@@ -80,9 +90,16 @@ class CudaStream:
 
     def record(self, event: CudaEvent) -> None:
         self.gpu.driver.cuEventRecord(event.handle, self.handle)
+        event.within = capturing.stretch
         event.recorded()
 
     def wait(self, event: CudaEvent) -> None:
+        """What is submitted from here on comes after the event. An event of another stretch is
+        passed already: what is captured begins after all that came before it, and all that comes
+        behind it waits for its end.
+        """
+        if event.within is not capturing.stretch:
+            return
         self.gpu.driver.cuStreamWaitEvent(self.handle, event.handle, 0)
 
     def start(self) -> None:
