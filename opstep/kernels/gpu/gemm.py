@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from opstep.kernels.matmul import Side
 
 _VECTOR_BLOCKS = 1024  # that are wanted for a product with a vector
+_RESIDENT = 2048  # threads that a multiprocessor should hold, times the bytes of an element
 _WORTH_ALIGNING = 1 << 27  # multiplications, with an operand that cannot be read in wide loads
 _VECTOR_PARTS = 128  # of its sums, at most
 
@@ -195,7 +196,7 @@ def _tiled(a: Operand, b: Operand, out: Result, shape, bias: Arg | None) -> list
             grid=down * across * parts * count,
             block=tile.threads,
             shared=tile.shared if isinstance(tile, WarpTile) else 0,
-            blocks=0 if isinstance(tile, WarpTile) else 512 // tile.threads,
+            blocks=0 if isinstance(tile, WarpTile) else _RESIDENT // (tile.itemsize * tile.threads),
         )
     )
     if parts > 1:
