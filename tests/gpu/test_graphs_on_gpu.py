@@ -91,7 +91,9 @@ def test_examples(file, graph):
         given = {
             b.name.text: rng.standard_normal(t.shape).astype(t.dtype.numpy)
             if t.dtype.is_float
-            else rng.integers(0, 2 if t.dtype.kind == "b" else INTEGERS, t.shape)
+            else rng.integers(0, 2 if t.dtype.kind == "b" else INTEGERS, t.shape).astype(
+                t.dtype.numpy
+            )
             for b, t in zip(found.inputs, types, strict=True)
         }
         results[device, mode] = program.run(graph, given, device=device, mode=mode).outputs
