@@ -14,6 +14,7 @@ import numpy as np
 from opstep.kernels.creation import shaped
 from opstep.kernels.elementwise import same
 from opstep.kernels.fastmath import log, turn_cos, turn_sin
+from opstep.kernels.float32 import turn_cos32, turn_sin32
 from opstep.kernels.gpu.elementwise import elementwise
 from opstep.kernels.gpu.random import by_fours, by_twos, random_grid, word_by_word
 from opstep.kernels.gpu.random import drop as gpu_drop
@@ -155,10 +156,10 @@ def normal_of_words(a, b, c, d, mean, std):
     first = std * radius_f32(a)
     second = std * radius_f32(c)
     return (
-        mean + first * turn_cos(unit_f32(b)),
-        mean + first * turn_sin(unit_f32(b)),
-        mean + second * turn_cos(unit_f32(d)),
-        mean + second * turn_sin(unit_f32(d)),
+        mean + first * turn_cos32(unit_f32(b)),
+        mean + first * turn_sin32(unit_f32(b)),
+        mean + second * turn_cos32(unit_f32(d)),
+        mean + second * turn_sin32(unit_f32(d)),
     )
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from opstep.kernels.gpu.reduction import Shape
 
 LEAST = 1 << 14  # elements worth a block of their own
-COLUMN_BLOCKS = 528  # about so many blocks share results that are few
+COLUMN_BLOCKS = 264  # about so many blocks share results that are few
 ACROSS = 32  # threads of a block that stand side by side
 COLUMN_WIDTH = 8  # results at most that a thread folds
 
@@ -57,24 +57,20 @@ def columns_kernel(fold: GpuFold, width: int, raw: bool):
         if column < n:
             base = spot(i, kept_sizes, kept_strides, kept) + column
             first = vector(x, base)
-            step = row_strides[0] if axes < 2 else 0
             r = begin + down
-            while r + 7 * tall < end:
-                v0 = vector(x, base + row(r, step, row_sizes, row_strides, axes))
-                v1 = vector(x, base + row(r + tall, step, row_sizes, row_strides, axes))
-                v2 = vector(x, base + row(r + 2 * tall, step, row_sizes, row_strides, axes))
-                v3 = vector(x, base + row(r + 3 * tall, step, row_sizes, row_strides, axes))
-                v4 = vector(x, base + row(r + 4 * tall, step, row_sizes, row_strides, axes))
-                v5 = vector(x, base + row(r + 5 * tall, step, row_sizes, row_strides, axes))
-                v6 = vector(x, base + row(r + 6 * tall, step, row_sizes, row_strides, axes))
-                v7 = vector(x, base + row(r + 7 * tall, step, row_sizes, row_strides, axes))
-                c0, c1, c2, c3 = four_given(first, r, tall)
+            while r + 3 * tall < end:
+                v0 = vector(x, base + spot(r, row_sizes, row_strides, axes))
+                v1 = vector(x, base + spot(r + tall, row_sizes, row_strides, axes))
+                v2 = vector(x, base + spot(r + 2 * tall, row_sizes, row_strides, axes))
+                v3 = vector(x, base + spot(r + 3 * tall, row_sizes, row_strides, axes))
+                c0 = given(first, r)
+                c1 = given(first, r + tall)
+                c2 = given(first, r + 2 * tall)
+                c3 = given(first, r + 3 * tall)
                 accs = spread_four(accs, v0, v1, v2, v3, c0, c1, c2, c3)
-                c0, c1, c2, c3 = four_given(first, r + 4 * tall, tall)
-                accs = spread_four(accs, v4, v5, v6, v7, c0, c1, c2, c3)
-                r += 8 * tall
+                r += 4 * tall
             while r < end:
-                v0 = vector(x, base + row(r, step, row_sizes, row_strides, axes))
+                v0 = vector(x, base + spot(r, row_sizes, row_strides, axes))
                 accs = spread(accs, v0, given(first, r))
                 r += tall
         kept_by(shared, accs, thread)
@@ -97,21 +93,8 @@ def columns_kernel(fold: GpuFold, width: int, raw: bool):
         given = _nothing(width)
     kept_by = _kept_by(put, width)
 
-    def four_given(first, r, tall):
-        return (
-            given(first, r),
-            given(first, r + tall),
-            given(first, r + 2 * tall),
-            given(first, r + 3 * tall),
-        )
-
     kernel.__name__ = fold.name
     return kernel
-
-
-def row(r, step, sizes, strides, axes):
-    """Where row r begins: `step` apart, where there are no more axes than one."""
-    return r * step if axes < 2 else spot(r, sizes, strides, axes)
 
 
 def _given_first(first, r):

@@ -31,7 +31,7 @@ def gather_rows(
     pair = group * itemsize == 16
     word = CARRIERS[8 if pair else group * itemsize]
     count = inner // group
-    bits = min(THREADS, 1 << max(0, count - 1).bit_length()).bit_length() - 1
+    bits = min(THREADS.bit_length(), max(1, count // TURN).bit_length()) - 1
     each = count if count < THREADS * TURN else THREADS * TURN
     across = -(-count // each)
     args = (as_words(x, word), index, as_words(y, word), repeated(nothing, itemsize))
@@ -46,6 +46,27 @@ def gather_rows(
 def rows_kernel(pair: bool):
     """`each` words of a row for a block of 2**bits threads side by side, one row below another."""
 
+    def read_one(x, p):
+        return x[p]
+
+    def write_one(y, q, word):
+        y[q] = word
+
+    def read_two(x, p):
+        return load2(x, 2 * p)
+
+    def write_two(y, q, word):
+        store2(y, 2 * q, word)
+
+    def one_of(nothing):
+        return nothing
+
+    def two_of(nothing):
+        return nothing, nothing
+
+    read, write = (read_two, write_two) if pair else (read_one, write_one)
+    none = two_of if pair else one_of
+
     def gather_rows(x, index, y, nothing, count, rows, places, n, each, across, bits):
         block = div32(cuda.blockIdx.x, across)
         row = (block * THREADS + cuda.threadIdx.x) >> bits
@@ -57,14 +78,22 @@ def rows_kernel(pair: bool):
         there = k >= 0 and k < n
         p = (outer * n + k) * count
         q = row * count
-        j = (cuda.blockIdx.x - block * across) * each + (cuda.threadIdx.x & ((1 << bits) - 1))
+        wide = 1 << bits
+        j = (cuda.blockIdx.x - block * across) * each + (cuda.threadIdx.x & (wide - 1))
         end = min(count, (cuda.blockIdx.x - block * across + 1) * each)
+        while there and j + 3 * wide < end:
+            a = read(x, p + j)
+            b = read(x, p + j + wide)
+            c = read(x, p + j + 2 * wide)
+            d = read(x, p + j + 3 * wide)
+            write(y, q + j, a)
+            write(y, q + j + wide, b)
+            write(y, q + j + 2 * wide, c)
+            write(y, q + j + 3 * wide, d)
+            j += 4 * wide
         while j < end:
-            if pair:
-                store2(y, 2 * (q + j), load2(x, 2 * (p + j)) if there else (nothing, nothing))
-            else:
-                y[q + j] = x[p + j] if there else nothing
-            j += 1 << bits
+            write(y, q + j, read(x, p + j) if there else none(nothing))
+            j += wide
 
     return gather_rows
 
