@@ -22,7 +22,7 @@ from opstep.kernels.gpu.conv_direct import (
     turn_halves,
 )
 from opstep.kernels.gpu.conv_tensor import convolve_halves
-from opstep.kernels.gpu.conv_tiles import NEVER, add_shares, convolve_tiles, filter_tiles
+from opstep.kernels.gpu.conv_tiles import HALF, NEVER, add_shares, convolve_tiles, filter_tiles
 from opstep.kernels.gpu.gemm import added
 from opstep.kernels.gpu.gemm_tiles import PLAIN, Pace, cheapest
 from opstep.kernels.gpu.places import LIMIT
@@ -34,7 +34,7 @@ from opstep.runtime.ir.types import i16
 
 _MULTIPROCESSORS = 128  # that work is cut for
 _PARTS = 128  # of a sum that blocks make, at most
-_MOST_TAPS = 31  # rows, or columns, of a filter that bits can stand for
+_MOST_TAPS = 30  # rows and columns of a filter that bits can stand for
 _MOST_TERMS = 1 << 18  # of a table
 _LOOK = 5e-5  # microseconds, at an element of an image
 _BITS = i16  # that carry halves
@@ -53,7 +53,7 @@ _PACES = {
 }
 _PACES[4].append(_with_looks(Pace(Tile(32, 128, 16, 4, 8), 1.0, 0.3, 4)))
 _HALVES = (
-    Pace(WarpTile(128, 128, 64, 32, 2), 0.6, 1.2, 2),
+    Pace(WarpTile(128, 64, 32, 32, 2), 0.6, 0.6, 3),
     Pace(WarpTile(64, 64, 32, 32, 2), 0.6, 0.4, 4),
 )
 
@@ -68,21 +68,25 @@ class Sight(NamedTuple):
 
 def _sight(g: Geometry, channels: int, height: int, width: int, multiple: int) -> Sight:
     """`multiple`: of which the table's terms are a number."""
+    across = len(g.rows)  # bits of rows, then those of columns
     table = [
-        number
+        (1 << r | 1 << across + s) << 32 | (c * height + row) * width + column + HALF
         for c in range(channels)
         for r, row in enumerate(g.rows)
         for s, column in enumerate(g.columns)
-        for number in ((c * height + row) * width + column, 1 << r | 1 << 32 + s)
     ]
-    table += (0, NEVER) * (-(len(table) // 2) % multiple)
+    table += [NEVER << 32 | HALF] * (-len(table) % multiple)
     rows = [
         NEVER
         | sum(1 << r for r, row in enumerate(g.rows) if not 0 <= i * g.stride[0] + row < height)
         for i in range(g.out[0])
     ]
     columns = [
-        sum(1 << 32 + s for s, c in enumerate(g.columns) if not 0 <= j * g.stride[1] + c < width)
+        sum(
+            1 << across + s
+            for s, column in enumerate(g.columns)
+            if not 0 <= j * g.stride[1] + column < width
+        )
         for j in range(g.out[1])
     ]
     return Sight(tuple(table), tuple(rows), tuple(columns))
@@ -153,8 +157,9 @@ def correlate(
 
 def _fits(x: Arg, g: Geometry, terms: int, pixels: int) -> bool:
     """Whether bits and tables of places serve."""
-    taps = max(len(g.rows), len(g.columns))
+    taps = len(g.rows) + len(g.columns)
     there = x.dtype.is_float and x.size and 0 < terms <= _MOST_TERMS
+    there = there and prod(x.shape[1:]) < LIMIT // 4
     return bool(there and taps <= _MOST_TAPS and pixels + 4096 < LIMIT)
 
 
@@ -214,8 +219,14 @@ def gather_back(
     filters, channels = w.shape[0] // groups, w.shape[1]
     taps = rows.kernel * columns.kernel
     starts, counts, places = [0] * taps, [0] * taps, [0] * taps
-    whole = max(rows.kernel, columns.kernel) <= _MOST_TAPS and filters * taps <= _MOST_TERMS
-    tensor = whole and channels > _FEW and gy.size > 0 and gx.size < LIMIT // 2
+    whole = rows.kernel + columns.kernel <= _MOST_TAPS and filters * taps <= _MOST_TERMS
+    tensor = (
+        whole
+        and prod(gy.shape[1:]) < LIMIT // 4
+        and channels > _FEW
+        and gy.size > 0
+        and gx.size < LIMIT // 2
+    )
     halves = tensor and bool(_halves(gy, w))
     turned = Scratch(_BITS if halves else w.dtype, 0)
     launches: list[Grid] = []

@@ -10,12 +10,11 @@ from functools import cache
 
 import numpy as np
 
-from opstep.kernels.gpu.conv_tiles import ALL
+from opstep.kernels.gpu.conv_tiles import ALL, HALF, LOWER
 from opstep.runtime.device.builtin import offset, pick
 from opstep.runtime.device.cuda.names import (
     cuda,
     div32,
-    load2,
     pointer_to,
     real,
     shuffle_xor,
@@ -76,7 +75,8 @@ def convolve_few(some: int, own: int):
             cuda.syncthreads()
             for k in range(0, min(chunk, terms - k0), turn):
                 for u in range(turn):
-                    place, bits = load2(table, 2 * (k0 + k + u))
+                    term = table[k0 + k + u]
+                    bits, place = term >> 32, (term & LOWER) - HALF
                     for p in range(own):
                         there = missing[p] & bits == 0
                         value = x[pick(there, bases[p] + place, 0)]
@@ -149,7 +149,7 @@ def sum_over_pixels(
     filter_at = unit - part * groups * filters
     begin = part * part_steps
     end = min(begin + part_steps, pixels)
-    place, bits = load2(table, 2 * term)
+    bits, place = table[term] >> 32, (table[term] & LOWER) - HALF
     source = offset(gy, filter_at * area)
     place += div32(filter_at, filters) * group_step
     total = 0.0

@@ -11,7 +11,7 @@ from functools import cache
 
 import numpy as np
 
-from opstep.kernels.gpu.conv_tiles import ALL
+from opstep.kernels.gpu.conv_tiles import ALL, HALF, LOWER
 from opstep.kernels.gpu.gemm_simt import tile_of
 from opstep.kernels.gpu.gemm_tensor import copier
 from opstep.kernels.gpu.tile import LINE, WarpTile, chunk_place, places, sums_place
@@ -20,7 +20,6 @@ from opstep.runtime.device.cuda.names import (
     commit_copies,
     cuda,
     div32,
-    load2,
     pointer_to,
     real,
     seen_as_single,
@@ -58,9 +57,10 @@ def convolve_halves(tile: WarpTile, w_wide: bool, y_wide: int, bf16: bool):
         right = 0
         for v in range(chunks):
             for e in range(8):
-                place, bits = load2(table, 2 * (first + v * apart * 8 + e))
-                there = missing & bits == 0
-                found[v * 8 + e] = x[pick(there, base + place, 0)]
+                term = table[first + v * apart * 8 + e]
+                there = missing & np.int32(term >> 32) == 0
+                at = pick(there, np.int32(base + (term & LOWER) - HALF), np.int32(0))
+                found[v * 8 + e] = x[at]
                 right |= pick(there, 1 << v * 8 + e, 0)
         return right
 
@@ -90,15 +90,16 @@ def convolve_halves(tile: WarpTile, w_wide: bool, y_wide: int, bf16: bool):
         end = min(begin + part_steps, terms)
         area = out_h * out_w
         q = column0 + thread % tile_columns
-        base, missing = group * group_step, ALL
+        first_of, base, missing = group * group_step, np.int32(0), np.int32(ALL)
         if q < pixels:
             image = div32(q, area)
             at = q - image * area
             i = div32(at, out_w)
             j = at - i * out_w
-            base += image * image_step + i * row_step + j * column_step
-            missing = missing_rows[i] | missing_columns[j]
-        seen = stored_bits(x)
+            first_of += image * image_step
+            base = np.int32(i * row_step + j * column_step)
+            missing = np.int32(missing_rows[i] | missing_columns[j])
+        seen = stored_bits(offset(x, first_of))
         left = stored_bits(offset(w, w_start + (group * filters + row0) * terms))
         rows = filters - row0
         left_start, right_start = starts(thread)

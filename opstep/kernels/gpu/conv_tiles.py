@@ -1,15 +1,17 @@
 """Convolutions as matrix products on CUDA: filters by what they see, which is never written out.
 
-A term of a sum is a place under a filter: a channel, a row, a column. `table` has two numbers for
-each: where the element stands, seen from a pixel's first one, and two bits, for the filter's row
-and column. A pixel's `missing` bits are those of rows and columns that lie outside of the image
-for it, so one test tells whether an element is there. Terms that only fill a tile up have the bit
-`NEVER`, which all pixels miss.
+A term of a sum is a place under a filter: a channel, a row, a column. `table` has a number for
+each: in its lower half where the element stands, seen from a pixel's own place, plus `HALF`; in its
+upper half two bits, for the filter's row and column. A pixel's `missing` bits are those of rows and
+columns that lie outside of the image for it, so one test tells whether an element is there. Terms
+that only fill a tile up have the bit `NEVER`, which all pixels miss.
 """
 
 from __future__ import annotations
 
 from functools import cache
+
+import numpy as np
 
 from opstep.kernels.gpu.gemm_simt import tile_of
 from opstep.kernels.gpu.tile import Tile, fetcher, putter, thread_place
@@ -17,7 +19,6 @@ from opstep.runtime.device.builtin import offset, pick
 from opstep.runtime.device.cuda.names import (
     cuda,
     div32,
-    load2,
     mod32,
     pointer_to,
     real,
@@ -25,8 +26,10 @@ from opstep.runtime.device.cuda.names import (
 )
 from opstep.runtime.device.source import Intrinsic
 
-NEVER = 1 << 31  # between the bits of 31 filter rows and those of 31 filter columns
-ALL = -1  # the missing bits of a pixel that is none
+NEVER = 1 << 30
+ALL = (1 << 31) - 1  # the missing bits of a pixel that is none
+HALF = 1 << 31
+LOWER = (1 << 32) - 1
 
 
 @cache
@@ -49,9 +52,9 @@ def gatherer(columns: int, steps: int, threads: int, pitch: int, wide: int):
         first = step + thread // in_line
         right = 0
         for u in range(units):
-            place, bits = load2(table, 2 * (first + u * apart))
-            there = missing & bits == 0
-            at = pick(there, base + place, 0)
+            term = table[first + u * apart]
+            there = missing & np.int32(term >> 32) == 0
+            at = pick(there, np.int32(base + (term & LOWER) - HALF), np.int32(0))
             if wide > 1:
                 spread(offset(held, u * wide), load(x, at))
             else:
@@ -114,14 +117,16 @@ def convolve_tiles(tile: Tile, w_wide: int, x_wide: int, y_wide: int):
         end = min(begin + part_steps, terms)
         area = out_h * out_w
         q = column0 + thread % in_line * x_wide
-        base, missing = group * group_step, ALL
+        first_of, base, missing = group * group_step, np.int32(0), np.int32(ALL)
         if q < pixels:
             image = div32(q, area)
             at = q - image * area
             i = div32(at, out_w)
             j = at - i * out_w
-            base += image * image_step + i * row_step + j * column_step
-            missing = missing_rows[i] | missing_columns[j]
+            first_of += image * image_step
+            base = np.int32(i * row_step + j * column_step)
+            missing = np.int32(missing_rows[i] | missing_columns[j])
+        source = offset(x, first_of)
         left = offset(w, w_start + group * filters * terms)
         row, column = place_of(thread)
         shared = pointer_to(memory)
@@ -132,7 +137,7 @@ def convolve_tiles(tile: Tile, w_wide: int, x_wide: int, y_wide: int):
             seen = 0
             if ahead < end:
                 fetch_left(left_local, left, row0, filters, ahead, end, terms, thread)
-                seen = look(right_local, x, table, base, missing, ahead, thread)
+                seen = look(right_local, source, table, base, missing, ahead, thread)
             if step >= begin:
                 here = offset(shared, now)
                 sums = multiply(sums, offset(here, row), offset(here, right_at + column))
@@ -203,23 +208,26 @@ def filter_tiles(tile: Tile, gy_wide: int):
                 spread(to, no_run(0.0))
 
     def fetch_right(
-        held, x, table, missing_rows, missing_columns, term, pixel, end, area, out_w, base,
-        image_step, row_step, column_step, thread,
+        held, x, table, missing_rows, missing_columns, column, pixel, end, area, out_w, image_step,
+        group_at, row_step, column_step, thread,
     ):  # fmt: skip
         q = pixel + thread % steps
-        missing = ALL
+        base, missing = np.int32(0), np.int32(ALL)
         if q < end:
             image = div32(q, area)
             at = q - image * area
             i = div32(at, out_w)
             j = at - i * out_w
-            base += image * image_step + i * row_step + j * column_step
-            missing = missing_rows[i] | missing_columns[j]
+            group_at += image * image_step
+            base = np.int32(i * row_step + j * column_step)
+            missing = np.int32(missing_rows[i] | missing_columns[j])
+        source = offset(x, group_at)
+        first = column + thread // steps
         right = 0
         for u in range(right_held):
-            place, bits = load2(table, 2 * (term + thread // steps + u * right_apart))
-            there = missing & bits == 0
-            held[u] = x[pick(there, base + place, 0)]
+            term = table[first + u * right_apart]
+            there = missing & np.int32(term >> 32) == 0
+            held[u] = source[pick(there, np.int32(base + (term & LOWER) - HALF), np.int32(0))]
             right |= pick(there, 1 << u, 0)
         return right
 
@@ -246,7 +254,7 @@ def filter_tiles(tile: Tile, gy_wide: int):
         begin = part * part_steps
         end = min(begin + part_steps, pixels)
         left = offset(gy, group * filters * area)
-        base = group * group_step
+        base = group * group_step  # of the group's first channel
         row, column = place_of(thread)
         shared = pointer_to(memory)
         sums = zeros(0.0)
@@ -258,7 +266,7 @@ def filter_tiles(tile: Tile, gy_wide: int):
                 fetch_left(left_local, left, row0, filters, ahead, end, area, gy_step, thread)
                 seen = fetch_right(
                     right_local, x, table, missing_rows, missing_columns, column0, ahead, end,
-                    area, out_w, base, image_step, row_step, column_step, thread,
+                    area, out_w, image_step, base, row_step, column_step, thread,
                 )  # fmt: skip
             if step >= begin:
                 here = offset(shared, now)
