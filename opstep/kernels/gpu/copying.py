@@ -63,9 +63,9 @@ def as_words(a: Arg, dtype: DType) -> Arg:
 
 def copy_block(x: Arg, y: Arg, dims: Dims, x_start: int = 0, y_start: int = 0) -> Grid | None:
     """Copies a box, whose axes are merged (`kernels.copying.merged`)."""
-    total = prod(n for n, _, _ in dims)
-    if total >= LIMIT or not (type(x) is type(y) is Arg):
+    if prod(n for n, _, _ in dims[:-1]) >= LIMIT or not (type(x) is type(y) is Arg):
         return None
+    total = prod(n for n, _, _ in dims)
     if x.stored is not x.dtype or x.stored.itemsize != y.stored.itemsize:
         return _converted(x, y, dims, x_start, y_start)
     plane = plane_of(dims)
@@ -74,7 +74,7 @@ def copy_block(x: Arg, y: Arg, dims: Dims, x_start: int = 0, y_start: int = 0) -
     sizes = (x.size, y.size)
     run = runs(dims, x.stored.itemsize, x_start, y_start, sizes)
     itemsize = x.stored.itemsize
-    if run.dtype.itemsize == itemsize < 8 and total == y.size and _in_order(dims):
+    if run.dtype.itemsize == itemsize < 8 and total == y.size < LIMIT and _in_order(dims):
         source, target = as_words(x, run.dtype), as_words(y, run.dtype)
         extents, strides = tuple(n for n, _, _ in dims), tuple(s for _, s, _ in dims)
         return gathered(itself, "gather", source, target, extents, strides, x_start)
@@ -97,7 +97,7 @@ def _in_order(dims: Dims) -> bool:
 
 def fill_block(y: Arg, value: int, dims: Dims, y_start: int = 0) -> Grid | None:
     """Writes `value`, the bits of an element, into a box."""
-    if prod(n for n, _, _ in dims) >= LIMIT:
+    if prod(n for n, _, _ in dims[:-1]) >= LIMIT:
         return None
     itemsize = y.stored.itemsize
     dims = [(n, 0, step) for n, _, step in dims]
