@@ -5,6 +5,8 @@ Integers wrap around; division by an integer zero gives 0.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from opstep.kernels.elementwise import Binary, Unary, onto, same
@@ -104,7 +106,11 @@ class floor_div(_IntegerOrFloat):
             return np.floor_divide(a, b)
 
     def scalar(a, b):
-        return a / b if b == 0.0 else a // b
+        if b == 0.0:
+            return a / b
+        rest = np.fmod(a, b)
+        whole = (a - rest) / b
+        return np.rint(whole - 1.0 if (b < 0.0) != (rest < 0.0) and rest != 0.0 else whole)
 
     @staticmethod
     def whole(a, b):
@@ -125,7 +131,10 @@ class rem(_IntegerOrFloat):
             return np.mod(a, b)
 
     def scalar(a, b):
-        return a % b
+        rest = np.fmod(a, b)
+        if rest == 0.0:
+            return math.copysign(rest, b)
+        return rest + b if (b < 0.0) != (rest < 0.0) else rest
 
     @staticmethod
     def whole(a, b):

@@ -240,7 +240,7 @@ class shift_left(Binary):
         return np.where((b < 0) | (b >= bits), 0, a << np.clip(b, 0, bits - 1)).astype(a.dtype)
 
     def scalar(a, b):
-        return a << b if 0 <= b < 64 else 0
+        return a << b if 0 <= b < 64 else a ^ a  # 0, of a's type
 
 
 class shift_right(Binary):
