@@ -17,9 +17,9 @@ from values import all_written, compare, op_by_op
 from opstep.runtime.device.cuda import simulator
 from opstep.runtime.ir.op import OPS
 
-# Steps of one thread after the other take time: elements and 1/4 of the operations of a graph that
-# is run for each of its types, and for one of them.
-SMALL, LARGE = 2000, 25000
+# One thread runs after the other, which takes time: so much work, in elements and 1/4 of the
+# operations, may a graph have; and so many of an op's graphs are run for each of their types.
+LARGEST, IN_ALL_TYPES = 25000, 2
 
 CASES = {c.id: c for c in cases()}
 
@@ -38,11 +38,16 @@ def work(case: Case) -> int:
 
 
 def simulated() -> Iterator[tuple[str, str]]:
+    """(case, dtype): the smallest graphs of an op for each type, others for one."""
+    files: dict[str, list[Case]] = {}
     for case in CASES.values():
-        amount = work(case)
-        if amount <= SMALL:
+        if work(case) <= LARGEST:
+            files.setdefault(case.file, []).append(case)
+    for found in files.values():
+        found.sort(key=lambda case: (work(case) < 2, work(case)))  # those of nothing last
+        for case in found[:IN_ALL_TYPES]:
             yield from ((case.id, dtype) for dtype in case.dtypes)
-        elif amount <= LARGE:
+        for case in found[IN_ALL_TYPES:]:
             yield case.id, "f32" if "f32" in case.dtypes else case.dtypes[0]
 
 
