@@ -121,6 +121,7 @@ def correlate(
                 *(blocks, bias is not None),
                 grid=-(-pixels // (THREADS * own)) * groups * blocks,
                 block=THREADS,
+                blocks=3,
             )
         ]
     scattered, halves = g.scattered, _halves(x, w)
@@ -147,7 +148,7 @@ def correlate(
             grid=down * across * parts * groups,
             block=tile.threads,
             shared=tile.shared if isinstance(tile, WarpTile) else 0,
-            blocks=0 if isinstance(tile, WarpTile) else 512 // tile.threads,
+            blocks=0 if isinstance(tile, WarpTile) else _blocks(tile),
         )
     ]
     if parts > 1:
@@ -161,6 +162,15 @@ def _fits(x: Arg, g: Geometry, terms: int, pixels: int) -> bool:
     there = x.dtype.is_float and x.size and 0 < terms <= _MOST_TERMS
     there = there and prod(x.shape[1:]) < LIMIT // 4
     return bool(there and taps <= _MOST_TAPS and pixels + 4096 < LIMIT)
+
+
+def _blocks(tile: Tile) -> int:
+    """That a multiprocessor holds: those for which all numbers stay in registers."""
+    numbers = tile.thread_rows * tile.thread_columns
+    numbers += (tile.rows + tile.columns) * tile.steps // tile.threads
+    registers = numbers * tile.itemsize // 4
+    threads = 512 if registers <= 80 else 384 if registers <= 96 else 256
+    return threads // tile.threads
 
 
 def _points(g: Geometry, x: Arg) -> bool:
@@ -310,7 +320,7 @@ def filter_gradients(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list
             *(*sizes, down, across, parts, part_steps),
             grid=down * across * parts * groups,
             block=tile.threads,
-            blocks=512 // tile.threads,
+            blocks=_blocks(tile),
         )
     ]
     return launches + ([_added(shares, None, gw, parts)] if isinstance(shares, Scratch) else [])

@@ -43,7 +43,7 @@ def convolve_few(some: int, own: int):
         sums = pointer_to(cuda.local.array(sums_held, real))
         found = pointer_to(cuda.local.array(asked, real))
         bases = cuda.local.array(own, np.int64)
-        missing = cuda.local.array(own, np.int64)
+        missing = cuda.local.array(own, np.int32)
         thread = cuda.threadIdx.x
         batch = div32(cuda.blockIdx.x, filter_blocks)
         f0 = (cuda.blockIdx.x - batch * filter_blocks) * some
@@ -61,7 +61,7 @@ def convolve_few(some: int, own: int):
                 i = div32(at, out_w)
                 j = at - i * out_w
                 bases[p] += image * image_step + i * row_step + j * column_step
-                missing[p] = missing_rows[i] | missing_columns[j]
+                missing[p] = np.int32(missing_rows[i] | missing_columns[j])
         for k in range(sums_held):
             sums[k] = 0.0
         source = offset(w, w_start + (group * filters + f0) * terms)
