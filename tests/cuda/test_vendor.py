@@ -164,13 +164,13 @@ def test_a_library_is_what_vendor_runs(tmp_path, monkeypatch):
     from opstep.runtime.device.cuda.device import device
     from opstep.runtime.device.cuda.lowering import PreparedCall
 
-    step, stored, results = one_step(
-        OPS["linear"], [np.zeros((8, 16), np.float32), np.zeros((4, 16), np.float32)], {}
-    )
-    for which, expected in (("vendor", True), ("auto", True), ("numba", False)):
-        on = device(0).with_kernels(Kernels(which))
-        launches, _ = on.prepare(step, (*stored, *results))
-        assert any(isinstance(p, PreparedCall) for p in launches) is expected
+    for rows, by_rule in ((8, False), (4096, True)):
+        operands = [np.zeros((rows, 512), np.float32), np.zeros((rows, 512), np.float32)]
+        step, stored, results = one_step(OPS["linear"], operands, {})
+        for which, expected in (("vendor", True), ("auto", by_rule), ("numba", False)):
+            on = device(0).with_kernels(Kernels(which))
+            launches, _ = on.prepare(step, (*stored, *results))
+            assert any(isinstance(p, PreparedCall) for p in launches) is expected
     tuning.table.cache_clear()
 
 
