@@ -82,7 +82,7 @@ class Driver:
 def driver() -> Driver:
     """The driver, initialised. Raises `DeviceError` where there is none, or no GPU."""
     try:
-        from cuda.bindings import driver as module
+        from cuda.bindings import driver as module  # pyright: ignore
     except ImportError as error:
         raise DeviceError(
             f"--device cuda needs packages that are not there: {error}",

@@ -114,7 +114,7 @@ class Staging:
         self._stream = driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
         self._address = int(driver.cuMemHostAlloc(2 * STAGE, 0))
         buffer = (ctypes.c_uint8 * (2 * STAGE)).from_address(self._address)
-        self._bytes = np.frombuffer(buffer, np.uint8)
+        self._bytes = np.frombuffer(buffer, np.uint8)  # pyright: ignore
         flag = driver.CUevent_flags.CU_EVENT_DISABLE_TIMING
         self._events = [driver.cuEventCreate(flag) for _ in range(2)]
 
@@ -123,7 +123,7 @@ class Staging:
         process.
         """
         address = int(self.gpu.enter().cuMemHostAlloc(8 * words, 0))
-        return np.frombuffer((ctypes.c_int64 * words).from_address(address), np.int64)
+        return np.frombuffer((ctypes.c_int64 * words).from_address(address), np.int64)  # pyright: ignore
 
     def write(self, array: np.ndarray, target: int) -> None:
         """The array's bytes to the GPU; returns when they are there."""

@@ -37,7 +37,7 @@ class search(Op):
     moves = True
     grad = None
 
-    def cuda(x: Arg, flag: Arg, *, pattern: int) -> Grid:
+    def cuda(x: Arg, flag: Arg, *, pattern: int) -> Grid:  # pyright: ignore
         grid = -(-x.size // (THREADS * EACH))
         return Grid(find, x, flag, pattern, x.size, grid=grid, block=THREADS)
 
