@@ -343,7 +343,7 @@ def test_the_guide_names_every_argument(both):
     used = {key for s in seen.of("op") + seen.of("control") for key in s.args}
     assert used <= described
     if any(r.activation.caller for _, r in told.streams):
-        assert described - used <= {"GB/s"}
+        assert described - used <= {"GB/s", "kernels.1.name"}  # the latter is a GPU's
     others = {k for s in seen.slices.values() for k in s.args} - used
     assert all(f"`{key.partition('.')[0]}" in GUIDE for key in others)
     assert {s.category for s in seen.slices.values()} <= set(re.findall(r"`(\w+)`", GUIDE))
