@@ -34,7 +34,9 @@ SLOW |= {"perfetto", "google", "sqlite_utils", "viztracer", "matplotlib"}
 SLOW |= {"cuda", "cupti", "nvmath", "cupy"}
 # Modules that are themselves imported late, by the first compilation of a kernel: they may import
 # numba at the top, and each other.
-COMPILERS = {"opstep.runtime.device.intrinsics", "opstep.runtime.device.tiles"}
+COMPILERS = {
+    f"opstep.runtime.device.{name}" for name in ("intrinsics", "shared_intrinsics", "tiles")
+}
 COMPILERS |= {
     f"opstep.runtime.device.cuda.{name}" for name in ("elements", "intrinsics", "tiles", "ufuncs")
 }

@@ -84,7 +84,8 @@ def _intrinsic(name: str, shape: tuple[int, ...]) -> Any:
 def _recipe() -> str:
     """A digest of how kernels are compiled: of this file and of those that emit LLVM."""
     here = Path(__file__)
-    files = (here, *(here.with_name(f"{n}.py") for n in ("source", "intrinsics", "tiles")))
+    others = ("source", "intrinsics", "shared_intrinsics", "tiles")
+    files = (here, *(here.with_name(f"{name}.py") for name in others))
     return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()
 
 

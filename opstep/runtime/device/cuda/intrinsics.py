@@ -9,10 +9,13 @@ and `cuda.names`.
 
 from __future__ import annotations
 
+from functools import partial
+
 from llvmlite import ir
 from numba.cuda import cgutils, types
 from numba.cuda.extending import intrinsic
 
+from opstep.runtime.device import shared_intrinsics as shared
 from opstep.runtime.device.cuda.elements import load, store
 
 __all__ = ["load", "store"]
@@ -20,69 +23,10 @@ __all__ = ["load", "store"]
 _WHOLE = ir.IntType(32)
 
 
-def bits_to_float():
-    """uint32/int32 -> f32 and int64/uint64 -> f64 with the same bits."""
-
-    @intrinsic
-    def from_bits(_, bits):
-        wide = bits.bitwidth == 64
-        result = types.float64 if wide else types.float32
-
-        def generate(context, builder, signature, args):
-            return builder.bitcast(args[0], ir.DoubleType() if wide else ir.FloatType())
-
-        return result(bits), generate
-
-    return from_bits
-
-
-def float_to_bits():
-    """f32 -> int32 and f64 -> int64 with the same bits."""
-
-    @intrinsic
-    def to_bits(_, number):
-        wide = number.bitwidth == 64
-        result = types.int64 if wide else types.int32
-
-        def generate(context, builder, signature, args):
-            return builder.bitcast(args[0], ir.IntType(64 if wide else 32))
-
-        return result(number), generate
-
-    return to_bits
-
-
-def pick():
-    """(condition, a, b) -> a where the condition holds, else b; both are computed."""
-
-    @intrinsic
-    def choose(context, condition, a, b):
-        result = context.unify_types(a, b)
-
-        def generate(target, builder, signature, args):
-            known = [
-                target.cast(builder, v, t, result)
-                for v, t in zip(args[1:], signature.args[1:], strict=True)
-            ]
-            holds = target.cast(builder, args[0], signature.args[0], types.boolean)
-            return builder.select(holds, *known)
-
-        return result(condition, a, b), generate
-
-    return choose
-
-
-def offset():
-    """(pointer, i) -> pointer to element i."""
-
-    @intrinsic
-    def move(_, pointer, i):
-        def generate(context, builder, signature, args):
-            return builder.gep(args[0], [args[1]])
-
-        return pointer(pointer, types.int64), generate
-
-    return move
+bits_to_float = partial(intrinsic, shared.bits_to_float)
+float_to_bits = partial(intrinsic, shared.float_to_bits)
+pick = partial(intrinsic, shared.pick)
+offset = partial(intrinsic, shared.offset)
 
 
 def _atomic(operation):

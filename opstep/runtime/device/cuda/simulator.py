@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from opstep.runtime.device import source
-from opstep.runtime.device.cuda.compiler import entry
+from opstep.runtime.device.cuda.compiler import CUDA, entry
 from opstep.runtime.device.cuda.lowering import Lowering, Prepared
 from opstep.runtime.device.cuda.names import Deferred, Real
 from opstep.runtime.device.payload import payload
@@ -94,8 +94,7 @@ def _mask(dtype: np.dtype) -> int:
 class _Simulator:
     """The target: plain Python, with numba.cuda's simulated threads."""
 
-    def body(self, function: FunctionType, dtype: DType) -> FunctionType:
-        return getattr(function, "by_dtype", {}).get(dtype.name, function)
+    body = CUDA.body
 
     def callee(self, function: FunctionType, dtype: DType) -> Any:
         return _callee(function, source.dtype_within(function, dtype))
