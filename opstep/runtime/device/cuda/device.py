@@ -73,6 +73,7 @@ class CudaDevice:
         self._libraries: list[Any] = []
         self._own = CudaStream(self.gpu)
         self._searches: dict[tuple[int, TensorType], Callable[[int], None] | None] = {}
+        self._searching = threading.Lock()  # several runs may look for such elements at once
         self._flag = self.staging.pinned(1)  # kernels write it where the host reads it
         self._chooser = self._choosing(Kernels("numba"))
         self._choices = {self._chooser.wanted: self}
@@ -130,9 +131,10 @@ class CudaDevice:
         search = self._searches[key]
         if search is None:
             return False
-        self._flag[0] = 0
-        self.now(search)
-        return bool(self._flag[0])
+        with self._searching:
+            self._flag[0] = 0
+            self.now(search)
+            return bool(self._flag[0])
 
     def copy(self, source: int, target: int, nbytes: int) -> Callable[[int], None]:
         if not nbytes:
