@@ -9,7 +9,7 @@ from typing import Any
 from opstep.runtime.device.cuda.cupti import Collector, collector
 from opstep.runtime.device.cuda.driver import Gpu
 from opstep.runtime.device.cuda.launching import work_of
-from opstep.runtime.device.cuda.records import Nodes, Part, Ran, Rows
+from opstep.runtime.device.cuda.records import Nodes, Part, Ran, Rows, issued
 from opstep.runtime.device.cuda.takes import Meter, Take
 
 READINGS = 5  # of the host's clock beside an event, of which the closest is believed
@@ -129,12 +129,19 @@ class EventMeter:
     def gather(self, takes: Sequence[Take]) -> None:
         driver = self._gpu.enter()
         reference, now = self._reference()
+        early = 0
         for take in takes:
+            began = issued(take.activation.layout, take.launches)
             for k, (part, first, last) in enumerate(take.marks):
                 ago = [driver.cuEventElapsedTime(event, reference) for event in (first, last)]
-                take.marks[k] = (part, *(moment(now, ms) for ms in ago))
+                start, end = (moment(now, ms) for ms in ago)
+                early = max(early, int(began[part.stream][part.rows[0]]) - start)
+                take.marks[k] = (part, start, end)
                 self._free += [first, last]
         self._free.append(reference)
+        # Nothing runs before it is launched: by so much the reference's time was read too early.
+        for take in takes:
+            take.marks[:] = [(part, s + early, e + early) for part, s, e in take.marks]
 
     def read(self, take: Take) -> Rows:
         rows = Rows(take.activation.layout)
