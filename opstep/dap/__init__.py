@@ -1,0 +1,11 @@
+"""The debugger for editors: a server of the Debug Adapter Protocol (DAP).
+
+It only translates: what a step, a frame or a breakpoint is, `opstep.runtime.debugger` knows.
+
+wire.py        messages on a stream, with limits
+checking.py    JSON into dataclasses, and back
+registry.py    what a request is: one decorated function, beside the capability it stands for
+session.py     one client: its state, its threads, events to it
+requests/      the requests, a file a family
+server.py      sessions on standard input and output, or on a port of this machine
+"""

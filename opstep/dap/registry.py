@@ -1,0 +1,163 @@
+"""What a request is: one function, decorated, beside the capability that it stands for.
+
+    @dataclass(frozen=True)
+    class ScopesArguments:
+        frame_id: int                                   # frameId
+
+    @request("scopes")
+    def scopes(session: Session, arguments: ScopesArguments) -> dict[str, Any]:
+        debugger = session.debugger                     # there, as the state is checked before
+        return {"scopes": [...]}
+
+The arguments come checked by the annotations of their class (`checking.py`). What is returned is
+the response's body: a dict in the protocol's names, or a dataclass; None for none. An error is
+raised as `DapError`. What must happen behind the response (events, going on) is given to
+`session.after`. What is advertised by `initialize` is what is declared here and nothing else.
+"""
+
+from __future__ import annotations
+
+import enum
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, get_type_hints
+
+from opstep.dap.checking import Mismatch, check
+
+
+class State(enum.Enum):
+    """Where a session stands; the value completes "… while …" in messages."""
+
+    NEW = "nothing was said yet: initialize comes first"
+    READY = "nothing is launched: send launch or attach"
+    CONFIGURING = "the session is being configured: configurationDone ends that"
+    IDLE = "no graph is running"  # attached, and the Python program runs none
+    RUNNING = "the run goes on: pause it first"
+    STOPPED = "the run is stopped"
+    ENDED = "the run has ended"
+
+
+ANY = frozenset(State)
+KNOWN = ANY - {State.NEW}  # behind initialize
+LAUNCHED = KNOWN - {State.READY}  # behind launch or attach
+LIVE = frozenset({State.RUNNING, State.STOPPED})  # there is a debuggee
+STOPPED = frozenset({State.STOPPED})
+
+# Ids of errors (`Message.id`): clients may tell them apart.
+BAD_ARGUMENTS, WRONG_STATE, UNKNOWN_REQUEST, FAILED, INTERNAL, PROGRAM_ERROR = range(1001, 1007)
+
+
+class DapError(Exception):
+    """A request cannot be answered: becomes an error response.
+
+    `text`: one sentence for the user. `id`: one of the numbers above, or a family's own from 2000
+    on. `show`: whether the client shall show it in a window (for what the user asked for by hand),
+    and not only where the request came from. `short`: the response's `message`, for machines.
+    """
+
+    def __init__(self, text: str, id: int = FAILED, *, show: bool = False, short: str = ""):
+        super().__init__(text)
+        self.text = text
+        self.id = id
+        self.show = show
+        self.short = short or text
+
+
+class Cancelled(DapError):
+    """The client cancelled the request: `session.check_cancelled` raises it."""
+
+    def __init__(self) -> None:
+        super().__init__("cancelled", short="cancelled")
+
+
+@dataclass(frozen=True)
+class Request:
+    """A declared request. `handler` takes the session, and arguments where `arguments` says which.
+
+    `states`: where it may come. `wire`: it is handled at once by the thread that reads (it must be
+    quick and must not touch the debuggee); others run on the thread that owns the debuggee,
+    between two points where the run goes on.
+    """
+
+    command: str
+    handler: Callable[..., Any]
+    arguments: type | None
+    states: frozenset[State]
+    wire: bool
+    capabilities: Mapping[str, Any]
+    custom: bool
+
+    def checked(self, given: Any) -> tuple[Any, ...]:
+        """What the handler gets behind the session. Raises `DapError`."""
+        if self.arguments is None:
+            return ()
+        try:
+            return (check(self.arguments, {} if given is None else given, "arguments"),)
+        except Mismatch as error:
+            raise DapError(f"{self.command}: {error}", BAD_ARGUMENTS) from None
+
+    def check_state(self, state: State) -> None:
+        """Raises `DapError` where the request may not come now."""
+        if state not in self.states:
+            short = "notStopped" if state is State.RUNNING else ""
+            text = f"{self.command} is not possible while {state.value}"
+            raise DapError(text, WRONG_STATE, short=short)
+
+
+_requests: dict[str, Request] = {}
+
+
+def request(
+    command: str,
+    *,
+    capability: str | Sequence[str] = (),
+    advertises: Mapping[str, Any] | None = None,
+    states: frozenset[State] = STOPPED,
+    wire: bool = False,
+    custom: bool = False,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Declares the function below as the handler of `command`.
+
+    `capability`: names that `initialize` answers with true; `advertises`: such with other values.
+    `custom`: not of the protocol, but one of those that docs/dap.md describes.
+    """
+    names = [capability] if isinstance(capability, str) else capability
+    told = {**dict.fromkeys(names, True), **(advertises or {})}
+
+    def declare(handler: Callable[..., Any]) -> Callable[..., Any]:
+        if command in _requests:
+            raise ValueError(f"request {command} is declared twice")
+        kind = _arguments_of(handler)
+        _requests[command] = Request(command, handler, kind, states, wire, told, custom)
+        return handler
+
+    return declare
+
+
+def _arguments_of(handler: Callable[..., Any]) -> type | None:
+    """The class of the handler's second parameter, which must be the last."""
+    parameters = list(inspect.signature(handler).parameters)
+    if len(parameters) == 1:
+        return None
+    _, arguments = parameters
+    # The session's class is imported for type checkers alone: it imports this module.
+    known = {"Session": Any, **handler.__globals__}
+    return get_type_hints(handler, known)[arguments]
+
+
+@cache
+def requests() -> Mapping[str, Request]:
+    """Every request by its command; imports the modules of `opstep.dap.requests`."""
+    package = importlib.import_module("opstep.dap.requests")
+    for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        importlib.import_module(found.name)
+    return _requests
+
+
+def capabilities() -> dict[str, Any]:
+    """What `initialize` answers: what the requests say, together."""
+    return {k: v for declared in requests().values() for k, v in declared.capabilities.items()}
