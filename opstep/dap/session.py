@@ -1,0 +1,311 @@
+"""One client, from ``initialize`` until it is gone.
+
+Two threads work for a session. One reads: it answers what is wrong, and what is quick and must not
+wait (`Request.wire`). The other owns the debuggee and handles all else, one request at a time, in
+the order in which they came; while a run goes on the debugger lets it do that between two points.
+Any thread sends.
+"""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from opstep.dap.checking import plain
+from opstep.dap.client import Client
+from opstep.dap.inbox import Inbox
+from opstep.dap.progress import Progress
+from opstep.dap.references import References
+from opstep.dap.registry import (
+    BAD_ARGUMENTS,
+    FAILED,
+    INTERNAL,
+    PROGRAM_ERROR,
+    UNKNOWN_REQUEST,
+    Cancelled,
+    DapError,
+    Request,
+    State,
+    requests,
+)
+from opstep.dap.sources import Sources
+from opstep.dap.wire import BadMessage, BrokenStream, Gone, Wire
+from opstep.runtime.ir.diagnostics import OpstepError, did_you_mean
+
+if TYPE_CHECKING:
+    from opstep.dap.debuggee import Debuggee
+    from opstep.runtime.debugger.debugger import Debugger
+
+T = TypeVar("T")
+
+LONGEST_TEXT = 4000  # characters of an error that are sent
+MOST_ASKED = 100  # requests of ours that wait for an answer
+
+
+class Session:
+    """What handlers are given.
+
+    `client` is what it said of itself; `state` where the session stands; `debuggee` what was
+    launched or attached to, and `debugger` its run; `references` numbers that hold while it is
+    stopped; `sources` texts that no file holds.
+    """
+
+    def __init__(self, wire: Wire, log: Callable[[str], None] | None = None):
+        self.wire = wire
+        self.client = Client()
+        self.state = State.NEW
+        self.debuggee: Debuggee | None = None
+        self.references = References()
+        self.sources = Sources()
+        self.inbox = Inbox()
+        self.leaving = False
+        self._log = log or (lambda _: None)
+        self._kept: dict[Any, Any] = {}
+        self._here: dict[Any, Any] = {}
+        self._local = _Handling()
+        self._waiting: set[int] = set()  # requests that came and are not answered yet
+        self._cancelled: set[int] = set()
+        self._asked: dict[int, Callable[[dict[str, Any]], None]] = {}
+        self._progress: dict[str, Progress] = {}
+        self._lock = threading.Lock()
+
+    # --- what handlers use ---
+
+    @property
+    def debugger(self) -> Debugger:
+        """The run under control. Raises `DapError` where there is none."""
+        if self.debuggee is None or self.debuggee.debugger is None:
+            raise DapError(f"not possible while {self.state.value}")
+        return self.debuggee.debugger
+
+    @property
+    def folder(self) -> Path:
+        """What relative paths are relative to."""
+        return self.debuggee.folder if self.debuggee else Path.cwd()
+
+    def event(self, event: str, body: Any = None) -> None:
+        """Sends an event; from any thread. A client that is gone hears nothing, and that is all."""
+        message = {"type": "event", "event": event}
+        self._send(message if body is None else message | {"body": plain(body)})
+
+    def output(self, text: str, category: str = "console", **more: Any) -> None:
+        """Sends text for the debug console; a line if it does not end with one."""
+        text = text if text.endswith("\n") else text + "\n"
+        self.event("output", {"category": category, "output": text, **more})
+
+    def after(self, action: Callable[[], None]) -> None:
+        """What happens behind the response of the request that is being handled."""
+        self._local.after.append(action)
+
+    def here(self, kind: Callable[[Session], T]) -> T:
+        """``kind(session)``, made once a stop and dropped when the run goes on."""
+        if kind not in self._here:
+            self._here[kind] = kind(self)
+        return self._here[kind]
+
+    def kept(self, kind: Callable[[Session], T]) -> T:
+        """``kind(session)``, made once a session."""
+        if kind not in self._kept:
+            self._kept[kind] = kind(self)
+        return self._kept[kind]
+
+    def moved(self) -> None:
+        """The run goes on, or its past was changed: what was told of this stop holds no longer."""
+        self.references.clear()
+        self._here.clear()
+
+    def source(self, path: str, text: str = "") -> dict[str, Any]:
+        """A ``Source`` for a path as frames and breakpoints have it, and the text found there."""
+        return self.sources.describe(path, text, self.client, self.folder)
+
+    def check_cancelled(self) -> None:
+        """Raises `Cancelled` if the request that is being handled was: for what takes long."""
+        if self._local.seq in self._cancelled or self.leaving:
+            raise Cancelled
+
+    def progress(self, title: str, cancellable: bool = False) -> Progress:
+        """A progress bar, as a context manager, where the client shows such."""
+        return Progress(self, title, self._local.seq, cancellable, self._progress)
+
+    def ask(
+        self, command: str, arguments: Any, then: Callable[[dict[str, Any]], None] | None = None
+    ) -> None:
+        """Sends a request to the client (``startDebugging``, ``runInTerminal``). `then` gets the
+        response on the thread that owns the debuggee.
+        """
+        with self._lock:
+            if len(self._asked) >= MOST_ASKED:
+                raise DapError("the client answers no requests")
+            message = {"type": "request", "command": command, "arguments": plain(arguments)}
+            seq = self._send(message)
+            if seq and then:
+                self._asked[seq] = then
+
+    # --- reading ---
+
+    def read_all(self) -> None:
+        """Reads and dispatches until the client is gone or has said goodbye."""
+        while not self.leaving:
+            try:
+                message = self.wire.read()
+                if message is None:
+                    break
+                self._receive(message)
+            except BadMessage as error:
+                self.output(f"opstep cannot read a message: {error}", "important")
+            except BrokenStream as error:
+                self.output(f"opstep ends the session: {error}", "important")
+                break
+
+    def _receive(self, message: dict[str, Any]) -> None:
+        kind = message.get("type")
+        if kind == "request":
+            self._receive_request(message)
+        elif kind == "response":
+            self._receive_response(message)
+        else:
+            raise BadMessage("it is neither a request nor a response")
+
+    def _receive_request(self, message: dict[str, Any]) -> None:
+        seq, command = message.get("seq"), message.get("command")
+        if type(seq) is not int or not 0 < seq < 2**31:
+            raise BadMessage("a request has a seq above 0")
+        if not isinstance(command, str):
+            self._answer_error(seq, "", DapError("a request has a command", BAD_ARGUMENTS))
+            return
+        declared = requests().get(command)
+        if declared is None:
+            self._answer_error(seq, command, unknown(command))
+            return
+        if declared.wire:
+            self._handle(seq, declared, message.get("arguments"))
+            return
+        self._waiting.add(seq)
+        if not self.inbox.put(lambda: self._handle(seq, declared, message.get("arguments"))):
+            self._waiting.discard(seq)
+            self._answer_error(seq, command, DapError("too many requests wait", short="busy"))
+        elif self.state is State.RUNNING and self.debuggee:
+            self.debuggee.later(self.drain)
+
+    def _receive_response(self, message: dict[str, Any]) -> None:
+        seq = message.get("request_seq")
+        with self._lock:
+            then = self._asked.pop(seq, None) if type(seq) is int else None
+        if then:
+            self.inbox.put(lambda: self._guard(lambda: then(message)))
+            if self.state is State.RUNNING and self.debuggee:
+                self.debuggee.later(self.drain)
+
+    # --- handling ---
+
+    def own(self) -> None:
+        """Handles requests on this thread, which owns the debuggee, until the session ends."""
+        self.inbox.own()
+        try:
+            while job := self.inbox.take():
+                job()
+        finally:
+            self.inbox.disown()
+
+    def drain(self) -> None:
+        """Handles what waits; between two points of a run."""
+        while job := self.inbox.poll():
+            job()
+
+    def _handle(self, seq: int, declared: Request, given: Any) -> None:
+        """One request, and what it wants done behind its response."""
+        local = self._local
+        before = local.seq, local.after
+        actions: list[Callable[[], None]] = []
+        local.seq, local.after = seq, actions
+        try:
+            self._respond(seq, declared, given)
+        finally:
+            local.seq, local.after = before
+            self._waiting.discard(seq)
+            self._cancelled.discard(seq)
+        for action in actions:
+            self._guard(action)
+
+    def _respond(self, seq: int, declared: Request, given: Any) -> None:
+        try:
+            if seq in self._cancelled:
+                raise Cancelled
+            declared.check_state(self.state)
+            body = plain(declared.handler(self, *declared.checked(given)))
+        except Exception as error:
+            self._local.after.clear()
+            self._answer_error(seq, declared.command, self._problem(error))
+            return
+        answer = {"type": "response", "request_seq": seq, "success": True}
+        answer["command"] = declared.command
+        self._send(answer if body is None else answer | {"body": body})
+
+    def _guard(self, action: Callable[[], None]) -> None:
+        """Runs what belongs to no request any more; says what goes wrong."""
+        try:
+            action()
+        except Exception as error:
+            self.output(self._problem(error).text, "stderr")
+
+    def _problem(self, error: Exception) -> DapError:
+        """Any error as one that can be sent."""
+        if isinstance(error, DapError):
+            return error
+        if isinstance(error, OpstepError):
+            return DapError(str(error), PROGRAM_ERROR, short=error.diagnostics[0].message)
+        if isinstance(error, MemoryError):
+            return DapError("out of memory", FAILED)
+        self._log(traceback.format_exc())
+        what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        text = f"internal error: {what}: this is a bug in opstep, please report it"
+        return DapError(text, INTERNAL)
+
+    # --- cancelling ---
+
+    def cancel(self, seq: int | None, progress: str | None) -> None:
+        """Of a request that waits or is being handled, or of what a progress bar stands for."""
+        if seq in self._waiting:
+            self._cancelled.add(seq)
+        found = self._progress.get(progress or "")
+        if found:
+            found.cancelled = True
+
+    # --- sending ---
+
+    def _answer_error(self, seq: int, command: str, error: DapError) -> None:
+        text = error.text[:LONGEST_TEXT]
+        told = {"id": error.id, "format": text, "showUser": error.show}
+        self._send({
+            "type": "response",
+            "request_seq": seq,
+            "success": False,
+            "command": command[:LONGEST_TEXT],
+            "message": error.short[:LONGEST_TEXT],
+            "body": {"error": told},
+        })  # fmt: skip
+
+    def _send(self, message: Mapping[str, Any]) -> int:
+        """The number that it was sent under; 0 if nobody listens."""
+        with suppress(Gone):
+            return self.wire.write(message)
+        return 0
+
+
+class _Handling(threading.local):
+    """What this thread is handling: the number of the request, and what follows its response."""
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.after: list[Callable[[], None]] = []
+
+
+def unknown(command: str) -> DapError:
+    """For a request that nothing handles."""
+    near = did_you_mean(command, requests())
+    text = f"there is no request {command[:80]}{f': {near}' if near else ''}"
+    return DapError(text, UNKNOWN_REQUEST)
