@@ -118,6 +118,11 @@ class Tensors(MutableMapping):
             self._program._store(device).take(name, source)
             holders.add(device)
 
+    def changed(self, name: str, device: str) -> None:
+        """A tensor has another value, which only that device has."""
+        self._holders[name] = {device}
+        self._updated.add(name)
+
     def updated(self) -> list[str]:
         """Names of those that runs have updated."""
         return [name for name in self._declared if name in self._updated]

@@ -154,10 +154,7 @@ class Binding:
         self, step: Step, message: str, kind: type[OpstepError] = OpstepError, hint: str = ""
     ) -> OpstepError:
         """An error that points at the statement of a step."""
-        statement = step.statement
-        source = self.plan.sources.get(self.plan.frames[step.frame].graph.name.text)
-        span = statement.callee.span if isinstance(statement, Apply) else statement.span
-        return kind(message, span=span, source=source, hint=hint)
+        return error_at(self.plan, step, message, kind, hint)
 
     def launch(self, step: Step) -> Any:
         """The step's launches with addresses; None where no kernel has to run."""
@@ -352,15 +349,31 @@ def _synchronize(binding: Binding, stream: int, latest: tuple[int, int] | None) 
     try:
         binding.device.wait_for_op(binding.streams[stream])
     except DeviceError as error:
-        said = error.diagnostics[0]
-        if latest is None or said.span is not None:
+        if latest is None:
             raise
-        step = binding.plan.steps[latest[0]]
-        told = f"{step.op.name} {_operands(binding, step)}, on stream {latest[1]}: {said.message}"
-        raise binding.error_at(step, told, type(error), said.hint) from None
+        raise error_of_op(binding.plan, binding.plan.steps[latest[0]], error, latest[1]) from None
 
 
-def _operands(binding: Binding, step: Step) -> str:
-    values = binding.plan.values
+def error_at(
+    plan: Plan, step: Step, message: str, kind: type[OpstepError] = OpstepError, hint: str = ""
+) -> OpstepError:
+    """An error that points at the statement of a step."""
+    statement = step.statement
+    source = plan.sources.get(plan.frames[step.frame].graph.name.text)
+    span = statement.callee.span if isinstance(statement, Apply) else statement.span
+    return kind(message, span=span, source=source, hint=hint)
+
+
+def error_of_op(plan: Plan, step: Step, error: DeviceError, stream: int) -> OpstepError:
+    """What a device said while the host waited for an op, laid at the op's door."""
+    said = error.diagnostics[0]
+    if said.span is not None:
+        return error
+    told = f"{step.op.name} {_operands(plan, step)}, on stream {stream}: {said.message}"
+    return error_at(plan, step, told, type(error), said.hint)
+
+
+def _operands(plan: Plan, step: Step) -> str:
+    values = plan.values
     named = [f"{values[v].name}: {values[v].type}" for v in step.operands if v is not None]
     return f"of {', '.join(named)}" if named else "of no operands"

@@ -1,0 +1,279 @@
+"""Where a run stops: lines, graphs and ops by name, predicates on tensors, kinds of trouble."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from opstep.runtime.debugger.expressions import Expression, ExpressionError, parse
+from opstep.runtime.ir.diagnostics import did_you_mean
+from opstep.runtime.ir.graph import Apply, Graph, Source, Span, Statement
+from opstep.runtime.ir.op import OPS
+
+FILTERS = ("nan", "inf", "uninitialised", "assert", "device")
+EVERY = "*"  # as the name of a data breakpoint: whatever an op computes
+
+_HITS = re.compile(r"\s*(>=|<=|==|=|>|<|%)?\s*(\d{1,9})\s*$")
+
+
+class Wanted(NamedTuple):
+    """What is asked for. `condition` is an expression; `hits` is like ``3``, ``>=3``, ``%10``; a
+    breakpoint with a `log` message, with expressions in braces, does not stop.
+
+    `name`: of a graph, an op, or a value (``loss``, ``features.c``); of a data breakpoint that of a
+    tensor, or ``*``.
+    """
+
+    line: int = 0
+    name: str = ""
+    condition: str | None = None
+    hits: str | None = None
+    log: str | None = None
+    column: int | None = None
+
+
+@dataclass
+class Breakpoint:
+    """`verified` is False, with a reason in `message`, where it can never stop."""
+
+    number: int
+    kind: str  # line, function, data
+    wanted: Wanted
+    verified: bool = True
+    message: str = ""
+    path: str = ""
+    span: Span | None = None
+    source: Source | None = None
+    condition: Expression | None = None
+    due: Callable[[int], bool] | None = None
+    parts: list[str | Expression] | None = None  # of the log message
+    faulty: bool = False  # its condition, hits or message say nothing
+    count: int = 0
+    last: dict[Any, Any] = field(default_factory=dict)  # of a data breakpoint: nodes seen
+
+    @property
+    def line(self) -> int:
+        if self.source is None or self.span is None:
+            return self.wanted.line
+        return self.source.locate(self.span.start)[0]
+
+
+class Texts(NamedTuple):
+    """A program's texts: each with its graphs."""
+
+    source: Source
+    graphs: list[Graph]
+
+
+class Breakpoints:
+    """All that are set. Numbers are never used twice."""
+
+    def __init__(self, texts: Sequence[Texts]):
+        self._texts = list(texts)
+        self._next = 1
+        self._lines: dict[str, list[Breakpoint]] = {}
+        self._functions: list[Breakpoint] = []
+        self.data: list[Breakpoint] = []
+        self.filters: dict[str, Expression | None] = {}
+        self.origin_only: set[str] = set()
+        self.by_statement: dict[int, list[Breakpoint]] = {}
+        self.by_graph: dict[str, list[Breakpoint]] = {}
+        self.by_op: dict[str, list[Breakpoint]] = {}
+        self.by_value: dict[str, list[Breakpoint]] = {}
+
+    # --- setting ---
+
+    def set_lines(self, path: str, wanted: Iterable[Wanted]) -> list[Breakpoint]:
+        """The line breakpoints of a file, in place of those that it had."""
+        made = [self._new("line", w) for w in wanted]
+        for found in made:
+            found.path = path
+        self._lines[_same(path)] = made
+        self._resolve()
+        return made
+
+    def set_functions(self, wanted: Iterable[Wanted]) -> list[Breakpoint]:
+        """Breakpoints on graphs, ops and values by name, in place of those there were."""
+        self._functions = [self._new("function", w) for w in wanted]
+        self._resolve()
+        return self._functions
+
+    def set_data(self, wanted: Iterable[Wanted]) -> list[Breakpoint]:
+        """Predicates on tensors, in place of those there were. In its condition the tensor is
+        called `value`, or by its own name; without one it stops where the tensor has changed.
+        """
+        self.data = [self._new("data", w) for w in wanted]
+        for found in self.data:
+            if found.verified and not self._known(found.wanted.name):
+                found.verified, found.message = False, f"there is no tensor {found.wanted.name}"
+        return self.data
+
+    def set_filters(self, wanted: dict[str, str | None], origin_only: Iterable[str] = ()) -> None:
+        """Kinds of trouble that stop a run, each with a condition or None. Raises
+        `ExpressionError` and `KeyError`.
+        """
+        for name in wanted:
+            if name not in FILTERS:
+                raise KeyError(f"there is no filter {name}; there are: {', '.join(FILTERS)}")
+        self.filters = {k: parse(c) if c else None for k, c in wanted.items()}
+        self.origin_only = set(origin_only)
+
+    def all(self) -> list[Breakpoint]:
+        return [*(b for found in self._lines.values() for b in found), *self._functions, *self.data]
+
+    @property
+    def armed(self) -> bool:
+        """Whether anything could stop a run."""
+        return bool(self.filters) or any(b.verified for b in self.all())
+
+    @property
+    def at_points(self) -> bool:
+        """Whether anything stops before an op."""
+        return bool(self.by_statement or self.by_graph or self.by_op or self.by_value)
+
+    def moved(self, texts: Sequence[Texts]) -> list[Breakpoint]:
+        """The program's text is another: all are found again. Gives those that changed."""
+        before = {b.number: (b.verified, b.line) for b in self.all()}
+        self._texts = list(texts)
+        self._resolve()
+        return [b for b in self.all() if before[b.number] != (b.verified, b.line)]
+
+    def places(self, path: str, first: int, last: int) -> list[tuple[int, int, int, int]]:
+        """Where breakpoints can be between two lines: line, column, end line, end column."""
+        found = []
+        for source, graph, statement in self.statements(path):
+            line, column = source.locate(statement.span.start)
+            if first <= line <= last and graph:
+                found.append((line, column, *source.locate(statement.span.end)))
+        return sorted(found)
+
+    def statements(self, path: str) -> list[tuple[Source, Graph, Statement]]:
+        """All of a file."""
+        return [
+            (text.source, graph, statement)
+            for text in self._texts
+            if _same(text.source.path) == _same(path)
+            for graph in text.graphs
+            for statement in graph.body
+        ]
+
+    def at_line(self, path: str, line: int) -> tuple[Source, Graph, Statement] | None:
+        """The statement of a line, or the next one of the same graph."""
+        best = None
+        for source, graph, statement in self.statements(path):
+            start = source.locate(statement.span.start)[0]
+            end = source.locate(max(statement.span.end - 1, statement.span.start))[0]
+            if start <= line <= end:
+                return source, graph, statement
+            opens = source.locate(graph.span.start)[0]
+            if opens <= line < start and (best is None or start < best[0]):
+                best = (start, source, graph, statement)
+        return best[1:] if best else None
+
+    # --- finding what they mean ---
+
+    def _new(self, kind: str, wanted: Wanted) -> Breakpoint:
+        made = Breakpoint(self._next, kind, wanted)
+        self._next += 1
+        try:
+            made.condition = parse(wanted.condition) if wanted.condition else None
+            made.due = _due(wanted.hits) if wanted.hits else None
+            made.parts = _parts(wanted.log) if wanted.log else None
+        except ExpressionError as error:
+            made.verified, made.message = False, str(error)
+            made.faulty = True
+        return made
+
+    def _resolve(self) -> None:
+        for table in (self.by_statement, self.by_graph, self.by_op, self.by_value):
+            table.clear()
+        for path, found in self._lines.items():
+            for one in found:
+                if not one.faulty:
+                    self._resolve_line(path, one)
+        for one in self._functions:
+            if not one.faulty:
+                self._resolve_name(one)
+
+    def _resolve_line(self, path: str, one: Breakpoint) -> None:
+        found = self.at_line(path, one.wanted.line)
+        if found is None:
+            known = any(_same(t.source.path) == path for t in self._texts)
+            reason = "no statement stands here" if known else "the program has no such file"
+            one.verified, one.message, one.span, one.source = False, reason, None, None
+            return
+        one.source, _, statement = found
+        one.verified, one.message, one.span = True, "", statement.span
+        self.by_statement.setdefault(id(statement), []).append(one)
+
+    def _resolve_name(self, one: Breakpoint) -> None:
+        name = one.wanted.name
+        graphs = {g.name.text: (t.source, g) for t in self._texts for g in t.graphs}
+        one.verified, one.message = True, ""
+        if name in graphs:
+            one.source, graph = graphs[name]
+            one.span = graph.name.span
+            self.by_graph.setdefault(name, []).append(one)
+        elif name in OPS:
+            self.by_op.setdefault(name, []).append(one)
+        elif name in self._values():
+            self.by_value.setdefault(name, []).append(one)
+        else:
+            near = did_you_mean(name, [*graphs, *OPS])
+            one.verified = False
+            one.message = f"no graph, op or value is called {name}{f' ({near})' if near else ''}"
+
+    def _values(self) -> set[str]:
+        """``c`` and ``features.c`` for each value that a statement computes."""
+        found = set()
+        for text in self._texts:
+            for graph in text.graphs:
+                for statement in graph.body:
+                    if isinstance(statement, Apply):
+                        names = [r.name.text for r in statement.results]
+                        found.update(names, (f"{graph.name.text}.{n}" for n in names))
+        return found
+
+    def _known(self, name: str) -> bool:
+        inputs = {
+            f"{g.name.text}.{b.name.text}" for t in self._texts for g in t.graphs for b in g.inputs
+        }
+        return name == EVERY or name in self._values() | inputs | set(self.tensors)
+
+    tensors: Sequence[str] = ()  # names of the program's params and states
+
+
+def _due(text: str) -> Callable[[int], bool]:
+    """Whether a breakpoint that was reached so many times stops. Raises `ExpressionError`."""
+    match = _HITS.match(text)
+    if not match:
+        raise ExpressionError(f"{text!r} counts no hits", 0, "write 3, >=3 or %10")
+    sign, number = match[1] or "==", int(match[2])
+    tests = {
+        "==": lambda n: n == number, "=": lambda n: n == number, ">=": lambda n: n >= number,
+        "<=": lambda n: n <= number, ">": lambda n: n > number, "<": lambda n: n < number,
+        "%": lambda n: number > 0 and n % number == 0,
+    }  # fmt: skip
+    return tests[sign]
+
+
+def _parts(text: str) -> list[str | Expression]:
+    """A log message: words and, in braces, expressions; ``{{`` is a brace."""
+    found: list[str | Expression] = []
+    for k, part in enumerate(re.split(r"(?<!\{)\{([^{}]*)\}(?!\})", text)):
+        if k % 2:
+            found.append(parse(part))
+        elif part:
+            found.append(part.replace("{{", "{").replace("}}", "}"))
+    return found
+
+
+def _same(path: str) -> str:
+    """A path as it is compared."""
+    try:
+        return str(Path(path).resolve())
+    except (OSError, ValueError, RuntimeError):
+        return path

@@ -1,0 +1,223 @@
+"""What stops a run at a point, or behind an op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from opstep.runtime.debugger.activation import Activation
+from opstep.runtime.debugger.breakpoints import EVERY, Breakpoint, Breakpoints
+from opstep.runtime.debugger.expressions import Expression, ExpressionError
+from opstep.runtime.debugger.frames import Frame
+from opstep.runtime.debugger.machine import Machine
+from opstep.runtime.debugger.node import Node
+from opstep.runtime.debugger.points import OP, Point
+from opstep.runtime.debugger.scope import FrameScope
+from opstep.runtime.debugger.watching import Problem, amount_of, is_origin, unwritten
+from opstep.runtime.plan.plan import Step
+
+
+class Stop(NamedTuple):
+    """Why a run stands still. `reason`: entry, step, breakpoint, function, data, exception, pause,
+    goto, restart or end; `hits`: numbers of breakpoints.
+    """
+
+    reason: str
+    text: str = ""
+    thread: int = 0
+    hits: tuple[int, ...] = ()
+    exception: Problem | None = None
+
+
+class Watched(Protocol):
+    """What is looked at: a debugger."""
+
+    machine: Machine
+    breakpoints: Breakpoints
+    on_output: Callable[[str, Frame | None], Any]
+
+    def scope(self, frame: Frame | None = None, extra: Any = None) -> FrameScope: ...
+
+
+class Checks:
+    """Of a debugger."""
+
+    def __init__(self, debugger: Watched):
+        self.debugger = debugger
+
+    def at_point(self) -> Stop | None:
+        """The breakpoints on the point that is next."""
+        here = self.debugger.machine.here()
+        if here is None or hidden(here):
+            return None
+        activation, point = here
+        lines, names = self._lines(point), self._names(activation, point)
+        hits = tuple(b.number for b in [*lines, *names] if b.verified and self._due(b))
+        if not hits:
+            return None
+        by_name = any(b.number in hits for b in names)
+        return Stop("function" if by_name else "breakpoint", thread=point.stream, hits=hits)
+
+    def _lines(self, point: Point) -> list[Breakpoint]:
+        return self.debugger.breakpoints.by_statement.get(id(point.statement), [])
+
+    def _names(self, activation: Activation, point: Point) -> list[Breakpoint]:
+        """Those on the graph that is entered here, on the op, and on what it computes."""
+        table, plan, found = self.debugger.breakpoints, activation.plan, []
+        if not (table.by_graph or table.by_op or table.by_value):
+            return found
+        graph = plan.frames[point.frame].graph.name.text
+        if self.debugger.machine.index() in activation.points.entered:
+            found += table.by_graph.get(graph, ())
+        if point.kind == OP:
+            step = plan.steps[point.step]
+            found += table.by_op.get(step.op.name, ())
+            for v in step.results:
+                name = plan.values[v].name
+                found += table.by_value.get(name, ())
+                found += table.by_value.get(f"{graph}.{name}", ())
+        return found
+
+    def behind_op(self) -> Stop | None:
+        """What the op that was just passed has brought about; scopes are those behind it."""
+        passed = self.debugger.machine.behind()
+        if passed is None or passed[1].kind != OP:
+            return None
+        activation, point = passed
+        step = activation.plan.steps[point.step]
+        if step.op.host:
+            return None
+        found = [(v, activation.env[v][1]) for v in step.results if v in activation.env]
+        problem = self._trouble(step, [node for _, node in found])
+        if problem is not None:
+            return Stop("exception", problem.kind, point.stream, (), problem)
+        hits = self._changes(activation, point, found)
+        return Stop("data", thread=point.stream, hits=hits) if hits else None
+
+    # --- breakpoints ---
+    def _due(self, one: Breakpoint, extra: dict[str, Node] | None = None) -> bool:
+        """Whether a breakpoint that was reached stops the run; it may write its message instead."""
+        if one.condition is None and one.due is None and one.parts is None:
+            return True
+        frame = self.debugger.scope(None, extra)
+        if one.condition is not None:
+            what = f"condition of breakpoint {one.number}"
+            if not self._true(one.condition, what, frame):
+                return False
+        one.count += 1
+        if one.due is not None and not one.due(one.count):
+            return False
+        if one.parts is not None:
+            self.debugger.on_output(self._written(one.parts, frame), frame.frame)
+            return False
+        return True
+
+    def _true(self, condition: Expression, what: str, scope: FrameScope) -> bool:
+        """Whether a condition holds. One that cannot be evaluated stops, and says why."""
+        try:
+            return bool(np.asarray(condition.evaluate(scope)).any())
+        except ExpressionError as error:
+            self.debugger.on_output(f"{what}: {error}", scope.frame)
+            return True
+
+    def _written(self, parts, scope: FrameScope) -> str:
+        """A log message with the values of its expressions."""
+        from opstep.runtime.debugger.text import value_text
+
+        words = []
+        for part in parts:
+            if isinstance(part, str):
+                words.append(part)
+                continue
+            try:
+                words.append(value_text(part.evaluate(scope)))
+            except ExpressionError as error:
+                words.append(f"<{error}>")
+        return "".join(words)
+
+    # --- trouble ---
+
+    def _trouble(self, step: Step, nodes: list[Node]) -> Problem | None:
+        filters = self.debugger.breakpoints.filters
+        for node in nodes:
+            found = self._odd(step, node) or self._unwritten(step, node)
+            failed = node is not self.debugger.machine.fine
+            if not found and "assert" in filters and step.op.name == "assert" and failed:
+                found = self._problem("assert", f"assert failed: {step.attrs['message']}", node)
+            if found:
+                return found
+        return None
+
+    def _odd(self, step: Step, node: Node) -> Problem | None:
+        breakpoints, executor = self.debugger.breakpoints, self.debugger.machine.executor
+        wanted = [k for k in ("nan", "inf") if k in breakpoints.filters]
+        if not wanted:
+            return None
+        nan, infinite = executor.odd(node)
+        there: dict[str, bool] = {"nan": nan, "inf": infinite}
+        for kind in wanted:
+            if not there[kind]:
+                continue
+            made = node.producer
+            if kind in breakpoints.origin_only and made and not is_origin(executor, made):
+                continue
+            count, word = amount_of(executor, node, kind), "NaN" if kind == "nan" else "inf"
+            what = f"{count:,} {word} of {node.type.size:,} elements"
+            found = self._problem(kind, f"{node.name}, the result of {step.op.name}: {what}", node)
+            if found:
+                return found
+        return None
+
+    def _unwritten(self, step: Step, node: Node) -> Problem | None:
+        machine, made = self.debugger.machine, node.producer
+        policy = machine.policy
+        if "uninitialised" not in self.debugger.breakpoints.filters or policy.fill != "nan":
+            return None
+        if policy.sync != "op" or made is None or made.step is not step or node.index:
+            return None
+        for one in unwritten(machine.executor, made):
+            what = f"{one.count:,} of {one.node.type.size:,} elements of {one.node.name}"
+            text = f"{step.op.name} never wrote {what}, the first at {list(one.first[0])}"
+            return self._problem("uninitialised", text, one.node)
+        return None
+
+    def _problem(self, kind: str, text: str, node: Node) -> Problem | None:
+        """None where the filter's condition does not hold."""
+        condition = self.debugger.breakpoints.filters[kind]
+        if condition is not None:
+            scope = self.debugger.scope(None, {"value": node, node.name: node})
+            if not self._true(condition, f"filter {kind}", scope):
+                return None
+        return Problem(kind, text, node, self.debugger.machine.cursor)
+
+    def _changes(self, activation: Activation, point: Point, found) -> tuple[int, ...]:
+        """Data breakpoints on what the op computed, or updated."""
+        plan = activation.plan
+        graph, hits = plan.frames[point.frame].graph.name.text, []
+        for one in self.debugger.breakpoints.data:
+            for v, node in found if one.verified else ():
+                name = plan.values[v].name
+                if one.wanted.name not in (EVERY, name, f"{graph}.{name}"):
+                    continue
+                before = one.last.get(name)
+                one.last[name] = node
+                if one.condition is None and (before is None or not self._differs(before, node)):
+                    continue
+                if self._due(one, {"value": node, name: node}):
+                    hits.append(one.number)
+                    break
+        return tuple(hits)
+
+    def _differs(self, a: Node, b: Node) -> bool:
+        if a is b or a.type != b.type:
+            return a is not b
+        executor = self.debugger.machine.executor
+        return executor.array(a).tobytes() != executor.array(b).tobytes()
+
+
+def hidden(here: tuple[Activation, Point]) -> bool:
+    """Whether a point is no statement of the program: a copy that the plan needs."""
+    activation, point = here
+    return point.kind == OP and activation.plan.steps[point.step].op.name == "snapshot"

@@ -1,0 +1,332 @@
+"""Runs ops on a device, one at a time, for the debugger's machine; keeps and recomputes values.
+
+With ``alloc=fresh`` each result has memory of its own. With ``alloc=reuse`` results lie where the
+plan puts them, in one arena for each activation, so what a run would overwrite is overwritten here
+too; a value whose bytes are gone is computed again into memory of its own when somebody looks.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from opstep.runtime.debugger.node import Node, Producer
+from opstep.runtime.device.binding import error_of_op
+from opstep.runtime.ir.errors import DeviceError
+from opstep.runtime.ir.types import TensorType
+from opstep.runtime.plan.plan import Policy
+from opstep.runtime.statistics import ENABLED, RECORD, WORDS, Statistics, decode, step_for
+
+SPARED = 64  # of the nodes made last, none is dropped
+LOOKED_AT = 1 << 16  # elements up to which the host looks for NaNs itself, where it has the memory
+
+
+class Arena:
+    """The memory that an activation's results share, and whose bytes stand in it now."""
+
+    def __init__(self, memory: Any):
+        self.memory = memory
+        self._starts: list[int] = []
+        self._there: dict[int, tuple[int, list[Node]]] = {}  # start -> end, nodes
+
+    def share(self, node: Node) -> None:
+        """A node that is another's memory under another shape."""
+        self._there[node.offset][1].append(node)
+
+    def take(self, start: int, nbytes: int, node: Node | None) -> None:
+        """These bytes are written from now on; whose they were has lost them."""
+        end = start + max(nbytes, 1)
+        k = max(bisect_left(self._starts, start) - 1, 0)
+        while k < len(self._starts) and self._starts[k] < end:
+            at = self._starts[k]
+            until, owners = self._there[at]
+            if until <= start:
+                k += 1
+                continue
+            del self._starts[k], self._there[at]
+            for owner in owners:
+                if owner is not node and owner.memory is self.memory:
+                    owner.memory = None
+        insort(self._starts, start)
+        self._there[start] = end, [] if node is None else [node]
+
+
+class Executor:
+    """Of one run. `budget`: bytes that results may hold together before old ones are dropped."""
+
+    def __init__(self, device: Any, policy: Policy, budget: int):
+        self.device = device
+        self.policy = policy
+        self.budget = budget
+        self.held = 0
+        self.computed = 0  # ops that were run, recomputed ones too
+        self.streams: list[Any] = [device.stream()]
+        self._kept: deque[Node] = deque()
+        self._arenas: dict[int, Arena] = {}  # by the id of their memory, which they keep
+        self._busy: list[Any] = []  # what work that is under way uses
+        self._scratch: dict[str, Any] = {}
+        self._constants: dict[tuple, Node] = {}
+
+    # --- values from outside ---
+
+    def make(self, t: TensorType, array: Any, name: str) -> Node:
+        """A node that holds a copy of an array, or a number for each element."""
+        memory = self.device.alloc(t.nbytes, "values under the debugger")
+        self.device.write(memory, 0, t, array)
+        return Node(t, name, memory)
+
+    def constant(self, t: TensorType, number: int | float) -> Node:
+        key = (t, repr(number))
+        if key not in self._constants:
+            self._constants[key] = self.make(t, number, repr(number))
+        return self._constants[key]
+
+    # --- reading ---
+
+    def array(self, node: Node) -> np.ndarray:
+        """All elements, on the host: not to be written to."""
+        self.ensure(node)
+        self.settle()
+        found = self.device.read(node.memory, node.offset, node.type)
+        found = found.view()
+        found.flags.writeable = False
+        return found
+
+    def part(self, node: Node, first: int, count: int) -> np.ndarray:
+        """Elements of the flattened tensor; nothing else is copied."""
+        self.ensure(node)
+        self.settle()
+        dtype = node.type.dtype
+        t = TensorType(dtype, (count,))
+        found = self.device.read(node.memory, node.offset + first * dtype.itemsize, t).view()
+        found.flags.writeable = False
+        return found
+
+    def statistics(self, node: Node) -> Statistics:
+        """Taken on the device, once."""
+        if node.figures is None:
+            self.ensure(node)
+            self.settle()
+            filled = self.policy.fill == "nan" and node.producer is not None
+            step, types = step_for(node.type, filled)
+            launches, size = self.device.prepare(step, types)
+            enabled = self.constant(ENABLED, 1)
+            record = self._reused("record", WORDS * 8)
+            scratch = self._reused("statistics", size)
+            addresses = [node.address, enabled.address, record.address]
+            self.device.run_now(self.device.bind(launches, addresses, scratch.address))
+            node.figures = decode(self.device.read(record, 0, RECORD), node.type.dtype)
+        return node.figures
+
+    def odd(self, node: Node) -> tuple[bool, bool]:
+        """Whether an element is NaN, and whether one is infinite."""
+        dtype = node.type.dtype
+        if not dtype.is_float:
+            return False, False
+        if node.figures is None and self.device.name == "cpu" and dtype.itemsize > 2:
+            array = self.array(node)
+            if array.size <= LOOKED_AT:
+                if np.isfinite(array).all():
+                    return False, False
+                return bool(np.isnan(array).any()), bool(np.isinf(array).any())
+        s = self.statistics(node)
+        return s.nan > 0, s.posinf + s.neginf > 0
+
+    def _reused(self, what: str, nbytes: int) -> Any:
+        memory = self._scratch.get(what)
+        if memory is None or memory.nbytes < nbytes:
+            memory = self._scratch[what] = self.device.alloc(max(nbytes, 1))
+        return memory
+
+    # --- running ---
+
+    def run(self, producer: Producer, names: list[str], stream: int = 0, places=None) -> None:
+        """Computes an op's results, which become nodes. `places`: the arena and, for each result
+        and then for the working memory, its offset there.
+        """
+        plan, step = producer.plan, producer.step
+        types = [plan.values[v].type for v in step.results]
+        nodes = tuple(
+            Node(t, n, None, 0, producer, k)
+            for k, (t, n) in enumerate(zip(types, names, strict=True))
+        )
+        producer.results = nodes
+        for operand in producer.operands:
+            if operand is not None and operand.memory is None:
+                self.ensure(operand)
+        if step.op.reinterprets:
+            self._view(producer)
+            return
+        self._execute(producer, nodes, stream, places)
+        self._make_room()
+
+    def _execute(self, producer: Producer, nodes, stream: int = 0, places=None) -> None:
+        device = self.device
+        for k, node in enumerate(nodes):
+            if places is None:
+                node.memory, node.offset = (
+                    device.alloc(node.type.nbytes, "values under the debugger"),
+                    0,
+                )
+                node.owned = node.type.nbytes
+                self.held += node.owned
+                self._kept.append(node)
+            else:
+                node.memory, node.offset = places[0].memory, places[1][k]
+        scratch = self._workspace(producer, places)
+        bound = self.bound(producer, nodes, scratch)
+        queue = self.streams[stream]
+        if self.policy.fill == "nan":
+            for node in nodes:
+                queue.submit(
+                    device.fill(node.memory, node.offset, node.type.nbytes, node.type.dtype)
+                )
+        if bound:
+            queue.submit(device.capture(bound))
+            self.computed += 1
+        if places is not None:
+            self._take(producer, nodes, places)
+        self.wait(producer, stream)
+        if self.policy.sync != "op":
+            self._busy.append((bound, scratch, producer))
+
+    def bound(self, producer: Producer, nodes, scratch: Any) -> list[Any]:
+        """The op's launches with addresses."""
+        step = producer.step
+        if not step.launches:
+            return []
+        addresses = [0 if o is None else o.address for o in producer.operands]
+        addresses += [0] * (len(step.operand_types) - len(addresses))
+        addresses += [n.address for n in nodes]
+        return self.device.bind(step.launches, addresses, scratch)
+
+    def _workspace(self, producer: Producer, places) -> int:
+        step = producer.step
+        if step.workspace < 0:
+            return 0
+        if places is not None and places[2] >= 0:
+            return places[0].memory.address + places[2]
+        nbytes = producer.plan.buffers[step.workspace].nbytes
+        if self.policy.sync == "op":
+            return self._reused("workspace", nbytes).address
+        memory = self.device.alloc(nbytes, "working memory")
+        self._busy.append(memory)
+        return memory.address
+
+    def _take(self, producer: Producer, nodes, places) -> None:
+        arena, offsets, workspace = places
+        if workspace >= 0:
+            nbytes = producer.plan.buffers[producer.step.workspace].nbytes
+            arena.take(workspace, nbytes, None)
+        for node, offset in zip(nodes, offsets, strict=True):
+            arena.take(offset, node.type.nbytes, node)
+
+    def wait(self, producer: Producer, stream: int) -> None:
+        """Behind an op: with ``sync=op`` the host waits, and what went wrong is that op's doing."""
+        if self.policy.sync != "op":
+            return
+        for k, other in enumerate(self.streams):
+            if k != stream:
+                other.start()
+        try:
+            self.device.wait_for_op(self.streams[stream])
+        except DeviceError as error:
+            raise error_of_op(producer.plan, producer.step, error, stream) from None
+
+    def settle(self) -> None:
+        """Everything that was queued is done."""
+        if not self._busy:
+            return
+        for stream in self.streams:
+            stream.start()
+        for stream in self.streams:
+            stream.synchronize()
+        self._busy.clear()
+
+    def on(self, stream: int) -> Any:
+        """The stream of that number."""
+        while len(self.streams) <= stream:
+            self.streams.append(self.device.stream())
+        return self.streams[stream]
+
+    def busy(self, what: Any) -> None:
+        """This must live until all that was queued is done."""
+        self._busy.append(what)
+
+    # --- computing again ---
+
+    def ensure(self, node: Node) -> None:
+        """Computes what was dropped, and what that needs."""
+        if node.memory is not None:
+            return
+        self.settle()
+        wanted = [node]
+        while wanted:
+            last = wanted[-1]
+            if last.memory is not None:
+                wanted.pop()
+                continue
+            producer = last.producer
+            assert producer is not None, "what came from outside is never dropped"
+            missing = [o for o in producer.operands if o is not None and o.memory is None]
+            if missing:
+                wanted += missing
+                continue
+            self._again(producer)
+            wanted.pop()
+        self.settle()
+
+    def _again(self, producer: Producer) -> None:
+        if producer.op.reinterprets:
+            self._view(producer)
+            return
+        # those that are still there keep their bytes: work under way may read them
+        targets = [
+            n if n.memory is None else Node(n.type, n.name, producer=producer)
+            for n in producer.results
+        ]
+        self._execute(producer, targets)
+
+    def _view(self, producer: Producer) -> None:
+        """A result that is its operand's memory under another shape."""
+        source, node = producer.operands[0], producer.results[0]
+        assert source is not None
+        node.memory, node.offset = source.memory, source.offset
+        arena = self._arenas.get(id(source.memory))
+        if arena is not None:
+            arena.share(node)
+        else:
+            self._kept.append(node)
+
+    def arena(self, nbytes: int) -> Arena:
+        """Memory for the results of an activation."""
+        made = Arena(self.device.alloc(nbytes, "an arena under the debugger"))
+        self._arenas[id(made.memory)] = made
+        return made
+
+    def _make_room(self) -> None:
+        """Drops old results that can be computed again, every second, fourth … of them spared."""
+        if self.held <= self.budget:
+            return
+        self.settle()
+        while self.held > self.budget * 3 // 4:
+            kept: deque[Node] = deque()
+            recent = len(self._kept) - SPARED
+            for k, node in enumerate(self._kept):
+                if node.memory is None:
+                    continue
+                if k >= recent or k % 2:
+                    kept.append(node)
+                else:
+                    self.drop(node)
+            self._kept = kept
+            if len(kept) <= SPARED:
+                return
+
+    def drop(self, node: Node) -> None:
+        """Gives a result's memory up."""
+        self.held -= node.owned
+        node.owned, node.memory = 0, None

@@ -1,0 +1,163 @@
+"""The stack at a position: frames of graphs, turns of loops, lines they were imported from."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from opstep.runtime.debugger.activation import Activation
+from opstep.runtime.debugger.machine import Machine
+from opstep.runtime.debugger.node import Node
+from opstep.runtime.debugger.points import Point
+from opstep.runtime.ir.graph import Graph, Source, Span, Statement
+
+
+class Frame(NamedTuple):
+    """One entry of a stack. `number`: 0 for the innermost. `imported`: the file and line that the
+    statement was imported from; such a frame has no values of its own.
+    """
+
+    number: int
+    name: str
+    graph: Graph
+    statement: Statement | None
+    source: Source | None
+    span: Span
+    imported: tuple[str, int] | None
+    machine: Machine
+    activation: Activation
+    frame: int
+    depth: int
+    position: int
+
+    @property
+    def line(self) -> int:
+        """From 1; of an imported frame the line there."""
+        if self.imported:
+            return self.imported[1]
+        return self.source.locate(self.span.start)[0] if self.source else 0
+
+    @property
+    def column(self) -> int:
+        if self.imported or self.source is None:
+            return 1
+        return self.source.locate(self.span.start)[1]
+
+    @property
+    def end(self) -> tuple[int, int]:
+        """Line and column behind its last character."""
+        if self.imported or self.source is None:
+            return self.line, 1
+        return self.source.locate(self.span.end)
+
+    @property
+    def path(self) -> str:
+        """Of its file."""
+        if self.imported:
+            return self.imported[0]
+        return self.source.path if self.source else "<text>"
+
+    def value(self, name: str) -> int | None:
+        """The number of a name's value in the plan."""
+        return self.activation.plan.scopes[self.frame].get(name)
+
+    def lookup(self, name: str) -> Node | None:
+        """What a name means here: a local value, or a named tensor."""
+        value = self.value(name)
+        if value is not None:
+            found = self.activation.at(value, self.position)
+            return found if found is not None else self._literal(value)
+        if name and name in self.machine.host.tensors:
+            return self.machine.tensor(name, self.position)
+        return None
+
+    def names(self) -> dict[str, Node]:
+        """The values that are there, in the order of the program; inputs come first."""
+        scope, at = self.activation.plan.scopes[self.frame], self.activation.at
+        found = {name: at(value, self.position) for name, value in scope.items()}
+        return {name: node for name, node in found.items() if node is not None}
+
+    def inputs(self) -> dict[str, Node]:
+        """What the graph was given."""
+        names = [b.name.text for b in self.graph.inputs]
+        found = {name: self.lookup(name) for name in names}
+        return {name: node for name, node in found.items() if node is not None}
+
+    def params(self) -> dict[str, Node]:
+        """All named tensors of the program, as they are at this position."""
+        tensors = self.machine.host.tensors
+        return {name: self.machine.tensor(name, self.position) for name in tensors}
+
+    def _literal(self, value: int) -> Node | None:
+        plan = self.activation.plan
+        buffer = plan.buffers[plan.values[value].buffer]
+        if buffer.kind != "const" or buffer.literal is None:
+            return None
+        return self.machine.executor.constant(plan.values[value].type, buffer.literal)
+
+
+def stack(machine: Machine, at: tuple[Activation, Point] | None, position: int) -> list[Frame]:
+    """The frames around a point, innermost first."""
+    if at is None:
+        return []
+    activation, point = at
+    frames: list[Frame] = []
+    statement, frame = point.statement, point.frame
+    while True:
+        _add(frames, machine, activation, frame, statement, position)
+        around = activation.plan.frames[frame]
+        if around.parent >= 0:
+            statement, frame = around.statement, around.parent
+            continue
+        if activation.parent is None:
+            return frames
+        calling = activation.parent.points[activation.call]
+        activation, statement, frame = activation.parent, calling.statement, calling.frame
+
+
+def depth_of(at: tuple[Activation, Point]) -> int:
+    """How many frames are around the innermost one."""
+    return at[0].depth + at[1].depth
+
+
+def _add(frames, machine: Machine, activation: Activation, frame: int, statement, position) -> None:
+    plan = activation.plan
+    graph = plan.frames[frame].graph
+    source = plan.sources.get(graph.name.text)
+    span = statement.span if statement is not None else _closing(graph)
+    where = (machine, activation, frame, activation.depth + _depth(plan, frame), position)
+    imported = getattr(statement, "at", None)
+    if imported is not None:
+        name = f"{imported.file.rpartition('/')[2]}:{imported.line}"
+        line = (imported.file, imported.line)
+        frames.append(Frame(len(frames), name, graph, statement, source, span, line, *where))
+    name = named(activation, frame)
+    frames.append(Frame(len(frames), name, graph, statement, source, span, None, *where))
+    if imported is not None:  # the IR's own frame is the innermost
+        frames[-2], frames[-1] = (
+            frames[-1]._replace(number=len(frames) - 2),
+            frames[-2]._replace(number=len(frames) - 1),
+        )
+
+
+def named(activation: Activation, frame: int) -> str:
+    """``features``, ``halve [i=3]``, ``main [step=2]``"""
+    name = activation.plan.frames[frame].graph.name.text
+    if frame:
+        return name
+    if activation.role in ("test", "body"):
+        return f"{name} [i={activation.turn}]"
+    if activation.role == "root" and activation.turn:
+        return f"{name} [step={activation.turn}]"
+    return name
+
+
+def _depth(plan, frame: int) -> int:
+    depth = 0
+    while plan.frames[frame].parent >= 0:
+        depth, frame = depth + 1, plan.frames[frame].parent
+    return depth
+
+
+def _closing(graph: Graph) -> Span:
+    """The brace at a graph's end."""
+    return Span(max(graph.span.end - 1, graph.span.start), graph.span.end)

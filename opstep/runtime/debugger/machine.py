@@ -1,0 +1,501 @@
+"""Runs plans a point at a time, with all state in the open, so that it can go back.
+
+A *position* is a number of points passed. The machine keeps a log of them: up to its end, the
+*frontier*, to go forward or back only moves the *cursor*; at the frontier to go forward runs the
+next point. To change something in the past (`set`, `cut`) cuts the log there; ops that are run
+again with the same operands take their results from what was cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from opstep.runtime.debugger.activation import Activation
+from opstep.runtime.debugger.executor import Executor
+from opstep.runtime.debugger.node import Node, Producer
+from opstep.runtime.debugger.points import CALL, OP, Point, Points, callee
+from opstep.runtime.device.binding import error_at
+from opstep.runtime.interpreter import DEEPEST
+from opstep.runtime.ir.diagnostics import OpstepError
+from opstep.runtime.ir.errors import DeviceError
+from opstep.runtime.ir.types import TensorType
+from opstep.runtime.plan.internal import STATUS
+from opstep.runtime.plan.plan import Plan, Policy
+
+MOST = 1_000_000  # points that are remembered; then the older half is forgotten
+
+
+class Host(Protocol):
+    """Where a machine's plans and named tensors come from."""
+
+    device: Any
+    tensors: Mapping[str, Any]  # the program's named tensors
+
+    def plan_for(self, graph: str, types: tuple[TensorType, ...], policy: Policy) -> Plan: ...
+
+    def tensor(self, name: str) -> tuple[TensorType, Any]:
+        """A named tensor as it is before the run: its type and its memory on the device."""
+        ...
+
+
+class Machine:
+    """Runs a graph `steps` times on the same inputs.
+
+    `at` and `pc` say which point is run next at the frontier; `at` is None when all is done.
+    """
+
+    def __init__(
+        self, host: Host, graph: str, inputs: Sequence[np.ndarray], types: Sequence[TensorType],
+        names: Sequence[str], policy: Policy, steps: int, budget: int,
+    ):  # fmt: skip
+        self.host = host
+        self.graph = graph
+        self.types = tuple(types)
+        self.policy = policy
+        self.steps = steps
+        self.executor = Executor(host.device, policy, budget)
+        self.inputs = tuple(
+            self.executor.make(t, a, n) for t, a, n in zip(types, inputs, names, strict=True)
+        )
+        self.fine = self.executor.make(STATUS, 0, "status")
+        self.base = 0  # positions that were forgotten
+        self.log: list[tuple[Activation, int]] = []
+        self.cursor = 0
+        self.named: dict[str, list[tuple[int, Node]]] = {}
+        self.given: dict[str, Node] = {}  # named tensors as the run found them
+        self.finished: list[tuple[int, Activation]] = []  # steps that ended, and where
+        self.memo: dict[tuple, tuple[Node, ...]] = {}
+        self.found_again = 0  # ops whose results were taken from the past
+        self.asked_again = 0
+        self.after_run: Callable[[Producer], None] | None = None
+        self._points: dict[int, Points] = {}
+        self._delivered: dict[int, list[tuple[Activation, int]]] = {}
+        self.at: Activation | None = None
+        self.pc = 0
+        self._begin_step(0)
+
+    # --- where it stands ---
+
+    @property
+    def frontier(self) -> int:
+        """The position of what was run last."""
+        return self.base + len(self.log)
+
+    @property
+    def ended(self) -> bool:
+        return self.at is None and self.cursor == self.frontier
+
+    def here(self) -> tuple[Activation, Point] | None:
+        """The point that is next at the cursor; None at the end."""
+        if self.cursor < self.frontier:
+            activation, k = self.log[self.cursor - self.base]
+            return activation, activation.points[k]
+        if self.at is None:
+            return None
+        return self.at, self.at.points[self.pc]
+
+    def index(self) -> int:
+        """The number of that point in its plan."""
+        if self.cursor < self.frontier:
+            return self.log[self.cursor - self.base][1]
+        return self.pc
+
+    def behind(self) -> tuple[Activation, Point] | None:
+        """The point passed last; None at the beginning."""
+        if self.cursor <= self.base:
+            return None
+        activation, k = self.log[self.cursor - 1 - self.base]
+        return activation, activation.points[k]
+
+    def tensor(self, name: str, position: int | None = None) -> Node:
+        """A named tensor's version at a position, the cursor's if none is given."""
+        when = self.cursor if position is None else position
+        versions = self._versions(name)
+        found = versions[0][1]
+        for since, node in versions:
+            if since > when:
+                break
+            found = node
+        return found
+
+    def outputs(self) -> tuple[Node, ...]:
+        """Of the step that ended last."""
+        _, last = self.finished[-1]
+        return tuple(self._operand(last, v) for v in last.plan.outputs)
+
+    # --- moving ---
+
+    def forward(self) -> bool:
+        """Passes one point; False at the end."""
+        if self.cursor < self.frontier:
+            self.cursor += 1
+            return True
+        if self.at is None:
+            return False
+        self._advance()
+        self.cursor = self.frontier
+        return True
+
+    def back(self) -> bool:
+        """Goes back by one point; False at the beginning of what is remembered."""
+        if self.cursor <= self.base:
+            return False
+        self.cursor -= 1
+        return True
+
+    def cut(self, position: int | None = None) -> None:
+        """Forgets what came behind a position; it may be taken from again."""
+        when = self.cursor if position is None else position
+        if when >= self.frontier:
+            self.cursor = when
+            return
+        self.executor.settle()
+        tail = self.log[when - self.base :]
+        self.at, self.pc = tail[0]
+        del self.log[when - self.base :]
+        for number, (activation, k) in enumerate(tail, when):
+            self._forget(activation, activation.points[k])
+            for owner, value in self._delivered.pop(number + 1, ()):
+                owner.env.pop(value, None)
+        for activation in {id(a): a for a, _ in tail}.values():
+            self._restore(activation, when)
+        for name, versions in self.named.items():
+            self.named[name] = [v for v in versions if v[0] <= when] or versions[:1]
+        self.finished = [f for f in self.finished if f[0] <= when]
+        self.cursor = when
+
+    def set(self, activation: Activation, value: int, node: Node) -> None:
+        """From the cursor on, a value of an activation is another one."""
+        self.cut()
+        since, old = activation.env[value]
+        activation.replaced.setdefault(value, []).append((self.cursor, since, old))
+        activation.env[value] = (since, node)
+
+    def set_named(self, name: str, node: Node) -> None:
+        """From the cursor on, a named tensor is another one."""
+        self.cut()
+        self._versions(name).append((self.cursor, node))
+
+    def jump(self, k: int) -> None:
+        """On to another point of the activation under the cursor, without what lies between.
+        Raises `Skipped` where an operand of its op has no value.
+        """
+        self.cut()
+        activation = self.at
+        assert activation is not None
+        point = activation.points[k]
+        if point.kind == OP:
+            for v in activation.plan.steps[point.step].operands:
+                if v is not None:
+                    self._operand(activation, v)
+        self.pc = k
+
+    def begin_anew(self, step: int) -> None:
+        """Steps were run elsewhere: nothing before this one is known here."""
+        self.base = self.frontier
+        self.cursor = self.base
+        self.log.clear()
+        self.finished.clear()
+        self.memo.clear()
+        self.named = {"": [(self.base, self.fine)]}
+        self.at = None
+        if step < self.steps:
+            self._begin_step(step)
+
+    def replace_program(self, host: Host) -> None:
+        """Plans come from another text from the next step's, or restart's, begin on."""
+        self.host = host
+        self._points.clear()
+
+    def restart_step(self) -> None:
+        """Cuts back to the begin of the step under the cursor, and makes its plan anew."""
+        here = self.here()
+        activation = here[0] if here else self.finished[-1][1]
+        while activation.parent is not None:
+            activation = activation.parent
+        self.cut(max(activation.start, self.base))
+        self._begin_step(activation.turn)
+
+    # --- running a point ---
+
+    def _advance(self) -> None:
+        activation, k = self.at, self.pc
+        assert activation is not None
+        point = activation.points[k]
+        if point.kind == OP:
+            step = activation.plan.steps[point.step]
+            if step.op.host:
+                self.log.append((activation, k))
+                try:
+                    self._enter(activation, k, point)
+                except BaseException:
+                    self.log.pop()
+                    raise
+                return
+            self._op(activation, point)
+        self.log.append((activation, k))
+        self.pc = k + 1
+        if self.pc == len(activation.points):
+            self._leave(activation)
+        if len(self.log) > MOST:
+            self._forget_oldest()
+
+    def _op(self, activation: Activation, point: Point) -> None:
+        plan, step = activation.plan, activation.plan.steps[point.step]
+        operands = tuple(None if v is None else self._operand(activation, v) for v in step.operands)
+        if step.op.family == "internal":
+            results = self._internal(activation, point, operands)
+        else:
+            results = self._computed(activation, point, operands)
+        since = self.frontier + 1
+        for v, node in zip(step.results, results, strict=True):
+            activation.env[v] = (since, node)
+            if step.op.name in ("update", "assert") and step.op.family == "internal":
+                self._versions(plan.buffers[plan.values[v].buffer].name).append((since, node))
+
+    def _computed(self, activation: Activation, point: Point, operands) -> tuple[Node, ...]:
+        plan, step = activation.plan, activation.plan.steps[point.step]
+        if self.memo:
+            self.asked_again += 1
+            found = self.memo.get((activation.points.key(step), operands))
+            if found is not None:
+                self.found_again += 1
+                self._record(activation, point)
+                return found
+        producer = Producer(plan, step, operands)
+        stream = self.executor.on(point.stream)
+        for event in point.waits:
+            if event in activation.events:  # else what records it was jumped over
+                stream.wait(activation.events[event])
+        names = [plan.values[v].name for v in step.results]
+        places = self._places(activation, step) if self.policy.alloc == "reuse" else None
+        self.executor.run(producer, names, point.stream, places)
+        self._record(activation, point)
+        for v, node in zip(step.results, producer.results, strict=True):
+            node.home = (activation, v)
+        if self.after_run:
+            self.after_run(producer)
+        return producer.results
+
+    def _places(self, activation: Activation, step) -> Any:
+        """Where the plan puts the results in its arena."""
+        plan = activation.plan
+        if activation.arena is None:
+            activation.arena = self.executor.arena(plan.arena)
+        offsets = [plan.buffers[plan.values[v].buffer].offset for v in step.results]
+        if any(o < 0 for o in offsets):
+            return None
+        scratch = plan.buffers[step.workspace].offset if step.workspace >= 0 else -1
+        return activation.arena, offsets, scratch
+
+    def _internal(self, activation: Activation, point: Point, operands) -> tuple[Node, ...]:
+        """Updates, asserts and copies: as nodes never change, these only name them anew."""
+        plan, step = activation.plan, activation.plan.steps[point.step]
+        if step.op.name == "snapshot":
+            return operands[:1]
+        if step.op.name == "assert":
+            condition, status = operands
+            if status is not self.fine or bool(self.executor.array(condition)):
+                return (status,)
+            return (self.executor.make(STATUS, step.attrs["code"], "status"),)
+        value, status = operands
+        (result,) = step.results
+        if status is not self.fine:
+            return (self.tensor(plan.values[result].name, self.frontier),)
+        wanted = plan.values[result].type
+        if value.type == wanted:
+            return (value,)
+        producer = Producer(plan, step, (value, self.fine))
+        self.executor.settle()
+        self.executor.run(producer, [plan.values[result].name], point.stream)
+        self.executor.settle()
+        return producer.results
+
+    def _operand(self, activation: Activation, value: int) -> Node:
+        found = activation.env.get(value)
+        if found is not None:
+            return found[1]
+        plan = activation.plan
+        t, buffer = plan.values[value].type, plan.buffers[plan.values[value].buffer]
+        if buffer.kind == "const":
+            assert buffer.literal is not None
+            return self.executor.constant(t, buffer.literal)
+        raise Skipped(plan.values[value].name)
+
+    def _record(self, activation: Activation, point: Point) -> None:
+        for event in point.records:
+            made = activation.events[event] = self.host.device.event()
+            self.executor.on(point.stream).record(made)
+
+    # --- control flow ---
+
+    def _begin_step(self, number: int) -> None:
+        root = self._activation(self.graph, self.types, None, 0, "root", number)
+        self.named[""] = [(self.frontier, self.fine)]
+        self._open(root, self.inputs)
+
+    def _activation(self, graph, types, parent, call, role, turn) -> Activation:
+        if parent is not None and parent.level > DEEPEST:
+            step = parent.plan.steps[parent.points[call].step]
+            raise error_at(
+                parent.plan, step, f"calls are nested more than {DEEPEST} deep", DeviceError
+            )
+        plan = self.host.plan_for(graph, types, self.policy)
+        points = self._points.get(id(plan))
+        if points is None:
+            points = self._points[id(plan)] = Points(plan)
+        return Activation(points, parent, call, role, turn)
+
+    def _open(self, activation: Activation, inputs: Sequence[Node]) -> None:
+        now = activation.start = self.frontier
+        for value, node in zip(activation.plan.inputs, inputs, strict=True):
+            activation.env[value] = (now, node)
+        for value, name in activation.points.found:
+            activation.env[value] = (now, self.tensor(name, now))
+        self.at, self.pc = activation, 0
+
+    def _enter(self, activation: Activation, k: int, point: Point) -> None:
+        """Runs the graph that a step of control flow calls first."""
+        self.executor.settle()
+        step = activation.plan.steps[point.step]
+        operands = [self._operand(activation, v) for v in step.operands if v is not None]
+        types = tuple(t for t in step.operand_types if t is not None)
+        if step.op.name == "while":
+            self._turn(activation, k, "test", 0, tuple(operands))
+            return
+        chosen = self.executor.array(operands[0])
+        if step.op.name == "cond":
+            graph = step.attrs["then" if bool(chosen) else "else"]
+        else:
+            cases, number = step.attrs["cases"], int(chosen)
+            if not 0 <= number < len(cases):
+                message = f"index {number} is none of the {len(cases)} cases 0 to {len(cases) - 1}"
+                raise error_at(activation.plan, step, message)
+            graph = cases[number]
+        child = self._activation(graph.name, types[1:], activation, k, "branch", 0)
+        self._open(child, operands[1:])
+
+    def _turn(self, parent: Activation, k: int, role: str, turn: int, carried) -> None:
+        step = parent.plan.steps[parent.points[k].step]
+        types = tuple(t for t in step.operand_types if t is not None)
+        child = self._activation(step.attrs[role].name, types, parent, k, role, turn)
+        child.carried = carried
+        self._open(child, carried)
+
+    def _leave(self, activation: Activation) -> None:
+        """The plan is at its end: back to who called it."""
+        parent, k = activation.parent, activation.call
+        if parent is None:
+            self.finished.append((self.frontier, activation))
+            if activation.turn + 1 < self.steps and self._status() is self.fine:
+                self._begin_step(activation.turn + 1)
+            else:
+                self.at = None
+            return
+        self.executor.settle()
+        outputs = tuple(self._operand(activation, v) for v in activation.plan.outputs)
+        step = parent.plan.steps[parent.points[k].step]
+        if activation.role == "test":
+            goes_on = bool(self.executor.array(outputs[0])) and self._status() is self.fine
+            if not goes_on:
+                self._deliver(parent, k, activation.carried)
+            elif activation.turn >= step.attrs["limit"]:
+                raise error_at(
+                    parent.plan, step, f"the loop has not ended after {activation.turn} turns",
+                    hint="raise limit=, or see whether its test can become false",
+                )  # fmt: skip
+            else:
+                self._turn(parent, k, "body", activation.turn, activation.carried)
+        elif activation.role == "body":
+            self._turn(parent, k, "test", activation.turn + 1, outputs)
+        else:
+            self._deliver(parent, k, outputs)
+
+    def _deliver(self, parent: Activation, k: int, outputs: Sequence[Node]) -> None:
+        """Control flow is done: its results are there."""
+        plan, step = parent.plan, parent.plan.steps[parent.points[k].step]
+        now, given = self.frontier, []
+        for v, node in zip(step.results, outputs, strict=True):
+            parent.env[v] = (now, node)
+            given.append((parent, v))
+        for v in step.changed:
+            parent.env[v] = (now, self.tensor(plan.buffers[plan.values[v].buffer].name, now))
+            given.append((parent, v))
+        self._delivered[now] = given
+        self.at, self.pc = parent, k + 1
+
+    def _status(self) -> Node:
+        return self.tensor("", self.frontier)
+
+    def failed(self) -> int:
+        """The code of the assert that failed in the step that ended last; 0 for none."""
+        status = self._status()
+        return 0 if status is self.fine else int(self.executor.array(status))
+
+    # --- named tensors ---
+
+    def _versions(self, name: str) -> list[tuple[int, Node]]:
+        versions = self.named.get(name)
+        if versions is None:
+            t, memory = self.host.tensor(name)
+            node = self.given[name] = Node(t, name, memory)
+            versions = self.named[name] = [(0, node)]
+        return versions
+
+    # --- forgetting ---
+
+    def _forget(self, activation: Activation, point: Point) -> None:
+        """Takes back what a point did; what it computed can be taken from again."""
+        if point.kind != OP:
+            return
+        step = activation.plan.steps[point.step]
+        for event in point.records:
+            activation.events.pop(event, None)
+        for v in (*step.results, *step.changed):
+            found = activation.env.pop(v, None)
+            producer = found[1].producer if found else None
+            if producer is not None and producer.step is step:
+                self.memo[activation.points.key(step), producer.operands] = producer.results
+
+    def _restore(self, activation: Activation, when: int) -> None:
+        """Undoes what was set behind a position."""
+        for value, changes in list(activation.replaced.items()):
+            later = [c for c in changes if c[0] > when]
+            if later and value in activation.env:
+                activation.env[value] = later[0][1:]
+            activation.replaced[value] = [c for c in changes if c[0] <= when]
+
+    def _forget_oldest(self) -> None:
+        """The older half of the log; what is needed of it stays, as if it had been given."""
+        half = len(self.log) // 2
+        self.executor.settle()
+        for activation, k in self.log[half:]:
+            point = activation.points[k]
+            if point.kind != OP:
+                continue
+            for v in activation.plan.steps[point.step].operands:
+                found = activation.env.get(v) if v is not None else None
+                if found is not None and found[0] <= self.base + half and found[1].producer:
+                    self.executor.ensure(found[1])
+                    found[1].producer = None
+        self.memo.clear()
+        del self.log[:half]
+        self.base += half
+        self._delivered = {p: d for p, d in self._delivered.items() if p > self.base}
+
+
+class Skipped(OpstepError):
+    """An operand has no value, as its op was jumped over."""
+
+    def __init__(self, name: str):
+        super().__init__(f"{name} has no value: its op was jumped over")
+        self.name = name
+
+
+def opened(activation: Activation, k: int) -> int:
+    """The frame that is entered behind a call point."""
+    assert activation.points[k].kind == CALL
+    return callee(activation.points, k)

@@ -1,0 +1,136 @@
+"""What names mean in an expression at a stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from opstep.runtime.debugger.executor import Executor
+from opstep.runtime.debugger.frames import Frame
+from opstep.runtime.debugger.node import Node
+from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.types import TensorType
+from opstep.runtime.statistics import Statistics
+
+
+class Handle:
+    """A tensor by name: nothing of it is copied before somebody asks."""
+
+    __slots__ = ("executor", "node")
+
+    def __init__(self, executor: Executor, node: Node):
+        self.executor = executor
+        self.node = node
+
+    @property
+    def type(self) -> TensorType:
+        return self.node.type
+
+    def array(self) -> np.ndarray:
+        return self.executor.array(self.node)
+
+    def statistics(self) -> Statistics:
+        return self.executor.statistics(self.node)
+
+    def part(self, index: tuple[int | slice, ...]) -> np.ndarray:
+        """``x[index]``; copies one range of elements, as short as the leading indices allow.
+        Raises `IndexError`.
+        """
+        shape: Any = self.node.type.shape
+        if len(index) > len(shape):
+            raise IndexError(f"{len(index)} indices for a tensor of {len(shape)} dims")
+        first, left = 0, 0
+        for axis, at in enumerate(index):
+            if not isinstance(at, int):
+                break
+            size = shape[axis]
+            if not -size <= at < size:
+                raise IndexError(f"index {at} is out of range: axis {axis} has {size} elements")
+            first += (at % size) * prod(shape[axis + 1 :])
+            left = axis + 1
+        rest = tuple(index[left:])
+        if left == len(shape):
+            return self.executor.part(self.node, first, 1).reshape(())
+        span, inner = (0, shape[left]), prod(shape[left + 1 :])
+        if rest and isinstance(rest[0], slice):
+            places = range(*rest[0].indices(shape[left]))
+            if not len(places):
+                return np.empty(shape[left:], self.node.type.dtype.numpy)[rest]
+            low, high = min(places[0], places[-1]), max(places[0], places[-1]) + 1
+            span, rest = (low, high), (_moved(places, low, high), *rest[1:])
+        count = (span[1] - span[0]) * inner
+        if not count:
+            return np.empty(shape[left:], self.node.type.dtype.numpy)[rest]
+        found = self.executor.part(self.node, first + span[0] * inner, count)
+        return found.reshape(span[1] - span[0], *shape[left + 1 :])[rest]
+
+
+def _moved(places: range, low: int, high: int) -> slice:
+    """The slice that takes the same places from the part that begins at `low`."""
+    stop = places.stop - low
+    return slice(places.start - low, None if stop < 0 else stop, places.step)
+
+
+class FrameScope:
+    """The names of a frame, at its position. `files`: the folder that ``load`` may read below."""
+
+    def __init__(
+        self,
+        frame: Frame,
+        extra: dict[str, Node] | None = None,
+        files: Path | None = None,
+        runs: Callable[[str, int | None], Any] | None = None,
+    ):
+        self.frame = frame
+        self.extra = extra or {}
+        self.files = files
+        self.runs = runs
+
+    def lookup(self, name: str) -> Handle | None:
+        node = self.extra.get(name)
+        if node is None:
+            node = self.frame.lookup(name)
+        return None if node is None else Handle(self.frame.machine.executor, node)
+
+    def names(self) -> list[str]:
+        return [*self.extra, *self.frame.names(), *self.frame.params()]
+
+    def relative(self, steps: int) -> FrameScope | None:
+        """The same graph so many steps of the run, or turns of its loop, away."""
+        machine, here = self.frame.machine, self.frame.activation
+        for activation in _activations(machine):
+            same = activation.points is here.points and activation.parent is here.parent
+            if same and activation.role == here.role and activation.turn == here.turn + steps:
+                frame = self.frame._replace(activation=activation, position=machine.frontier)
+                return FrameScope(frame, None, self.files, self.runs)
+        return None
+
+    def run(self, key: str, step: int | None = None) -> Any:
+        """The tensors of a run in the workspace."""
+        return None if self.runs is None else self.runs(key, step)
+
+    def load(self, path: str) -> np.ndarray:
+        """An array from a file below the folder of the session. Raises `InputError`."""
+        from opstep.runtime.arrays import load, split_key
+
+        if self.files is None:
+            raise InputError("no files can be loaded here")
+        root = self.files.resolve()
+        file, key = split_key(path)
+        wanted = (root / file).resolve()
+        if not wanted.is_relative_to(root):
+            raise InputError(f"{path} is not below {root}", hint="only files below it are read")
+        return load(f"{wanted}:{key}" if key else str(wanted))
+
+
+def _activations(machine):
+    """Those that are remembered, newest first, each once."""
+    last = None
+    for activation, _ in reversed(machine.log):
+        if activation is not last:
+            last = activation
+            yield activation
