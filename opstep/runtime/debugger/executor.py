@@ -180,10 +180,11 @@ class Executor:
         bound = self.bound(producer, nodes, scratch)
         queue = self.streams[stream]
         if self.policy.fill == "nan":
+            taken = {(o.memory, o.offset) for o in producer.operands if o is not None}
             for node in nodes:
-                queue.submit(
-                    device.fill(node.memory, node.offset, node.type.nbytes, node.type.dtype)
-                )
+                if (node.memory, node.offset) not in taken:  # else it takes over an operand's
+                    t = node.type
+                    queue.submit(device.fill(node.memory, node.offset, t.nbytes, t.dtype))
         if bound:
             queue.submit(device.capture(bound))
             self.computed += 1
