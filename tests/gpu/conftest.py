@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 from opstep.runtime.device.cuda.driver import driver
 from opstep.runtime.ir.errors import DeviceError
-
-sys.path.append(str(Path(__file__).parents[1] / "plan"))
 
 
 def has_gpu() -> bool:

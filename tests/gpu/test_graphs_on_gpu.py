@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from random import Random
 
 import numpy as np
 import pytest
-from plan_programs import random_choices, random_program
+from random_graphs import text_of
 
 import opstep
 from opstep.program import Program
@@ -23,60 +22,6 @@ GRAPHS = [
 ]
 SIZES = {"N": 3, "B": 2, "L": 5, "K": 32, "M": 64, "C": 4, "O": 8, "H": 16, "W": 16}
 INTEGERS = 10  # tokens, labels and pixels are below it
-
-# What random programs of the planner's tests name, in ops that compute.
-MEANINGS = """
-graph copy(x: f32[8]) -> f32[8] {
-  y = sin(x)
-  return y
-}
-
-graph heavy(x: f32[8]) -> f32[8] {
-  rows = broadcast(x, shape=[4096, 8])
-  pressed = tanh(rows)
-  y = mean(pressed, axes=[0])
-  return y
-}
-
-graph scaled(x: f32[8]) -> f32[8] {
-  y = mul(x, 0.75)
-  return y
-}
-
-graph work(x: f32[8]) -> f32[8] {
-  y = cumsum(x, axis=0)
-  z = tanh(y)
-  return z
-}
-
-graph view(x: f32[8]) -> f32[8] {
-  rows = reshape(x, shape=[2, 4])
-  y = reshape(rows, shape=[8])
-  return y
-}
-
-graph pair(x: f32[8]) -> f32[8], f32[8] {
-  a = softmax(x)
-  b = neg(x)
-  return a, b
-}
-
-graph positive(x: f32[8]) -> bool[] {
-  size = abs(x)
-  fine = greater_equal(size, 0.0)
-  odd = isnan(x)
-  either = logical_or(fine, odd)
-  y = all(either)
-  return y
-}
-
-graph rising(x: f32[8]) -> bool[] {
-  m = mean(x)
-  y = greater(m, 0.0)
-  return y
-}
-
-"""
 
 
 @pytest.mark.parametrize("file, graph", GRAPHS)
@@ -105,15 +50,6 @@ def test_examples(file, graph):
         else:
             largest = np.abs(a[np.isfinite(a)]).max(initial=0)
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5 * largest)
-
-
-def text_of(seed: int) -> str:
-    """A random program. A literal is no operand of a graph, so `mix` becomes an op; asserts hold,
-    and what `cond` asks depends on the data.
-    """
-    text = random_program(random_choices(seed))
-    text = re.sub(r"\b(f\d+) = positive\(", r"\1 = rising(", text)
-    return MEANINGS + re.sub(r"\bmix\(", "maximum(", text)
 
 
 def outcome(text: str, device: str, inputs: dict, **switches) -> list[np.ndarray]:

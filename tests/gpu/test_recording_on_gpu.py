@@ -158,6 +158,19 @@ def test_statistics_are_those_of_the_cpu(name, mode):
             assert x is None or abs(x - y) < 1e-3 * scale, (key, what)
 
 
+@pytest.mark.parametrize("name", [*EXAMPLES, "unet"])
+@pytest.mark.parametrize("streams", [1, 4])
+def test_statistics_are_taken_before_a_tensor_is_overwritten(name, streams):
+    def taken(**switches):
+        _, notes, _ = recorded(name, wanted=True, steps=8, **switches)
+        streams = (r for r in notes.records if isinstance(r, StreamRecord))
+        return Counter(words.tobytes() for r in streams for words in r.stats)
+
+    waiting = taken(streams=1, sync="op")
+    assert waiting.total() > 8
+    assert taken(streams=streams) == waiting
+
+
 def test_several_contexts_at_once():
     program = opstep.load("examples/unet_two.opg")
     inputs, notes = given(program, 2), [Notes() for _ in range(8)]

@@ -187,10 +187,13 @@ class Machine:
         activation = self.at
         assert activation is not None
         point = activation.points[k]
-        if point.kind == OP:
-            for v in activation.plan.steps[point.step].operands:
-                if v is not None:
-                    self._operand(activation, v)
+        scope = activation.plan.scopes[point.frame]
+        step = activation.plan.steps[point.step] if point.kind == OP else None
+        for v in step.operands if step else ():
+            try:
+                self._operand(activation, v) if v is not None else None
+            except Skipped as error:
+                raise Skipped(next((n for n, u in scope.items() if u == v), error.name)) from None
         self.pc = k
 
     def begin_anew(self, step: int) -> None:

@@ -1,0 +1,115 @@
+"""The debugger computes what a run computes, whichever way it went to get there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from random_graphs import text_of
+
+import opstep
+from opstep.debugging import Debugger
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+FILES = sorted(p.name for p in EXAMPLES.glob("*.opg"))
+POLICIES = {
+    "debug": {"mode": "debug"},
+    "async": {"mode": "async"},
+    "one stream": {"mode": "async", "streams": 1},
+    "reuse, filled": {"mode": "debug", "alloc": "reuse"},
+    "fresh, four streams": {"mode": "async", "alloc": "fresh", "fill": "nan"},
+}
+
+
+def given(program, size=4):
+    """Inputs for the graph that runs by default."""
+    rng, found = np.random.default_rng(0), {}
+    for b in program.graph().inputs:
+        shape = tuple(d if isinstance(d, int) else size for d in b.type.shape)
+        dtype = b.type.dtype
+        drawn = rng.standard_normal(shape) if dtype.is_float else rng.integers(0, 9, shape)
+        found[b.name.text] = drawn.astype(dtype.numpy)
+    return found
+
+
+def bits(arrays):
+    return [np.asarray(a).tobytes() for a in arrays]
+
+
+def walk(debugger, command="in"):
+    """Steps to the end; gives how many stops there were."""
+    stops, stop = 0, debugger.start()
+    while stop.reason != "end":
+        stop = debugger.go(command)
+        stops += 1
+        assert stop.reason in ("step", "end")
+    assert stop.exception is None
+    return stops
+
+
+def after(program):
+    """The outputs' names do not matter here, the named tensors do."""
+    return bits(program.params[name] for name in program.params)
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+@pytest.mark.parametrize("file", FILES)
+def test_steps_compute_what_a_run_does(file, policy):
+    program = opstep.load(EXAMPLES / file)
+    inputs = given(program)
+    wanted = bits(program.run(None, inputs, steps=2, **policy).outputs)
+    other = opstep.load(EXAMPLES / file)
+    debugger = Debugger(other, None, inputs, steps=2, stop_on_entry=True, **policy)
+    walk(debugger)
+    assert bits(debugger.result().values()) == wanted
+    assert after(other) == after(program)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_what_was_dropped_is_computed_again(file):
+    program = opstep.load(EXAMPLES / file)
+    inputs = given(program)
+    debugger = Debugger(program, None, inputs, stop_on_entry=True, memory_budget=1)
+    walk(debugger)
+    executor = debugger.machine.executor
+    kept = Debugger(opstep.load(EXAMPLES / file), None, inputs, stop_on_entry=True)
+    walk(kept)
+    for (a, _), (b, _) in zip(debugger.machine.log, kept.machine.log, strict=True):
+        assert a.env.keys() == b.env.keys()
+        for value, (_, node) in a.env.items():
+            other = kept.machine.executor.array(b.env[value][1])
+            assert executor.array(node).tobytes() == other.tobytes()
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_graphs(seed):
+    """Random commands lead through a random program; it ends as a bare run does."""
+    text, random = text_of(seed), Random(seed)
+    program, other = opstep.loads(text), opstep.loads(text)
+    rng = np.random.default_rng(seed)
+    for name, declared in program.module.tensors.items():
+        drawn = rng.standard_normal(declared.type.shape).astype(declared.type.dtype.numpy)
+        program.params[name] = other.params[name] = drawn
+    main = program.graphs["main"]
+    inputs = {b.name.text: rng.standard_normal(8).astype("f4") for b in main.inputs}
+    wanted = bits(program.run("main", inputs, steps=2).outputs)
+    policy = random.choice(list(POLICIES.values()))
+    debugger = Debugger(other, "main", inputs, steps=2, stop_on_entry=True, **policy)
+    stop = debugger.start()
+    for _ in range(30):
+        command = random.choice(["in", "in", "in", "over", "out", "back", "back"])
+        before = debugger.position
+        stop = debugger.go(command)
+        if command == "back":
+            assert debugger.position < before or stop.reason == "entry"
+        else:
+            assert debugger.position > before or stop.reason == "end"
+        if random.random() < 0.1:
+            debugger.machine.cut()
+    while stop.reason != "end":
+        stop = debugger.go("in")
+    machine = debugger.machine  # a name may be returned twice
+    assert bits(machine.executor.array(n) for n in machine.outputs()) == wanted
+    assert after(other) == after(program)
