@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from opstep.dap import attach as debug
     from opstep.program import Program, Result, load, loads, policy
     from opstep.runtime.ir.diagnostics import OpstepError
     from opstep.trace.recording import Recording
@@ -18,6 +19,7 @@ __all__ = [
     "Result",
     "Workspace",
     "__version__",
+    "debug",
     "load",
     "loads",
     "policy",
@@ -38,6 +40,10 @@ def __getattr__(name: str):
         from opstep.trace.workspace.workspace import Workspace
 
         return Workspace
+    if name == "debug":
+        from opstep.dap import attach
+
+        return attach
     if name in __all__:
         from opstep import program
 

@@ -74,23 +74,29 @@ def check_symbols(graph: Graph, symbols: Mapping[str, int]) -> None:
 
 
 def gather(
-    graph: Graph, given: Sequence[str], symbols: dict[str, int], seed: int
+    graph: Graph,
+    given: Sequence[str],
+    symbols: dict[str, int],
+    seed: int,
+    at_hand: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, np.ndarray]:
     """An array for every input of the graph, from files or made here.
 
     `given` holds ``name=source`` and may hold one bare ``random``, ``zeros`` or ``ones`` for all
     inputs that have no source of their own. Symbols get their sizes from `symbols` and the files.
+    `at_hand`: arrays of inputs that need no source.
     """
     types = {b.name.text: b.type for b in graph.inputs if b.type is not None}
-    sources = parse_inputs(given, types)
-    missing = [name for name in types if name not in sources]
+    there = dict(at_hand or {})
+    sources = {n: s for n, s in parse_inputs(given, types).items() if n not in there}
+    missing = [name for name in types if name not in sources and name not in there]
     if missing:
         listed = ", ".join(f"{name}: {types[name]}" for name in missing)
         raise InputError(
             f"graph {graph.name.text} has inputs that nothing was given for: {listed}",
             hint=f"--input {missing[0]}=FILE.npy, or --input random for all of them",
         )
-    found = {n: arrays.load(s) for n, s in sources.items() if not _is_made(s)}
+    found = there | {n: arrays.load(s) for n, s in sources.items() if not _is_made(s)}
     sizes = symbols | bound_by(types, found, symbols)
     for name, source in sources.items():
         if _is_made(source):

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from opstep.runtime.interpreter import Context
     from opstep.runtime.recording import Outputs, Recorder, Recording
 
+# Set while a debugger can attach to this process: it takes a run over, or leaves it (None).
+# Called with the program, graph, inputs and the arguments of `Program.run` by name.
+interposed: Callable[[Program, str | None, Any, dict[str, Any]], Result | None] | None = None
+
 
 def load(path: str | Path) -> Program:
     """Reads, parses and verifies a file. Raises `OpstepError` with every error in it."""
@@ -272,6 +276,14 @@ class Program:
         """
         from opstep.runtime.interpreter import drive
 
+        if interposed is not None and not (listeners or recording or on_step):
+            options = {
+                "device": device, "mode": mode, "streams": streams, "alloc": alloc, "fill": fill,
+                "sync": sync, "steps": steps, "seed": seed, "threads": threads, "kernels": kernels,
+            }  # fmt: skip
+            debugged = interposed(self, graph, inputs, options)
+            if debugged is not None:
+                return debugged
         chosen = policy(mode, streams, alloc, fill, sync)
         setup = Setup(threads, kernels, autotune)
         with self._running(

@@ -35,6 +35,7 @@ COMMANDS = {
     "fmt": "Put programs into the standard layout.",
     "plan": "Show how a graph would run: streams, waits, memory, and whether it is free of races.",
     "bench": "Time each op of a graph, and compare it with what the device can do.",
+    "dap": "Serve the debugger to an editor (Debug Adapter Protocol).",
     "ws": "Ask a workspace: runs, tensors, statistics; compare, plot and repeat runs.",
     "trace": "Look at the timeline of runs in Perfetto, or ask it questions.",
     "ops": "List the ops, or describe one.",

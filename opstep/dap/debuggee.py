@@ -1,48 +1,72 @@
-"""What a session debugs, and how it goes and stops. All but `later` and `pause` belong to the
-thread that owns it.
+"""What a session debugs, and how it goes and stops. All but `later`, `pause` and `leave` belong to
+the thread that owns it.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from opstep.dap.compiling import shown_compiler
 from opstep.dap.registry import State
+from opstep.dap.requests.breakpoints import Wishes
 from opstep.runtime.ir.diagnostics import OpstepError, render_all
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
+    from opstep.runtime.debugger.checks import Stop
     from opstep.runtime.debugger.debugger import Debugger
-    from opstep.runtime.debugger.stops import Stop
+    from opstep.runtime.debugger.frames import Frame
 
 # What the debugger calls a reason, and what the protocol does.
-REASONS = {
-    "function": "function breakpoint",
-    "data": "data breakpoint",
-    "end": "pause",
-}
+REASONS = {"function": "function breakpoint", "data": "data breakpoint", "end": "pause"}
 FIRST_THREAD = 1  # the protocol's number of stream 0: some clients take 0 for none
+OK, FAILED, ENDED_BY_USER = 0, 1, 130  # exit codes, as of the command line
+FEW = 16  # elements of a result that are written out
 
 
 class Debuggee:
-    """A run, or a Python program that runs graphs now and then (`debugger` is None in between).
+    """A run; or a Python program that runs graphs now and then (`debugger` is None in between).
 
-    `exits`: whether the session is over when the run has ended. `stops_at_end`: whether it stops
-    there first, so that one can go back.
+    `exits`: whether the session is over when the run has. `stops_at_end`: whether it stops there
+    first, so that one can go back. `goes_on`: what becomes of it when the client leaves and does
+    not say: it goes on by itself, or it ends.
     """
 
-    def __init__(self, session: Session, folder: Path, *, exits: bool, stops_at_end: bool = False):
+    def __init__(
+        self,
+        session: Session,
+        folder: Path,
+        *,
+        exits: bool = True,
+        stops_at_end: bool = False,
+        goes_on: bool = False,
+    ):
         self.session = session
         self.folder = folder
         self.exits = exits
         self.stops_at_end = stops_at_end
+        self.goes_on = goes_on
         self.debugger: Debugger | None = None
-        self.stop: Stop | None = None
-        self.error: OpstepError | None = None
-        self.done = True
-        self.relaunch: Callable[[], None] | None = None
+        self.error: OpstepError | None = None  # that the run ended with
+        self.terminated = False  # by the client
+        self._runs = 0
         self._wanted: Callable[[], None] | None = None  # at the next stop, in its place
+        self._stuck = -1  # the position of an error that the run cannot get past
+        self._stamp: tuple[int, int] | None = None
+        self._told_of: tuple[int, int] | None = None  # the file as it was when that was told
+
+    def take(self, debugger: Debugger) -> None:
+        """This is the run from now on; it gets the breakpoints that the client wants."""
+        self.debugger = debugger
+        self.error, self._stuck = None, -1
+        debugger.on_output = self._said
+        self._stamp = self._stamp_now()
+        self.session.kept(Wishes).apply()
+
+    # --- from any thread ---
 
     def later(self, action: Callable[[], None]) -> None:
         """Has the owning thread do something while the run goes on."""
@@ -51,72 +75,120 @@ class Debuggee:
             debugger.later(action)
 
     def pause(self) -> None:
-        """Stops it before the next op; from any thread."""
-        debugger = self.debugger
-        if debugger is not None:
-            debugger.pause()
+        """Stops the run that goes on, before its next op."""
+        debugger, run = self.debugger, self._runs
+
+        def stop() -> None:  # not a later run, should this one have just stopped
+            if debugger is not None and self._runs == run:
+                debugger.pause()
+
+        self.later(stop)
+
+    def leave(self, terminate: bool | None) -> None:
+        """The client is gone, or takes its leave; None: it did not say what is to become of it."""
+        if terminate is None:
+            terminate = not self.goes_on
+        if terminate:
+            self.terminated = True
+            self.later(lambda: self.debugger and self.debugger.pause())
+        else:
+            self.goes_on = True
+            self.later(self.disarm)
+
+    # --- going and stopping ---
 
     def interrupt(self, action: Callable[[], None]) -> None:
-        """Does something as soon as the run is stopped, in place of telling of the stop."""
+        """Does something as soon as the run stands, in place of telling of the stop."""
         if self.session.state is State.RUNNING:
             self._wanted = action
             self.pause()
         else:
             action()
 
-    # --- going and stopping ---
+    def started(self) -> Stop:
+        """Begins the run; kernels that are compiled first are shown."""
+        debugger = self.debugger
+        assert debugger is not None
+        with shown_compiler(self.session):
+            return debugger.start()
 
     def go(self, action: Callable[[], Stop]) -> None:
         """Lets it run until it stops, and tells of that."""
         session = self.session
+        self._tell_if_edited()
         session.moved()
-        self.done, self.error = False, None
+        self._runs += 1
         session.state = State.RUNNING
         if len(session.inbox):  # came in between: nobody else would look
             self.later(session.drain)
         try:
-            self.stop = action()
+            stop = action()
         except OpstepError as error:
             self._failed(error)
             return
         except BaseException:
-            self.done = True
-            session.state = State.ENDED
-            self._over(1)
+            self.end(FAILED)
             raise
         session.state = State.STOPPED
         wanted, self._wanted = self._wanted, None
         if wanted is not None:
             wanted()
+        elif self.terminated:
+            self.end(ENDED_BY_USER)
         else:
-            self._stopped(self.stop)
+            self._stopped(stop)
 
     def _stopped(self, stop: Stop) -> None:
-        if stop.reason == "end" and not (self.stops_at_end and not self.session.leaving):
-            self.end(0)
-            return
-        self.session.event("stopped", self._told(stop))
+        problem = stop.exception
+        if stop.reason == "end" and problem and problem.error:
+            self._failed(problem.error)
+        elif stop.reason == "end" and not self.stops_at_end:
+            self._finished()
+        elif problem and problem.error and problem.position == self._stuck:
+            self._failed(problem.error)
+        else:
+            self._stuck = problem.position if problem and problem.error else -1
+            self.session.event("stopped", self._told(stop))
 
     def _told(self, stop: Stop) -> dict[str, Any]:
         """The body of a ``stopped`` event."""
+        text = stop.exception.message if stop.exception else stop.text
+        if stop.reason == "end":
+            text = "the graph has returned"
         body: dict[str, Any] = {
             "reason": REASONS.get(stop.reason, stop.reason),
             "threadId": stop.thread + FIRST_THREAD,
             "allThreadsStopped": True,
         }
-        if stop.text:
-            body |= {"text": stop.text, "description": stop.text}
-        if stop.reason == "end":
-            body["description"] = "The graph has returned"
-        if stop.hits:
-            body["hitBreakpointIds"] = self.session.hits(stop.hits)
+        if text:
+            body |= {"text": text, "description": text[:1].upper() + text[1:]}
+        if hits := self.session.kept(Wishes).ids(stop.hits):
+            body["hitBreakpointIds"] = hits
         return body
+
+    def _said(self, text: str, frame: Frame | None) -> None:
+        """The debugger writes: a log message, a condition that cannot be evaluated."""
+        more: dict[str, Any] = {}
+        if frame is not None:
+            client, source = self.session.client, frame.source
+            more["source"] = self.session.source(frame.path, source.text if source else "")
+            more |= {"line": client.line(frame.line), "column": client.column(frame.column)}
+        self.session.output(text, "console", **more)
+
+    # --- the end ---
+
+    def _finished(self) -> None:
+        debugger = self.debugger
+        assert debugger is not None
+        for name, array in debugger.result().items():
+            self.session.output(f"{name} = {shown(array)}", "stdout")
+        self.end(OK)
 
     def _failed(self, error: OpstepError) -> None:
         """The run cannot go on: what it says is told, with its place."""
         self.error = error
         self.session.output(render_all(error.diagnostics), "stderr", **self._place(error))
-        self.end(1)
+        self.end(FAILED)
 
     def _place(self, error: OpstepError) -> dict[str, Any]:
         first = error.diagnostics[0]
@@ -127,25 +199,65 @@ class Debuggee:
         source = self.session.source(path, first.source.text)
         return {"source": source, "line": client.line(line), "column": client.column(column)}
 
-    # --- the end ---
-
     def end(self, code: int) -> None:
-        """The run is over. A launched one ends the session's debuggee with it."""
-        self.done = True
+        """The run is over; a launched one ends with it what the client debugs."""
         self.session.moved()
         self.session.state = State.ENDED if self.exits else State.IDLE
-        if code == 0 and self.debugger is not None:
-            self._results(self.debugger)
-        self._over(code)
-
-    def _results(self, debugger: Debugger) -> None:
-        for name, array in debugger.result().items():
-            self.session.output(f"{name} = {shown(array)}", "stdout")
-
-    def _over(self, code: int) -> None:
         if self.exits:
             self.session.event("exited", {"exitCode": code})
             self.session.event("terminated")
+
+    def terminate(self) -> None:
+        """The client wants it to end."""
+        self.terminated = True
+        self.end(ENDED_BY_USER)
+
+    def disarm(self) -> None:
+        """Nothing stops the run any more."""
+        if self.debugger is not None:
+            self.session.kept(Wishes).clear()
+
+    def finish_alone(self) -> None:
+        """The client is gone and the run goes on: to its end."""
+        if self.session.state is State.STOPPED and self.goes_on and not self.terminated:
+            debugger = self.debugger
+            assert debugger is not None
+            self.disarm()
+            self.stops_at_end = False
+            self.go(lambda: debugger.go("continue"))
+
+    # --- the program's file ---
+
+    @property
+    def file(self) -> Path | None:
+        """Where the program was read from."""
+        texts = self.debugger.host.texts() if self.debugger else []
+        path = Path(texts[0].source.path) if texts else None
+        return path if path and path.is_file() else None
+
+    @property
+    def edited(self) -> bool:
+        """Whether the program's file is another than the one that runs."""
+        return self._stamp is not None and self._stamp_now() != self._stamp
+
+    def reloaded(self) -> None:
+        """The file was read again."""
+        self._stamp = self._stamp_now()
+
+    def _stamp_now(self) -> tuple[int, int] | None:
+        file = self.file
+        if file is None:
+            return None
+        found = os.stat(file)
+        return found.st_mtime_ns, found.st_size
+
+    def _tell_if_edited(self) -> None:
+        now = self._stamp_now() if self._stamp is not None else None
+        if now not in (self._stamp, self._told_of):
+            self._told_of = now
+            self.session.output(
+                "The program's file has changed: restart the frame to go on with what it says now."
+            )
 
 
 def shown(array: Any) -> str:
@@ -153,6 +265,4 @@ def shown(array: Any) -> str:
     from opstep.runtime.ir.types import TensorType, dtype_of
 
     t = TensorType(dtype_of(array.dtype), array.shape)
-    if array.size > 16:
-        return str(t)
-    return f"{t}  {array.tolist()}"
+    return str(t) if array.size > FEW else f"{t}  {array.tolist()}"

@@ -51,6 +51,9 @@ STOPPED = frozenset({State.STOPPED})
 BAD_ARGUMENTS, WRONG_STATE, UNKNOWN_REQUEST, FAILED, INTERNAL, PROGRAM_ERROR = range(1001, 1007)
 
 
+NO_ANSWER = object()  # returned by a handler whose request somebody else answers
+
+
 class DapError(Exception):
     """A request cannot be answered: becomes an error response.
 

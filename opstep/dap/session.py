@@ -24,6 +24,7 @@ from opstep.dap.registry import (
     BAD_ARGUMENTS,
     FAILED,
     INTERNAL,
+    NO_ANSWER,
     PROGRAM_ERROR,
     UNKNOWN_REQUEST,
     Cancelled,
@@ -37,7 +38,9 @@ from opstep.dap.wire import BadMessage, BrokenStream, Gone, Wire
 from opstep.runtime.ir.diagnostics import OpstepError, did_you_mean
 
 if TYPE_CHECKING:
+    from opstep.dap.attach import Attached
     from opstep.dap.debuggee import Debuggee
+    from opstep.dap.relay import Relay
     from opstep.runtime.debugger.debugger import Debugger
 
 T = TypeVar("T")
@@ -51,10 +54,18 @@ class Session:
 
     `client` is what it said of itself; `state` where the session stands; `debuggee` what was
     launched or attached to, and `debugger` its run; `references` numbers that hold while it is
-    stopped; `sources` texts that no file holds.
+    stopped; `sources` texts that no file holds; `attached` the Python program that this is a door
+    to, if it is one; `alone`: no other session is in this process.
     """
 
-    def __init__(self, wire: Wire, log: Callable[[str], None] | None = None):
+    def __init__(
+        self,
+        wire: Wire,
+        log: Callable[[str], None] | None = None,
+        *,
+        alone: bool = False,
+        attached: Attached | None = None,
+    ):
         self.wire = wire
         self.client = Client()
         self.state = State.NEW
@@ -63,9 +74,15 @@ class Session:
         self.sources = Sources()
         self.inbox = Inbox()
         self.leaving = False
+        self.alone = alone
+        self.attached = attached
         self._log = log or (lambda _: None)
         self._kept: dict[Any, Any] = {}
         self._here: dict[Any, Any] = {}
+        self.turn = threading.RLock()  # held by who handles a request
+        self.greeting: dict[str, Any] = {}  # initialize, as it came
+        self.current: dict[str, Any] = {}  # the request that came last, for the owning thread
+        self._relay: Relay | None = None
         self._local = _Handling()
         self._waiting: set[int] = set()  # requests that came and are not answered yet
         self._cancelled: set[int] = set()
@@ -131,6 +148,15 @@ class Session:
         """A progress bar, as a context manager, where the client shows such."""
         return Progress(self, title, self._local.seq, cancellable, self._progress)
 
+    def shows(self, action: Callable[[], T]) -> T:
+        """Does something that the user asked for by hand: what goes wrong is shown."""
+        try:
+            return action()
+        except OpstepError as error:
+            found = self._problem(error)
+            self.output(found.text, "important")
+            raise DapError(found.text, found.id, show=True, short=found.short) from None
+
     def ask(
         self, command: str, arguments: Any, then: Callable[[dict[str, Any]], None] | None = None
     ) -> None:
@@ -161,9 +187,15 @@ class Session:
                 self.output(f"opstep ends the session: {error}", "important")
                 break
 
+    def relay(self, relay: Relay) -> None:
+        """From now on messages go to and come from another server."""
+        self._relay = relay
+
     def _receive(self, message: dict[str, Any]) -> None:
         kind = message.get("type")
-        if kind == "request":
+        if self._relay:
+            self._relay.forward(message)
+        elif kind == "request":
             self._receive_request(message)
         elif kind == "response":
             self._receive_response(message)
@@ -184,6 +216,9 @@ class Session:
         if declared.wire:
             self._handle(seq, declared, message.get("arguments"))
             return
+        if command == "initialize":
+            self.greeting = message
+        self.current = message
         self._waiting.add(seq)
         if not self.inbox.put(lambda: self._handle(seq, declared, message.get("arguments"))):
             self._waiting.discard(seq)
@@ -207,7 +242,8 @@ class Session:
         self.inbox.own()
         try:
             while job := self.inbox.take():
-                job()
+                with self.turn:
+                    job()
         finally:
             self.inbox.disown()
 
@@ -236,7 +272,10 @@ class Session:
             if seq in self._cancelled:
                 raise Cancelled
             declared.check_state(self.state)
-            body = plain(declared.handler(self, *declared.checked(given)))
+            found = declared.handler(self, *declared.checked(given))
+            if found is NO_ANSWER:
+                return
+            body = plain(found)
         except Exception as error:
             self._local.after.clear()
             self._answer_error(seq, declared.command, self._problem(error))
@@ -274,6 +313,19 @@ class Session:
         found = self._progress.get(progress or "")
         if found:
             found.cancelled = True
+
+    # --- the end ---
+
+    def leave(self, terminate: bool | None = None) -> None:
+        """The client is gone or says goodbye: nothing is left behind but a run that is to go on."""
+        if self.leaving:
+            return
+        self.leaving = True
+        if self.debuggee is not None:
+            self.debuggee.leave(terminate)
+        if self._relay is not None:
+            self._relay.close()
+        self.inbox.close()
 
     # --- sending ---
 

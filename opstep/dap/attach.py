@@ -1,0 +1,172 @@
+"""``opstep.debug``: lets an editor attach to a Python program and step through the graphs it runs.
+
+    import opstep
+
+    opstep.debug.listen(5678)
+    opstep.debug.wait_for_client()
+    program.run("train", inputs)      # stops where the editor's breakpoints are
+
+While a client is attached, `Program.run` runs under the debugger, on the thread that called it,
+with the switches that it was given. What it returns is the same. Runs with listeners, a recording
+or ``on_step``, and those of other threads meanwhile, go on as always.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from opstep import program as programs
+from opstep.dap.debuggee import Debuggee
+from opstep.dap.registry import DapError, State
+from opstep.runtime.ir.diagnostics import OpstepError
+from opstep.runtime.ir.errors import InputError
+
+if TYPE_CHECKING:
+    from opstep.dap.requests.lifecycle import AttachArguments
+    from opstep.dap.server import Listener
+    from opstep.dap.session import Session
+    from opstep.debugging import Debugger
+    from opstep.program import Program
+    from opstep.results import Result
+
+
+class Attached:
+    """A Python program that clients can attach to, one at a time."""
+
+    def __init__(self) -> None:
+        self.listener: Listener | None = None
+        self._session: Session | None = None
+        self._arguments: AttachArguments | None = None
+        self._lock = threading.Lock()
+        self._configured = threading.Event()
+        self._running = threading.Lock()
+
+    # --- what a session tells ---
+
+    def debuggee(self, session: Session, arguments: AttachArguments) -> Debuggee:
+        """This program, for a session. Raises `DapError` where another one has it."""
+        with self._lock:
+            if self._session is not None and not self._session.leaving:
+                raise DapError("another client is attached to this program", show=True)
+            self._session, self._arguments = session, arguments
+        folder = Path(arguments.cwd).absolute() if arguments.cwd else Path.cwd()
+        return Debuggee(
+            session,
+            folder,
+            exits=False,
+            stops_at_end=arguments.stop_at_end,
+            goes_on=arguments.on_disconnect == "continue",
+        )
+
+    def configured(self) -> None:
+        """The client has set its breakpoints."""
+        self._configured.set()
+
+    def left(self, session: Session) -> None:
+        """The client is gone."""
+        with self._lock:
+            if self._session is session:
+                self._session = self._arguments = None
+                self._configured.clear()
+
+    def wait(self, timeout: float | None) -> bool:
+        return self._configured.wait(timeout)
+
+    # --- runs of the program ---
+
+    def run(
+        self, program: Program, graph: str | None, inputs: Any, options: Mapping[str, Any]
+    ) -> Result | None:
+        """A run under the debugger; None where nobody wants to see it."""
+        session, arguments = self._session, self._arguments
+        if session is None or arguments is None or session.state is not State.IDLE:
+            return None
+        if options["device"] == "null" or not self._running.acquire(blocking=False):
+            return None
+        try:
+            return self._debugged(session, arguments, program, graph, inputs, dict(options))
+        finally:
+            self._running.release()
+
+    def _debugged(
+        self, session: Session, arguments: AttachArguments, program, graph, inputs, options
+    ) -> Result:
+        from opstep.debugging import Debugger
+
+        if arguments.mode is not None:
+            options |= {"mode": arguments.mode}
+        debugger = Debugger(
+            program, graph, inputs, stop_on_entry=arguments.stop_on_entry, **options
+        )
+        debuggee = session.debuggee
+        assert debuggee is not None
+        session.inbox.own()
+        began = perf_counter()
+        try:
+            with session.turn:
+                debuggee.take(debugger)
+                debuggee.go(debuggee.started)
+                while session.state is State.STOPPED and (job := session.inbox.take()):
+                    job()
+                debuggee.finish_alone()
+        finally:
+            debuggee.debugger = None
+            session.moved()
+            session.inbox.disown()
+        if debuggee.error is not None:
+            raise debuggee.error
+        if debuggee.terminated:
+            raise OpstepError("the run was ended from the debugger")
+        return result_of(debugger, perf_counter() - began)
+
+
+def result_of(debugger: Debugger, seconds: float) -> Result:
+    """What `Program.run` returns."""
+    from opstep.results import Result
+
+    if isinstance(debugger.outputs, Result):
+        return debugger.outputs
+    found = debugger.result()
+    plan = debugger.machine.finished[-1][1].plan
+    arrays = [array.copy() for array in found.values()]
+    return Result(list(found), arrays, plan, seconds, [])
+
+
+_attached = Attached()  # of this process: it has one door
+
+
+def listen(port: int = 0, host: str = "127.0.0.1") -> int:
+    """Lets an editor attach, on a port of this machine (0: a free one); gives the port.
+
+    Raises `InputError` where the port cannot be had, or the program listens already.
+    """
+    from opstep.dap.server import Listener
+
+    if _attached.listener is not None:
+        raise InputError(f"the program listens on port {_attached.listener.port} already")
+    listener = Listener(host, port, None, _attached)
+    _attached.listener = listener
+    threading.Thread(target=listener.run, name="opstep debug", daemon=True).start()
+    programs.interposed = _attached.run
+    return listener.port
+
+
+def wait_for_client(timeout: float | None = None) -> bool:
+    """Waits until an editor is attached and has set its breakpoints; False after `timeout` seconds.
+
+    Raises `InputError` where the program does not listen.
+    """
+    if _attached.listener is None:
+        raise InputError("nobody can attach yet", hint="call opstep.debug.listen(port) first")
+    return _attached.wait(timeout)
+
+
+def stop_listening() -> None:
+    """Nobody can attach any more; who is attached stays."""
+    if _attached.listener is not None:
+        _attached.listener.close()
+        _attached.listener = None

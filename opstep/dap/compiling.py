@@ -1,0 +1,24 @@
+"""Kernels that are compiled on the way, shown to the client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from opstep.dap.session import Session
+
+
+@contextmanager
+def shown_compiler(session: Session) -> Iterator[None]:
+    """Shows a progress bar while kernels are compiled, if that takes long."""
+    from opstep.runtime.device.cache import Compiler
+
+    before = Compiler.on_compile
+    with session.progress("opstep: compiling kernels") as bar:
+        Compiler.on_compile = lambda kernel: bar.update(f"{kernel} (once: it is kept)")
+        try:
+            yield
+        finally:
+            Compiler.on_compile = before

@@ -1,0 +1,27 @@
+"""What a statement calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from opstep.runtime.debugger.debugger import Debugger
+
+
+def graphs_called(debugger: Debugger) -> list[str]:
+    """Names of the graphs that the statement at the present position calls, or may call: by its
+    name, or as attributes of control flow.
+    """
+    from opstep.runtime.plan.control import called_graphs
+
+    here = debugger.machine.here()
+    if here is None:
+        return []
+    activation, point = here
+    if point.kind == "call":
+        callee = getattr(point.statement, "callee", None)
+        return [callee.text] if callee else []
+    if point.step < 0:
+        return []
+    step = activation.plan.steps[point.step]
+    return list(called_graphs(step.attrs)) if step.op.host else []

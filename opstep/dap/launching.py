@@ -1,0 +1,230 @@
+"""What ``launch`` asks for, as a run: the words are those of ``opstep run``."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from opstep.dap.debuggee import Debuggee
+from opstep.runtime.ir.diagnostics import Diagnostic, OpstepError
+from opstep.runtime.ir.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from opstep.dap.session import Session
+    from opstep.program import Program
+
+# A word of the command line in a message, and how launch arguments say the same.
+_OPTION = re.compile(r"--(input|symbol)s? (\w[\w.]*)=(\S+?)([,;)]|$| )")
+_BARE = re.compile(r"--(input|symbol|param|graph)s?\b ?")
+
+
+@dataclass(frozen=True)
+class LaunchArguments:
+    """Arguments of ``launch``. `inputs` and `symbols` are by name; inputs may be words as on the
+    command line (``x.npy``, ``random``), numbers, or lists. Paths are relative to `cwd`.
+    """
+
+    program: str
+    graph: str | None = None
+    inputs: dict[str, Any] | list[str] | str | None = None
+    symbols: dict[str, int] = field(default_factory=dict)
+    params: str | None = None
+    device: str = "cpu"
+    kernels: Literal["auto", "numba", "vendor"] = "auto"
+    threads: int | None = None
+    mode: Literal["async", "debug"] = "debug"
+    streams: int | None = None
+    alloc: Literal["reuse", "fresh"] | None = None
+    fill: Literal["none", "nan"] | None = None
+    sync: Literal["none", "op"] | None = None
+    steps: int = 1
+    seed: int = 0
+    stop_on_entry: bool = False
+    stop_at_end: bool = False
+    memory_budget: int = 2 << 30
+    workspace: str | None = None
+    trace: str | None = None
+    cwd: str | None = None
+    env: dict[str, str | None] = field(default_factory=dict)
+    on_disconnect: Literal["terminate", "continue"] = "terminate"
+    no_debug: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """What relative paths are relative to."""
+        return Path(self.cwd).expanduser().absolute() if self.cwd else Path.cwd()
+
+    def at(self, path: str) -> str:
+        """A path as it is from anywhere."""
+        return str(self.folder / Path(path).expanduser())
+
+    def switches(self) -> dict[str, Any]:
+        """The four switches, and the mode that presets them."""
+        names = ("mode", "streams", "alloc", "fill", "sync")
+        return {name: getattr(self, name) for name in names}
+
+
+def launch(session: Session, arguments: LaunchArguments) -> Debuggee:
+    """Loads the program and prepares its run. Raises `OpstepError`; then nothing has changed."""
+    from opstep.debugging import Debugger
+
+    with explained():
+        check_folder(arguments)
+        program, graph, inputs = loaded(arguments)
+        debugger = Debugger(
+            program,
+            graph,
+            inputs,
+            device=arguments.device,
+            steps=arguments.steps,
+            threads=arguments.threads,
+            kernels=arguments.kernels,
+            stop_on_entry=arguments.stop_on_entry,
+            memory_budget=arguments.memory_budget,
+            files=arguments.folder,
+            **arguments.switches(),
+        )
+        if arguments.workspace and Path(arguments.at(arguments.workspace)).exists():
+            from opstep.trace.workspace.scope import recorded_runs
+
+            debugger.runs = recorded_runs(arguments.at(arguments.workspace))
+    debuggee = Debuggee(
+        session,
+        arguments.folder,
+        stops_at_end=arguments.stop_at_end,
+        goes_on=arguments.on_disconnect == "continue",
+    )
+    debuggee.debugger = debugger
+    return debuggee
+
+
+def check_folder(arguments: LaunchArguments) -> None:
+    if not arguments.folder.is_dir():
+        raise InputError(f"cwd: there is no folder {arguments.folder}")
+
+
+def loaded(arguments: LaunchArguments) -> tuple[Program, str, dict[str, np.ndarray]]:
+    """The program with its params, the name of its graph, and the inputs."""
+    import opstep
+    from opstep import given
+
+    program = opstep.load(arguments.at(arguments.program))
+    program.seed = arguments.seed
+    graph = given.choose_graph(program.module, arguments.graph, arguments.program)
+    given.check_symbols(graph, arguments.symbols)
+    inputs = arrays_of(arguments, graph)
+    if arguments.params:
+        given.load_params(program, arguments.at(arguments.params))
+    return program, graph.name.text, inputs
+
+
+def arrays_of(arguments: LaunchArguments, graph: Any) -> dict[str, np.ndarray]:
+    """An array for each input: from words, or from numbers and lists that stand there."""
+    import numpy as np
+
+    from opstep import given
+    from opstep.inputs import as_array
+
+    wanted: Any = arguments.inputs if arguments.inputs is not None else []
+    if isinstance(wanted, str):
+        wanted = [wanted]
+    if not isinstance(wanted, Mapping):
+        return given.gather(graph, [here(arguments, w) for w in wanted], arguments.symbols,
+                            arguments.seed)  # fmt: skip
+    types = {b.name.text: b.type for b in graph.inputs}
+    words, lists = [], {}
+    for name, value in wanted.items():
+        if isinstance(value, list) and name in types:
+            lists[name] = as_array(f"input {name}", value, types[name].dtype)
+        elif isinstance(value, (str, int, float)) and not isinstance(value, bool):
+            words.append(here(arguments, f"{name}={value}"))
+        elif name in types and isinstance(value, bool):
+            lists[name] = np.asarray(value, types[name].dtype.numpy)
+        else:
+            words.append(f"{name}=")
+    return given.gather(graph, words, arguments.symbols, arguments.seed, lists)
+
+
+def here(arguments: LaunchArguments, word: str) -> str:
+    """``x=images.npy`` with the path as it is from anywhere."""
+    name, equals, source = word.partition("=")
+    if not equals or not re.search(r"\.(npy|npz|safetensors)(:|$)", source):
+        return word
+    return f"{name}={arguments.at(source)}"
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Messages that name options of the command line name the launch arguments instead."""
+    try:
+        yield
+    except InputError as error:
+        told = [in_words_of_launch(d) for d in error.diagnostics]
+        raise InputError(told) from None
+
+
+def in_words_of_launch(found: Diagnostic) -> Diagnostic:
+    from dataclasses import replace
+
+    return replace(found, message=_reworded(found.message), hint=_reworded(found.hint))
+
+
+def _reworded(text: str) -> str:
+    text = _OPTION.sub(r'"\1s": {"\2": "\3"}\4', text)
+    return _BARE.sub(r'"\1s": ', text).replace('"graphs": ', '"graph": ')
+
+
+def set_environment(session: Session, arguments: LaunchArguments) -> None:
+    """Sets variables where this process is this session's alone; says so where it is not."""
+    if not arguments.env:
+        return
+    if not session.alone:
+        session.output("env is for a server of its own (opstep dap without --listen): not set")
+        return
+    for name, value in arguments.env.items():
+        if not name or "=" in name or "\0" in name + (value or ""):
+            raise InputError(f"env: {name!r} is no name of a variable")
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def run_plainly(session: Session, arguments: LaunchArguments) -> int:
+    """``noDebug``: runs at full speed, recorded where that is asked for; gives the exit code."""
+    from opstep.dap.debuggee import FAILED, OK, shown
+
+    recording = None
+    try:
+        with explained():
+            check_folder(arguments)
+            program, graph, inputs = loaded(arguments)
+        recording = recording_of(arguments)
+        result = program.run(
+            graph, inputs, device=arguments.device, steps=arguments.steps,
+            threads=arguments.threads, kernels=arguments.kernels, recording=recording,
+            on_step=session.check_cancelled, **arguments.switches(),
+        )  # fmt: skip
+    except OpstepError as error:
+        session.output(str(error), "stderr")
+        return FAILED
+    finally:
+        for written in recording.close() if recording else []:
+            session.output(f"wrote {written.path}")
+    for name, array in result.items():
+        session.output(f"{name} = {shown(array)}", "stdout")
+    return OK
+
+
+def recording_of(arguments: LaunchArguments) -> Any:
+    from opstep.trace.recording import Recording
+
+    files = [arguments.at(f) if f else None for f in (arguments.workspace, arguments.trace)]
+    return Recording(workspace=files[0], trace=files[1]) if any(files) else None

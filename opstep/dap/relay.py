@@ -1,0 +1,85 @@
+"""Hands a session on to a Python program that listens: for editors that can only start a server."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from opstep.dap.registry import DapError
+from opstep.dap.wire import BadMessage, BrokenStream, Gone
+
+if TYPE_CHECKING:
+    from opstep.dap.session import Session
+
+CONNECT_S = 5
+MOST_ASKED = 1000  # requests of the program that the client has not answered
+
+
+class Relay:
+    """Both directions between a client and the program. The program hears ``initialize`` and
+    ``attach`` as the client said them. Raises `DapError` where nobody listens.
+    """
+
+    def __init__(self, session: Session, host: str, port: int):
+        from opstep.dap.server import LOOPBACK, wire_of
+
+        if host not in LOOPBACK:
+            raise DapError(f"{host} is not this machine", show=True)
+        try:
+            self._connection = socket.create_connection((host, port), CONNECT_S)
+        except (OSError, OverflowError) as error:
+            text = f"no program listens on {host}:{port}: {error}"
+            raise DapError(f"{text} (it calls opstep.debug.listen({port}))", show=True) from None
+        self._connection.settimeout(None)
+        self._session = session
+        self._there = wire_of(self._connection)
+        self._asked: dict[int, Any] = {}  # our number of its request -> its own
+        self._greeted = session.greeting["seq"]
+        self.forward(session.greeting)
+        self.forward(session.current)
+        threading.Thread(target=self._pump, name="opstep relay", daemon=True).start()
+
+    def forward(self, message: dict[str, Any]) -> None:
+        """From the client to the program, under the client's numbers."""
+        if message.get("type") == "response":
+            seq = message.get("request_seq")
+            known = self._asked.pop(seq, None) if isinstance(seq, int) else None
+            message = {**message, "request_seq": known}
+        try:
+            self._there.write(message)
+        except Gone:
+            self.close()
+
+    def close(self) -> None:
+        """The program sees its client leave."""
+        with suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+        self._connection.close()
+
+    def _pump(self) -> None:
+        """From the program to the client, until one of them is gone."""
+        while True:
+            try:
+                message = self._there.read()
+            except BadMessage:
+                continue
+            except BrokenStream:
+                break
+            if message is None:
+                break
+            answered = message.get("request_seq") if message.get("type") == "response" else None
+            if answered != self._greeted:  # the client has its answer to initialize
+                self._hand_over(message)
+        if not self._session.leaving:
+            self._session.event("terminated")
+
+    def _hand_over(self, message: dict[str, Any]) -> None:
+        theirs = message.pop("seq", None)
+        try:
+            ours = self._session.wire.write(message)
+        except Gone:
+            return
+        if message.get("type") == "request" and len(self._asked) < MOST_ASKED:
+            self._asked[ours] = theirs

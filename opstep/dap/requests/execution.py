@@ -1,0 +1,269 @@
+"""Going on and going back: continue, steps, goto, restart of a frame, pause."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from opstep.dap.client import Source
+from opstep.dap.debuggee import FIRST_THREAD
+from opstep.dap.frames import frame_of, stream_of
+from opstep.dap.registry import KNOWN, LAUNCHED, DapError, State, request
+from opstep.dap.requests.breakpoints import Wishes, path_of
+
+if TYPE_CHECKING:
+    from opstep.dap.session import Session
+    from opstep.runtime.debugger.checks import Stop
+    from opstep.runtime.debugger.frames import Frame
+
+
+@dataclass(frozen=True)
+class ThreadArguments:
+    thread_id: int
+
+
+@dataclass(frozen=True)
+class StepArguments:
+    thread_id: int
+    single_thread: bool = False
+    granularity: Literal["statement", "line", "instruction"] = "statement"
+
+
+@dataclass(frozen=True)
+class StepInArguments(StepArguments):
+    target_id: int | None = None
+
+
+@request("threads", states=KNOWN)
+def threads(session: Session) -> dict[str, Any]:
+    """Streams are threads. There is always one, as the protocol wants it."""
+    debuggee = session.debuggee
+    if debuggee is None or debuggee.debugger is None:
+        return {"threads": [{"id": FIRST_THREAD, "name": "no graph is running"}]}
+    found = debuggee.debugger.threads()
+    return {"threads": [{"id": k + FIRST_THREAD, "name": name} for k, name in found]}
+
+
+def going(session: Session, action: Callable[[], Stop]) -> None:
+    """Lets the run go on behind the response."""
+    debuggee = session.debuggee
+    assert debuggee is not None
+    session.after(lambda: debuggee.go(action))
+
+
+def step(session: Session, command: str, arguments: StepArguments) -> None:
+    debugger, stream = session.debugger, stream_of(session, arguments.thread_id)
+    going(session, lambda: debugger.go(command, stream))
+
+
+@request("continue")
+def continue_(session: Session, arguments: ThreadArguments) -> dict[str, Any]:
+    """To the next stop. Streams go on together."""
+    debugger = session.debugger
+    stream_of(session, arguments.thread_id)
+    going(session, lambda: debugger.go("continue"))
+    return {"allThreadsContinued": True}
+
+
+@request("next", capability="supportsSteppingGranularity")
+def next_(session: Session, arguments: StepArguments) -> None:
+    """To the next statement of this graph, or of the one that called it."""
+    step(session, "over", arguments)
+
+
+@request("stepIn")
+def step_in(session: Session, arguments: StepInArguments) -> None:
+    """To the next statement, also of a graph that is called."""
+    if arguments.target_id is None:
+        step(session, "in", arguments)
+        return
+    target = session.references.get(arguments.target_id, StepInTarget, "target")
+    target.enter()
+
+
+@request("stepOut")
+def step_out(session: Session, arguments: StepArguments) -> None:
+    """To behind the call of this graph."""
+    step(session, "out", arguments)
+
+
+@request("stepBack", capability="supportsStepBack")
+def step_back(session: Session, arguments: StepArguments) -> None:
+    """To the statement before."""
+    step(session, "back", arguments)
+
+
+@request("reverseContinue")
+def reverse_continue(session: Session, arguments: ThreadArguments) -> None:
+    """Back to the stop before, or to the begin."""
+    debugger = session.debugger
+    stream_of(session, arguments.thread_id)
+    going(session, lambda: debugger.go("reverse_continue"))
+
+
+@request("pause", states=LAUNCHED, wire=True)
+def pause(session: Session, arguments: ThreadArguments) -> None:
+    """Stops before the next op. Where it stands already, it stands."""
+    debuggee = session.debuggee
+    if session.state is State.RUNNING and debuggee is not None:
+        debuggee.pause()
+
+
+# --- targets --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StepInTarget:
+    """Where one can step into from a statement. `enter` is called to do it; it lets the run go on
+    itself (`going`), or does something else in its place.
+    """
+
+    label: str
+    enter: Callable[[], None]
+
+
+Offer = Callable[["Session", "Frame"], "list[StepInTarget]"]
+_offers: list[Offer] = []
+
+
+def offers_targets(offer: Offer) -> Offer:
+    """Declares a function that finds step-in targets at a stop, in a frame."""
+    _offers.append(offer)
+    return offer
+
+
+@dataclass(frozen=True)
+class FrameArguments:
+    frame_id: int
+
+
+@request("stepInTargets", capability="supportsStepInTargetsRequest")
+def step_in_targets(session: Session, arguments: FrameArguments) -> dict[str, Any]:
+    """What can be stepped into from a frame: the graph that is called, the op's kernels."""
+    frame = frame_of(session, arguments.frame_id)
+    found = [target for offer in _offers for target in offer(session, frame)]
+    number = session.references.add
+    return {
+        "targets": [{"id": number(t, ("target", t.label)), "label": t.label} for t in found],
+    }
+
+
+@offers_targets
+def called_graph(session: Session, frame: Frame) -> list[StepInTarget]:
+    """The graphs that the frame's statement calls, where it is the innermost one."""
+    from opstep.dap.graphs import graphs_called
+
+    debugger = session.debugger
+    names = [] if frame.number else graphs_called(debugger)
+    if not names:
+        return []
+    label = f"graph {' or '.join(names)}"
+    return [StepInTarget(label, lambda: going(session, lambda: debugger.go("in")))]
+
+
+@dataclass(frozen=True)
+class GotoTargetsArguments:
+    source: Source
+    line: int
+    column: int | None = None
+
+
+@request("gotoTargets", capability="supportsGotoTargetsRequest")
+def goto_targets(session: Session, arguments: GotoTargetsArguments) -> dict[str, Any]:
+    """Where one can go for a line: back to when it was reached last, or ahead over ops whose
+    results are not needed.
+    """
+    path, line = path_of(session, arguments.source), session.client.our_line(arguments.line)
+    found = session.debugger.goto_targets(path, line)
+    return {
+        "targets": [
+            {"id": t.number, "label": t.label, "line": session.client.line(t.line)} for t in found
+        ]
+    }
+
+
+@dataclass(frozen=True)
+class GotoArguments:
+    thread_id: int
+    target_id: int
+
+
+@request("goto")
+def goto(session: Session, arguments: GotoArguments) -> None:
+    """Goes there, and stops."""
+    stream_of(session, arguments.thread_id)
+    debuggee, stop = session.debuggee, session.debugger.goto(arguments.target_id)
+    assert debuggee is not None
+    session.after(lambda: debuggee.go(lambda: stop))
+
+
+@request("restartFrame", capability="supportsRestartFrame")
+def restart_frame(session: Session, arguments: FrameArguments) -> None:
+    """Back to where the frame was entered; with the program's file as it is now, if it has changed:
+    then values whose op and operands are the same are kept.
+    """
+    debuggee, debugger = session.debuggee, session.debugger
+    frame = frame_of(session, arguments.frame_id)
+    assert debuggee is not None
+    if not debuggee.edited:
+        stop = debugger.restart_frame(frame)
+        session.after(lambda: debuggee.go(lambda: stop))
+        return
+    above = len(debugger.stack()) - frame.number
+    reload(session)
+    frames = debugger.stack()
+    if len(frames) >= above:
+        debugger.restart_frame(frames[len(frames) - above])
+    session.after(lambda: debuggee.go(lambda: last_stop(session)))
+
+
+def last_stop(session: Session) -> Stop:
+    stop = session.debugger.stop
+    assert stop is not None
+    return stop
+
+
+def reload(session: Session) -> dict[str, Any]:
+    """Goes on with the program's file as it is now. Raises `OpstepError`; then nothing changed."""
+    debuggee, debugger = session.debuggee, session.debugger
+    assert debuggee is not None
+    wishes = session.kept(Wishes)
+    before = wishes.told_all()
+    found = debugger.reload()
+    debuggee.reloaded()
+    wishes.tell_changes(before)
+    session.moved()
+    session.output(f"The program was read again: kept {found.kept} of {found.of} values.")
+    if session.client.supports_invalidated_event:
+        session.event("invalidated", {"areas": ["all"]})
+    return {"kept": found.kept, "of": found.of}
+
+
+# --- of our own -----------------------------------------------------------------------------------
+
+
+@request("opstep/reload", custom=True)
+def reload_request(session: Session) -> dict[str, Any]:
+    """Goes on with the program's file as it is now, at the begin of the present frame."""
+    debuggee = session.debuggee
+    assert debuggee is not None
+    told = reload(session)
+    session.after(lambda: debuggee.go(lambda: last_stop(session)))
+    return told
+
+
+@dataclass(frozen=True)
+class RunToArguments:
+    source: Source
+    line: int
+
+
+@request("opstep/runTo", custom=True)
+def run_to(session: Session, arguments: RunToArguments) -> None:
+    """Continues to a line, or to where something else stops the run."""
+    path, line = path_of(session, arguments.source), session.client.our_line(arguments.line)
+    debugger = session.debugger
+    if debugger.breakpoints.at_line(path, line) is None:
+        raise DapError("no statement stands on this line", show=True)
+    going(session, lambda: debugger.run_to(path, line))

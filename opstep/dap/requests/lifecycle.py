@@ -1,0 +1,240 @@
+"""From the first word to the last: initialize, launch, attach, configurationDone, restart,
+terminate, disconnect; and cancel, which is for all others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from opstep.dap.client import Client
+from opstep.dap.launching import (
+    LaunchArguments,
+    explained,
+    launch,
+    run_plainly,
+    set_environment,
+)
+from opstep.dap.registry import (
+    ANY,
+    BAD_ARGUMENTS,
+    KNOWN,
+    LAUNCHED,
+    NO_ANSWER,
+    DapError,
+    State,
+    capabilities,
+    request,
+)
+
+if TYPE_CHECKING:
+    from opstep.dap.session import Session
+
+NEW, READY, CONFIGURING = (frozenset({s}) for s in (State.NEW, State.READY, State.CONFIGURING))
+STARTED = LAUNCHED - CONFIGURING
+
+
+@request("initialize", states=NEW)
+def initialize(session: Session, arguments: Client) -> dict[str, Any]:
+    """Both sides say what they can do."""
+    session.client = arguments
+    session.state = State.READY
+    return capabilities()
+
+
+# --- launch and attach ----------------------------------------------------------------------------
+
+
+@request("launch", states=READY)
+def launch_request(session: Session, arguments: LaunchArguments) -> None:
+    """Loads a program. What is wrong with it is told, and the session stays: another launch may
+    follow.
+    """
+    if session.attached is not None:
+        raise DapError("this is a Python program that runs already: attach to it", show=True)
+    if arguments.no_debug:
+        session.after(lambda: initialized(session))
+        session.kept(Launched).plainly = arguments
+        return
+    with explained():
+        set_environment(session, arguments)
+    with compiling(session):
+        debuggee = session.shows(lambda: launch(session, arguments))
+    session.kept(Launched).arguments = arguments
+    adopt(session, debuggee)
+    session.after(lambda: initialized(session))
+
+
+class Launched:
+    """``session.kept(Launched)``: what was asked for."""
+
+    def __init__(self, session: Session):
+        self.arguments: LaunchArguments | None = None
+        self.plainly: LaunchArguments | None = None
+
+
+def adopt(session: Session, debuggee: Any) -> None:
+    """This is debugged from now on."""
+    session.debuggee = debuggee
+    if debuggee.debugger is not None:
+        debuggee.take(debuggee.debugger)
+
+
+def initialized(session: Session) -> None:
+    """The client may set breakpoints now, and then say that it is done."""
+    session.state = State.CONFIGURING
+    session.event("initialized")
+
+
+def compiling(session: Session) -> Any:
+    """Shows what is compiled, while something is."""
+    from opstep.dap.compiling import shown_compiler
+
+    return shown_compiler(session)
+
+
+@dataclass(frozen=True)
+class AttachArguments:
+    """Arguments of ``attach``. `port`: where the program listens, for clients that start the server
+    by themselves; one that is connected to the program already leaves it out. `mode`: of the runs,
+    in place of what the program asks for.
+    """
+
+    port: int | None = None
+    host: str = "127.0.0.1"
+    on_disconnect: Literal["terminate", "continue"] = "continue"
+    mode: Literal["async", "debug"] | None = None
+    stop_on_entry: bool = False
+    stop_at_end: bool = False
+    cwd: str | None = None
+
+
+@request("attach", states=READY)
+def attach(session: Session, arguments: AttachArguments) -> Any:
+    """To a Python program that called ``opstep.debug.listen``."""
+    if session.attached is None:
+        if arguments.port is None:
+            raise DapError("port: where does the Python program listen?", BAD_ARGUMENTS, show=True)
+        from opstep.dap.relay import Relay
+
+        session.relay(Relay(session, arguments.host, arguments.port))
+        return NO_ANSWER
+    adopt(session, session.attached.debuggee(session, arguments))
+    session.after(lambda: initialized(session))
+    return None
+
+
+@request("configurationDone", capability="supportsConfigurationDoneRequest", states=CONFIGURING)
+def configuration_done(session: Session) -> None:
+    """The breakpoints are set: off it goes."""
+    launched, debuggee = session.kept(Launched), session.debuggee
+    if launched.plainly is not None:
+        plainly = launched.plainly
+        session.after(lambda: go_plainly(session, plainly))
+    elif debuggee is not None and debuggee.exits:
+        tell_process(session)
+        session.after(lambda: debuggee.go(debuggee.started))
+    elif session.attached is not None:
+        session.state = State.IDLE
+        session.attached.configured()
+
+
+def tell_process(session: Session) -> None:
+    """Tells what is debugged."""
+    import os
+
+    arguments = session.kept(Launched).arguments
+    assert arguments is not None
+    session.event(
+        "process",
+        {
+            "name": arguments.program,
+            "systemProcessId": os.getpid(),
+            "isLocalProcess": True,
+            "startMethod": "launch",
+        },
+    )
+
+
+def go_plainly(session: Session, arguments: LaunchArguments) -> None:
+    """A run without debugging, from begin to end."""
+    session.state = State.RUNNING
+    code = 1
+    try:
+        code = run_plainly(session, arguments)
+    finally:
+        session.state = State.ENDED
+        session.event("exited", {"exitCode": code})
+        session.event("terminated")
+
+
+# --- restart, and the end -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RestartArguments:
+    arguments: dict[str, Any] | None = None
+
+
+@request("restart", capability="supportsRestartRequest", states=STARTED)
+def restart(session: Session, arguments: RestartArguments) -> None:
+    """Begins anew: with the program's file as it is now, and the arguments that are given."""
+    from opstep.dap.checking import Mismatch, check
+
+    debuggee, launched = session.debuggee, session.kept(Launched)
+    if debuggee is None or launched.arguments is None:
+        raise DapError("only what was launched for debugging can be restarted", show=True)
+    wanted = launched.arguments
+    if arguments.arguments is not None:
+        try:
+            wanted = check(LaunchArguments, arguments.arguments, "arguments")
+        except Mismatch as error:
+            raise DapError(f"restart: {error}", BAD_ARGUMENTS) from None
+    with compiling(session):
+        made = session.shows(lambda: launch(session, wanted))
+
+    def begin() -> None:
+        launched.arguments = wanted
+        adopt(session, made)
+        made.go(made.started)
+
+    session.after(lambda: debuggee.interrupt(begin))
+
+
+@dataclass(frozen=True)
+class TerminateArguments:
+    restart: bool = False
+
+
+@request("terminate", capability="supportsTerminateRequest", states=LAUNCHED)
+def terminate(session: Session, arguments: TerminateArguments) -> None:
+    """Ends the run; the session stays until ``disconnect``."""
+    debuggee = session.debuggee
+    if session.state is State.ENDED or debuggee is None:
+        return
+    session.after(lambda: debuggee.interrupt(debuggee.terminate))
+
+
+@dataclass(frozen=True)
+class DisconnectArguments:
+    restart: bool = False
+    terminate_debuggee: bool | None = None
+    suspend_debuggee: bool = False
+
+
+@request("disconnect", capability="supportTerminateDebuggee", states=ANY, wire=True)
+def disconnect(session: Session, arguments: DisconnectArguments) -> None:
+    """The client takes its leave."""
+    session.after(lambda: session.leave(arguments.terminate_debuggee))
+
+
+@dataclass(frozen=True)
+class CancelArguments:
+    request_id: int | None = None
+    progress_id: str | None = None
+
+
+@request("cancel", capability="supportsCancelRequest", states=KNOWN, wire=True)
+def cancel(session: Session, arguments: CancelArguments) -> None:
+    """Of a request that waits or is being handled. One that is done is not undone."""
+    session.cancel(arguments.request_id, arguments.progress_id)
