@@ -370,3 +370,22 @@ def test_streams_are_threads(tmp_path):
     debugger.go("continue")
     wanted = program.run(None, {"x": x})
     assert next(iter(debugger.result().values())).tobytes() == wanted.outputs[0].tobytes()
+
+
+def test_launches_one_at_a_time(tmp_path):
+    text = "graph main(x: f16[N]) -> f16[N] {\n  y = softmax(x)\n  z = neg(y)\n  return z\n}\n"
+    (tmp_path / "f.opg").write_text(text)
+    program = opstep.load(tmp_path / "f.opg")
+    x = np.linspace(-1, 1, 7).astype("f2")
+    debugger = Debugger(program, None, {"x": x}, stop_on_entry=True)
+    debugger.start()
+    launches = len(debugger.machine.here()[0].plan.steps[0].launches)
+    assert launches > 1  # two bytes a float are staged through f32
+    for k in range(1, launches):
+        stop = debugger.go("over", granularity="instruction")
+        assert stop.text == f"launch {k} of {launches} of softmax"
+        assert where(debugger) == [("main", 2)]
+    debugger.go("over", granularity="instruction")
+    assert where(debugger) == [("main", 3)]
+    debugger.go("continue")
+    assert debugger.result()["z"].tobytes() == program.run(None, {"x": x})["z"].tobytes()

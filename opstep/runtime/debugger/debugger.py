@@ -6,20 +6,17 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 
-from opstep.runtime.debugger import machine as machines
 from opstep.runtime.debugger.activation import Activation
-from opstep.runtime.debugger.breakpoints import Breakpoint, Breakpoints, Texts
+from opstep.runtime.debugger.breakpoints import Breakpoints
 from opstep.runtime.debugger.checks import Checks, Stop, hidden
-from opstep.runtime.debugger.expressions import parse
-from opstep.runtime.debugger.frames import Frame, depth_of, named, stack
+from opstep.runtime.debugger.frames import Frame, depth_of
 from opstep.runtime.debugger.machine import Machine
-from opstep.runtime.debugger.node import Node
-from opstep.runtime.debugger.points import OP, Point
-from opstep.runtime.debugger.scope import FrameScope
+from opstep.runtime.debugger.points import Point
+from opstep.runtime.debugger.travel import Host, Reloaded, Target, Traveller
 from opstep.runtime.debugger.watching import Problem
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
@@ -29,48 +26,10 @@ from opstep.runtime.plan.plan import Policy
 COMMANDS = ("continue", "reverse_continue", "in", "over", "out", "back")
 BUDGET = 2 << 30  # bytes
 
-
-class Host(machines.Host, Protocol):
-    """What a debugger needs of a program beside its plans; `opstep.debugging` has one."""
-
-    def texts(self) -> list[Texts]: ...
-
-    def reload(self) -> Host:
-        """The program of the file as it is now. Raises `OpstepError`, with every error in it."""
-        ...
-
-    def commit(self, tensors: Mapping[str, Node]) -> None:
-        """These are the named tensors from now on."""
-        ...
-
-    def failed_assert(self, code: int) -> OpstepError:
-        """What is said of an assert that failed."""
-        ...
-
-    def run_fast(self, steps: int, go_on: Callable[[], bool]) -> tuple[int, Mapping | None]:
-        """Steps at full speed, while `go_on`: how many were done, and what the last one gave."""
-        ...
+__all__ = ["BUDGET", "COMMANDS", "Debugger", "Host", "Reloaded", "Stop", "Target"]
 
 
-class Reloaded(NamedTuple):
-    """What came of reading the file again: `kept` of `of` values did not have to be computed."""
-
-    kept: int
-    of: int
-    moved: list[Breakpoint]
-
-
-class Target(NamedTuple):
-    """Where one can go to. `position` is -1 for one that has not been reached yet."""
-
-    number: int
-    position: int
-    index: int
-    line: int
-    label: str
-
-
-class Debugger:
+class Debugger(Traveller):
     """All methods belong to one thread, but for `pause` and `later`.
 
     `inputs`: arrays of exactly these `types`. `files`: the folder below which expressions may load
@@ -115,47 +74,6 @@ class Debugger:
 
     # --- where it stands ---
 
-    @property
-    def position(self) -> int:
-        """Points passed."""
-        return self.machine.cursor
-
-    def threads(self) -> list[tuple[int, str]]:
-        """The streams of the plan that is run."""
-        here = self.machine.here() or self.machine.behind()
-        count = max(here[0].plan.streams, 1) if here else 1
-        return [(k, f"stream {k}") for k in range(count)]
-
-    def stack(self, thread: int | None = None) -> list[Frame]:
-        """The frames of a stream, innermost first: what it runs next, or has run last."""
-        machine = self.machine
-        at = machine.behind() if self._after else machine.here() or machine.behind()
-        if at is None:
-            return []
-        if thread is not None and at[1].stream != thread:
-            at = (at[0], self._of_stream(at[0], machine.index(), thread) or at[1])
-        return stack(machine, at, machine.cursor)
-
-    def _of_stream(self, activation: Activation, k: int, thread: int) -> Point | None:
-        """The next op of a stream in a plan, or its last."""
-        points = activation.points.points
-        following = (p for p in points[k:] if p.kind == OP and p.stream == thread)
-        before = (p for p in reversed(points[:k]) if p.kind == OP and p.stream == thread)
-        return next(following, None) or next(before, None)
-
-    def scope(self, frame: Frame | None = None, extra: dict[str, Node] | None = None) -> FrameScope:
-        """The names of a frame, the innermost one with values if none is given."""
-        if frame is None:
-            frames = [f for f in self.stack() if f.imported is None]
-            if not frames:
-                raise InputError("the run has not begun")
-            frame = frames[0]
-        return FrameScope(frame, extra, self.files, self.runs)
-
-    def evaluate(self, text: str, frame: Frame | None = None) -> Any:
-        """The value of an expression. Raises `ExpressionError`."""
-        return parse(text).evaluate(self.scope(frame))
-
     def result(self) -> dict[str, np.ndarray]:
         """What the last step gave, by the names returned; once the run has ended."""
         if self.outputs is not None:
@@ -176,9 +94,13 @@ class Debugger:
             return self._stopped(hits)
         return self.go("continue")
 
-    def go(self, command: str, thread: int | None = None) -> Stop:
-        """Runs until a stop: see `COMMANDS`. `thread`: the stream that is to make the step."""
+    def go(self, command: str, thread: int | None = None, granularity: str = "statement") -> Stop:
+        """Runs until a stop: see `COMMANDS`. `thread`: the stream that is to make the step.
+        `granularity` "instruction": forward steps run one launch of a kernel.
+        """
         self._pausing.clear()
+        if granularity == "instruction" and command in ("in", "over"):
+            return self._stopped(self._launch())
         if command == "continue":
             return self._stopped(self._continue())
         if command == "reverse_continue":
@@ -211,106 +133,11 @@ class Debugger:
         wanted = found[2]
         return self._stopped(self._forwards(lambda at: at[1].statement is wanted))
 
-    def goto_targets(self, path: str, line: int) -> list[Target]:
-        """Where `goto` can go for a line: the last time that it was reached, and, in the present
-        frame, the point ahead.
-        """
-        self._targets.clear()
-        found = self.breakpoints.at_line(path, line)
-        if found is None:
-            return []
-        source, _, statement = found
-        machine, number = self.machine, source.locate(statement.span.start)[0]
-        for position in range(machine.frontier - 1, machine.base - 1, -1):
-            activation, k = machine.log[position - machine.base]
-            point = activation.points[k]
-            if point.statement is statement:
-                label = f"line {number}, back in {named(activation, point.frame)}"
-                self._target(position, k, number, label)
-                break
-        here = machine.here()
-        if here is not None and not self._targets:
-            activation, at = here
-            for k in range(machine.index() + 1, len(activation.points)):
-                point = activation.points[k]
-                if point.statement is statement and point.frame == at.frame:
-                    self._target(-1, k, number, f"line {number}, past what lies between")
-                    break
-        return list(self._targets.values())
-
-    def goto(self, number: int) -> Stop:
-        """Goes to a target. Raises `InputError`, where an operand there has no value too."""
-        target = self._targets.get(number)
-        if target is None:
-            raise InputError("there is no such target any more")
-        if target.position >= 0:
-            self.machine.cursor = target.position
-        else:
-            try:
-                self.machine.jump(target.index)
-            except machines.Skipped as error:
-                hint = "run what computes it first"
-                raise InputError(f"{error.name} has no value yet", hint=hint) from None
-        return self._stopped(Stop("goto", target.label, self._thread()))
-
-    def restart_frame(self, frame: Frame) -> Stop:
-        """Goes back to where a frame was entered."""
-        self.machine.cursor = self._entered(frame)
-        return self._stopped(Stop("restart", f"at the begin of {frame.name}", self._thread()))
-
     def restart(self) -> Stop:
         """Begins anew, as the program's text is now."""
         self.machine.executor.settle()
         self.machine, self.outputs = self._machine(), None
         return self._stopped(self.start())
-
-    def reload(self) -> Reloaded:
-        """Reads the file again and goes on with it, at the begin of the present frame. Values whose
-        op and operands are the same are kept. Raises `OpstepError`; then nothing has changed.
-        """
-        machine = self.machine
-        frames = [f for f in self.stack() if f.imported is None]
-        names = [f.name for f in frames]
-        host = self.host.reload()
-        length, old = machine.cursor, self.host
-        machine.found_again = machine.asked_again = 0
-        machine.replace_program(host)
-        try:
-            machine.restart_step()
-        except OpstepError:
-            machine.replace_program(old)
-            machine.restart_step()
-            raise
-        self.host = host
-        moved = self.breakpoints.moved(host.texts())
-        entered = self._replay(length, names)
-        kept, asked = machine.found_again, machine.asked_again
-        machine.cursor = entered
-        self._stopped(Stop("restart", f"kept {kept} of {asked} values", self._thread()))
-        return Reloaded(kept, asked, moved)
-
-    def set(self, frame: Frame, name: str, array: np.ndarray) -> Node:
-        """Gives a name another value, of its type. What depends on it is computed again, up to
-        where one stands; nothing else is. Raises `InputError`.
-        """
-        old = frame.lookup(name)
-        if old is None:
-            raise InputError(f"{name} has no value here")
-        if array.shape != old.type.shape:
-            given = TensorType(old.type.dtype, array.shape)
-            raise InputError(f"{name} is {old.type}, not {given}")
-        machine, stands = self.machine, self.machine.cursor
-        node = machine.executor.make(old.type, array, name)
-        value, after = frame.value(name), self._after
-        if value is None:
-            machine.set_named(name, node)
-        else:
-            machine.cursor = frame.activation.env[value][0]
-            machine.set(frame.activation, value, node)
-        while machine.cursor < stands and machine.forward():
-            pass
-        self._after = after
-        return node
 
     # --- running ---
 
@@ -352,6 +179,24 @@ class Debugger:
                     return stop
             if arrived(here) and not hidden(here):
                 return Stop("step", thread=self._thread())
+
+    def _launch(self) -> Stop:
+        """Runs one launch."""
+        machine, self._after = self.machine, False
+        here = machine.here()
+        if here is None:
+            return self._end()
+        try:
+            done = machine.forward_launch()
+        except OpstepError as error:
+            return self._failed(error)
+        if done is not None:
+            name = here[0].plan.steps[here[1].step].op.name
+            return Stop("step", f"launch {done[0]} of {done[1]} of {name}", self._thread())
+        stop = self._behind() if self.breakpoints.filters or self.breakpoints.data else None
+        if stop is None and machine.here() is None:
+            stop = self._end()
+        return stop or self.checks.at_point() or Stop("step", thread=self._thread())
 
     def _behind(self) -> Stop | None:
         """A stop behind the op that was just passed; one stands behind it then."""
@@ -440,57 +285,4 @@ class Debugger:
         problem = Problem(kind, error.diagnostics[0].message, None, self.machine.cursor, error)
         return Stop("exception", kind, self._thread(), (), problem)
 
-    def _stopped(self, stop: Stop) -> Stop:
-        self.stop = stop
-        self._pausing.clear()
-        return stop
-
-    def _thread(self) -> int:
-        here = self._here()
-        return here[1].stream if here else 0
-
-    def _here(self):
-        return self.machine.behind() if self._after else self.machine.here()
-
     # --- helpers ---
-
-    def _target(self, position: int, index: int, line: int, label: str) -> None:
-        number = len(self._targets) + 1
-        self._targets[number] = Target(number, position, index, line, label)
-
-    def _entered(self, frame: Frame) -> int:
-        """The position at which a frame was entered."""
-        machine, found = self.machine, None
-        for position in range(min(frame.position, machine.frontier) - 1, machine.base - 1, -1):
-            activation, k = machine.log[position - machine.base]
-            if activation is not frame.activation:
-                continue
-            found = position
-            entered = k in activation.points.entered
-            if entered and activation.points[k].frame == frame.frame:
-                return position
-        return max(frame.activation.start, machine.base) if found is None else found
-
-    def _replay(self, length: int, names: list[str]) -> int:
-        """Runs a step that was begun anew as far as it had come; where the innermost frame that it
-        stood in is entered.
-        """
-        machine = self.machine
-        entered = machine.cursor
-        while True:
-            here = machine.here()
-            if here is None:
-                break
-            if machine.index() in here[0].points.entered:
-                frames = [f.name for f in stack(machine, here, machine.cursor) if not f.imported]
-                if frames == names:
-                    entered = machine.cursor
-            if machine.cursor >= length or not self._forward_quietly():
-                break
-        return entered
-
-    def _forward_quietly(self) -> bool:
-        try:
-            return self.machine.forward()
-        except OpstepError:
-            return False

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -147,52 +148,80 @@ class Executor:
         """Computes an op's results, which become nodes. `places`: the arena and, for each result
         and then for the working memory, its offset there.
         """
-        plan, step = producer.plan, producer.step
-        types = [plan.values[v].type for v in step.results]
-        nodes = tuple(
-            Node(t, n, None, 0, producer, k)
-            for k, (t, n) in enumerate(zip(types, names, strict=True))
-        )
-        producer.results = nodes
-        for operand in producer.operands:
-            if operand is not None and operand.memory is None:
-                self.ensure(operand)
-        if step.op.reinterprets:
+        nodes = self._results(producer, names)
+        if producer.op.reinterprets:
             self._view(producer)
             return
         self._execute(producer, nodes, stream, places)
         self._make_room()
 
+    def begin(self, producer: Producer, names: list[str], places=None) -> list[Any]:
+        """Like `run`, but leaves the launches to the caller: one at a time (`launch`)."""
+        nodes = self._results(producer, names)
+        self.settle()
+        self._place(nodes, places)
+        scratch = self._workspace(producer, places, own=True)
+        self._fill(producer, nodes, 0)
+        bound = self.bound(producer, nodes, scratch)
+        self.computed += 1
+        if places is not None:
+            self._take(producer, nodes, places)
+        self.streams[0].synchronize()
+        return bound
+
+    def launch(self, producer: Producer, one: Any) -> None:
+        """One launch of an op, to its end."""
+        try:
+            self.device.run_now([one])
+        except DeviceError as error:
+            raise error_of_op(producer.plan, producer.step, error, 0) from None
+
+    def _results(self, producer: Producer, names: list[str]) -> tuple[Node, ...]:
+        plan, step = producer.plan, producer.step
+        types = [plan.values[v].type for v in step.results]
+        producer.results = tuple(
+            Node(t, n, None, 0, producer, k)
+            for k, (t, n) in enumerate(zip(types, names, strict=True))
+        )
+        for operand in producer.operands:
+            if operand is not None and operand.memory is None:
+                self.ensure(operand)
+        return producer.results
+
     def _execute(self, producer: Producer, nodes, stream: int = 0, places=None) -> None:
-        device = self.device
-        for k, node in enumerate(nodes):
-            if places is None:
-                node.memory, node.offset = (
-                    device.alloc(node.type.nbytes, "values under the debugger"),
-                    0,
-                )
-                node.owned = node.type.nbytes
-                self.held += node.owned
-                self._kept.append(node)
-            else:
-                node.memory, node.offset = places[0].memory, places[1][k]
+        self._place(nodes, places)
         scratch = self._workspace(producer, places)
         bound = self.bound(producer, nodes, scratch)
-        queue = self.streams[stream]
-        if self.policy.fill == "nan":
-            taken = {(o.memory, o.offset) for o in producer.operands if o is not None}
-            for node in nodes:
-                if (node.memory, node.offset) not in taken:  # else it takes over an operand's
-                    t = node.type
-                    queue.submit(device.fill(node.memory, node.offset, t.nbytes, t.dtype))
+        self._fill(producer, nodes, stream)
         if bound:
-            queue.submit(device.capture(bound))
+            self.streams[stream].submit(self.device.capture(bound))
             self.computed += 1
         if places is not None:
             self._take(producer, nodes, places)
         self.wait(producer, stream)
         if self.policy.sync != "op":
             self._busy.append((bound, scratch, producer))
+
+    def _place(self, nodes: Sequence[Node], places) -> None:
+        """Gives results their memory."""
+        for k, node in enumerate(nodes):
+            if places is not None:
+                node.memory, node.offset = places[0].memory, places[1][k]
+                continue
+            nbytes: Any = node.type.nbytes  # concrete here
+            node.memory, node.offset = self.device.alloc(nbytes, "values under the debugger"), 0
+            node.owned = nbytes
+            self.held += nbytes
+            self._kept.append(node)
+
+    def _fill(self, producer: Producer, nodes: Sequence[Node], stream: int) -> None:
+        if self.policy.fill != "nan":
+            return
+        taken = {(o.memory, o.offset) for o in producer.operands if o is not None}
+        for node in nodes:
+            if (node.memory, node.offset) not in taken:  # else it takes over an operand's
+                fill = self.device.fill(node.memory, node.offset, node.type.nbytes, node.type.dtype)
+                self.streams[stream].submit(fill)
 
     def bound(self, producer: Producer, nodes, scratch: Any) -> list[Any]:
         """The op's launches with addresses."""
@@ -204,14 +233,14 @@ class Executor:
         addresses += [n.address for n in nodes]
         return self.device.bind(step.launches, addresses, scratch)
 
-    def _workspace(self, producer: Producer, places) -> int:
+    def _workspace(self, producer: Producer, places, own: bool = False) -> int:
         step = producer.step
         if step.workspace < 0:
             return 0
         if places is not None and places[2] >= 0:
             return places[0].memory.address + places[2]
         nbytes = producer.plan.buffers[step.workspace].nbytes
-        if self.policy.sync == "op":
+        if self.policy.sync == "op" and not own:
             return self._reused("workspace", nbytes).address
         memory = self.device.alloc(nbytes, "working memory")
         self._busy.append(memory)

@@ -1,20 +1,19 @@
 """Runs plans a point at a time, with all state in the open, so that it can go back.
 
-A *position* is a number of points passed. The machine keeps a log of them: up to its end, the
-*frontier*, to go forward or back only moves the *cursor*; at the frontier to go forward runs the
-next point. To change something in the past (`set`, `cut`) cuts the log there; ops that are run
-again with the same operands take their results from what was cut off.
+Up to the frontier of its `History` to go forward only moves the cursor; at the frontier it runs the
+next point.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from opstep.runtime.debugger.activation import Activation
 from opstep.runtime.debugger.executor import Executor
+from opstep.runtime.debugger.history import MOST, History, Host
 from opstep.runtime.debugger.node import Node, Producer
 from opstep.runtime.debugger.points import CALL, OP, Point, Points, callee
 from opstep.runtime.device.binding import error_at
@@ -23,103 +22,30 @@ from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.internal import STATUS
-from opstep.runtime.plan.plan import Plan, Policy
-
-MOST = 1_000_000  # points that are remembered; then the older half is forgotten
+from opstep.runtime.plan.plan import Policy
 
 
-class Host(Protocol):
-    """Where a machine's plans and named tensors come from."""
-
-    device: Any
-    tensors: Mapping[str, Any]  # the program's named tensors
-
-    def plan_for(self, graph: str, types: tuple[TensorType, ...], policy: Policy) -> Plan: ...
-
-    def tensor(self, name: str) -> tuple[TensorType, Any]:
-        """A named tensor as it is before the run: its type and its memory on the device."""
-        ...
-
-
-class Machine:
-    """Runs a graph `steps` times on the same inputs.
-
-    `at` and `pc` say which point is run next at the frontier; `at` is None when all is done.
-    """
+class Machine(History):
+    """Runs a graph `steps` times on the same inputs."""
 
     def __init__(
         self, host: Host, graph: str, inputs: Sequence[np.ndarray], types: Sequence[TensorType],
         names: Sequence[str], policy: Policy, steps: int, budget: int,
     ):  # fmt: skip
-        self.host = host
+        super().__init__(host, Executor(host.device, policy, budget))
         self.graph = graph
         self.types = tuple(types)
         self.policy = policy
         self.steps = steps
-        self.executor = Executor(host.device, policy, budget)
         self.inputs = tuple(
             self.executor.make(t, a, n) for t, a, n in zip(types, inputs, names, strict=True)
         )
-        self.fine = self.executor.make(STATUS, 0, "status")
-        self.base = 0  # positions that were forgotten
-        self.log: list[tuple[Activation, int]] = []
-        self.cursor = 0
-        self.named: dict[str, list[tuple[int, Node]]] = {}
-        self.given: dict[str, Node] = {}  # named tensors as the run found them
-        self.finished: list[tuple[int, Activation]] = []  # steps that ended, and where
-        self.memo: dict[tuple, tuple[Node, ...]] = {}
         self.found_again = 0  # ops whose results were taken from the past
         self.asked_again = 0
-        self.after_run: Callable[[Producer], None] | None = None
         self._points: dict[int, Points] = {}
-        self._delivered: dict[int, list[tuple[Activation, int]]] = {}
-        self.at: Activation | None = None
-        self.pc = 0
         self._begin_step(0)
 
     # --- where it stands ---
-
-    @property
-    def frontier(self) -> int:
-        """The position of what was run last."""
-        return self.base + len(self.log)
-
-    @property
-    def ended(self) -> bool:
-        return self.at is None and self.cursor == self.frontier
-
-    def here(self) -> tuple[Activation, Point] | None:
-        """The point that is next at the cursor; None at the end."""
-        if self.cursor < self.frontier:
-            activation, k = self.log[self.cursor - self.base]
-            return activation, activation.points[k]
-        if self.at is None:
-            return None
-        return self.at, self.at.points[self.pc]
-
-    def index(self) -> int:
-        """The number of that point in its plan."""
-        if self.cursor < self.frontier:
-            return self.log[self.cursor - self.base][1]
-        return self.pc
-
-    def behind(self) -> tuple[Activation, Point] | None:
-        """The point passed last; None at the beginning."""
-        if self.cursor <= self.base:
-            return None
-        activation, k = self.log[self.cursor - 1 - self.base]
-        return activation, activation.points[k]
-
-    def tensor(self, name: str, position: int | None = None) -> Node:
-        """A named tensor's version at a position, the cursor's if none is given."""
-        when = self.cursor if position is None else position
-        versions = self._versions(name)
-        found = versions[0][1]
-        for since, node in versions:
-            if since > when:
-                break
-            found = node
-        return found
 
     def outputs(self) -> tuple[Node, ...]:
         """Of the step that ended last."""
@@ -139,45 +65,39 @@ class Machine:
         self.cursor = self.frontier
         return True
 
-    def back(self) -> bool:
-        """Goes back by one point; False at the beginning of what is remembered."""
-        if self.cursor <= self.base:
-            return False
-        self.cursor -= 1
-        return True
+    def forward_launch(self) -> tuple[int, int] | None:
+        """Runs one launch of the op that is next: how many of how many are done, or None where it
+        has passed the point.
+        """
+        here = self.here()
+        if self.cursor < self.frontier or here is None or here[1].kind != OP:
+            self.forward()
+            return None
+        if self.partial is None:
+            self.partial = self._begun(*here)
+        if self.partial is None:
+            self.forward()
+            return None
+        producer, bound, done = self.partial
+        if done + 1 < len(bound):
+            self.executor.launch(producer, bound[done])
+            self.partial = (producer, bound, done + 1)
+            return done + 1, len(bound)
+        self.forward()
+        return None
 
-    def cut(self, position: int | None = None) -> None:
-        """Forgets what came behind a position; it may be taken from again."""
-        when = self.cursor if position is None else position
-        if when >= self.frontier:
-            self.cursor = when
-            return
-        self.executor.settle()
-        tail = self.log[when - self.base :]
-        self.at, self.pc = tail[0]
-        del self.log[when - self.base :]
-        for number, (activation, k) in enumerate(tail, when):
-            self._forget(activation, activation.points[k])
-            for owner, value in self._delivered.pop(number + 1, ()):
-                owner.env.pop(value, None)
-        for activation in {id(a): a for a, _ in tail}.values():
-            self._restore(activation, when)
-        for name, versions in self.named.items():
-            self.named[name] = [v for v in versions if v[0] <= when] or versions[:1]
-        self.finished = [f for f in self.finished if f[0] <= when]
-        self.cursor = when
-
-    def set(self, activation: Activation, value: int, node: Node) -> None:
-        """From the cursor on, a value of an activation is another one."""
-        self.cut()
-        since, old = activation.env[value]
-        activation.replaced.setdefault(value, []).append((self.cursor, since, old))
-        activation.env[value] = (since, node)
-
-    def set_named(self, name: str, node: Node) -> None:
-        """From the cursor on, a named tensor is another one."""
-        self.cut()
-        self._versions(name).append((self.cursor, node))
+    def _begun(self, activation: Activation, point: Point) -> Any:
+        """An op whose launches are run one at a time; None where there is only one."""
+        plan, step = activation.plan, activation.plan.steps[point.step]
+        if step.op.host or step.op.family == "internal" or len(step.launches or ()) < 2:
+            return None
+        operands = tuple(None if v is None else self._operand(activation, v) for v in step.operands)
+        if (activation.points.key(step), operands) in self.memo:
+            return None
+        producer = Producer(plan, step, operands)
+        names = [plan.values[v].name for v in step.results]
+        places = self._places(activation, step) if self.policy.alloc == "reuse" else None
+        return producer, self.executor.begin(producer, names, places), 0
 
     def jump(self, k: int) -> None:
         """On to another point of the activation under the cursor, without what lies between.
@@ -273,14 +193,18 @@ class Machine:
         for event in point.waits:
             if event in activation.events:  # else what records it was jumped over
                 stream.wait(activation.events[event])
-        names = [plan.values[v].name for v in step.results]
-        places = self._places(activation, step) if self.policy.alloc == "reuse" else None
-        self.executor.run(producer, names, point.stream, places)
+        if self.partial is not None:
+            producer, bound, done = self.partial
+            for one in bound[done:]:
+                self.executor.launch(producer, one)
+            self.partial = None
+        else:
+            names = [plan.values[v].name for v in step.results]
+            places = self._places(activation, step) if self.policy.alloc == "reuse" else None
+            self.executor.run(producer, names, point.stream, places)
         self._record(activation, point)
         for v, node in zip(step.results, producer.results, strict=True):
             node.home = (activation, v)
-        if self.after_run:
-            self.after_run(producer)
         return producer.results
 
     def _places(self, activation: Activation, step) -> Any:
@@ -440,54 +364,7 @@ class Machine:
 
     # --- named tensors ---
 
-    def _versions(self, name: str) -> list[tuple[int, Node]]:
-        versions = self.named.get(name)
-        if versions is None:
-            t, memory = self.host.tensor(name)
-            node = self.given[name] = Node(t, name, memory)
-            versions = self.named[name] = [(0, node)]
-        return versions
-
     # --- forgetting ---
-
-    def _forget(self, activation: Activation, point: Point) -> None:
-        """Takes back what a point did; what it computed can be taken from again."""
-        if point.kind != OP:
-            return
-        step = activation.plan.steps[point.step]
-        for event in point.records:
-            activation.events.pop(event, None)
-        for v in (*step.results, *step.changed):
-            found = activation.env.pop(v, None)
-            producer = found[1].producer if found else None
-            if producer is not None and producer.step is step:
-                self.memo[activation.points.key(step), producer.operands] = producer.results
-
-    def _restore(self, activation: Activation, when: int) -> None:
-        """Undoes what was set behind a position."""
-        for value, changes in list(activation.replaced.items()):
-            later = [c for c in changes if c[0] > when]
-            if later and value in activation.env:
-                activation.env[value] = later[0][1:]
-            activation.replaced[value] = [c for c in changes if c[0] <= when]
-
-    def _forget_oldest(self) -> None:
-        """The older half of the log; what is needed of it stays, as if it had been given."""
-        half = len(self.log) // 2
-        self.executor.settle()
-        for activation, k in self.log[half:]:
-            point = activation.points[k]
-            if point.kind != OP:
-                continue
-            for v in activation.plan.steps[point.step].operands:
-                found = activation.env.get(v) if v is not None else None
-                if found is not None and found[0] <= self.base + half and found[1].producer:
-                    self.executor.ensure(found[1])
-                    found[1].producer = None
-        self.memo.clear()
-        del self.log[:half]
-        self.base += half
-        self._delivered = {p: d for p, d in self._delivered.items() if p > self.base}
 
 
 class Skipped(OpstepError):

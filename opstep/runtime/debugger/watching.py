@@ -42,8 +42,11 @@ def unwritten(executor: Executor, producer: Producer) -> list[Unwritten]:
     device, results = executor.device, producer.results
     if not producer.step.launches or producer.step.op.reinterprets:
         return []
-    if any(n.memory is None for n in results):
-        return []
+    values = producer.plan.values
+    read = {values[v].buffer for v in producer.step.operands if v is not None}
+    written = {values[v].buffer for v in producer.step.results}
+    if read & written or any(n.memory is None for n in results):
+        return []  # what takes over an operand's memory was not filled
     if not any(device.holds_payload(n.memory, n.offset, n.type) for n in results):
         return []
     others = []
@@ -51,6 +54,9 @@ def unwritten(executor: Executor, producer: Producer) -> list[Unwritten]:
         other = Node(node.type, node.name, device.alloc(node.type.nbytes, "a second run of an op"))
         device.write(other.memory, 0, node.type, 0)
         others.append(other)
+    for operand in producer.operands:
+        if operand is not None:
+            executor.ensure(operand)
     nbytes = producer.plan.buffers[producer.step.workspace].nbytes
     scratch = device.alloc(nbytes if producer.step.workspace >= 0 else 0)
     device.run_now(executor.bound(producer, others, scratch.address))
