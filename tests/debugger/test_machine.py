@@ -113,3 +113,60 @@ def test_random_graphs(seed):
     machine = debugger.machine  # a name may be returned twice
     assert bits(machine.executor.array(n) for n in machine.outputs()) == wanted
     assert after(other) == after(program)
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+def test_the_oldest_points_are_forgotten(policy, monkeypatch):
+    """What is left can be gone back through, and computed again."""
+    monkeypatch.setattr("opstep.runtime.debugger.machine.MOST", 100)
+    program = opstep.load(EXAMPLES / "while.opg")
+    inputs = given(program)
+    wanted = bits(program.run(None, inputs, steps=2, **policy).outputs)
+    debugger = Debugger(
+        opstep.load(EXAMPLES / "while.opg"), None, inputs, steps=2, stop_on_entry=True,
+        memory_budget=1, **policy,
+    )  # fmt: skip
+    stops = walk(debugger)
+    assert bits(debugger.result().values()) == wanted
+    machine = debugger.machine
+    assert len(machine.log) <= 100 < stops
+    assert debugger.go("reverse_continue").text == "the begin of what is kept"
+    for activation, _ in machine.log:
+        for _, node in activation.env.values():
+            machine.executor.array(node)
+    machine.cut()
+    assert debugger.go("continue").reason == "end"
+    assert bits(debugger.result().values()) == wanted
+
+
+def test_errors_of_a_run_stand_at_their_op():
+    text = """
+graph main(x: f32[N], k: i32[]) -> f32[N] {
+  y = switch(k, x, cases=[same, same])
+  z = while(y, test=always, body=same, limit=3)
+  return z
+}
+graph same(x: f32[N]) -> f32[N] {
+  y = neg(x)
+  return y
+}
+graph always(x: f32[N]) -> bool[] {
+  m = max(x)
+  y = equal(m, m)
+  return y
+}
+"""
+    program, x = opstep.loads(text), np.ones(3, "f4")
+    for k, line, message in ((5, 3, "index 5"), (1, 4, "has not ended")):
+        debugger = Debugger(program, "main", {"x": x, "k": k})
+        debugger.breakpoints.set_functions([])
+        debugger.breakpoints.set_filters({"nan": None})  # no run at full speed
+        stop = debugger.start()
+        assert stop.reason == "exception" and message in stop.exception.message
+        assert debugger.stack()[-1].line == line
+        assert debugger.go("continue").reason == "exception"  # it cannot be got past
+        frame = debugger.stack()[-1]
+        if k == 5:
+            debugger.set(frame, "k", np.array(0, "i4"))
+            assert "has not ended" in debugger.go("continue").exception.message
+        assert debugger.go("back").reason == "step"

@@ -151,9 +151,11 @@ class Debugger(Traveller):
                 return stop
 
     def _may_go_fast(self, at: tuple[Activation, Point]) -> bool:
-        """Whether a step begins here, and nothing could stop it."""
+        """Whether a step begins here, and nothing could stop it before its end. With control flow
+        in it a step may take long: then it can be paused in the midst.
+        """
         at_start = at[0].parent is None and self.machine.cursor == at[0].start
-        return at_start and not self.breakpoints.armed
+        return at_start and not self.breakpoints.armed and not at[0].points.calls
 
     def _forwards(self, arrived: Callable[[tuple[Activation, Point]], bool]) -> Stop:
         machine, breakpoints = self.machine, self.breakpoints

@@ -346,7 +346,9 @@ class Executor:
             kept: deque[Node] = deque()
             recent = len(self._kept) - SPARED
             for k, node in enumerate(self._kept):
-                if node.memory is None:
+                if node.memory is None or node.producer is None:
+                    self.held -= node.owned
+                    node.owned = 0
                     continue
                 if k >= recent or k % 2:
                     kept.append(node)

@@ -162,7 +162,12 @@ class Machine(History):
         self.log.append((activation, k))
         self.pc = k + 1
         if self.pc == len(activation.points):
-            self._leave(activation)
+            try:
+                self._leave(activation)
+            except BaseException:  # it still stands before the point
+                self.log.pop()
+                self.at, self.pc = activation, k
+                raise
         if len(self.log) > MOST:
             self._forget_oldest()
 

@@ -47,6 +47,7 @@ class Points:
             for v, value in enumerate(plan.values)
             if v not in made and kinds[value.buffer] in ("param", "status")
         ]
+        self.calls = any(step.op.host for step in plan.steps)  # has control flow
         self._depths = [0]
         for frame in plan.frames[1:]:
             self._depths.append(self._depths[frame.parent] + 1)
