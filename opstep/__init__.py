@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from opstep.dap import attach as debug
+    from opstep.kernel_debugging import debug_kernel
     from opstep.program import Program, Result, load, loads, policy
     from opstep.runtime.ir.diagnostics import OpstepError
     from opstep.trace.recording import Recording
@@ -20,6 +21,7 @@ __all__ = [
     "Workspace",
     "__version__",
     "debug",
+    "debug_kernel",
     "load",
     "loads",
     "policy",
@@ -44,6 +46,10 @@ def __getattr__(name: str):
         from opstep.dap import attach
 
         return attach
+    if name == "debug_kernel":
+        from opstep.kernel_debugging import debug_kernel
+
+        return debug_kernel
     if name in __all__:
         from opstep import program
 

@@ -31,7 +31,7 @@ RUNTIME_LAYERS = [
 # Slow to import, so only where they are needed: inside functions.
 SLOW = {"numba", "llvmlite", "rich", "torch", "ml_dtypes", "safetensors", "pandas", "datasette"}
 SLOW |= {"perfetto", "google", "sqlite_utils", "viztracer", "matplotlib"}
-SLOW |= {"cuda", "cupti", "nvmath", "cupy"}
+SLOW |= {"cuda", "cupti", "nvmath", "cupy", "debugpy", "pydevd"}
 # Modules that are themselves imported late, by the first compilation of a kernel: they may import
 # numba at the top, and each other.
 COMPILERS = {

@@ -20,6 +20,7 @@ from opstep.kernels.gpu.places import LIMIT, spot
 from opstep.runtime.device.cuda.names import cuda, div32, mod32
 from opstep.runtime.device.launch import Arg, Grid
 from opstep.runtime.device.source import Intrinsic
+from opstep.runtime.device.texts import from_text
 
 THREADS = 256  # of a block
 
@@ -192,6 +193,6 @@ def _each_by_each(ways, ps: list[str], repeating: list[int], width: int) -> list
 def _made(text: list[str], f: Callable, name: str, width: int) -> Callable:
     scope = {"f": f, "cuda": cuda, "div32": div32, "mod32": mod32, "spot": spot}
     scope |= {"load": Intrinsic("load", width), "store": Intrinsic("store", width)}
-    exec(compile("\n".join(text), f"<elementwise {name}>", "exec"), scope)
-    scope["kernel"].__name__ = name
-    return scope["kernel"]
+    made = from_text("\n".join(text), f"elementwise {name}", "kernel", scope)
+    made.__name__ = name
+    return made

@@ -19,6 +19,7 @@ import numpy as np
 from opstep.runtime.device.cuda.names import cuda, div32, real, shuffle_xor
 from opstep.runtime.device.launch import Arg, Grid, Scratch
 from opstep.runtime.device.source import Intrinsic, pinned
+from opstep.runtime.device.texts import from_text
 from opstep.runtime.ir.types import f64
 
 THREADS = 256
@@ -103,8 +104,7 @@ def finish(sums, parts, channels, {names}):
         make(channel, s1, s2, s3, s4, {names})
 """
     scope = {"cuda": cuda, "LANES": LANES, "WARPS": WARPS, "merged": merged, "make": make}
-    exec(compile(text, f"<finish {make.__name__}>", "exec"), scope)
-    kernel = pinned("f64")(scope["finish"])
+    kernel = pinned("f64")(from_text(text, f"finish {make.__name__}", "finish", scope))
     kernel.__name__ = make.__name__
     return kernel
 

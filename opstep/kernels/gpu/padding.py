@@ -11,6 +11,7 @@ from opstep.kernels.gpu.places import LIMIT
 from opstep.runtime.device.cuda.names import cuda, div32
 from opstep.runtime.device.launch import Arg, Grid
 from opstep.runtime.device.source import Intrinsic
+from opstep.runtime.device.texts import from_text
 
 THREADS = 256  # of a block
 
@@ -94,5 +95,4 @@ def pad_kernel(width: int) -> Callable:
     ]
     scope = {"cuda": cuda, "div32": div32, "row_place": row_place}
     scope["store"] = Intrinsic("store", width)
-    exec(compile("\n".join(text), "<pad>", "exec"), scope)
-    return scope["pad"]
+    return from_text("\n".join(text), "pad", "pad", scope)

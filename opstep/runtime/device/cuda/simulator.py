@@ -42,6 +42,13 @@ class Pointer:
         self.seen = seen
         self.start = start
 
+    def __repr__(self) -> str:
+        """What a debugger shows of a kernel's argument."""
+        first = ", ".join(str(x) for x in self.array[self.start : self.start + 4])
+        left = max(len(self.array) - self.start, 0)
+        seen = next((t.name for t in DTYPES.values() if t.numpy == self.seen), self.seen.name)
+        return f"{seen}[{left}]: {first}{', …' if left > 4 else ''}"
+
     def _place(self, index: int, count: int = 1) -> int:
         place = self.start + int(index)
         if not 0 <= place <= len(self.array) - count:
@@ -131,7 +138,7 @@ def run(prepared: Prepared, memory: list[np.ndarray | None], workspace: np.ndarr
     from numba import cuda
 
     kernel = prepared.kernel
-    args = _arguments(prepared, memory, workspace)
+    args = arguments(prepared, memory, workspace)
     if kernel.per_unit:
         args = (*args, prepared.words[-1])
     made: Any = cuda.jit(entry(kernel, SIMULATOR))
@@ -140,7 +147,8 @@ def run(prepared: Prepared, memory: list[np.ndarray | None], workspace: np.ndarr
         made[prepared.grid, prepared.block, 0, prepared.shared](*args)
 
 
-def _arguments(prepared: Prepared, memory: list, workspace: np.ndarray) -> tuple:
+def arguments(prepared: Prepared, memory: list, workspace: np.ndarray) -> tuple:
+    """What a kernel is called with, for operands and results given as flat arrays of bytes."""
     slots, tuples = dict(prepared.slots), dict(prepared.tuples)
     places = dict(prepared.workspace)
     args: list[Any] = []

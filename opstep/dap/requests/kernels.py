@@ -1,0 +1,175 @@
+"""Into a kernel: step-in targets that start a session of their own, under debugpy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from opstep.dap.frames import frame_of
+from opstep.dap.registry import DapError, request
+from opstep.dap.requests.execution import StepInTarget, offers_targets
+from opstep.runtime.ir.diagnostics import OpstepError
+
+if TYPE_CHECKING:
+    from opstep.dap.session import Session
+    from opstep.runtime.debugger.frames import Frame
+    from opstep.runtime.debugger.kernel.job import Job
+    from opstep.runtime.debugger.kernel.launches import KernelLaunch
+    from opstep.runtime.debugger.kernel.process import KernelProcess
+    from opstep.runtime.debugger.kernel.stop import KernelsHere
+
+NO_KERNEL = 2101
+MOST_CHILDREN = 8  # kernels under a debugger at a time
+
+
+class Children:
+    """``session.kept(Children)``: the processes in which kernels of a session are debugged. They
+    end with their clients; those left end with the session.
+    """
+
+    def __init__(self, _: Session):
+        self.running: list[KernelProcess] = []
+
+    def add(self, child: KernelProcess) -> None:
+        self.running.append(child)
+
+    def make_room(self) -> None:
+        """Lets go of those that have ended. Raises `DapError` where too many have not."""
+        for child in [c for c in self.running if c.wait(0)]:
+            self.close(child)
+        if len(self.running) >= MOST_CHILDREN:
+            text = f"{MOST_CHILDREN} kernels are being debugged: end one first"
+            raise DapError(text, NO_KERNEL, show=True)
+
+    def close(self, child: KernelProcess) -> None:
+        child.close()
+        self.running.remove(child)
+
+
+def kernels_here(session: Session, frame: Frame) -> KernelsHere:
+    """What the op at the stop launches."""
+    from opstep.runtime.debugger.kernel.stop import KernelsHere
+
+    return KernelsHere(frame)
+
+
+@offers_targets
+def kernel_targets(session: Session, frame: Frame) -> list[StepInTarget]:
+    """The first thread of each launch of the op, and the first unit of those of the CPU."""
+    found = kernels_here(session, frame)
+
+    def target(launch: KernelLaunch) -> StepInTarget:
+        def into() -> None:
+            enter(session, found.job(launch))
+
+        return StepInTarget(launch.label(), into)
+
+    return [target(launch) for launch in found.launches if not launch.obstacle]
+
+
+def enter(session: Session, job: Job) -> dict[str, Any]:
+    """Starts a child with the job, and asks the client to attach to it. The run stays where it is,
+    and says so behind the response.
+    """
+    from opstep.runtime.debugger.kernel.process import KernelProcess
+
+    children = session.kept(Children)
+    children.make_room()
+    with session.progress(f"Starting {job.label}", cancellable=True):
+        child = KernelProcess(job, session.check_cancelled)
+    children.add(child)
+    configuration = child.configuration
+    if session.client.supports_start_debugging_request:
+        given = {"request": "attach", "configuration": configuration}
+
+        def answered(response: dict[str, Any]) -> None:
+            if not response.get("success"):
+                session.output(f"{child.label}: the client starts no session for it", "important")
+                children.close(child)
+
+        session.ask("startDebugging", given, answered)
+    else:
+        session.output(
+            f"{child.label}: attach a debugger of Python (debugpy) to {child.host}:{child.port}",
+            "important",
+        )
+    session.after(lambda: _stands(session, child.label))
+    return configuration
+
+
+def _stands(session: Session, label: str) -> None:
+    from opstep.runtime.debugger.checks import Stop
+
+    debuggee, stop = session.debuggee, session.debugger.stop
+    assert debuggee is not None
+    thread = stop.thread if stop else 0
+    stands = Stop("step", f"{label} has a session of its own", thread)
+    debuggee.go(lambda: stands)
+
+
+# --- of our own -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class KernelsArguments:
+    frame_id: int
+
+
+@dataclass(frozen=True)
+class KernelArguments:
+    frame_id: int
+    target: Literal["cuda", "cpu"] = "cuda"
+    launch: int = 0
+    block: list[int] | None = None
+    thread: list[int] | None = None
+    unit: int = 0
+    all_threads: bool = False
+
+
+@request("opstep/kernels", custom=True)
+def kernels(session: Session, arguments: KernelsArguments) -> dict[str, Any]:
+    """What the op at the stop launches: sizes, places of the source, what is in the way of entering
+    one, if anything is.
+    """
+    found = kernels_here(session, frame_of(session, arguments.frame_id))
+    return {"kernels": [_described(session, launch) for launch in found.launches]}
+
+
+def _described(session: Session, launch: KernelLaunch) -> dict[str, Any]:
+    path, line = launch.place
+    told: dict[str, Any] = {
+        "label": launch.label(),
+        "target": launch.target,
+        "launch": launch.number,
+        "function": launch.function.__name__,
+    }
+    if launch.target == "cpu":
+        told["units"] = launch.units
+    else:
+        told |= {"grid": list(launch.grid), "block": list(launch.block)}
+    if not path.startswith("<"):
+        told |= {"source": session.source(path), "line": session.client.line(line)}
+    return told | ({"obstacle": launch.obstacle} if launch.obstacle else {})
+
+
+@request("opstep/enterKernel", custom=True)
+def enter_kernel(session: Session, arguments: KernelArguments) -> dict[str, Any]:
+    """Enters a launch in a thread of one's choice. Answers with the configuration that a client
+    attaches with.
+    """
+    found = kernels_here(session, frame_of(session, arguments.frame_id))
+    wanted = (arguments.target, arguments.launch)
+    launch = next((k for k in found.launches if (k.target, k.number) == wanted), None)
+    if launch is None:
+        raise DapError(f"no kernel {wanted[1]} for {wanted[0]} here", NO_KERNEL, show=True)
+    block, thread = _three(arguments.block), _three(arguments.thread)
+    try:
+        job = found.job(launch, block, thread, arguments.unit, arguments.all_threads)
+        return {"configuration": enter(session, job)}
+    except OpstepError as error:
+        raise DapError(str(error), NO_KERNEL, show=True) from None
+
+
+def _three(given: list[int] | None) -> tuple[int, int, int]:
+    x, y, z = (*(given or ())[:3], 0, 0, 0)[:3]
+    return x, y, z

@@ -1,0 +1,132 @@
+"""What the child is to run, in a file: the op, its attributes, its operands' bytes, which thread.
+
+The file is written by one process for another of the same user, in a folder that nobody else may
+read. It holds numbers, names and bytes; nothing in it is unpickled.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from opstep.runtime.debugger.kernel.launches import KernelLaunch, Three
+from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.graph import NOWHERE, Apply, Name
+from opstep.runtime.ir.op import OPS
+from opstep.runtime.ir.types import DTYPES, DType, TensorType
+from opstep.runtime.plan.plan import Step
+
+LARGEST = 4 << 30  # bytes of operands
+
+
+@dataclass(frozen=True)
+class Job:
+    """One thread of one launch, or a unit of one of the CPU's. `types`: of the operands as they are
+    stored, then of the results; `arrays`: the operands, None for one that is absent.
+    """
+
+    step: Step
+    types: tuple[TensorType | None, ...]
+    arrays: Sequence[np.ndarray | None]
+    launch: KernelLaunch
+    arch: str
+    block: Three = (0, 0, 0)
+    thread: Three = (0, 0, 0)
+    unit: int = 0
+    every: bool = False  # other threads of the block can be stopped, too
+
+    @property
+    def label(self) -> str:
+        return self.launch.label(self.block, self.thread, self.unit)
+
+    def write(self, path: Path) -> None:
+        """Raises `InputError`."""
+        complaint = self.launch.complaint(self.block, self.thread, self.unit)
+        if complaint:
+            raise InputError(f"{self.label}: {complaint}")
+        nbytes = sum(a.nbytes for a in self.arrays if a is not None)
+        if nbytes > LARGEST:
+            raise InputError(f"{self.label}: operands of {nbytes >> 30} GiB are too large for it")
+        op, launch = self.step.op, self.launch
+        if op.__module__ == "__main__":
+            hint = "declare it in a module, which the child can import"
+            raise InputError(f"op {op.name} is declared in a script", hint=hint)
+        told = {
+            "op": op.name,
+            "module": op.__module__,
+            "attrs": {k: _plain(v) for k, v in self.step.attrs.items()},
+            "seen": [_plain_type(t) for t in self.step.operand_types],
+            "types": [_plain_type(t) for t in self.types],
+            "target": launch.target,
+            "number": launch.number,
+            "arch": self.arch,
+            "block": self.block,
+            "thread": self.thread,
+            "unit": self.unit,
+            "every": self.every,
+            "label": self.label,
+            "folders": sys.path,
+        }
+        there: dict[str, Any] = {
+            f"operand{k}": _bytes(a) for k, a in enumerate(self.arrays) if a is not None
+        }
+        np.savez(path, job=np.frombuffer(json.dumps(told).encode(), np.uint8), **there)
+
+
+class Order:
+    """A job as the child finds it. `memory`: the bytes of the operands, None for absent ones."""
+
+    def __init__(self, path: Path):
+        with np.load(path, allow_pickle=False) as file:
+            told = json.loads(file["job"].tobytes())
+            self.types = tuple(_type(t) for t in told["types"])
+            seen = tuple(_type(t) for t in told["seen"])
+            self.memory = [file.get(f"operand{k}") for k in range(len(seen))]
+        importlib.import_module(told["module"])  # it registers the op
+        op = OPS[told["op"]]
+        attrs = {k: _attr(v) for k, v in told["attrs"].items()}
+        self.step = Step(op, (), (), seen, attrs, 0, Apply((), Name(op.name, NOWHERE), ()))
+        self.target: str = told["target"]
+        self.number: int = told["number"]
+        self.arch: str = told["arch"]
+        self.block: Three = tuple(told["block"])
+        self.thread: Three = tuple(told["thread"])
+        self.unit: int = told["unit"]
+        self.every: bool = told["every"]
+        self.label: str = told["label"]
+
+    @property
+    def results(self) -> list[TensorType]:
+        """Types of the results."""
+        return [t for t in self.types[len(self.step.operand_types) :] if t is not None]
+
+
+def _bytes(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _plain_type(t: TensorType | None) -> Any:
+    return None if t is None else [t.dtype.name, list(t.shape)]
+
+
+def _type(told: Any) -> TensorType | None:
+    return None if told is None else TensorType(DTYPES[told[0]], tuple(told[1]))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, DType):
+        return {"dtype": value.name}
+    return [_plain(v) for v in value] if isinstance(value, (tuple, list)) else value
+
+
+def _attr(told: Any) -> Any:
+    if isinstance(told, dict):
+        return DTYPES[told["dtype"]]
+    return tuple(_attr(v) for v in told) if isinstance(told, list) else told

@@ -1,0 +1,77 @@
+"""The kernels of the op at a stop, with its operands as they are there."""
+
+from __future__ import annotations
+
+from opstep.runtime.debugger.activation import Activation
+from opstep.runtime.debugger.frames import Frame
+from opstep.runtime.debugger.kernel.job import Job
+from opstep.runtime.debugger.kernel.launches import ARCH, KernelLaunch, Three, kernel_launches
+from opstep.runtime.debugger.node import Node
+from opstep.runtime.debugger.points import OP
+from opstep.runtime.ir.op import Mismatch
+from opstep.runtime.ir.types import TensorType
+from opstep.runtime.plan.plan import Step
+
+
+class KernelsHere:
+    """Of the op that a frame stands at, or right behind. `launches` is empty where there are none:
+    in a frame that called another one, at a call of a graph, at an op without kernels.
+
+    On the CPU these are the op's CUDA kernels, which the simulator runs anywhere, and then those
+    that the CPU really runs.
+    """
+
+    def __init__(self, frame: Frame):
+        self.frame = frame
+        self.launches: list[KernelLaunch] = []
+        self.step = _step(frame)
+        device = frame.machine.executor.device
+        self.arch = device.gpu.arch if device.name.startswith("cuda") else ARCH
+        if self.step is None:
+            return
+        self.types = _types(frame.activation, self.step)
+        for target in ["cuda"] if device.name.startswith("cuda") else ["cuda", "cpu"]:
+            try:
+                self.launches += kernel_launches(self.step, self.types, target, self.arch)
+            except (Mismatch, NotImplementedError):
+                continue  # not for these shapes
+
+    def job(
+        self, launch: KernelLaunch, block: Three = (0, 0, 0), thread: Three = (0, 0, 0),
+        unit: int = 0, every: bool = False,
+    ) -> Job:  # fmt: skip
+        """One thread of one launch, or one unit of one of the CPU's."""
+        assert self.step is not None
+        array = self.frame.machine.executor.array
+        operands = [None if v is None else self._operand(v) for v in self.step.operands]
+        operands += [None] * (len(self.step.operand_types) - len(operands))
+        arrays = [None if node is None else array(node) for node in operands]
+        return Job(self.step, self.types, arrays, launch, self.arch, block, thread, unit, every)
+
+    def _operand(self, value: int) -> Node:
+        activation = self.frame.activation
+        found = activation.at(value, self.frame.position)
+        if found is not None:
+            return found
+        plan = activation.plan
+        literal = plan.buffers[plan.values[value].buffer].literal
+        assert literal is not None, "what stands before an op has its operands"
+        return self.frame.machine.executor.constant(plan.values[value].type, literal)
+
+
+def _step(frame: Frame) -> Step | None:
+    if frame.number or frame.imported:
+        return None
+    for at in (frame.machine.here(), frame.machine.behind()):
+        if at is None or at[0] is not frame.activation or at[1].kind != OP:
+            continue
+        if at[1].statement is frame.statement and at[1].frame == frame.frame:
+            return frame.activation.plan.steps[at[1].step]
+    return None
+
+
+def _types(activation: Activation, step: Step) -> tuple[TensorType | None, ...]:
+    values = activation.plan.values
+    operands = [None if v is None else values[v].type for v in step.operands]
+    operands += [None] * (len(step.operand_types) - len(operands))
+    return (*operands, *(values[v].type for v in step.results))

@@ -1,0 +1,88 @@
+"""What the child does with a job: the launches before the wanted one, then the wanted block."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from opstep.runtime.debugger.kernel.block import run_block, run_unit
+from opstep.runtime.debugger.kernel.job import Order
+from opstep.runtime.debugger.kernel.launches import lowered
+from opstep.runtime.device.cuda import simulator
+from opstep.runtime.device.cuda.lowering import Prepared
+from opstep.runtime.device.payload import payload
+from opstep.runtime.ir.types import TensorType
+
+SHOWN = 4  # elements of a result that are told
+
+
+class Work:
+    """`prepare`, then `run` with a debugger of Python attached."""
+
+    def __init__(self, path: Path):
+        self.order = Order(path)
+        self.folder = path.parent
+
+    def prepare(self) -> None:
+        """Memory as it is before the wanted launch; what came before it has run."""
+        order = self.order
+        self.launches, size = lowered(order.step, order.types, order.target, order.arch)
+        self.memory = [None if m is None else m.copy() for m in order.memory]
+        self.memory += [_filled(t) for t in order.results]
+        self.workspace = np.full(size + 8, 0xFF, np.uint8)
+        for launch in self.launches[: order.number]:
+            if order.target == "cpu":
+                units = range(launch.words[-1])
+                run_unit(launch, self.memory, self.workspace, units, lambda kernel, a: kernel(*a))
+            else:
+                simulator.run(launch, self.memory, self.workspace)
+
+    @property
+    def launch(self) -> Prepared:
+        return self.launches[self.order.number]
+
+    def run(self) -> None:
+        """The wanted block; it stops at the kernel's first line in the wanted thread."""
+        order, given = self.order, (self.launch, self.memory, self.workspace)
+        if order.target == "cpu":
+            units = range(order.unit, order.unit + 1)
+            of_its_own = partial(run_unit, *given, units, stopping, self.folder)
+            thread = threading.Thread(target=of_its_own, name=f"unit {order.unit}")
+            thread.start()
+            thread.join()
+        else:
+            run_block(*given, order.block, order.thread, stopping, order.every, self.folder)
+        print(f"{order.label}: done. {self._written()}", flush=True)
+
+    def _written(self) -> str:
+        """Which elements of the results the block wrote."""
+        told = []
+        results: Any = self.memory[len(self.order.memory) :]  # they are never absent
+        for k, (t, found) in enumerate(zip(self.order.results, results, strict=True)):
+            mark = payload(t.dtype)
+            places = np.flatnonzero(found.view(mark.dtype) != mark)
+            values = found.view(t.dtype.numpy)[places[:SHOWN]]
+            shown = ", ".join(f"[{i}] = {v}" for i, v in zip(places, values, strict=False))
+            more = ", …" if len(places) > SHOWN else ""
+            told.append(f"Result {k}: {len(places):,} of {t.size:,} elements written {shown}{more}")
+        return "; ".join(told)
+
+
+def stopping(kernel: Any, args: tuple) -> None:
+    """Calls a kernel so that the debugger stops at its first line: the debugger is asked to stop
+    where the next line begins, and no other one begins before.
+    """
+    from pydevd import settrace  # pyright: ignore[reportMissingImports] - debugpy carries it
+
+    asked = {"suspend": True, "trace_only_current_thread": True, "patch_multiprocessing": False}
+    settrace(**asked), kernel(*args)  # pyright: ignore[reportUnusedExpression]
+
+
+def _filled(t: TensorType) -> np.ndarray:
+    """The bytes of a result as debug memory has them before they are written."""
+    size: Any = t.size  # concrete here
+    return np.full(size, payload(t.dtype)).view(np.uint8)

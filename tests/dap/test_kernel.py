@@ -1,0 +1,402 @@
+"""Into a kernel: a client of opstep's server attaches to debugpy, and steps the kernel's lines."""
+
+from __future__ import annotations
+
+import builtins
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from dap.client import Client, Refused
+
+import opstep
+from opstep.runtime.debugger.kernel import process
+from opstep.runtime.debugger.kernel.launches import MOST_WORK, kernel_launches
+from opstep.runtime.device.single import one_step
+from opstep.runtime.ir.errors import DeviceError, InputError
+from opstep.runtime.ir.op import OPS, complete
+
+PROGRAM = """\
+param scale: f32[4] = full(value=2.0)
+
+graph main(x: f32[8, 4]) -> f32[8, 4], f32[8] {
+  a = mul(x, scale)
+  r = relu(a)          # break: relu
+  h = features(r)      # break: call
+  m = sum(h, axes=[1]) # break: sum
+  v = reshape(h, shape=[32])  # break: view
+  return h, m
+}
+
+graph features(x: f32[8, 4]) -> f32[8, 4] {
+  y = add(x, 1.0)
+  return y
+}
+"""
+
+
+BAD_OP = """\
+from opstep.runtime.device.cuda.names import cuda
+from opstep.runtime.device.launch import Grid, Launch
+from opstep.runtime.ir.op import Op
+
+
+def shifted(x, y, n):
+    i = cuda.grid(1)
+    if i < n:
+        y[i] = x[i + 1]
+
+
+def on_cpu(x, y, lo, hi):
+    for i in range(lo, hi):
+        y[i] = x[i]
+
+
+class beyond_the_end(Op):
+    signature = "beyond_the_end(x: F)"
+    grad = None
+
+    def infer(x):
+        return x
+
+    def cpu(x, y):
+        return Launch(on_cpu, x, y, units=x.size)
+
+    def cuda(x, y):
+        return Grid(shifted, x, y, x.size, grid=1, block=8)
+"""
+
+
+@pytest.fixture
+def program(tmp_path):
+    path = tmp_path / "model.opg"
+    path.write_text(PROGRAM)
+    np.save(tmp_path / "x.npy", np.linspace(-1, 1, 32, dtype="f4").reshape(8, 4))
+    return path
+
+
+def attached(configuration: dict) -> Client:
+    """A plain client of debugpy, where the kernel's first line was reached."""
+    client = Client.connect(configuration["connect"]["port"])
+    client.initialize()
+    client.send("attach", configuration)
+    client.expect("initialized")
+    client.request("configurationDone")
+    client.expect_stop("breakpoint")
+    return client
+
+
+class Kernel:
+    """A kernel that stands still in a client of debugpy."""
+
+    def __init__(self, configuration: dict):
+        self.client = attached(configuration)
+        stops = [e["body"] for e in self.client.events if e["event"] == "stopped"]
+        self.thread = stops[-1]["threadId"]
+
+    def stack(self) -> list[dict]:
+        return self.client.stack(self.thread)
+
+    def locals(self) -> dict[str, str]:
+        scopes = self.client.request("scopes", frameId=self.stack()[0]["id"])["scopes"]
+        number = scopes[0]["variablesReference"]
+        found = self.client.request("variables", variablesReference=number)["variables"]
+        return {v["name"]: v["value"] for v in found}
+
+    def value(self, expression: str) -> str:
+        frame = self.stack()[0]["id"]
+        return self.client.request("evaluate", expression=expression, frameId=frame)["result"]
+
+    def go(self, command: str, reason: str) -> None:
+        self.client.request(command, threadId=self.thread)
+        self.client.expect_stop(reason)
+
+    def breakpoint_at(self, path: str, line: int) -> bool:
+        told = self.client.request(
+            "setBreakpoints", source={"path": path}, breakpoints=[{"line": line}]
+        )
+        return told["breakpoints"][0]["verified"]
+
+    def finish(self) -> str:
+        """What it printed, once it has ended."""
+        self.client.request("continue", threadId=self.thread)
+        self.client.expect("terminated")
+        text = self.client.output("stdout") + self.client.output("stderr")
+        self.client.vanish()
+        return text
+
+
+def test_a_step_in_target_starts_a_session_in_the_kernel(program):
+    with Client.over_socket() as client:
+        client.start(program, breakpoints=["relu"], inputs={"x": "x.npy"}, cwd=str(program.parent))
+        client.expect_stop("breakpoint")
+        frame = client.stack()[0]["id"]
+        targets = client.request("stepInTargets", frameId=frame)["targets"]
+        assert [t["label"] for t in targets] == [
+            "kernel relu, block (0,0,0), thread (0,0,0)",
+            "kernel relu on the CPU, unit 0",
+        ]
+        client.request("stepIn", threadId=1, targetId=targets[0]["id"])
+        asked = client.expect_request("startDebugging")
+        client.expect_stop("step")
+        assert client.where()[1] == 5, "the graph's run stays where it is"
+        configuration = asked["arguments"]["configuration"]
+        assert asked["arguments"]["request"] == "attach"
+        assert configuration["type"] == "opstep-kernel"
+        assert configuration["connect"]["host"] == "127.0.0.1"
+        client.answer(asked)
+
+        kernel = Kernel(configuration)
+        frame = kernel.stack()[0]
+        text = Path(frame["source"]["path"]).read_text()
+        assert text.splitlines()[frame["line"] - 1].startswith("def kernel(")
+        assert kernel.locals()["x0"].startswith("f32[32]: -2.0, -1.87")  # x * scale
+        assert kernel.value("tuple(cuda.threadIdx)") == "(0, 0, 0)"
+        told = kernel.finish()
+        assert "Result 0: 32 of 32 elements written [0] = 0.0" in told
+        assert client.go("next", "step")
+        client.request("continue", threadId=1)
+        client.expect_end()
+
+
+def test_breakpoints_in_functions_that_a_kernel_calls(program):
+    with opstep.debug_kernel("relu", np.linspace(-1, 1, 600, dtype="f4"), thread=(70, 0, 0)) as job:
+        kernel = Kernel(job.configuration)
+        import opstep.kernels.activations as source
+
+        scalar = OPS["relu"].scalar.__code__
+        assert scalar.co_filename == source.__file__
+        assert kernel.breakpoint_at(source.__file__, scalar.co_firstlineno + 1)
+        kernel.go("continue", "breakpoint")
+        assert kernel.stack()[0]["name"] == "scalar"
+        x = float(kernel.value("float(x)"))
+        assert x == pytest.approx(np.linspace(-1, 1, 600)[280], abs=1e-6)  # four to a thread
+        kernel.go("stepOut", "step")
+        assert kernel.stack()[0]["name"] == "kernel"
+        kernel.client.request("setBreakpoints", source={"path": source.__file__}, breakpoints=[])
+        assert "600 of 600" in kernel.finish()
+        assert job.wait(20)
+
+
+def test_a_later_launch_finds_what_those_before_it_made():
+    x = np.random.default_rng(0).standard_normal(16384).astype("f4")
+    step, stored, results = one_step(OPS["cumsum"], [x], complete(OPS["cumsum"], {"axis": 0}))
+    launches = kernel_launches(step, (*stored, *results), "cuda")
+    label = f"kernel cumsum, launch 3 of 3 ({launches[2].function.__name__}), block (1,0,0)"
+    assert launches[2].label((1, 0, 0)).startswith(label)
+    assert launches[2].grid == (4, 1, 1)
+    with opstep.debug_kernel("cumsum", x, attrs={"axis": 0}, launch=2, block=(1, 0, 0)) as job:
+        told = Kernel(job.configuration).finish()
+    assert "4,096 of 16,384 elements written [4096] = " in told
+    first = float(told.partition("[4096] = ")[2].partition(",")[0])
+    assert first == pytest.approx(float(x[:4097].sum(dtype="f8")), rel=1e-4)
+
+
+def test_threads_meet_at_barriers_while_one_stands_still():
+    """Sums of a row: the threads that are not looked at wait for the one that is."""
+    x = np.arange(2 * 300, dtype="f4").reshape(2, 300)
+    with opstep.debug_kernel("softmax", x, block=(0, 0, 0), thread=(3, 0, 0)) as job:
+        kernel = Kernel(job.configuration)
+        for _ in range(3):
+            kernel.go("next", "step")
+        threads = kernel.client.request("threads")["threads"]
+        assert [t["name"] for t in threads if t["name"].startswith("block")] == [
+            "block (0,0,0), thread (3,0,0)"
+        ]
+        assert "elements written" in kernel.finish()
+
+
+def test_a_unit_of_a_kernel_of_the_cpu():
+    x = np.linspace(-1, 1, 50, dtype="f4")
+    with opstep.debug_kernel("exp", x, target="cpu", unit=7) as job:
+        assert job.label == "kernel exp on the CPU, unit 7"
+        kernel = Kernel(job.configuration)
+        assert {"lo": "7", "hi": "8"}.items() <= kernel.locals().items()
+        told = kernel.finish()
+    value = float(told.partition("[7] = ")[2])
+    assert "1 of 50 elements written" in told
+    assert value == pytest.approx(np.exp(x[7]), rel=1e-6)
+
+
+def test_halves_integers_absent_operands_and_attributes_travel():
+    x = np.linspace(-1, 1, 24).reshape(2, 3, 4, 1).astype(ml_dtypes.bfloat16)
+    w = np.ones((5, 3, 2, 1), ml_dtypes.bfloat16)
+    with opstep.debug_kernel("conv2d", x, w, None, attrs={"padding": (1, 0)}) as job:
+        told = Kernel(job.configuration).finish()
+    assert "elements written" in told
+    attrs = {"dtype": opstep.loads("graph g(x: i64[2]) -> i64[2] { return x }")
+             .graph("g").inputs[0].type.dtype}  # fmt: skip
+    with opstep.debug_kernel("cast", np.array([1.5, -2.5], "f4"), attrs=attrs) as job:
+        assert "[0] = 1, [1] = -2" in Kernel(job.configuration).finish()
+
+
+def test_an_address_out_of_bounds_is_an_exception_in_the_kernel(tmp_path, monkeypatch):
+    (tmp_path / "bad_op.py").write_text(BAD_OP)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import bad_op  # noqa: F401  # pyright: ignore[reportMissingImports]
+
+    try:
+        with opstep.debug_kernel("beyond_the_end", np.ones(8, "f4"), thread=(7, 0, 0)) as job:
+            kernel = Kernel(job.configuration)
+            assert kernel.stack()[0]["source"]["path"] == str(tmp_path / "bad_op.py")
+            told = kernel.finish()
+        assert "IndexError: element 8 of memory of 8 elements" in told
+        assert "thread (7,0,0)" in told
+    finally:
+        del OPS["beyond_the_end"]
+
+
+def test_the_wanted_thread_is_told_apart_and_checked():
+    x = np.ones(10, "f4")
+    for more, what in (
+        ({"thread": (256, 0, 0)}, "thread (256,0,0) is not within (256,1,1)"),
+        ({"block": (0, -1, 0)}, "block (0,-1,0) is not within (1,1,1)"),
+        ({"launch": 1}, "relu makes 1 launches on cuda; there is no 1"),
+        ({"target": "tpu"}, "target is 'tpu'"),
+        ({"target": "cpu", "unit": 10}, "unit 10 is none of the 10"),
+    ):
+        with pytest.raises(InputError, match=None) as error:
+            opstep.debug_kernel("relu", x, **more)
+        assert what in str(error.value)
+    with pytest.raises(InputError, match="there is no op reluu"):
+        opstep.debug_kernel("reluu", x)
+    with pytest.raises(InputError, match="matmul"):
+        opstep.debug_kernel("matmul", x)
+    with pytest.raises(InputError, match="complex64"):
+        opstep.debug_kernel("relu", x.astype("c8"))
+
+
+def test_kernels_that_only_a_compiler_can_make_say_so():
+    a = np.ones((64, 64), "f4")
+    step, stored, results = one_step(OPS["matmul"], [a, a], complete(OPS["matmul"], {}))
+    cpu = kernel_launches(step, (*stored, *results), "cpu")
+    assert any("exists only compiled" in k.obstacle for k in cpu)
+    cuda = kernel_launches(step, (*stored, *results), "cuda")
+    assert [k.obstacle for k in cuda] == [""] * len(cuda)
+    with pytest.raises(InputError, match="exists only compiled"):
+        opstep.debug_kernel("matmul", a, a, target="cpu", launch=len(cpu) - 1)
+
+
+def test_what_needs_too_much_before_it_is_not_offered():
+    x = np.ones((4, MOST_WORK // 2), "f4")
+    step, stored, results = one_step(OPS["sum"], [x], complete(OPS["sum"], {"axes": (1,)}))
+    *_, last = kernel_launches(step, (*stored, *results), "cuda")
+    assert last.count > 1 and "too much to simulate" in last.obstacle
+
+
+def test_every_op_of_the_language_has_kernels_that_can_be_entered():
+    """Elementwise ops on a vector: each has a kernel without an obstacle."""
+    x = np.ones(40, "f4")
+    blocked = []
+    for name, op in OPS.items():
+        if [o.kind for o in op.operands] != ["F"] or any(a.required for a in op.attrs):
+            continue
+        try:
+            step, stored, results = one_step(op, [x], complete(op, {}))
+        except Exception:
+            continue  # not for vectors
+        if op.reinterprets:
+            continue
+        launches = kernel_launches(step, (*stored, *results), "cuda")
+        if not launches or any(k.obstacle for k in launches):
+            blocked.append((name, [k.obstacle for k in launches]))
+    assert blocked == []
+
+
+def test_targets_where_there_is_no_kernel(program):
+    with Client.over_socket() as client:
+        client.start(
+            program, breakpoints=["call", "view"], inputs={"x": "random"}, cwd=str(program.parent)
+        )
+        for label in (["graph features"], []):
+            client.expect_stop("breakpoint")
+            frame = client.stack()[0]["id"]
+            found = client.request("stepInTargets", frameId=frame)["targets"]
+            assert [t["label"] for t in found] == label
+            client.request("continue", threadId=1)
+        client.expect_end()
+
+
+def test_a_thread_of_ones_choice(program):
+    with Client.over_socket() as client:
+        client.start(program, breakpoints=["sum"], inputs={"x": "random"}, cwd=str(program.parent))
+        client.expect_stop("breakpoint")
+        frame = client.stack()[0]["id"]
+        found = client.request("opstep/kernels", {"frameId": frame}, check=False)["kernels"]
+        assert found[0]["target"] == "cuda" and found[0]["grid"] and found[0]["line"] > 0
+        assert any(k["target"] == "cpu" and k["units"] > 0 for k in found)
+        for given in ({"thread": [5000, 0, 0]}, {"launch": 9}, {"target": "gpu"}):
+            with pytest.raises(Refused):
+                client.request("opstep/enterKernel", {"frameId": frame, **given}, check=False)
+        given = {"frameId": frame, "thread": [1, 0, 0]}
+        configuration = client.request("opstep/enterKernel", given, check=False)["configuration"]
+        client.answer(client.expect_request("startDebugging"))
+        client.expect_stop("step")
+        kernel = Kernel(configuration)
+        assert kernel.value("int(cuda.threadIdx.x)") == "1"
+        kernel.finish()
+        client.request("terminate")
+        client.expect("terminated")
+
+
+def test_clients_that_start_no_sessions(program):
+    with Client.over_socket() as client:
+        client.initialize(supportsStartDebuggingRequest=False)
+        client.start(program, breakpoints=["relu"], inputs={"x": "random"})
+        client.expect_stop("breakpoint")
+        frame = client.stack()[0]["id"]
+        target = client.request("stepInTargets", frameId=frame)["targets"][0]
+        client.request("stepIn", threadId=1, targetId=target["id"])
+        client.expect_stop("step")
+        told = client.output("important")
+        assert "attach a debugger of Python (debugpy) to 127.0.0.1:" in told
+        port = int(told.rpartition(":")[2])
+        Kernel({"connect": {"host": "127.0.0.1", "port": port}, "justMyCode": False}).finish()
+
+
+def test_nothing_is_left_behind():
+    job = opstep.debug_kernel("relu", np.ones(8, "f4"))
+    folder = Path(job._folder.name)
+    assert (folder / "job.npz").exists()
+    assert folder.stat().st_mode & 0o077 == 0, "nobody else may read operands"
+    job.close()
+    assert not folder.exists()
+    assert job.wait(0)
+    began = time.monotonic()
+    code = (
+        "import numpy, opstep, os\n"
+        "job = opstep.debug_kernel('relu', numpy.ones(8, 'f4'))\n"
+        "print(job._process.pid, flush=True)\n"
+        "os._exit(1)\n"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    pid = int(told.stdout)
+    while Path(f"/proc/{pid}").exists() and not _is_zombie(pid):
+        assert time.monotonic() - began < 50, "the child outlives its parent"
+        time.sleep(0.05)
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def test_without_debugpy_it_is_said_how_to_get_it(monkeypatch):
+    monkeypatch.setattr(process.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(DeviceError) as error:
+        opstep.debug_kernel("relu", np.ones(8, "f4"))
+    assert "pip install 'opstep[debug]'" in str(error.value)
+
+
+def test_a_child_that_cannot_start_says_why(monkeypatch, tmp_path):
+    child = tmp_path / "child.py"
+    child.write_text("raise SystemExit('out of luck')\n")
+    monkeypatch.setattr(process, "CHILD", child)
+    with pytest.raises(DeviceError, match="out of luck"):
+        opstep.debug_kernel("relu", builtins.list([1.0, 2.0]))
