@@ -61,7 +61,7 @@ class Debuggee:
     def take(self, debugger: Debugger) -> None:
         """This is the run from now on; it gets the breakpoints that the client wants."""
         self.debugger = debugger
-        self.error, self._stuck = None, -1
+        self.error, self._stuck, self.terminated = None, -1, False
         debugger.on_output = self._said
         self._stamp = self._stamp_now()
         self.session.kept(Wishes).apply()
@@ -131,8 +131,8 @@ class Debuggee:
             raise
         session.state = State.STOPPED
         wanted, self._wanted = self._wanted, None
-        if wanted is not None:
-            wanted()
+        if wanted is not None:  # by the loop that called us, not from within
+            session.inbox.put_first(lambda: session.guard(wanted))
         elif self.terminated:
             self.end(ENDED_BY_USER)
         else:

@@ -31,6 +31,12 @@ class Inbox:
             self._changed.notify_all()
             return True
 
+    def put_first(self, job: Job) -> None:
+        """In front of all that waits: what the owner itself has still to do."""
+        with self._changed:
+            self._jobs.appendleft(job)
+            self._changed.notify_all()
+
     def take(self) -> Job | None:
         """The next job, for the owner, which waits for it; None once the inbox is closed."""
         me = threading.get_ident()

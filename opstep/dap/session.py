@@ -231,7 +231,7 @@ class Session:
         with self._lock:
             then = self._asked.pop(seq, None) if type(seq) is int else None
         if then:
-            self.inbox.put(lambda: self._guard(lambda: then(message)))
+            self.inbox.put(lambda: self.guard(lambda: then(message)))
             if self.state is State.RUNNING and self.debuggee:
                 self.debuggee.later(self.drain)
 
@@ -265,7 +265,7 @@ class Session:
             self._waiting.discard(seq)
             self._cancelled.discard(seq)
         for action in actions:
-            self._guard(action)
+            self.guard(action)
 
     def _respond(self, seq: int, declared: Request, given: Any) -> None:
         try:
@@ -284,7 +284,7 @@ class Session:
         answer["command"] = declared.command
         self._send(answer if body is None else answer | {"body": body})
 
-    def _guard(self, action: Callable[[], None]) -> None:
+    def guard(self, action: Callable[[], None]) -> None:
         """Runs what belongs to no request any more; says what goes wrong."""
         try:
             action()
@@ -296,7 +296,7 @@ class Session:
         if isinstance(error, DapError):
             return error
         if isinstance(error, OpstepError):
-            return DapError(str(error), PROGRAM_ERROR, short=error.diagnostics[0].message)
+            return DapError(said(error), PROGRAM_ERROR, short=error.diagnostics[0].message)
         if isinstance(error, MemoryError):
             return DapError("out of memory", FAILED)
         self._log(traceback.format_exc())
@@ -354,6 +354,14 @@ class _Handling(threading.local):
     def __init__(self) -> None:
         self.seq = 0
         self.after: list[Callable[[], None]] = []
+
+
+def said(error: OpstepError) -> str:
+    """What a window shows: the source lines too, where there are any."""
+    first = error.diagnostics[0]
+    if len(error.diagnostics) > 1 or first.span is not None:
+        return str(error)
+    return f"{first.message} ({first.hint})" if first.hint else first.message
 
 
 def unknown(command: str) -> DapError:

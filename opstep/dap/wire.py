@@ -61,7 +61,7 @@ class Wire:
         length = None
         for _ in range(MOST_HEADERS):
             line = self._line()
-            if not line:
+            if not line or (not line.endswith(b"\n") and len(line) < LONGEST_HEADER):
                 return None
             if line in (b"\r\n", b"\n"):
                 if length is None:

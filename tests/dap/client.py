@@ -64,7 +64,9 @@ class Client:
     @classmethod
     def over_socket(cls, **options: Any) -> Client:
         """A session in this process, over a real socket."""
-        ours, theirs = socket.socketpair()
+        with socket.create_server(("127.0.0.1", 0)) as door:
+            ours = socket.create_connection(door.getsockname())
+            theirs, _ = door.accept()
         log: list[str] = []
         thread = threading.Thread(target=_serve, args=(theirs, log, options), daemon=True)
         thread.start()

@@ -16,6 +16,7 @@ SCHEMA = "_vendored/pydevd/_pydevd_bundle/_debug_adapter/debugProtocol.json"
 
 INTEGER, STRING, BOOLEAN = {"type": "integer"}, {"type": "string"}, {"type": "boolean"}
 COUNT = {"type": "integer", "minimum": 0}
+FRAME = {"arguments", "body", "command", "event", "seq"}  # properties of messages themselves
 
 # Definition -> properties that it has got since.
 NEWER: dict[str, dict[str, Any]] = {
@@ -117,7 +118,7 @@ def _close(definition: Any) -> None:
     elif isinstance(definition, dict):
         whole = definition.get("type") == "object" and "allOf" not in definition
         properties = definition.get("properties")
-        message = properties is not None and {"body", "arguments", "event", "seq"} & set(properties)
+        message = properties is not None and FRAME & set(properties)
         if whole and properties and not message:
             definition.setdefault("additionalProperties", False)
         for part in definition.values():

@@ -54,7 +54,8 @@ def going(session: Session, action: Callable[[], Stop]) -> None:
 
 def step(session: Session, command: str, arguments: StepArguments) -> None:
     debugger, stream = session.debugger, stream_of(session, arguments.thread_id)
-    going(session, lambda: debugger.go(command, stream))
+    granularity = "instruction" if arguments.granularity == "instruction" else "statement"
+    going(session, lambda: debugger.go(command, stream, granularity))
 
 
 @request("continue")
