@@ -319,9 +319,13 @@ class Program:
 
     @contextmanager
     def _running(
-        self, graph, inputs, device, chosen: Policy, steps, seed, setup, listeners, recording
-    ) -> Iterator[_Job]:
-        """A context with the graph bound and its inputs in place; given back, or cleaned up."""
+        self, graph, inputs, device, chosen: Policy, steps, seed, setup, listeners, recording,
+        flagged: bool = False,
+    ) -> Iterator[_Job]:  # fmt: skip
+        """A context with the graph bound and its inputs in place; given back, or cleaned up.
+
+        `flagged`: its ops raise flags of NaNs and infinities.
+        """
         from opstep.inputs import conform
         from opstep.runtime.written import WrittenCheck
 
@@ -343,7 +347,7 @@ class Program:
             names = (b.name.text for b in found.inputs)
             given = dict(zip(names, arrays, strict=True))
             recorder = self._recorder(recording, found, given, chosen, device, setup, steps)
-        key = (device, setup, chosen, recording)
+        key = (device, setup, chosen, recording, flagged)
         context, binding, error = None, None, None
         try:
             context = self._context(key, tuple(listeners), recorder)
@@ -384,6 +388,7 @@ class Program:
 
     def _context(self, key: tuple, listeners: tuple, recorder: Recorder | None) -> Context:
         """An idle context for these settings, or a new one."""
+        from opstep.runtime.device.flagging import Flags
         from opstep.runtime.interpreter import Context
 
         idle = self._idle.get(key)
@@ -391,15 +396,16 @@ class Program:
             context = idle.pop()
             context.recorder = recorder
             return context
-        device, setup, chosen, _ = key
+        device, setup, chosen, _, flagged = key
 
         def plan_for(graph: str, types: tuple[TensorType, ...], policy: Policy) -> Plan:
             plan = self._plan(device, setup, graph, types, policy)
             self._ready(plan, device)
             return plan
 
-        store = self._store(device)
-        return Context(self._device(device, setup), store, plan_for, chosen, listeners, recorder)
+        store, on = self._store(device), self._device(device, setup)
+        flags = Flags(on) if flagged else None
+        return Context(on, store, plan_for, chosen, listeners, recorder, flags)
 
     def _ready(self, plan: Plan, device: str) -> None:
         """A run of this plan is at hand: its named tensors have their values there."""

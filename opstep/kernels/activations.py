@@ -12,6 +12,9 @@ from opstep.kernels.fastmath import sigmoid as logistic
 from opstep.kernels.fastmath import tanh as tanh_of
 from opstep.kernels.gpu import fast
 from opstep.kernels.gpu.fast import for_gpu
+from opstep.kernels.pitfalls import OVERFLOW
+from opstep.kernels.relations import elementwise
+from opstep.runtime.ir.faults import NO_FAULTS, Faults, Rule
 from opstep.runtime.ir.op import Mismatch
 
 
@@ -21,6 +24,7 @@ class relu(Unary):
     signature = "relu(x: N)"
     formula = "max(x, 0)"
     source = "torch.relu, ONNX Relu"
+    faults = NO_FAULTS
 
     def oracle(x):
         return np.maximum(x, 0)
@@ -38,6 +42,7 @@ class leaky_relu(Unary):
     signature = "leaky_relu(x: F, *, slope: float = 0.01)"
     formula = "x where x > 0, else slope*x"
     source = "torch.nn.functional.leaky_relu (negative_slope), ONNX LeakyRelu (alpha)"
+    faults = OVERFLOW
 
     def oracle(x, *, slope):
         return np.where(x > 0, x, slope * x)
@@ -59,6 +64,7 @@ class prelu(Binary):
     signature = "prelu(x: F, slope: F)"
     formula = "x where x > 0, else slope*x"
     source = "ONNX PRelu, torch.nn.functional.prelu (with weight of shape [C, 1, 1])"
+    faults = OVERFLOW
 
     def infer(x, slope):
         y = Binary.infer(x, slope)
@@ -87,6 +93,7 @@ class elu(Unary):
     signature = "elu(x: F, *, alpha: float = 1.0)"
     formula = "x where x > 0, else alpha*(e**x - 1)"
     source = "Clevert, Unterthiner, Hochreiter 2015; torch.nn.functional.elu, ONNX Elu"
+    faults = OVERFLOW
 
     def oracle(x, *, alpha):
         return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
@@ -106,6 +113,7 @@ class sigmoid(Unary):
     signature = "sigmoid(x: F)"
     formula = "1 / (1 + e**-x)"
     source = "torch.sigmoid, ONNX Sigmoid"
+    faults = NO_FAULTS
 
     def oracle(x):
         e = np.exp(-np.abs(x))
@@ -124,6 +132,7 @@ class silu(Unary):
     signature = "silu(x: F)"
     formula = "x / (1 + e**-x)"
     source = "Elfwing, Uchibe, Doya 2017; torch.nn.functional.silu, ONNX Swish"
+    faults = Faults(elementwise, Rule("0 times infinity", lambda x: x == -np.inf))
 
     def oracle(x):
         return x * sigmoid.oracle(x)
@@ -144,6 +153,7 @@ class gelu(Unary):
     signature = 'gelu(x: F, *, approximate: str = "none")'
     formula = "x/2 * (1 + erf(x/sqrt(2))); tanh: x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715*x**3)))"
     source = "Hendrycks, Gimpel 2016; torch.nn.functional.gelu, ONNX Gelu"
+    faults = Faults(elementwise, Rule("0 times infinity", lambda x, **_: x == -np.inf))
 
     def infer(x, *, approximate):
         if approximate not in ("none", "tanh"):
@@ -190,6 +200,7 @@ class softplus(Unary):
     signature = "softplus(x: F, *, beta: float = 1.0, threshold: float = 20.0)"
     formula = "ln(1 + e**(beta*x)) / beta"
     source = "torch.nn.functional.softplus, ONNX Softplus"
+    faults = OVERFLOW
 
     def infer(x, *, beta, threshold):
         if beta == 0:
@@ -217,6 +228,7 @@ class mish(Unary):
     signature = "mish(x: F)"
     formula = "x * tanh(ln(1 + e**x))"
     source = "Misra 2019; torch.nn.functional.mish, ONNX Mish"
+    faults = NO_FAULTS
 
     def oracle(x):
         return x * np.tanh(np.logaddexp(0, x))
@@ -241,6 +253,7 @@ class hard_sigmoid(Unary):
     signature = "hard_sigmoid(x: F, *, alpha: float = 0.16666666666666666, beta: float = 0.5)"
     formula = "min(max(alpha*x + beta, 0), 1)"
     source = "torch.nn.functional.hardsigmoid (alpha 1/6), ONNX HardSigmoid (whose alpha is 0.2)"
+    faults = NO_FAULTS
 
     def oracle(x, *, alpha, beta):
         return np.clip(alpha * x + beta, 0, 1)
@@ -262,6 +275,7 @@ class hard_swish(Unary):
     signature = "hard_swish(x: F)"
     formula = "x * min(max(x + 3, 0), 6) / 6"
     source = "Howard et al. 2019 (MobileNetV3); torch.nn.functional.hardswish, ONNX HardSwish"
+    faults = OVERFLOW
 
     def oracle(x):
         return x * np.clip(x + 3, 0, 6) / 6

@@ -11,6 +11,9 @@ import numpy as np
 
 from opstep.kernels.elementwise import Binary, Unary, onto, same
 from opstep.kernels.literals import limits
+from opstep.kernels.pitfalls import OVERFLOW, REMAINDER
+from opstep.kernels.relations import elementwise
+from opstep.runtime.ir.faults import NO_FAULTS, Faults, Rule, infinite
 from opstep.runtime.ir.op import Mismatch
 from opstep.runtime.ir.types import DType
 
@@ -21,6 +24,9 @@ class add(Binary):
     signature = "add(a: N, b: N)"
     formula = "a + b"
     source = "torch.add, ONNX Add"
+    faults = Faults(
+        elementwise, Rule("inf - inf", lambda a, b: infinite(a) & infinite(b) & (a == -b))
+    )
     oracle = np.add
 
     def scalar(a, b):
@@ -38,6 +44,7 @@ class sub(Binary):
     signature = "sub(a: N, b: N)"
     formula = "a - b"
     source = "torch.sub, ONNX Sub"
+    faults = Faults(elementwise, Rule("inf - inf", lambda a, b: infinite(a) & (a == b)))
     oracle = np.subtract
 
     def scalar(a, b):
@@ -55,6 +62,10 @@ class mul(Binary):
     signature = "mul(a: N, b: N)"
     formula = "a * b"
     source = "torch.mul, ONNX Mul"
+    faults = Faults(
+        elementwise,
+        Rule("0 times infinity", lambda a, b: (a == 0) & infinite(b) | infinite(a) & (b == 0)),
+    )
     oracle = np.multiply
 
     def scalar(a, b):
@@ -72,6 +83,12 @@ class div(Binary):
     signature = "div(a: F, b: F)"
     formula = "a / b"
     source = "torch.div, ONNX Div (of floats)"
+    faults = Faults(
+        elementwise,
+        Rule("0 / 0", lambda a, b: (a == 0) & (b == 0)),
+        Rule("division by 0", lambda a, b: (None, b == 0)),
+        Rule("inf / inf", lambda a, b: infinite(a) & infinite(b)),
+    )
     oracle = np.true_divide
 
     def scalar(a, b):
@@ -99,6 +116,7 @@ class floor_div(_IntegerOrFloat):
     signature = "floor_div(a: N, b: N)"
     formula = "floor(a / b), exact where a / b itself would be rounded up to a whole number"
     source = "torch.floor_divide, numpy.floor_divide"
+    faults = div.faults
     grad = None
 
     def oracle(a, b):
@@ -125,6 +143,7 @@ class rem(_IntegerOrFloat):
     signature = "rem(a: N, b: N)"
     formula = "a - b*floor(a / b)"
     source = "torch.remainder, numpy.mod, ONNX Mod (fmod=0)"
+    faults = REMAINDER
 
     def oracle(a, b):
         with np.errstate(all="ignore"):
@@ -155,6 +174,7 @@ class fmod(_IntegerOrFloat):
     signature = "fmod(a: N, b: N)"
     formula = "a - b*trunc(a / b)"
     source = "torch.fmod, C fmod, ONNX Mod (fmod=1)"
+    faults = REMAINDER
 
     def oracle(a, b):
         with np.errstate(all="ignore"):
@@ -185,6 +205,7 @@ class maximum(Binary):
     signature = "maximum(a: N, b: N)"
     formula = "max(a, b)"
     source = "torch.maximum, ONNX Max"
+    faults = NO_FAULTS
     oracle = np.maximum
 
     def scalar(a, b):
@@ -200,6 +221,7 @@ class minimum(Binary):
     signature = "minimum(a: N, b: N)"
     formula = "min(a, b)"
     source = "torch.minimum, ONNX Min"
+    faults = NO_FAULTS
     oracle = np.minimum
 
     def scalar(a, b):
@@ -225,6 +247,7 @@ class neg(Unary):
     signature = "neg(x: N)"
     formula = "-x"
     source = "torch.neg, ONNX Neg"
+    faults = NO_FAULTS
     oracle = np.negative
 
     def scalar(x):
@@ -240,6 +263,7 @@ class abs(Unary):
     signature = "abs(x: N)"
     formula = "x where x >= 0, else -x"
     source = "torch.abs, ONNX Abs"
+    faults = NO_FAULTS
     oracle = np.abs
 
     def scalar(x):
@@ -255,6 +279,7 @@ class sign(Unary):
     signature = "sign(x: N)"
     formula = "-1 where x < 0, 0 where x = 0, 1 where x > 0"
     source = "torch.sign, ONNX Sign"
+    faults = NO_FAULTS
     oracle = np.sign
 
     def scalar(x):
@@ -280,6 +305,7 @@ class square(Unary):
     signature = "square(x: N)"
     formula = "x * x"
     source = "torch.square"
+    faults = OVERFLOW
     oracle = np.square
 
     def scalar(x):
@@ -295,6 +321,7 @@ class reciprocal(Unary):
     signature = "reciprocal(x: F)"
     formula = "1 / x"
     source = "torch.reciprocal, ONNX Reciprocal"
+    faults = Faults(elementwise, Rule("1 / 0", lambda x: x == 0))
 
     def oracle(x):
         with np.errstate(all="ignore"):
@@ -316,6 +343,7 @@ class clip(Unary):
     signature = "clip(x: N, *, low: number = none, high: number = none)"
     formula = "min(max(x, low), high)"
     source = "torch.clamp, ONNX Clip, torch.nn.functional.hardtanh and relu6"
+    faults = NO_FAULTS
 
     def infer(x, *, low, high):
         if low is None and high is None:
@@ -379,6 +407,8 @@ def _in_type(limit: float, dtype: DType) -> float | int:
 
 class _Rounding(Unary):
     """To a whole number; integers stay as they are. The gradient is 0 almost everywhere."""
+
+    faults = NO_FAULTS
 
     @classmethod
     def function(cls, x):

@@ -14,6 +14,7 @@ import numpy as np
 from opstep.kernels.axes import around, want_shape
 from opstep.kernels.gpu import batchnorm as gpu
 from opstep.kernels.gpu.moments import small_enough
+from opstep.kernels.pitfalls import BATCH_NORM, BATCH_NORM_TRAIN
 from opstep.kernels.rows import centred_dot, rounded, row_sum, squared_distance
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch, Scratch
@@ -36,6 +37,7 @@ class batch_norm(Op):
         "Ioffe and Szegedy 2015, arXiv:1502.03167"
     )
     inplace = (0,)
+    faults = BATCH_NORM
 
     def infer(x, scale, bias, mean, var, *, epsilon):
         _check(x, (scale, bias, mean, var), epsilon)
@@ -96,6 +98,7 @@ class batch_norm_train(Op):
         "Ioffe and Szegedy 2015, arXiv:1502.03167"
     )
     results = ("y", "mean", "var")
+    faults = BATCH_NORM_TRAIN
 
     def infer(x, scale, bias, *, epsilon):
         _check(x, (scale, bias), epsilon)

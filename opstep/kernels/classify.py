@@ -14,6 +14,7 @@ import numpy as np
 from opstep.kernels.axes import around, axis_of
 from opstep.kernels.gpu import loss as gpu
 from opstep.kernels.gpu.moments import small_enough
+from opstep.kernels.pitfalls import LABELLED
 from opstep.kernels.rows import exponential_sum, largest, rounded
 from opstep.kernels.softmax import COLUMNS, column_exponential_sums, column_softmax, softmax_row
 from opstep.runtime.device.builtin import offset
@@ -27,6 +28,8 @@ REDUCTIONS = {"none": 0, "sum": 1, "mean": 2}
 
 class ByLabel(Op):
     """Base: of each position, one class is picked along `axis`; `weight` has one number a class."""
+
+    faults = LABELLED
 
     def infer(x, label, weight, *, axis, reduction, ignore_index):
         shape = _check(x, label, weight, axis, reduction)
@@ -126,6 +129,7 @@ class softmax_cross_entropy_grad(ByLabel):
         ' reduction: str = "mean", ignore_index: int = -100)'
     )
     formula = "gy * weight[label] * (softmax(x) - one_hot(label))"
+    faults = LABELLED
     grad = None
 
     def infer(x, label, gy, weight, *, axis, reduction, ignore_index):
@@ -173,6 +177,7 @@ class nll_loss_grad(ByLabel):
     )
     formula = "-gy * weight[label] * one_hot(label)"
     source = "ATen nll_loss_backward"
+    faults = LABELLED
     grad = None
 
     def infer(x, label, gy, weight, *, axis, reduction, ignore_index):

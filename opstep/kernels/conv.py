@@ -16,6 +16,7 @@ from opstep.kernels.correlation import Geometry, correlate
 from opstep.kernels.filtergrad import filter_gradients
 from opstep.kernels.gpu import conv as gpu
 from opstep.kernels.gpu.vendor import convolutions
+from opstep.kernels.pitfalls import CONVOLUTION
 from opstep.kernels.windows import Window, padded, pair, taps, want_images, windows
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Launch, Scratch
@@ -66,6 +67,7 @@ class conv2d(Op):
         "y[n, k, i, j] = b[k] + sum over c, r, s of "
         "x[n, c, i*stride + r*dilation - top, ...] * w[k, c, r, s]"
     )
+    faults = CONVOLUTION
 
     def infer(x, w, b, *, stride, padding, dilation, groups):
         want_images("conv2d", x)

@@ -23,6 +23,7 @@ from opstep.kernels.copying import (
 from opstep.kernels.gpu import picking as gpu
 from opstep.kernels.gpu import segments
 from opstep.kernels.literals import bits_of, check_value, nowhere
+from opstep.kernels.pitfalls import GATHER, GATHER_ELEMENTS, GATHER_ND
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch
 from opstep.runtime.ir.op import Mismatch, Op
@@ -36,6 +37,7 @@ class gather(Op):
 
     signature = "gather(x: T, index: X, *, axis: int = 0)"
     source = "torch.index_select, ONNX Gather"
+    faults = GATHER
     moves = True
 
     def infer(x, index, *, axis):
@@ -68,6 +70,7 @@ class embedding(Op):
 
     signature = "embedding(weight: T, index: X, *, padding_index: int = none)"
     source = "torch.nn.functional.embedding, ONNX Gather"
+    faults = GATHER
     moves = True
 
     def infer(weight, index, *, padding_index):
@@ -147,6 +150,7 @@ class gather_elements(Op):
 
     signature = "gather_elements(x: T, index: X, *, axis: int = 0, missing: number = none)"
     source = "torch.gather, ONNX GatherElements"
+    faults = GATHER_ELEMENTS
     moves = True
 
     def infer(x, index, *, axis, missing):
@@ -189,6 +193,7 @@ class gather_nd(Op):
 
     signature = "gather_nd(x: T, index: X, *, batch: int = 0, missing: number = none)"
     source = "ATen index.Tensor with stacked indices, ONNX GatherND"
+    faults = GATHER_ND
     moves = True
 
     def infer(x, index, *, batch, missing):

@@ -16,8 +16,10 @@ from opstep.kernels.fastmath import exp, log, log1p
 from opstep.kernels.gpu.elementwise import elementwise
 from opstep.kernels.gpu.loss import pair_sum
 from opstep.kernels.reduce import number_of
+from opstep.kernels.relations import by_reduction
 from opstep.runtime.device.launch import Launch, Scratch
 from opstep.runtime.device.source import reassociate
+from opstep.runtime.ir.faults import Faults, Rule, infinite
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import f64
 
@@ -27,6 +29,8 @@ UNIT = 16 * BLOCK  # pairs whose sum is kept for the second launch
 
 class PairLoss(Op):
     """Base. Numeric attributes reach `scalar` behind x and target, in the order declared."""
+
+    faults = Faults(by_reduction)
 
     reductions = ("none", "sum", "mean")
 
@@ -212,6 +216,13 @@ class binary_cross_entropy(PairLoss):
     signature = 'binary_cross_entropy(x: F, target: F, *, reduction: str = "mean")'
     formula = "-(target*log(x) + (1 - target)*log(1 - x))"
     source = "torch.nn.functional.binary_cross_entropy"
+    faults = Faults(
+        by_reduction,
+        Rule(
+            "log of a negative number: a probability below 0 or above 1",
+            lambda x, *_, **__: (x < 0) | (x > 1),
+        ),
+    )
 
     def each(x, target):
         no, yes = np.maximum(np.log1p(-x), -100.0), np.maximum(np.log(x), -100.0)
@@ -263,6 +274,14 @@ class kl_div(PairLoss):
     signature = 'kl_div(x: F, target: F, *, reduction: str = "mean", log_target: bool = false)'
     formula = "target*(log(target) - x), or exp(target)*(target - x)"
     source = "torch.nn.functional.kl_div"
+    faults = Faults(
+        by_reduction,
+        Rule(
+            "log of a negative number: a target below 0",
+            lambda x, target, *, log_target, **_: (None, (target < 0) & (not log_target)),
+        ),
+        Rule("0 times infinity", lambda x, target, **_: infinite(x) & (target == 0)),
+    )
     reductions = ("none", "sum", "mean", "batchmean")
 
     def each(x, target, log_target):

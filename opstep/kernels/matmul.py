@@ -10,6 +10,7 @@ import numpy as np
 from opstep.kernels.broadcast import broadcast_shape, broadcast_strides
 from opstep.kernels.gpu import gemm
 from opstep.kernels.gpu.vendor import products
+from opstep.kernels.pitfalls import LINEAR, MATRIX_PRODUCT
 from opstep.kernels.products import (
     OVERREAD,
     add_parts,
@@ -195,6 +196,7 @@ class matmul(Op):
 
     signature = "matmul(a: N, b: N, *, transpose_a: bool = false, transpose_b: bool = false)"
     formula = "y[..., i, j] = sum over k of a[..., i, k] * b[..., k, j]"
+    faults = MATRIX_PRODUCT
 
     def infer(a, b, *, transpose_a, transpose_b):
         m, left = _matrix(a, transpose_a, 0)
@@ -316,6 +318,7 @@ class linear(Op):
 
     signature = "linear(x: N, w: N, b: N?)"
     formula = "y[..., j] = b[j] + sum over k of x[..., k] * w[j, k]"
+    faults = LINEAR
 
     def infer(x, w, b):
         if w.rank != 2:

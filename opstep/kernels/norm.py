@@ -15,6 +15,7 @@ from opstep.kernels.axes import around, volume, want_shape
 from opstep.kernels.gpu import norm as gpu
 from opstep.kernels.gpu.batchnorm import group_norm as gpu_groups
 from opstep.kernels.gpu.moments import small_enough
+from opstep.kernels.pitfalls import LAYER_NORM, RMS_NORM
 from opstep.kernels.rows import centred_dot, dot, rounded, row_sum, squared_distance
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch
@@ -47,6 +48,7 @@ class layer_norm(RowNorm):
         "torch.nn.functional.layer_norm, ONNX LayerNormalization; "
         "Ba, Kiros and Hinton 2016, arXiv:1607.06450"
     )
+    faults = LAYER_NORM
 
     def oracle(x, scale=None, bias=None, *, shape, epsilon):
         axes = tuple(range(x.ndim - len(shape), x.ndim))
@@ -88,6 +90,7 @@ class layer_norm_grad(RowNorm):
     signature = "layer_norm_grad(x: F, gy: F, scale: F?, *, shape: dims, epsilon: float = 1e-5)"
     source = "ATen native_layer_norm_backward"
     inplace = ()
+    faults = LAYER_NORM
     grad = None
 
     def infer(x, gy, scale, *, shape, epsilon):
@@ -127,6 +130,7 @@ class rms_norm(RowNorm):
         "torch.nn.functional.rms_norm, ONNX RMSNormalization; "
         "Zhang and Sennrich 2019, arXiv:1910.07467"
     )
+    faults = RMS_NORM
 
     def oracle(x, scale=None, *, shape, epsilon):
         axes = tuple(range(x.ndim - len(shape), x.ndim))
@@ -163,6 +167,7 @@ class rms_norm_grad(RowNorm):
 
     signature = "rms_norm_grad(x: F, gy: F, scale: F?, *, shape: dims, epsilon: float = 1e-5)"
     inplace = ()
+    faults = RMS_NORM
     grad = None
 
     def infer(x, gy, scale, *, shape, epsilon):

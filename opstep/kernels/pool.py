@@ -18,6 +18,7 @@ from opstep.kernels.pooling import (
 )
 from opstep.kernels.windows import Window, padded, pair, taps, want_images, windows
 from opstep.runtime.device.launch import Launch, Scratch
+from opstep.runtime.ir.faults import NO_FAULTS
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import DType, i64
 
@@ -65,6 +66,8 @@ def _places(rows: Window, columns: Window) -> tuple:
 
 class _MaxPool(Op):
     """Base: attributes checked, the shape of the result."""
+
+    faults = NO_FAULTS
 
     @classmethod
     def infer(cls, x, *, kernel, stride, padding, dilation, ceil_mode):

@@ -18,8 +18,11 @@ from opstep.kernels.gpu import folds as gpu_folds
 from opstep.kernels.gpu.elementwise import elementwise
 from opstep.kernels.gpu.folding import GpuFold, as_on_cpu
 from opstep.kernels.gpu.reduction import reduce as gpu_reduce
+from opstep.kernels.pitfalls import sums_and
 from opstep.kernels.reduction import fold
+from opstep.kernels.relations import over_axes
 from opstep.runtime.device.launch import Scratch
+from opstep.runtime.ir.faults import NO_FAULTS, Faults, Rule, infinite
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import TensorType, boolean, f64, i64
 
@@ -97,6 +100,7 @@ class sum(Reduction):
     signature = "sum(x: T, *, axes: ints = none, keepdims: bool = false)"
     formula = "x[0] + x[1] + ..."
     source = "torch.sum, ONNX ReduceSum"
+    faults = sums_and(over_axes)
     fold_of = staticmethod(folds.total)
     gpu_fold = staticmethod(gpu_folds.total)
 
@@ -118,6 +122,7 @@ class mean(Reduction):
     signature = "mean(x: F, *, axes: ints = none, keepdims: bool = false)"
     formula = "sum(x) / count"
     source = "torch.mean, ONNX ReduceMean"
+    faults = sums_and(over_axes, Rule("0 / 0: the mean of no elements", lambda x, **_: x.size == 0))
 
     def oracle(x, *, axes, keepdims):
         with np.errstate(all="ignore"):
@@ -143,6 +148,9 @@ class prod(Reduction):
     signature = "prod(x: T, *, axes: ints = none, keepdims: bool = false)"
     formula = "x[0] * x[1] * ..."
     source = "torch.prod, ONNX ReduceProd"
+    faults = Faults(
+        over_axes, Rule("0 times infinity", lambda x, **_: bool((x == 0).any()) & infinite(x))
+    )
     fold_of = staticmethod(folds.product)
     infer = sum.infer
 
@@ -165,6 +173,8 @@ class prod(Reduction):
 
 class _Extreme(Reduction):
     """max and min. Equal extremes share the gradient evenly."""
+
+    faults = NO_FAULTS
 
     def infer(x, *, axes, keepdims):
         if folded(x, axes) == 0 and 0 not in reduced(x, axes, keepdims).shape:
@@ -245,6 +255,19 @@ def _moments(x, *, axes, keepdims, correction):
 class _Spread(Reduction):
     """var and std: a launch for the mean, one for the squared distances from it."""
 
+    faults = Faults(
+        over_axes,
+        Rule(
+            "0 / 0: the variance of one element",
+            lambda x, *, correction, **_: x.size == 1 and correction == 1,
+        ),
+        Rule(
+            "0 / 0: no more elements than the correction takes away",
+            lambda x, *, correction, **_: x.size <= correction,
+        ),
+        Rule("an infinity among the elements: inf - inf", lambda x, **_: infinite(x)),
+    )
+
     @classmethod
     def cpu(cls, x, y, *, axes, keepdims, correction):
         count, axes = folded(x, axes), reduced_axes(x, axes)
@@ -314,6 +337,10 @@ class logsumexp(Reduction):
     signature = "logsumexp(x: F, *, axes: ints = none, keepdims: bool = false)"
     formula = "m + ln(sum(e**(x - m))), m = max(x)"
     source = "torch.logsumexp, ONNX ReduceLogSumExp"
+    faults = Faults(
+        over_axes,
+        Rule("log of 0: all elements are -inf", lambda x, **_: bool((x == -np.inf).all())),
+    )
 
     def oracle(x, *, axes, keepdims):
         with np.errstate(all="ignore"):
@@ -353,6 +380,7 @@ class norm(Reduction):
     signature = "norm(x: F, *, p: float = 2.0, axes: ints = none, keepdims: bool = false)"
     formula = "sum(|x|**p) ** (1/p)"
     source = "torch.linalg.vector_norm, ONNX ReduceL1 and ReduceL2"
+    faults = Faults(over_axes)
 
     def infer(x, *, p, axes, keepdims):
         if p not in (1.0, 2.0, math.inf):

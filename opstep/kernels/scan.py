@@ -14,8 +14,11 @@ import numpy as np
 from opstep.kernels import folds
 from opstep.kernels.axes import around, axis_of, want_shape
 from opstep.kernels.gpu import scan as gpu
+from opstep.kernels.pitfalls import sums_and
+from opstep.kernels.relations import along_axis
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch, Scratch
+from opstep.runtime.ir.faults import Faults, Rule, infinite
 from opstep.runtime.ir.op import Op
 from opstep.runtime.ir.types import f64, i64
 
@@ -120,6 +123,7 @@ class cumsum(Scan):
     signature = "cumsum(x: T, *, axis: int, exclusive: bool = false, reverse: bool = false)"
     formula = "y[i] = x[0] + ... + x[i]"
     source = "torch.cumsum, ONNX CumSum"
+    faults = sums_and(along_axis)
     fold_of = staticmethod(folds.total)
 
     def oracle(x, *, axis, exclusive, reverse):
@@ -135,6 +139,9 @@ class cumprod(Scan):
     signature = "cumprod(x: T, *, axis: int, exclusive: bool = false, reverse: bool = false)"
     formula = "y[i] = x[0] * ... * x[i]"
     source = "torch.cumprod"
+    faults = Faults(
+        along_axis, Rule("0 times infinity", lambda x, **_: bool((x == 0).any()) & infinite(x))
+    )
     fold_of = staticmethod(folds.product)
 
     def oracle(x, *, axis, exclusive, reverse):

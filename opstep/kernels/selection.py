@@ -8,6 +8,7 @@ from opstep.kernels.broadcast import broadcast_shape, collapse, place
 from opstep.kernels.elementwise import onto, same
 from opstep.kernels.gpu.casting import as_bits, cast_of
 from opstep.kernels.gpu.elementwise import elementwise
+from opstep.kernels.pitfalls import OVERFLOW
 from opstep.runtime.device.convert import conversion, plain
 from opstep.runtime.device.launch import Launch, Scratch
 from opstep.runtime.ir.op import Op
@@ -95,6 +96,7 @@ class cast(Op):
 
     signature = "cast(x: T, *, dtype: dtype)"
     source = "torch.Tensor.to, ONNX Cast"
+    faults = OVERFLOW
     moves = True
 
     def infer(x, *, dtype):

@@ -14,6 +14,7 @@ from opstep.kernels.axes import around, axis_of, want_shape
 from opstep.kernels.fastmath import exp
 from opstep.kernels.gpu import longrows
 from opstep.kernels.gpu import softmax as gpu
+from opstep.kernels.pitfalls import SOFTMAX, SOFTMAX_GRAD
 from opstep.kernels.rows import dot, exponential_sum, exponentials, largest, rounded, row_sum
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Grid, Launch, Scratch
@@ -42,6 +43,7 @@ class softmax(AlongAxis):
     signature = "softmax(x: F, *, axis: int = -1)"
     formula = "exp(x - max(x)) / sum(exp(x - max(x)))"
     source = "torch.softmax, ONNX Softmax"
+    faults = SOFTMAX
 
     def oracle(x, *, axis):
         e = np.exp(x - np.max(x, axis, keepdims=True, initial=-np.inf))
@@ -63,6 +65,7 @@ class log_softmax(AlongAxis):
     signature = "log_softmax(x: F, *, axis: int = -1)"
     formula = "x - max(x) - log(sum(exp(x - max(x))))"
     source = "torch.log_softmax, ONNX LogSoftmax"
+    faults = SOFTMAX
 
     def oracle(x, *, axis):
         moved = x - np.max(x, axis, keepdims=True, initial=-np.inf)
@@ -86,6 +89,7 @@ class softmax_grad(AlongAxis):
     formula = "y * (gy - sum(gy * y))"
     source = "ATen _softmax_backward_data"
     inplace = ()
+    faults = SOFTMAX_GRAD
     grad = None
 
     def infer(y, gy, *, axis):
@@ -110,6 +114,7 @@ class log_softmax_grad(AlongAxis):
     formula = "gy - exp(y) * sum(gy)"
     source = "ATen _log_softmax_backward_data"
     inplace = ()
+    faults = SOFTMAX_GRAD
     grad = None
 
     def infer(y, gy, *, axis):

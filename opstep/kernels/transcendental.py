@@ -12,7 +12,10 @@ import numpy as np
 
 from opstep.kernels import fastmath
 from opstep.kernels.elementwise import Binary, Unary, guarded_loop, onto
+from opstep.kernels.pitfalls import LOGARITHM, OUT_OF_DOMAIN, OVERFLOW, WAVE
+from opstep.kernels.relations import elementwise
 from opstep.runtime.device.launch import Launch
+from opstep.runtime.ir.faults import NO_FAULTS, Faults, Rule
 
 
 def quiet(function):
@@ -31,6 +34,11 @@ class pow(Binary):
     signature = "pow(a: N, b: N)"
     formula = "a ** b"
     source = "torch.pow, ONNX Pow"
+    faults = Faults(
+        elementwise,
+        Rule("0 to a negative power", lambda a, b: (a == 0) & (b < 0)),
+        Rule("negative number to a fractional power", lambda a, b: (a < 0) & (b != np.trunc(b))),
+    )
 
     def oracle(a, b):
         with np.errstate(all="ignore"):
@@ -85,6 +93,7 @@ class atan2(Binary):
     signature = "atan2(a: F, b: F)"
     formula = "the angle t with a = r*sin(t), b = r*cos(t)"
     source = "torch.atan2"
+    faults = NO_FAULTS
     oracle = np.arctan2
 
     def scalar(a, b):
@@ -106,6 +115,7 @@ class sqrt(Unary):
     signature = "sqrt(x: F)"
     formula = "x ** 0.5"
     source = "torch.sqrt, ONNX Sqrt"
+    faults = Faults(elementwise, Rule("square root of a negative number", lambda x: x < 0))
     oracle = quiet(np.sqrt)
 
     def scalar(x):
@@ -121,6 +131,11 @@ class rsqrt(Unary):
     signature = "rsqrt(x: F)"
     formula = "x ** -0.5"
     source = "torch.rsqrt"
+    faults = Faults(
+        elementwise,
+        Rule("square root of a negative number", lambda x: x < 0),
+        Rule("1 / sqrt(0)", lambda x: x == 0),
+    )
     oracle = quiet(lambda x: 1.0 / np.sqrt(x))
 
     def scalar(x):
@@ -137,6 +152,7 @@ class exp(Unary):
     signature = "exp(x: F)"
     formula = "e ** x"
     source = "torch.exp, ONNX Exp"
+    faults = OVERFLOW
     oracle = quiet(np.exp)
     scalar = fastmath.exp
 
@@ -150,6 +166,7 @@ class exp2(Unary):
     signature = "exp2(x: F)"
     formula = "2 ** x"
     source = "torch.exp2"
+    faults = OVERFLOW
     oracle = quiet(np.exp2)
     scalar = fastmath.exp2
 
@@ -163,6 +180,7 @@ class expm1(Unary):
     signature = "expm1(x: F)"
     formula = "e ** x - 1"
     source = "torch.expm1"
+    faults = OVERFLOW
     oracle = quiet(np.expm1)
     scalar = fastmath.expm1
 
@@ -176,6 +194,7 @@ class log(Unary):
     signature = "log(x: F)"
     formula = "ln(x)"
     source = "torch.log, ONNX Log"
+    faults = LOGARITHM
     oracle = quiet(np.log)
     scalar = fastmath.log
 
@@ -189,6 +208,7 @@ class log2(Unary):
     signature = "log2(x: F)"
     formula = "ln(x) / ln(2)"
     source = "torch.log2"
+    faults = LOGARITHM
     oracle = quiet(np.log2)
     scalar = fastmath.log2
 
@@ -202,6 +222,7 @@ class log10(Unary):
     signature = "log10(x: F)"
     formula = "ln(x) / ln(10)"
     source = "torch.log10"
+    faults = LOGARITHM
     oracle = quiet(np.log10)
 
     def scalar(x):
@@ -217,6 +238,11 @@ class log1p(Unary):
     signature = "log1p(x: F)"
     formula = "ln(1 + x)"
     source = "torch.log1p"
+    faults = Faults(
+        elementwise,
+        Rule("log of a negative number, 1 + x", lambda x: x < -1),
+        Rule("log of 0, 1 + x", lambda x: x == -1),
+    )
     oracle = quiet(np.log1p)
     scalar = fastmath.log1p
 
@@ -226,6 +252,8 @@ class log1p(Unary):
 
 class _Wave(Unary):
     """sin and cos: the vectorised body for the arguments of daily life, the C library's far out."""
+
+    faults = WAVE
 
     @classmethod
     def cpu(cls, x, y):
@@ -265,6 +293,7 @@ class tan(Unary):
     signature = "tan(x: F)"
     formula = "sin(x) / cos(x)"
     source = "torch.tan, ONNX Tan"
+    faults = WAVE
     oracle = quiet(np.tan)
 
     def scalar(x):
@@ -279,6 +308,7 @@ class asin(Unary):
 
     signature = "asin(x: F)"
     source = "torch.asin, ONNX Asin"
+    faults = OUT_OF_DOMAIN
     oracle = quiet(np.arcsin)
 
     def scalar(x):
@@ -293,6 +323,7 @@ class acos(Unary):
 
     signature = "acos(x: F)"
     source = "torch.acos, ONNX Acos"
+    faults = OUT_OF_DOMAIN
     oracle = quiet(np.arccos)
 
     def scalar(x):
@@ -312,6 +343,7 @@ class atan(Unary):
 
     signature = "atan(x: F)"
     source = "torch.atan, ONNX Atan"
+    faults = NO_FAULTS
     oracle = np.arctan
 
     def scalar(x):
@@ -327,6 +359,7 @@ class sinh(Unary):
     signature = "sinh(x: F)"
     formula = "(e ** x - e ** -x) / 2"
     source = "torch.sinh, ONNX Sinh"
+    faults = OVERFLOW
     oracle = quiet(np.sinh)
 
     def scalar(x):
@@ -342,6 +375,7 @@ class cosh(Unary):
     signature = "cosh(x: F)"
     formula = "(e ** x + e ** -x) / 2"
     source = "torch.cosh, ONNX Cosh"
+    faults = OVERFLOW
     oracle = quiet(np.cosh)
 
     def scalar(x):
@@ -357,6 +391,7 @@ class tanh(Unary):
     signature = "tanh(x: F)"
     formula = "(e ** x - e ** -x) / (e ** x + e ** -x)"
     source = "torch.tanh, ONNX Tanh"
+    faults = NO_FAULTS
     oracle = np.tanh
     scalar = fastmath.tanh
 
@@ -370,6 +405,7 @@ class asinh(Unary):
     signature = "asinh(x: F)"
     formula = "ln(x + sqrt(x*x + 1))"
     source = "torch.asinh, ONNX Asinh"
+    faults = NO_FAULTS
     oracle = np.arcsinh
 
     def scalar(x):
@@ -385,6 +421,7 @@ class acosh(Unary):
     signature = "acosh(x: F)"
     formula = "ln(x + sqrt(x*x - 1))"
     source = "torch.acosh, ONNX Acosh"
+    faults = Faults(elementwise, Rule("less than 1, where it is defined", lambda x: x < 1))
     oracle = quiet(np.arccosh)
 
     def scalar(x):
@@ -400,6 +437,11 @@ class atanh(Unary):
     signature = "atanh(x: F)"
     formula = "ln((1 + x) / (1 - x)) / 2"
     source = "torch.atanh, ONNX Atanh"
+    faults = Faults(
+        elementwise,
+        Rule("atanh of 1 or -1", lambda x: np.abs(x) == 1),
+        *OUT_OF_DOMAIN.rules,
+    )
     oracle = quiet(np.arctanh)
 
     def scalar(x):
@@ -415,6 +457,7 @@ class erf(Unary):
     signature = "erf(x: F)"
     formula = "2/sqrt(pi) times the integral of e ** -(t*t) from 0 to x"
     source = "torch.erf, ONNX Erf"
+    faults = NO_FAULTS
 
     def oracle(x):
         return np.vectorize(math.erf, otypes=[np.float64])(x)

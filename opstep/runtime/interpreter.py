@@ -14,6 +14,7 @@ from time import monotonic_ns
 from typing import Any
 
 from opstep.runtime.device.binding import Binding, Execution, Listener, Place
+from opstep.runtime.device.flagging import Flags
 from opstep.runtime.device.store import Store
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import DeviceError
@@ -90,6 +91,7 @@ class Context:
         policy: Policy,
         listeners: Sequence[Listener] = (),
         recorder: Recorder | None = None,
+        flags: Flags | None = None,
     ):
         self.device = device
         self.store = store
@@ -97,6 +99,7 @@ class Context:
         self.policy = policy
         self.listeners = tuple(listeners)
         self.recorder = recorder
+        self.flags = flags  # raised by ops that give NaNs and infinities, where someone asks
         self._recorded = (0, False)  # number of the step under way, and whether with statistics
         self.streams: list[Any] = []
         self.status = Place(device.alloc(STATUS.nbytes), 0)
@@ -323,6 +326,7 @@ class Context:
             parent,
             turn,
             self.recorder,
+            self.flags.of(plan) if self.flags else None,
         )
 
     def _fence(self, streams) -> Fence:

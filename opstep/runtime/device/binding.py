@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from opstep.runtime.device.flagging import PlanFlags
 from opstep.runtime.device.store import Store
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import DeviceError
@@ -107,7 +108,7 @@ class Binding:
     `inputs` gives the places of the plan's inputs where a caller has them; else they get memory
     here. `streams` are the context's; the plan's stream k is `streams[k]`. `parent` is the
     execution that called this plan and `iteration` which turn of its loop this is. With a
-    `recorder` it has a `tape`.
+    `recorder` it has a `tape`; with `flags` ops tell of NaNs and infinities.
     """
 
     def __init__(
@@ -122,6 +123,7 @@ class Binding:
         parent: Execution | None = None,
         iteration: int = 0,
         recorder: Recorder | None = None,
+        flags: PlanFlags | None = None,
     ):
         self.plan = plan
         self.device = device
@@ -131,6 +133,7 @@ class Binding:
         self.listeners = listeners
         self.parent = parent
         self.iteration = iteration
+        self.flags = flags
         self.children: dict[Any, Binding] = {}  # bound sub-plans of this plan's calls
         self.staging: dict[int, Place] = {}  # for outputs that their caller cannot take in place
         self.events = [device.event() for _ in range(plan.events)]
@@ -306,6 +309,8 @@ class _Coder:
         step = self.plan.steps[number]
         self.latest = number, stream
         bound = self.binding.launch(step)
+        if self.binding.flags and bound:
+            bound = [*bound, *self.binding.flags.launches(self.binding, number)]
         if self.tape:
             bound = self.tape.around(number, step, stream, bound)
         if not self.captures:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from opstep.runtime.device.flagging import raiser
 from opstep.runtime.device.launch import Arg, Launch
 from opstep.runtime.device.statistics import launches
 
@@ -35,7 +36,12 @@ def _snapshot(x: Arg, y: Arg) -> Launch:
     return Launch(copy, x, y, units=x.size)
 
 
+def _flag(x: Arg, flags: Arg) -> Launch:
+    return Launch(raiser(x.dtype), x, flags, units=x.size)
+
+
 CPU = {
+    "flag": _flag,
     "update": _update,
     "assert": _assert,
     "snapshot": _snapshot,

@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from opstep.runtime.ir.dims import Dim, Expr, symbol
+from opstep.runtime.ir.faults import NO_FAULTS, UNKNOWN, Faults
 from opstep.runtime.ir.types import DTYPES, DType, TensorType, boolean, f32, i32, i64, promote
 
 OPS: dict[str, type[Op]] = {}  # every op by name, filled as the families are imported
@@ -81,6 +82,8 @@ class Op:
     - ``grad(g, operands, results, grads, **attrs)``: the gradient as IR, one value an operand or
       None; or ``grad = None`` where there is none.
     - ``flops(*types, **attrs) -> Dim``: arithmetic operations of one execution.
+    - ``faults``: what makes a NaN or an infinity of finite operands, see `ir.faults`; `NO_FAULTS`
+      where nothing does.
     """
 
     signature: ClassVar[str] = ""
@@ -100,6 +103,7 @@ class Op:
     host: ClassVar[bool] = False  # control flow: the interpreter runs it, no kernel does
     formula: ClassVar[str] = ""  # for the docs, in plain text
     source: ClassVar[str] = ""  # where a formula comes from
+    faults: ClassVar[Faults] = UNKNOWN
 
     infer: ClassVar[Any]
     oracle: ClassVar[Any]
@@ -120,6 +124,11 @@ class Op:
             if cls.name in OPS:
                 raise ValueError(f"op {cls.name} is declared twice")
             OPS[cls.name] = cls
+
+    @classmethod
+    def may_fault(cls) -> bool:
+        """Whether a result may have NaNs or infinities though all operands are finite."""
+        return not cls.moves and not cls.reinterprets and cls.faults is not NO_FAULTS
 
     @staticmethod
     def flops(*types, **attrs) -> Dim:

@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 from opstep.runtime.ir.graph import Assert, Source
 from opstep.runtime.ir.op import AttrSpec, Op, OperandSpec
-from opstep.runtime.ir.types import TensorType, i64
+from opstep.runtime.ir.types import TensorType, i32, i64
 
 STATUS = TensorType(i64, ())  # the run's status: 0, or the code of the assert that failed first
+FLAGS = TensorType(i32, (2,))  # not 0 where a tensor has a NaN, and where it has an infinity
 
 
 class update(Op):
@@ -66,6 +67,20 @@ class statistics(Op):
     )
     attrs = (AttrSpec("filled", "bool", True, None),)
     results = ("record",)
+    family = "internal"
+    moves = True
+    grad = None
+
+
+class flag(Op):
+    """Sets `flags` (see `FLAGS`) where `x` has a NaN or an infinity; else leaves them as they are.
+
+    So who looks at them once a step learns of all activations of its plan.
+    """
+
+    name = "flag"
+    operands = (OperandSpec("x", "T", "T", False, False),)
+    results = ("flags",)
     family = "internal"
     moves = True
     grad = None

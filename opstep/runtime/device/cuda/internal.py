@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from opstep.runtime.device import internal
-from opstep.runtime.device.cuda import statistics
+from opstep.runtime.device.cuda import flagging, statistics
 from opstep.runtime.device.cuda.names import cuda
 from opstep.runtime.device.launch import Arg, Grid, Launch
 from opstep.runtime.device.source import Intrinsic
@@ -66,4 +66,5 @@ CUDA: dict[str, Callable[..., Any]] = {
     "snapshot": _snapshot,
     "assert": internal.CPU["assert"],
     "statistics": statistics.launches,
+    "flag": flagging.launch,
 }

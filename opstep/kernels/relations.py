@@ -1,0 +1,196 @@
+"""From which elements of its operands an element of a result comes, for `Op.faults`.
+
+Parts keep the rank of their operand, so an op's oracle can be asked about a part alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from opstep.runtime.ir.faults import Regions, Site, whole
+
+
+def elementwise(site: Site) -> Regions:
+    """The elements that broadcasting brings together."""
+    return [None if a is None else aligned(site.place, a.shape) for a in site.operands]
+
+
+def aligned(place: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
+    """The element of an operand of that shape that meets `place` of the result."""
+    tail = place[len(place) - len(shape) :] if shape else ()
+    return tuple(_one(p if n > 1 else 0) for p, n in zip(tail, shape, strict=True))
+
+
+def over_axes(site: Site) -> Regions:
+    """What is folded to the element: all along `axes`."""
+    x = site.operands[0]
+    axes = site.attrs["axes"]
+    folded = set(range(x.ndim)) if axes is None else {a % x.ndim for a in axes}
+    kept = iter(site.place)
+    part = []
+    for axis in range(x.ndim):
+        if axis in folded:
+            part.append(slice(None))
+            if site.attrs["keepdims"]:
+                next(kept)
+        else:
+            part.append(_one(next(kept)))
+    return [tuple(part)]
+
+
+def along_axis(site: Site) -> Regions:
+    """Each operand's row along `axis` through the element."""
+    found = []
+    for a in site.operands:
+        axis = site.attrs["axis"] % a.ndim
+        row = [slice(None) if k == axis else _one(p) for k, p in enumerate(site.place)]
+        found.append(tuple(row))
+    return found
+
+
+def trailing(site: Site) -> Regions:
+    """Norms over the last axes: the first operand's block; all of scales and the like. Operands of
+    the first one's shape are taken block by block as well.
+    """
+    first = site.operands[0]
+    n = len(site.attrs["shape"])
+    if len(site.place) != first.ndim:
+        return whole(site)
+    block = (*map(_one, site.place[: first.ndim - n]), *[slice(None)] * n)
+    return [
+        None if a is None else block if a.shape == first.shape else (slice(None),) * a.ndim
+        for a in site.operands
+    ]
+
+
+def per_channel(site: Site) -> Regions:
+    """A batch norm with given moments: the element, and what its channel has."""
+    channel = _one(site.place[1])
+    return [tuple(map(_one, site.place)) if a.ndim > 1 else (channel,) for a in site.operands]
+
+
+def whole_channel(site: Site) -> Regions:
+    """A batch norm that takes the moments of its operand: all of the channel."""
+    channel = _one(site.place[min(1, len(site.place) - 1)])
+    return [
+        (slice(None), channel, *[slice(None)] * (a.ndim - 2)) if a.ndim > 1 else (channel,)
+        for a in site.operands
+    ]
+
+
+def row_by_column(site: Site) -> Regions:
+    """A matrix product."""
+    a, b = site.operands
+    place = list(site.place)
+    column = _one(place.pop()) if b.ndim > 1 else None
+    row = _one(place.pop()) if a.ndim > 1 else None
+    left = (row, slice(None)) if row else (slice(None),)
+    right = (slice(None), column) if column else (slice(None),)
+    if site.attrs["transpose_a"]:
+        left = left[::-1]
+    if site.attrs["transpose_b"]:
+        right = right[::-1]
+    return [(*aligned(place, a.shape[:-2]), *left), (*aligned(place, b.shape[:-2]), *right)]
+
+
+def linear(site: Site) -> Regions:
+    """A row of the operand, a row of the weights, and an element of the bias."""
+    x, w, *_ = site.operands
+    *before, column = site.place
+    bias = None if len(site.operands) < 3 or site.operands[2] is None else (_one(column),)
+    del x
+    return [(*map(_one, before), slice(None)), (_one(column), *[slice(None)] * (w.ndim - 1)), bias]
+
+
+def by_reduction(site: Site) -> Regions:
+    """A loss: all of it, or the elements that meet where nothing is reduced."""
+    return elementwise(site) if site.attrs["reduction"] == "none" else whole(site)
+
+
+# --- indices --------------------------------------------------------------------------------------
+
+
+def picked(site: Site) -> Regions:
+    """The index, and what it picks of the first operand: None where there is no such element."""
+    x, index = site.operands
+    axis = site.attrs.get("axis", 0) % x.ndim
+    where = site.place[axis : axis + index.ndim]
+    at = _existing(int(index[where]), x.shape[axis])
+    rest = [*map(_one, site.place[:axis]), None, *map(_one, site.place[axis + index.ndim :])]
+    row = None if at is None else tuple(_one(at) if r is None else r for r in rest)
+    return [row, tuple(map(_one, where))]
+
+
+def picked_elements(site: Site) -> Regions:
+    """The same for indices of the result's shape."""
+    x, index = site.operands
+    axis = site.attrs["axis"] % x.ndim
+    at = _existing(int(index[site.place]), x.shape[axis])
+    there = [_one(p) for p in site.place]
+    if at is not None:
+        there[axis] = _one(at)
+    return [None if at is None else tuple(there), tuple(map(_one, site.place))]
+
+
+def _existing(index: int, size: int) -> int | None:
+    """An index counted from the front, if there is such an element."""
+    return index % size if -size <= index < size else None
+
+
+# --- convolutions and pooling ---------------------------------------------------------------------
+
+
+def convolved(site: Site) -> Regions:
+    """The window of the operand, and the filter (only of what is not padding)."""
+    x, w = site.operands[:2]
+    n, channel, *_ = site.place
+    groups = site.attrs.get("groups", 1)
+    group = channel // (w.shape[0] // groups)
+    width = w.shape[1]
+    windows, taps = _windows(site, w.shape[2:], x.shape[2:])
+    bias = (_one(channel),) if len(site.operands) > 2 and site.operands[2] is not None else None
+    channels = slice(group * width, (group + 1) * width)
+    return [(_one(n), channels, *windows), (_one(channel), slice(None), *taps), bias]
+
+
+def sum_of_products(site: Site, regions: Regions) -> float:
+    """A convolution's element, in f64."""
+    x, w, *bias = (
+        None if a is None or r is None else np.asarray(a[tuple(r)], np.float64)
+        for a, r in zip(site.operands, regions, strict=True)
+    )
+    assert x is not None and w is not None
+    with np.errstate(all="ignore"):
+        total = float((x * w).sum())
+        return total + float(bias[0].sum()) if bias and bias[0] is not None else total
+
+
+def pooled(site: Site) -> Regions:
+    """The window of the first operand."""
+    x = site.operands[0]
+    windows, _ = _windows(site, site.attrs["kernel"], x.shape[2:])
+    return [(_one(site.place[0]), _one(site.place[1]), *windows)]
+
+
+def _windows(site: Site, kernel: Sequence[int], sizes: Sequence[int]) -> tuple[list, list]:
+    """Slices of the operand's and of the kernel's two axes, without what lies in the padding."""
+    attrs: dict[str, Any] = site.attrs
+    stride = attrs.get("stride") or [1] * len(kernel)
+    padding = list(attrs.get("padding") or [0] * len(kernel))
+    dilation = attrs.get("dilation") or [1] * len(kernel)
+    windows, taps = [], []
+    for k, (extent, size) in enumerate(zip(kernel, sizes, strict=True)):
+        start = site.place[2 + k] * stride[k] - padding[k]
+        first = max(0, -(start // dilation[k])) if start < 0 else 0
+        last = min(extent, -(-(size - start) // dilation[k]))
+        low = start + first * dilation[k]
+        windows.append(slice(low, start + (last - 1) * dilation[k] + 1, dilation[k]))
+        taps.append(slice(first, last))
+    return windows, taps
+
+
+def _one(p: int) -> slice:
+    return slice(p, p + 1)

@@ -1,0 +1,159 @@
+"""Flags that ops raise while they run at full speed: of a NaN or an infinity in their results.
+
+Behind each op whose result may be the first to have one, a kernel looks at it, on the same stream
+and while caches still have it. The plan is what it is without flags: nothing moves to another
+stream or to other memory. All flags of a plan lie in one piece of memory, which the host reads once
+a step, whatever control flow did in between.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from opstep.runtime.device.builtin import float_to_bits
+from opstep.runtime.ir.graph import NOWHERE, Apply, Name
+from opstep.runtime.ir.types import DType, TensorType, f64, i32
+from opstep.runtime.plan.internal import FLAGS, flag
+from opstep.runtime.plan.plan import Plan, Run, Step
+
+if TYPE_CHECKING:
+    from opstep.runtime.device.binding import Binding
+
+INFINITY = {"f64": 0x7FF0000000000000, "f32": 0x7F800000, "f16": 0x7C00, "bf16": 0x7F80}
+
+
+class Raised(NamedTuple):
+    """A result that had NaNs or infinities in some activation of its plan."""
+
+    plan: Plan
+    step: int
+    value: int
+    nan: bool
+    inf: bool
+
+
+class PlanFlags:
+    """Those of one plan, whoever runs it: its values that are looked at, and their flags."""
+
+    def __init__(self, plan: Plan, device: Any):
+        self.plan = plan
+        self.device = device
+        self.watched = watched(plan)
+        self.places: dict[int, list[tuple[int, int]]] = {}  # step -> its values, their rows
+        for row, (step, value) in enumerate(self.watched):
+            self.places.setdefault(step, []).append((value, row))
+        self.type = TensorType(i32, (len(self.watched), 2))
+        self.memory = device.alloc(self.type.nbytes, "flags")
+        self.clear()
+
+    def launches(self, binding: Binding, step: int) -> list[Any]:
+        """What looks at the results of a step, bound."""
+        bound: list[Any] = []
+        for value, row in self.places.get(step, ()):
+            launches, _ = self.device.prepare(*step_for(self.plan.values[value].type))
+            target = self.memory.address + row * FLAGS.nbytes
+            bound += self.device.bind(launches, [binding.place(value).address, target], 0)
+        return bound
+
+    def read(self) -> np.ndarray:
+        """i32[watched, 2]; no work may be under way."""
+        return self.device.read(self.memory, 0, self.type)
+
+    def clear(self) -> None:
+        self.device.write(self.memory, 0, self.type, 0)
+
+
+class Flags:
+    """Those of all plans of a context."""
+
+    def __init__(self, device: Any):
+        self.device = device
+        self._plans: dict[int, PlanFlags] = {}
+
+    def of(self, plan: Plan) -> PlanFlags:
+        if id(plan) not in self._plans:
+            self._plans[id(plan)] = PlanFlags(plan, self.device)
+        return self._plans[id(plan)]
+
+    def raised(self) -> list[Raised]:
+        """Since they were cleared; the run must be done."""
+        found = []
+        for flags in self._plans.values():
+            words = flags.read()
+            if words.any():
+                for row in np.flatnonzero(words.any(axis=1)):
+                    step, value = flags.watched[row]
+                    nan, inf = (bool(w) for w in words[row])
+                    found.append(Raised(flags.plan, step, value, nan, inf))
+        return found
+
+    def clear(self) -> None:
+        for flags in self._plans.values():
+            flags.clear()
+
+
+def watched(plan: Plan) -> list[tuple[int, int]]:
+    """(step, value) of each result that may have a NaN or an infinity though no operand has one,
+    and of those that leave the plan: as outputs, or into a named tensor.
+    """
+    leaving = set(plan.outputs)
+    for step in plan.steps:
+        if step.op.name == "update":
+            leaving.update(v for v in step.operands if v is not None)
+    found = []
+    for instruction in plan.instructions:
+        if not isinstance(instruction, Run):
+            continue
+        step = plan.steps[instruction.step]
+        if not step.launches or step.op.family == "internal":
+            continue
+        for v in step.results:
+            t = plan.values[v].type
+            if t.dtype.is_float and t.size and (v in leaving or step.op.may_fault()):
+                found.append((instruction.step, v))
+    return found
+
+
+def step_for(t: TensorType) -> tuple[Step, tuple[TensorType, TensorType]]:
+    """A step, of no plan, that looks at a tensor; and the types that a device needs for it."""
+    statement = Apply((), Name(flag.name, NOWHERE), ())
+    return Step(flag, (), (), (t,), {}, 0, statement), (t, FLAGS)
+
+
+@cache
+def raiser(dtype: DType):
+    """The CPU's kernel: the largest bits without the sign tell whether there is anything."""
+    word = {8: np.int64, 4: np.int32, 2: np.uint16}[dtype.itemsize]
+    infinity = INFINITY[dtype.name]
+    size_of = _size_of_half if dtype.is_half else _size_of_double if dtype is f64 else _size_of
+
+    def raise_flags(x, flags, lo, hi):
+        most = word(0)
+        for i in range(lo, hi):
+            size = size_of(x[i])
+            most = size if size > most else most
+        if most >= infinity:
+            for i in range(lo, hi):
+                size = size_of(x[i])
+                if size > infinity:
+                    flags[0] = 1
+                elif size == infinity:
+                    flags[1] = 1
+
+    raise_flags.__name__ = f"flags of {dtype.name}"
+    return raise_flags
+
+
+def _size_of(v):
+    return np.int32(np.int32(float_to_bits(v)) & np.int32(0x7FFFFFFF))
+
+
+def _size_of_double(v):
+    return float_to_bits(v) & 0x7FFFFFFFFFFFFFFF
+
+
+def _size_of_half(v):
+    return np.uint16(v & np.uint16(0x7FFF))
