@@ -204,8 +204,8 @@ class Session:
 
     def _receive_request(self, message: dict[str, Any]) -> None:
         seq, command = message.get("seq"), message.get("command")
-        if type(seq) is not int or not 0 < seq < 2**31:
-            raise BadMessage("a request has a seq above 0")
+        if type(seq) is not int or not 0 <= seq < 2**31:  # some clients begin at 0
+            raise BadMessage("a request has a seq of 0 or above")
         if not isinstance(command, str):
             self._answer_error(seq, "", DapError("a request has a command", BAD_ARGUMENTS))
             return
