@@ -10,7 +10,6 @@ import opstep
 from opstep.runtime.device.cuda import tape
 from opstep.runtime.device.cuda.meters import EventMeter, moment
 from opstep.runtime.device.cuda.records import (
-    ASIDE,
     NO_ROW,
     Part,
     Rows,
@@ -102,20 +101,6 @@ def test_records_of_an_activation():
     assert len(recorder.taken) == 3
     takes.end(recorder)
     assert meter.users == []
-
-
-def test_what_may_run_aside_is_a_piece_of_its_own():
-    ours = [object.__new__(tape.BoundGrid) for _ in range(6)]
-    rows = [0, NO_ROW, ASIDE, 1, NO_ROW, ASIDE]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tape, "work_of", list)
-        made = tape.pieces(0, list(zip(rows, ours, strict=True)))
-    assert [(p.part.rows, p.aside) for p in made] == [
-        ((0, NO_ROW), False),
-        ((ASIDE,), True),
-        ((1, NO_ROW), False),
-        ((ASIDE,), True),
-    ]
 
 
 def test_pieces_are_cut_where_a_library_runs():

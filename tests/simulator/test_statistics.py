@@ -9,11 +9,18 @@ import pytest
 
 from opstep.runtime.device.cpu import statistics_of
 from opstep.runtime.device.cuda import simulator
+from opstep.runtime.device.cuda.gathering import (
+    TOGETHER,
+    left_by,
+    merge_several,
+    step_of,
+    take_several,
+)
 from opstep.runtime.device.cuda.lowering import Lowering, Prepared
-from opstep.runtime.device.cuda.statistics import ALONE, STEP
+from opstep.runtime.device.cuda.statistics import ALONE, STEP, blocks_for
 from opstep.runtime.device.payload import payload
 from opstep.runtime.ir.types import DTYPES, TensorType, dtype_of
-from opstep.runtime.statistics import WORDS, Statistics, decode, step_for
+from opstep.runtime.statistics import ENABLED, RECORD, WORDS, Statistics, decode, step_for
 
 pytestmark = pytest.mark.skipif(not simulator.available(), reason="runs in numba's simulator")
 
@@ -87,6 +94,39 @@ def test_of_special_values(dtype, size, filled):
 @pytest.mark.parametrize("dtype", ["f32", "i64"])
 def test_of_several_blocks(dtype):
     check(numbers(dtype, ALONE + 5))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "i16"])
+@pytest.mark.parametrize("sizes", [[5], [STEP + 3, 0, ALONE + 5, 9]])
+def test_several_tensors_at_once_are_as_each_alone(dtype, sizes):
+    arrays = [numbers(dtype, size) for size in sizes]
+    filled = dtype == "bf16"
+    if filled:
+        arrays = [spoiled(a) for a in arrays]
+    types = [TensorType(dtype_of(a.dtype), a.shape) for a in arrays]
+    padded = [*types, *types[:1] * (TOGETHER - len(types))]
+    left = left_by(sum(map(blocks_for, sizes)))
+    taken = step_of(
+        take_several, [*padded, ENABLED], left, count=len(sizes), told=filled
+    )  # fmt: skip
+    table, first = [], 0
+    for place, size in enumerate(sizes):
+        kind = filled + 2 * (dtype in FLOATS)
+        table += [first, blocks_for(size), size, kind, len(sizes) - 1 - place]
+        first += blocks_for(size)
+    merged = step_of(merge_several, [ENABLED, *left], [RECORD], table=tuple(table))
+    memory = [np.full(math.prod(t.shape), 77, t.dtype.numpy) for t in left]
+    records = np.full(WORDS * len(sizes), -7, np.int64)
+    enabled = np.array([1], np.int64)
+    given = [*arrays, *arrays[:1] * (TOGETHER - len(arrays)), enabled, *memory]
+    for (step, all_types), operands in (
+        (taken, given), (merged, [enabled, *memory, records]),
+    ):  # fmt: skip
+        (launch,), _ = Lowering(step, all_types).prepared()
+        assert isinstance(launch, Prepared)
+        simulator.run(launch, [a.view(np.uint8) for a in operands], np.zeros(8, np.uint8))
+    for array, record in zip(arrays, records.reshape(-1, WORDS)[::-1], strict=True):
+        assert (record == record_of(array, filled)).all()
 
 
 @pytest.mark.parametrize("dtype", ["i64", "i32", "i16", "i8"])

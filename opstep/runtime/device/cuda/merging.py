@@ -53,7 +53,7 @@ def merge_threads(n, mean, m2, low, high):
     spreads = cuda.shared.array(THREADS, np.float64)
     numbers[thread], means[thread], spreads[thread] = n, mean, m2
     lows[thread], highs[thread] = low, high
-    half = THREADS // 2
+    half = cuda.blockDim.x // 2  # not a constant: unrolled, it would be read from memory each time
     while half > 0:
         cuda.syncthreads()
         if thread < half:
@@ -74,7 +74,7 @@ def chan(n, mean, m2, more, other_mean, other_m2):
     if n == 0:
         return more, other_mean, other_m2
     apart = other_mean - mean
-    share = np.float64(more) / np.float64(n + more)
+    share = 0.5 if n == more else np.float64(more) / np.float64(n + more)  # the rule goes fast
     return n + more, mean + apart * share, m2 + other_m2 + apart * apart * np.float64(n) * share
 
 

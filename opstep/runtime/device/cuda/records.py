@@ -15,7 +15,6 @@ from opstep.runtime.recording import COPY, GraphLaunch, Kernel, Launch, Layout
 
 NO_ROW = -1  # of work that no row tells of, such as statistics
 MOVED = -2  # of copies and fills
-ASIDE = -3  # of work that no row tells of, and that only the end of a launch waits for
 
 
 class Ran(NamedTuple):

@@ -58,6 +58,8 @@ TILE = 16  # elements of a thread
 STEP = THREADS * TILE
 ALONE = 4 * STEP  # elements that one block takes without the help of others
 MOST = 792  # blocks: twice what an H200 runs at once, at 3 a multiprocessor
+FEW = 264  # blocks of a tensor that is not large: 2 a multiprocessor, as each has a price
+LONG = 16  # tiles of a block; those of such a tensor have no more
 CELLS = COUNTED * LANES
 
 
@@ -66,10 +68,9 @@ def launches(x: Arg, enabled: Arg, out: Arg, *, filled: bool) -> list[Grid]:
     ``enabled[0]`` is 0; ``filled``: whether elements never written hold the NaN payload.
     """
     told = filled and x.dtype.is_float
-    seen = Arg(TensorType(f32, x.shape), x.slot, x.dtype) if x.dtype.is_half else x
-    unwritten = _signed(int(payload(x.dtype)), x.dtype) if told else 0
-    blocks = 1 if x.size <= ALONE else min(MOST, -(-x.size // STEP))
-    span = -(-x.size // (blocks * STEP)) * STEP
+    seen, unwritten = seen_as_numbers(x), pattern_of(x.dtype, told)
+    blocks = blocks_for(x.size)
+    span = span_for(x.size)
     counts, moments, whole = (Scratch(t, n * blocks) for t, n in ((i32, ROWS), (f64, 2), (i64, 3)))
     left = (counts, moments, whole)
     made = [
@@ -91,6 +92,30 @@ def launches(x: Arg, enabled: Arg, out: Arg, *, filled: bool) -> list[Grid]:
     return made
 
 
+def blocks_for(size: int) -> int:
+    """How many blocks share the elements; those of no large tensor all run at once."""
+    if size <= ALONE:
+        return 1
+    tiles = -(-size // STEP)
+    each = -(-tiles // FEW)
+    return -(-tiles // each) if each <= LONG else min(MOST, tiles)
+
+
+def span_for(size: int) -> int:
+    """The elements of a block."""
+    return -(-size // (blocks_for(size) * STEP)) * STEP
+
+
+def seen_as_numbers(x: Arg) -> Arg:
+    """Halves as the numbers that they are."""
+    return Arg(TensorType(f32, x.shape), x.slot, x.dtype) if x.dtype.is_half else x
+
+
+def pattern_of(dtype: DType, told: bool) -> int:
+    """The bits of elements never written; 0 where they cannot be told."""
+    return _signed(int(payload(dtype)), dtype) if told else 0
+
+
 def _signed(bits: int, dtype: DType) -> int:
     """As a kernel sees the bits of floats: those of f32 and f64 as signed integers."""
     return bits - (1 << dtype.bits) if dtype.itemsize > 2 and bits >> dtype.bits - 1 else bits
@@ -102,6 +127,29 @@ def _signed(bits: int, dtype: DType) -> int:
 @cache
 def block_taker(dtype: DType):
     """The kernel of which each block leaves counts and moments of its stretch."""
+    take_stretch, floating = stretch_taker(dtype), dtype.is_float
+
+    def take(x, raw, enabled, counts, moments, whole, out, size, span, unwritten, told):
+        block, blocks = cuda.blockIdx.x, cuda.gridDim.x
+        on = enabled[0]
+        take_stretch(x, raw, on, counts, moments, whole, size, span, unwritten, block, blocks)
+        if blocks == 1 and on != 0:
+            thread = cuda.threadIdx.x
+            cuda.syncthreads()
+            if thread < ROWS:
+                write_count(out, thread, counts[thread], told)
+            if thread == 0:
+                mean, m2 = moments[0], moments[1]
+                write_rest(out, size, whole[0], mean, m2, whole[1], whole[2], floating)
+
+    kernel = pinned("f64")(take)
+    kernel.__name__ = f"statistics of {dtype.name}"
+    return kernel
+
+
+@cache
+def stretch_taker(dtype: DType):
+    """Takes the stretch that is a block's, one of so many; nothing where `on` is 0."""
     kind = Kind(dtype)
     floating, value, tiny = kind.floating, kind.value, kind.tiny
     low_end, high_end = kind.low, kind.high
@@ -110,19 +158,19 @@ def block_taker(dtype: DType):
     counter_of, size_of, smaller, larger = kind.counter, kind.size, kind.smaller, kind.larger
     take_odd, take_tiny, fold = odd_taker(dtype), tiny_taker(dtype), block_folder(dtype)
 
-    def take(x, raw, enabled, counts, moments, whole, out, size, span, unwritten, told):
-        if enabled[0] == 0:
-            return
+    def take(x, raw, on, counts, moments, whole, size, span, unwritten, block, blocks):
         columns = pointer_to(cuda.shared.array(CELLS, np.int32))
         thread = np.int64(cuda.threadIdx.x)
         lane = thread & (LANES - 1)
         for k in range(thread, CELLS, THREADS):
             columns[k] = 0
+        if on == 0:  # asked late: it is read while counters are cleared
+            return
         cuda.syncthreads()
         values = cuda.local.array(TILE, value)
         n, low, high = 0, high_end, low_end
         pivot, total, squares = 0.0, 0.0, 0.0
-        at = cuda.blockIdx.x * span
+        at = block * span
         end = min(at + span, size)
         while at + STEP <= end:
             for k in range(vectors):
@@ -168,18 +216,11 @@ def block_taker(dtype: DType):
             n, low, high, pivot, total, squares = take_odd(
                 x, raw, i, unwritten, columns, lane, n, low, high, pivot, total, squares
             )
-        fold(columns, n, low, high, pivot, total, squares, counts, moments, whole)
-        if cuda.gridDim.x == 1:
-            cuda.syncthreads()
-            if thread < ROWS:
-                write_count(out, thread, counts[thread], told)
-            if thread == 0:
-                mean, m2 = moments[0], moments[1]
-                write_rest(out, size, whole[0], mean, m2, whole[1], whole[2], floating)
+        fold(
+            columns, n, low, high, pivot, total, squares, counts, moments, whole, block, blocks
+        )  # fmt: skip
 
-    kernel = pinned("f64")(take)
-    kernel.__name__ = f"statistics of {dtype.name}"
-    return kernel
+    return pinned("f64")(take)
 
 
 @cache
@@ -234,8 +275,10 @@ def block_folder(dtype: DType):
     """
     key, count = Kind(dtype).key, counter_folder(dtype)
 
-    def fold(columns, n, low, high, pivot, total, squares, counts, moments, whole):
-        thread, block, blocks = cuda.threadIdx.x, cuda.blockIdx.x, cuda.gridDim.x
+    def fold(
+        columns, n, low, high, pivot, total, squares, counts, moments, whole, block, blocks
+    ):  # fmt: skip
+        thread = cuda.threadIdx.x
         sums = cuda.shared.array(COUNTED, np.int32)
         cuda.syncthreads()
         if thread < COUNTED:

@@ -75,15 +75,7 @@ class CudaStream:
         driver = gpu.enter()
         made = driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
         self.handle = int(made)
-        self._side: CudaStream | None = None
         weakref.finalize(self, _destroy, gpu, "cuStreamDestroy", made)
-
-    @property
-    def side(self) -> CudaStream:
-        """A stream beside it; whoever gives that work has this one wait for it."""
-        if self._side is None:
-            self._side = CudaStream(self.gpu)
-        return self._side
 
     def submit(self, work: Callable[[int], Any]) -> None:
         work(self.handle)
@@ -132,8 +124,6 @@ class CudaStream:
         """Work that is queued cannot be taken back: waits for it, whatever comes of it."""
         with suppress(DeviceError):
             self.synchronize()
-        if self._side is not None:
-            self._side.abandon()
 
 
 def _destroy(gpu: Gpu, function: str, handle: Any) -> None:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from opstep.runtime.device.cuda.gathering import Gathering, gathers
 from opstep.runtime.device.cuda.launching import BoundGrid, work_of
-from opstep.runtime.device.cuda.records import ASIDE, MOVED, NO_ROW, Nodes, Part, merged
+from opstep.runtime.device.cuda.records import MOVED, NO_ROW, Nodes, Part, merged
 from opstep.runtime.device.cuda.takes import Take
-from opstep.runtime.ir.types import f64
 from opstep.runtime.plan.plan import Run, Step
 from opstep.runtime.recording import Activation, Launch, Layout, Recorder, Wait
 from opstep.runtime.statistics import ENABLED, WORDS, step_for
@@ -28,17 +28,15 @@ if TYPE_CHECKING:
     from opstep.runtime.device.cuda.takes import Takes
 
 
-OWNED = 64 << 20  # bytes of working memory that a tape's statistics need not share
 _NBYTES = 8 * WORDS  # of a tensor's statistics
 
 
 class Piece:
-    """Work for a stream whose kernels are told apart. `aside`: it may run beside what follows."""
+    """Work for a stream whose kernels are told apart."""
 
-    __slots__ = ("aside", "part", "work")
+    __slots__ = ("part", "work")
 
     def __init__(self, stream: int, rows: Sequence[int], bound: Sequence[Any], exact: bool):
-        self.aside = rows[0] == ASIDE
         self.part = Part(stream, tuple(rows), exact)
         self.work = work_of(bound)
 
@@ -52,7 +50,7 @@ def pieces(stream: int, launches: Sequence[tuple[int, Any]]) -> list[Piece]:
     bound: list[Any] = []
     for row, launch in launches:
         ours = isinstance(launch, BoundGrid)
-        if rows and (not ours or (row == ASIDE) != (rows[0] == ASIDE)):
+        if rows and not ours:
             made.append(Piece(stream, rows, bound, True))
             rows, bound = [], []
         if ours:
@@ -82,10 +80,10 @@ class CudaTape:
         streams = range(max(plan.streams, 1))
         self.layout = Layout(plan, [[] for _ in streams], [[] for _ in streams])
         self._with_stats = False  # in the step under way
-        self._aside = plan.policy.sync == "none" and self._meter.captures
         self._launched = [0] * len(streams)  # rows already handed over
         self._recorded: dict[int, tuple[int, int]] = {}  # event -> stream, row before it
-        self._stats = _StatsMemory(self.device, self._counts())
+        self._stats = _StatsMemory(self.device, [len(taken) for taken in self._taken()])
+        self._gathering = [self._gathering_of(s, taken) for s, taken in enumerate(self._taken())]
         self._launches: list[Launch] = []
         self._indices: dict[int, int] = {}  # of launches, by id of what makes them
         self._stretches: list[Stretch] = []
@@ -96,44 +94,62 @@ class CudaTape:
 
     # --- while the plan is bound ---
 
-    def _counts(self) -> list[int]:
-        """How many tensors' statistics are taken on each stream."""
-        counts = [0] * len(self.layout.rows)
+    def _taken(self) -> list[list[int]]:
+        """By stream, the values whose statistics are taken."""
+        found: list[list[int]] = [[] for _ in self.layout.rows]
         for instruction in self.binding.plan.instructions:
             if isinstance(instruction, Run):
-                counts[instruction.stream] += len(self._wanted.get(instruction.step, ()))
-        return counts
+                found[instruction.stream] += self._wanted.get(instruction.step, ())
+        return found
+
+    def _gathering_of(self, stream: int, taken: Sequence[int]) -> Gathering:
+        plan, stats = self.binding.plan, self._stats
+        types = [plan.values[v].type for v in taken]
+        places = (stats.enabled.address, stats.place(stream, 0))
+        return Gathering(self.device, types, *places, plan.policy.fill == "nan")
 
     def around(self, number: int, step: Step, stream: int, bound: Any) -> list[tuple[int, Any]]:
         """The step's launches and those of its statistics, each with its row."""
         rows = self.layout.rows[stream]
-        made = self._meter.around(len(rows), bound) if bound else []
+        gathering = self._gathering[stream]
+        made: list[tuple[int, Any]] = []
         if bound:
+            made += [(NO_ROW, b) for b in gathering.before(self._written(step))]
+            made += self._meter.around(len(rows), bound)
             rows.append(number)
         for value in self._wanted.get(number, ()):
             plan = self.binding.plan
-            step_of = step_for(plan.values[value].type, plan.policy.fill == "nan")
-            launches, nbytes = self.device.prepare(*step_of)
-            taken = self.layout.stats[stream]
+            taken, t = self.layout.stats[stream], plan.values[value].type
             source = self.binding.place(value).address
+            if gathers(t):
+                made += [(NO_ROW, b) for b in gathering.add(source, t, len(taken))]
+                taken.append((number, value))
+                continue
+            launches, nbytes = self.device.prepare(*step_for(t, plan.policy.fill == "nan"))
             addresses = [source, self._stats.enabled.address, self._stats.place(stream, len(taken))]
-            # What comes behind the first kernel of several looks at the tensor no more, but for f64
-            several = len(launches) > 1 and plan.values[value].type.dtype is not f64
-            workspace = self._stats.own(nbytes) if several and self._aside else 0
-            rest = ASIDE if workspace else NO_ROW
-            workspace = workspace or self._stats.workspace(stream, nbytes)
-            bound = self.device.bind(launches, addresses, workspace)
-            made += [(rest if k else NO_ROW, b) for k, b in enumerate(bound)]
+            statistics = self.device.bind(
+                launches, addresses, self._stats.workspace(stream, nbytes)
+            )
+            made += [(NO_ROW, b) for b in statistics]
             taken.append((number, value))
+        if not bound:  # nothing else may have this launched
+            made += [(NO_ROW, b) for b in gathering.take()]
         return made
+
+    def _written(self, step: Step) -> list[tuple[int, int]]:
+        """The addresses that a step writes: from, to."""
+        places, buffers = self.binding.places, self.binding.plan.buffers
+        return [(places[b].address, places[b].address + buffers[b].nbytes) for b in step.writes]
 
     def launch(self, stream: int, launches: Sequence[tuple[int, Any]]) -> Callable[[], None]:
         """Hands over what the rows since the last launch on that stream are."""
         lo, hi = self._launched[stream], len(self.layout.rows[stream])
         self._launched[stream] = hi
+        gathering = self._gathering[stream]
+        launches = [*launches, *((NO_ROW, b) for b in (*gathering.take(), *gathering.merge()))]
         self._launches.append(Launch(stream, lo, hi))
         index = len(self._launches) - 1
-        work = Bundle(pieces(stream, launches), self.device)
+        work = Bundle(pieces(stream, launches))
         made = partial(self._issue, work, index, self.binding.streams[stream])
         self._indices[id(made)] = index
         return made
@@ -239,11 +255,7 @@ class CudaTape:
     def _issue(self, work: Bundle, index: int, stream: Any) -> None:
         began = monotonic_ns()
         for piece in work.pieces:
-            if piece.aside:
-                _order(work.event, stream, stream.side)
-            self._hand_over(piece, (stream.side if piece.aside else stream).handle)
-        if work.event is not None:
-            _order(work.event, stream.side, stream)
+            self._hand_over(piece, stream.handle)
         if self.capturing is None:
             self._now.launches[self._places[index]] = began, monotonic_ns()
 
@@ -264,18 +276,11 @@ class CudaTape:
 class Bundle:
     """The pieces of a launch."""
 
-    __slots__ = ("bound", "event", "pieces")
+    __slots__ = ("bound", "pieces")
 
-    def __init__(self, made: list[Piece], device: Any):
+    def __init__(self, made: list[Piece]):
         self.pieces = made
-        self.event = device.event() if any(piece.aside for piece in made) else None
         self.bound = [row for piece in made for row in piece.part.rows]  # as many as kernels
-
-
-def _order(event: Any, before: Any, after: Any) -> None:
-    """What comes next on one stream waits for what stands on the other."""
-    before.record(event)
-    after.wait(event)
 
 
 class _StatsMemory:
@@ -293,19 +298,9 @@ class _StatsMemory:
             for start, n in zip(starts, counts, strict=True)
         ]
         self._workspaces: list[list[Any]] = [[] for _ in counts]
-        self._kept: list[Any] = []
-        self._owned = 0  # bytes
 
     def place(self, stream: int, index: int) -> int:
         return self.parts[stream][0] + index * _NBYTES
-
-    def own(self, nbytes: int) -> int:
-        """Memory for the statistics of one tensor; 0 where there is enough of that."""
-        if self._owned + nbytes > OWNED:
-            return 0
-        self._owned += nbytes
-        self._kept.append(self._device.alloc(nbytes, "statistics"))
-        return self._kept[-1].address
 
     def workspace(self, stream: int, nbytes: int) -> int:
         """Memory that the statistics of a stream share; a larger one for those that need more."""
