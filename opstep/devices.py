@@ -27,12 +27,14 @@ def canonical(name: str) -> str:
 
 class Setup(NamedTuple):
     """How a device runs ops. `threads` share a kernel's range, on the CPU (None: all cores).
-    `kernels` and `autotune` choose between an op's kernels on a GPU, see `cuda.choice`.
+    `kernels` and `autotune` choose between an op's kernels on a GPU, see `cuda.choice`. `chaos`: a
+    seed for delays of its streams, see `device.chaos`; None: there are none.
     """
 
     threads: int | None = None
     kernels: str = "auto"
     autotune: bool = False
+    chaos: int | None = None
 
     def on(self, device: str) -> Setup:
         """What of it matters to that device. Raises `InputError` for a choice that is none."""
@@ -41,7 +43,7 @@ class Setup(NamedTuple):
             raise InputError(f"kernels is {self.kernels!r}; it can be {known}")
         if device.startswith("cuda"):
             return self._replace(threads=None)
-        return Setup(self.threads if device == "cpu" else None)
+        return Setup(self.threads, chaos=self.chaos) if device == "cpu" else Setup()
 
 
 def device_named(name: str, setup: Setup = Setup()) -> Any:
@@ -51,6 +53,15 @@ def device_named(name: str, setup: Setup = Setup()) -> Any:
     device, or not the libraries that are asked for.
     """
     name = canonical(name)
+    found = _device_named(name, setup)
+    if setup.chaos is None or name == "null":
+        return found
+    from opstep.runtime.device.chaos import chaotic
+
+    return chaotic(found, setup.chaos)
+
+
+def _device_named(name: str, setup: Setup) -> Any:
     if name == "null":
         from opstep.runtime.device.null import NullDevice
 

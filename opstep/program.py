@@ -260,6 +260,7 @@ class Program:
         threads: int | None = None,
         kernels: str = "auto",
         autotune: bool = False,
+        chaos: int | None = None,
         listeners: Sequence[Listener] = (),
         recording: Recording | None = None,
         on_step: Callable[[], Any] | None = None,
@@ -270,13 +271,14 @@ class Program:
         numbers and lists. `seed` draws the params that initialisers make; `threads` share a
         kernel's range (all cores by default). On a GPU `kernels` says whose run ("numba": ours,
         "vendor": those of NVIDIA's libraries, "auto": the fastest known), and `autotune` has ops
-        that were never timed tried first (docs/tuning.md). `recording`: where times and statistics
-        of the ops go (`opstep.Recording`). `on_step` is called after each step. Raises
+        that were never timed tried first (docs/tuning.md). `chaos`: a seed for random delays of the
+        streams, which bring races out (docs/diff.md). `recording`: where times and statistics of
+        the ops go (`opstep.Recording`). `on_step` is called after each step. Raises
         `OpstepError`: a failed assert, a loop past its limit, inputs that do not fit.
         """
         from opstep.runtime.interpreter import drive
 
-        if interposed is not None and not (listeners or recording or on_step):
+        if interposed is not None and not (listeners or recording or on_step or chaos is not None):
             options = {
                 "device": device, "mode": mode, "streams": streams, "alloc": alloc, "fill": fill,
                 "sync": sync, "steps": steps, "seed": seed, "threads": threads, "kernels": kernels,
@@ -285,7 +287,7 @@ class Program:
             if debugged is not None:
                 return debugged
         chosen = policy(mode, streams, alloc, fill, sync)
-        setup = Setup(threads, kernels, autotune)
+        setup = Setup(threads, kernels, autotune, chaos)
         with self._running(
             graph, inputs, device, chosen, steps, seed, setup, listeners, recording
         ) as job:
