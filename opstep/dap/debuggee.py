@@ -1,4 +1,4 @@
-"""What a session debugs, and how it goes and stops. All but `later`, `pause` and `leave` belong to
+"""What a session debugs, and how it goes and stops. All but `later` and `leave` belong to
 the thread that owns it.
 """
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from opstep.runtime.debugger.checks import Stop
     from opstep.runtime.debugger.debugger import Debugger
     from opstep.runtime.debugger.frames import Frame
+    from opstep.runtime.debugger.watching import Problem
 
 # What the debugger calls a reason, and what the protocol does.
 REASONS = {"function": "function breakpoint", "data": "data breakpoint", "end": "pause"}
@@ -52,16 +53,15 @@ class Debuggee:
         self.debugger: Debugger | None = None
         self.error: OpstepError | None = None  # that the run ended with
         self.terminated = False  # by the client
-        self._runs = 0
         self._wanted: Callable[[], None] | None = None  # at the next stop, in its place
-        self._stuck = -1  # the position of an error that the run cannot get past
+        self._fatal: Problem | None = None  # an error that the run cannot get past
         self._stamp: tuple[int, int] | None = None
         self._told_of: tuple[int, int] | None = None  # the file as it was when that was told
 
     def take(self, debugger: Debugger) -> None:
         """This is the run from now on; it gets the breakpoints that the client wants."""
         self.debugger = debugger
-        self.error, self._stuck, self.terminated = None, -1, False
+        self.error, self._fatal, self.terminated = None, None, False
         debugger.on_output = self._said
         self._stamp = self._stamp_now()
         self.session.kept(Wishes).apply()
@@ -74,28 +74,23 @@ class Debuggee:
         if debugger is not None:
             debugger.later(action)
 
-    def pause(self) -> None:
-        """Stops the run that goes on, before its next op."""
-        debugger, run = self.debugger, self._runs
-
-        def stop() -> None:  # not a later run, should this one have just stopped
-            if debugger is not None and self._runs == run:
-                debugger.pause()
-
-        self.later(stop)
-
     def leave(self, terminate: bool | None) -> None:
         """The client is gone, or takes its leave; None: it did not say what is to become of it."""
         if terminate is None:
             terminate = not self.goes_on
         if terminate:
             self.terminated = True
-            self.later(lambda: self.debugger and self.debugger.pause())
+            self.later(self.pause)
         else:
             self.goes_on = True
             self.later(self.disarm)
 
     # --- going and stopping ---
+
+    def pause(self) -> None:
+        """Stops the run that goes on, before its next op."""
+        if self.debugger is not None:
+            self.debugger.pause()
 
     def interrupt(self, action: Callable[[], None]) -> None:
         """Does something as soon as the run stands, in place of telling of the stop."""
@@ -117,18 +112,20 @@ class Debuggee:
         session = self.session
         self._tell_if_edited()
         session.moved()
-        self._runs += 1
         session.state = State.RUNNING
         if len(session.inbox):  # came in between: nobody else would look
             self.later(session.drain)
         try:
-            stop = action()
+            self._stopped(action())
         except OpstepError as error:
             self._failed(error)
-            return
-        except BaseException:
+        except BaseException:  # a bug: told by who called, and the client is not left waiting
             self.end(FAILED)
             raise
+
+    def _stopped(self, stop: Stop) -> None:
+        """It stands: does what was wanted then, or tells of it."""
+        session = self.session
         session.state = State.STOPPED
         wanted, self._wanted = self._wanted, None
         if wanted is not None:  # by the loop that called us, not from within
@@ -136,18 +133,23 @@ class Debuggee:
         elif self.terminated:
             self.end(ENDED_BY_USER)
         else:
-            self._stopped(stop)
+            self._tell(stop)
 
-    def _stopped(self, stop: Stop) -> None:
-        problem = stop.exception
-        if stop.reason == "end" and problem and problem.error:
-            self._failed(problem.error)
+    def _tell(self, stop: Stop) -> None:
+        """Of an error that the run cannot get past one is told first, and may look around; to go on
+        from there ends the run.
+        """
+        problem, before = stop.exception, self._fatal
+        self._fatal = problem if problem and problem.error else None
+        if stop.reason == "end" and (found := self._fatal or before):
+            assert found.error is not None
+            self._failed(found.error)
         elif stop.reason == "end" and not self.stops_at_end:
             self._finished()
-        elif problem and problem.error and problem.position == self._stuck:
-            self._failed(problem.error)
+        elif before and self._fatal and before.position == self._fatal.position:
+            assert before.error is not None
+            self._failed(before.error)
         else:
-            self._stuck = problem.position if problem and problem.error else -1
             self.session.event("stopped", self._told(stop))
 
     def _told(self, stop: Stop) -> dict[str, Any]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # A word of the command line in a message, and how launch arguments say the same.
 _OPTION = re.compile(r"--(input|symbol)s? (\w[\w.]*)=(\S+?)([,;)]|$| )")
+_WORD = re.compile(r"--input (random|zeros|ones)\b")
 _BARE = re.compile(r"--(input|symbol|param|graph)s?\b ?")
 
 
@@ -178,6 +179,7 @@ def in_words_of_launch(found: Diagnostic) -> Diagnostic:
 
 def _reworded(text: str) -> str:
     text = _OPTION.sub(r'"\1s": {"\2": "\3"}\4', text)
+    text = _WORD.sub(r'"inputs": "\1"', text)
     return _BARE.sub(r'"\1s": ', text).replace('"graphs": ', '"graph": ')
 
 

@@ -36,6 +36,8 @@ def serve(
         session.read_all()
     finally:
         session.leave()
+        if attached is not None:
+            attached.left(session)
         goes_on = session.debuggee is not None and session.debuggee.goes_on
         owner.join(None if goes_on else LEAVING_S)
 

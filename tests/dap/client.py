@@ -104,7 +104,7 @@ class Client:
         self.close()
         if kind is None:
             assert self.problems == []
-            assert self.log == []
+            assert not self.log, self.log[0]
 
     def close(self) -> None:
         """As a client does that ends well."""
@@ -174,7 +174,7 @@ class Client:
     def request(self, command: str, arguments: Any = None, **more: Any) -> Any:
         """The body of the response. Raises `Refused` for an error response."""
         check = more.pop("check", True)
-        given = {**(arguments or {}), **more} or None
+        given = None if arguments is None and not more else {**(arguments or {}), **more}
         response = self.response(self.send(command, given, check))
         assert response["command"] == command
         if not response["success"]:
@@ -249,6 +249,12 @@ class Client:
         if not self.capabilities:
             self.initialize()
         self.request("launch", {"program": str(program), **arguments})
+        self.expect("initialized")
+
+    def attach(self, **arguments: Any) -> None:
+        """initialize and attach, until breakpoints can be set."""
+        self.initialize()
+        self.request("attach", arguments)
         self.expect("initialized")
 
     def start(

@@ -98,6 +98,8 @@ def schema() -> dict[str, Any]:
     definitions = found["definitions"]
     for name, properties in (NEWER | NEWER_ARGUMENTS).items():
         definitions[name]["properties"] |= properties
+    given = definitions["RestartArguments"]["properties"]["arguments"]
+    given["anyOf"] = given.pop("oneOf")  # what is right for launch is right for attach
     for name, properties in NEWER_BODIES.items():
         definitions[name]["allOf"][1]["properties"]["body"]["properties"] |= properties
     for name, definition in NEW_MESSAGES.items():

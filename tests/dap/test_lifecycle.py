@@ -54,7 +54,7 @@ def test_an_unknown_request(client):
         ({"steps": 0}, "steps is 0"),
         ({"device": "tpu"}, "there is no device tpu"),
         ({"device": "null"}, "the null device computes nothing"),
-        ({"inputs": {}}, r'hint: "inputs": \{"x": "FILE.npy"\}'),
+        ({"inputs": {}}, r'\("inputs": \{"x": "FILE.npy"\}, or "inputs": "random" for all'),
         ({"inputs": {"x": "no.npy"}}, "no.npy"),
         ({"inputs": {"x": [1, "a"]}}, "input x"),
         ({"inputs": {"y": 1}}, "the graph has no input y"),
@@ -102,7 +102,8 @@ def test_inputs_in_words_numbers_and_lists(client, program, tmp_path):
         "  s = add(a, b)\n  t = add(s, c)\n  return t\n}\n"
     )
     inputs = {"a": "a.npy", "b": 2, "c": [0.5, 0.25], "d": 3, "e": True}
-    client.start("model.opg", cwd=str(path.parent), inputs=inputs, symbols={"N": 2})
+    client.launch("model.opg", cwd=str(path.parent), inputs=inputs, symbols={"N": 2})
+    client.request("configurationDone")
     client.expect_end()
     assert "t = f32[2]  [3.5, 4.25]" in client.output("stdout")
 
@@ -113,6 +114,8 @@ def test_a_run_that_fails_tells_where(client, program):
         '  assert fine, "too large"\n  return x\n}\n'
     )
     client.start(path, inputs={"x": 1})
+    assert "too large" in client.expect_stop("exception")["text"]
+    client.request("continue", threadId=1)
     client.expect_end(1)
     told = [e["body"] for e in client.events if e["event"] == "output"][-1]
     assert told["category"] == "stderr" and "too large" in told["output"]
@@ -152,7 +155,8 @@ def test_restart_begins_anew_with_the_file_as_it_is(client, loops):
     client.request("restart")
     client.expect_stop("breakpoint")
     assert client.where()[1] in (marks["scaling"], marks["scaling"] + 1)
-    client.request("restart", arguments={"program": str(loops), "graph": "scaled", "inputs": INPUT})
+    other = {"program": str(loops), "graph": "scaled", "inputs": INPUT}
+    client.request("restart", {"arguments": other})
     client.expect_stop("breakpoint")
     assert [f["name"] for f in client.stack()] == ["scaled"]
 

@@ -103,12 +103,11 @@ def reverse_continue(session: Session, arguments: ThreadArguments) -> None:
     going(session, lambda: debugger.go("reverse_continue"))
 
 
-@request("pause", states=LAUNCHED, wire=True)
+@request("pause", states=LAUNCHED)
 def pause(session: Session, arguments: ThreadArguments) -> None:
     """Stops before the next op. Where it stands already, it stands."""
-    debuggee = session.debuggee
-    if session.state is State.RUNNING and debuggee is not None:
-        debuggee.pause()
+    if session.state is State.RUNNING and session.debuggee is not None:
+        session.debuggee.pause()
 
 
 # --- targets --------------------------------------------------------------------------------------
