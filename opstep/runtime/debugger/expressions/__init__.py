@@ -1,0 +1,99 @@
+'''Expressions over tensors: what is typed into a watch, a condition, a log message.
+
+    expression = parse("max(abs(x)) > 1e4")     # raises ExpressionError: message, column, hint
+    expression.evaluate(scope)                  # a Value; any number of times, in microseconds
+    expression.holds(scope)                     # as a condition: whether any element is true
+    expression.names                            # ("x",): the tensors that it speaks of
+
+An expression is read once and compiled to closures; nothing of it is ever given to Python. It has
+no side effects. It reads files only through `Scope.load`.
+
+What it is evaluated in (`protocols`): a `Scope` has ``lookup(name) -> Handle | None``, ``names()``,
+``relative(steps) -> Scope | None`` for ``prev(x)`` and ``x@-1``, ``run(key, step) -> Scope | None``
+for ``x@"3f2a:12"``, and ``load(path)``. A `Handle` has ``type``, ``array()``, ``part(index)`` with
+ints and slices, and ``statistics()``. Elements are asked for only where they are needed:
+``x[0, :3]`` takes a part, ``mean(x)``, ``nan(x)``, ``max(abs(x))`` and ``stats(x)`` of a large
+tensor its statistics.
+
+A `Value` is one of
+
+    Handle         the expression is a name: nothing was copied
+    np.ndarray     of a dtype of the language; rank 1 or more
+    np.generic     one element, with its dtype: max(x), x[0, 0]
+    bool int float a number that has no dtype: 3, 2 * 0.5, size(x)
+    str            dtype(x)
+    tuple          of ints: shape(x)
+    Table          stats, hist, topk, diff: `columns`, `rows`, `fields` by name, `text` in a line;
+                   stats(x).std and diff(a, b).max_abs are expressions, too
+
+`opstep.runtime.debugger.text` writes values:
+
+    value_text(value) -> str                    one line, for any Value
+    tensor_text(type, statistics) -> str        f32[8, 128]  mean 0.01  std 1.2  [-3.1, 4.2]
+    Rows(value)                                 children for a variables view, a page at a time:
+                                                `.count`, `.page(start, count)`, `.ranges()`
+
+Values are set (`assigning`) by
+
+    assigned(scope, "x[0, :3]", "[1, 2, nan]") -> ("x", np.ndarray)
+                                                the name, and its whole new value in its type;
+                                                the value may be any expression: load("x.npy")
+    fitted(value, type) -> np.ndarray           a Value as a tensor of this type: numbers are spread
+                                                over it, what cannot be held exactly enough (300 as
+                                                u8, 0.5 as i32, another shape) raises
+
+`FUNCTIONS` (name -> `Function`: `signature`, `doc`, `family`) is the registry; ``complete(text,
+column, names)`` gives completions. Limits: see `Limits`; every operation is bounded by its size
+before it runs, time is looked at between operations.
+
+Errors of evaluation are ExpressionError, too; nothing else leaves this package but what a scope or
+a handle raises themselves: `OpstepError` (a device that fails; a file that is refused).
+'''
+from __future__ import annotations
+
+import ast
+
+import numpy as np
+
+
+class ExpressionError(Exception):
+    def __init__(self, message, column=0, hint=""):
+        super().__init__(message)
+        self.message, self.column, self.hint = message, column, hint
+
+
+class Expression:
+    def __init__(self, text):
+        self.text = text
+        try:
+            self.tree = ast.parse(text, mode="eval").body
+        except SyntaxError as e:
+            raise ExpressionError(str(e)) from None
+
+    def evaluate(self, scope, limits=None):
+        def go(n):
+            if isinstance(n, ast.Constant):
+                return n.value
+            if isinstance(n, ast.Name):
+                h = scope.lookup(n.id)
+                if h is None:
+                    raise ExpressionError(f"there is no {n.id} here")
+                return h.array()
+            if isinstance(n, ast.Compare):
+                a, b = go(n.left), go(n.comparators[0])
+                return {"Gt": a > b, "Lt": a < b, "Eq": a == b}[type(n.ops[0]).__name__]
+            if isinstance(n, ast.Subscript):
+                return go(n.value)[go(n.slice)]
+            if isinstance(n, ast.UnaryOp):
+                return -go(n.operand)
+            if isinstance(n, ast.Call):
+                f = {"max": np.max, "min": np.min, "mean": np.mean, "abs": np.abs,
+                     "nan": lambda x: np.isnan(x).any(), "inf": lambda x: np.isinf(x).any()}
+                return f[n.func.id](*map(go, n.args))
+            raise ExpressionError("not known here")
+
+        return go(self.tree)
+
+
+def parse(text):
+    return Expression(text)
