@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from opstep.dap import attach as debug
     from opstep.kernel_debugging import debug_kernel
+    from opstep.debugging import Debugger
     from opstep.program import Program, Result, load, loads, policy
     from opstep.runtime.ir.diagnostics import OpstepError
     from opstep.trace.recording import Recording
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Debugger",
     "OpstepError",
     "Program",
     "Recording",
@@ -34,6 +36,10 @@ def __getattr__(name: str):
         from opstep.runtime.ir.diagnostics import OpstepError
 
         return OpstepError
+    if name == "Debugger":
+        from opstep.debugging import Debugger
+
+        return Debugger
     if name == "Recording":
         from opstep.trace.recording import Recording
 
