@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from opstep.dap import attach as debug
-    from opstep.kernel_debugging import debug_kernel
     from opstep.debugging import Debugger
+    from opstep.kernel_debugging import debug_kernel
     from opstep.program import Program, Result, load, loads, policy
     from opstep.runtime.ir.diagnostics import OpstepError
     from opstep.trace.recording import Recording
