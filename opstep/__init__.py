@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from opstep.dap import attach as debug
     from opstep.debugging import Debugger
+    from opstep.hunting import Hunt, hunt
     from opstep.kernel_debugging import debug_kernel
     from opstep.program import Program, Result, load, loads, policy
     from opstep.runtime.ir.diagnostics import OpstepError
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Debugger",
+    "Hunt",
     "OpstepError",
     "Program",
     "Recording",
@@ -24,6 +26,7 @@ __all__ = [
     "__version__",
     "debug",
     "debug_kernel",
+    "hunt",
     "load",
     "loads",
     "policy",
@@ -56,6 +59,10 @@ def __getattr__(name: str):
         from opstep.kernel_debugging import debug_kernel
 
         return debug_kernel
+    if name in ("Hunt", "hunt"):
+        from opstep import hunting
+
+        return getattr(hunting, name)
     if name in __all__:
         from opstep import program
 

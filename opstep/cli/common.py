@@ -14,7 +14,7 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
-OK, PROGRAM, COMMAND, MACHINE, UNRECORDED, BUG, INTERRUPTED = 0, 1, 2, 3, 4, 70, 130
+OK, PROGRAM, COMMAND, MACHINE, UNRECORDED, FOUND, BUG, INTERRUPTED = 0, 1, 2, 3, 4, 5, 70, 130
 
 EXIT_CODES = {
     OK: "all went well",
@@ -22,6 +22,7 @@ EXIT_CODES = {
     COMMAND: "the command is at fault: usage, or a file or input that is absent, damaged or unfit",
     MACHINE: "the machine is at fault: out of memory, no such device",
     UNRECORDED: "the run went well, but a file that records it could not be written to its end",
+    FOUND: "what was looked for was found: a NaN, an infinity, an element never written",
     BUG: "a bug in opstep: one line asks for a report, --traceback shows where",
     INTERRUPTED: "interrupted with Ctrl-C",
 }
@@ -49,9 +50,9 @@ class Command(click.Command):
     ):
         super().__init__(*args, **kwargs)
         self.examples = tuple(examples)
-        self.codes = {
-            k: (codes or {}).get(k, text) for k, text in EXIT_CODES.items() if k != INTERRUPTED
-        }
+        special = codes or {}
+        common = {k: t for k, t in EXIT_CODES.items() if k != INTERRUPTED}
+        self.codes = {k: special.get(k, t) for k, t in common.items() if k != FOUND or k in special}
         self.params.append(traceback_option())
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

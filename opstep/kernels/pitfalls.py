@@ -53,7 +53,15 @@ PRODUCTS = (
 )
 MATRIX_PRODUCT = Faults(relations.row_by_column, *PRODUCTS)
 LINEAR = Faults(relations.linear, *PRODUCTS)
-CONVOLUTION = Faults(relations.convolved, *PRODUCTS, value=relations.sum_of_products)
+CONVOLUTION = Faults(
+    relations.convolved,
+    *PRODUCTS,
+    Rule(
+        "0 of the padding times an infinite weight",
+        lambda x, w, *_: (None, infinite(w) & (x.size < w.size)),
+    ),
+    value=relations.sum_of_products,
+)
 
 
 # --- rows that are exponentiated, normalised ------------------------------------------------------
@@ -129,7 +137,7 @@ BATCH_NORM = Faults(
     relations.per_channel,
     Rule("square root of a negative variance", _below),
     Rule("division by a variance of 0", _nothing),
-    Rule("inf - inf", lambda x, s, b, mean, *_, **__: (infinite(x) & infinite(mean).any(), mean)),
+    Rule("inf - inf", lambda x, s, b, mean, *_, **__: infinite(x) & bool(infinite(mean).any())),
 )
 BATCH_NORM_TRAIN = Faults(
     relations.whole_channel,
@@ -145,8 +153,7 @@ BATCH_NORM_TRAIN = Faults(
 
 # An index that does not exist reads NaN, so relations give no part of x for it.
 MISSING = "an index that does not exist"
-GATHER = Faults(relations.picked, Rule(MISSING, lambda x, index, **_: (None, x is None)))
-GATHER_ELEMENTS = Faults(
-    relations.picked_elements, Rule(MISSING, lambda x, index, **_: (None, x is None))
-)
+_MISSED = Rule(MISSING, lambda x, index, **_: (None, x is None))
+GATHER = Faults(relations.picked, _MISSED, value=relations.itself)
+GATHER_ELEMENTS = Faults(relations.picked_elements, _MISSED, value=relations.itself)
 GATHER_ND = Faults(whole, Rule(MISSING, lambda x, index, **_: True))

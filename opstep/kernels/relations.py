@@ -135,6 +135,12 @@ def picked_elements(site: Site) -> Regions:
     return [None if at is None else tuple(there), tuple(map(_one, site.place))]
 
 
+def itself(site: Site, regions: Regions) -> float:
+    """The element that was picked; NaN where there is none."""
+    part = regions[0]
+    return float("nan") if part is None else float(site.operands[0][tuple(part)].reshape(-1)[0])
+
+
 def _existing(index: int, size: int) -> int | None:
     """An index counted from the front, if there is such an element."""
     return index % size if -size <= index < size else None
@@ -144,16 +150,17 @@ def _existing(index: int, size: int) -> int | None:
 
 
 def convolved(site: Site) -> Regions:
-    """The window of the operand, and the filter (only of what is not padding)."""
+    """The window of the operand, without what is padding; and all of the filter, which zeros of the
+    padding are multiplied with.
+    """
     x, w = site.operands[:2]
     n, channel, *_ = site.place
-    groups = site.attrs.get("groups", 1)
-    group = channel // (w.shape[0] // groups)
+    group = channel // (w.shape[0] // site.attrs["groups"])
     width = w.shape[1]
-    windows, taps = _windows(site, w.shape[2:], x.shape[2:])
+    windows, _ = _windows(site, w.shape[2:], x.shape[2:])
     bias = (_one(channel),) if len(site.operands) > 2 and site.operands[2] is not None else None
     channels = slice(group * width, (group + 1) * width)
-    return [(_one(n), channels, *windows), (_one(channel), slice(None), *taps), bias]
+    return [(_one(n), channels, *windows), (_one(channel), *[slice(None)] * 3), bias]
 
 
 def sum_of_products(site: Site, regions: Regions) -> float:
@@ -163,8 +170,11 @@ def sum_of_products(site: Site, regions: Regions) -> float:
         for a, r in zip(site.operands, regions, strict=True)
     )
     assert x is not None and w is not None
+    _, taps = _windows(site, w.shape[2:], site.operands[0].shape[2:])
+    window = np.zeros_like(w)
+    window[:, :, *taps] = x
     with np.errstate(all="ignore"):
-        total = float((x * w).sum())
+        total = float((window * w).sum())
         return total + float(bias[0].sum()) if bias and bias[0] is not None else total
 
 

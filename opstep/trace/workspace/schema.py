@@ -261,7 +261,10 @@ TABLES = (
             Column("step", "INTEGER", "step of the run, from 0"),
             Column("op", "INTEGER", "number of the op in its run, where one is at fault"),
             Column(
-                "kind", "TEXT", "nan, inf (the first op whose result has one), unwritten, error"
+                "kind",
+                "TEXT",
+                "nan, inf (the first op whose result has one), unwritten, error; of a hunt: "
+                "origin, uninitialised, masked, unrepeated",
             ),
             Column("value", "TEXT", "name of the tensor"),
             Column("file", "TEXT", "file of the statement at fault"),

@@ -1,0 +1,197 @@
+"""``opstep hunt``: a graph at full speed until a NaN or an infinity, and where that was born."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opstep.cli.common import (
+    COMMAND,
+    FOUND,
+    MACHINE,
+    OK,
+    PROGRAM,
+    UNRECORDED,
+    command,
+    emit_json,
+    json_option,
+    say,
+    watch_compiler,
+)
+from opstep.cli.options import (
+    chaos_option,
+    device_option,
+    gpu_options,
+    graph_option,
+    kernel_options,
+    policy_options,
+    recording_options,
+    symbol_option,
+)
+
+if TYPE_CHECKING:
+    from opstep.hunting import Hunt
+    from opstep.program import Program
+
+SWITCHES = ("device", "mode", "streams", "alloc", "fill", "sync", "threads", "seed")
+SWITCHES += ("kernels", "autotune", "chaos", "nan_only")
+
+
+@command(
+    "hunt",
+    short_help="Run until a NaN or an infinity, and tell where it was born.",
+    examples=[
+        ("opstep hunt train.opg -i x=x.npy --steps 1000", "which op, which elements, why"),
+        ("opstep hunt model.opg -i random -s N=32 --device cuda", "on a GPU"),
+        (
+            "opstep hunt train.opg -i x=x.npy --steps 1000 --break",
+            "and stand there",
+        ),
+        ("opstep hunt model.opg -i random -s N=32 --json", "for a machine"),
+        ("opstep hunt train.opg -i x=x.npy -w runs.db", "findings also go to a workspace"),
+    ],
+    codes={
+        OK: "no NaN or infinity came out of the graph",
+        PROGRAM: "errors in the program, a failed assert, a loop past its limit",
+        COMMAND: "usage; a file or input that is absent, damaged, misnamed or does not fit",
+        MACHINE: "out of memory, no such device",
+        UNRECORDED: "nothing was found, but the workspace or the trace is incomplete (disk full)",
+        FOUND: "a NaN or an infinity came out, or an op did not write an element",
+    },
+)
+@click.argument("file", metavar="FILE")
+@graph_option
+@click.option(
+    "--input",
+    "-i",
+    "inputs",
+    multiple=True,
+    metavar="NAME=SOURCE",
+    help="As of opstep run: FILE.npy, FILE.npz[:KEY], FILE.safetensors[:KEY], random, zeros, ones "
+    "or a number.",
+)
+@symbol_option
+@click.option("--params", metavar="FILE", help="Load params, and states, from a safetensors file.")
+@device_option
+@kernel_options
+@gpu_options
+@click.option("--threads", type=click.IntRange(1, 256), help="Threads that share an op's work.")
+@click.option(
+    "--steps", type=click.IntRange(1), default=1, show_default=True, help="Run this many times."
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**31 - 1),
+    default=0,
+    show_default=True,
+    help="Of random inputs, and of params that were not loaded.",
+)
+@policy_options
+@chaos_option
+@click.option("--nan-only", is_flag=True, help="Infinities do not count.")
+@click.option("--break", "breaks", is_flag=True, help="Open the debugger where it was born.")
+@recording_options
+@json_option
+def hunt(file: str, **options: Any) -> int:
+    """Run until a NaN or an infinity, and tell where it was born.
+
+    The first step is looked through op by op, for elements that were never written. Then the graph
+    runs at full speed; ops raise a flag, and the step that raised one is run again op by op from
+    the state that it began with. docs/hunting.md shows what is told.
+    """
+    import opstep
+    from opstep import given
+    from opstep.cli.run import check_kernels, progress, recorded, show_recording
+    from opstep.runtime.ir.errors import InputError
+
+    if options["breaks"] and options["as_json"]:
+        raise InputError("--break opens a debugger, and --json is for machines: choose one")
+    program = opstep.load(file)
+    graph = given.choose_graph(program.module, options["graph"], file).name.text
+    symbols = given.parse_symbols(options["symbols"])
+    given.check_symbols(program.graph(graph), symbols)
+    check_kernels(options)
+    values = given.gather(program.graph(graph), options["inputs"], symbols, options["seed"])
+    if options["params"]:
+        given.load_params(program, options["params"])
+    recording = recorded(program, graph, values, options)
+    try:
+        with watch_compiler(), progress(options["steps"]) as on_step:
+            found = hunted(program, graph, values, options, recording, on_step)
+    finally:
+        if recording:
+            show_recording(recording)
+    written = recording.close() if recording else []
+    if options["workspace"] and recording and recording.runs:
+        keep(Path(options["workspace"]), recording.runs[0].key, found)
+    show(file, found, options)
+    if found.found:
+        return FOUND
+    return UNRECORDED if any(w.problem for w in written) else OK
+
+
+def hunted(
+    program: Program, graph: str, values: dict, options: dict[str, Any], recording: Any,
+    on_step: Any,
+) -> Hunt:  # fmt: skip
+    """The hunt; on the CPU from the step on that a GPU could not do, if that is asked for."""
+    from opstep.devices import Setup
+    from opstep.hunting import hunt as go
+    from opstep.runtime.ir.errors import DeviceError
+
+    done = 0
+
+    def count() -> None:
+        nonlocal done
+        done += 1
+        if on_step:
+            on_step()
+
+    chosen = {k: options[k] for k in SWITCHES}
+    if options["timeout"] is not None and chosen["device"].startswith("cuda"):
+        setup = Setup(options["threads"], options["kernels"], options["autotune"])
+        program.on(chosen["device"], setup).patience = options["timeout"]
+    more = {"recording": recording, "on_step": count}
+    try:
+        return go(program, graph, values, steps=options["steps"], **chosen, **more)
+    except DeviceError as error:
+        if options["fallback"] is None or chosen["device"] == options["fallback"]:
+            raise
+        say(f"{error.diagnostics[0].message}; going on on the CPU")
+    chosen |= {"device": options["fallback"], "kernels": "auto", "autotune": False}
+    return go(program, graph, values, steps=options["steps"] - done, **chosen, **more)
+
+
+def show(file: str, found: Hunt, options: dict[str, Any]) -> None:
+    """The report on standard output."""
+    if options["as_json"]:
+        from opstep.reporting import record
+
+        emit_json({"file": file} | record(found))
+        return
+    from opstep.runtime.ir.diagnostics import visible
+
+    for line in found.report().split("\n"):
+        click.echo(visible(line))
+    if found.findings and not options["breaks"]:
+        say("add --break to stand there, in the debugger")
+
+
+def keep(path: Path, run: str, found: Hunt) -> None:
+    """What was found goes to the workspace, too."""
+    from opstep.reporting import headline
+    from opstep.trace.workspace.hunted import Row, add_findings
+
+    rows = []
+    for finding in (*found.findings, *found.masked):
+        where = finding.where
+        file, line = (where.path, where.line) if where and where.path else (None, None)
+        rows.append(
+            Row(found.step or 0, finding.kind, finding.op, finding.value, file, line,
+                headline(finding))
+        )  # fmt: skip
+    for text in found.unrepeated:
+        rows.append(Row(found.step or 0, "unrepeated", "", None, None, None, text))
+    add_findings(path, run, rows)

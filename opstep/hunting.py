@@ -1,0 +1,291 @@
+"""Hunts NaNs and infinities: runs at full speed with flags, and at the first step that raises one
+tells where it was born, of what, and which way it went.
+
+hunt = opstep.hunt(program, "train", {"x": x}, steps=1000)
+print(hunt.report())
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from opstep.debugging import ProgramHost
+from opstep.devices import Setup, canonical
+from opstep.program import Program
+from opstep.program import policy as policy_of
+from opstep.runtime.debugger.machine import Machine
+from opstep.runtime.debugger.tracing import INTENDED, MASKED, Finding, Link, Trace, Verdict
+from opstep.runtime.ir.diagnostics import OpstepError
+from opstep.runtime.ir.errors import InputError
+from opstep.runtime.plan.plan import DEBUG, Plan, Policy
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from opstep.runtime.device.flagging import Raised
+    from opstep.runtime.recording import Recording
+
+BUDGET = 2 << 30  # bytes of results that a replayed step keeps
+
+
+@dataclass
+class Hunt:
+    """What was found. `step`: the bad one, None where no NaN or infinity came out of any.
+
+    `findings`: origins and elements never written; `masked`: roots that no output shows;
+    `propagated`: values of the bad step that only carry what came in. `unrepeated`: results that
+    had NaNs at full speed, and have none when the step is replayed op by op: memory that was used
+    again too early, or an op that gives other bits each time. `hazards` then says what is known of
+    that. `steps`: how many were run; `replays`: how many were replayed.
+    """
+
+    graph: str
+    device: str
+    step: int | None = None
+    findings: list[Finding] = field(default_factory=list)
+    masked: list[Finding] = field(default_factory=list)
+    intended: list[Finding] = field(default_factory=list)
+    propagated: list[tuple[Link, Verdict]] = field(default_factory=list)
+    unrepeated: list[str] = field(default_factory=list)
+    hazards: list[str] = field(default_factory=list)
+    steps: int = 0
+    replays: int = 0
+    state: dict[str, np.ndarray] = field(default_factory=dict)  # named tensors before the bad step
+
+    @property
+    def found(self) -> bool:
+        """Whether something is wrong."""
+        return bool(self.findings or self.unrepeated)
+
+    @property
+    def first(self) -> Finding | None:
+        """The one that the others may come from."""
+        return self.findings[0] if self.findings else None
+
+    def report(self) -> str:
+        """In words."""
+        from opstep.reporting import report
+
+        return report(self)
+
+
+def hunt(
+    program: Program,
+    graph: str | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    *,
+    device: str = "cpu",
+    mode: str = "async",
+    streams: int | None = None,
+    alloc: str | None = None,
+    fill: str | None = None,
+    sync: str | None = None,
+    steps: int = 1,
+    seed: int | None = None,
+    threads: int | None = None,
+    kernels: str = "auto",
+    autotune: bool = False,
+    chaos: int | None = None,
+    nan_only: bool = False,
+    recording: Recording | None = None,
+    on_step: Callable[[], Any] | None = None,
+) -> Hunt:
+    """Runs a graph `steps` times, as `Program.run` does, until a NaN or an infinity comes out of an
+    op. Then the step is replayed op by op from the state that it began with.
+
+    The first step is replayed in any case, before it is run: elements that an op never wrote show
+    only there. `nan_only`: infinities do not count. Named tensors are left as the run leaves them;
+    where something was found, as they were before that step. Raises `OpstepError` as `run` does.
+    """
+    if device == "null":
+        raise InputError("the null device computes nothing that could be hunted")
+    chosen = policy_of(mode, streams, alloc, fill, sync)
+    setup = Setup(threads, kernels, autotune, chaos)
+    found = program.graph(graph).name.text
+    if seed is not None and seed != program.seed:
+        program.reseed(seed)
+    hunter = _Hunter(program, found, inputs or {}, canonical(device), setup, nan_only)
+    return hunter.hunt(chosen, steps, recording, on_step)
+
+
+class _Hunter:
+    def __init__(self, program: Program, graph: str, inputs, device: str, setup: Setup, nan_only):
+        from opstep.inputs import conform
+
+        self.program = program
+        self.graph = graph
+        self.device = device
+        self.setup = setup
+        self.nan_only = nan_only
+        declared = program.graph(graph)
+        self.arrays, self.types = conform(declared, inputs, program.module.source)
+        self.names = [b.name.text for b in declared.inputs]
+        self.inputs = dict(zip(self.names, self.arrays, strict=True))
+        self.result = Hunt(graph, device)
+        self.harmless: set[tuple[int, int, str]] = set()  # plan, value, kind: flags to pass over
+
+    def hunt(self, chosen: Policy, steps: int, recording, on_step) -> Hunt:
+        from opstep.runtime.interpreter import drive
+
+        if steps < 1:
+            raise InputError(f"steps is {steps}; at least 1 is needed")
+        at_once = self._replayed(0)
+        if at_once and recording is None:
+            return self.result
+        with self.program._running(
+            self.graph, self.inputs, self.device, chosen, steps, None, self.setup, (), recording,
+            True,
+        ) as job:  # fmt: skip
+            flags = job.context.flags
+            assert flags is not None  # as asked for
+            kept = _State(self.program, self.device, job.context)
+            for number in range(steps):
+                kept.save()
+                drive(job.context.run(job.binding))
+                if at_once:  # what is recorded of it is what one wants to look at
+                    kept.swap()
+                    with suppress(OpstepError):  # a failed assert
+                        job.step_done()
+                    return self.result
+                raised = [r for r in flags.raised() if self._counts(r)]
+                if raised:
+                    flags.clear()
+                    if self._looked_into(number, raised, kept, chosen):
+                        if recording is not None:
+                            with suppress(OpstepError):
+                                job.step_done()
+                        return self.result
+                job.step_done()
+                self.result.steps += 1
+                if on_step:
+                    on_step()
+        return self.result
+
+    # --- a step whose ops raised flags ---
+
+    def _counts(self, raised: Raised) -> bool:
+        """Whether a flag is of a kind, and at a place, that is not known to do no harm."""
+        return any(self._kinds(raised))
+
+    def _kinds(self, raised: Raised) -> list[str]:
+        kinds = ["nan"] * raised.nan + ["inf"] * (raised.inf and not self.nan_only)
+        return [k for k in kinds if (id(raised.plan), raised.value, k) not in self.harmless]
+
+    def _looked_into(self, number: int, raised: list[Raised], kept: _State, chosen) -> bool:
+        """Replays the step; whether there is something wrong with it."""
+        after = kept.swap()
+        if self._replayed(number):
+            return True
+        if not (self.result.masked or self.result.intended):
+            self.result.step = number
+            self.result.unrepeated = [_told(r) for r in raised]
+            self.result.hazards = self._hazards(chosen)
+            return True
+        for r in raised:
+            self.harmless.update((id(r.plan), r.value, k) for k in self._kinds(r))
+        kept.put(after)
+        return False
+
+    def _replayed(self, number: int) -> bool:
+        """Runs the step op by op; whether a NaN or an infinity comes out, or was not written."""
+        self.result.replays += 1
+        trace = self._trace()
+        found = trace.findings()
+        self.result.masked = [f for f in found if f.kind == MASKED]
+        self.result.intended = [f for f in found if f.kind == INTENDED]
+        self.result.findings = [f for f in found if f.kind not in (MASKED, INTENDED)]
+        if not self.result.findings:
+            return False
+        self.result.step = number
+        self.result.propagated = list(trace.links())
+        self.result.state = {n: self.program.params[n].copy() for n in self._updated(trace)}
+        return True
+
+    def _trace(self) -> Trace:
+        host: Any = ProgramHost(
+            self.program, self.device, self.setup._replace(chaos=None), self.graph, self.inputs, {}
+        )  # fmt: skip
+        machine = Machine(
+            host, self.graph, self.arrays, self.types, self.names, DEBUG, 1, BUDGET
+        )  # fmt: skip
+        trace = Trace(machine, self.nan_only)
+        trace.run()
+        return trace
+
+    def _updated(self, trace: Trace) -> list[str]:
+        return [n for n, versions in trace.machine.named.items() if n and len(versions) > 1]
+
+    def _hazards(self, chosen: Policy) -> list[str]:
+        from opstep.runtime.plan.hazards import check
+
+        plans = self.program.plans(
+            self.graph, self.types, chosen, self.device, setup=self.setup
+        )  # fmt: skip
+        return [str(h) for plan in plans for h in check(plan)]
+
+
+class _State:
+    """Named tensors that a run updates, as they were before the step under way: on the device."""
+
+    def __init__(self, program: Program, device: str, context: Any):
+        self.store = program._store(device)
+        self.device = self.store.device
+        self.context = context
+        self._plans = 0
+        self._saved: dict[str, Any] = {}
+
+    def save(self) -> None:
+        """Before a step: nothing is under way."""
+        if len(self.context.plans) > self._plans:  # control flow makes plans when it needs them
+            self._plans = len(self.context.plans)
+            for name in _updated(self.context.plans):
+                if name not in self._saved:
+                    self._saved[name] = self.device.alloc(self.store.types[name].nbytes, "a copy")
+        for name, target in self._saved.items():
+            self._copy(self.store.memory(name), target)
+        self._finish()
+
+    def swap(self) -> dict[str, Any]:
+        """Puts back what was saved; gives what was there."""
+        after = {}
+        for name, saved in self._saved.items():
+            own = self.store.memory(name)
+            after[name] = self.device.alloc(own.nbytes, "a copy")
+            self._copy(own, after[name])
+            self._finish()
+            self._copy(saved, own)
+        self._finish()
+        return after
+
+    def put(self, values: Mapping[str, Any]) -> None:
+        for name, source in values.items():
+            self._copy(source, self.store.memory(name))
+        self._finish()
+
+    def _copy(self, source: Any, target: Any) -> None:
+        work = self.device.copy(source.address, target.address, target.nbytes)
+        self.context.streams[0].submit(work)
+
+    def _finish(self) -> None:
+        if self._saved:
+            self.context.streams[0].synchronize()
+
+
+def _updated(plans: list[Plan]) -> list[str]:
+    names = {}
+    for plan in plans:
+        for step in plan.steps:
+            for b in step.writes:
+                if plan.buffers[b].kind == "param":
+                    names[plan.buffers[b].name] = True
+    return list(names)
+
+
+def _told(raised: Raised) -> str:
+    plan, value = raised.plan, raised.plan.values[raised.value]
+    graph = plan.frames[value.frame].graph.name.text
+    what = "NaN" if raised.nan else "infinities"
+    return f"{plan.steps[raised.step].op.name} {value.name}: {value.type} in graph {graph}: {what}"

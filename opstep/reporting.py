@@ -1,0 +1,235 @@
+"""What a hunt found, in words and as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from opstep.runtime.debugger.tracing import Finding, Link, Operand
+from opstep.runtime.debugger.verdict import Element, Verdict
+
+if TYPE_CHECKING:
+    from opstep.hunting import Hunt
+
+ELEMENTS = 3  # told in words, of each finding
+WORDS = {"nan": "NaN", "inf": "infinity"}
+
+
+# --- in words -------------------------------------------------------------------------------------
+
+
+def report(hunt: Hunt) -> str:
+    """All of it, the first finding first."""
+    lines = [_heading(hunt)]
+    for k, finding in enumerate(hunt.findings):
+        lines += ["", *_told(finding, k == 0)]
+    if hunt.unrepeated:
+        lines += ["", *_unrepeated(hunt)]
+    for finding in hunt.masked:
+        ways = ", ".join(dict.fromkeys(f"{m.op} ({_line(m)})" for m in finding.masked_by))
+        by = f", masked by {ways}" if ways else ""
+        lines.append(f"masked: {headline(finding)}; no output shows it{by}")
+    return "\n".join(lines)
+
+
+def _heading(hunt: Hunt) -> str:
+    if not hunt.found:
+        what = "1 step" if hunt.steps == 1 else f"{hunt.steps:,} steps"
+        return f"{hunt.graph}: {what}, no NaN or infinity came out"
+    return f"{hunt.graph}: step {hunt.step} is bad"
+
+
+def headline(finding: Finding, example: bool = True) -> str:
+    """One line: what, where, why; with an `example`, the first element."""
+    at = f" at {place(finding)}" if finding.where else ""
+    if finding.unwritten is not None:
+        count, size = finding.unwritten.count, finding.unwritten.node.type.size
+        return f"{finding.op} never wrote {count:,} of {size:,} elements of {finding.value}{at}"
+    bad, verdict = WORDS[finding.bad], finding.verdict
+    assert verdict is not None
+    if finding.given:
+        return f"{finding.given} has {verdict.count:,} of {verdict.size:,} elements NaN or infinite"
+    rule = verdict.rules[0][0] if verdict.rules else "no rule is known"
+    first = ""
+    if verdict.elements and example:
+        first = f" ({_equation(finding, verdict.elements[0])})"
+    return f"{bad} born in {finding.op} {finding.value}{at}: {rule}{first}"
+
+
+def place(finding: Finding) -> str:
+    """``features [i=3], model.opg:12, from model.py:40``"""
+    where = finding.where
+    assert where is not None
+    parts = [where.graph]
+    if where.path:
+        parts.append(f"{where.path}:{where.line}")
+    if where.imported:
+        parts.append(f"from {where.imported}")
+    return ", ".join(parts)
+
+
+def _told(finding: Finding, first: bool) -> list[str]:
+    lines = [f"{finding.kind}: {headline(finding, False)}"]
+    if finding.where:
+        lines.append(f"  {finding.where.text}")
+    if finding.verdict is not None:
+        lines += _verdict(finding, finding.verdict)
+    if finding.unwritten is not None:
+        places = ", ".join(_index(p) for p in finding.unwritten.first[:ELEMENTS])
+        lines.append(f"  the first: {finding.value}{places}")
+    if first:
+        shown = [o for o in finding.operands if o is not None and o.name[:1] not in "0123456789-"]
+        lines += [f"  {_operand(o)}" for o in shown]
+    if len(finding.chain) > 1:
+        way = " -> ".join(f"{c.op} {c.value} ({_line(c)})" for c in _shortened(finding.chain[1:]))
+        lines.append(f"  reaches {finding.output}: {way}")
+    elif finding.chain:
+        lines.append(f"  {finding.output} is an output")
+    return lines
+
+
+def _verdict(finding: Finding, verdict: Verdict) -> list[str]:
+    lines = []
+    if not finding.given and verdict.size > 1:
+        own = f"{verdict.own:,} of {verdict.size:,} elements of {finding.value} were born here"
+        rules = ", ".join(f"{text} ({n})" for text, n in verdict.rules)
+        lines.append(f"  {own}: {rules}" if len(verdict.rules) > 1 else f"  {own}")
+    for element in verdict.elements[:ELEMENTS]:
+        lines.append(f"    {_equation(finding, element)}")
+    return lines
+
+
+def _equation(finding: Finding, element: Element) -> str:
+    """``lg[3, 17] = nan of h[3, 17] = -0.0013``"""
+    text = f"{finding.value}{_index(element.place)} = {element.value:g}"
+    named = []
+    for b in element.blamed:
+        operand = finding.operands[b.operand]
+        if operand is not None:
+            literal = operand.name[:1] in "0123456789-" or operand.name in ("nan", "inf")
+            at = f"{operand.name}{_index(b.place)}"
+            named.append(operand.name if literal else f"{at} = {b.value:g}")
+    if named:
+        text += f" of {', '.join(named)}"
+    if element.exact is not None and abs(element.exact) < float("inf"):
+        text += f"; in f64 it is {element.exact:g}"
+    return text
+
+
+def _unrepeated(hunt: Hunt) -> list[str]:
+    lines = ["at full speed these results were bad; op by op, from the same state, none is:"]
+    lines += [f"  {text}" for text in hunt.unrepeated]
+    if hunt.hazards:
+        return [*lines, "the plan has hazards:", *[f"  {text}" for text in hunt.hazards]]
+    told = "the plan is free of races; a kernel reads memory that it should not, or depends on time"
+    return [*lines, told]
+
+
+def _operand(operand: Operand) -> str:
+    s = operand.statistics
+    odd = [f"{n:,} {w}" for n, w in ((s.nan, "NaN"), (s.posinf + s.neginf, "inf")) if n]
+    figures = f"mean {s.mean:.4g}  std {s.std:.3g}  [{s.min:.4g}, {s.max:.4g}]"
+    if s.count == s.nan + s.posinf + s.neginf:
+        figures = "nothing finite"
+    return "  ".join([f"{operand.name}: {operand.type}", figures, *odd])
+
+
+def _index(at: tuple[int, ...]) -> str:
+    return f"[{', '.join(map(str, at))}]" if at else ""
+
+
+def _line(link: Link) -> str:
+    where = link.where
+    if where is None:
+        return "given"
+    return f"{where.path.rpartition('/')[2]}:{where.line}" if where.path else where.graph
+
+
+def _shortened(chain: tuple[Link, ...], most: int = 8) -> list[Link]:
+    if len(chain) <= most:
+        return list(chain)
+    return [*chain[: most // 2], Link("…", "…", None), *chain[-most // 2 :]]
+
+
+# --- as data --------------------------------------------------------------------------------------
+
+
+def record(hunt: Hunt) -> dict[str, Any]:
+    """As JSON can hold it; floats may be NaN and infinite."""
+    return {
+        "graph": hunt.graph,
+        "device": hunt.device,
+        "found": hunt.found,
+        "step": hunt.step,
+        "steps": hunt.steps,
+        "replays": hunt.replays,
+        "findings": [finding_record(f) for f in (*hunt.findings, *hunt.masked)],
+        "propagated": [
+            _link(link) | {"kind": "propagated", "bad": verdict.kind, "count": verdict.count}
+            for link, verdict in hunt.propagated
+        ],
+        "unrepeated": hunt.unrepeated,
+        "hazards": hunt.hazards,
+    }
+
+
+def finding_record(finding: Finding) -> dict[str, Any]:
+    """One finding."""
+    verdict, left = finding.verdict, finding.unwritten
+    told = {
+        "kind": finding.kind,
+        "bad": finding.bad,
+        "message": headline(finding),
+        "value": finding.value,
+        "type": finding.type,
+        "op": finding.op or None,
+        "given": finding.given or None,
+        **_where(finding),
+        "output": finding.output or None,
+        "chain": [_link(c) for c in finding.chain],
+        "masked_by": [_link(m) for m in finding.masked_by],
+        "operands": [
+            None if o is None else {"name": o.name, "type": o.type} | asdict(o.statistics)
+            for o in finding.operands
+        ],
+    }
+    if left is not None:
+        told["unwritten"] = {"count": left.count, "first": [list(p) for p in left.first]}
+    if verdict is not None:
+        told |= {"count": verdict.count, "size": verdict.size, "own": verdict.own}
+        told["rules"] = [{"rule": text, "elements": n} for text, n in verdict.rules]
+        told["elements"] = [_element(finding, e) for e in verdict.elements]
+    return told
+
+
+def _element(finding: Finding, element: Element) -> dict[str, Any]:
+    return {
+        "place": list(element.place),
+        "value": element.value,
+        "rule": element.rule,
+        "exact": element.exact,
+        "of": [
+            {"operand": b.operand, "name": o.name, "place": list(b.place), "value": b.value}
+            for b in element.blamed
+            if (o := finding.operands[b.operand]) is not None
+        ],
+    }
+
+
+def _where(finding: Finding) -> dict[str, Any]:
+    where = finding.where
+    if where is None:
+        return {"graph": None, "file": None, "line": None, "statement": None, "imported": None}
+    return {
+        "graph": where.graph,
+        "file": where.path or None,
+        "line": where.line or None,
+        "statement": where.text,
+        "imported": where.imported or None,
+    }
+
+
+def _link(link: Link) -> dict[str, Any]:
+    where = link.where
+    told = {"value": link.value, "op": link.op or None}
+    return told | {"file": where.path if where else None, "line": where.line if where else None}

@@ -1,0 +1,152 @@
+"""Hunting: seeded bugs are found where they were born, clean programs raise no alarm."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from seeded import Expected, break_kernel, bugs, clean, seeded
+
+import opstep
+from opstep.devices import Setup
+from opstep.hunting import hunt
+from opstep.runtime.debugger.tracing import Finding
+from opstep.runtime.interpreter import drive
+
+
+def holds(finding: Finding, expected: Expected) -> None:
+    """The finding says what the comment of its program says."""
+    if expected.kind == "given":
+        assert finding.given == expected.rule
+        assert (finding.kind, finding.bad, finding.op) == ("origin", expected.bad, "")
+    elif expected.kind == "uninitialised":
+        assert finding.kind == "uninitialised"
+        assert finding.unwritten is not None
+        assert finding.unwritten.first[0] == expected.place
+    else:
+        assert (finding.kind, finding.bad) == (expected.kind, expected.bad)
+        assert finding.verdict.rules[0][0] == expected.rule
+    if expected.place is not None and expected.kind != "uninitialised":
+        assert finding.verdict.elements[0].place == expected.place
+    if expected.op:
+        assert finding.op == expected.op
+    if expected.line:
+        assert finding.where.line == expected.line
+    if expected.graph:
+        assert finding.where.graph == expected.graph
+
+
+@pytest.mark.parametrize("path", bugs(), ids=lambda p: p.stem)
+@pytest.mark.parametrize("mode", ["async", "debug"])
+def test_a_seeded_bug_is_found_where_it_was_born(path, mode, monkeypatch):
+    case = seeded(path)
+    if case.broken:
+        break_kernel(monkeypatch, *case.broken)
+    found = hunt(case.program, case.graph, case.inputs, steps=case.steps, mode=mode)
+    if case.first.kind == "masked":
+        assert not found.found
+        assert found.steps == case.steps
+        holds(found.masked[0], case.first)
+        return
+    assert found.step == case.step
+    holds(found.findings[0], case.first)
+    for expected in case.also:
+        (finding,) = [f for f in found.findings[1:] if f.where.line == expected.line]
+        holds(finding, expected)
+    assert found.findings[0].chain or case.first.kind == "uninitialised"
+
+
+@pytest.mark.parametrize("path", clean(), ids=lambda p: p.stem)
+def test_a_clean_program_raises_no_alarm(path):
+    case = seeded(path)
+    found = hunt(case.program, case.graph, case.inputs, steps=3)
+    assert not found.found, found.report()
+    assert found.steps == 3
+
+
+def flagged(case, **switches):
+    """The values whose flags one step at full speed raised."""
+    setup = Setup()
+    with case.program._running(
+        case.graph, case.inputs, "cpu", opstep.policy(**switches), 1, None, setup, (), None, True
+    ) as job:
+        drive(job.context.run(job.binding))
+        return [r.plan.values[r.value].name for r in job.context.flags.raised()]
+
+
+@pytest.mark.parametrize("path", bugs(), ids=lambda p: p.stem)
+def test_flags_are_raised_by_the_op_at_fault(path):
+    case = seeded(path)
+    if case.broken or case.step or case.first.kind == "given":
+        return
+    found = hunt(case.program, case.graph, case.inputs)
+    names = flagged(case)
+    assert (found.findings or found.masked)[0].value in names
+
+
+@pytest.mark.parametrize("path", clean(), ids=lambda p: p.stem)
+def test_no_flag_is_raised_where_nothing_is_wrong(path):
+    case = seeded(path)
+    if all(np.isfinite(x).all() for x in case.inputs.values()):
+        assert flagged(case, streams=3) == []
+
+
+def test_infinities_that_are_meant_are_looked_into_once():
+    case = seeded(next(p for p in clean() if p.stem == "mask_that_is_added"))
+    found = hunt(case.program, case.graph, case.inputs, steps=50)
+    assert (found.found, found.steps, found.replays) == (False, 50, 2)
+    assert [f.given for f in found.intended] == ["input mask"]
+
+
+def test_harmless_infinities_do_not_hide_nans_at_the_same_place():
+    program = opstep.loads("""
+state turn: i32[] = 0
+graph main(x: f32[2]) -> f32[2] {
+  low = log(x)
+  c = equal(turn, 3)
+  y = where(c, nan, 0.0)
+  worse = add(low, y)
+  fine = clip(worse, low=-100.0)
+  next = add(turn, 1)
+  turn <- next
+  return fine
+}
+""")
+    found = hunt(program, "main", {"x": np.array([0.0, 1.0], np.float32)}, steps=9)
+    assert (found.step, found.replays) == (3, 3)
+    assert found.first.given == "literal nan"
+    assert int(program.params["turn"]) == 3
+
+
+def test_a_step_is_replayed_from_the_state_that_it_began_with():
+    program = opstep.loads("""
+param w: f32[2] = full(value=8.0)
+graph main(x: f32[2]) -> f32[2] {
+  y = log(w)
+  h = mul(w, 0.25)
+  z = sub(h, 0.5)
+  w <- z
+  out = mul(x, y)
+  return out
+}
+""")
+    found = hunt(program, "main", {"x": np.ones(2, np.float32)}, steps=9)
+    assert found.step == 2
+    assert found.first.verdict.elements[0].blamed[0].value == -0.125
+    assert program.params["w"].tolist() == [-0.125, -0.125]
+    assert found.state["w"].tolist() == [-0.125, -0.125]
+
+
+def test_infinities_may_be_left_out():
+    program = opstep.loads("graph main(x: f32[1]) -> f32[1] {\n  y = log(x)\n  return y\n}\n")
+    x = {"x": np.zeros(1, np.float32)}
+    assert hunt(program, "main", x).found
+    assert not hunt(program, "main", x, nan_only=True, steps=3).found
+
+
+def test_a_report_says_all_of_it():
+    case = seeded(next(p for p in bugs() if p.stem == "in_a_call"))
+    text = hunt(case.program, case.graph, case.inputs).report()
+    assert "log of a negative number" in text
+    assert "lg[1, 0] = nan of p[1, 0] = -3" in text
+    assert "reaches total: mul h (in_a_call.opg:4) -> sum total (in_a_call.opg:9)" in text
+    assert "mean 0.25" in text
