@@ -229,6 +229,7 @@ class Program:
         from opstep.runtime.plan.planner import make_plan
 
         device = canonical(device)
+        setup = setup._replace(chaos=None)  # delays change nothing of a plan
         key = (device, setup.on(device), graph, types, policy)
         if key not in self._plans:
             self._plans[key] = make_plan(

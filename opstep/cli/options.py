@@ -133,13 +133,23 @@ def recording_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def policy_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``--mode``, and the four switches that it presets."""
+def chaos_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--chaos",
+        type=click.IntRange(0, 2**31 - 1),
+        metavar="SEED",
+        help="Delay the streams at random, from this seed: results change only where there is a "
+        "race.",
+    )(function)
+
+
+def policy_options(function: Callable[..., Any], mode: str = "async") -> Callable[..., Any]:
+    """``--mode``, by default this one, and the four switches that it presets."""
     options = [
         click.option(
             "--mode",
             type=click.Choice(["async", "debug"]),
-            default="async",
+            default=mode,
             show_default=True,
             help="Preset of the four switches below.",
         ),

@@ -28,6 +28,7 @@ from opstep.cli.common import (
     watch_compiler,
 )
 from opstep.cli.options import (
+    chaos_option,
     device_option,
     gpu_options,
     graph_option,
@@ -108,6 +109,7 @@ TICK_S = 0.1  # between two moves of the progress bar
     help="Of random inputs, and of params that were not loaded.",
 )
 @policy_options
+@chaos_option
 @recording_options
 @json_option
 def run(file: str, **options: Any) -> int:
@@ -198,7 +200,7 @@ def executed(
 
 
 SWITCHES = ("device", "mode", "streams", "alloc", "fill", "sync", "threads", "seed")
-SWITCHES += ("kernels", "autotune")
+SWITCHES += ("kernels", "autotune", "chaos")
 
 
 def recorded(

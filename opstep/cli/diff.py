@@ -1,0 +1,305 @@
+"""``opstep diff``: a graph run in two ways, and the first op that gives something else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opstep.cli.common import (
+    COMMAND,
+    OK,
+    PROGRAM,
+    amount,
+    command,
+    console,
+    emit_json,
+    json_option,
+    watch_compiler,
+)
+from opstep.cli.options import chaos_option, graph_option, symbol_option
+
+if TYPE_CHECKING:
+    from opstep.comparison import Comparison, Difference, Place
+    from opstep.runtime.debugger.lockstep.elements import Elements
+    from opstep.runtime.debugger.lockstep.verdict import Verdict
+
+SHOWN = 8  # races, and ops that one program alone has
+
+
+@command(
+    "diff",
+    short_help="Run a graph in two ways and name the first op that gives something else.",
+    examples=[
+        ("opstep diff model.opg -i random --a streams=4 --b debug", "async against debug mode"),
+        ("opstep diff model.opg -i random --chaos 7", "with streams that are late at random"),
+        ("opstep diff model.opg -i x=x.npy --b device=cuda --rtol 1e-5", "the CPU against a GPU"),
+        ("opstep diff old.opg new.opg -i random --b async", "two programs"),
+        ("opstep diff --workspace runs.db 3f2a last", "two runs that were recorded"),
+    ],
+    codes={
+        OK: "nothing differs",
+        PROGRAM: "something does; or errors in the program",
+        COMMAND: "usage; a file or input that is absent, damaged or does not fit",
+    },
+)
+@click.argument("files", metavar="FILE [FILE]", nargs=-1, required=True)
+@click.option(
+    "--a",
+    default="",
+    metavar="SETTINGS",
+    help="How the first side runs: async, debug, streams=N, alloc=…, fill=…, sync=…, device=…, "
+    "kernels=…, threads=N, with commas between them; async by default.",
+)
+@click.option(
+    "--b",
+    default=None,
+    metavar="SETTINGS",
+    help="How the second side runs; debug by default, and with two files as the first.",
+)
+@graph_option
+@click.option(
+    "--input",
+    "-i",
+    "inputs",
+    multiple=True,
+    metavar="NAME=SOURCE",
+    help="As of opstep run: FILE.npy, random, zeros, ones or a number.",
+)
+@symbol_option
+@click.option("--params", metavar="FILE", help="Load params, and states, from a safetensors file.")
+@click.option(
+    "--steps", type=click.IntRange(1), default=1, show_default=True, help="Run this many times."
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**31 - 1),
+    default=0,
+    show_default=True,
+    help="Of random inputs, and of params that were not loaded.",
+)
+@click.option(
+    "--rtol",
+    type=click.FloatRange(0),
+    default=0.0,
+    show_default=True,
+    help="How far floats may be apart, relative to the second side.",
+)
+@click.option(
+    "--atol",
+    type=click.FloatRange(0),
+    default=0.0,
+    show_default=True,
+    help="How far floats may be apart in any case; with 0 for both, all bits must be the same.",
+)
+@click.option(
+    "--memory",
+    type=click.IntRange(1),
+    default=1024,
+    show_default=True,
+    metavar="MIB",
+    help="Memory for results that wait to be compared, of each side; more are compared by running "
+    "again.",
+)
+@chaos_option
+@click.option(
+    "--workspace", "-w", metavar="FILE.db", help="Compare two runs of a workspace: diff RUN RUN."
+)
+@json_option
+def diff(files: tuple[str, ...], **options: Any) -> int:
+    """Run a graph in two ways and name the first op that gives something else.
+
+    What each op gave is kept right behind it, on its own stream, so that a race shows as it is.
+    Beside the op stands what the hazard checker proves of both plans.
+    """
+    from opstep.runtime.ir.errors import InputError
+
+    if options["workspace"]:
+        return diff_runs(files, options)
+    if len(files) > 2:
+        raise InputError(f"{len(files)} files are given; two at most can be compared")
+    with watch_compiler():
+        found = compared(files, options)
+    if options["as_json"]:
+        emit_json(record(found))
+    else:
+        show(found)
+    return OK if found.same else PROGRAM
+
+
+def diff_runs(keys: tuple[str, ...], options: dict[str, Any]) -> int:
+    """Two runs of a workspace, by what it knows of them."""
+    from opstep.cli.ws import compare, shown
+    from opstep.runtime.ir.errors import InputError
+
+    if len(keys) != 2:
+        raise InputError("--workspace compares two runs", hint="diff --workspace runs.db RUN RUN")
+    if not options["rtol"] <= 1:
+        raise InputError("--rtol is at most 1 where runs of a workspace are compared")
+    with shown.workspace(options["workspace"]) as ws:
+        found = ws.compare(*keys, options["rtol"])
+    if options["as_json"]:
+        emit_json(compare.record(found))
+    else:
+        compare.show(found)
+    return OK if found.same else PROGRAM
+
+
+def compared(files: tuple[str, ...], options: dict[str, Any]) -> Comparison:
+    """Loads what is given, and runs both sides."""
+    import opstep
+    from opstep.cli import inputs as given
+    from opstep.differing import diff as run_both
+    from opstep.differing import settings
+
+    a = settings(options["a"])
+    default = "debug" if len(files) == 1 else options["a"]
+    b = settings(default if options["b"] is None else options["b"])
+    programs = opstep.load(files[0]), opstep.load(files[-1])
+    graphs = [
+        given.choose_graph(p.module, options["graph"], f)
+        for p, f in zip(programs, (files[0], files[-1]), strict=True)
+    ]
+    symbols = given.parse_symbols(options["symbols"])
+    given.check_symbols(graphs[0], symbols)
+    values = given.gather(graphs[0], options["inputs"], symbols, options["seed"])
+    for program in programs:
+        program.reseed(options["seed"])
+        if options["params"]:
+            given.load_params(program, options["params"])
+    return run_both(
+        *programs, graph=graphs[0].name.text, inputs=values, graph_b=graphs[1].name.text,
+        settings_a=a, settings_b=b, steps=options["steps"], rtol=options["rtol"],
+        atol=options["atol"], chaos=options["chaos"], budget=options["memory"] << 20,
+    )  # fmt: skip
+
+
+# --- what is shown --------------------------------------------------------------------------------
+
+
+def show(found: Comparison) -> None:
+    from rich.text import Text
+
+    out = console()
+    verdict = ("same", "bold green") if found.same else ("they differ", "bold red")
+    out.print(Text.assemble("a: ", (found.names[0], "bold"), "; b: ", (found.names[1], "bold")))
+    runs = f", {found.passes} runs of each side" if found.passes > found.steps else ""
+    counted = f"{amount(found.compared, 'result')} of ops in {amount(found.steps, 'step')}"
+    out.print(Text.assemble(verdict, f", {counted} compared{runs}"))
+    if not found.whole:
+        out.print(Text("some results are larger than --memory, and were not compared", "yellow"))
+    if found.given:
+        out.print(Text(f"differ before the first step: {', '.join(found.given)}"))
+    if found.first:
+        show_first(out, found, found.first)
+    if found.written_over:
+        names = ", ".join(found.written_over)
+        out.print(Text(f"all ops gave the same, and yet {names} differ: they were written over"))
+    for name, error in found.errors.items():
+        out.print(Text(f"{name} did not end: {error.diagnostics[0].message}"))
+    for name, sites in zip("ab", found.alone, strict=True):
+        if sites:
+            listed = ", ".join(sites[:SHOWN]) + (", …" if len(sites) > SHOWN else "")
+            out.print(Text(f"only {name} has {listed}"))
+    for name, one in found.verdicts.items():
+        show_verdict(out, name, one)
+
+
+def show_first(out: Any, found: Comparison, first: Difference) -> None:
+    from rich.text import Text
+
+    place = first.place
+    turns = f", turn {', '.join(map(str, place.turns))}" if place.turns else ""
+    what = f" gives {place.value}: {place.type} in step {first.step}{turns} "
+    out.print()
+    out.print(Text.assemble("first: ", (place.op, "bold"), what, (f"({place.site})", "dim")))
+    for one in statements(first):
+        out.print(Text.assemble(f"  {one.file or '<text>'}:{one.line}: ", (one.statement, "cyan")))
+    if first.kind == "only":
+        out.print(Text(f"  only {'a' if first.a else 'b'} ran it"))
+    elif first.kind == "type" and first.b:
+        out.print(Text(f"  in b it is {first.b.type}"))
+    elif first.elements:
+        show_elements(out, first.elements)
+    for name in first.changing:
+        out.print(Text(f"  {name} gives something else when it is run again", "yellow"))
+    if found.differing > 1:
+        out.print(Text(f"  {amount(found.differing, 'result')} of this step differ"))
+
+
+def statements(first: Difference) -> list[Place]:
+    """That of the op; both, where the programs differ in it."""
+    places = [p for p in (first.a, first.b) if p is not None]
+    if len(places) == 2 and places[0].statement == places[1].statement:
+        return places[:1]
+    return places
+
+
+def show_elements(out: Any, found: Elements) -> None:
+    from opstep.cli.ws.shown import table
+
+    at = f"[{', '.join(map(str, found.first))}]" if found.first else "its only element"
+    out.print(f"  {found.differing:,} of {amount(found.of, 'element')} differ", markup=False)
+    made = table("", "a", "b", right=("a", "b"))
+    made.add_row(f"  first, at {at}", repr(found.a), repr(found.b))
+    if any(found.nan):
+        made.add_row("  NaNs", *(f"{n:,}" for n in found.nan))
+    out.print(made)
+    ulps = f", {found.most_ulp:,} units in the last place" if found.most_ulp else ""
+    relative = f", relative to b {found.most_relative:.3g}" if found.most_relative else ""
+    out.print(f"  apart at most {found.most:.6g}{relative}{ulps}", markup=False)
+
+
+def show_verdict(out: Any, name: str, found: Verdict) -> None:
+    """What the hazard checker says."""
+    from rich.text import Text
+
+    plans = amount(found.plans, "plan")
+    if found.free:
+        out.print(Text(f"{name}: free of races (proved from {plans})"))
+        return
+    near = f", {len(found.near)} of them at this op" if found.near else ""
+    out.print(
+        Text(f"{name}: {amount(len(found.hazards), 'race')} in its {plans}{near}", "bold red")
+    )
+    first = [*found.near, *(h for h in found.hazards if h not in found.near)]
+    for hazard in first[:SHOWN]:
+        out.print(Text(f"  {hazard.kind}: {hazard}"))
+
+
+def record(found: Comparison) -> dict[str, Any]:
+    """As JSON."""
+    return {
+        "a": found.names[0],
+        "b": found.names[1],
+        "same": found.same,
+        "steps": found.steps,
+        "compared": found.compared,
+        "differing": found.differing,
+        "whole": found.whole,
+        "passes": found.passes,
+        "given": found.given,
+        "first": _first(found.first) if found.first else None,
+        "written_over": found.written_over,
+        "alone": {"a": found.alone[0], "b": found.alone[1]},
+        "errors": {k: e.diagnostics[0].message for k, e in found.errors.items()},
+        "hazards": {
+            k: {
+                "plans": v.plans,
+                "found": [{"kind": h.kind, "message": str(h)} for h in v.hazards],
+                "at_op": [{"kind": h.kind, "message": str(h)} for h in v.near],
+            }
+            for k, v in found.verdicts.items()
+        },
+    }
+
+
+def _first(first: Difference) -> dict[str, Any]:
+    def place(one: Place | None) -> dict[str, Any] | None:
+        return None if one is None else one._asdict() | {"type": str(one.type)}
+
+    told: dict[str, Any] = {"step": first.step, "kind": first.kind}
+    told |= {"a": place(first.a), "b": place(first.b), "changing": first.changing}
+    if first.elements:
+        told["elements"] = first.elements._asdict()
+    return told
