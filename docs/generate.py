@@ -122,6 +122,21 @@ def op_entry(op) -> str:
     return "\n".join(lines) + "\n"
 
 
+def rules() -> str:
+    """What makes a NaN or an infinity, from the ops' declarations."""
+    import opstep.kernels  # noqa: F401 - registers the ops
+    from opstep.runtime.ir.op import OPS
+
+    by_rules: dict[tuple[str, ...], list[str]] = {}
+    for name, op in sorted(OPS.items()):
+        texts = tuple(rule.text for rule in op.faults.rules)
+        if texts:
+            by_rules.setdefault(texts, []).append(f"`{name}`")
+    lines = ["| Op | Rules |", "|---|---|"]
+    lines += [f"| {', '.join(ops)} | {cell('; '.join(r))} |" for r, ops in by_rules.items()]
+    return "\n".join(lines) + "\n"
+
+
 def questions() -> str:
     """The questions of a workspace's pages, with what they take."""
     from opstep.trace.workspace.pages.questions import QUESTIONS, RUN
@@ -218,6 +233,7 @@ PARTS: dict[str, tuple[tuple[str, Callable[[], str]], ...]] = {
     "benchmarks.md": (("gpu", gpu_benchmarks),),
     "cli.md": (("exit codes", exit_codes), ("commands", commands)),
     "datasette.md": (("questions", questions),),
+    "hunting.md": (("rules", rules),),
     "ops.md": (("ops", ops),),
     "workspace.md": (("tables", tables), ("views", views)),
 }

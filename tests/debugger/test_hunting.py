@@ -148,5 +148,5 @@ def test_a_report_says_all_of_it():
     text = hunt(case.program, case.graph, case.inputs).report()
     assert "log of a negative number" in text
     assert "lg[1, 0] = nan of p[1, 0] = -3" in text
-    assert "reaches total: mul h (in_a_call.opg:4) -> sum total (in_a_call.opg:9)" in text
+    assert "reaches total: mul h (in_a_call.opg:4) -> sum total (in_a_call.opg:10)" in text
     assert "mean 0.25" in text

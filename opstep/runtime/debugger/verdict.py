@@ -104,17 +104,21 @@ class _Judge:
             for place in places:
                 site = self._site(place)
                 regions = self._regions(site)
-                parts = self._parts(regions)
-                through = self._through(parts, kind)
+                through = self._through(regions, kind)
                 carried.update(through)
                 if not through:
-                    mine.append((site, regions, parts))
+                    mine.append((site, regions))
             own[kind] = round(count * len(mine) / len(places)) if places else 0
             own[kind] = max(own[kind], bool(mine))
-            for site, regions, parts in mine[:EXPLAINED]:
+            budget = COMPUTED
+            for site, regions in mine[:EXPLAINED]:
+                parts = self._parts(regions)
                 explained.append(self._explain(site, regions, parts))
                 if kind == "nan":
                     caused.update(j for j, p in enumerate(parts) if _has(p, np.isinf))
+                budget -= sum(p.size for p in parts if p is not None)
+                if budget < 0:
+                    break
         bad = "nan" if own["nan"] or not (own["inf"] or _none(array, np.isnan)) else "inf"
         rules = Counter(e.rule for e in explained).most_common()
         return Verdict(
@@ -150,13 +154,23 @@ class _Judge:
             parts.append(part)
         return parts
 
-    def _through(self, parts, kind: str) -> list[int]:
+    def _through(self, regions: Regions, kind: str) -> list[int]:
         """Operands that have the same at that place: then it only came through."""
-        there = self.nan_in if kind == "nan" else self.inf_in
-        test = np.isnan if kind == "nan" else _odd
-        found = [j for j, p in enumerate(parts) if there[j] and _has(p, test)]
+        found = self._with(regions, np.isnan if kind == "nan" else np.isinf)
         if kind == "inf" and not found:
-            found = [j for j, p in enumerate(parts) if self.nan_in[j] and _has(p, np.isnan)]
+            found = self._with(regions, np.isnan)
+        return found
+
+    def _with(self, regions: Regions, test) -> list[int]:
+        """Operands of which the part has such an element."""
+        anywhere = self.nan_in if test is np.isnan else self.inf_in
+        found = []
+        for j, (a, region) in enumerate(zip(self.operands, regions, strict=True)):
+            if a is None or region is None or not anywhere[j]:
+                continue
+            part = a[tuple(region)]
+            if part.size == a.size or _has(part, test):
+                found.append(j)
         return found
 
     # --- why ---
@@ -242,10 +256,6 @@ class _Judge:
 
 def _has(a: Any, test) -> bool:
     return a is not None and a.dtype.kind not in "iub" and bool(test(a).any())
-
-
-def _odd(a: np.ndarray) -> np.ndarray:
-    return np.isinf(a)
 
 
 def _none(a: np.ndarray, test) -> bool:
