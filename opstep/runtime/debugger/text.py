@@ -59,7 +59,8 @@ def tensor_text(type: TensorType, s: Statistics) -> str:
             assert s.mean is not None
             parts.append(f"{round(s.mean * s.finite):,} true")
         elif s.min == s.max:
-            parts.append(f"all {_figure(s.min)}" if s.finite == s.count else _figure(s.min))
+            low = _figure(s.min)
+            parts.append(f"all {low}" if s.finite == s.count else f"[{low}, {low}]")
         else:
             assert s.mean is not None and s.std is not None
             parts += [f"mean {_figure(s.mean)}", f"std {_figure(s.std)}"]
