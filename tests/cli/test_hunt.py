@@ -1,0 +1,153 @@
+"""``opstep hunt``: what it says, writes and exits with."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import numpy as np
+import pytest
+
+import opstep
+
+FALLING = """\
+param w: f32[2] = ones()
+state left: f32[] = 3.0
+
+graph main(x: f32[N, 2]) -> f32[] {
+  k = sqrt(left)  at "model.py":12
+  y = mul(x, w)
+  s = mul(y, k)
+  loss = mean(s)
+  next = sub(left, 1.0)
+  left <- next
+  return loss
+}
+
+graph risky(x: f32[N, 2]) -> f32[N, 2] {
+  y = log(x)
+  fine = greater(x, 0.0)
+  z = where(fine, y, 0.0)
+  return z
+}
+
+graph strict(x: f32[N, 2]) -> f32[] {
+  y = log(x)
+  loss = sum(y)
+  fine = less(loss, 100.0)
+  assert fine, "too large"
+  return loss
+}
+"""
+
+
+@pytest.fixture
+def falling(write) -> str:
+    return write("falling.opg", FALLING)
+
+
+def test_a_report_and_an_exit_code_of_its_own(cli, falling):
+    outcome = cli("hunt", falling, "-g", "main", "-i", "random", "-s", "N=2", "--steps", "9")
+    assert outcome.code == 5
+    assert "main: step 4 is bad" in outcome.out
+    born = "origin: NaN born in sqrt k at main, falling.opg:5, from model.py:12"
+    assert f"{born}: square root of a negative number" in outcome.out
+    assert "k = nan of left = -1" in outcome.out
+    assert "reaches loss: mul s (falling.opg:7) -> mean loss (falling.opg:8)" in outcome.out
+    assert "--break" in outcome.err
+
+
+def test_nothing_found_is_said(cli, falling):
+    outcome = cli("hunt", falling, "-g", "main", "-i", "random", "-s", "N=2", "--steps", "3")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out == "main: 3 steps, no NaN or infinity came out\n"
+
+
+def test_what_is_masked_is_told_and_no_alarm(cli, falling):
+    outcome = cli("hunt", falling, "-g", "risky", "-i", "x=-1", "-s", "N=2")
+    assert outcome.code == 0
+    assert "masked: NaN born in log y" in outcome.out
+    assert "masked by where (falling.opg:17)" in outcome.out
+
+
+@pytest.mark.parametrize("mode", [(), ("--mode", "debug"), ("--streams", "3", "--chaos", "7")])
+def test_json_tells_all(cli, falling, mode):
+    given = ("-g", "main", "-i", "ones", "-s", "N=2", "--steps", "9")
+    outcome = cli("hunt", falling, *given, "--json", *mode)
+    assert outcome.code == 5
+    told = outcome.json
+    assert (told["found"], told["step"], told["steps"], told["replays"]) == (True, 4, 4, 2)
+    (finding,) = told["findings"]
+    assert (finding["kind"], finding["bad"], finding["op"]) == ("origin", "nan", "sqrt")
+    assert (finding["file"], finding["line"], finding["imported"]) == (
+        "falling.opg", 5, "model.py:12",
+    )  # fmt: skip
+    assert finding["rules"] == [{"rule": "square root of a negative number", "elements": 1}]
+    (element,) = finding["elements"]
+    assert element["of"] == [{"operand": 0, "name": "left", "place": [], "value": -1.0}]
+    assert [c["value"] for c in finding["chain"]] == ["k", "s", "loss"]
+    assert [p["value"] for p in told["propagated"]] == ["s", "loss"]
+    assert finding["operands"][0]["min"] == -1.0
+
+
+def test_findings_go_to_the_workspace(cli, falling, tmp_path):
+    given = ("-g", "main", "-i", "ones", "-s", "N=2", "--steps", "9", "-w", "runs.db")
+    assert cli("hunt", falling, *given).code == 5
+    run = opstep.Workspace(tmp_path / "runs.db").runs[0]
+    (found,) = [f for f in run.findings if f.kind == "origin"]
+    assert (found.step, found.value, found.line) == (4, "k", 5)
+    assert "square root of a negative number" in found.message
+    with sqlite3.connect(tmp_path / "runs.db") as connection:
+        (name,) = connection.execute(
+            "select name from ops where run = ? and op = ?", (run.id, found.op)
+        ).fetchone()
+    assert name == "sqrt"
+
+
+def test_the_first_step_is_recorded_when_it_is_bad(cli, falling, tmp_path):
+    assert cli("hunt", falling, "-g", "strict", "-i", "x=-1", "-s", "N=2", "-w", "r.db").code == 5
+    run = opstep.Workspace(tmp_path / "r.db").runs[0]
+    assert [f.kind for f in run.findings if f.kind == "origin"] == ["origin"]
+
+
+def test_nan_only(cli, falling):
+    given = ("-g", "strict", "-i", "x=0", "-s", "N=2")
+    assert cli("hunt", falling, *given).code == 5
+    assert cli("hunt", falling, *given, "--nan-only").code == 0
+
+
+def test_a_failed_assert_is_an_error_of_the_program(cli, falling):
+    outcome = cli("hunt", falling, "-g", "strict", "-i", "x=1e38", "-s", "N=2")
+    assert outcome.code == 1
+    assert "too large" in outcome.err
+
+
+def test_nan_in_an_input(cli, falling, tmp_path):
+    np.save(tmp_path / "x.npy", np.array([[1, np.nan]], np.float32))
+    outcome = cli("hunt", falling, "-g", "main", "-i", "x=x.npy")
+    assert outcome.code == 5
+    assert "origin: input x has 1 of 2 elements NaN or infinite" in outcome.out
+    assert "x[0, 1] = nan" in outcome.out
+
+
+@pytest.mark.parametrize(
+    "arguments, code, message",
+    [
+        (("absent.opg",), 2, "absent.opg"),
+        (("falling.opg", "-g", "none"), 2, "there is no graph none"),
+        (("falling.opg", "-g", "main"), 2, "x"),
+        (("falling.opg", "-g", "main", "-i", "random"), 2, "N"),
+        (("falling.opg", "-g", "main", "-i", "ones", "-s", "N=2", "--device", "null"), 2, "null"),
+        (("falling.opg", "-g", "main", "-i", "ones", "-s", "N=2", "--steps", "0"), 2, "steps"),
+        (("falling.opg", "-i", "ones", "-s", "N=2", "--break", "--json"), 2, "--break"),
+        (("falling.opg", "-i", "ones", "-s", "N=2", "--kernels", "numba"), 2, "--kernels"),
+        (("falling.opg", "-i", "ones", "-s", "N=2", "-w", "no/such/folder.db"), 2, "folder"),
+        (("falling.opg", "-i", "ones", "-s", "N=2", "--params", "none.safetensors"), 2, "none"),
+        (("broken.opg",), 1, "broken.opg"),
+    ],
+)
+def test_bad_input(cli, falling, write, arguments, code, message):
+    write("broken.opg", "graph main(x: f32[2]) -> f32[2] {\n  y = nothing(x)\n  return y\n}\n")
+    outcome = cli("hunt", *arguments)
+    assert outcome.code == code
+    assert message in outcome.err
+    assert outcome.out == ""
