@@ -127,6 +127,10 @@ def hunt(file: str, **options: Any) -> int:
     if options["workspace"] and recording and recording.runs:
         keep(Path(options["workspace"]), recording.runs[0].key, found)
     show(file, found, options)
+    if options["breaks"] and found.findings:
+        from opstep.cli.standing import stand
+
+        stand(program, values, found, options)
     if found.found:
         return FOUND
     return UNRECORDED if any(w.problem for w in written) else OK

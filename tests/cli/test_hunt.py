@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sqlite3
 
 import numpy as np
@@ -151,3 +152,46 @@ def test_bad_input(cli, falling, write, arguments, code, message):
     assert outcome.code == code
     assert message in outcome.err
     assert outcome.out == ""
+
+
+def test_break_stands_behind_the_op(cli, falling, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("p k\nreverse-next\np left\nq\n"))
+    given = ("-g", "main", "-i", "ones", "-s", "N=2", "--steps", "9", "--break")
+    outcome = cli("hunt", falling, *given)
+    assert outcome.code == 5
+    assert "step 4, behind sqrt k" in outcome.out
+    assert "k = nan" in outcome.out
+    assert "left = -1.0" in outcome.out
+
+
+def test_break_stands_in_the_turn_of_a_loop(cli, write, monkeypatch):
+    text = """\
+        graph main(x: f32[2]) -> f32[2] {
+          y = while(x, test=large, body=lower)
+          return y
+        }
+
+        graph large(x: f32[2]) -> bool[] {
+          m = max(x)
+          big = greater(m, 2.0)
+          return big
+        }
+
+        graph lower(x: f32[2]) -> f32[2] {
+          a = sub(x, 40.0)
+          r = sqrt(a)
+          return r
+        }
+        """
+    monkeypatch.setattr("sys.stdin", io.StringIO("bt\nq\n"))
+    outcome = cli("hunt", write("loop.opg", text), "-i", "x=100", "--break")
+    assert outcome.code == 5
+    assert "NaN born in sqrt r at lower [i=1], loop.opg:14" in outcome.out
+    assert "#0  lower [i=1]" in outcome.out
+
+
+def test_break_before_an_input_that_is_bad(cli, falling, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("q\n"))
+    outcome = cli("hunt", falling, "-g", "main", "-i", "x=nan", "-s", "N=2", "--break")
+    assert outcome.code == 5
+    assert "before the first op: input x" in outcome.out

@@ -1,0 +1,73 @@
+"""``opstep hunt --break``: the terminal's debugger behind the op that a finding names."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opstep.cli.common import colors
+from opstep.cli.debug import registry
+from opstep.cli.debug.reading import PipeReader, TerminalReader
+from opstep.cli.debug.session import Session
+from opstep.cli.debug.showing import Paint
+from opstep.cli.debug.stepping import Stepper
+from opstep.reporting import headline
+from opstep.runtime.debugger.checks import Stop
+from opstep.runtime.debugger.watching import Problem
+
+if TYPE_CHECKING:
+    from opstep.hunting import Hunt
+    from opstep.program import Program
+    from opstep.runtime.debugger.tracing import Finding
+
+SWITCHES = ("device", "threads", "kernels")
+
+
+class Standing(Stepper):
+    """A debugger whose first stop is behind the op of a finding; its run begins with the bad step,
+    so positions are those of the hunt's replay.
+    """
+
+    finding: Finding
+
+    def start(self) -> Stop:
+        """Runs to it."""
+        machine, finding = self.machine, self.finding
+        while machine.cursor < finding.position and machine.forward():
+            pass
+        node = None
+        behind = machine.behind()
+        if finding.op and behind is not None:
+            activation, point = behind
+            step = activation.plan.steps[point.step]
+            made = [activation.env[v][1] for v in step.results]
+            node = next((n for n in made if n.name == finding.value), None)
+            self._after = True
+        kind = "uninitialised" if finding.unwritten is not None else finding.bad
+        problem = Problem(kind, headline(finding), node, machine.cursor)
+        return self._stopped(Stop("exception", kind, self._thread(), (), problem))
+
+
+def stand(program: Program, values: dict[str, Any], found: Hunt, options: dict[str, Any]) -> None:
+    """Reads commands, from the terminal or a pipe, until they end. The program's named tensors are
+    as they were before the bad step.
+    """
+    assert found.first is not None and found.step is not None
+    debugger = Standing(
+        program, found.graph, values, steps=options["steps"] - found.step, files=Path.cwd(),
+        **{k: options[k] for k in SWITCHES},
+    )  # fmt: skip
+    debugger.finding = found.first
+    registry.load()
+    interactive = sys.stdin.isatty() and sys.stdout.isatty()
+    session = Session(debugger, Paint(colors(sys.stdout)), interactive)
+    session.say(f"step {found.step}, {how(found.first)}; help lists the commands.")
+    session.go(debugger.start)
+    session.loop(TerminalReader(session) if interactive else PipeReader())
+
+
+def how(finding: Finding) -> str:
+    if finding.op:
+        return f"behind {finding.op} {finding.value}"
+    return f"before the first op: {finding.given}"
