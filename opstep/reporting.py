@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from opstep.runtime.debugger.tracing import Finding, Link, Operand
+from opstep.runtime.debugger.tracing import PROPAGATED, Finding, Link, Operand
 from opstep.runtime.debugger.verdict import Element, Verdict
 
 if TYPE_CHECKING:
@@ -49,6 +49,9 @@ def headline(finding: Finding, example: bool = True) -> str:
     assert verdict is not None
     if finding.given:
         return f"{finding.given} has {verdict.count:,} of {verdict.size:,} elements NaN or infinite"
+    if finding.kind == PROPAGATED:
+        ways = ", ".join(finding.operands[j].name for j in verdict.carried)  # pyright: ignore
+        return f"{bad} came into {finding.op} {finding.value}{at} through {ways}"
     rule = verdict.rules[0][0] if verdict.rules else "no rule is known"
     first = ""
     if verdict.elements and example:
@@ -66,6 +69,11 @@ def place(finding: Finding) -> str:
     if where.imported:
         parts.append(f"from {where.imported}")
     return ", ".join(parts)
+
+
+def told(finding: Finding) -> str:
+    """One finding, in words."""
+    return "\n".join(_told(finding, True))
 
 
 def _told(finding: Finding, first: bool) -> list[str]:
@@ -90,7 +98,7 @@ def _told(finding: Finding, first: bool) -> list[str]:
 
 def _verdict(finding: Finding, verdict: Verdict) -> list[str]:
     lines = []
-    if not finding.given and verdict.size > 1:
+    if verdict.own and not finding.given and verdict.size > 1:
         own = f"{verdict.own:,} of {verdict.size:,} elements of {finding.value} were born here"
         rules = ", ".join(f"{text} ({n})" for text, n in verdict.rules)
         lines.append(f"  {own}: {rules}" if len(verdict.rules) > 1 else f"  {own}")

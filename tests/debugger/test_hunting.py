@@ -9,7 +9,8 @@ from seeded import Expected, break_kernel, bugs, clean, seeded
 import opstep
 from opstep.devices import Setup
 from opstep.hunting import hunt
-from opstep.runtime.debugger.tracing import Finding
+from opstep.reporting import told
+from opstep.runtime.debugger.tracing import Finding, finding_on
 from opstep.runtime.interpreter import drive
 
 
@@ -150,3 +151,26 @@ def test_a_report_says_all_of_it():
     assert "lg[1, 0] = nan of p[1, 0] = -3" in text
     assert "reaches total: mul h (in_a_call.opg:4) -> sum total (in_a_call.opg:10)" in text
     assert "mean 0.25" in text
+
+
+def test_a_finding_where_a_debugger_stands():
+    case = seeded(next(p for p in bugs() if p.stem == "in_a_call"))
+    debugger = opstep.Debugger(case.program, case.graph, case.inputs)
+    debugger.breakpoints.set_filters({"nan": None})
+    stops = [debugger.start(), debugger.go("continue")]
+    first, second = (finding_on(debugger.machine, s.exception.node) for s in stops)
+    assert (first.kind, first.verdict.rules) == ("origin", (("log of a negative number", 1),))
+    assert "log of a negative number" in told(first)
+    assert (second.kind, second.op, second.verdict.carried) == ("propagated", "mul", (1,))
+    assert "NaN came into mul h at entropy" in told(second)
+    x = debugger.stack()[0].lookup("p")
+    assert finding_on(debugger.machine, x) is None
+
+
+def test_elements_never_written_where_a_debugger_stands(monkeypatch):
+    case = seeded(next(p for p in bugs() if p.stem == "uninitialised_tail"))
+    break_kernel(monkeypatch, *case.broken)
+    debugger = opstep.Debugger(case.program, case.graph, case.inputs)
+    debugger.breakpoints.set_filters({"uninitialised": None})
+    found = finding_on(debugger.machine, debugger.start().exception.node)
+    assert (found.kind, found.unwritten.first) == ("uninitialised", [(2,)])

@@ -25,6 +25,7 @@ from opstep.runtime.statistics import Statistics
 
 INF = float("inf")
 ORIGIN, MASKED, UNINITIALISED, INTENDED = "origin", "masked", "uninitialised", "intended"
+PROPAGATED = "propagated"
 
 
 class Where(NamedTuple):
@@ -289,6 +290,27 @@ class Trace:
         if node.producer is None:
             return None
         return where(node.producer, node)
+
+
+def finding_on(machine: Machine, node: Node) -> Finding | None:
+    """On a value where a run stands, without what comes of it later: origin, uninitialised or
+    propagated; None where it is finite and was written. For those who stop at a NaN.
+    """
+    trace, executor, producer = Trace(machine), machine.executor, node.producer
+    position = machine.cursor
+    if producer is None:
+        trace._outside(node, f"given {node.name}")
+        return trace._finding(trace.roots[0], {id(node): node.name}) if trace.roots else None
+    for one in unwritten(executor, producer) if machine.policy.fill == "nan" else ():
+        if one.node is node:
+            return trace._finding(_Root(node, None, one, "", False, position), {})
+    arrays = [None if o is None else executor.array(o) for o in producer.operands]
+    results = [executor.array(r) for r in producer.results]
+    verdict = judge(producer.step, arrays, results, node.index)
+    if verdict is None:
+        return None
+    found = trace._finding(_Root(node, verdict, None, "", False, position), {id(node): node.name})
+    return found if verdict.is_origin else found._replace(kind=PROPAGATED)
 
 
 def where(producer: Producer, node: Node | None = None) -> Where:
