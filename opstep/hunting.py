@@ -51,6 +51,7 @@ class Hunt:
     propagated: list[tuple[Link, Verdict]] = field(default_factory=list)
     unrepeated: list[str] = field(default_factory=list)
     hazards: list[str] = field(default_factory=list)
+    error: OpstepError | None = None  # what then ended the step, such as a loop past its limit
     steps: int = 0
     replays: int = 0
     state: dict[str, np.ndarray] = field(default_factory=dict)  # named tensors before the bad step
@@ -144,7 +145,13 @@ class _Hunter:
             kept = _State(self.program, self.device, job.context)
             for number in range(steps):
                 kept.save()
-                drive(job.context.run(job.binding))
+                try:
+                    drive(job.context.run(job.binding))
+                except OpstepError:  # a loop past its limit, say: perhaps for a NaN
+                    kept.swap_after_error()
+                    if at_once or self._replayed(number):
+                        return self.result
+                    raise
                 if at_once:  # what is recorded of it is what one wants to look at
                     kept.swap()
                     with suppress(OpstepError):  # a failed assert
@@ -198,8 +205,10 @@ class _Hunter:
         self.result.intended = [f for f in found if f.kind == INTENDED]
         self.result.findings = [f for f in found if f.kind not in (MASKED, INTENDED)]
         if not self.result.findings:
+            if trace.error is not None:
+                raise trace.error
             return False
-        self.result.step = number
+        self.result.step, self.result.error = number, trace.error
         self.result.propagated = list(trace.links())
         self.result.state = {n: self.program.params[n].copy() for n in self._updated(trace)}
         return True
@@ -259,6 +268,11 @@ class _State:
             self._copy(saved, own)
         self._finish()
         return after
+
+    def swap_after_error(self) -> None:
+        """Puts back what was saved, whatever is still queued."""
+        self.context.abandon()
+        self.swap()
 
     def put(self, values: Mapping[str, Any]) -> None:
         for name, source in values.items():

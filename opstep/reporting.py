@@ -23,6 +23,8 @@ def report(hunt: Hunt) -> str:
     lines = [_heading(hunt)]
     for k, finding in enumerate(hunt.findings):
         lines += ["", *_told(finding, k == 0)]
+    if hunt.error is not None:
+        lines += ["", f"then the step ended: {hunt.error.diagnostics[0].message}"]
     if hunt.unrepeated:
         lines += ["", *_unrepeated(hunt)]
     for finding in hunt.masked:
@@ -176,6 +178,7 @@ def record(hunt: Hunt) -> dict[str, Any]:
             _link(link) | {"kind": "propagated", "bad": verdict.kind, "count": verdict.count}
             for link, verdict in hunt.propagated
         ],
+        "error": hunt.error.diagnostics[0].message if hunt.error else None,
         "unrepeated": hunt.unrepeated,
         "hazards": hunt.hazards,
     }

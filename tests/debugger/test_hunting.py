@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from seeded import Expected, break_kernel, bugs, clean, seeded
@@ -174,3 +176,51 @@ def test_elements_never_written_where_a_debugger_stands(monkeypatch):
     debugger.breakpoints.set_filters({"uninitialised": None})
     found = finding_on(debugger.machine, debugger.start().exception.node)
     assert (found.kind, found.unwritten.first) == ("uninitialised", [(2,)])
+
+
+ENDLESS = """
+state bias: f32[] = 2.0
+graph main(x: f32[2]) -> f32[2] {
+  y = while(x, test=apart, body=closer, limit=20)
+  next = sub(bias, 1.0)
+  bias <- next
+  return y
+}
+graph apart(x: f32[2]) -> bool[] {
+  m = max(x)
+  small = less(m, 0.001)
+  on = logical_not(small)
+  return on
+}
+graph closer(x: f32[2]) -> f32[2] {
+  r = log(bias)
+  k = mul(r, 0.0)
+  h = mul(x, 0.01)
+  n = add(h, k)
+  return n
+}
+"""
+
+
+@pytest.mark.parametrize("mode", ["async", "debug"])
+def test_a_loop_that_does_not_end_for_a_nan(mode):
+    """At the third step the logarithm is one of 0: times 0 it is NaN, and the test never holds."""
+    x = {"x": np.ones(2, np.float32)}
+    found = hunt(opstep.loads(ENDLESS), "main", x, steps=5, mode=mode)
+    assert (found.step, found.first.op, found.first.bad) == (2, "log", "inf")
+    assert "the loop has not ended after 20 turns" in str(found.error)
+    assert "then the step ended: the loop has not ended" in found.report()
+
+
+def test_an_error_that_no_nan_made_is_an_error():
+    program = opstep.loads(ENDLESS.replace("log(bias)", "add(bias, 3.0)").replace("0.01", "1.0"))
+    with pytest.raises(opstep.OpstepError, match="the loop has not ended"):
+        hunt(program, "main", {"x": np.ones(2, np.float32)}, steps=5)
+
+
+def test_two_threads_may_hunt_at_once():
+    case = seeded(next(p for p in bugs() if p.stem == "third_step"))
+    programs = [opstep.load(case.program.module.source.path) for _ in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        jobs = [pool.submit(hunt, p, "main", case.inputs, steps=5) for p in programs]
+        assert [j.result().step for j in jobs] == [2, 2]

@@ -61,3 +61,32 @@ graph main(x: f32[4096]) -> f32[4096] {
         "square root of a negative number",
     )
     assert float(program.params["left"]) == -1.0
+
+
+def test_a_hunt_that_is_recorded(tmp_path):
+    case = seeded(next(p for p in bugs() if p.stem == "third_step"))
+    with opstep.Recording(workspace=tmp_path / "runs.db") as recording:
+        found = hunt(
+            case.program, case.graph, case.inputs, steps=9, device="cuda", recording=recording
+        )
+    assert found.step == 2
+    run = opstep.Workspace(tmp_path / "runs.db").runs[0]
+    assert run.counts()["executions"] >= 6
+
+
+def test_a_step_is_replayed_from_the_state_that_it_began_with():
+    program = opstep.loads("""
+param w: f32[4096] = full(value=8.0)
+graph main(x: f32[4096]) -> f32[4096] {
+  y = log(w)
+  h = mul(w, 0.25)
+  z = sub(h, 0.5)
+  w <- z
+  out = mul(x, y)
+  return out
+}
+""")
+    found = hunt(program, "main", {"x": np.ones(4096, np.float32)}, steps=9, device="cuda")
+    assert found.step == 2
+    assert found.first.verdict.elements[0].blamed[0].value == -0.125
+    assert set(program.params["w"].tolist()) == {-0.125}

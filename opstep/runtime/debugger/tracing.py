@@ -19,6 +19,7 @@ from opstep.runtime.debugger.node import Node, Producer
 from opstep.runtime.debugger.points import OP
 from opstep.runtime.debugger.verdict import Element, Verdict, judge
 from opstep.runtime.debugger.watching import Unwritten, unwritten
+from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.graph import Apply, Assert, Name, Source
 from opstep.runtime.ir.printer import print_statement
 from opstep.runtime.statistics import Statistics
@@ -102,9 +103,16 @@ class Trace:
         self.swallowed: dict[int, list[Node]] = {}  # results of who took it in, that are finite
         self._nodes: dict[int, Node] = {}  # ids stay unique while their nodes live
         self.propagated: list[tuple[Node, Verdict]] = []
+        self.error: OpstepError | None = None  # what ended the step
 
     def run(self) -> None:
-        """Runs the machine to the end of its step."""
+        """Runs the machine to the end of its step, or to an error of it."""
+        try:
+            self._run()
+        except OpstepError as error:
+            self.error = error
+
+    def _run(self) -> None:
         machine = self.machine
         for node in machine.inputs:
             self._outside(node, f"input {node.name}")
@@ -149,7 +157,7 @@ class Trace:
             self._edge(producer.operands[j], node, True)
         for j in verdict.caused:
             self._edge(producer.operands[j], node, False)
-        if verdict.is_origin and not missing:
+        if verdict.is_origin and not missing and not (self.skip and verdict.kind == "inf"):
             intended = verdict.kind == "inf" and _writes_infinities(producer)
             self._root(_Root(node, verdict, None, "", intended, self.machine.frontier))
         elif not missing:
@@ -225,7 +233,7 @@ class Trace:
     def _finding(self, root: _Root, ends: dict[int, str]) -> Finding:
         path = self._path(root, ends)
         kind = UNINITIALISED if root.unwritten else INTENDED if root.intended else ORIGIN
-        if kind == ORIGIN and not path:
+        if kind == ORIGIN and not path and self.error is None:  # else nothing came out at all
             kind = MASKED
         node, producer = root.node, root.node.producer
         masked = [] if path else self._maskers(root)
