@@ -153,7 +153,7 @@ def test_a_step_in_target_starts_a_session_in_the_kernel(program):
         kernel = Kernel(configuration)
         frame = kernel.stack()[0]
         text = Path(frame["source"]["path"]).read_text()
-        assert text.splitlines()[frame["line"] - 1].startswith("def kernel(")
+        assert text.splitlines()[frame["line"] - 2].startswith("def kernel(")
         assert kernel.locals()["x0"].startswith("f32[32]: -2.0, -1.87")  # x * scale
         assert kernel.value("tuple(cuda.threadIdx)") == "(0, 0, 0)"
         told = kernel.finish()

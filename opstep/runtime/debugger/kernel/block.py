@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -27,8 +27,22 @@ from opstep.runtime.device.cuda.simulator import SIMULATOR, arguments
 from opstep.runtime.device.texts import text_of
 from opstep.runtime.ir.types import DType
 
-Enter = Callable[[Callable[..., None], tuple], None]
-"""Calls a kernel with its arguments, in the thread that is looked at."""
+
+class Plainly:
+    """How a kernel is entered; `Stopping` does it with a debugger."""
+
+    def prepare(self, kernel: Callable[..., None]) -> None:
+        """Before any thread calls it."""
+
+    def __call__(self, kernel: Callable[..., None], args: tuple) -> None:
+        kernel(*args)
+
+
+class Enter(Protocol):
+    """Like `Plainly`: for the thread that is looked at."""
+
+    def prepare(self, kernel: Callable[..., None]) -> None: ...
+    def __call__(self, kernel: Callable[..., None], args: tuple) -> None: ...
 
 
 class Inside:
@@ -74,11 +88,12 @@ def run_block(
     module = FakeCUDAModule(launch.grid, launch.block, launch.shared)
     kernel = Inside(module, folder).callee(launch.kernel.function, launch.kernel.dtype)  # pyright: ignore[reportArgumentType]
     args = arguments(launch, memory, workspace)
-    barrier = Barrier(launch.block)
+    enter.prepare(kernel)
+    barrier, plainly = Barrier(launch.block), Plainly()
     threads = []
     for z, y, x in product(*map(range, reversed(launch.block))):
         place = (x, y, z)
-        call = enter if place == wanted else _plainly
+        call = enter if place == wanted else plainly
         threads.append(BlockThread(barrier, launch, kernel, args, call, block, place))
         threads[-1].hidden = not every and place != wanted
     for thread in threads:
@@ -88,17 +103,14 @@ def run_block(
 
 
 def run_unit(
-    launch: Prepared, memory: list, workspace: np.ndarray, units: range, enter: Enter,
-    folder: Path | None = None,
+    launch: Prepared, memory: list, workspace: np.ndarray, units: range,
+    enter: Enter = Plainly(), folder: Path | None = None,
 ) -> None:  # fmt: skip
     """Runs units of a CPU's launch."""
     kernel = Inside(None, folder).callee(launch.kernel.function, launch.kernel.dtype)  # pyright: ignore[reportArgumentType]
     args = arguments(launch, memory, workspace)
+    enter.prepare(kernel)
     enter(kernel, (*args, units.start, units.stop, *_lane(launch, 0)))
-
-
-def _plainly(kernel: Callable[..., None], args: tuple) -> None:
-    kernel(*args)
 
 
 def _lane(launch: Prepared, lane: int) -> tuple[int, ...]:

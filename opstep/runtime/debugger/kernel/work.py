@@ -12,6 +12,7 @@ import numpy as np
 from opstep.runtime.debugger.kernel.block import run_block, run_unit
 from opstep.runtime.debugger.kernel.job import Order
 from opstep.runtime.debugger.kernel.launches import lowered
+from opstep.runtime.debugger.kernel.stopping import Stopping
 from opstep.runtime.device.cuda import simulator
 from opstep.runtime.device.cuda.lowering import Prepared
 from opstep.runtime.device.payload import payload
@@ -37,7 +38,7 @@ class Work:
         for launch in self.launches[: order.number]:
             if order.target == "cpu":
                 units = range(launch.words[-1])
-                run_unit(launch, self.memory, self.workspace, units, lambda kernel, a: kernel(*a))
+                run_unit(launch, self.memory, self.workspace, units)
             else:
                 simulator.run(launch, self.memory, self.workspace)
 
@@ -50,12 +51,12 @@ class Work:
         order, given = self.order, (self.launch, self.memory, self.workspace)
         if order.target == "cpu":
             units = range(order.unit, order.unit + 1)
-            of_its_own = partial(run_unit, *given, units, stopping, self.folder)
+            of_its_own = partial(run_unit, *given, units, Stopping(), self.folder)
             thread = threading.Thread(target=of_its_own, name=f"unit {order.unit}")
             thread.start()
             thread.join()
         else:
-            run_block(*given, order.block, order.thread, stopping, order.every, self.folder)
+            run_block(*given, order.block, order.thread, Stopping(), order.every, self.folder)
         print(f"{order.label}: done. {self._written()}", flush=True)
 
     def _written(self) -> str:
@@ -70,16 +71,6 @@ class Work:
             more = ", …" if len(places) > SHOWN else ""
             told.append(f"Result {k}: {len(places):,} of {t.size:,} elements written {shown}{more}")
         return "; ".join(told)
-
-
-def stopping(kernel: Any, args: tuple) -> None:
-    """Calls a kernel so that the debugger stops at its first line: the debugger is asked to stop
-    where the next line begins, and no other one begins before.
-    """
-    from pydevd import settrace  # pyright: ignore[reportMissingImports] - debugpy carries it
-
-    asked = {"suspend": True, "trace_only_current_thread": True, "patch_multiprocessing": False}
-    settrace(**asked), kernel(*args)  # pyright: ignore[reportUnusedExpression]
 
 
 def _filled(t: TensorType) -> np.ndarray:
