@@ -1,0 +1,149 @@
+"""The debugger: going back, conditions on every op, and what it costs where it does nothing."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from bench_runtime import EXAMPLES, chain
+from harness import Measured, Timed, at_most, bench, times_peer
+
+import opstep
+from opstep.debugging import Debugger
+from opstep.runtime.debugger.breakpoints import Wanted
+
+SIZE = 1024
+ROUNDS = 9
+STEPS = 100  # commands in a sample
+
+
+def debugged(length: int, **options: Any) -> Debugger:
+    """A chain of adds, at its first op."""
+    program = opstep.loads(chain(length, SIZE))
+    x = np.ones(SIZE, np.float32)
+    options = {"stop_on_entry": True, "threads": 1} | options
+    debugger = Debugger(program, "chain", {"x0": x, "b": x}, **options)
+    debugger.start()
+    return debugger
+
+
+def timed(action: Callable[[], Any]) -> float:
+    """Seconds."""
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+def several(debugger: Debugger, command: str, times: int = STEPS) -> None:
+    """Steps, and asks each time where it stands, as whoever shows it does."""
+    for _ in range(times):
+        assert debugger.go(command).reason == "step"
+        debugger.stack()
+
+
+@bench(
+    "debugger: step back, f32[1024] adds, debug mode", peer="a step ahead, which runs the op",
+    bars=[times_peer(1.0)],
+)  # fmt: skip
+def step_back():
+    debugger = debugged((ROUNDS + 2) * STEPS)
+    several(debugger, "over")  # kernels are compiled
+    back, ahead = [], []
+    for _ in range(ROUNDS):
+        ahead.append(timed(lambda: several(debugger, "over")))
+        back.append(timed(lambda: several(debugger, "back")))
+        several(debugger, "over")
+    scale = 1e6 / STEPS
+    return Measured(statistics.median(back) * scale, statistics.median(ahead) * scale, "µs")
+
+
+@bench("debugger: continue back over 1,000 ops", bars=[at_most(50, "ms")])
+def continue_back():
+    length = 1000
+    debugger = debugged(length + 100)
+    several(debugger, "over", length)
+    taken = []
+    for _ in range(ROUNDS):
+        taken.append(timed(lambda: debugger.go("reverse_continue")))
+        assert debugger.position == 0
+        several(debugger, "over", length)
+    return Measured(statistics.median(taken) * 1e3, unit="ms")
+
+
+def on_every_op(arm: Callable[[Debugger], Any]) -> Measured:
+    """What breakpoints that never stop cost, in µs an op over a run without any."""
+    length = 10_000
+    debugger = debugged(length, stop_on_entry=False)
+    with_them, without = [], []
+    for _ in range(5):
+        without.append(timed(debugger.restart))
+        arm(debugger)
+        with_them.append(timed(debugger.restart))
+        assert debugger.stop and debugger.stop.reason == "end"
+        debugger.breakpoints.set_functions([])
+        debugger.breakpoints.set_data([])
+    cost = statistics.median(with_them) - statistics.median(without)
+    return Measured(cost / length * 1e6, unit="µs")
+
+
+@bench(
+    "debugger: conditional breakpoint on every op, 10,000 ops, over none, an op",
+    bars=[at_most(20, "µs")],
+)
+def condition():
+    wanted = [Wanted(name="add", condition="max(abs(b)) > 1e6")]
+    return on_every_op(lambda debugger: debugger.breakpoints.set_functions(wanted))
+
+
+@bench(
+    "debugger: data breakpoint on every result, f32[1024], 10,000 ops, over none, an op",
+)
+def predicate():
+    wanted = [Wanted(name="*", condition="max(abs(value)) > 1e6")]
+    return on_every_op(lambda debugger: debugger.breakpoints.set_data(wanted))
+
+
+@bench(
+    "debugger: continue with no breakpoints, switches off, {}", peer="bare run",
+    bars=[times_peer(1.1)], over=["lenet", "unet"],
+)  # fmt: skip
+def bare(name: str):
+    program = opstep.load(EXAMPLES / f"{name}.opg")
+    found = program.graph("main")
+    symbols = {"N": 64 if name == "lenet" else 4}
+    inputs = inputs_of(found, symbols)
+    steps = 20 if name == "lenet" else 1
+    debugger = Debugger(program, "main", inputs, mode="async", steps=steps)
+    debugger.start()
+    assert debugger.stop and debugger.stop.reason == "end"
+    peer = opstep.load(EXAMPLES / f"{name}.opg")
+    return Timed(
+        debugger.restart, lambda: peer.run("main", inputs, steps=steps), per=steps, unit="ms"
+    )
+
+
+def inputs_of(graph: Any, symbols: dict[str, int]) -> dict[str, np.ndarray]:
+    from opstep import given
+
+    return given.gather(graph, ["random"], symbols, 0)
+
+
+@bench(
+    "debugger: a step in 100,000 ops, 100 breakpoints", peer="in 200 ops, no breakpoint",
+    bars=[times_peer(1.3)],
+)  # fmt: skip
+def large():
+    ours, small = debugged(100_000), debugged(2 * STEPS)
+    wanted = [Wanted(line=50_000 + 10 * k) for k in range(100)]
+    path = ours.stack()[0].path
+    assert all(b.verified for b in ours.breakpoints.set_lines(path, wanted))
+    taken, peer = [], []
+    for debugger, into in ((ours, taken), (small, peer)) * ROUNDS:
+        debugger.restart()
+        several(debugger, "over", STEPS // 2)
+        into.append(timed(lambda debugger=debugger: several(debugger, "over")))
+    scale = 1e6 / STEPS
+    return Measured(statistics.median(taken) * scale, statistics.median(peer) * scale, "µs")

@@ -1,0 +1,161 @@
+"""``opstep debug``: the debugger in a terminal, with gdb's words."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opstep.cli.common import COMMAND, MACHINE, OK, PROGRAM, colors, command, watch_compiler
+from opstep.cli.options import (
+    device_option,
+    graph_option,
+    kernel_options,
+    policy_options,
+    symbol_option,
+)
+
+if TYPE_CHECKING:
+    from opstep.cli.debug.session import Session
+    from opstep.cli.debug.stepping import Stepper
+
+
+@command(
+    "debug",
+    short_help="Step through a graph in the terminal, forwards and backwards.",
+    examples=[
+        ("opstep debug model.opg --input random --symbol N=4", "then: help"),
+        ("opstep debug model.opg -i x=x.npy --params trained.safetensors", "with weights"),
+        ("opstep debug model.opg -i random -ex 'catch nan' -ex run", "run to the first NaN"),
+        ("opstep debug model.opg -i random --streams 4 --alloc reuse", "with four streams"),
+        ("opstep debug model.opg -i random -x commands.txt --batch", "commands from a file"),
+        ("echo 'b relu\nrun\np x' | opstep debug model.opg -i random", "or from a pipe"),
+    ],
+    codes={
+        OK: "the session was ended",
+        PROGRAM: "errors in the program",
+        COMMAND: "usage; a file or input that is absent, damaged, misnamed or does not fit",
+        MACHINE: "out of memory, no such device",
+    },
+)
+@click.argument("file", metavar="FILE")
+@graph_option
+@click.option(
+    "--input",
+    "-i",
+    "inputs",
+    multiple=True,
+    metavar="NAME=SOURCE",
+    help="FILE.npy, FILE.npz[:KEY], FILE.safetensors[:KEY], random, zeros, ones or a number, as "
+    "for opstep run.",
+)
+@symbol_option
+@click.option(
+    "--params",
+    metavar="FILE",
+    help="Load params (all of them), and states, from a safetensors file.",
+)
+@device_option
+@kernel_options
+@click.option("--threads", type=click.IntRange(1, 256), help="Threads that share an op's work.")
+@click.option(
+    "--steps", type=click.IntRange(1), default=1, show_default=True, help="Run this many times."
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**31 - 1),
+    default=0,
+    show_default=True,
+    help="Of random inputs, and of params that were not loaded.",
+)
+@partial(policy_options, mode="debug")
+@click.option(
+    "--workspace",
+    "-w",
+    metavar="FILE.db",
+    help="A workspace whose runs expressions can speak of.",
+)
+@click.option(
+    "--memory",
+    type=click.FloatRange(0, min_open=True),
+    default=2.0,
+    show_default=True,
+    metavar="GiB",
+    help="Results that are kept to go back to; older ones are computed again when looked at.",
+)
+@click.option("-x", "script", metavar="FILE", help="Do the commands of a file first.")
+@click.option("-ex", "given", multiple=True, metavar="COMMAND", help="Do a command first.")
+@click.option("--batch", is_flag=True, help="End when -x and -ex are done.")
+def debug(file: str, **options: Any) -> int:
+    """Step through a graph in the terminal, forwards and backwards.
+
+    Commands are gdb's: break, run, next, step, print, watch, reverse-next … An empty line does the
+    last one again; help tells of all. docs/debugging.md is a guide.
+    """
+    from opstep.cli.debug import registry
+    from opstep.cli.debug.reading import PipeReader, ScriptReader, TerminalReader, script
+    from opstep.cli.debug.session import Session
+    from opstep.cli.debug.showing import Paint
+
+    first = [script(options["script"])] if options["script"] else []
+    first += [ScriptReader("-ex", options["given"])] if options["given"] else []
+    with watch_compiler():
+        debugger = opened(file, options)
+    registry.load()
+    interactive = sys.stdin.isatty() and sys.stdout.isatty() and not options["batch"]
+    session = Session(debugger, Paint(colors(sys.stdout)), interactive)
+    greet(session, file, options)
+    for reader in first:
+        session.loop(reader)
+    if not options["batch"] and not session.over:
+        session.loop(TerminalReader(session) if interactive else PipeReader())
+    return OK
+
+
+def opened(file: str, options: dict[str, Any]) -> Stepper:
+    """The debugger of a program. Raises `OpstepError`."""
+    import opstep
+    from opstep import given
+    from opstep.cli.debug.stepping import Stepper
+    from opstep.cli.run import check_kernels
+    from opstep.runtime.ir.errors import InputError
+
+    if options["autotune"]:
+        raise InputError("--autotune is for opstep run", hint="times are kept for all commands")
+    check_kernels(options)
+    program = opstep.load(file)
+    program.seed = options["seed"]
+    graph = given.choose_graph(program.module, options["graph"], file)
+    symbols = given.parse_symbols(options["symbols"])
+    given.check_symbols(graph, symbols)
+    values = given.gather(graph, options["inputs"], symbols, options["seed"])
+    if options["params"]:
+        given.load_params(program, options["params"])
+    switches = {k: options[k] for k in SWITCHES}
+    made = Stepper(
+        program, graph.name.text, values, memory_budget=int(options["memory"] * 2**30),
+        files=Path.cwd(), **switches,
+    )  # fmt: skip
+    if options["workspace"]:
+        from opstep.trace.workspace.scope import recorded_runs
+
+        made.runs = recorded_runs(options["workspace"])
+    return made
+
+
+SWITCHES = ("device", "mode", "streams", "alloc", "fill", "sync", "threads", "kernels", "steps")
+
+
+def greet(session: Session, file: str, options: dict[str, Any]) -> None:
+    """What is about to run, and how."""
+    policy = session.debugger.machine.policy
+    graph = session.debugger.machine.graph
+    how = f"streams={policy.streams} alloc={policy.alloc} fill={policy.fill} sync={policy.sync}"
+    steps: Sequence[str] = [f"{options['steps']:,} steps"] if options["steps"] > 1 else []
+    session.say(", ".join([f"{file}: graph {graph}", options["device"], how, *steps]))
+    if session.interactive:
+        session.say("run, start or break first; help lists the commands.")

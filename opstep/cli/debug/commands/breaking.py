@@ -1,0 +1,300 @@
+"""Commands that say where the run stops."""
+
+from __future__ import annotations
+
+import re
+
+from opstep.cli.debug.places import Place, count, numbers, place, split_if, stopping
+from opstep.cli.debug.points import KINDS, Entry
+from opstep.cli.debug.registry import Refused, command
+from opstep.cli.debug.session import Session
+from opstep.runtime.ir.diagnostics import visible
+
+_NAME = re.compile(r"[A-Za-z_][\w.]*$")
+
+
+def added(session: Session, kind: str, what: str, **details) -> Entry:
+    entry = session.points.add(session.debugger.breakpoints, kind, what, **details)
+    session.say(f"{entry.title.capitalize()} {entry.number}{about(entry)}")
+    return entry
+
+
+def about(entry: Entry) -> str:
+    """``at lenet.opg:19``, ``on op conv2d``, ``: nan(loss)``"""
+    if entry.kind in ("watch", "catch"):
+        return f": {visible(entry.what)}"
+    if entry.place.name:
+        return f" on {entry.place.name}"
+    line = entry.core.line if entry.core else entry.place.line
+    return f" at {Place(entry.place.path, line)}"
+
+
+def set_break(session: Session, text: str, temporary: bool) -> None:
+    where, condition = split_if(text)
+    added(
+        session, "break", where, place=stopping(session, place(session, where)),
+        condition=condition, temporary=temporary,
+    )  # fmt: skip
+
+
+@command(
+    "break", "b", "br", "brea", usage="break [PLACE] [if EXPR]", section="breakpoints",
+    repeats=False, completes="place",
+)  # fmt: skip
+def break_(session: Session, text: str) -> None:
+    """Stop before a line, at the beginning of a graph, or before each op of a name.
+
+    PLACE is LINE, FILE:LINE, a graph, an op (conv2d), or a value (c1, features.c1); without it, the
+    line where one stands. With a condition it stops only where that holds:
+    break linear if max(abs(x)) > 100. The condition sees the values that are there before the op.
+    """
+    set_break(session, text, temporary=False)
+
+
+@command(
+    "tbreak", "tb", usage="tbreak [PLACE] [if EXPR]", section="breakpoints", repeats=False,
+    completes="place",
+)  # fmt: skip
+def tbreak(session: Session, text: str) -> None:
+    """Like break, but it is deleted when it has stopped once."""
+    set_break(session, text, temporary=True)
+
+
+@command(
+    "dprintf", usage="dprintf PLACE, MESSAGE", section="breakpoints", repeats=False,
+    completes="place",
+)  # fmt: skip
+def dprintf(session: Session, text: str) -> None:
+    """Write a message at a place, and run on.
+
+    What stands in braces is evaluated: dprintf 12, loss is {loss}, at most {max(x)}
+    """
+    where, comma, message = text.partition(",")
+    message = message.strip()
+    if len(message) > 1 and message[0] == message[-1] == '"':
+        message = message[1:-1]
+    if not comma or not message:
+        raise Refused("a message is missing", "dprintf 12, loss is {loss}")
+    added(session, "log", where.strip(), place=stopping(session, place(session, where)),
+          log=message)  # fmt: skip
+
+
+@command("watch", usage="watch EXPR", section="breakpoints", repeats=False, completes="expression")
+def watch(session: Session, text: str) -> None:
+    """Stop behind the op that makes a predicate on a tensor true: a data breakpoint.
+
+    watch loss: when loss becomes another. watch nan(c1), watch max(abs(h)) > 1e4: when it holds.
+    watch nan(value): whatever is computed; value stands for it. watch * if EXPR is the same, watch
+    loss if EXPR tests loss alone.
+    """
+    from opstep.runtime.debugger.expressions import parse
+
+    text = text.strip()
+    if not text:
+        raise Refused("what is to be watched is missing", "watch nan(loss)")
+    name, condition = split_if(text)
+    if condition is None:
+        spoken = parse(text).names
+        if not spoken:
+            raise Refused("a constant cannot be watched", "watch nan(loss)")
+        names = [n for n in spoken if n != "value"]
+        if _NAME.match(text):
+            name, condition = text, None
+        else:
+            name, condition = computed_last(session, names), text
+    added(session, "watch", text, name=name, condition=condition)
+
+
+def computed_last(session: Session, names: list[str]) -> str:
+    """Of the names in a predicate the one that is computed last: then the others are there. ``*``
+    where there are none.
+    """
+    if not names:
+        return "*"
+    order: dict[str, int] = {}
+    for text in session.debugger.host.texts():
+        for graph in text.graphs:
+            for k, statement in enumerate(graph.body):
+                for result in getattr(statement, "results", ()):
+                    order[result.name.text] = k
+                    order[f"{graph.name.text}.{result.name.text}"] = k
+    return max(names, key=lambda n: order.get(n, -1))
+
+
+@command(
+    "catch", usage="catch KIND [origin] [if EXPR]", section="breakpoints", repeats=False,
+    completes="filter",
+)  # fmt: skip
+def catch(session: Session, text: str) -> None:
+    """Stop at trouble: nan, inf, uninitialised, assert or device.
+
+    It stops behind the op, and shows the result. origin: only where the operands of the op are
+    free of NaNs and infs. In the condition value is the result: catch inf if size(value) > 1.
+    uninitialised needs fill=nan and sync=op, as in debug mode.
+    """
+    from opstep.runtime.debugger.breakpoints import FILTERS
+
+    head, condition = split_if(text)
+    words = head.split()
+    origin = "origin" in words[1:]
+    words = [w for k, w in enumerate(words) if not (k and w == "origin")]
+    if not words:
+        raise Refused("what is to be caught is missing", f"there are: {', '.join(FILTERS)}")
+    kinds = [filter_named(word) for word in words]
+    for kind in kinds:
+        what = f"{kind}{' origin' if origin else ''}"
+        added(session, "catch", what, name=kind, condition=condition, origin=origin)
+        policy = session.debugger.machine.policy
+        if kind == "uninitialised" and (policy.fill, policy.sync) != ("nan", "op"):
+            session.say("note: it cannot tell without --fill nan and --sync op")
+
+
+def filter_named(word: str) -> str:
+    """A kind of trouble, or how its name begins. Raises `Refused`."""
+    from opstep.runtime.debugger.breakpoints import FILTERS
+
+    word = {"uninitialized": "uninitialised"}.get(word, word)
+    found = [name for name in FILTERS if name.startswith(word)]
+    if len(found) != 1:
+        raise Refused(
+            f"{visible(word[:40])} is no kind of trouble", f"there are: {', '.join(FILTERS)}"
+        )
+    return found[0]
+
+
+# --- changing them ---
+
+
+def changed(session: Session) -> None:
+    session.points.apply(session.debugger.breakpoints)
+
+
+@command(
+    "condition", usage="condition N [EXPR]", section="breakpoints", repeats=False,
+    completes="breakpoint expression",
+)  # fmt: skip
+def condition(session: Session, text: str) -> None:
+    """Give breakpoint N a condition, or take its condition away."""
+    from opstep.runtime.debugger.expressions import parse
+
+    word, _, expression = text.partition(" ")
+    entry = one(session, word)
+    expression = expression.strip()
+    if entry.kind == "watch" and not expression and entry.name == "*":
+        raise Refused("a watchpoint on all tensors needs a condition")
+    if expression:
+        parse(expression)
+    entry.condition = expression or None
+    if entry.kind in ("watch", "catch"):
+        entry.what = f"{entry.name}{f' if {expression}' if expression else ''}"
+    changed(session)
+    if not expression:
+        session.say(f"Breakpoint {entry.number} now unconditional.")
+
+
+def one(session: Session, text: str) -> Entry:
+    found = numbers(text)
+    if len(found) != 1:
+        raise Refused("the number of a breakpoint is missing", "info breakpoints has them")
+    return session.points.get(found[0])
+
+
+@command(
+    "ignore", usage="ignore N COUNT", section="breakpoints", repeats=False, completes="breakpoint"
+)
+def ignore(session: Session, text: str) -> None:
+    """Pass breakpoint N so many times before it stops again."""
+    words = text.split()
+    if len(words) != 2:
+        raise Refused("it takes the number of a breakpoint and a count", "ignore 1 100")
+    entry = one(session, words[0])
+    if entry.kind not in ("break", "watch"):
+        raise Refused(f"a {KINDS[entry.kind]} cannot be ignored", "give it a condition")
+    entry.settle()
+    entry.ignore = count(words[1])
+    changed(session)
+    session.say(f"Will ignore next {entry.ignore} hits of breakpoint {entry.number}.")
+
+
+@command(
+    "delete", "d", usage="delete [N …]", section="breakpoints", repeats=False,
+    completes="breakpoint",
+)  # fmt: skip
+def delete(session: Session, text: str) -> None:
+    """Delete breakpoints: those numbers (2, 4-6), or all. delete display N: a display."""
+    words = text.split()
+    if words[:1] and words[0] in ("breakpoints", "display"):
+        if words[0] == "display":
+            remove_displays(session, " ".join(words[1:]))
+            return
+        text = " ".join(words[1:])
+    for number in numbers(text) or list(session.points.entries):
+        session.points.get(number)
+        del session.points.entries[number]
+    changed(session)
+
+
+def remove_displays(session: Session, text: str) -> None:
+    for number in numbers(text) or list(session.displays):
+        if session.displays.pop(number, None) is None:
+            raise Refused(f"there is no display {number}")
+
+
+@command("clear", usage="clear [PLACE]", section="breakpoints", repeats=False, completes="place")
+def clear(session: Session, text: str) -> None:
+    """Delete the breakpoints at a place, by default where one stands."""
+    where = place(session, text)
+    entries = session.points.of("break", "log")
+    lines = {e.core.line if e.core else e.place.line: e for e in entries}
+    gone = [e.number for e in entries if e.place == where]
+    if not gone and where.line in lines and lines[where.line].place.path == where.path:
+        gone = [lines[where.line].number]
+    if not gone:
+        raise Refused(f"there is no breakpoint at {where}")
+    for number in gone:
+        del session.points.entries[number]
+    changed(session)
+    session.say(f"Deleted breakpoint {' '.join(map(str, gone))}")
+
+
+def switch(session: Session, text: str, on: bool) -> None:
+    for number in numbers(text) or list(session.points.entries):
+        session.points.get(number).enabled = on
+    changed(session)
+
+
+@command("enable", usage="enable [N …]", section="breakpoints", repeats=False,
+         completes="breakpoint")  # fmt: skip
+def enable(session: Session, text: str) -> None:
+    """Let breakpoints stop again: those numbers, or all."""
+    switch(session, text, on=True)
+
+
+@command("disable", usage="disable [N …]", section="breakpoints", repeats=False,
+         completes="breakpoint")  # fmt: skip
+def disable(session: Session, text: str) -> None:
+    """Keep breakpoints, but let them not stop: those numbers, or all."""
+    switch(session, text, on=False)
+
+
+@command("commands", usage="commands [N]", section="breakpoints", repeats=False,
+         completes="breakpoint")  # fmt: skip
+def commands(session: Session, text: str) -> None:
+    """Say what is done when breakpoint N (by default the last) stops.
+
+    Commands follow, a line each, until a line that says end. silent as the first of them shows
+    nothing of the stop; continue as the last runs on.
+    """
+    entries = session.points.entries
+    if not entries:
+        raise Refused("there are no breakpoints")
+    entry = one(session, text) if text.strip() else entries[max(entries)]
+    if session.interactive:
+        session.say(f"Commands for breakpoint {entry.number}, one a line; end ends them.")
+    lines: list[str] = []
+    while True:
+        line = session.read(">")
+        if line is None or line.strip() == "end":
+            break
+        lines.append(line.strip())
+    entry.commands = [line for line in lines if line]

@@ -1,0 +1,86 @@
+"""Commands that look at values, and change them."""
+
+from __future__ import annotations
+
+import re
+
+from opstep.cli.debug.commands.breaking import remove_displays
+from opstep.cli.debug.registry import Refused, command
+from opstep.cli.debug.session import Session
+from opstep.cli.debug.values import FORMATS, format_of, named_line, print_value, type_of
+
+_ASSIGNED = re.compile(r"(?<![=<>!])=(?!=)")
+
+
+@command("print", "p", "inspect", usage="print[/FMT] EXPR", section="data", completes="expression")
+def print_(session: Session, text: str) -> None:
+    """Show the value of an expression in the selected frame.
+
+    print c1 shows its type and statistics, print c1[0, :3] elements, print mean(c1), print
+    where(nan(c1)), print diff(a, b), print prev(loss) what they say (docs/expressions.md).
+    """
+    form, expression = format_of(text)
+    if not expression:
+        raise Refused("an expression is missing", "print mean(x)")
+    print_value(session, expression, form, f"{expression} = ")
+
+
+@command("whatis", "ptype", usage="whatis EXPR", section="data", completes="expression")
+def whatis(session: Session, text: str) -> None:
+    """Show the type of an expression."""
+    if not text:
+        raise Refused("an expression is missing", "whatis x[0]")
+    session.say(f"type = {type_of(session.debugger.evaluate(text, session.frame()))}")
+
+
+@command("display", usage="display[/FMT] [EXPR]", section="data", repeats=False,
+         completes="expression")  # fmt: skip
+def display(session: Session, text: str) -> None:
+    """Show an expression at each stop where its names have values. Without one: all of them now."""
+    if not text:
+        session.show_displays()
+        return
+    from opstep.runtime.debugger.expressions import parse
+
+    form, expression = format_of(text)
+    parse(expression)
+    number = max(session.displays, default=0) + 1
+    session.displays[number] = (form, expression)
+    session.show_displays()
+
+
+@command("undisplay", usage="undisplay [N …]", section="data", repeats=False)
+def undisplay(session: Session, text: str) -> None:
+    """Show these expressions no more, or none at all."""
+    remove_displays(session, text)
+
+
+@command("set", usage="set NAME[…] = VALUE", section="data", repeats=False,
+         completes="expression")  # fmt: skip
+def set_(session: Session, text: str) -> None:
+    """Give a tensor, an element or a slice another value; what depends on it is computed again.
+
+    set loss = 0, set x[0, :3] = [1, 2, nan], set conv1.w = load("w.npy"), set h = clip(h, -1, 1).
+    Of a program's param it is the value from here on.
+    """
+    from opstep.runtime.debugger.expressions.assigning import assigned
+
+    text = re.sub(r"^var(iable)?\s+", "", text)
+    match = _ASSIGNED.search(text)
+    if match is None or not text[: match.start()].strip() or not text[match.end() :].strip():
+        raise Refused("it takes a name and a value", "set x[0, 1] = 3.5")
+    target, value = text[: match.start()].strip(), text[match.end() :].strip()
+    debugger, frame = session.debugger, session.text_frame()
+    name, array = assigned(debugger.scope(frame), target, value)
+    number = session.frame().number
+    debugger.set(frame, name, array)
+    session.ended = False
+    frame = session.select(number)
+    node = frame.lookup(name)
+    if node is not None:
+        session.say(named_line(session, frame, name, node))
+
+
+def formats() -> str:
+    """For help."""
+    return "\n".join(f"  /{key}  {what}" for key, what in FORMATS.items())

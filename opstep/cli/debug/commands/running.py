@@ -1,0 +1,178 @@
+"""Commands that let the program run on."""
+
+from __future__ import annotations
+
+from opstep.cli.debug.places import count, line_of, place
+from opstep.cli.debug.registry import Refused, command
+from opstep.cli.debug.session import Session
+
+
+def alive(session: Session) -> None:
+    """Raises `Refused` where the run is over."""
+    if session.ended:
+        raise Refused("the run has ended", "reverse-next goes back, run begins anew")
+
+
+@command("run", "r", usage="run", section="running", repeats=False)
+def run(session: Session, text: str) -> None:
+    """Run from the beginning to the first stop.
+
+    A run that has begun is begun anew: inputs are the same, params and states as they are by then.
+    """
+    begin(session, at_entry=False)
+
+
+@command("start", usage="start", section="running", repeats=False)
+def start(session: Session, text: str) -> None:
+    """Begin (anew) and stop at the first statement."""
+    begin(session, at_entry=True)
+
+
+def begin(session: Session, at_entry: bool) -> None:
+    debugger = session.debugger
+    debugger.stop_on_entry = at_entry
+    again, session.ended = session.started, False
+    session.go(debugger.restart if again else debugger.start)
+
+
+@command("continue", "c", "fg", usage="continue [N]", section="running")
+def continue_(session: Session, text: str) -> None:
+    """Run on until something stops it.
+
+    N: pass the breakpoint that one stands at N - 1 more times.
+    """
+    alive(session)
+    skipped = count(text) - 1
+    if skipped > 0:
+        stop = session.debugger.stop
+        here = [e for e in session.points.entries.values()
+                if stop and e.core and e.core.number in stop.hits]  # fmt: skip
+        if not here:
+            raise Refused("one stands at no breakpoint", "continue, without a number")
+        session.points.get(here[0].number).ignore = skipped
+        session.points.apply(session.debugger.breakpoints)
+        session.say(f"Will ignore next {skipped} hits of breakpoint {here[0].number}.")
+    session.go(lambda: session.debugger.go("continue"))
+
+
+def moves(session: Session, text: str, move: str, granularity: str = "statement") -> None:
+    alive(session)
+    debugger, thread = session.debugger, session.thread
+    session.go(lambda: debugger.go(move, thread, granularity), count(text))
+
+
+@command("next", "n", usage="next [N]", section="running")
+def next_(session: Session, text: str) -> None:
+    """Run the statement; a graph that it calls runs as one. N: so many times."""
+    moves(session, text, "over")
+
+
+@command("step", "s", usage="step [N]", section="running")
+def step(session: Session, text: str) -> None:
+    """Run the statement; a graph that it calls is entered, and the graphs of a loop."""
+    moves(session, text, "in")
+
+
+@command("nexti", "ni", usage="nexti [N]", section="running")
+def nexti(session: Session, text: str) -> None:
+    """Run one launch of a kernel: an op may have several."""
+    moves(session, text, "over", "instruction")
+
+
+@command("stepi", "si", usage="stepi [N]", section="running")
+def stepi(session: Session, text: str) -> None:
+    """Run one launch of a kernel: an op may have several."""
+    moves(session, text, "in", "instruction")
+
+
+@command("finish", "fin", usage="finish", section="running")
+def finish(session: Session, text: str) -> None:
+    """Run until the graph of the selected frame returns, and show what it returned."""
+    alive(session)
+    frames = session.frames()
+    levels = len({f.depth for f in frames if f.depth >= session.text_frame().depth})
+    if levels == len({f.depth for f in frames}):
+        raise Refused("the outermost graph does not return to anything", "continue")
+    session.go(lambda: session.debugger.go("out"), levels)
+
+
+@command("until", "u", usage="until [PLACE]", section="running", completes="place")
+def until(session: Session, text: str) -> None:
+    """Like next, but at the end of a loop's turn run until the loop is done.
+
+    With a place: run until it is reached.
+    """
+    alive(session)
+    if text:
+        advance(session, text)
+        return
+    session.go(session.debugger.until)
+
+
+@command("advance", usage="advance PLACE", section="running", completes="place")
+def advance(session: Session, text: str) -> None:
+    """Run until a line, or the beginning of a graph, is reached."""
+    alive(session)
+    if not text:
+        raise Refused("a place is missing", "write a line, FILE:LINE or a graph")
+    where = line_of(session, place(session, text))
+    session.go(lambda: session.debugger.run_to(where.path, where.line))
+
+
+@command("jump", "j", usage="jump PLACE", section="running", repeats=False, completes="place")
+def jump(session: Session, text: str) -> None:
+    """Stand elsewhere, without running what lies between.
+
+    Back in time where the line was reached before. Ahead in the present graph, where all operands
+    of the op there have values. Unlike gdb it stays there.
+    """
+    if not text:
+        raise Refused("a place is missing", "write a line, FILE:LINE or a graph")
+    where = line_of(session, place(session, text))
+    targets = session.debugger.goto_targets(where.path, where.line)
+    if not targets:
+        raise Refused(f"{where} cannot be jumped to", "advance runs there")
+    session.ended = False
+    session.go(lambda: session.debugger.goto(targets[0].number))
+
+
+@command("restart", usage="restart [frame [N]]", section="running", repeats=False)
+def restart(session: Session, text: str) -> None:
+    """Go back to where the selected frame, or frame N, was entered. Nothing is lost."""
+    words = text.split()
+    if words[:1] == ["frame"]:
+        words = words[1:]
+    if words:
+        session.select(count(words[0]))
+    frame = session.text_frame()
+    session.ended = False
+    session.go(lambda: session.debugger.restart_frame(frame))
+
+
+def backwards(session: Session, move, times: int = 1) -> None:
+    session.ended = False
+    session.go(move, times)
+
+
+@command("reverse-next", "rn", usage="reverse-next [N]", section="backwards")
+def reverse_next(session: Session, text: str) -> None:
+    """Back to the statement before; what it called is passed as one."""
+    backwards(session, lambda: session.debugger.go("back", session.thread), count(text))
+
+
+@command("reverse-step", "rs", usage="reverse-step [N]", section="backwards")
+def reverse_step(session: Session, text: str) -> None:
+    """Back to the statement before; graphs that it called are entered from their end."""
+    backwards(session, session.debugger.step_back, count(text))
+
+
+@command("reverse-continue", "rc", usage="reverse-continue", section="backwards")
+def reverse_continue(session: Session, text: str) -> None:
+    """Back until something stops it, or to the begin of the run."""
+    backwards(session, lambda: session.debugger.go("reverse_continue"))
+
+
+@command("reverse-finish", usage="reverse-finish", section="backwards")
+def reverse_finish(session: Session, text: str) -> None:
+    """Back to where the present graph was called."""
+    backwards(session, session.debugger.back_out)

@@ -1,0 +1,136 @@
+"""Commands that look at the stack and at the text."""
+
+from __future__ import annotations
+
+from opstep.cli.debug import showing
+from opstep.cli.debug.places import count, line_of, place
+from opstep.cli.debug.registry import Refused, command
+from opstep.cli.debug.session import Session
+
+PAGE = 10  # lines of list
+
+
+@command("backtrace", "bt", "where", usage="backtrace [N]", section="stack")
+def backtrace(session: Session, text: str) -> None:
+    """Show the frames: graphs that called one another, turns of loops, imported lines.
+
+    N: the innermost N alone; -N the outermost.
+    """
+    frames = session.frames()
+    if not frames:
+        raise Refused("there is no stack")
+    word = text.strip()
+    n = count(word.removeprefix("-"), len(frames))
+    chosen = frames[-n:] if word.startswith("-") and n else frames[:n]
+    selected = session.frame().number
+    for frame in chosen:
+        marker = session.paint("*", "bold green") if frame.number == selected else " "
+        arguments = showing.arguments_of(frame)
+        line = showing.frame_line(session.paint, frame, arguments)
+        session.say(f"{marker} #{frame.number:<3}{line}")
+    if len(chosen) < len(frames):
+        session.say("(more frames)")
+
+
+def selected(session: Session, number: int) -> None:
+    frame = session.select(number)
+    session.say(f"#{number}  " + showing.frame_line(
+        session.paint, frame, showing.arguments_of(frame)))  # fmt: skip
+    session.show_frame(frame, whole=False)
+
+
+@command("frame", "f", usage="frame [N]", section="stack")
+def frame(session: Session, text: str) -> None:
+    """Select frame N, or show the selected one. Names in expressions are those of the frame."""
+    selected(session, count(text, session.frame().number))
+
+
+@command("up", usage="up [N]", section="stack")
+def up(session: Session, text: str) -> None:
+    """Select the frame that called this one."""
+    number, last = session.frame().number, len(session.frames()) - 1
+    if number == last:
+        raise Refused("this is the outermost frame")
+    selected(session, min(number + count(text), last))
+
+
+@command("down", "do", usage="down [N]", section="stack")
+def down(session: Session, text: str) -> None:
+    """Select the frame that this one called."""
+    number = session.frame().number
+    if number == 0:
+        raise Refused("this is the innermost frame")
+    selected(session, max(number - count(text), 0))
+
+
+@command("thread", "t", usage="thread [N|off]", section="stack", repeats=False)
+def thread(session: Session, text: str) -> None:
+    """Look at stream N: what it runs next, or has run last. Steps then are those of its ops.
+
+    off: the order in which ops are issued, as at the beginning.
+    """
+    word = text.strip()
+    streams = dict(session.debugger.threads())
+    if word == "off":
+        session.thread = None
+    elif word:
+        number = count(word)
+        if number not in streams:
+            raise Refused(f"there is no stream {number}", f"there are 0 to {len(streams) - 1}")
+        session.thread = number
+    frame = session.select(0)
+    of = "all streams" if session.thread is None else f"stream {session.thread}"
+    session.say(f"[{of}]")
+    session.show_frame(frame)
+
+
+@command("list", "l", usage="list [PLACE|FIRST,LAST|-]", section="stack", then="list",
+         completes="place")  # fmt: skip
+def list_(session: Session, text: str) -> None:
+    """Show ten lines of the program: around the place, or those that follow; -: those before.
+
+    list 10,20 shows these lines.
+    """
+    frame, word = session.frame(), text.strip()
+    lines, path = showing.text_lines(frame), frame.path
+    if not lines:
+        raise Refused(f"{path} cannot be read from here")
+    here = frame.line
+    if word == "-":
+        top = (session.listed[1] - 2 * PAGE) if session.listed else here - PAGE - PAGE // 2
+        if top <= 1 - PAGE:
+            raise Refused("these were the first lines")
+        first, last = max(top, 1), max(top, 1) + PAGE - 1
+    elif "," in word:
+        first, last = bounds(word)
+    elif word:
+        where = line_of(session, place(session, word))
+        if where.path != path:
+            lines, path = lines_of(session, where.path), where.path
+        first, last = where.line - PAGE // 2, where.line + PAGE // 2 - 1
+    elif session.listed is None:
+        first, last = here - PAGE // 2, here + PAGE // 2 - 1
+    else:
+        (lines, path), first = session.listed[0], session.listed[1]
+        last = first + PAGE - 1
+    first = max(first, 1)
+    if first > len(lines):
+        raise Refused(f"the text has {len(lines)} lines")
+    marked = here if path == frame.path else 0
+    for line in showing.excerpt(session.paint, lines, first, last, marked):
+        session.say(line)
+    session.listed = ((lines, path), last + 1)
+
+
+def bounds(word: str) -> tuple[int, int]:
+    first, _, last = word.partition(",")
+    low = count(first)
+    high = count(last, low + PAGE - 1)
+    return low, min(high, low + 10_000)
+
+
+def lines_of(session: Session, path: str) -> list[str]:
+    for text in session.debugger.host.texts():
+        if text.source.path == path:
+            return text.source.text.splitlines()
+    raise Refused(f"the program has no file {path}")

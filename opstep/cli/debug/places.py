@@ -1,0 +1,154 @@
+"""Where a command is to happen: ``12``, ``lenet.opg:12``, ``features``, ``conv2d``, ``h.c1``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from opstep.cli.debug.registry import Refused
+from opstep.runtime.ir.diagnostics import visible
+
+if TYPE_CHECKING:
+    from opstep.cli.debug.session import Session
+
+_NUMBER = re.compile(r"[+-]?\d{1,9}$")
+_NAME = re.compile(r"[A-Za-z_][\w.]*$")
+_IF = re.compile(r"(?:^|\s)if(?:\s+|$|(?=\())")
+
+
+class Place(NamedTuple):
+    """A line of a file; or a name, of a graph, an op or a value."""
+
+    path: str = ""
+    line: int = 0
+    name: str = ""
+
+    def __str__(self) -> str:
+        from opstep.cli.debug.showing import shown_path
+
+        return self.name or f"{shown_path(self.path)}:{self.line}"
+
+
+def split_if(text: str) -> tuple[str, str | None]:
+    """``12 if nan(x)`` as its two halves. Raises `Refused` where nothing stands behind ``if``."""
+    match = _IF.search(text)
+    if match is None:
+        return text.strip(), None
+    condition = text[match.end() :].strip()
+    if not condition:
+        raise Refused("an expression is missing behind if")
+    return text[: match.start()].strip(), condition
+
+
+def place(session: Session, text: str) -> Place:
+    """What the words of a command mean; none: where one stands. Raises `Refused`."""
+    text = text.strip()
+    if not text:
+        frame = session.frame()
+        return Place(frame.path, frame.line) if not frame.imported else _of_text(session, frame)
+    if _NUMBER.match(text):
+        here = session.text_frame()
+        line = int(text)
+        if text[0] in "+-":
+            line += here.line
+        return Place(here.path, line)
+    path, colon, rest = text.rpartition(":")
+    if colon and rest.isdecimal() and len(rest) < 10 and path:
+        return Place(known_file(session, path), int(rest))
+    if colon and _NAME.match(rest) and path:
+        known_file(session, path)
+        return Place(name=rest)
+    if _NAME.match(text):
+        return Place(name=text)
+    raise Refused(f"{visible(text[:60])} is no place", "write a line, FILE:LINE, a graph or an op")
+
+
+def _of_text(session: Session, frame) -> Place:
+    inner = session.text_frame()
+    return Place(inner.path, inner.line)
+
+
+def known_file(session: Session, wanted: str) -> str:
+    """The path of one of the program's texts. Raises `Refused`."""
+    paths = [t.source.path for t in session.debugger.host.texts()]
+    for path in paths:
+        if path == wanted or Path(path).name == wanted or _same(path, wanted):
+            return path
+    names = ", ".join(visible(Path(p).name) for p in paths)
+    raise Refused(f"the program has no file {visible(wanted[:60])}", f"its files: {names}")
+
+
+def _same(a: str, b: str) -> bool:
+    try:
+        return Path(a).resolve() == Path(b).expanduser().resolve()
+    except (OSError, ValueError, RuntimeError):
+        return False
+
+
+def line_of(session: Session, found: Place) -> Place:
+    """A place as a line: of a graph its first statement, of a value where it is computed. Raises
+    `Refused`.
+    """
+    if not found.name:
+        return found
+    for text in session.debugger.host.texts():
+        for graph in text.graphs:
+            if graph.name.text == found.name and graph.body:
+                line = text.source.locate(graph.body[0].span.start)[0]
+                return Place(text.source.path, line)
+    lines = computed_at(session, found.name)
+    if not lines:
+        raise Refused(f"no graph and no value is called {found.name}")
+    return lines[0]
+
+
+def computed_at(session: Session, name: str) -> list[Place]:
+    """The lines that compute a value: ``c1``, ``features.c1``."""
+    from opstep.runtime.ir.graph import Apply
+
+    found = []
+    for text in session.debugger.host.texts():
+        for graph in text.graphs:
+            of_graph = f"{graph.name.text}."
+            value = name.removeprefix(of_graph)
+            for one in graph.body:
+                if isinstance(one, Apply) and value in [r.name.text for r in one.results]:
+                    line = text.source.locate(one.span.start)[0]
+                    found.append(Place(text.source.path, line))
+    return found
+
+
+def stopping(session: Session, found: Place) -> Place:
+    """Where a breakpoint is: a value that one line computes is that line."""
+    from opstep.runtime.ir.op import OPS
+
+    graphs = {g.name.text for t in session.debugger.host.texts() for g in t.graphs}
+    if not found.name or found.name in graphs or found.name in OPS:
+        return found
+    lines = computed_at(session, found.name)
+    return lines[0] if len(lines) == 1 else found
+
+
+def numbers(text: str) -> list[int]:
+    """``1 3-5`` as numbers. Raises `Refused`."""
+    found: list[int] = []
+    for word in text.replace(",", " ").split():
+        match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", word)
+        if not match:
+            raise Refused(f"{visible(word[:60])} is no number", "write 2, or 2-4")
+        low, high = int(match[1]), int(match[2] or match[1])
+        if high - low > 10_000:
+            raise Refused(f"{word} are too many")
+        found += range(low, high + 1)
+    return found
+
+
+def count(text: str, default: int = 1) -> int:
+    """How many times. Raises `Refused`."""
+    text = text.strip()
+    if not text:
+        return default
+    if not text.isdecimal() or len(text) > 9:
+        raise Refused(f"{visible(text[:60])} is no count", "write a number")
+    return int(text)

@@ -1,0 +1,170 @@
+"""The breakpoints of a session, numbered from 1 as people know them, and how the debugger is told.
+
+The debugger takes all breakpoints of a kind at once, and knows nothing of disabled ones, of those
+that are ignored some more times, or of those that go when they have stopped once: that is here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from opstep.cli.debug.places import Place
+from opstep.cli.debug.registry import Refused
+
+if TYPE_CHECKING:
+    from opstep.runtime.debugger.breakpoints import Breakpoint, Breakpoints
+    from opstep.runtime.debugger.checks import Stop
+
+NOWHERE = Place()
+KINDS = {"break": "breakpoint", "watch": "watchpoint", "catch": "catchpoint", "log": "dprintf"}
+
+
+@dataclass
+class Entry:
+    """`kind`: a key of `KINDS`. `place`: of breakpoints; else `name` is that of a tensor, or the
+    kind of trouble. `what`: as it was asked for. `ignore`: hits that do not stop. `commands` are
+    run where it stops. `core`: what the debugger made of it.
+    """
+
+    number: int
+    kind: str
+    what: str
+    place: Place = NOWHERE
+    name: str = ""
+    condition: str | None = None
+    log: str | None = None
+    origin: bool = False  # a catchpoint: only where operands are fine
+    temporary: bool = False
+    enabled: bool = True
+    ignore: int = 0
+    stops: int = 0
+    passed: int = 0  # hits that did not stop, of breakpoints that the debugger has no more
+    commands: list[str] = field(default_factory=list)
+    core: Breakpoint | None = None
+
+    @property
+    def title(self) -> str:
+        kind = KINDS[self.kind]
+        return f"temporary {kind}" if self.temporary else kind
+
+    @property
+    def hits(self) -> int:
+        """How often it was reached, where its condition held."""
+        return self.stops + self.passed + self._passed_now()
+
+    @property
+    def left(self) -> int:
+        """How many hits are still ignored."""
+        return self.ignore if self.kind == "log" else self.ignore - self._passed_now()
+
+    def _passed_now(self) -> int:
+        if self.core is None:
+            return 0
+        return self.core.count if self.kind == "log" else min(self.core.count, self.ignore)
+
+    def settle(self) -> None:
+        """Takes over what the debugger counted, before it gets a new breakpoint."""
+        passed = self._passed_now()
+        self.passed += passed
+        self.ignore = max(0, self.ignore - passed)
+        if self.core is not None:
+            self.core.count = 0
+
+
+class Table:
+    """All breakpoints of a session; `debugger` is given its by `apply`."""
+
+    def __init__(self) -> None:
+        self.entries: dict[int, Entry] = {}
+        self._next = 1
+        self._paths: set[str] = set()
+
+    def add(self, breakpoints: Breakpoints, kind: str, what: str, **details) -> Entry:
+        """A new one, which the debugger knows from then on. Raises `Refused`, `ExpressionError`."""
+        from opstep.runtime.debugger.expressions import parse
+
+        if details.get("condition"):
+            parse(details["condition"])
+        made = Entry(self._next, kind, what, **details)
+        if kind == "catch" and made.name in (e.name for e in self.of("catch")):
+            raise Refused(f"{made.name} is caught already", "info breakpoints has its number")
+        self.entries[made.number] = made
+        self.apply(breakpoints)
+        if made.core is not None and not made.core.verified:
+            del self.entries[made.number]
+            self.apply(breakpoints)
+            raise Refused(made.core.message)
+        self._next += 1
+        return made
+
+    def of(self, *kinds: str) -> list[Entry]:
+        return [e for e in self.entries.values() if e.kind in kinds]
+
+    def get(self, number: int) -> Entry:
+        """Raises `Refused`."""
+        if number not in self.entries:
+            known = ", ".join(map(str, self.entries)) or "none"
+            raise Refused(f"there is no breakpoint {number}", f"there are: {known}")
+        return self.entries[number]
+
+    # --- what the debugger is told ---
+
+    def apply(self, breakpoints: Breakpoints) -> None:
+        """Tells the debugger of all that are enabled."""
+        for entry in self.entries.values():
+            entry.settle()
+        before = {e.number: e.core for e in self.entries.values()}
+        for entry in self.entries.values():
+            entry.core = None
+        self._apply_lines(breakpoints)
+        self._apply_names(breakpoints)
+        self._apply_data(breakpoints, before)
+        caught = [e for e in self.of("catch") if e.enabled]
+        origin = {e.name for e in caught if e.origin}
+        breakpoints.set_filters({e.name: e.condition for e in caught}, origin)
+
+    def _apply_lines(self, breakpoints: Breakpoints) -> None:
+        by_path: dict[str, list[Entry]] = {path: [] for path in self._paths}
+        for entry in self.of("break", "log"):
+            if entry.enabled and not entry.place.name:
+                by_path.setdefault(entry.place.path, []).append(entry)
+        self._paths = {path for path, entries in by_path.items() if entries}
+        for path, entries in by_path.items():
+            self._take(entries, breakpoints.set_lines(path, map(wanted, entries)))
+
+    def _apply_names(self, breakpoints: Breakpoints) -> None:
+        named = [e for e in self.of("break", "log") if e.enabled and e.place.name]
+        self._take(named, breakpoints.set_functions(map(wanted, named)))
+
+    def _apply_data(self, breakpoints: Breakpoints, before) -> None:
+        data = [e for e in self.of("watch") if e.enabled]
+        self._take(data, breakpoints.set_data(map(wanted, data)))
+        for entry in data:
+            old = before[entry.number]
+            if old is not None and entry.core is not None:
+                entry.core.last.update(old.last)  # what it has seen is compared with
+
+    def _take(self, entries: list[Entry], made: list[Breakpoint]) -> None:
+        for entry, core in zip(entries, made, strict=True):
+            entry.core = core
+
+    # --- what the debugger tells ---
+
+    def stopped(self, stop: Stop) -> list[Entry]:
+        """Those that a stop is about; each has stopped once more."""
+        found = [e for e in self.entries.values() if e.core and e.core.number in stop.hits]
+        if stop.reason == "exception" and stop.exception is not None:
+            found += [e for e in self.of("catch") if e.enabled and e.name == stop.exception.kind]
+        for entry in found:
+            entry.stops += 1
+        return found
+
+
+def wanted(entry: Entry):
+    """An entry in the debugger's words."""
+    from opstep.runtime.debugger.breakpoints import Wanted
+
+    hits = f">={entry.ignore + 1}" if entry.ignore else None
+    name = entry.place.name or entry.name
+    return Wanted(entry.place.line, name, entry.condition, hits, entry.log)

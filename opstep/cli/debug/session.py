@@ -1,0 +1,341 @@
+"""A debugger at a terminal: reads commands, does them, shows where it stands."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from opstep.cli.common import watch_compiler
+from opstep.cli.debug import showing
+from opstep.cli.debug.points import KINDS, Entry, Table
+from opstep.cli.debug.registry import Command, Refused, find
+from opstep.runtime.ir.diagnostics import OpstepError, render_all, visible
+
+if TYPE_CHECKING:
+    from opstep.cli.debug.reading import Reader
+    from opstep.cli.debug.stepping import Stepper
+    from opstep.runtime.debugger.debugger import Stop
+    from opstep.runtime.debugger.frames import Frame
+
+PROMPT = "(opstep) "
+_LONGEST = 10_000  # characters of a command
+_DEEPEST = 20  # scripts that run scripts
+
+
+class Session:
+    """`interactive`: whether a person sits there; `options`: how the program was opened."""
+
+    def __init__(self, debugger: Stepper, paint: showing.Paint, interactive: bool):
+        self.debugger = debugger
+        self.paint = paint
+        self.interactive = interactive
+        self.points = Table()
+        self.displays: dict[int, tuple[str, str]] = {}  # number -> format, expression
+        self.started = False
+        self.ended = False
+        self.thread: int | None = None
+        self.listed: tuple[Any, int] | None = None  # a frame's text, the line behind the last shown
+        self.over = False  # whether the session is
+        self.interrupted = threading.Event()
+        self._selected = 0
+        self._previous = ""
+        self._pending: deque[str] = deque()  # commands of a breakpoint
+        self._readers: list[Reader] = []
+        debugger.on_output = lambda text, frame: self.say(visible(text))
+
+    # --- output ---
+
+    def say(self, text: str = "") -> None:
+        click.echo(text)
+
+    def complain(self, message: str, hint: str = "") -> None:
+        self.say(f"{self.paint('error:', 'bold red')} {message}")
+        if hint:
+            self.say(f"{self.paint('hint:', 'cyan')} {hint}")
+
+    # --- reading and doing commands ---
+
+    def loop(self, reader: Reader) -> None:
+        """Until the reader's end, or ``quit``."""
+        if len(self._readers) >= _DEEPEST:
+            raise Refused(f"scripts are nested more than {_DEEPEST} deep")
+        self._readers.append(reader)
+        try:
+            while not self.over:
+                try:
+                    line = reader.read(PROMPT)
+                except KeyboardInterrupt:
+                    self.say("Quit")
+                    continue
+                if line is None:
+                    return
+                done = self.do(line)
+                self._do_pending()
+                if reader.stops_at_error and (not done or self.interrupted.is_set()):
+                    self.say(f"{reader.name}: the commands that follow are left out")
+                    return
+        finally:
+            self._readers.pop()
+
+    def read(self, prompt: str) -> str | None:
+        """A further line of whoever gave the command."""
+        return self._readers[-1].read(prompt) if self._readers else None
+
+    def do(self, line: str) -> bool:
+        """One command; whether it could be done. An empty line repeats the one before."""
+        line = line.strip()
+        if line.startswith("#"):
+            return True
+        if not line:
+            line = self._previous
+            if not line:
+                return True
+        try:
+            if len(line) > _LONGEST:
+                raise Refused(f"a command has at most {_LONGEST:,} characters")
+            name, text = split(line)
+            found = find(name)
+            self._previous = remembered(found, line)
+            with self.undisturbed():
+                found.function(self, text)
+        except KeyboardInterrupt:
+            self.say("Quit")
+            return False
+        except Exception as error:
+            self.explain(error)
+            return False
+        return True
+
+    def _do_pending(self) -> None:
+        """The commands of the breakpoint that stopped."""
+        while self._pending and not self.over:
+            line = self._pending.popleft()
+            previous = self._previous
+            if not self.do(line) or self.interrupted.is_set():
+                self._pending.clear()
+            self._previous = previous
+
+    def explain(self, error: Exception) -> None:
+        """Says why a command could not be done."""
+        from opstep.runtime.debugger.expressions import ExpressionError
+
+        if isinstance(error, Refused):
+            self.complain(error.message, error.hint)
+        elif isinstance(error, ExpressionError):
+            self.complain(visible(error.message), visible(error.hint))
+        elif isinstance(error, OpstepError):
+            self.say(render_all(error.diagnostics, self.paint.on))
+        elif isinstance(error, MemoryError):
+            self.complain("out of memory", "print a part of it: x[0, :8]")
+        else:
+            what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            self.complain(f"internal error: {what}: this is a bug in opstep, please report it")
+
+    # --- where it stands ---
+
+    def frames(self) -> list[Frame]:
+        return self.debugger.stack(self.thread)
+
+    def frame(self) -> Frame:
+        """The one that is selected. Raises `Refused`."""
+        frames = self.frames()
+        if not frames:
+            raise Refused("there is no stack")
+        return frames[min(self._selected, len(frames) - 1)]
+
+    def text_frame(self) -> Frame:
+        """The selected one, or of a line that was imported the one that has the values."""
+        frames = self.frames()
+        if not frames:
+            raise Refused("there is no stack")
+        k = min(self._selected, len(frames) - 1)
+        return frames[k - 1] if frames[k].imported and k else frames[k]
+
+    def select(self, number: int) -> Frame:
+        """Raises `Refused`."""
+        count = len(self.frames())
+        if not 0 <= number < count:
+            raise Refused(f"there is no frame {number}", f"there are 0 to {count - 1}")
+        self._selected, self.listed = number, None
+        return self.frame()
+
+    # --- running ---
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """In it Ctrl-C pauses the run; it never ends what a command does midway, which could leave
+        values half computed. What expressions take is limited.
+        """
+        self.interrupted.clear()
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def interrupt(number: int, at: Any) -> None:
+            self.interrupted.set()
+            self.debugger.pause()
+
+        before = signal.signal(signal.SIGINT, interrupt)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def go(self, move: Callable[[], Stop], times: int = 1) -> None:
+        """Moves so many times, or until something else stops it; then shows where it stands."""
+        self.started = True
+        before = self._standing()
+        stop = None
+        with watch_compiler():
+            for _ in range(times):
+                stop = move()
+                if stop.reason not in ("step", "goto") or self.interrupted.is_set():
+                    break
+        if stop is not None:
+            self.stopped(stop, before)
+
+    def stopped(self, stop: Stop, before: Any = None) -> None:
+        """Shows why and where it stands; does what its breakpoints say."""
+        self._selected, self.listed = 0, None
+        hits = self.points.stopped(stop)
+        self._pending.clear()
+        if hits and hits[0].commands:
+            self._pending.extend(hits[0].commands)
+        silent = bool(self._pending) and self._pending[0] == "silent"
+        if silent:
+            self._pending.popleft()
+        else:
+            self._show(stop, hits, before)
+        gone = [e.number for e in hits if e.temporary]
+        for number in gone:
+            del self.points.entries[number]
+        if gone:
+            self.points.apply(self.debugger.breakpoints)
+
+    def _show(self, stop: Stop, hits: list[Entry], before: Any) -> None:
+        *reasons, lead = [*self._reasons(stop, hits), ""]
+        if reasons and hits and hits[0].kind in ("break", "log"):
+            lead = f"{reasons.pop()}, "
+        for line in reasons:
+            self.say(line)
+        self.ended = stop.reason == "end"
+        if self.ended:
+            self.show_results()
+            return
+        frames = self.frames()
+        if not frames:
+            return
+        for line in self._computed(stop, before, frames):
+            self.say(line)
+        entered = before is None or before[0] != key(frames[0])
+        self.show_frame(frames[0], bool(hits) or entered or stop.reason != "step", lead)
+        self.show_displays()
+
+    def _reasons(self, stop: Stop, hits: list[Entry]) -> list[str]:
+        said = []
+        for entry in hits:
+            title = KINDS[entry.kind].capitalize()
+            about = f": {entry.what}" if entry.kind in ("watch", "catch") else ""
+            said.append(self.paint(f"{title} {entry.number}{about}", "bold yellow"))
+        if stop.exception is not None:
+            said.append(self._trouble(stop))
+        elif stop.reason == "pause":
+            said.append(self.paint("Paused.", "bold yellow"))
+        elif stop.reason == "entry" and self.debugger.position > 0:
+            said.append("No more history to go back to.")
+        elif stop.text and stop.reason in ("entry", "restart", "goto", "step"):
+            said.append(visible(stop.text[:1].upper() + stop.text[1:] + "."))
+        return said
+
+    def _trouble(self, stop: Stop) -> str:
+        problem = stop.exception
+        assert problem is not None
+        if problem.error is not None:
+            return render_all(problem.error.diagnostics, self.paint.on)
+        return f"{self.paint(problem.kind + ':', 'bold red')} {visible(problem.message)}"
+
+    def _standing(self) -> Any:
+        """What `_computed` compares with: the frame, and what its statement computes."""
+        from opstep.runtime.ir.graph import Apply
+
+        found = []
+        for frame in self.frames():
+            names = []
+            if not frame.imported and isinstance(frame.statement, Apply):
+                names = [r.name.text for r in frame.statement.results]
+            found.append((key(frame), names, self.debugger.position))
+        return (found[0][0], found) if found else None
+
+    def _computed(self, stop: Stop, before: Any, frames: list[Frame]) -> list[str]:
+        """The results of the statements that were left behind, in the frame that is shown."""
+        from opstep.cli.debug.values import named_line
+
+        shown = frames[0]
+        if before is None or stop.reason == "goto":
+            return []
+        names: list[str] = []
+        for frame, results, position in before[1]:
+            if frame == key(shown) and position < self.debugger.position:
+                names += results
+        if stop.exception is not None and stop.exception.node is not None:
+            names = [stop.exception.node.name]
+        nodes = {n: shown.lookup(n) for n in names}
+        return [named_line(self, shown, n, node) for n, node in nodes.items() if node is not None]
+
+    def show_frame(self, frame: Frame, whole: bool = True, lead: str = "") -> None:
+        """A frame and the lines around where it stands."""
+        if whole:
+            arguments = showing.arguments_of(frame)
+            self.say(lead + showing.frame_line(self.paint, frame, arguments))
+        lines, line = showing.text_lines(frame), frame.line
+        first = line - showing.AROUND
+        for text in showing.excerpt(self.paint, lines, first, line + showing.AROUND, line):
+            self.say(text)
+
+    def show_displays(self) -> None:
+        """What ``display`` asked for, as far as it can be computed here."""
+        from opstep.cli.debug.values import print_value
+        from opstep.runtime.debugger.expressions import ExpressionError
+
+        for number, (form, text) in self.displays.items():
+            try:
+                print_value(self, text, form, f"{number}: {text} = ")
+            except (ExpressionError, OpstepError, Refused):
+                continue  # its names are not there yet
+
+    def show_results(self) -> None:
+        """The end of the run: what the graph returned."""
+        from opstep.cli.debug.values import array_line
+
+        stop = self.debugger.stop
+        if stop is not None and stop.exception is not None:
+            return
+        self.say(self.paint("The run has ended.", "bold"))
+        for name, array in self.debugger.result().items():
+            self.say(f"{self.paint(visible(name), 'bold')} = {array_line(array)}")
+
+
+def key(frame: Frame) -> tuple:
+    """What tells a frame from others while the run moves."""
+    return id(frame.activation), frame.frame, frame.imported is not None
+
+
+def split(line: str) -> tuple[str, str]:
+    """``p/x loss`` as ``p`` and ``/x loss``."""
+    end = 0
+    while end < len(line) and (line[end].isalnum() or line[end] in "-_?"):
+        end += 1
+    return (line[:end], line[end:].strip()) if end else (line[:1], line[1:].strip())
+
+
+def remembered(command: Command, line: str) -> str:
+    """What an empty line does next."""
+    if command.then is not None:
+        return command.then
+    return line if command.repeats else ""

@@ -1,0 +1,116 @@
+"""How source lines, frames and stops look in a terminal."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from opstep.runtime.ir.diagnostics import visible
+
+if TYPE_CHECKING:
+    from opstep.runtime.debugger.frames import Frame
+
+AROUND = 2  # lines shown above and below the one where it stands
+WIDTH = 160  # columns of a source line that are shown
+
+_STYLES = {
+    "bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34",
+    "magenta": "35", "cyan": "36",
+}  # fmt: skip
+_TOKENS = re.compile(
+    r"(?P<comment>#.*)"
+    r'|(?P<string>"(?:[^"\\]|\\.)*")'
+    r"|(?P<keyword>\b(?:graph|param|state|return|assert|at|import|from|as)\b(?!\s*[(=]))"
+    r"|(?P<type>\b(?:f64|f32|f16|bf16|i64|i32|i16|i8|u8|bool)\b)"
+    r"|(?P<op>\b[A-Za-z_][\w.]*(?=\())"
+    r"|(?P<number>(?<![\w.])-?\d[\w.]*)"
+)
+_TOKEN_STYLES = {
+    "comment": "dim", "string": "green", "keyword": "magenta", "type": "cyan", "op": "blue",
+    "number": "yellow",
+}  # fmt: skip
+
+
+class Paint:
+    """Colours, where there are any."""
+
+    def __init__(self, on: bool):
+        self.on = on
+
+    def __call__(self, text: str, style: str) -> str:
+        if not self.on or not text:
+            return text
+        codes = ";".join(_STYLES[s] for s in style.split())
+        return f"\x1b[{codes}m{text}\x1b[0m"
+
+    def source(self, line: str) -> str:
+        """A line of a program."""
+        line = visible(line.expandtabs(4))
+        if len(line) > WIDTH:
+            line = line[: WIDTH - 1] + "…"
+        if not self.on:
+            return line
+        return _TOKENS.sub(lambda m: self(m[0], _TOKEN_STYLES[str(m.lastgroup)]), line)
+
+
+def excerpt(paint: Paint, lines: list[str], first: int, last: int, here: int = 0) -> list[str]:
+    """Lines `first` to `last` of a text, from 1, with a marker at `here`."""
+    shown = []
+    width = max(len(str(last)), 3)
+    for number in range(max(first, 1), min(last, len(lines)) + 1):
+        marker = paint("=>", "bold green") if number == here else "  "
+        line = f"{marker} {paint(f'{number:>{width}}', 'dim')}  {paint.source(lines[number - 1])}"
+        shown.append(line.rstrip())
+    return shown
+
+
+def text_lines(frame: Frame) -> list[str]:
+    """Of a frame's text; of a line that was imported those of the file, where it is there."""
+    if frame.imported is None:
+        return frame.source.text.splitlines() if frame.source else []
+    return imported_lines(frame)
+
+
+LARGEST = 16 << 20  # bytes of a file that is shown
+
+
+def imported_lines(frame: Frame) -> list[str]:
+    """Looked for beside the program, and where one stands."""
+    from pathlib import Path
+
+    roots = [Path()]
+    if frame.source is not None:
+        roots.insert(0, Path(frame.source.path).parent)
+    for root in roots:
+        path = root / frame.path
+        try:
+            if path.is_file() and path.stat().st_size <= LARGEST:
+                return path.read_text("utf-8", "replace").splitlines()
+        except (OSError, ValueError):
+            continue
+    return []
+
+
+def shown_path(path: str) -> str:
+    """Relative to where one stands, if it is below."""
+    import os
+
+    try:
+        short = os.path.relpath(path)
+    except (OSError, ValueError):
+        return visible(path)
+    return visible(path if short.startswith("..") else short)
+
+
+def frame_line(paint: Paint, frame: Frame, arguments: str = "") -> str:
+    """``features (x=f32[8, 1, 8, 8]) at lenet.opg:19``"""
+    place = f"{shown_path(frame.path)}:{frame.line}"
+    at = paint(place, "cyan")
+    if frame.imported:
+        return f"{paint('imported from', 'dim')} {at}"
+    return f"{paint(visible(frame.name), 'bold')} ({arguments}) at {at}"
+
+
+def arguments_of(frame: Frame) -> str:
+    """A frame's inputs with their types."""
+    return ", ".join(f"{name}={node.type}" for name, node in frame.inputs().items())

@@ -1,0 +1,184 @@
+"""How values are printed: in a line, or as a format of ``print`` asks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from opstep.cli.debug.registry import Refused
+from opstep.runtime.ir.diagnostics import visible
+
+if TYPE_CHECKING:
+    from opstep.cli.debug.session import Session
+    from opstep.runtime.debugger.frames import Frame
+    from opstep.runtime.debugger.node import Node
+
+FORMATS = {
+    "e": "elements (p/20e: at most 20 an axis)",
+    "f": "elements with all their digits",
+    "x": "the bits of the elements, hexadecimal",
+    "b": "the bits of the elements, binary",
+    "s": "all statistics",
+    "h": "a histogram of the exponents",
+    "t": "the type alone",
+}
+EDGE = 6  # elements shown at each end of an axis
+MOST = 1000  # elements that one can ask for
+_BAR = 40  # columns of a histogram
+_FORMAT = re.compile(r"/(\d{0,4})([a-z]?)(?:\s+|$)")
+
+
+def format_of(text: str) -> tuple[str, str]:
+    """``/20e x[0]`` as its format and the rest. Raises `Refused`."""
+    if not text.startswith("/"):
+        return "", text
+    match = _FORMAT.match(text)
+    if not match or (match[2] and match[2] not in FORMATS):
+        listed = "; ".join(f"/{k}: {what}" for k, what in FORMATS.items())
+        raise Refused(f"{visible(text.split()[0][:20])} is no format", listed)
+    return f"{match[1]}{match[2] or 'e'}", text[match.end() :].strip()
+
+
+def print_value(session: Session, text: str, form: str, lead: str) -> None:
+    """Evaluates an expression in the selected frame and prints it."""
+    value = session.debugger.evaluate(text, session.frame())
+    lines = list(written(session, value, form))
+    if len(lines) == 1:
+        session.say(f"{session.paint(visible(lead), 'bold')}{lines[0]}")
+        return
+    if lead:
+        session.say(session.paint(visible(lead.rstrip()), "bold"))
+    for line in lines:
+        session.say(f"  {line}")
+
+
+def written(session: Session, value: Any, form: str) -> Iterator[str]:
+    """A value's lines."""
+    kind, amount = form[-1:], min(int(form[:-1] or 0), MOST)
+    if kind == "t":
+        yield type_of(value)
+    elif kind in ("s", "h"):
+        yield from figures(value, kind)
+    elif kind:
+        yield from elements(array_of(value), kind, amount).splitlines()
+    else:
+        yield from plain(session, value)
+
+
+def plain(session: Session, value: Any) -> Iterator[str]:
+    """One line; of a table all its rows."""
+    from opstep.runtime.debugger.text import value_text
+
+    rows = getattr(value, "rows", None)
+    if rows is None or len(rows) < 2:
+        yield value_text(value)
+        return
+    cells = [tuple(map(str, value.columns)), *(tuple(map(cell, row)) for row in rows)]
+    widths = [max(len(row[k]) for row in cells) for k in range(len(cells[0]))]
+    for k, row in enumerate(cells):
+        line = "  ".join(c.rjust(w) for c, w in zip(row, widths, strict=True)).rstrip()
+        yield session.paint(line, "dim") if not k else line
+
+
+def cell(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, (float, np.floating)) else visible(str(value))
+
+
+def is_handle(value: Any) -> bool:
+    return hasattr(value, "statistics") and hasattr(value, "array")
+
+
+def array_of(value: Any) -> np.ndarray:
+    """Raises `Refused` for what has no elements."""
+    if is_handle(value):
+        return value.array()
+    if isinstance(value, (np.ndarray, np.generic, bool, int, float)):
+        return np.asarray(value)
+    raise Refused("this value has no elements", "print it without a format")
+
+
+def type_of(value: Any) -> str:
+    from opstep.runtime.ir.types import TensorType, dtype_of
+
+    if is_handle(value):
+        return str(value.type)
+    if isinstance(value, (np.ndarray, np.generic)):
+        return str(TensorType(dtype_of(value.dtype), value.shape))
+    return {"Table": "table"}.get(type(value).__name__, type(value).__name__)
+
+
+def elements(array: np.ndarray, kind: str, amount: int) -> str:
+    """Rows of elements, the middle of long axes left out."""
+    if kind in ("x", "b"):
+        bits, unsigned = array.dtype.itemsize * 8, f"u{array.dtype.itemsize}"
+        digits = f"0x{{:0{bits // 4}x}}" if kind == "x" else f"{{:0{bits}b}}"
+        array = np.ascontiguousarray(array).view(unsigned).reshape(array.shape)
+        how: dict[str, Any] = {"formatter": {"int": lambda v: digits.format(int(v))}}
+    elif array.dtype.kind not in "iub" and array.dtype.itemsize <= 2:  # halves: NumPy knows not all
+        array = array.astype(np.float32)
+        how = {"precision": 5}
+    elif kind == "f":
+        how = {"floatmode": "unique"}
+    else:
+        how = {"precision": 6}
+    edge = max(amount // 2, 1) if amount else EDGE
+    threshold = 0 if max(array.shape, default=0) > (amount or 2 * EDGE) else array.size
+    return np.array2string(array, max_line_width=100, threshold=threshold, edgeitems=edge, **how)
+
+
+def figures(value: Any, kind: str) -> Iterator[str]:
+    """All statistics of a tensor, or a histogram. Raises `Refused`."""
+    if not is_handle(value):
+        raise Refused("only a tensor by name has its figures taken", "write stats(…) or hist(…)")
+    s = value.statistics()
+    if kind == "h":
+        yield from histogram(s)
+        return
+    yield f"{value.type}, {s.count:,} elements"
+    for name in ("min", "max", "mean", "std", "l2", "absmax"):
+        number = getattr(s, name)
+        yield f"{name:<10} {'-' if number is None else cell(number)}"
+    for name in ("nan", "posinf", "neginf", "zero", "subnormal", "unwritten"):
+        number = getattr(s, name)
+        if number is not None:
+            yield f"{name:<10} {number:,}"
+
+
+def histogram(s: Any) -> Iterator[str]:
+    """How many elements have which exponent."""
+    from opstep.runtime.statistics import LOWEST
+
+    counts = {k + LOWEST: n for k, n in enumerate(s.histogram) if n}
+    if not counts:
+        yield f"{s.zero:,} of {s.count:,} are 0; none is finite beside them"
+        return
+    most = max(counts.values())
+    for exponent in range(min(counts), max(counts) + 1):
+        n = counts.get(exponent, 0)
+        bar = "█" * max(round(n / most * _BAR), 1 if n else 0)
+        yield f"2^{exponent:<4} {n:>12,}  {bar}".rstrip()
+    yield f"0      {s.zero:>12,}"
+
+
+def node_text(session: Session, frame: Frame, node: Node) -> str:
+    """``f32[8, 128]  mean 0.01  std 1.2  [-3.1, 4.2]``; trouble in red."""
+    from opstep.runtime.debugger.scope import Handle
+    from opstep.runtime.debugger.text import value_text
+
+    text = value_text(Handle(frame.machine.executor, node))
+    odd = re.search(r"\b(NaN|nan|inf|unwritten)\b", text)
+    return session.paint(text, "red") if odd else text
+
+
+def named_line(session: Session, frame: Frame, name: str, node: Node) -> str:
+    return f"{session.paint(visible(name), 'bold')} = {node_text(session, frame, node)}"
+
+
+def array_line(array: np.ndarray) -> str:
+    """A result of the run."""
+    from opstep.runtime.debugger.text import value_text
+
+    return value_text(array)
