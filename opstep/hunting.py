@@ -129,8 +129,6 @@ class _Hunter:
         self.harmless: set[tuple[int, int, str]] = set()  # plan, value, kind: flags to pass over
 
     def hunt(self, chosen: Policy, steps: int, recording, on_step) -> Hunt:
-        from opstep.runtime.interpreter import drive
-
         if steps < 1:
             raise InputError(f"steps is {steps}; at least 1 is needed")
         at_once = self._replayed(0)
@@ -140,36 +138,39 @@ class _Hunter:
             self.graph, self.inputs, self.device, chosen, steps, None, self.setup, (), recording,
             True,
         ) as job:  # fmt: skip
-            flags = job.context.flags
-            assert flags is not None  # as asked for
             kept = _State(self.program, self.device, job.context)
             for number in range(steps):
-                kept.save()
-                try:
-                    drive(job.context.run(job.binding))
-                except OpstepError:  # a loop past its limit, say: perhaps for a NaN
-                    kept.swap_after_error()
-                    if at_once or self._replayed(number):
-                        return self.result
-                    raise
-                if at_once:  # what is recorded of it is what one wants to look at
-                    kept.swap()
-                    with suppress(OpstepError):  # a failed assert
-                        job.step_done()
+                if self._step(number, job, kept, chosen, at_once):
+                    if recording is not None:  # what is recorded of it is what one wants to see
+                        with suppress(OpstepError):  # a failed assert
+                            job.step_done()
                     return self.result
-                raised = [r for r in flags.raised() if self._counts(r)]
-                if raised:
-                    flags.clear()
-                    if self._looked_into(number, raised, kept, chosen):
-                        if recording is not None:
-                            with suppress(OpstepError):
-                                job.step_done()
-                        return self.result
                 job.step_done()
                 self.result.steps += 1
                 if on_step:
                     on_step()
         return self.result
+
+    def _step(self, number: int, job: Any, kept: _State, chosen: Policy, known: bool) -> bool:
+        """Runs a step at full speed; whether it is bad, which may be known already."""
+        from opstep.runtime.interpreter import drive
+
+        kept.save()
+        try:
+            drive(job.context.run(job.binding))
+        except OpstepError:  # a loop past its limit, say: perhaps for a NaN
+            kept.swap_after_error()
+            if known or self._replayed(number):
+                return True
+            raise
+        if known:
+            kept.swap()
+            return True
+        raised = [r for r in job.context.flags.raised() if self._counts(r)]
+        if not raised:
+            return False
+        job.context.flags.clear()
+        return self._looked_into(number, raised, kept, chosen)
 
     # --- a step whose ops raised flags ---
 

@@ -16,7 +16,7 @@ from opstep.runtime.ir.types import DTYPES, TensorType
 def flags_of(array: np.ndarray, dtype: str, lanes: int) -> list[int]:
     device = CpuDevice(lanes)
     launches, _ = device.prepare(*step_for(TensorType(DTYPES[dtype], array.shape)))
-    flags = np.zeros(2, np.int32)
+    flags = np.zeros(2, np.int64)
     device.run_now(device.bind(launches, [array.ctypes.data, flags.ctypes.data], 0))
     return flags.tolist()
 

@@ -18,7 +18,7 @@ FLOATS = ("f64", "f32", "f16", "bf16")
 
 def flags_of(array: np.ndarray, dtype: str) -> list[int]:
     launches, _ = Lowering(*step_for(TensorType(DTYPES[dtype], array.shape))).prepared()
-    flags = np.zeros(2, np.int32)
+    flags = np.zeros(2, np.int64)
     for launch in launches:
         assert isinstance(launch, Prepared)
         memory = [array.reshape(-1).view(np.uint8), flags.view(np.uint8)]

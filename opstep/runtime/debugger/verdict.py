@@ -90,47 +90,46 @@ class _Judge:
         self.nan_in = [_has(a, np.isnan) for a in self.operands]
         self.inf_in = [_has(a, np.isinf) for a in self.operands]
 
+        self.carried: set[int] = set()
+        self.caused: set[int] = set()
+        self.explained: list[Element] = []
+
     def verdict(self) -> Verdict:
         array = self.results[self.k]
-        own: dict[str, int] = {"nan": 0, "inf": 0}
-        explained: list[Element] = []
-        carried: set[int] = set()
-        caused: set[int] = set()
-        for kind, test in (("nan", np.isnan), ("inf", np.isinf)):
-            mask = test(array)
-            count = int(mask.sum())
-            places = _sample(mask, count)
-            mine = []
-            for place in places:
-                site = self._site(place)
-                regions = self._regions(site)
-                through = self._through(regions, kind)
-                carried.update(through)
-                if not through:
-                    mine.append((site, regions))
-            own[kind] = round(count * len(mine) / len(places)) if places else 0
-            own[kind] = max(own[kind], bool(mine))
-            budget = COMPUTED
-            for site, regions in mine[:EXPLAINED]:
-                parts = self._parts(regions)
-                explained.append(self._explain(site, regions, parts))
-                if kind == "nan":
-                    caused.update(j for j, p in enumerate(parts) if _has(p, np.isinf))
-                budget -= sum(p.size for p in parts if p is not None)
-                if budget < 0:
-                    break
-        bad = "nan" if own["nan"] or not (own["inf"] or _none(array, np.isnan)) else "inf"
-        rules = Counter(e.rule for e in explained).most_common()
+        nans, infs = self._own("nan", np.isnan(array)), self._own("inf", np.isinf(array))
+        kind = "nan" if nans or not (infs or not np.isnan(array).any()) else "inf"
         return Verdict(
-            bad,
+            kind,
             int((~np.isfinite(array)).sum()),
             array.size,
-            own["nan"] + own["inf"],
-            tuple(rules),
-            tuple(explained[:KEPT]),
-            tuple(sorted(carried)),
-            tuple(sorted(caused)),
+            nans + infs,
+            tuple(Counter(e.rule for e in self.explained).most_common()),
+            tuple(self.explained[:KEPT]),
+            tuple(sorted(self.carried)),
+            tuple(sorted(self.caused)),
         )
+
+    def _own(self, kind: str, mask: np.ndarray) -> int:
+        """How many of the elements of that kind were born here; explains some."""
+        count = int(mask.sum())
+        places, mine = _sample(mask, count), []
+        for place in places:
+            site = self._site(place)
+            regions = self._regions(site)
+            through = self._through(regions, kind)
+            self.carried.update(through)
+            if not through:
+                mine.append((site, regions))
+        budget = COMPUTED
+        for site, regions in mine[:EXPLAINED]:
+            parts = self._parts(regions)
+            self.explained.append(self._explain(site, regions, parts))
+            if kind == "nan":
+                self.caused.update(j for j, p in enumerate(parts) if _has(p, np.isinf))
+            budget -= sum(p.size for p in parts if p is not None)
+            if budget < 0:
+                break
+        return max(round(count * len(mine) / len(places)), 1) if mine else 0
 
     # --- where an element comes from ---
 
@@ -256,10 +255,6 @@ class _Judge:
 
 def _has(a: Any, test) -> bool:
     return a is not None and a.dtype.kind not in "iub" and bool(test(a).any())
-
-
-def _none(a: np.ndarray, test) -> bool:
-    return not test(a).any()
 
 
 def _sample(mask: np.ndarray, count: int) -> list[tuple[int, ...]]:

@@ -104,6 +104,10 @@ class CpuDevice:
         pattern = payload(dtype)
         return lambda: array.fill(pattern)
 
+    def words(self, count: int) -> np.ndarray:
+        """i64 zeros that kernels may write, where the host looks at them."""
+        return np.zeros(count, np.int64)
+
     def holds_payload(self, memory: CpuMemory, offset: int, t: TensorType) -> bool:
         """Whether an element has the bits of memory never written; no work may be under way."""
         pattern = payload(t.dtype)

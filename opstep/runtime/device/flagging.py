@@ -2,8 +2,9 @@
 
 Behind each op whose result may be the first to have one, a kernel looks at it, on the same stream
 and while caches still have it. The plan is what it is without flags: nothing moves to another
-stream or to other memory. All flags of a plan lie in one piece of memory, which the host reads once
-a step, whatever control flow did in between.
+stream or to other memory. All flags of a plan lie in one piece of the host's memory, which is only
+written where something is wrong; the host looks at it once a step, whatever control flow did in
+between.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from opstep.runtime.device.builtin import float_to_bits
 from opstep.runtime.ir.graph import NOWHERE, Apply, Name
-from opstep.runtime.ir.types import DType, TensorType, f64, i32
+from opstep.runtime.ir.types import DType, TensorType, f64
 from opstep.runtime.plan.internal import FLAGS, flag
 from opstep.runtime.plan.plan import Plan, Run, Step
 
@@ -45,25 +46,16 @@ class PlanFlags:
         self.places: dict[int, list[tuple[int, int]]] = {}  # step -> its values, their rows
         for row, (step, value) in enumerate(self.watched):
             self.places.setdefault(step, []).append((value, row))
-        self.type = TensorType(i32, (len(self.watched), 2))
-        self.memory = device.alloc(self.type.nbytes, "flags")
-        self.clear()
+        self.words: np.ndarray = device.words(2 * max(len(self.watched), 1)).reshape(-1, 2)
 
     def launches(self, binding: Binding, step: int) -> list[Any]:
         """What looks at the results of a step, bound."""
         bound: list[Any] = []
         for value, row in self.places.get(step, ()):
             launches, _ = self.device.prepare(*step_for(self.plan.values[value].type))
-            target = self.memory.address + row * FLAGS.nbytes
+            target = self.words.ctypes.data + row * FLAGS.nbytes
             bound += self.device.bind(launches, [binding.place(value).address, target], 0)
         return bound
-
-    def read(self) -> np.ndarray:
-        """i32[watched, 2]; no work may be under way."""
-        return self.device.read(self.memory, 0, self.type)
-
-    def clear(self) -> None:
-        self.device.write(self.memory, 0, self.type, 0)
 
 
 class Flags:
@@ -82,17 +74,16 @@ class Flags:
         """Since they were cleared; the run must be done."""
         found = []
         for flags in self._plans.values():
-            words = flags.read()
-            if words.any():
-                for row in np.flatnonzero(words.any(axis=1)):
+            if flags.words.any():
+                for row in np.flatnonzero(flags.words.any(axis=1)):
                     step, value = flags.watched[row]
-                    nan, inf = (bool(w) for w in words[row])
+                    nan, inf = (bool(w) for w in flags.words[row])
                     found.append(Raised(flags.plan, step, value, nan, inf))
         return found
 
     def clear(self) -> None:
         for flags in self._plans.values():
-            flags.clear()
+            flags.words[...] = 0
 
 
 def watched(plan: Plan) -> list[tuple[int, int]]:

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from opstep.runtime.ir.graph import Assert, Source
 from opstep.runtime.ir.op import AttrSpec, Op, OperandSpec
-from opstep.runtime.ir.types import TensorType, i32, i64
+from opstep.runtime.ir.types import TensorType, i64
 
 STATUS = TensorType(i64, ())  # the run's status: 0, or the code of the assert that failed first
-FLAGS = TensorType(i32, (2,))  # not 0 where a tensor has a NaN, and where it has an infinity
+FLAGS = TensorType(i64, (2,))  # not 0 where a tensor has a NaN, and where it has an infinity
 
 
 class update(Op):

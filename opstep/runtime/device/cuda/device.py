@@ -119,6 +119,10 @@ class CudaDevice:
 
         return both_halves
 
+    def words(self, count: int) -> np.ndarray:
+        """i64 zeros that kernels may write, where the host looks at them."""
+        return self.staging.lent(count)
+
     def holds_payload(self, memory: CudaMemory, offset: int, t: TensorType) -> bool:
         """Whether an element has the bits of memory never written; no work may be under way."""
         key = (memory.address + offset, t)

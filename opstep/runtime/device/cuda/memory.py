@@ -20,6 +20,7 @@ STAGE = (
     4 << 20
 )  # bytes of a pinned buffer; there are two, so that one is copied while one is filled
 SLAB = 1 << 16  # bytes of constants that are taken at once
+LENT = 512  # pinned words that are taken at once
 
 
 class CudaMemory:
@@ -115,6 +116,7 @@ class Staging:
         self._address = int(driver.cuMemHostAlloc(2 * STAGE, 0))
         buffer = (ctypes.c_uint8 * (2 * STAGE)).from_address(self._address)
         self._bytes = np.frombuffer(buffer, np.uint8)  # pyright: ignore
+        self._spare: list[np.ndarray] = []  # pinned words that nobody has
         flag = driver.CUevent_flags.CU_EVENT_DISABLE_TIMING
         self._events = [driver.cuEventCreate(flag) for _ in range(2)]
 
@@ -124,6 +126,15 @@ class Staging:
         """
         address = int(self.gpu.enter().cuMemHostAlloc(8 * words, 0))
         return np.frombuffer((ctypes.c_int64 * words).from_address(address), np.int64)  # pyright: ignore
+
+    def lent(self, words: int) -> np.ndarray:
+        """`pinned` zeros that others get when nobody has them any more."""
+        fits = next((k for k, array in enumerate(self._spare) if array.size >= words), None)
+        whole = self.pinned(max(words, LENT)) if fits is None else self._spare.pop(fits)
+        whole[...] = 0
+        part = (ctypes.c_int64 * words).from_address(whole.ctypes.data)
+        weakref.finalize(part, self._spare.append, whole).atexit = False
+        return np.frombuffer(part, np.int64)  # pyright: ignore
 
     def write(self, array: np.ndarray, target: int) -> None:
         """The array's bytes to the GPU; returns when they are there."""
