@@ -26,29 +26,33 @@ _open = ExitStack()  # jobs end with the process
 
 
 def bound(
-    program, graph, inputs, replays=True, kernels="numba", recording=None, **switches
+    program, graph, inputs, replays=True, kernels="numba", recording=None, flagged=False, **switches
 ) -> Callable[[], Any]:
     """A callable that runs a graph on the GPU once, inputs in place, and waits for its end.
 
-    `replays`: whether stretches are captured into CUDA graphs.
+    `replays`: whether stretches are captured into CUDA graphs. `flagged`: as a hunt runs it.
     """
-    job = job_of(program, graph, inputs, replays, kernels, recording, **switches)
+    job = job_of(program, graph, inputs, replays, kernels, recording, flagged, **switches)
 
     def run():
         drive(job.context.run(job.binding))
+        if flagged and job.context.flags.raised():
+            raise ValueError("a NaN or an infinity, and there is none")
         if recording:
             job.step_done()
 
     return run
 
 
-def job_of(program, graph, inputs, replays=True, kernels="numba", recording=None, **switches):
+def job_of(
+    program, graph, inputs, replays=True, kernels="numba", recording=None, flagged=False, **switches
+):
     setup = Setup(None, kernels, kernels == "auto")
     device = program.on("cuda", setup)
     before = device.replays
     device.replays = replays
     chosen = opstep.policy(**switches)
-    job = program._running(graph, inputs, "cuda", chosen, 1, None, setup, (), recording)
+    job = program._running(graph, inputs, "cuda", chosen, 1, None, setup, (), recording, flagged)
     running = _open.enter_context(job)
     drive(running.context.run(running.binding))
     device.replays = before
@@ -106,6 +110,7 @@ def watched() -> Iterator[Row]:
             "timeline": bound(program, "main", inputs, kernels="auto", recording=trace),
             "stats": bound(program, "main", inputs, kernels="auto", recording=stats),
             "debug": bound(program, "main", inputs, kernels="auto", mode="debug"),
+            "hunt": bound(program, "main", inputs, kernels="auto", flagged=True),
         }
         ms = {k: s * 1e3 for k, s in by_turns(calls, rounds=101, warmup=10).items()}
         _open.close()
@@ -116,6 +121,7 @@ def watched() -> Iterator[Row]:
     yield at_most(1.05, f"{where}, timeline on", ms["timeline"], "ms", peer, ms["bare"])
     yield at_most(1.2, f"{where}, statistics on", ms["stats"], "ms", peer, ms["bare"])
     yield at_most(3.0, f"{where}, debug mode", ms["debug"], "ms", peer, ms["bare"])
+    yield at_most(1.2, f"{where}, hunt, nothing wrong", ms["hunt"], "ms", peer, ms["bare"])
 
 
 def lenet_jobs(count: int) -> list[Any]:
