@@ -6,7 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from seeded import Expected, break_kernel, bugs, clean, seeded
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from seeded import Expected, Seeded, break_kernel, bugs, clean, seeded
 
 import opstep
 from opstep.devices import Setup
@@ -224,3 +226,57 @@ def test_two_threads_may_hunt_at_once():
     with ThreadPoolExecutor(2) as pool:
         jobs = [pool.submit(hunt, p, "main", case.inputs, steps=5) for p in programs]
         assert [j.result().step for j in jobs] == [2, 2]
+
+
+UNARY = ("exp", "log", "sqrt", "neg", "square", "reciprocal", "tanh", "relu", "abs", "rsqrt")
+BINARY = ("add", "sub", "mul", "div", "maximum", "pow")
+VALUES = (0.0, -0.0, 1.0, -1.0, 0.5, 60.0, -60.0, 1e30, -1e30, 1e-30, 3.0)
+
+
+@st.composite
+def chains(draw):
+    """A program of random ops on values that each may use, and its inputs."""
+    names, lines = ["x", "y"], []
+    for k in range(draw(st.integers(1, 12))):
+        kind = draw(st.integers(0, 5))
+        a, b = draw(st.sampled_from(names)), draw(st.sampled_from(names))
+        if kind == 0:
+            lines.append(f"  c{k} = greater({a}, {b})\n  v{k} = where(c{k}, {a}, {b})")
+        elif kind == 1:
+            lines.append(f"  s{k} = sum({a}, axes=[0], keepdims=true)\n  v{k} = add({b}, s{k})")
+        elif kind < 4:
+            lines.append(f"  v{k} = {draw(st.sampled_from(UNARY))}({a})")
+        else:
+            lines.append(f"  v{k} = {draw(st.sampled_from(BINARY))}({a}, {b})")
+        names.append(f"v{k}")
+    out = draw(st.sampled_from(names[2:]))
+    text = "\n".join(
+        ["graph main(x: f32[3], y: f32[3]) -> f32[3] {", *lines, f"  return {out}\n}}"]
+    )
+    row = st.lists(st.sampled_from(VALUES), min_size=3, max_size=3)
+    return text, {n: np.array(draw(row), np.float32) for n in ("x", "y")}
+
+
+@settings(max_examples=150, deadline=None)
+@given(chains())
+def test_a_hunt_finds_something_where_an_output_is_bad_and_only_there(case):
+    text, inputs = case
+    program = opstep.loads(text)
+    result = program.run("main", inputs).outputs[0]
+    found = hunt(program, "main", inputs)
+    bad = not np.isfinite(result).all()
+    assert found.found == bad, text
+    raised = flagged(Seeded(program, "main", inputs), streams=2)
+    assert raised or not bad, text
+    for finding in found.findings:
+        assert finding.chain[0].value == finding.value
+        assert finding.verdict.own > 0
+        for element in finding.verdict.elements:
+            assert element.rule
+            kind = np.isnan if np.isnan(element.value) else np.isinf
+            assert not any(kind(b.value) for b in element.blamed)
+    assert report_is_whole(found.report(), found)
+
+
+def report_is_whole(text, found) -> bool:
+    return all(f.value in text for f in found.findings) and ("bad" in text) == found.found
