@@ -1,4 +1,4 @@
-'''Expressions over tensors: what is typed into a watch, a condition, a log message.
+"""Expressions over tensors: what is typed into a watch, a condition, a log message.
 
     expression = parse("max(abs(x)) > 1e4")     # raises ExpressionError: message, column, hint
     expression.evaluate(scope)                  # a Value; any number of times, in microseconds
@@ -48,52 +48,20 @@ before it runs, time is looked at between operations.
 
 Errors of evaluation are ExpressionError, too; nothing else leaves this package but what a scope or
 a handle raises themselves: `OpstepError` (a device that fails; a file that is refused).
-'''
+"""
+
 from __future__ import annotations
 
-import ast
+from opstep.runtime.debugger.expressions.assigning import assigned, fitted, parse_value
+from opstep.runtime.debugger.expressions.completing import Completion, complete
+from opstep.runtime.debugger.expressions.errors import LIMITS, ExpressionError, Limits
+from opstep.runtime.debugger.expressions.expression import Expression, Value, parse
+from opstep.runtime.debugger.expressions.functions import FUNCTIONS, Function, by_family
+from opstep.runtime.debugger.expressions.protocols import Handle, Nowhere, Scope
+from opstep.runtime.debugger.expressions.tables import Table
 
-import numpy as np
-
-
-class ExpressionError(Exception):
-    def __init__(self, message, column=0, hint=""):
-        super().__init__(message)
-        self.message, self.column, self.hint = message, column, hint
-
-
-class Expression:
-    def __init__(self, text):
-        self.text = text
-        try:
-            self.tree = ast.parse(text, mode="eval").body
-        except SyntaxError as e:
-            raise ExpressionError(str(e)) from None
-
-    def evaluate(self, scope, limits=None):
-        def go(n):
-            if isinstance(n, ast.Constant):
-                return n.value
-            if isinstance(n, ast.Name):
-                h = scope.lookup(n.id)
-                if h is None:
-                    raise ExpressionError(f"there is no {n.id} here")
-                return h.array()
-            if isinstance(n, ast.Compare):
-                a, b = go(n.left), go(n.comparators[0])
-                return {"Gt": a > b, "Lt": a < b, "Eq": a == b}[type(n.ops[0]).__name__]
-            if isinstance(n, ast.Subscript):
-                return go(n.value)[go(n.slice)]
-            if isinstance(n, ast.UnaryOp):
-                return -go(n.operand)
-            if isinstance(n, ast.Call):
-                f = {"max": np.max, "min": np.min, "mean": np.mean, "abs": np.abs,
-                     "nan": lambda x: np.isnan(x).any(), "inf": lambda x: np.isinf(x).any()}
-                return f[n.func.id](*map(go, n.args))
-            raise ExpressionError("not known here")
-
-        return go(self.tree)
-
-
-def parse(text):
-    return Expression(text)
+__all__ = [
+    "FUNCTIONS", "LIMITS", "Completion", "Expression", "ExpressionError", "Function", "Handle",
+    "Limits", "Nowhere", "Scope", "Table", "Value", "assigned", "by_family", "complete", "fitted",
+    "parse", "parse_value",
+]  # fmt: skip

@@ -1,0 +1,66 @@
+"""What an expression is evaluated in: scopes, and tensors by name."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from opstep.runtime.ir.types import TensorType
+from opstep.runtime.statistics import Statistics
+
+
+class Handle(Protocol):
+    """A tensor of which nothing is copied before somebody asks."""
+
+    @property
+    def type(self) -> TensorType: ...
+
+    def array(self) -> np.ndarray:
+        """All elements; not to be written to."""
+        ...
+
+    def part(self, index: tuple[int | slice, ...]) -> np.ndarray:
+        """``x[index]``. Raises `IndexError`."""
+        ...
+
+    def statistics(self) -> Statistics: ...
+
+
+class Scope(Protocol):
+    """What names mean somewhere."""
+
+    def lookup(self, name: str) -> Handle | None: ...
+
+    def names(self) -> list[str]: ...
+
+    def relative(self, steps: int) -> Scope | None:
+        """The same names some steps away: -1 is the step before."""
+        ...
+
+    def run(self, key: str, step: int | None) -> Scope | None:
+        """The tensors of a run in a workspace; of its last step where none is given."""
+        ...
+
+    def load(self, path: str) -> np.ndarray:
+        """An array from a file. Raises `OpstepError`."""
+        ...
+
+
+class Nowhere:
+    """A scope without names: literals can be evaluated in it."""
+
+    def lookup(self, name: str) -> Any:
+        return None
+
+    def names(self) -> list[str]:
+        return []
+
+    def relative(self, steps: int) -> Any:
+        return None
+
+    def run(self, key: str, step: int | None) -> Any:
+        return None
+
+    def load(self, path: str) -> np.ndarray:
+        raise FileNotFoundError(path)
