@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from opstep.hunting import Hunt
 
 ELEMENTS = 3  # told in words, of each finding
+LINKS = 8  # of its way to an output
 WORDS = {"nan": "NaN", "inf": "infinity"}
 
 
@@ -91,8 +92,11 @@ def _told(finding: Finding, first: bool) -> list[str]:
         shown = [o for o in finding.operands if o is not None and o.name[:1] not in "0123456789-"]
         lines += [f"  {_operand(o)}" for o in shown]
     if len(finding.chain) > 1:
-        way = " -> ".join(f"{c.op} {c.value} ({_line(c)})" for c in _shortened(finding.chain[1:]))
-        lines.append(f"  reaches {finding.output}: {way}")
+        way = [f"{c.op} {c.value} ({_line(c)})" for c in finding.chain[1:]]
+        if len(way) > LINKS:
+            between = f"… {len(way) - LINKS:,} more …"
+            way = [*way[: LINKS // 2], between, *way[-LINKS // 2 :]]
+        lines.append(f"  reaches {finding.output}: {' -> '.join(way)}")
     elif finding.chain:
         lines.append(f"  {finding.output} is an output")
     return lines
@@ -153,12 +157,6 @@ def _line(link: Link) -> str:
     if where is None:
         return "given"
     return f"{where.path.rpartition('/')[2]}:{where.line}" if where.path else where.graph
-
-
-def _shortened(chain: tuple[Link, ...], most: int = 8) -> list[Link]:
-    if len(chain) <= most:
-        return list(chain)
-    return [*chain[: most // 2], Link("…", "…", None), *chain[-most // 2 :]]
 
 
 # --- as data --------------------------------------------------------------------------------------
