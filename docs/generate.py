@@ -229,11 +229,24 @@ def cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
+def functions() -> str:
+    """The functions of expressions, by what they are for."""
+    from opstep.runtime.debugger.expressions import by_family
+
+    parts = []
+    for family, members in by_family().items():
+        lines = [f"### {family}", "", "| Function | Meaning |", "|---|---|"]
+        lines += [f"| `{f.signature}` | {cell(f.doc)} |" for f in members]
+        parts.append("\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
 PARTS: dict[str, tuple[tuple[str, Callable[[], str]], ...]] = {
     "benchmarks.md": (("gpu", gpu_benchmarks),),
     "cli.md": (("exit codes", exit_codes), ("commands", commands)),
     "datasette.md": (("questions", questions),),
     "hunting.md": (("rules", rules),),
+    "expressions.md": (("functions", functions),),
     "ops.md": (("ops", ops),),
     "workspace.md": (("tables", tables), ("views", views)),
 }

@@ -271,9 +271,11 @@ def _some(env: Evaluation, x: Any, known: Callable[[Statistics], bool], test: An
     array = elements(env, x)
     if not isinstance(array, NUMBERS) and array.dtype.kind not in "fV":
         return False
-    if np.size(array) > FREE:
-        env.charge(np.size(array))
-    return bool(np.any(test(np.asarray(array))))
+    if not isinstance(array, np.ndarray):
+        return bool(test(np.float64(array)))
+    if array.size > FREE:
+        env.charge(array.size)
+    return bool(test(array).any())
 
 
 @function(REDUCTIONS)
