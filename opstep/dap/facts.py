@@ -1,0 +1,237 @@
+"""What is known of tensors, ops and memory beside elements: texts by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from opstep.dap.frames import Held
+from opstep.dap.looking import Given, Looking, Named, target_of
+
+if TYPE_CHECKING:
+    from opstep.dap.session import Session
+    from opstep.dap.variables import Variable, Writer
+    from opstep.runtime.debugger.executor import Executor
+    from opstep.runtime.debugger.frames import Frame
+    from opstep.runtime.debugger.node import Node
+    from opstep.runtime.ir.graph import Source, Span
+    from opstep.runtime.plan.plan import Step
+
+READ_ONLY: dict[str, Any] = {"attributes": ["readOnly"]}
+VIRTUAL: dict[str, Any] = {"kind": "virtual", "attributes": ["readOnly"]}
+Entries = list[tuple[str, Any]]  # a text; a tensor; or a text and what opens
+
+
+class Fields:
+    """Names with texts, or with things that can be opened in turn; made when it is opened."""
+
+    indexed = 0
+
+    def __init__(self, make: Callable[[], list[tuple[str, Any]]]):
+        self._make = make
+        self._made: list[tuple[str, Any]] | None = None
+
+    @property
+    def entries(self) -> list[tuple[str, Any]]:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    @property
+    def named(self) -> int:
+        return len(self.entries)
+
+    @property
+    def counted(self) -> bool:
+        """Whether how many there are is known before it is opened."""
+        return self._made is not None
+
+    def page(self, w: Writer, kind: str, start: int, stop: int) -> list[Variable]:
+        return [self._one(w, name, value) for name, value in self.entries[start:stop]]
+
+    def _one(self, w: Writer, name: str, value: Any) -> Variable:
+        if isinstance(value, (Named, Given)):
+            return w.tensor(name, value)
+        if isinstance(value, tuple):
+            text, of = value
+            return w.opening(name, text, of, presentationHint=READ_ONLY)
+        return w.plain(name, str(value), presentationHint=READ_ONLY)
+
+    def target(self, name: str) -> tuple[Held, str] | None:
+        found = dict(self.entries).get(name)
+        return target_of(found, ()) if isinstance(found, (Named, Given)) else None
+
+
+# --- a tensor -------------------------------------------------------------------------------------
+
+
+def statistics_fields(s: Any) -> Entries:
+    """Each figure by its name, and the histogram."""
+    from opstep.runtime.debugger.text import value_text
+    from opstep.runtime.statistics import LOWEST
+
+    names = ("count", "mean", "std", "min", "max", "l2", "absmax", "nan", "posinf", "neginf")
+    found: Entries = []
+    for name in (*names, "zero", "subnormal", "unwritten"):
+        value = getattr(s, name)
+        if value is not None:
+            found.append((name, f"{value:,}" if type(value) is int else value_text(value)))
+    bins = [(k + LOWEST, n) for k, n in enumerate(s.histogram) if n]
+    if bins:
+        rows = [(f"2^{e} to 2^{e + 1}", f"{n:,}") for e, n in bins]
+        found.append(("histogram", (f"{len(bins)} bins of abs(x)", Fields(lambda: [*rows]))))
+    return found
+
+
+def made_by(node: Node, executor: Executor) -> tuple[Fields | None, str]:
+    """The op that computed a tensor, with its operands as they were, and its statement."""
+    from opstep.runtime.debugger.scope import Handle
+    from opstep.runtime.ir.printer import print_statement
+
+    producer = node.producer
+    if producer is None:
+        return None, ""
+    names = operand_names(producer.step.op, len(producer.operands))
+    entries: Entries = [
+        (f"{name} ({o.name})" if o.name else name, Given(Handle(executor, o)))
+        for name, o in zip(names, producer.operands, strict=True)
+        if o is not None
+    ]
+    return Fields(lambda: entries), print_statement(producer.step.statement)
+
+
+def operand_names(op: Any, count: int) -> list[str]:
+    """What an op calls its operands."""
+    specs = [s.name for s in op.operands]
+    if op.operands and op.operands[-1].variadic:
+        specs[-1:] = [f"{specs[-1]}{k}" for k in range(count - len(specs) + 1)]
+    return [*specs, *(f"operand {k}" for k in range(len(specs), count))][:count]
+
+
+def declared(held: Held, name: str, node: Node) -> tuple[Source, Span] | None:
+    """Where a name of a frame is written first."""
+    frame = held.frame
+    for binding in frame.graph.inputs:
+        if binding.name.text == name:
+            return (frame.source, binding.name.span) if frame.source else None
+    for statement in frame.graph.body:
+        for result in getattr(statement, "results", ()):
+            if result.name.text == name:
+                return (frame.source, result.name.span) if frame.source else None
+    tensor: Any = frame.machine.host.tensors.get(name)
+    if tensor is None:
+        return None
+    texts = getattr(frame.machine.host, "texts", list)()
+    return (texts[0].source, tensor.name.span) if texts else None
+
+
+# --- an op ----------------------------------------------------------------------------------------
+
+
+def step_of(frame: Frame) -> Step | None:
+    """The op that a frame stands at, or right behind; None for a call, or the graph's end."""
+    from opstep.runtime.debugger.points import OP
+
+    if frame.number and not frame.imported:
+        return None
+    for at in (frame.machine.here(), frame.machine.behind()):
+        if at is None or at[0] is not frame.activation or at[1].kind != OP:
+            continue
+        if at[1].statement is frame.statement and at[1].frame == frame.frame:
+            return frame.activation.plan.steps[at[1].step]
+    return None
+
+
+def op_entries(held: Held) -> Entries:
+    """The statement that a frame stands at: operands, attributes, results, what it costs."""
+    from opstep.runtime.ir.graph import Apply
+    from opstep.runtime.ir.printer import print_statement, print_value
+
+    frame, statement = held.frame, held.frame.statement
+    if statement is None:
+        return []
+    step = step_of(frame)
+    found: Entries = [("statement", print_statement(statement))]
+    for name, written in _operands(statement, step):
+        there = isinstance(written, str) and frame.lookup(written) is not None
+        text = written if isinstance(written, str) else print_value(written)
+        found.append((name, Named(held, text) if there else text))
+    attrs = step.attrs.items() if step else [
+        (a.name.text, a.value) for a in getattr(statement, "attrs", ())
+    ]  # fmt: skip
+    found += [(name, print_value(value)) for name, value in attrs]
+    if isinstance(statement, Apply):
+        for result in statement.results:
+            if frame.lookup(result.name.text) is not None:
+                found.append((f"-> {result.name.text}", Named(held, result.name.text)))
+    return found + (_cost(frame, step) if step else [])
+
+
+def _operands(statement: Any, step: Step | None) -> Entries:
+    """What a statement takes, by the names that the op has for it."""
+    from opstep.runtime.ir.op import OPS
+
+    parts: dict[str, Any] = {
+        key: getattr(statement, key) for key in ("condition", "value") if hasattr(statement, key)
+    }
+    if parts:
+        return [(key, _written(part)) for key, part in parts.items()]
+    given = getattr(statement, "operands", None) or getattr(statement, "values", ())
+    callee = getattr(statement, "callee", None)
+    op = step.op if step else OPS.get(callee.text) if callee else None
+    names = operand_names(op, len(given)) if op else [f"operand {k}" for k in range(len(given))]
+    return [(name, _written(one)) for name, one in zip(names, given, strict=True)]
+
+
+def _written(part: Any) -> Any:
+    return part.text if hasattr(part, "text") else part.value
+
+
+def _cost(frame: Frame, step: Step) -> Entries:
+    if step.op.host or step.op.family == "internal":
+        return []
+    values = frame.activation.plan.values
+    types = [values[v].type for v in (*step.operands, *step.results) if v is not None]
+    sizes: list[Any] = [t.nbytes for t in types]
+    flops: Any = step.op.flops(*step.operand_types, **step.attrs)
+    found: Entries = [("FLOPs", f"{int(flops):,}"), ("moves", f"{sum(sizes):,} bytes")]
+    if step.workspace >= 0:
+        nbytes = frame.activation.plan.buffers[step.workspace].nbytes
+        found.append(("working memory", f"{nbytes:,} bytes"))
+    return found
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+def memory_entries(session: Session, held: Held) -> Entries:
+    """Where values are, and what the debugger holds."""
+    machine = held.frame.machine
+    executor, plan = machine.executor, held.frame.activation.plan
+    policy = machine.policy
+    names = session.here(Looking).names(held.frame)
+    rows: Entries = [(name, _bytes(node)) for name, node in names.items()]
+    groups = [rows[k : k + 100] for k in range(0, len(rows), 100)]
+    told: Entries = rows
+    if len(groups) > 1:
+        told = [(f"{g[0][0]} … {g[-1][0]}", (f"{len(g)} values", _fields(g))) for g in groups]
+    return [
+        ("device", executor.device.name),
+        ("switches", f"streams={policy.streams} alloc={policy.alloc} fill={policy.fill} "
+                     f"sync={policy.sync}"),
+        ("kept results", f"{executor.held:,} bytes"),
+        ("budget", f"{executor.budget:,} bytes; beyond it results are computed again when wanted"),
+        ("arena of this plan", f"{plan.arena:,} bytes"),
+        ("peak of this plan", f"{plan.peak:,} bytes"),
+        ("ops run", f"{executor.computed:,}"),
+        ("values", (f"{len(rows):,}", _fields(told))),
+    ]  # fmt: skip
+
+
+def _fields(entries: Entries) -> Fields:
+    return Fields(lambda: entries)
+
+
+def _bytes(node: Node) -> str:
+    size = f"{node.type.nbytes:,} bytes"
+    return f"{node.address:#x}  {size}" if node.present else f"dropped  {size}"

@@ -1,0 +1,140 @@
+"""What is seen of a run where it stands: names and tensors, of which nothing is copied before
+somebody opens them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from opstep.dap.frames import Held, Stacks
+from opstep.dap.registry import DapError
+
+if TYPE_CHECKING:
+    from opstep.dap.session import Session
+    from opstep.runtime.debugger.frames import Frame
+    from opstep.runtime.debugger.node import Node
+    from opstep.runtime.debugger.scope import Handle
+    from opstep.runtime.ir.types import TensorType
+    from opstep.runtime.statistics import Statistics
+
+NO_VALUE = 2201
+
+
+class Looking:
+    """``session.here(Looking)``: the names of the frames that were looked at."""
+
+    def __init__(self, _: Session):
+        self._names: dict[tuple[int, int], dict[str, Node]] = {}
+
+    def names(self, frame: Frame) -> dict[str, Node]:
+        """The values that are there, in the order of the program; inputs come first."""
+        key = id(frame.activation), frame.frame
+        if key not in self._names:
+            self._names[key] = frame.names()
+        return self._names[key]
+
+    def forget(self) -> None:
+        """Something was set."""
+        self._names.clear()
+
+
+def renew(session: Session) -> None:
+    """A value was set: numbers of frames and scopes hold, what they show is looked up again."""
+    session.here(Looking).forget()
+    session.here(Stacks).renew()
+
+
+class Named:
+    """A tensor by its name in a frame: looked up whenever it is needed, as it can be set."""
+
+    __slots__ = ("held", "name")
+
+    def __init__(self, held: Held, name: str):
+        self.held = held
+        self.name = name
+
+    @property
+    def expression(self) -> str:
+        return self.name
+
+    def node(self) -> Node:
+        """Raises `DapError` where the name has no value any more."""
+        found = self.held.frame.lookup(self.name)
+        if found is None:
+            raise DapError(f"{self.name} has no value here", NO_VALUE)
+        return found
+
+    def handle(self) -> Handle:
+        from opstep.runtime.debugger.scope import Handle
+
+        return Handle(self.held.frame.machine.executor, self.node())
+
+
+class Given:
+    """A tensor that an expression gave, or that belongs to no name: a handle, or an array of ours.
+
+    `expression`: what gives it again, "" where nothing does.
+    """
+
+    __slots__ = ("_value", "expression", "held")
+
+    def __init__(self, value: Any, expression: str = "", held: Held | None = None):
+        self._value = HostTensor(value) if isinstance(value, np.ndarray) else value
+        self.expression = expression
+        self.held = held
+
+    def node(self) -> Node | None:
+        """None for an array of ours."""
+        return getattr(self._value, "node", None)
+
+    def handle(self) -> Any:
+        return self._value
+
+
+Origin = Named | Given
+
+
+class HostTensor:
+    """An array of ours, to be looked at as a tensor of a device is."""
+
+    __slots__ = ("_array", "_figures", "type")
+
+    def __init__(self, array: np.ndarray):
+        from opstep.runtime.ir.types import TensorType, dtype_of
+
+        self._array = array
+        self._figures: Statistics | None = None
+        self.type: TensorType = TensorType(dtype_of(array.dtype), array.shape)
+
+    def array(self) -> np.ndarray:
+        return self._array
+
+    def part(self, index: tuple[int | slice, ...]) -> np.ndarray:
+        return np.asarray(self._array[index])
+
+    def statistics(self) -> Statistics:
+        from opstep.runtime.device.cpu import statistics_of
+
+        if self._figures is None:
+            self._figures = statistics_of(self._array)
+        return self._figures
+
+
+def indexed(expression: str, place: Sequence[int]) -> str:
+    """``x[3, 17]``; "" where nothing stands for x."""
+    if not expression or not place:
+        return expression
+    name = expression if expression.replace(".", "").replace("_", "").isalnum() else ""
+    return f"{name or f'({expression})'}[{', '.join(map(str, place))}]"
+
+
+def target_of(origin: Origin, place: tuple[int, ...]) -> tuple[Held, str] | None:
+    """Only what has a name can be set."""
+    if isinstance(origin, Named):
+        return origin.held, indexed(origin.name, place)
+    if origin.held is not None and origin.expression:
+        return origin.held, indexed(origin.expression, place)
+    return None

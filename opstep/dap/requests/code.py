@@ -1,0 +1,171 @@
+"""Kernels: disassemble, modules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from opstep.dap.code import (
+    MOST_STEPS,
+    WIDTH,
+    KernelInfo,
+    Line,
+    Listings,
+    address_of,
+    kernels_of,
+    sections_of,
+    types_of,
+)
+from opstep.dap.compiling import shown_compiler
+from opstep.dap.facts import step_of
+from opstep.dap.frames import frame_of
+from opstep.dap.registry import BAD_ARGUMENTS, LAUNCHED, DapError, request
+
+if TYPE_CHECKING:
+    from opstep.dap.session import Session
+    from opstep.runtime.plan.plan import Plan
+
+MOST = 10_000  # instructions of one response
+
+
+@dataclass(frozen=True)
+class DisassembleArguments:
+    memory_reference: str
+    instruction_count: int
+    offset: int = 0
+    instruction_offset: int = 0
+    resolve_symbols: bool = False
+
+
+@request("disassemble", capability="supportsDisassembleRequest")
+def disassemble(session: Session, arguments: DisassembleArguments) -> dict[str, Any]:
+    """The code of the op that a frame stands at: SASS and PTX of a GPU's kernels, native assembly
+    and LLVM's IR of the CPU's. Addresses are those of lines in a listing.
+    """
+    if not 0 <= arguments.instruction_count <= MOST:
+        raise DapError(f"at most {MOST:,} instructions are disassembled at a time", BAD_ARGUMENTS)
+    with shown_compiler(session):
+        start = address_of(session, arguments.memory_reference)
+    lines, base = session.kept(Listings).lines(start)
+    first = (start - base + arguments.offset) // WIDTH + arguments.instruction_offset
+    wanted = range(first, first + arguments.instruction_count)
+    return {"instructions": [_instruction(session, lines, base, k) for k in wanted]}
+
+
+def _instruction(session: Session, lines: list[Line], base: int, k: int) -> dict[str, Any]:
+    address = f"{max(base + k * WIDTH, 0):#x}"
+    if not 0 <= k < len(lines):
+        return {"address": address, "instruction": "", "presentationHint": "invalid"}
+    line = lines[k]
+    found: dict[str, Any] = {"address": address, "instruction": line.text}
+    if line.symbol:
+        found["symbol"] = line.symbol
+    if line.kernel is not None:
+        path, number = line.kernel.place
+        if not path.startswith("<"):
+            found |= {"location": session.source(path), "line": session.client.line(number)}
+    return found
+
+
+# --- modules --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ModulesArguments:
+    start_module: int = 0
+    module_count: int = 0
+
+
+COLUMNS = [
+    {"attributeName": "op", "label": "Op", "type": "string"},
+    {"attributeName": "registers", "label": "Registers", "type": "number"},
+    {"attributeName": "sharedMemory", "label": "Shared memory (bytes)", "type": "number"},
+]
+
+
+@request(
+    "modules",
+    capability="supportsModulesRequest",
+    advertises={"additionalModuleColumns": COLUMNS},
+    states=LAUNCHED,
+)
+def modules(session: Session, arguments: ModulesArguments) -> dict[str, Any]:
+    """The kernels of the plans that are being run, with registers and shared memory on a GPU."""
+    if arguments.start_module < 0 or arguments.module_count < 0:
+        raise DapError("modules: startModule and moduleCount are not negative", BAD_ARGUMENTS)
+    debuggee = session.debuggee
+    if debuggee is None or debuggee.debugger is None:
+        return {"modules": [], "totalModules": 0}
+    kernels = list(_kernels(session))
+    first = arguments.start_module
+    last = first + arguments.module_count if arguments.module_count else len(kernels)
+    page = list(enumerate(kernels))[first:last]
+    told = [_module(session, number, kernel) for number, kernel in page]
+    return {"modules": told, "totalModules": len(kernels)}
+
+
+def _kernels(session: Session) -> dict[KernelInfo, None]:
+    seen: set[Any] = set()
+    found: dict[tuple[Any, Any], KernelInfo] = {}
+    for plan in _plans(session):
+        for step in plan.steps:
+            key = (step.op, types_of(plan, step), repr(list(step.attrs.values())))
+            if key in seen or len(seen) >= MOST_STEPS:
+                continue
+            seen.add(key)
+            for kernel in kernels_of(session, plan, step):
+                found.setdefault((kernel.function, kernel.compiled), kernel)
+    return dict.fromkeys(found.values())
+
+
+def _plans(session: Session) -> list[Plan]:
+    """Of the frames where the run stands, or stood."""
+    plans = {id(f.activation.plan): f.activation.plan for f in session.debugger.stack()}
+    return list(plans.values())
+
+
+def _module(session: Session, number: int, kernel: KernelInfo) -> dict[str, Any]:
+    path, _ = kernel.place
+    found: dict[str, Any] = {
+        "id": number,
+        "name": kernel.name,
+        "op": kernel.op,
+        "version": kernel.target,
+        "isOptimized": True,
+        "symbolStatus": "LLVM IR and native assembly",
+    }
+    if not path.startswith("<"):
+        found["path"] = path
+    if kernel.target != "cpu":
+        from opstep.runtime.device.disassembly import cuda_resources
+
+        taken = cuda_resources(kernel.compiled, kernel.target)
+        found["symbolStatus"] = f"{taken.registers} registers, {taken.shared} bytes shared"
+        found |= {"registers": taken.registers, "sharedMemory": taken.shared}
+    return found
+
+
+# --- of our own -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CodeArguments:
+    frame_id: int
+
+
+@request("opstep/kernelCode", custom=True)
+def kernel_code(session: Session, arguments: CodeArguments) -> dict[str, Any]:
+    """The whole code of the kernels of the op that a frame stands at."""
+    frame = frame_of(session, arguments.frame_id)
+    step = step_of(frame)
+    kernels = kernels_of(session, frame.activation.plan, step) if step else []
+    told = []
+    with shown_compiler(session):
+        for kernel in kernels:
+            sections = [
+                {"title": s.title, "text": "\n".join(s.lines)}
+                | ({"obstacle": s.obstacle} if s.obstacle else {})
+                for s in sections_of(kernel)
+            ]
+            told.append({"name": kernel.name, "target": kernel.target, "sections": sections})
+    return {"kernels": told}

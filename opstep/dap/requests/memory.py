@@ -1,0 +1,114 @@
+"""Bytes of tensors: readMemory, writeMemory. No others can be read."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from opstep.dap.looking import Given, Named
+from opstep.dap.registry import BAD_ARGUMENTS, DapError, request
+from opstep.dap.requests.variables import change
+
+if TYPE_CHECKING:
+    from opstep.dap.session import Session
+
+MOST = 4 << 20  # bytes of one response
+NO_MEMORY = 2210
+
+
+@dataclass(frozen=True)
+class ReadMemoryArguments:
+    memory_reference: str
+    count: int
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class WriteMemoryArguments:
+    memory_reference: str
+    data: str
+    offset: int = 0
+    allow_partial: bool = False
+
+
+def origin_of(session: Session, reference: str) -> Named | Given:
+    """The tensor that a memory reference stands for. Raises `DapError`."""
+    kind, _, number = reference.partition(":")
+    if kind != "tensor" or not (number.isascii() and number.isdigit() and len(number) < 16):
+        text = f"{reference[:80]!r} is no memory of a tensor: only that can be read"
+        raise DapError(text, NO_MEMORY)
+    found: Any = session.references.get(int(number), object, "memory reference")
+    if not isinstance(found, (Named, Given)):
+        raise DapError(f"{reference} is no memory of a tensor", NO_MEMORY)
+    return found
+
+
+@request("readMemory", capability="supportsReadMemoryRequest")
+def read_memory(session: Session, arguments: ReadMemoryArguments) -> dict[str, Any]:
+    """Bytes of a tensor as its device holds them; no more is copied than is asked for."""
+    if arguments.count < 0:
+        raise DapError("readMemory: count is not negative", BAD_ARGUMENTS)
+    origin = origin_of(session, arguments.memory_reference)
+    t: Any = origin.handle().type
+    first, wanted = arguments.offset, min(arguments.count, MOST)
+    node = origin.node()
+    base = node.address if node is not None and node.present else 0
+    address = f"{max(base + first, 0):#x}"
+    if first < 0 or first >= t.nbytes:
+        return {"address": address, "unreadableBytes": arguments.count}
+    last = min(first + wanted, t.nbytes)
+    data = bytes_of(session, origin, first, last)
+    found: dict[str, Any] = {"address": address, "data": base64.b64encode(data).decode("ascii")}
+    beyond = first + arguments.count - t.nbytes
+    if beyond > 0 and last == t.nbytes:
+        found["unreadableBytes"] = beyond
+    return found
+
+
+def bytes_of(session: Session, origin: Named | Given, first: int, last: int) -> bytes:
+    """A range of a tensor's bytes."""
+    node, size = origin.node(), origin.handle().type.dtype.itemsize
+    if node is None:
+        return np.ascontiguousarray(origin.handle().array()).tobytes()[first:last]
+    if last <= first:
+        return b""
+    begin, end = first // size, -(-last // size)
+    part = session.debugger.machine.executor.part(node, begin, end - begin)
+    return part.tobytes()[first - begin * size : last - begin * size]
+
+
+@request("writeMemory", capability="supportsWriteMemoryRequest")
+def write_memory(session: Session, arguments: WriteMemoryArguments) -> dict[str, Any]:
+    """Sets bytes of a tensor that has a name; what depends on it is computed again."""
+    origin = origin_of(session, arguments.memory_reference)
+    if not isinstance(origin, Named):
+        raise DapError("only a tensor with a name can be written to", NO_MEMORY)
+    try:
+        data = base64.b64decode(arguments.data, validate=True)
+    except (binascii.Error, ValueError):
+        raise DapError("writeMemory: data is no base64", BAD_ARGUMENTS) from None
+    t: Any = origin.handle().type
+    first = arguments.offset
+    room = t.nbytes - first if 0 <= first <= t.nbytes else 0
+    if len(data) > room and not (arguments.allow_partial and room):
+        text = f"{t} has {t.nbytes:,} bytes; {len(data):,} at {first:,} do not fit"
+        raise DapError(text, NO_MEMORY)
+    data = data[:room]
+    if data:
+        whole = np.array(origin.handle().array(), order="C")
+        raw = whole.reshape(-1).view(np.uint8)
+        raw[first : first + len(data)] = np.frombuffer(data, np.uint8)
+        change(session, origin.held, origin.name, whole)
+        tell_memory(session, arguments.memory_reference, first, len(data))
+    return {"offset": 0, "bytesWritten": len(data)}
+
+
+def tell_memory(session: Session, reference: str, offset: int, count: int) -> None:
+    """Sends a ``memory`` event behind the response."""
+    if session.client.supports_memory_event:
+        body = {"memoryReference": reference, "offset": offset, "count": count}
+        session.after(lambda: session.event("memory", body))

@@ -1,0 +1,285 @@
+"""Requests of our own, for views of tensors and of the run."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import asdict, dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from opstep.dap.frames import Held, held_of
+from opstep.dap.looking import HostTensor
+from opstep.dap.nanreport import record, report_on
+from opstep.dap.registry import BAD_ARGUMENTS, DapError, request
+from opstep.dap.requests.variables import evaluated
+
+if TYPE_CHECKING:
+    from opstep.dap.session import Session
+    from opstep.runtime.debugger.debugger import Debugger
+    from opstep.runtime.debugger.node import Node
+
+NO_TENSOR = 2250
+MOST_BYTES = 48 << 20  # of a slice
+MOST_BINS = 4096
+MOST_POINTS = 10_000  # of a timeline, or a history, in one response
+
+
+@dataclass(frozen=True)
+class TensorArguments:
+    """`expression`: a tensor of a frame, the innermost one if none is named."""
+
+    expression: str
+    frame_id: int | None = None
+
+
+@dataclass(frozen=True)
+class SliceArguments(TensorArguments):
+    """`max_elements`: the tensor is thinned out, by strides, until it has no more."""
+
+    max_elements: int | None = None
+
+
+def tensor_of(session: Session, arguments: TensorArguments) -> Any:
+    """What an expression gives, as a tensor. Raises `DapError`."""
+    held = held_of(session, arguments.frame_id)
+    value = evaluated(session, held, arguments.expression)
+    if isinstance(value, (np.ndarray, np.generic)):
+        return HostTensor(np.asarray(value))
+    if isinstance(value, (bool, int, float)):
+        return HostTensor(np.asarray(value))
+    if not hasattr(value, "statistics"):
+        raise DapError(f"{arguments.expression[:80]} is no tensor", NO_TENSOR)
+    return value
+
+
+@request("opstep/tensorSlice", custom=True)
+def tensor_slice(session: Session, arguments: SliceArguments) -> dict[str, Any]:
+    """Elements as bytes in base64, little-endian, the last axis fastest."""
+    tensor = tensor_of(session, arguments)
+    shape: tuple[int, ...] = tuple(tensor.type.shape)
+    steps = _strides(shape, arguments.max_elements)
+    taken = [-(-n // s) for n, s in zip(shape, steps, strict=True)]
+    if prod(taken) * tensor.type.dtype.itemsize > MOST_BYTES:
+        text = f"{tensor.type} is more than {MOST_BYTES:,} bytes: take a part, or maxElements"
+        raise DapError(text, NO_TENSOR)
+    if max(steps, default=1) > 1:
+        array = tensor.part(tuple(slice(None, None, s) for s in steps))
+    else:
+        array = tensor.array()
+    data = np.ascontiguousarray(array).tobytes()
+    return {
+        "dtype": tensor.type.dtype.name,
+        "shape": taken,
+        "of": list(shape),
+        "steps": steps,
+        "data": base64.b64encode(data).decode("ascii"),
+    }
+
+
+def _strides(shape: tuple[int, ...], most: int | None) -> list[int]:
+    """Steps along each axis; the longest axis is thinned out first."""
+    if most is not None and most < 1:
+        raise DapError("maxElements is at least 1", BAD_ARGUMENTS)
+    steps = [1] * len(shape)
+    sizes = list(shape)
+    while most is not None and prod(sizes) > most:
+        k = sizes.index(max(sizes))
+        steps[k] *= 2
+        sizes[k] = -(-shape[k] // steps[k])
+    return steps
+
+
+# --- figures --------------------------------------------------------------------------------------
+
+
+@request("opstep/statistics", custom=True)
+def statistics(session: Session, arguments: TensorArguments) -> dict[str, Any]:
+    """All figures of a tensor, taken on its device."""
+    tensor = tensor_of(session, arguments)
+    return {"type": str(tensor.type), "statistics": figures(tensor.statistics())}
+
+
+def figures(s: Any) -> dict[str, Any]:
+    """Statistics as JSON, without what is not known; `histogram` by exponents of 2."""
+    from opstep.runtime.statistics import LOWEST
+
+    told = {name: value for name, value in asdict(s).items() if value is not None}
+    return told | {"histogram": list(s.histogram), "lowestExponent": LOWEST}
+
+
+@dataclass(frozen=True)
+class HistogramArguments(TensorArguments):
+    bins: int = 64
+    low: float | None = None
+    high: float | None = None
+
+
+@request("opstep/histogram", custom=True)
+def histogram(session: Session, arguments: HistogramArguments) -> dict[str, Any]:
+    """Bins of equal width over the finite elements, which are copied for that."""
+    if not 1 <= arguments.bins <= MOST_BINS:
+        raise DapError(f"bins is 1 to {MOST_BINS}", BAD_ARGUMENTS)
+    tensor = tensor_of(session, arguments)
+    s = tensor.statistics()
+    low = s.min if arguments.low is None else arguments.low
+    high = s.max if arguments.high is None else arguments.high
+    if low is None or high is None:
+        return {"type": str(tensor.type), "counts": [], "edges": [], "finite": 0}
+    if low > high:
+        raise DapError("low is above high", BAD_ARGUMENTS)
+    array = tensor.array().reshape(-1).astype(np.float64)
+    array = array[np.isfinite(array)]
+    counts, edges = np.histogram(array, arguments.bins, (float(low), float(high)))
+    return {
+        "type": str(tensor.type),
+        "counts": counts.tolist(),
+        "edges": edges.tolist(),
+        "finite": s.finite,
+    }
+
+
+@dataclass(frozen=True)
+class HistoryArguments:
+    """`name`: a value of the frame's graph, or a named tensor."""
+
+    name: str
+    frame_id: int | None = None
+    count: int = 1000
+
+
+@request("opstep/statisticsHistory", custom=True)
+def statistics_history(session: Session, arguments: HistoryArguments) -> dict[str, Any]:
+    """A tensor's figures over the steps of the run, or the turns of its loop, as far as the
+    debugger remembers them; a named tensor's over its versions. Oldest first.
+    """
+    held = held_of(session, arguments.frame_id)
+    if held.frame.lookup(arguments.name) is None:
+        raise DapError(f"{arguments.name[:80]} has no value here", NO_TENSOR)
+    most = max(1, min(arguments.count, MOST_POINTS))
+    entries = []
+    for label, node in _versions(session.debugger, held, arguments.name)[-most:]:
+        session.check_cancelled()
+        s = session.debugger.machine.executor.statistics(node)
+        entries.append(label | {"type": str(node.type), "statistics": figures(s)})
+    return {"entries": entries}
+
+
+def _versions(debugger: Debugger, held: Held, name: str) -> list[tuple[dict[str, Any], Node]]:
+    frame, machine = held.frame, debugger.machine
+    value = frame.value(name)
+    if value is None:
+        known = machine.named.get(name, [])
+        return [({"position": at}, node) for at, node in known if at <= machine.cursor]
+    found, seen = [], set()
+    for activation, _ in [*machine.log[: machine.cursor - machine.base], (frame.activation, 0)]:
+        here = frame.activation
+        if id(activation) in seen or activation.points is not here.points:
+            continue
+        seen.add(id(activation))
+        if activation.parent is here.parent and activation.role == here.role:
+            node = activation.at(value, machine.cursor)
+            if node is not None:
+                found.append(({"step": activation.turn}, node))
+    return found
+
+
+# --- the run --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PlanArguments:
+    frame_id: int | None = None
+
+
+@request("opstep/plan", custom=True)
+def plan(session: Session, arguments: PlanArguments) -> dict[str, Any]:
+    """The plan of a frame, in its text form, and the step that is next."""
+    frame = held_of(session, arguments.frame_id).frame
+    here = session.debugger.machine.here()
+    there = here is not None and here[0] is frame.activation
+    return {
+        "graph": frame.activation.plan.graph,
+        "text": str(frame.activation.plan),
+        "step": here[1].step if here is not None and there else -1,
+    }
+
+
+@dataclass(frozen=True)
+class TimelineArguments:
+    start: int | None = None
+    count: int = 1000
+
+
+@request("opstep/timeline", custom=True)
+def timeline(session: Session, arguments: TimelineArguments) -> dict[str, Any]:
+    """What was run so far, in the order of issue, with streams and the events between them: the
+    last points before where one stands, or those from `start` on. Without times: under the
+    debugger they would say nothing.
+    """
+    machine = session.debugger.machine
+    count = max(1, min(arguments.count, MOST_POINTS))
+    first = machine.cursor - count if arguments.start is None else arguments.start
+    first = max(first, machine.base)
+    last = min(first + count, machine.cursor)
+    points = [_point(session, position) for position in range(first, last)]
+    return {"first": machine.base, "position": machine.cursor, "points": points}
+
+
+def _point(session: Session, position: int) -> dict[str, Any]:
+    from opstep.runtime.debugger.frames import named
+
+    machine = session.debugger.machine
+    activation, k = machine.log[position - machine.base]
+    point, plan = activation.points[k], activation.plan
+    told: dict[str, Any] = {
+        "position": position,
+        "kind": point.kind,
+        "graph": named(activation, point.frame),
+        "stream": point.stream,
+    }
+    source = plan.sources.get(plan.frames[point.frame].graph.name.text)
+    if source is not None and point.statement is not None:
+        told["line"] = session.client.line(source.locate(point.statement.span.start)[0])
+    if point.step >= 0:
+        step = plan.steps[point.step]
+        results = [{"name": plan.values[v].name, "type": str(plan.values[v].type)}
+                   for v in step.results]  # fmt: skip
+        told |= {"op": step.op.name, "results": results}
+        told |= {"waits": list(point.waits), "records": list(point.records)}
+    return told
+
+
+@dataclass(frozen=True)
+class NanReportArguments:
+    """`name`: a tensor; without it, the one that stopped the run."""
+
+    name: str | None = None
+    frame_id: int | None = None
+
+
+@request("opstep/nanReport", custom=True)
+def nan_report(session: Session, arguments: NanReportArguments) -> dict[str, Any]:
+    """Where the NaNs and infinities of a tensor were born, of which elements and by which rule, and
+    which way they came. `kind` of the first link: finite, origin, propagated or given.
+    """
+    node = _suspect(session, arguments)
+    s = session.debugger.machine.executor.statistics(node)
+    if not s.nan + s.posinf + s.neginf:
+        return {"found": False, "text": f"{node.name} is finite", "links": []}
+    told = report_on(session.debugger, node)
+    return {"found": True, "text": told.text, "links": [record(link) for link in told.links]}
+
+
+def _suspect(session: Session, arguments: NanReportArguments) -> Node:
+    if arguments.name is None:
+        stop = session.debugger.stop
+        if stop is None or stop.exception is None or stop.exception.node is None:
+            raise DapError("name: which tensor? The run stands at no NaN", BAD_ARGUMENTS)
+        return stop.exception.node
+    held = held_of(session, arguments.frame_id)
+    node = held.frame.lookup(arguments.name)
+    if node is None:
+        raise DapError(f"{arguments.name[:80]} has no value here", NO_TENSOR)
+    return node

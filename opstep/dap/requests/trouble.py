@@ -1,0 +1,148 @@
+"""What is wrong: exceptionInfo with the verdict, and what may be watched: dataBreakpointInfo."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from opstep.dap.facts import Fields
+from opstep.dap.frames import Held, held_of, stream_of
+from opstep.dap.looking import Given, Named
+from opstep.dap.nanreport import report_on
+from opstep.dap.registry import KNOWN, DapError, State, request
+from opstep.dap.requests.variables import opened_of
+from opstep.dap.variables import Range, Tensor
+
+if TYPE_CHECKING:
+    from opstep.dap.session import Session
+
+NO_EXCEPTION = 2240
+TITLES = {
+    "nan": "NaN",
+    "inf": "infinity",
+    "uninitialised": "elements never written",
+    "assert": "failed assert",
+    "device": "error of the device",
+    "error": "error",
+}
+
+
+@dataclass(frozen=True)
+class ExceptionInfoArguments:
+    thread_id: int
+
+
+@request("exceptionInfo", capability="supportsExceptionInfoRequest")
+def exception_info(session: Session, arguments: ExceptionInfoArguments) -> dict[str, Any]:
+    """Why the run stands: of a NaN or an infinity with where it was born, of which elements, what
+    rule was broken, and the operands' statistics.
+    """
+    stream_of(session, arguments.thread_id)
+    debugger = session.debugger
+    problem = debugger.stop.exception if debugger.stop else None
+    if problem is None:
+        raise DapError("the run does not stand at an exception", NO_EXCEPTION)
+    details: dict[str, Any] = {
+        "message": problem.message,
+        "typeName": TITLES.get(problem.kind, problem.kind),
+        "stackTrace": "\n".join(
+            f"at {f.name} ({f.path.rpartition('/')[2]}:{f.line})" for f in debugger.stack()
+        ),
+    }
+    description = problem.message
+    if problem.node is not None and problem.kind in ("nan", "inf"):
+        told = report_on(debugger, problem.node)
+        description = told.text
+        details["innerException"] = [
+            {"message": link.text, "typeName": link.kind} for link in told.links
+        ]
+    if problem.error is not None:
+        description = str(problem.error)
+    if problem.node is not None and problem.node.name:
+        details["evaluateName"] = problem.node.name
+    ends = problem.error is not None
+    return {
+        "exceptionId": problem.kind,
+        "description": description,
+        "breakMode": "unhandled" if ends else "always",
+        "details": details,
+    }
+
+
+# --- data breakpoints -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DataBreakpointInfoArguments:
+    name: str
+    variables_reference: int | None = None
+    frame_id: int | None = None
+    as_address: bool = False
+
+
+@request("dataBreakpointInfo", states=KNOWN)
+def data_breakpoint_info(
+    session: Session, arguments: DataBreakpointInfoArguments
+) -> dict[str, Any]:
+    """Whether something can be watched, and under which id: a tensor of a scope, an expression over
+    one tensor (its id has the predicate), or ``*`` for all.
+    """
+    if arguments.as_address:
+        return _not("memory is watched by a tensor's name")
+    if arguments.name.strip() == "*":
+        return _watched("*", "all tensors, on the condition")
+    if session.state is not State.STOPPED:
+        return _not("the run is not stopped")
+    if arguments.variables_reference:
+        return _of_variable(session, arguments.variables_reference, arguments.name)
+    return _of_expression(session, arguments)
+
+
+def _of_variable(session: Session, number: int, name: str) -> dict[str, Any]:
+    opened = opened_of(session, number)
+    if isinstance(opened, (Tensor, Range)):
+        origin = opened.of.origin if isinstance(opened, Range) else opened.origin
+        if isinstance(origin, Named):
+            return _watched(data_id(origin.held, origin.name), f"{origin.name}, the whole tensor")
+        return _not("only tensors that have a name can be watched")
+    target = opened.target(name)
+    if target is None or (isinstance(opened, Fields) and isinstance(name, Given)):
+        return _not(f"{name} cannot be watched")
+    held, expression = target
+    return _watched(data_id(held, expression), expression)
+
+
+def _of_expression(session: Session, arguments: DataBreakpointInfoArguments) -> dict[str, Any]:
+    from opstep.runtime.debugger.expressions import ExpressionError, parse
+
+    held, text = held_of(session, arguments.frame_id), arguments.name.strip()
+    if held.frame.lookup(text) is not None:
+        return _watched(data_id(held, text), text)
+    try:
+        names = parse(text).names
+    except ExpressionError as error:
+        return _not(str(error))
+    there = [name for name in names if held.frame.lookup(name) is not None]
+    if not there:
+        return _not("it speaks of no tensor that is here")
+    return _watched(f"{data_id(held, there[0])} if {text}", f"{text}, whenever {there[0]} changes")
+
+
+def data_id(held: Held, name: str) -> str:
+    """What setDataBreakpoints calls a tensor: params by their name, others with their graph."""
+    if held.frame.value(name) is None:
+        return name
+    return f"{held.frame.graph.name.text}.{name}"
+
+
+def _watched(id: str, description: str) -> dict[str, Any]:
+    return {
+        "dataId": id,
+        "description": description,
+        "accessTypes": ["write"],
+        "canPersist": True,
+    }
+
+
+def _not(why: str) -> dict[str, Any]:
+    return {"dataId": None, "description": why}

@@ -1,0 +1,275 @@
+"""Values: variables, setVariable, setExpression, evaluate, completions."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from opstep.dap.client import Source
+from opstep.dap.facts import Fields
+from opstep.dap.frames import Held, held_of
+from opstep.dap.looking import Given, Named, renew
+from opstep.dap.registry import BAD_ARGUMENTS, DapError, request
+from opstep.dap.variables import Writer
+
+if TYPE_CHECKING:
+    from opstep.dap.session import Session
+
+NOT_SET, WRONG_EXPRESSION = 2202, 2203
+MOST_COPIED = 1 << 17  # elements that the clipboard gets
+_ASSIGNMENT = re.compile(r"\s*([A-Za-z_][\w.]*(?:\[[^=]*\])?)\s*=(?!=)\s*(.+)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class ValueFormat:
+    hex: bool = False
+
+
+@dataclass(frozen=True)
+class VariablesArguments:
+    variables_reference: int
+    filter: Literal["indexed", "named"] | None = None
+    start: int = 0
+    count: int = 0
+    format: ValueFormat | None = None
+
+
+@request("variables", capability="supportsValueFormattingOptions")
+def variables(session: Session, arguments: VariablesArguments) -> dict[str, Any]:
+    """What is in a scope, a tensor, a row of it, a table."""
+    if arguments.start < 0 or arguments.count < 0:
+        raise DapError("variables: start and count are not negative", BAD_ARGUMENTS)
+    opened = opened_of(session, arguments.variables_reference)
+    w = Writer(session, bool(arguments.format and arguments.format.hex))
+    found = w.children(opened, arguments.filter, arguments.start, arguments.count)
+    return {"variables": found}
+
+
+def opened_of(session: Session, number: int) -> Any:
+    """What a ``variablesReference`` stands for. Raises `DapError`."""
+    found: Any = session.references.get(number, object, "variablesReference")
+    if not hasattr(found, "page"):
+        raise DapError(f"variablesReference {number}: there is no such")
+    return found
+
+
+# --- setting --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SetVariableArguments:
+    variables_reference: int
+    name: str
+    value: str
+    format: ValueFormat | None = None
+
+
+@request("setVariable", capability="supportsSetVariable")
+def set_variable(session: Session, arguments: SetVariableArguments) -> dict[str, Any]:
+    """Gives a tensor, or an element or a row of it, another value. What depends on it is computed
+    again, and nothing else.
+    """
+    opened = opened_of(session, arguments.variables_reference)
+    target = opened.target(arguments.name)
+    if target is None:
+        raise DapError(f"{arguments.name} cannot be set", NOT_SET)
+    held, expression = target
+    set_to(session, held, expression, arguments.value)
+    return told_of(session, held, expression, arguments.format, "value")
+
+
+@dataclass(frozen=True)
+class SetExpressionArguments:
+    expression: str
+    value: str
+    frame_id: int | None = None
+    format: ValueFormat | None = None
+
+
+@request("setExpression", capability="supportsSetExpression")
+def set_expression(session: Session, arguments: SetExpressionArguments) -> dict[str, Any]:
+    """Likewise, of what is written: ``x``, ``x[0, :3]``, ``x[nan(x)]``."""
+    held = held_of(session, arguments.frame_id)
+    set_to(session, held, arguments.expression, arguments.value)
+    return told_of(session, held, arguments.expression, arguments.format, "value")
+
+
+def set_to(session: Session, held: Held, target: str, value: str) -> None:
+    """Raises `DapError` where that cannot be; then nothing has changed."""
+    from opstep.runtime.debugger.expressions import ExpressionError, assigned
+
+    scope = session.debugger.scope(held.frame)
+    try:
+        name, array = assigned(scope, target, value)
+    except ExpressionError as error:
+        raise DapError(f"{target} = {value[:200]}: {error}", NOT_SET) from None
+    change(session, held, name, array)
+
+
+def change(session: Session, held: Held, name: str, array: np.ndarray) -> None:
+    """Gives a name another value, and tells the client what it has to look at anew."""
+    debugger = session.debugger
+    frames = [frame.name for frame in debugger.stack()]
+    debugger.set(held.frame, name, array)
+    renew(session)
+    same = frames == [frame.name for frame in debugger.stack()]
+    areas = ["variables"] if same else ["stacks", "variables"]
+    if session.client.supports_invalidated_event:
+        session.after(lambda: session.event("invalidated", {"areas": areas}))
+
+
+def told_of(
+    session: Session, held: Held, expression: str, form: ValueFormat | None, key: str
+) -> dict[str, Any]:
+    """What an expression is now, as responses tell it; `key` is what they call its text."""
+    value = evaluated(session, held, expression)
+    w = Writer(session, bool(form and form.hex))
+    found = shown(w, held, expression, value)
+    told = {key: found.pop("value")} | found
+    told.pop("name")
+    told.pop("evaluateName", None)
+    return told
+
+
+# --- expressions ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EvaluateArguments:
+    expression: str
+    frame_id: int | None = None
+    context: str | None = None
+    format: ValueFormat | None = None
+    source: Source | None = None
+
+
+@request("evaluate", capability=("supportsEvaluateForHovers", "supportsClipboardContext"))
+def evaluate(session: Session, arguments: EvaluateArguments) -> dict[str, Any]:
+    """An expression over the tensors of a frame. In the console ``x[3] = 0`` sets, too."""
+    held = held_of(session, arguments.frame_id)
+    text = arguments.expression
+    setting = _ASSIGNMENT.fullmatch(text) if arguments.context == "repl" else None
+    if setting:
+        set_to(session, held, setting[1], setting[2])
+        text = setting[1]
+    if arguments.context == "clipboard":
+        whole = copied(evaluated(session, held, text))
+        if whole is not None:
+            return {"result": whole, "variablesReference": 0}
+    return told_of(session, held, text, arguments.format, "result")
+
+
+def evaluated(session: Session, held: Held, text: str) -> Any:
+    """Raises `DapError`, which points at what is wrong."""
+    from opstep.runtime.debugger.expressions import ExpressionError
+
+    try:
+        return session.debugger.evaluate(text, held.frame)
+    except ExpressionError as error:
+        raise DapError(str(error), WRONG_EXPRESSION) from None
+
+
+def shown(w: Writer, held: Held, expression: str, value: Any) -> dict[str, Any]:
+    """Any value of an expression as a variable of that name."""
+    from opstep.runtime.debugger.expressions import Table
+    from opstep.runtime.debugger.text import value_text
+
+    if isinstance(value, np.generic):
+        from opstep.runtime.ir.types import dtype_of
+
+        found = w.element(expression, value)
+        return found | {"type": f"{dtype_of(value.dtype).name}[]"} if "type" in found else found
+    if isinstance(value, Table):
+        return w.opening(expression, value_text(value), table(value), value.kind)
+    if isinstance(value, (str, bool, int, float, tuple, list)) or value is None:
+        return w.plain(expression, value_text(value))
+    if isinstance(value, np.ndarray):
+        found = w.tensor(expression, Given(value, expression, held))
+    else:
+        name = held.frame.lookup(expression) is not None
+        origin = Named(held, expression) if name else Given(value, expression, held)
+        origin.handle().statistics()  # asked for by name: it is said at once
+        found = w.tensor(expression, origin)
+    return found
+
+
+def table(value: Any) -> Fields:
+    """Rows by what stands first in them; the figures that have names."""
+    from opstep.runtime.debugger.text import value_text
+
+    first = [value_text(row[0]) for row in value.rows if row]
+    unique = len(set(first)) == len(first)
+    entries: list[tuple[str, Any]] = []
+    for k, row in enumerate(value.rows):
+        cells = row[1:] if unique else row
+        titles = value.columns[1:] if unique else value.columns
+        texts = [value_text(cell) for cell in cells]
+        if len(texts) > 1:
+            texts = [f"{t} {x}" for t, x in zip(titles, texts, strict=False)]
+        entries.append((first[k] if unique else f"[{k}]", "  ".join(texts)))
+    names = {name for name, _ in entries}
+    entries += [(n, value_text(v)) for n, v in value.fields.items() if n not in names]
+    return Fields(lambda: entries)
+
+
+def copied(value: Any) -> str | None:
+    """All elements of a tensor, as NumPy and Python read lists; None for what is no tensor."""
+    if isinstance(value, np.ndarray):
+        array = value
+    elif hasattr(value, "array"):
+        size: Any = value.type.size
+        if size > MOST_COPIED:
+            hint = "take a part of it: x[:100], or save it"
+            raise DapError(f"{value.type} is too much for the clipboard: {hint}")
+        array = value.array()
+    else:
+        return None
+    return str(array.tolist())
+
+
+# --- completions ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CompletionsArguments:
+    text: str
+    column: int
+    line: int | None = None
+    frame_id: int | None = None
+
+
+TYPES = {"tensor": "variable", "function": "function", "word": "keyword", "dtype": "enum"}
+
+
+@request(
+    "completions",
+    capability="supportsCompletionsRequest",
+    advertises={"completionTriggerCharacters": [".", "(", "["]},
+)
+def completions(session: Session, arguments: CompletionsArguments) -> dict[str, Any]:
+    """What may stand at a place of an expression: tensors of the frame, functions, words."""
+    from opstep.runtime.debugger.expressions import complete
+
+    held = held_of(session, arguments.frame_id)
+    lines = arguments.text.split("\n")
+    row = 0 if arguments.line is None else session.client.our_line(arguments.line) - 1
+    text = lines[min(max(row, 0), len(lines) - 1)]
+    column = session.client.our_column(arguments.column) - 1
+    names = session.debugger.scope(held.frame).names()
+    first = 1 if session.client.columns_start_at1 else 0
+    return {
+        "targets": [
+            {
+                "label": c.text,
+                "type": TYPES.get(c.kind, "text"),
+                "detail": c.detail,
+                "start": c.start + first,
+                "length": c.end - c.start,
+                "sortText": f"{k:05}",
+            }
+            for k, c in enumerate(complete(text, column, names))
+        ]
+    }

@@ -1,0 +1,326 @@
+"""Scopes, tensors and tables as the protocol's variables: who has which children."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from opstep.dap.facts import VIRTUAL, Fields, declared, made_by, statistics_fields
+from opstep.dap.frames import Held
+from opstep.dap.looking import Named, Origin, indexed, target_of
+
+if TYPE_CHECKING:
+    from opstep.dap.session import Session
+    from opstep.runtime.debugger.node import Node
+
+EAGER_S = 0.006  # of a request, in which statistics are taken of tensors that it shows
+EAGER_ELEMENTS = 1 << 22  # of a tensor whose statistics are taken unasked
+GROUP = 100  # values and rows that are shown together
+MOST = 10_000  # children of one response
+ROWS_COPIED = 1 << 18  # elements of a page of rows that are copied to say what is in them
+
+Variable = dict[str, Any]
+LAZY: dict[str, Any] = {"lazy": True}
+
+
+class Opened(Protocol):
+    """What a ``variablesReference`` stands for. `named` and `indexed`: how many children it has."""
+
+    @property
+    def named(self) -> int: ...
+    @property
+    def indexed(self) -> int: ...
+    def page(self, w: Writer, kind: str, start: int, stop: int) -> list[Variable]:
+        """Children of one kind, "named" or "indexed"."""
+        ...
+
+    def target(self, name: str) -> tuple[Held, str] | None:
+        """The frame in which a child of that name is set, as what; None where it cannot be."""
+        ...
+
+
+class Writer:
+    """Of one response. `hex`: integers in hexadecimal, floats with all their bits."""
+
+    def __init__(self, session: Session, hex: bool = False):
+        self.session = session
+        self.hex = hex
+        self._until = time.perf_counter() + EAGER_S
+
+    def children(self, of: Opened, kind: str | None, start: int, count: int) -> list[Variable]:
+        """A page of children; `count` 0 stands for all. Named ones come before indexed ones."""
+        found: list[Variable] = []
+        left, skipped = min(count or MOST, MOST), start
+        for each, there in (("named", of.named), ("indexed", of.indexed)):
+            if kind not in (None, each):
+                continue
+            first, last = min(skipped, there), min(skipped + left, there)
+            if last > first:
+                found += of.page(self, each, first, last)
+            left, skipped = left - (last - first), max(skipped - there, 0)
+        return found
+
+    # --- one variable ---
+
+    def plain(self, name: str, value: str, type: str = "", **more: Any) -> Variable:
+        """One without children."""
+        found: Variable = {"name": name, "value": value, "variablesReference": 0, **more}
+        if type and self.session.client.supports_variable_type:
+            found["type"] = type
+        return found
+
+    def opening(self, name: str, value: str, of: Opened, type: str = "", **more: Any) -> Variable:
+        """One with children."""
+        return self.plain(name, value, type, **more) | self.counts(of)
+
+    def counts(self, of: Opened, key: Any = None) -> dict[str, Any]:
+        """What is told of something that can be opened, in variables, scopes and results."""
+        number = self.session.references.add(of, key)
+        if not getattr(of, "counted", True):
+            return {"variablesReference": number}
+        return {
+            "variablesReference": number,
+            "namedVariables": of.named,
+            "indexedVariables": of.indexed,
+        }
+
+    def tensor(self, name: str, origin: Origin, node: Node | None = None, **more: Any) -> Variable:
+        """A tensor in one line. What would take long to say is said when it is opened."""
+        node = node or origin.node()
+        type = node.type if node else origin.handle().type
+        found: Variable = {"evaluateName": origin.expression} if origin.expression else {}
+        found |= {"memoryReference": memory_reference(self.session, origin), **more}
+        text = self._now(origin, node)
+        if text is None:
+            hint = found.pop("presentationHint", {}) | LAZY
+            waits = f"{type}" if node is None or node.present else f"{type}  dropped"
+            of = Later(name, origin)
+            return self.opening(name, waits, of, str(type), presentationHint=hint, **found)
+        if not type.shape:
+            return self.plain(name, text, str(type), **found)
+        return self.opening(name, text, Tensor(origin, type.shape), str(type), **found)
+
+    def _now(self, origin: Origin, node: Node | None) -> str | None:
+        """The line, where it takes little."""
+        if node is not None and node.figures is None:
+            size: Any = node.type.size
+            if not node.present or size > EAGER_ELEMENTS or time.perf_counter() > self._until:
+                return None
+        return described(origin, self.hex)
+
+    def element(self, name: str, value: Any, expression: str = "") -> Variable:
+        """One number of a tensor."""
+        more = {"evaluateName": expression} if expression else {}
+        return self.plain(name, element_text(value, self.hex), str(value.dtype), **more)
+
+    def row(self, name: str, array: np.ndarray, origin: Origin, place: tuple[int, ...]) -> Variable:
+        """A part of a tensor, of which the elements are here."""
+        from opstep.runtime.debugger.text import value_text
+
+        expression = indexed(origin.expression, place)
+        more = {"evaluateName": expression} if expression else {}
+        of = Tensor(origin, _shape(origin), place)
+        return self.opening(name, value_text(array), of, "", **more)
+
+    def location(self, variable: Variable, find: Callable[[], Any]) -> Variable:
+        """Adds where the variable is declared, which is looked up when it is asked for."""
+        number = self.session.references.add(Location(find))
+        return variable | {"declarationLocationReference": number}
+
+
+class Location:
+    """What a location reference stands for: gives source and span, or None."""
+
+    __slots__ = ("find",)
+
+    def __init__(self, find: Callable[[], Any]):
+        self.find = find
+
+
+def described(origin: Origin, hex: bool = False) -> str:
+    """A tensor in one line, with statistics; few elements as they are."""
+    from opstep.runtime.debugger.text import value_text
+
+    handle = origin.handle()
+    if not handle.type.shape:
+        return element_text(handle.array()[()], hex)
+    return value_text(handle)
+
+
+def element_text(value: Any, hex: bool = False) -> str:
+    """One element."""
+    from opstep.runtime.debugger.text import number_text
+
+    if hex and value.dtype.kind in "iu":
+        return f"{int(value):#x}"
+    if hex and value.dtype.kind != "b":
+        return float(value).hex()
+    return number_text(value)
+
+
+def memory_reference(session: Session, origin: Origin) -> str:
+    """Under which a client reads and writes the bytes of a tensor, while the stop lasts."""
+    return f"tensor:{session.references.add(origin)}"
+
+
+def _shape(origin: Origin) -> tuple[Any, ...]:
+    return tuple(origin.handle().type.shape)  # concrete here
+
+
+# --- what can be opened ---------------------------------------------------------------------------
+
+
+class Later:
+    """A tensor whose line is written when it is asked for: has it as the one child."""
+
+    named, indexed = 1, 0
+
+    def __init__(self, name: str, origin: Origin):
+        self.name = name
+        self.origin = origin
+
+    def page(self, w: Writer, kind: str, start: int, stop: int) -> list[Variable]:
+        self.origin.handle().statistics()
+        return [w.tensor(self.name, self.origin)]
+
+    def target(self, name: str) -> tuple[Held, str] | None:
+        return target_of(self.origin, ())
+
+
+class Tensor:
+    """A tensor, or the part of it that leading indices leave: rows, and what is known of it."""
+
+    def __init__(self, origin: Origin, shape: Sequence[Any], place: tuple[int, ...] = ()):
+        self.origin = origin
+        self.shape: tuple[int, ...] = tuple(shape)
+        self.place = place
+        self.rows: int = self.shape[len(place)]
+        self.named = 0 if place else 1 + (origin.node() is not None)
+
+    @property
+    def indexed(self) -> int:
+        return self.rows
+
+    def page(self, w: Writer, kind: str, start: int, stop: int) -> list[Variable]:
+        if kind == "named":
+            return self._known(w)[start:stop]
+        whole = self.rows > GROUP and (start, stop) == (0, min(self.rows, MOST))
+        if whole and not w.session.client.supports_variable_paging:
+            return ranges(w, self, self.rows)
+        return self._rows(w, start, stop)
+
+    def _rows(self, w: Writer, start: int, stop: int) -> list[Variable]:
+        handle, place = self.origin.handle(), self.place
+        inner = self.shape[len(place) + 1 :]
+        size = int(np.prod(inner, dtype=np.int64))
+        if inner and (stop - start) * size > ROWS_COPIED:
+            return [self._unseen(w, k, inner) for k in range(start, stop)]
+        part = handle.part((*place, slice(start, stop)))
+        if inner:
+            rows = zip(range(start, stop), part, strict=True)
+            return [w.row(f"[{k}]", a, self.origin, (*place, k)) for k, a in rows]
+        name = self.origin.expression
+        return [
+            w.element(f"[{k}]", part[k - start], indexed(name, (*place, k)))
+            for k in range(start, stop)
+        ]
+
+    def _unseen(self, w: Writer, k: int, inner: tuple[int, ...]) -> Variable:
+        """A row that is too large to be looked at unasked."""
+        from opstep.runtime.ir.types import TensorType
+
+        place = (*self.place, k)
+        text = str(TensorType(self.origin.handle().type.dtype, inner))
+        of = Tensor(self.origin, self.shape, place)
+        expression = indexed(self.origin.expression, place)
+        more = {"evaluateName": expression} if expression else {}
+        return w.opening(f"[{k}]", text, of, "", **more)
+
+    def _known(self, w: Writer) -> list[Variable]:
+        figures = Fields(lambda: statistics_fields(self.origin.handle().statistics()))
+        found = [w.opening("statistics", "", figures, presentationHint=VIRTUAL)]
+        node = self.origin.node()
+        if node is not None:
+            made, how = made_by(node, w.session.debugger.machine.executor)
+            text = how or "given from outside"
+            if made is None:
+                found.append(w.plain("made by", text, presentationHint=VIRTUAL))
+            else:
+                found.append(w.opening("made by", text, made, presentationHint=VIRTUAL))
+        return found
+
+    def target(self, name: str) -> tuple[Held, str] | None:
+        if not (name.startswith("[") and name[1:-1].isdigit()):
+            return None
+        return target_of(self.origin, (*self.place, int(name[1:-1])))
+
+
+class Range:
+    """Some of the indexed children of something, for clients that do not ask for pages."""
+
+    named = 0
+
+    def __init__(self, of: Tensor, start: int, stop: int):
+        self.of, self.start, self.stop = of, start, stop
+
+    @property
+    def indexed(self) -> int:
+        return self.stop - self.start
+
+    def page(self, w: Writer, kind: str, start: int, stop: int) -> list[Variable]:
+        if self.indexed > GROUP:
+            return ranges(w, self.of, self.stop, self.start)
+        return self.of._rows(w, self.start + start, self.start + stop)
+
+    def target(self, name: str) -> tuple[Held, str] | None:
+        return self.of.target(name)
+
+
+def ranges(w: Writer, of: Tensor, stop: int, start: int = 0) -> list[Variable]:
+    """``[0..99]``, ``[100..199]`` …, at most a hundred of them."""
+    size = GROUP
+    while (stop - start) > size * GROUP:
+        size *= GROUP
+    cuts = [(k, min(k + size, stop)) for k in range(start, stop, size)]
+    return [w.opening(f"[{a}..{b - 1}]", "", Range(of, a, b)) for a, b in cuts]
+
+
+class Names:
+    """Tensors by name. Where there are very many, the older ones stand in groups."""
+
+    indexed = 0
+
+    def __init__(self, held: Held, names: Sequence[str], nodes: Callable[[str], Node | None]):
+        self.held = held
+        self.names = names
+        self.nodes = nodes
+        alone = len(names) if len(names) <= 2 * GROUP else len(names) % GROUP or GROUP
+        self.groups = (len(names) - alone) // GROUP
+        self.alone = alone
+
+    @property
+    def named(self) -> int:
+        return self.groups + self.alone
+
+    def page(self, w: Writer, kind: str, start: int, stop: int) -> list[Variable]:
+        found = [self._group(w, k) for k in range(start, min(stop, self.groups))]
+        first = max(start, self.groups) - self.groups + self.groups * GROUP
+        last = stop - self.groups + self.groups * GROUP
+        for name in self.names[first : max(last, first)]:
+            node = self.nodes(name)
+            if node is not None:
+                shown = w.tensor(name, Named(self.held, name), node)
+                found.append(w.location(shown, lambda n=node, k=name: declared(self.held, k, n)))
+        return found
+
+    def _group(self, w: Writer, k: int) -> Variable:
+        names = self.names[k * GROUP : (k + 1) * GROUP]
+        of = Names(self.held, names, self.nodes)
+        title = f"{names[0]} … {names[-1]}"
+        return w.opening(title, f"{len(names)} values", of, presentationHint=VIRTUAL)
+
+    def target(self, name: str) -> tuple[Held, str] | None:
+        return (self.held, name) if name in self.names else None

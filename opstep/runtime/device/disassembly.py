@@ -1,0 +1,166 @@
+"""What compiled kernels are made of: machine code, PTX and LLVM's IR as texts; registers and shared
+memory.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from opstep.runtime.device import jit
+
+if TYPE_CHECKING:
+    from opstep.runtime.device.cuda.compiler import Kernel
+
+PATIENCE_S = 60.0  # for NVIDIA's disassembler
+
+
+class Section(NamedTuple):
+    """One text of a kernel. `obstacle`: why there is none, if there is none."""
+
+    title: str
+    lines: list[str]
+    obstacle: str = ""
+
+
+class Resources(NamedTuple):
+    """What a block of a kernel takes; None where the machine code does not say."""
+
+    registers: int | None
+    shared: int | None
+
+
+# --- the CPU --------------------------------------------------------------------------------------
+
+
+def compiled_at(entry: int) -> tuple[Any, jit.Signature, Any, bool] | None:
+    """What was compiled to an entry point: the kernel, its signature, its dtype, `distinct`."""
+    from opstep.runtime.ir.types import DTYPES
+
+    for (kernel, signature, dtype, distinct), address in list(jit._addresses.items()):
+        if address == entry:
+            found = next(t for t in _each(DTYPES) if t.name == dtype)
+            return kernel, signature, found, distinct
+    return None
+
+
+def _each(table: Any) -> Any:
+    return table.values() if isinstance(table, dict) else table
+
+
+def cpu_sections(entry: int) -> list[Section]:
+    """Native assembly and LLVM's IR of the kernel that is entered there; compiles it anew."""
+    found = compiled_at(entry)
+    if found is None:
+        return []
+    library = _library(*found)
+    return [
+        Section("native assembly", library.get_asm_str().splitlines()),
+        Section("LLVM IR", library.get_llvm_str().splitlines()),
+    ]
+
+
+def _library(kernel: Any, signature: jit.Signature, dtype: Any, distinct: bool) -> Any:
+    from numba.core import compiler, registry, types
+
+    from opstep.runtime.device import intrinsics, source
+
+    with jit._lock:
+        entry = jit._entry(kernel, signature, dtype, distinct, intrinsics)
+        flags: Any = compiler.Flags()
+        flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
+        flags.nrt = False
+        flags.error_model = "numpy"
+        flags.fastmath = set(source.fastmath(kernel))
+        target = registry.cpu_target
+        arguments = (types.CPointer(types.int64), types.int64, types.int64, types.int64)
+        made = compiler.compile_extra(
+            target.typing_context, target.target_context, entry, arguments, types.none, flags, {}
+        )
+    return made.library
+
+
+# --- CUDA -----------------------------------------------------------------------------------------
+
+
+def cuda_sections(kernel: Kernel, arch: str) -> list[Section]:
+    """SASS, where NVIDIA's tools are there to write it, and PTX."""
+    from opstep.runtime.device.cuda.compiler import code_for, to_ptx
+    from opstep.runtime.device.cuda.target import targeting
+    from opstep.runtime.ir.errors import DeviceError
+
+    with targeting(arch):
+        try:
+            ptx, _ = to_ptx(kernel, arch)
+        except DeviceError as error:
+            return [Section("PTX", [], error.diagnostics[0].message)]
+        sass = _sass(code_for(kernel, arch).cubin)
+    return [sass, Section(f"PTX for {arch}", ptx.splitlines())]
+
+
+def cuda_resources(kernel: Kernel, arch: str) -> Resources:
+    """Registers of a thread and shared memory of a block. Raises `DeviceError`."""
+    from opstep.runtime.device.cuda.compiler import code_for
+    from opstep.runtime.device.cuda.target import targeting
+
+    with targeting(arch):
+        code = code_for(kernel, arch)
+    return resources(code.cubin, code.symbol)
+
+
+def resources(cubin: bytes, symbol: str) -> Resources:
+    """From the machine code's section headers (ELF; the text section's `sh_info` has the registers
+    in its highest byte, as `cuobjdump --dump-resource-usage` reads it).
+    """
+    registers = shared = None
+    try:
+        for name, size, info in _elf_sections(cubin):
+            if name == f".text.{symbol}":
+                registers, shared = info >> 24, shared or 0
+            elif name == f".nv.shared.{symbol}":
+                shared = size
+    except (struct.error, IndexError, ValueError):
+        return Resources(None, None)
+    return Resources(registers or None, shared)
+
+
+def _elf_sections(data: bytes) -> list[tuple[str, int, int]]:
+    """Name, size and `sh_info` of each section of a 64-bit ELF file."""
+    (at,) = struct.unpack_from("<Q", data, 0x28)
+    size, count, names = struct.unpack_from("<HHH", data, 0x3A)
+    headers = [struct.unpack_from("<IIQQQQIIQQ", data, at + k * size) for k in range(count)]
+    table = headers[names][4]
+    found = []
+    for header in headers:
+        start = table + header[0]
+        name = data[start : data.index(b"\0", start)].decode("ascii", "replace")
+        found.append((name, header[5], header[7]))
+    return found
+
+
+def _sass(cubin: bytes) -> Section:
+    for tool, options in (("nvdisasm", ["-c"]), ("cuobjdump", ["-sass"])):
+        path = shutil.which(tool) or _in_toolkit(tool)
+        if path is None:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "kernel.cubin"
+            file.write_bytes(cubin)
+            try:
+                done = subprocess.run(
+                    [path, *options, str(file)],
+                    capture_output=True, text=True, timeout=PATIENCE_S, check=True,
+                )  # fmt: skip
+            except (OSError, subprocess.SubprocessError) as error:
+                return Section("SASS", [], f"{tool} failed: {str(error)[:200]}")
+        return Section("SASS", done.stdout.splitlines())
+    return Section("SASS", [], "neither nvdisasm nor cuobjdump of the CUDA toolkit is here")
+
+
+def _in_toolkit(tool: str) -> str | None:
+    path = Path("/usr/local/cuda/bin") / tool
+    return str(path) if path.is_file() else None
