@@ -14,8 +14,11 @@ from opstep.kernels.gpu.pool import means, means_gradient
 from opstep.kernels.pool import grain_of, pool_windows, pooled
 from opstep.kernels.pooling import average_windows, spread_over_windows
 from opstep.kernels.reduce import mean
+from opstep.kernels.relations import of_plane
+from opstep.kernels.relations import pooled as window_of
 from opstep.kernels.windows import pair_of_dims, want_images
 from opstep.runtime.device.launch import Launch, Scratch
+from opstep.runtime.ir.faults import Faults, Rule, opposed
 from opstep.runtime.ir.op import Mismatch, Op
 
 
@@ -117,6 +120,11 @@ class avg_pool2d(Op):
 
     signature = f"avg_pool2d(x: F, *, {_AVERAGE_ATTRS}"
     formula = "y[n, c, i, j] = mean over r, s of x[n, c, i*stride + r - top, j*stride + s - left]"
+    faults = Faults(
+        window_of,
+        Rule("inf - inf", lambda x, **_: opposed(x)),
+        value=lambda site, _: of_plane(avg_pool2d.oracle, site),
+    )
 
     def infer(x, *, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override):
         _check_divisor(divisor_override)

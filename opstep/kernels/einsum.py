@@ -21,6 +21,7 @@ from opstep.kernels.matmul import Side, product
 from opstep.kernels.products import batch_offset
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch, Scratch
+from opstep.runtime.ir.faults import Faults, Regions, Site
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import TensorType
 
@@ -196,6 +197,16 @@ def _contractions(operands: Sequence[Arg], equation: str, products: _Products) -
     return launches + _contract(*terms, result, sizes, products)
 
 
+def by_labels(site: Site) -> Regions:
+    """Along each axis what the result's place says, or all of it where the axis is summed over."""
+    inputs, out = parse_equation(site.attrs["equation"])
+    at = dict(zip(out, site.place, strict=True))
+    return [
+        tuple(slice(at[i], at[i] + 1) if i in at else slice(None) for i in labels)
+        for labels in inputs
+    ]
+
+
 class einsum(Op):
     """Sums of products over named axes, by Einstein's convention.
 
@@ -206,6 +217,7 @@ class einsum(Op):
     """
 
     signature = "einsum(xs: N*, *, equation: str)"
+    faults = Faults(by_labels)
 
     def infer(*xs, equation):
         sizes = _sizes(equation, xs)

@@ -16,9 +16,11 @@ from opstep.kernels.gpu import norm as gpu
 from opstep.kernels.gpu.batchnorm import group_norm as gpu_groups
 from opstep.kernels.gpu.moments import small_enough
 from opstep.kernels.pitfalls import LAYER_NORM, RMS_NORM
+from opstep.kernels.relations import grouped, of_sample
 from opstep.kernels.rows import centred_dot, dot, rounded, row_sum, squared_distance
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch
+from opstep.runtime.ir.faults import Faults
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import TensorType
 
@@ -208,6 +210,11 @@ class group_norm(Op):
     source = (
         "torch.nn.functional.group_norm, ONNX GroupNormalization and InstanceNormalization; "
         "Wu and He 2018, arXiv:1803.08494"
+    )
+    faults = Faults(
+        grouped,
+        *LAYER_NORM.rules[1:],
+        value=lambda site, _: of_sample(group_norm.oracle, site),
     )
     inplace = (0,)
 

@@ -5,7 +5,7 @@ Parts keep the rank of their operand, so an op's oracle can be asked about a par
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -110,6 +110,23 @@ def by_reduction(site: Site) -> Regions:
     return elementwise(site) if site.attrs["reduction"] == "none" else whole(site)
 
 
+def grouped(site: Site) -> Regions:
+    """A group norm: the sample's group of channels; the channel's scale and bias."""
+    x = site.operands[0]
+    width = x.shape[1] // site.attrs["groups"]
+    first = site.place[1] // width * width
+    group = (_one(site.place[0]), slice(first, first + width), *[slice(None)] * (x.ndim - 2))
+    return [group, *[None if p is None else (_one(site.place[1]),) for p in site.operands[1:]]]
+
+
+def of_sample(oracle: Callable[..., Any], site: Site) -> float:
+    """An element, in f64, by the oracle of its whole sample."""
+    x, *params = (None if a is None else a.astype(np.float64) for a in site.operands)
+    assert x is not None
+    sample = x[site.place[0] : site.place[0] + 1]
+    return float(oracle(sample, *params, **site.attrs)[0, *site.place[1:]])
+
+
 # --- indices --------------------------------------------------------------------------------------
 
 
@@ -179,10 +196,18 @@ def sum_of_products(site: Site, regions: Regions) -> float:
 
 
 def pooled(site: Site) -> Regions:
-    """The window of the first operand."""
-    x = site.operands[0]
-    windows, _ = _windows(site, site.attrs["kernel"], x.shape[2:])
+    """The window of the first operand, without what is padding."""
+    x, kernel = site.operands[0], site.attrs["kernel"]
+    attrs = site.attrs | {"stride": site.attrs["stride"] or kernel}
+    windows, _ = _windows(site._replace(attrs=attrs), kernel, x.shape[2:])
     return [(_one(site.place[0]), _one(site.place[1]), *windows)]
+
+
+def of_plane(oracle: Callable[..., Any], site: Site) -> float:
+    """An element, in f64, by the oracle of its whole plane: that of a window may pad it anew."""
+    n, c, *at = site.place
+    plane = site.operands[0][n : n + 1, c : c + 1].astype(np.float64)
+    return float(oracle(plane, **site.attrs)[0, 0, *at])
 
 
 def _windows(site: Site, kernel: Sequence[int], sizes: Sequence[int]) -> tuple[list, list]:

@@ -82,6 +82,23 @@ CASES = {
     ),
     "mse_loss": ("mse_loss", [floats(3, 4), floats(3, 4)], {"reduction": "none"}),
     "mse_loss, mean": ("mse_loss", [floats(3, 4), floats(3, 4)], {}),
+    "avg_pool2d": ("avg_pool2d", [floats(2, 3, 6, 6)], {"kernel": (2, 3)}),
+    "avg_pool2d, padded": (
+        "avg_pool2d",
+        [floats(1, 2, 5, 6)],
+        {"kernel": (3, 3), "stride": (2, 1), "padding": (1, 1), "count_include_pad": False},
+    ),
+    "avg_pool2d, rounded up": (
+        "avg_pool2d",
+        [floats(1, 1, 5, 5)],
+        {"kernel": (2, 2), "ceil_mode": True},
+    ),
+    "group_norm": ("group_norm", [floats(2, 4, 3), floats(4), floats(4)], {"groups": 2}),
+    "einsum of three": (
+        "einsum",
+        [floats(2, 3, 4), floats(4, 5), floats(3)],
+        {"equation": "bij,jk,i->bk"},
+    ),
     "einsum": ("einsum", [floats(3, 4), floats(4, 5)], {"equation": "ij,jk->ik"}),
 }
 
