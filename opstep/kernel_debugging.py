@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +26,8 @@ def debug_kernel(
     thread: Three = (0, 0, 0),
     unit: int = 0,
     every: bool = False,
+    element: int | Sequence[int] | None = None,
+    result: int = 0,
 ) -> KernelProcess:
     """Runs one block of a launch of an op on these operands, in numba's simulator, in a process of
     its own, under debugpy. A debugger of Python that attaches to the ``host`` and ``port`` of what
@@ -33,7 +35,8 @@ def debug_kernel(
 
     `arrays`: of the element types that the op is to see; None for an absent operand. `launch`:
     which one of those that the op makes. ``target="cpu"`` takes the kernel that a CPU runs, for one
-    `unit` of its range. With `every`, breakpoints stop other threads of the block, too. Raises
+    `unit` of its range. With an `element` of a `result` it is the thread, or unit, that writes that
+    one. With `every`, breakpoints stop other threads of the block, too. Raises
     `InputError`; `DeviceError` where debugpy or the simulator are not there.
     """
     import opstep.kernels  # noqa: F401 - registers the ops
@@ -60,4 +63,17 @@ def debug_kernel(
         raise InputError(f"{op} makes {len(launches)} launches on {target}; there is no {launch}")
     given += [None] * (len(stored) - len(given))
     one = launches[launch]
-    return KernelProcess(Job(step, types, given, one, ARCH, block, thread, unit, every))
+    wanted = None if element is None else (result, _place(results, result, element))
+    return KernelProcess(Job(step, types, given, one, ARCH, block, thread, unit, every, wanted))
+
+
+def _place(results: Sequence[Any], result: int, element: int | Sequence[int]) -> int:
+    """The number of an element in row-major order."""
+    if not 0 <= result < len(results):
+        raise InputError(f"the op has {len(results)} results; there is no {result}")
+    index = (element,) if isinstance(element, int) else tuple(element)
+    try:
+        return int(np.ravel_multi_index(index, results[result].shape)) if index else 0
+    except (ValueError, TypeError):
+        told = f"[{', '.join(map(str, index))}]"
+        raise InputError(f"{told} is no element of {results[result]}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import re
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ import pytest
 from dap.client import Client, Refused
 
 import opstep
+import opstep.kernels  # registers the ops
 from opstep.runtime.debugger.kernel import process
 from opstep.runtime.debugger.kernel.launches import MOST_WORK, kernel_launches
 from opstep.runtime.device.single import one_step
@@ -248,6 +250,75 @@ def test_an_address_out_of_bounds_is_an_exception_in_the_kernel(tmp_path, monkey
         assert "thread (7,0,0)" in told
     finally:
         del OPS["beyond_the_end"]
+
+
+@pytest.mark.parametrize(
+    "op, shapes, attrs, element",
+    [
+        ("exp", [(3, 500)], {}, (2, 499)),
+        ("add", [(40, 30), (30,)], {}, (39, 7)),
+        ("softmax", [(5, 300)], {}, (4, 17)),
+        ("sum", [(6, 50)], {"axes": (1,)}, (5,)),
+        ("matmul", [(40, 20), (20, 70)], {}, (39, 69)),
+        ("transpose", [(33, 65)], {"perm": (1, 0)}, (64, 32)),
+        ("conv2d", [(2, 3, 8, 8), (5, 3, 3, 3)], {"padding": (1, 1)}, (1, 4, 7, 7)),
+    ],
+)
+def test_the_thread_that_writes_an_element(op, shapes, attrs, element):
+    """It is found by running blocks, and is the one that stops."""
+    arrays = [
+        np.random.default_rng(k).standard_normal(s).astype("f4") for k, s in enumerate(shapes)
+    ]
+    with opstep.debug_kernel(op, *arrays, attrs=attrs, element=element) as job:
+        assert job.label.startswith(f"kernel {op}, block (")
+        block, thread = re.findall(r"\(\d+,\d+,\d+\)", job.label)
+        kernel = Kernel(job.configuration)
+        assert kernel.value("tuple(cuda.blockIdx)").replace(" ", "") == block
+        assert kernel.value("tuple(cuda.threadIdx)").replace(" ", "") == thread
+        assert "elements written" in kernel.finish()
+
+
+def test_the_unit_that_writes_an_element():
+    x = np.linspace(-1, 1, 60, dtype="f4").reshape(6, 10)
+    with opstep.debug_kernel("exp", x, target="cpu", element=(3, 4)) as job:
+        assert job.label == "kernel exp on the CPU, unit 34"
+    for element, result, what in (
+        ((6, 0), 0, "[6, 0] is no element of f32[6, 10]"),
+        ((1,), 0, "[1] is no element"),
+        ((0, 0), 1, "1 results; there is no 1"),
+        ((-1, 0), 0, "[-1, 0] is no element"),
+    ):
+        with pytest.raises(InputError) as error:
+            opstep.debug_kernel("exp", x, element=element, result=result)
+        assert what in str(error.value)
+
+
+def test_a_nan_leads_to_the_thread_that_wrote_it(tmp_path):
+    path = tmp_path / "nan.opg"
+    path.write_text(
+        "graph main(x: f32[20, 30]) -> f32[20, 30] {\n  y = log(x)\n  z = mul(y, 2.0)\n"
+        "  return z\n}\n"
+    )
+    x = np.ones((20, 30), "f4")
+    x[17, 3] = -1
+    np.save(tmp_path / "x.npy", x)
+    with Client.over_socket() as client:
+        client.start(path, filters=["nan"], inputs={"x": "x.npy"}, cwd=str(tmp_path))
+        client.expect_stop("exception")
+        frame = client.stack()[0]["id"]
+        targets = client.request("stepInTargets", frameId=frame)["targets"]
+        assert [t["label"] for t in targets[:2]] == [
+            "kernel log, the thread that writes [17, 3]",
+            "kernel log on the CPU, the thread that writes [17, 3]",
+        ]
+        client.request("stepIn", threadId=1, targetId=targets[0]["id"])
+        asked = client.expect_request("startDebugging")
+        client.answer(asked)
+        client.expect_stop("step")
+        kernel = Kernel(asked["arguments"]["configuration"])
+        lane = int(kernel.value("int(cuda.grid(1))"))
+        assert lane == (17 * 30 + 3) // 4  # four elements to a thread
+        kernel.finish()
 
 
 def test_the_wanted_thread_is_told_apart_and_checked():

@@ -55,16 +55,34 @@ def kernels_here(session: Session, frame: Frame) -> KernelsHere:
 
 @offers_targets
 def kernel_targets(session: Session, frame: Frame) -> list[StepInTarget]:
-    """The first thread of each launch of the op, and the first unit of those of the CPU."""
+    """The first thread of each launch of the op, and the first unit of those of the CPU; before
+    them, where a NaN or an infinity stopped the run, the thread that wrote it.
+    """
     found = kernels_here(session, frame)
 
-    def target(launch: KernelLaunch) -> StepInTarget:
+    def target(launch: KernelLaunch, element: tuple[int, int] | None = None) -> StepInTarget:
         def into() -> None:
-            enter(session, found.job(launch))
+            enter(session, found.job(launch, element=element))
 
-        return StepInTarget(launch.label(), into)
+        return StepInTarget(found.label(launch, element), into)
 
-    return [target(launch) for launch in found.launches if not launch.obstacle]
+    there = [launch for launch in found.launches if not launch.obstacle]
+    bad = _bad_element(session, found)
+    of_it = [k for k in there if k.number == k.count - 1] if bad else []
+    return [*(target(k, bad) for k in of_it), *(target(launch) for launch in there)]
+
+
+def _bad_element(session: Session, found: KernelsHere) -> tuple[int, int] | None:
+    """The element for which the run stopped behind the op, if it did so for one."""
+    stop = session.debugger.stop
+    problem = stop.exception if stop else None
+    node = problem.node if problem else None
+    if problem is None or node is None or node.producer is None:
+        return None
+    if node.producer.step is not found.step or problem.kind not in ("nan", "inf"):
+        return None
+    place = found.first_odd(node, problem.kind)
+    return None if place is None else (node.index, place)
 
 
 def enter(session: Session, job: Job) -> dict[str, Any]:
@@ -123,6 +141,8 @@ class KernelArguments:
     block: list[int] | None = None
     thread: list[int] | None = None
     unit: int = 0
+    element: list[int] | None = None
+    result: int = 0
     all_threads: bool = False
 
 
@@ -163,11 +183,30 @@ def enter_kernel(session: Session, arguments: KernelArguments) -> dict[str, Any]
     if launch is None:
         raise DapError(f"no kernel {wanted[1]} for {wanted[0]} here", NO_KERNEL, show=True)
     block, thread = _three(arguments.block), _three(arguments.thread)
+    element = None if arguments.element is None else _element(found, arguments)
     try:
-        job = found.job(launch, block, thread, arguments.unit, arguments.all_threads)
+        chosen = (block, thread, arguments.unit, arguments.all_threads, element)
+        job = found.job(launch, *chosen)
         return {"configuration": enter(session, job)}
     except OpstepError as error:
         raise DapError(str(error), NO_KERNEL, show=True) from None
+
+
+def _element(found: KernelsHere, arguments: KernelArguments) -> tuple[int, int]:
+    """A result, and the number of one of its elements."""
+    types = found.results
+    if not 0 <= arguments.result < len(types):
+        raise DapError(f"the op has {len(types)} results", NO_KERNEL, show=True)
+    shape: Any = types[arguments.result].shape  # concrete here
+    place = 0
+    index = arguments.element or []
+    if len(index) != len(shape):
+        raise DapError(f"an element of {types[arguments.result]} has {len(shape)} indices")
+    for k, size in zip(index, shape, strict=True):
+        if not 0 <= k < size:
+            raise DapError(f"{index} is no element of {types[arguments.result]}", show=True)
+        place = place * size + k
+    return arguments.result, place
 
 
 def _three(given: list[int] | None) -> tuple[int, int, int]:

@@ -45,6 +45,9 @@ class Enter(Protocol):
     def __call__(self, kernel: Callable[..., None], args: tuple) -> None: ...
 
 
+Adapt = Callable[[tuple], tuple]
+
+
 class Inside:
     """A target: plain functions, in which `cuda` is that of the block that runs. Texts of kernels
     that were written by code are put into `folder`, where debuggers find them.
@@ -78,16 +81,17 @@ class Inside:
 
 def run_block(
     launch: Prepared, memory: list, workspace: np.ndarray, block: Three, wanted: Three,
-    enter: Enter, every: bool, folder: Path,
+    enter: Enter, every: bool = False, folder: Path | None = None, seen: Adapt = tuple,
 ) -> None:  # fmt: skip
     """Runs one block; `enter` calls the kernel in the thread that is wanted, and where `every`
-    holds, debuggers see the other threads, too. `folder`: see `Inside`.
+    holds, debuggers see the other threads, too. `folder`: see `Inside`. `seen`: makes of the
+    kernel's arguments what it gets.
     """
     from numba.cuda.simulator.kernelapi import FakeCUDAModule
 
     module = FakeCUDAModule(launch.grid, launch.block, launch.shared)
     kernel = Inside(module, folder).callee(launch.kernel.function, launch.kernel.dtype)  # pyright: ignore[reportArgumentType]
-    args = arguments(launch, memory, workspace)
+    args = seen(arguments(launch, memory, workspace))
     enter.prepare(kernel)
     barrier, plainly = Barrier(launch.block), Plainly()
     threads = []
@@ -104,11 +108,11 @@ def run_block(
 
 def run_unit(
     launch: Prepared, memory: list, workspace: np.ndarray, units: range,
-    enter: Enter = Plainly(), folder: Path | None = None,
+    enter: Enter = Plainly(), folder: Path | None = None, seen: Adapt = tuple,
 ) -> None:  # fmt: skip
     """Runs units of a CPU's launch."""
     kernel = Inside(None, folder).callee(launch.kernel.function, launch.kernel.dtype)  # pyright: ignore[reportArgumentType]
-    args = arguments(launch, memory, workspace)
+    args = seen(arguments(launch, memory, workspace))
     enter.prepare(kernel)
     enter(kernel, (*args, units.start, units.stop, *_lane(launch, 0)))
 

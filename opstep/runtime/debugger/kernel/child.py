@@ -22,18 +22,18 @@ def main() -> None:
     told = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what kernels and libraries print is for the client
     try:
-        port, run = _ready(folder / "job.npz")
+        told_of, run = _ready(folder / "job.npz")
     except Exception as error:
         why = " ".join(f"{type(error).__name__}: {error}".split())
         print(json.dumps({"error": why[:500]}), file=told, flush=True)
         sys.exit(1)
-    print(json.dumps({"port": port}), file=told, flush=True)
+    print(json.dumps(told_of), file=told, flush=True)
     told.close()
     run()
 
 
 def _ready(path: Path):
-    """The port that is listened on, and what runs the job once a client has come."""
+    """What the parent is told, and what runs the job once a client has come."""
     from opstep.runtime.debugger.kernel.work import Work
 
     work = Work(path)
@@ -55,7 +55,7 @@ def _ready(path: Path):
             _be_silent_about_rules()
             work.run()
 
-    return port, run
+    return {"port": port, "label": work.order.label}, run
 
 
 def _be_silent_about_rules() -> None:

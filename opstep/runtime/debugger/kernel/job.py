@@ -29,7 +29,8 @@ LARGEST = 4 << 30  # bytes of operands
 @dataclass(frozen=True)
 class Job:
     """One thread of one launch, or a unit of one of the CPU's. `types`: of the operands as they are
-    stored, then of the results; `arrays`: the operands, None for one that is absent.
+    stored, then of the results; `arrays`: the operands, None for one that is absent. `element`: a
+    result and the number of one of its elements; then it is the thread that writes that one.
     """
 
     step: Step
@@ -41,23 +42,54 @@ class Job:
     thread: Three = (0, 0, 0)
     unit: int = 0
     every: bool = False  # other threads of the block can be stopped, too
+    element: tuple[int, int] | None = None
 
     @property
     def label(self) -> str:
-        return self.launch.label(self.block, self.thread, self.unit)
+        """What runs. Which thread writes the element, the child finds out."""
+        if self.element is None:
+            return self.launch.label(self.block, self.thread, self.unit)
+        name = self.launch.label().partition(", block")[0].partition(", unit")[0]
+        return f"{name}, the thread that writes {self._place()}"
 
-    def write(self, path: Path) -> None:
-        """Raises `InputError`."""
-        complaint = self.launch.complaint(self.block, self.thread, self.unit)
-        if complaint:
-            raise InputError(f"{self.label}: {complaint}")
+    def _place(self) -> str:
+        """The element as it is written: ``[3, 17]``"""
+        assert self.element is not None
+        result, place = self.element
+        t = self.types[len(self.step.operand_types) + result]
+        assert t is not None
+        index = np.unravel_index(place, t.shape)  # pyright: ignore[reportArgumentType, reportCallIssue]
+        name = f" of result {result}" if result else ""
+        return f"[{', '.join(str(int(i)) for i in index)}]{name}"
+
+    def check(self) -> None:
+        """Raises `InputError` for what cannot be run."""
+        complaint = self.launch.complaint(self.block, self.thread, self.unit) or self._missing()
         nbytes = sum(a.nbytes for a in self.arrays if a is not None)
         if nbytes > LARGEST:
-            raise InputError(f"{self.label}: operands of {nbytes >> 30} GiB are too large for it")
-        op, launch = self.step.op, self.launch
+            complaint = f"operands of {nbytes >> 30} GiB are too large for it"
+        if complaint:
+            raise InputError(
+                f"{self.launch.label(self.block, self.thread, self.unit)}: {complaint}"
+            )
+        op = self.step.op
         if op.__module__ == "__main__":
             hint = "declare it in a module, which the child can import"
             raise InputError(f"op {op.name} is declared in a script", hint=hint)
+
+    def _missing(self) -> str:
+        """What is wrong with the element, if anything is."""
+        if self.element is None:
+            return ""
+        result, place = self.element
+        results = self.types[len(self.step.operand_types) :]
+        if not 0 <= result < len(results):
+            return f"the op has {len(results)} results; there is no {result}"
+        size: Any = getattr(results[result], "size", 0)
+        return "" if 0 <= place < size else f"the result has {size:,} elements; there is no {place}"
+
+    def write(self, path: Path) -> None:
+        op, launch = self.step.op, self.launch
         told = {
             "op": op.name,
             "module": op.__module__,
@@ -71,6 +103,7 @@ class Job:
             "thread": self.thread,
             "unit": self.unit,
             "every": self.every,
+            "element": self.element,
             "label": self.label,
             "folders": sys.path,
         }
@@ -100,6 +133,7 @@ class Order:
         self.thread: Three = tuple(told["thread"])
         self.unit: int = told["unit"]
         self.every: bool = told["every"]
+        self.element: list[int] | None = told["element"]
         self.label: str = told["label"]
 
     @property

@@ -40,6 +40,7 @@ class KernelProcess:
 
     def __init__(self, job: Job, cancelled: Callable[[], Any] = lambda: None):
         _need_debugpy()
+        job.check()
         self.label = job.label
         self._folder = tempfile.TemporaryDirectory(prefix="opstep-kernel-")
         folder = Path(self._folder.name)
@@ -103,6 +104,7 @@ class KernelProcess:
         if "port" not in told:
             hint = "pip install 'opstep[cuda,debug]'" if "No module" in told["error"] else ""
             raise DeviceError(f"{self.label} cannot be run: {told['error']}", hint=hint)
+        self.label = told["label"]
         return int(told["port"])
 
     def _first_line(self, cancelled: Callable[[], Any]) -> bytes:

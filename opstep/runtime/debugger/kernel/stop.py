@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from opstep.runtime.debugger.activation import Activation
 from opstep.runtime.debugger.frames import Frame
 from opstep.runtime.debugger.kernel.job import Job
@@ -38,15 +40,33 @@ class KernelsHere:
 
     def job(
         self, launch: KernelLaunch, block: Three = (0, 0, 0), thread: Three = (0, 0, 0),
-        unit: int = 0, every: bool = False,
+        unit: int = 0, every: bool = False, element: tuple[int, int] | None = None,
     ) -> Job:  # fmt: skip
-        """One thread of one launch, or one unit of one of the CPU's."""
+        """One thread of one launch, or one unit of one of the CPU's; see `Job`."""
         assert self.step is not None
         array = self.frame.machine.executor.array
         operands = [None if v is None else self._operand(v) for v in self.step.operands]
         operands += [None] * (len(self.step.operand_types) - len(operands))
         arrays = [None if node is None else array(node) for node in operands]
-        return Job(self.step, self.types, arrays, launch, self.arch, block, thread, unit, every)
+        chosen = (block, thread, unit, every, element)
+        return Job(self.step, self.types, arrays, launch, self.arch, *chosen)
+
+    @property
+    def results(self) -> list[TensorType]:
+        """Types of the op's results."""
+        count = len(self.step.operand_types) if self.step else 0
+        return [t for t in self.types[count:] if t is not None] if self.step else []
+
+    def label(self, launch: KernelLaunch, element: tuple[int, int] | None = None) -> str:
+        """What the first thread of a launch is called, or the one that writes an element."""
+        assert self.step is not None
+        return Job(self.step, self.types, (), launch, self.arch, element=element).label
+
+    def first_odd(self, node: Node, kind: str) -> int | None:
+        """The number of the first element that is NaN, or infinite."""
+        array = self.frame.machine.executor.array(node).reshape(-1)
+        found = np.flatnonzero(np.isnan(array) if kind == "nan" else np.isinf(array))
+        return int(found[0]) if found.size else None
 
     def _operand(self, value: int) -> Node:
         activation = self.frame.activation

@@ -11,8 +11,9 @@ import numpy as np
 
 from opstep.runtime.debugger.kernel.block import run_block, run_unit
 from opstep.runtime.debugger.kernel.job import Order
-from opstep.runtime.debugger.kernel.launches import lowered
+from opstep.runtime.debugger.kernel.launches import kernel_launches, lowered
 from opstep.runtime.debugger.kernel.stopping import Stopping
+from opstep.runtime.debugger.kernel.writers import writer_of
 from opstep.runtime.device.cuda import simulator
 from opstep.runtime.device.cuda.lowering import Prepared
 from opstep.runtime.device.payload import payload
@@ -41,6 +42,20 @@ class Work:
                 run_unit(launch, self.memory, self.workspace, units)
             else:
                 simulator.run(launch, self.memory, self.workspace)
+
+        if order.element is not None:
+            self._find(*order.element)
+
+    def _find(self, result: int, place: int) -> None:
+        """Makes the thread that writes an element the wanted one. Raises `NotFound`."""
+        order, launch = self.order, self.launch
+        t = order.results[result]
+        at = len(order.memory) + result
+        given = (order.target, launch, self.memory, self.workspace)
+        found = writer_of(*given, at, place * t.dtype.itemsize, len(order.memory))
+        order.block, order.thread, order.unit = found
+        launches = kernel_launches(order.step, order.types, order.target, order.arch)
+        order.label = launches[order.number].label(*found)
 
     @property
     def launch(self) -> Prepared:
