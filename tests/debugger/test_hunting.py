@@ -280,3 +280,32 @@ def test_a_hunt_finds_something_where_an_output_is_bad_and_only_there(case):
 
 def report_is_whole(text, found) -> bool:
     return all(f.value in text for f in found.findings) and ("bad" in text) == found.found
+
+
+def test_what_only_full_speed_shows_is_told_with_the_plan_s_hazards(monkeypatch):
+    """A plan that gives two tensors the same memory, though both are needed: op by op, each with
+    memory of its own, nothing is wrong.
+    """
+    from opstep.runtime.plan import planner
+
+    sound = planner.make_plan
+
+    def make_plan(*arguments, **options):
+        plan = sound(*arguments, **options)
+        if plan.policy.alloc == "reuse":
+            y, z = (plan.values[s.results[0]].buffer for s in plan.steps[:2])
+            plan.buffers[z] = plan.buffers[z]._replace(offset=plan.buffers[y].offset)
+        return plan
+
+    monkeypatch.setattr(planner, "make_plan", make_plan)
+    program = opstep.loads(
+        "graph main(x: f32[8]) -> f32[8] {\n  y = exp(x)\n  z = neg(y)\n  s = sqrt(y)\n"
+        "  out = sub(s, z)\n  return out\n}\n"
+    )
+    found = hunt(program, "main", {"x": np.ones(8, np.float32)}, steps=3)
+    assert (found.found, found.step, found.findings) == (True, 0, [])
+    assert any("sqrt s" in text for text in found.unrepeated)
+    assert found.hazards
+    text = found.report()
+    assert "at full speed these results were bad" in text
+    assert "the plan has hazards:" in text
