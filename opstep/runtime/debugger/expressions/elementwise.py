@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,6 @@ from opstep.runtime.debugger.expressions.values import (
     FREE,
     NUMBERS,
     Evaluation,
-    bound,
     combined,
     computing,
     converted,
@@ -278,14 +278,11 @@ def where(env: Evaluation, c: Mask, a: Lazy | None = None, b: Lazy | None = None
     elif isinstance(b, NUMBERS):
         b = np.asarray(b, np.result_type(a, b))
     condition: Any = np.not_equal(elements(env, c), 0)
-    sides: tuple[Any, Any] = (a, b)
-    if np.ndim(condition):
-        for side in sides:
-            if np.ndim(side):
-                bound(env, condition, side)
-        if condition.size > FREE:
-            env.charge(condition.size * 8)
+    first, second = np.asarray(a), np.asarray(b)
     try:
-        return np.where(condition, a, b)
+        size = prod(np.broadcast_shapes(np.shape(condition), first.shape, second.shape))
     except ValueError:
         raise ExpressionError("c, a and b do not broadcast") from None
+    if size > FREE:
+        env.charge(size * 8)
+    return np.where(condition, first, second)

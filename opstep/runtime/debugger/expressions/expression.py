@@ -14,11 +14,13 @@ from opstep.runtime.debugger.expressions.operators import truth
 from opstep.runtime.debugger.expressions.parsing import parse_tree
 from opstep.runtime.debugger.expressions.protocols import Handle, Scope
 from opstep.runtime.debugger.expressions.tables import Table
-from opstep.runtime.debugger.expressions.tree import Call, Index, Name, Tree, parts
+from opstep.runtime.debugger.expressions.tree import Call, Compare, Index, Name, Tree, parts
 from opstep.runtime.debugger.expressions.values import Evaluation
 from opstep.runtime.ir.diagnostics import OpstepError
 
 Value = Handle | np.ndarray | np.generic | bool | int | float | str | tuple | Table
+
+_QUIET = (Name, Index, Compare)
 
 assert functions.FUNCTIONS  # their modules have registered them
 
@@ -35,7 +37,7 @@ class Expression:
         found = list(_walk(self.tree))
         self.names = tuple(dict.fromkeys(t.text for t in found if isinstance(t, Name)))
         # what may divide by 0 or overflow; NumPy is not to warn of it
-        self._loud = any(not isinstance(t, Name | Index) and parts(t) for t in found)
+        self._loud = any(not isinstance(t, _QUIET) and parts(t) for t in found)
 
     def evaluate(self, scope: Scope, limits: Limits = LIMITS) -> Any:
         """Its `Value` in a scope. Raises `ExpressionError`."""

@@ -97,13 +97,14 @@ def comparison(sign: str) -> Operator:
             return apply(a, b)
         if isinstance(a, str | tuple) or isinstance(b, str | tuple):
             return _as_a_whole(sign, a, b)
-        a, b = combined(env, elements(env, a), elements(env, b))
-        if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and a.shape != b.shape:
-            try:
-                return apply(a, b)
-            except ValueError:
-                raise mismatch(a, b) from None
-        return apply(a, b)
+        with np.errstate(all="ignore"):  # NumPy warns of NaNs of bf16
+            a, b = combined(env, elements(env, a), elements(env, b))
+            if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and a.shape != b.shape:
+                try:
+                    return apply(a, b)
+                except ValueError:
+                    raise mismatch(a, b) from None
+            return apply(a, b)
 
     return compute
 

@@ -305,5 +305,10 @@ def unwritten(env: Evaluation, x: Lazy) -> Any:
     """Whether any element still holds what memory is filled with (`fill=nan`): nothing wrote it."""
     if is_handle(x):
         told = x.statistics().unwritten
-        return bool(told)
-    return False
+        if told is not None:
+            return told > 0
+        if getattr(getattr(x, "node", None), "producer", x) is None:
+            return False  # it came from outside
+    raise ExpressionError(
+        "whether it was written cannot be told", hint="run with fill=nan, and ask of a whole tensor"
+    )
