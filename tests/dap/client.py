@@ -215,6 +215,17 @@ class Client:
             except queue.Empty:
                 raise AssertionError(f"no event {event}; {self.events[-3:]}") from None
 
+    def expect_any(self, *events: str, patience: float = PATIENCE_S) -> str:
+        """Which of these events comes first."""
+        until = time.monotonic() + patience
+        while True:
+            while self._seen < len(self.events):
+                self._seen += 1
+                if self.events[self._seen - 1]["event"] in events:
+                    return self.events[self._seen - 1]["event"]
+            assert not self._ended, "the server has closed the connection"
+            self._next(until)
+
     def expect_stop(self, reason: str | None = None) -> dict[str, Any]:
         """The next stop, which is for that reason."""
         stop = self.expect("stopped")
