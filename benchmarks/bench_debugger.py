@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import statistics
 import time
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from bench_runtime import EXAMPLES, chain
-from harness import Measured, Timed, at_most, bench, times_peer
+from harness import Measured, at_most, bench, times_peer
 
 import opstep
 from opstep.debugging import Debugger
@@ -31,10 +32,15 @@ def debugged(length: int, **options: Any) -> Debugger:
 
 
 def timed(action: Callable[[], Any]) -> float:
-    """Seconds."""
-    start = time.perf_counter()
-    action()
-    return time.perf_counter() - start
+    """Seconds, without what Python's collector of garbage takes, as in all benchmarks."""
+    gc.collect()
+    gc.disable()
+    try:
+        start = time.perf_counter()
+        action()
+        return time.perf_counter() - start
+    finally:
+        gc.enable()
 
 
 def several(debugger: Debugger, command: str, times: int = STEPS) -> None:
@@ -73,37 +79,40 @@ def continue_back():
     return Measured(statistics.median(taken) * 1e3, unit="ms")
 
 
-def on_every_op(arm: Callable[[Debugger], Any]) -> Measured:
-    """What breakpoints that never stop cost, in µs an op over a run without any."""
+def on_every_op(armed: dict[str, list[Wanted]], base: dict[str, list[Wanted]]) -> Measured:
+    """What breakpoints that never stop cost, in µs an op over those of `base`, debug mode."""
     length = 10_000
     debugger = debugged(length, stop_on_entry=False)
-    with_them, without = [], []
-    for _ in range(5):
-        without.append(timed(debugger.restart))
-        arm(debugger)
-        with_them.append(timed(debugger.restart))
-        assert debugger.stop and debugger.stop.reason == "end"
-        debugger.breakpoints.set_functions([])
-        debugger.breakpoints.set_data([])
-    cost = statistics.median(with_them) - statistics.median(without)
-    return Measured(cost / length * 1e6, unit="µs")
+    taken: list[list[float]] = [[], []]
+    for _ in range(7):
+        for wanted, into in zip((base, armed), taken, strict=True):
+            debugger.breakpoints.set_functions(wanted.get("functions", []))
+            debugger.breakpoints.set_data(wanted.get("data", []))
+            into.append(timed(debugger.restart))
+            assert debugger.stop and debugger.stop.reason == "end"
+    without, with_them = map(statistics.median, taken)
+    return Measured((with_them - without) / length * 1e6, unit="µs")
 
 
-@bench(
-    "debugger: conditional breakpoint on every op, 10,000 ops, over none, an op",
-    bars=[at_most(20, "µs")],
-)
+CONDITION = {"functions": [Wanted(name="add", condition="max(abs(b)) > 1e6")]}
+PREDICATE = {"data": [Wanted(name="*", condition="max(abs(value)) > 1e6")]}
+NEVER = {"functions": [Wanted(name="relu")]}  # there is none, but it is looked for at each op
+
+
+@bench("debugger: condition on every op, 10,000 ops f32[1024], over no breakpoint, an op",
+       bars=[at_most(20, "µs")])  # fmt: skip
 def condition():
-    wanted = [Wanted(name="add", condition="max(abs(b)) > 1e6")]
-    return on_every_op(lambda debugger: debugger.breakpoints.set_functions(wanted))
+    return on_every_op(CONDITION, {})
 
 
-@bench(
-    "debugger: data breakpoint on every result, f32[1024], 10,000 ops, over none, an op",
-)
+@bench("debugger: the same over a breakpoint that is not reached, an op")
+def condition_alone():
+    return on_every_op(CONDITION, NEVER)
+
+
+@bench("debugger: a predicate on every result, over a breakpoint that is not reached, an op")
 def predicate():
-    wanted = [Wanted(name="*", condition="max(abs(value)) > 1e6")]
-    return on_every_op(lambda debugger: debugger.breakpoints.set_data(wanted))
+    return on_every_op(PREDICATE, NEVER)
 
 
 @bench(
@@ -116,13 +125,25 @@ def bare(name: str):
     symbols = {"N": 64 if name == "lenet" else 4}
     inputs = inputs_of(found, symbols)
     steps = 20 if name == "lenet" else 1
-    debugger = Debugger(program, "main", inputs, mode="async", steps=steps)
+    debugger = Debugger(program, "main", inputs, mode="async", steps=steps, stop_on_entry=True)
     debugger.start()
-    assert debugger.stop and debugger.stop.reason == "end"
     peer = opstep.load(EXAMPLES / f"{name}.opg")
-    return Timed(
-        debugger.restart, lambda: peer.run("main", inputs, steps=steps), per=steps, unit="ms"
-    )
+
+    def bare_run():
+        peer.run("main", inputs, steps=steps)
+
+    def controlled():
+        assert debugger.go("continue").reason == "end"
+
+    taken: list[list[float]] = [[], []]
+    controlled(), bare_run()
+    for turn in range(40):
+        debugger.restart()
+        both = [(controlled, taken[0]), (bare_run, taken[1])]
+        for action, into in both if turn % 2 else both[::-1]:
+            into.append(timed(action))
+    ours, bare = (statistics.median(t) / steps * 1e3 for t in taken)
+    return Measured(ours, bare, "ms")
 
 
 def inputs_of(graph: Any, symbols: dict[str, int]) -> dict[str, np.ndarray]:
