@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
-
 from opstep.runtime.debugger.activation import Activation
 from opstep.runtime.debugger.breakpoints import EVERY, Breakpoint, Breakpoints
 from opstep.runtime.debugger.expressions import Expression, ExpressionError
@@ -117,7 +115,7 @@ class Checks:
     def _true(self, condition: Expression, what: str, scope: FrameScope) -> bool:
         """Whether a condition holds. One that cannot be evaluated stops, and says why."""
         try:
-            return bool(np.asarray(condition.evaluate(scope)).any())
+            return condition.holds(scope)
         except ExpressionError as error:
             self.debugger.on_output(f"{what}: {error}", scope.frame)
             return True

@@ -106,7 +106,10 @@ class FrameScope:
             same = activation.points is here.points and activation.parent is here.parent
             if same and activation.role == here.role and activation.turn == here.turn + steps:
                 frame = self.frame._replace(activation=activation, position=machine.frontier)
-                return FrameScope(frame, None, self.files, self.runs)
+                there = FrameScope(frame, None, self.files, self.runs)
+                found = {name: there.lookup(node.name) for name, node in self.extra.items()}
+                there.extra = {name: h.node for name, h in found.items() if h is not None}
+                return there
         return None
 
     def run(self, key: str, step: int | None = None) -> Any:
