@@ -15,6 +15,7 @@ from opstep.runtime.debugger.expressions.protocols import Scope
 from opstep.runtime.debugger.expressions.tables import Table
 from opstep.runtime.debugger.expressions.tree import Index, Name
 from opstep.runtime.debugger.expressions.values import Evaluation, is_handle
+from opstep.runtime.debugger.text import number_text
 from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.types import DType, TensorType, boolean, dtype_of
 
@@ -112,5 +113,5 @@ def _as_dtype(array: np.ndarray, wanted: DType) -> np.ndarray:
         bad = np.isinf(found) & np.isfinite(number)
     if np.any(bad):
         first = np.asarray(array)[bad].reshape(-1)[0]
-        raise ExpressionError(f"{first} is no {wanted.name}")
+        raise ExpressionError(f"{wanted.name} cannot hold {number_text(first)}")
     return found

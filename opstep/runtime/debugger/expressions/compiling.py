@@ -13,7 +13,7 @@ import numpy as np
 
 from opstep.runtime.debugger.expressions import operators
 from opstep.runtime.debugger.expressions.arguments import bind
-from opstep.runtime.debugger.expressions.errors import ExpressionError
+from opstep.runtime.debugger.expressions.errors import ExpressionError, NoTensor
 from opstep.runtime.debugger.expressions.indexing import compile_index
 from opstep.runtime.debugger.expressions.registry import FUNCTIONS
 from opstep.runtime.debugger.expressions.tables import Table
@@ -94,7 +94,7 @@ def _unknown(env: Evaluation, name: str, at: int) -> ExpressionError:
         hint = f"it is a function: {FUNCTIONS[name].signature}"
     else:
         hint = did_you_mean(name, known)
-    return ExpressionError(f"there is no {name[:80]} here", at, hint)
+    return NoTensor(f"there is no {name[:80]} here", at, hint)
 
 
 def _items(tree: Items) -> Code:

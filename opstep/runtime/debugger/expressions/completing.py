@@ -44,7 +44,7 @@ def complete(text: str, column: int, names: Iterable[str]) -> list[Completion]:
     rest = _WITHIN.match(text, column)
     end = rest.end() if rest else column
     found = [(name, "tensor", "") for name in names]
-    found += [(f.name, "function", f"{f.signature}: {f.doc}") for f in FUNCTIONS.values()]
+    found += [(f.name, "function", f"{f.signature}: {f.doc}") for _, f in sorted(FUNCTIONS.items())]
     found += [(word, "word", "") for word in (*WORDS, *OPERATORS) if word not in FUNCTIONS]
     if _CAST.search(before[:start]):
         found = [(name, "dtype", "") for name in DTYPES]

@@ -30,6 +30,10 @@ class ExpressionError(Exception):
         return "\n".join([*lines, f"hint: {self.hint}"] if self.hint else lines)
 
 
+class NoTensor(ExpressionError):
+    """A name means nothing here."""
+
+
 class Limits(NamedTuple):
     """How much one evaluation may use. `bytes`: of all that is copied from tensors or computed;
     `seconds`: looked at before each operation; `work`: multiplications of a product of matrices.

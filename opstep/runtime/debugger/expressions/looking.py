@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from opstep.runtime.debugger.expressions.errors import ExpressionError
+from opstep.runtime.debugger.expressions.errors import ExpressionError, NoTensor
 from opstep.runtime.debugger.expressions.figures import statistics_of
 from opstep.runtime.debugger.expressions.registry import (
     Elements,
@@ -120,7 +120,9 @@ def topk(env: Evaluation, x: Elements, k: Whole = 10) -> Any:
     found = flat[kept]
     order = found.astype(np.float64) if found.dtype.kind in "fV" else found.astype(np.int64)
     if k < order.size:
-        chosen = np.argpartition(order, order.size - k)[order.size - k :]
+        least = np.partition(order, order.size - k)[order.size - k]
+        above = np.flatnonzero(order > least)
+        chosen = np.concatenate([above, np.flatnonzero(order == least)[: k - above.size]])
         kept, order = kept[chosen], order[chosen]
     ranked = kept[np.lexsort((-kept, order))[::-1]]
     places = np.stack(np.unravel_index(ranked, array.shape), 1) if array.ndim else ranked[:, None]
@@ -273,10 +275,13 @@ def _before(env: Evaluation, x: Any, steps: int) -> tuple[Any, bool]:
 @function(TIME)
 def changed(env: Evaluation, x: Later) -> Any:
     """Whether any bit of x is another than a step ago, or a turn of the loop ago; false in the
-    first.
+    first, and where it had no value then.
     """
     now = x(env)
-    before, there = _before(env, x, 1)
+    try:
+        before, there = _before(env, x, 1)
+    except NoTensor:
+        return False
     if not there:
         return False
     node = getattr(now, "node", None)

@@ -31,8 +31,9 @@ def number(sign: str, a: Any, b: Any) -> int | float:
     if whole and (sign in "+-*" or (b and sign in ("//", "%"))):
         result = _PYTHON[sign](int(a), int(b))
         return result if -_INT_MOST <= result < _INT_MOST else float(result)
-    if whole and sign == "**" and b >= 0 and abs(a).bit_length() * b <= 63:
-        return int(a) ** int(b)
+    if whole and sign == "**" and b >= 0 and abs(int(a)).bit_length() * b <= 128:
+        result = int(a) ** int(b)
+        return result if -_INT_MOST <= result < _INT_MOST else float(result)
     return float(_FLOATS[sign](np.float64(a), np.float64(b)))
 
 
@@ -63,7 +64,10 @@ def arithmetic(sign: str) -> Operator:
             a, b = _divided(env, a), _divided(env, b)
         elif sign == "**" and _whole(a) and _whole(b) and np.less(b, 0).any():
             a = np.float64(a) if isinstance(a, NUMBERS) else converted(env, a, np.float64)
-        return apply(a, b)
+        try:
+            return apply(a, b)
+        except ValueError:
+            raise mismatch(a, b) from None
 
     return compute
 

@@ -285,7 +285,7 @@ class Parser:
         return Slice(bounds[0], bounds[1], bounds[2] if len(bounds) == 3 else None, at)
 
     def _bound(self) -> Tree | None:
-        return None if self.token.kind in (":", ",", "]") else self.expression()
+        return None if self.token.kind in (":", ",", "]", "end") else self.expression()
 
     # --- other steps, other runs ---
 

@@ -95,7 +95,7 @@ def sort(env: Evaluation, x: Elements, axis: Whole = -1) -> Any:
     """Ascending along an axis; NaNs come last."""
     array = np.asarray(x)
     if array.size > FREE:
-        env.charge(array.nbytes * 2)
+        env.charge(array.size * 64)  # for its time
     return np.sort(array, axis=_axis(array, axis))
 
 
@@ -104,7 +104,7 @@ def argsort(env: Evaluation, x: Elements, axis: Whole = -1) -> Any:
     """The order of elements along an axis: argsort(x)[0] is where the smallest one stands."""
     array = np.asarray(x)
     if array.size > FREE:
-        env.charge(array.size * 16)
+        env.charge(array.size * 64)
     return np.argsort(array, axis=_axis(array, axis), kind="stable")
 
 
@@ -113,7 +113,7 @@ def unique(env: Evaluation, x: Elements) -> Any:
     """Each element once, ascending."""
     array = wide(env, x) if np.asarray(x).dtype.kind == "V" else np.asarray(x)
     if array.size > FREE:
-        env.charge(array.nbytes * 2)
+        env.charge(array.size * 64)
     return np.unique(array).astype(np.asarray(x).dtype)
 
 
