@@ -45,10 +45,9 @@ def debugger(tmp_path):
     path = tmp_path / "model.opg"
     path.write_text(TEXT)
     np.save(tmp_path / "w.npy", np.array([1, 2, 4], "f4"))
-    made = Debugger(
+    return Debugger(
         opstep.load(path), "main", {"x": np.array([1, 2, 3], "f4")}, steps=3, stop_on_entry=True
     )
-    return made
 
 
 def path_of(debugger):
