@@ -129,10 +129,15 @@ def _shown(value: Any) -> str:
 # --- to JSON ---
 
 
+NULL = object()  # a null that is sent: what is None in an object is left out
+
+
 def plain(value: Any) -> Any:
     """What `json.dumps` can write: dataclasses become objects, without what is None; floats that
     JSON has no word for become strings.
     """
+    if value is NULL:
+        return None
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, int):

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from opstep.dap.frames import Held
-from opstep.dap.looking import Given, Looking, Named, target_of
+from opstep.dap.looking import Given, Named, Opened, target_of
 
 if TYPE_CHECKING:
-    from opstep.dap.session import Session
     from opstep.dap.variables import Variable, Writer
     from opstep.runtime.debugger.executor import Executor
     from opstep.runtime.debugger.frames import Frame
@@ -22,7 +21,7 @@ VIRTUAL: dict[str, Any] = {"kind": "virtual", "attributes": ["readOnly"]}
 Entries = list[tuple[str, Any]]  # a text; a tensor; or a text and what opens
 
 
-class Fields:
+class Fields(Opened):
     """Names with texts, or with things that can be opened in turn; made when it is opened."""
 
     indexed = 0
@@ -204,13 +203,12 @@ def _cost(frame: Frame, step: Step) -> Entries:
 # --- memory ---------------------------------------------------------------------------------------
 
 
-def memory_entries(session: Session, held: Held) -> Entries:
+def memory_entries(held: Held) -> Entries:
     """Where values are, and what the debugger holds."""
     machine = held.frame.machine
     executor, plan = machine.executor, held.frame.activation.plan
     policy = machine.policy
-    names = session.here(Looking).names(held.frame)
-    rows: Entries = [(name, _bytes(node)) for name, node in names.items()]
+    rows: Entries = [(name, _bytes(node)) for name, node in held.frame.names().items()]
     groups = [rows[k : k + 100] for k in range(0, len(rows), 100)]
     told: Entries = rows
     if len(groups) > 1:

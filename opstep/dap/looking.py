@@ -14,6 +14,7 @@ from opstep.dap.registry import DapError
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
+    from opstep.dap.variables import Writer
     from opstep.runtime.debugger.frames import Frame
     from opstep.runtime.debugger.node import Node
     from opstep.runtime.debugger.scope import Handle
@@ -27,18 +28,28 @@ class Looking:
     """``session.here(Looking)``: the names of the frames that were looked at."""
 
     def __init__(self, _: Session):
-        self._names: dict[tuple[int, int], dict[str, Node]] = {}
+        self._names: dict[tuple[int, int], list[str]] = {}
 
-    def names(self, frame: Frame) -> dict[str, Node]:
+    def names(self, frame: Frame) -> list[str]:
         """The values that are there, in the order of the program; inputs come first."""
         key = id(frame.activation), frame.frame
         if key not in self._names:
-            self._names[key] = frame.names()
+            self._names[key] = _there(frame)
         return self._names[key]
 
     def forget(self) -> None:
         """Something was set."""
         self._names.clear()
+
+
+def _there(frame: Frame) -> list[str]:
+    """As `Frame.names` finds them; a graph may have 100,000, and a stop must not take long."""
+    activation, position = frame.activation, frame.position
+    scope, env = activation.plan.scopes[frame.frame], activation.env
+    if activation.replaced:
+        return [name for name, v in scope.items() if activation.at(v, position) is not None]
+    nowhere = (position + 1,)
+    return [name for name, v in scope.items() if env.get(v, nowhere)[0] <= position]
 
 
 def renew(session: Session) -> None:
@@ -47,18 +58,28 @@ def renew(session: Session) -> None:
     session.here(Stacks).renew()
 
 
-class Named:
+class Origin:
+    """Where a tensor that is shown comes from."""
+
+    __slots__ = ()
+    expression: str  # that gives it again, "" where nothing does
+
+    def node(self) -> Node | None:
+        """None for an array of ours."""
+        raise NotImplementedError
+
+    def handle(self) -> Any:
+        raise NotImplementedError
+
+
+class Named(Origin):
     """A tensor by its name in a frame: looked up whenever it is needed, as it can be set."""
 
-    __slots__ = ("held", "name")
+    __slots__ = ("expression", "held", "name")
 
     def __init__(self, held: Held, name: str):
         self.held = held
-        self.name = name
-
-    @property
-    def expression(self) -> str:
-        return self.name
+        self.name = self.expression = name
 
     def node(self) -> Node:
         """Raises `DapError` where the name has no value any more."""
@@ -73,7 +94,7 @@ class Named:
         return Handle(self.held.frame.machine.executor, self.node())
 
 
-class Given:
+class Given(Origin):
     """A tensor that an expression gave, or that belongs to no name: a handle, or an array of ours.
 
     `expression`: what gives it again, "" where nothing does.
@@ -94,7 +115,19 @@ class Given:
         return self._value
 
 
-Origin = Named | Given
+class Opened:
+    """What a ``variablesReference`` stands for: something with children."""
+
+    named: int  # how many have names
+    indexed: int  # how many have numbers
+
+    def page(self, w: Writer, kind: str, start: int, stop: int) -> list[dict[str, Any]]:
+        """Children of one kind, "named" or "indexed"."""
+        raise NotImplementedError
+
+    def target(self, name: str) -> tuple[Held, str] | None:
+        """The frame in which a child of that name is set, as what; None where it cannot be."""
+        raise NotImplementedError
 
 
 class HostTensor:
@@ -135,6 +168,6 @@ def target_of(origin: Origin, place: tuple[int, ...]) -> tuple[Held, str] | None
     """Only what has a name can be set."""
     if isinstance(origin, Named):
         return origin.held, indexed(origin.name, place)
-    if origin.held is not None and origin.expression:
+    if isinstance(origin, Given) and origin.held is not None and origin.expression:
         return origin.held, indexed(origin.expression, place)
     return None

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from opstep.dap.facts import VIRTUAL, Fields, declared, made_by, statistics_fields
 from opstep.dap.frames import Held
-from opstep.dap.looking import Named, Origin, indexed, target_of
+from opstep.dap.looking import Named, Opened, Origin, indexed, target_of
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
     from opstep.runtime.debugger.node import Node
 
-EAGER_S = 0.006  # of a request, in which statistics are taken of tensors that it shows
+EAGER_S = 0.005  # of a request, in which statistics are taken of tensors that it shows
 EAGER_ELEMENTS = 1 << 22  # of a tensor whose statistics are taken unasked
 GROUP = 100  # values and rows that are shown together
 MOST = 10_000  # children of one response
@@ -24,22 +24,6 @@ ROWS_COPIED = 1 << 18  # elements of a page of rows that are copied to say what 
 
 Variable = dict[str, Any]
 LAZY: dict[str, Any] = {"lazy": True}
-
-
-class Opened(Protocol):
-    """What a ``variablesReference`` stands for. `named` and `indexed`: how many children it has."""
-
-    @property
-    def named(self) -> int: ...
-    @property
-    def indexed(self) -> int: ...
-    def page(self, w: Writer, kind: str, start: int, stop: int) -> list[Variable]:
-        """Children of one kind, "named" or "indexed"."""
-        ...
-
-    def target(self, name: str) -> tuple[Held, str] | None:
-        """The frame in which a child of that name is set, as what; None where it cannot be."""
-        ...
 
 
 class Writer:
@@ -113,8 +97,11 @@ class Writer:
 
     def element(self, name: str, value: Any, expression: str = "") -> Variable:
         """One number of a tensor."""
+        from opstep.runtime.ir.types import dtype_of
+
         more = {"evaluateName": expression} if expression else {}
-        return self.plain(name, element_text(value, self.hex), str(value.dtype), **more)
+        type = f"{dtype_of(value.dtype).name}[]"
+        return self.plain(name, element_text(value, self.hex), type, **more)
 
     def row(self, name: str, array: np.ndarray, origin: Origin, place: tuple[int, ...]) -> Variable:
         """A part of a tensor, of which the elements are here."""
@@ -173,7 +160,7 @@ def _shape(origin: Origin) -> tuple[Any, ...]:
 # --- what can be opened ---------------------------------------------------------------------------
 
 
-class Later:
+class Later(Opened):
     """A tensor whose line is written when it is asked for: has it as the one child."""
 
     named, indexed = 1, 0
@@ -190,7 +177,7 @@ class Later:
         return target_of(self.origin, ())
 
 
-class Tensor:
+class Tensor(Opened):
     """A tensor, or the part of it that leading indices leave: rows, and what is known of it."""
 
     def __init__(self, origin: Origin, shape: Sequence[Any], place: tuple[int, ...] = ()):
@@ -258,7 +245,7 @@ class Tensor:
         return target_of(self.origin, (*self.place, int(name[1:-1])))
 
 
-class Range:
+class Range(Opened):
     """Some of the indexed children of something, for clients that do not ask for pages."""
 
     named = 0
@@ -288,7 +275,7 @@ def ranges(w: Writer, of: Tensor, stop: int, start: int = 0) -> list[Variable]:
     return [w.opening(f"[{a}..{b - 1}]", "", Range(of, a, b)) for a, b in cuts]
 
 
-class Names:
+class Names(Opened):
     """Tensors by name. Where there are very many, the older ones stand in groups."""
 
     indexed = 0

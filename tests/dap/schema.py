@@ -26,6 +26,8 @@ NEWER: dict[str, dict[str, Any]] = {
         "supportsDataBreakpointBytes": BOOLEAN,
         "breakpointModes": {"type": "array"},
     },
+    # Columns of our own: the protocol allows them where `additionalModuleColumns` names them.
+    "Module": {"op": STRING, "registers": INTEGER, "sharedMemory": INTEGER},
     "Variable": {"declarationLocationReference": INTEGER, "valueLocationReference": INTEGER},
 }
 # The same for the bodies of responses and events.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from opstep.dap.looking import Given, Named
+from opstep.dap.looking import Named, Origin
 from opstep.dap.registry import BAD_ARGUMENTS, DapError, request
 from opstep.dap.requests.variables import change
 
@@ -35,16 +35,13 @@ class WriteMemoryArguments:
     allow_partial: bool = False
 
 
-def origin_of(session: Session, reference: str) -> Named | Given:
+def origin_of(session: Session, reference: str) -> Origin:
     """The tensor that a memory reference stands for. Raises `DapError`."""
     kind, _, number = reference.partition(":")
     if kind != "tensor" or not (number.isascii() and number.isdigit() and len(number) < 16):
         text = f"{reference[:80]!r} is no memory of a tensor: only that can be read"
         raise DapError(text, NO_MEMORY)
-    found: Any = session.references.get(int(number), object, "memory reference")
-    if not isinstance(found, (Named, Given)):
-        raise DapError(f"{reference} is no memory of a tensor", NO_MEMORY)
-    return found
+    return session.references.get(int(number), Origin, "memory reference")
 
 
 @request("readMemory", capability="supportsReadMemoryRequest")
@@ -69,7 +66,7 @@ def read_memory(session: Session, arguments: ReadMemoryArguments) -> dict[str, A
     return found
 
 
-def bytes_of(session: Session, origin: Named | Given, first: int, last: int) -> bytes:
+def bytes_of(session: Session, origin: Origin, first: int, last: int) -> bytes:
     """A range of a tensor's bytes."""
     node, size = origin.node(), origin.handle().type.dtype.itemsize
     if node is None:

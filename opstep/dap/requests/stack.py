@@ -112,7 +112,7 @@ def scopes(session: Session, arguments: ScopesArguments) -> dict[str, Any]:
     ]
     if held.frame.statement is not None:
         found.append(_scope(w, key, "Op", Fields(lambda: op_entries(held))))
-    memory = Fields(lambda: memory_entries(session, held))
+    memory = Fields(lambda: memory_entries(held))
     return {"scopes": [*found, _scope(w, key, "Memory", memory)]}
 
 
@@ -122,7 +122,7 @@ def _scope(w: Writer, key: int, name: str, of: Any, **more: Any) -> dict[str, An
 
 def inputs_of(session: Session, held: Held) -> Names:
     """What the frame's graph was given."""
-    there = session.here(Looking).names(held.frame)
+    there = set(session.here(Looking).names(held.frame))
     names = [b.name.text for b in held.frame.graph.inputs if b.name.text in there]
     return Names(held, names, held.lookup)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from opstep.dap.facts import Fields
+from opstep.dap.checking import NULL
 from opstep.dap.frames import Held, held_of, stream_of
-from opstep.dap.looking import Given, Named
+from opstep.dap.looking import Named
 from opstep.dap.nanreport import report_on
 from opstep.dap.registry import KNOWN, DapError, State, request
 from opstep.dap.requests.variables import opened_of
@@ -106,7 +106,7 @@ def _of_variable(session: Session, number: int, name: str) -> dict[str, Any]:
             return _watched(data_id(origin.held, origin.name), f"{origin.name}, the whole tensor")
         return _not("only tensors that have a name can be watched")
     target = opened.target(name)
-    if target is None or (isinstance(opened, Fields) and isinstance(name, Given)):
+    if target is None:
         return _not(f"{name} cannot be watched")
     held, expression = target
     return _watched(data_id(held, expression), expression)
@@ -145,4 +145,4 @@ def _watched(id: str, description: str) -> dict[str, Any]:
 
 
 def _not(why: str) -> dict[str, Any]:
-    return {"dataId": None, "description": why}
+    return {"dataId": NULL, "description": why}

@@ -11,7 +11,7 @@ import numpy as np
 from opstep.dap.client import Source
 from opstep.dap.facts import Fields
 from opstep.dap.frames import Held, held_of
-from opstep.dap.looking import Given, Named, renew
+from opstep.dap.looking import Given, Named, Opened, renew
 from opstep.dap.registry import BAD_ARGUMENTS, DapError, request
 from opstep.dap.variables import Writer
 
@@ -48,12 +48,9 @@ def variables(session: Session, arguments: VariablesArguments) -> dict[str, Any]
     return {"variables": found}
 
 
-def opened_of(session: Session, number: int) -> Any:
+def opened_of(session: Session, number: int) -> Opened:
     """What a ``variablesReference`` stands for. Raises `DapError`."""
-    found: Any = session.references.get(number, object, "variablesReference")
-    if not hasattr(found, "page"):
-        raise DapError(f"variablesReference {number}: there is no such")
-    return found
+    return session.references.get(number, Opened, "variablesReference")
 
 
 # --- setting --------------------------------------------------------------------------------------
@@ -178,10 +175,7 @@ def shown(w: Writer, held: Held, expression: str, value: Any) -> dict[str, Any]:
     from opstep.runtime.debugger.text import value_text
 
     if isinstance(value, np.generic):
-        from opstep.runtime.ir.types import dtype_of
-
-        found = w.element(expression, value)
-        return found | {"type": f"{dtype_of(value.dtype).name}[]"} if "type" in found else found
+        return w.element(expression, value)
     if isinstance(value, Table):
         return w.opening(expression, value_text(value), table(value), value.kind)
     if isinstance(value, (str, bool, int, float, tuple, list)) or value is None:

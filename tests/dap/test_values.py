@@ -1,0 +1,274 @@
+"""Expressions, values that are set, memory, completions, exceptions, over the wire."""
+
+from __future__ import annotations
+
+import base64
+
+import numpy as np
+import pytest
+from dap.client import Client, Refused
+from dap.test_data import INPUT, children, scopes, values
+
+
+@pytest.fixture
+def stopped(client, loops):
+    """Stopped behind the call of `scaled`, before the loop."""
+    client.start(loops, graph="main", inputs=INPUT, breakpoints=["looping"])
+    client.expect_stop("breakpoint")
+    return client
+
+
+def evaluate(client, text: str, **more):
+    return client.request("evaluate", expression=text, **more)
+
+
+# --- expressions ----------------------------------------------------------------------------------
+
+
+def test_values_of_expressions(stopped):
+    assert evaluate(stopped, "max(abs(a))", context="watch")["result"] == "5.0"
+    assert evaluate(stopped, "a * 2")["result"] == "[4.0, 6.0, 8.0, 10.0]"
+    assert evaluate(stopped, "shape(a)")["result"] == "[4]"
+    assert evaluate(stopped, "dtype(a)")["result"] == "f32"
+    found = evaluate(stopped, "a > 3")
+    assert found["result"] == "[false, false, true, true]" and found["indexedVariables"] == 4
+    rows = children(stopped, evaluate(stopped, "stats(a)"))
+    assert rows["mean"]["value"] == "3.5"
+
+
+def test_a_result_can_be_opened(stopped):
+    found = evaluate(stopped, "a + 1", context="hover")
+    cells = children(stopped, found, filter="indexed")
+    assert [c["value"] for c in cells.values()] == ["3.0", "4.0", "5.0", "6.0"]
+    assert cells["[2]"]["evaluateName"] == "(a + 1)[2]"
+    assert evaluate(stopped, "(a + 1)[2]")["result"] == "5.0"
+
+
+def test_a_frame_is_where_names_are_looked_up(client, loops):
+    client.start(loops, graph="main", inputs=INPUT, breakpoints=["scaling"])
+    client.expect_stop("breakpoint")
+    inner, outer = (f["id"] for f in client.stack())
+    assert evaluate(client, "w", frameId=inner)["result"] == "[1.0, 1.0, 1.0, 1.0]"
+    client.go("stepIn", "step")
+    inner, outer = (f["id"] for f in client.stack())
+    assert evaluate(client, "s", frameId=inner)["result"] == "[1.0, 2.0, 3.0, 4.0]"
+    with pytest.raises(Refused, match="s"):
+        evaluate(client, "s", frameId=outer)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "a +", "nowhere", "a[9]", "().__class__", "__import__('os')", "open('/etc/passwd')",
+     "a.__class__", "lambda: 1", "9" * 5000, "(" * 5000, "load('/etc/passwd')", "ones(1e18)"],
+)  # fmt: skip
+def test_expressions_that_are_wrong_or_hostile(stopped, text):
+    with pytest.raises(Refused) as refused:
+        evaluate(stopped, text, context="watch")
+    assert "internal error" not in refused.value.text
+    assert evaluate(stopped, "a[0]")["result"] == "2.0"
+
+
+def test_the_clipboard_gets_all_elements(stopped):
+    found = evaluate(stopped, "a", context="clipboard")
+    assert found == {"result": "[2.0, 3.0, 4.0, 5.0]", "variablesReference": 0}
+    assert evaluate(stopped, "stats(a).mean", context="clipboard")["result"] == "3.5"
+
+
+def test_completions(stopped):
+    found = stopped.request("completions", text="max(a", column=6)["targets"]
+    labels = [t["label"] for t in found]
+    assert labels[0] == "a" and "abs" in labels and "scaled" not in labels
+    assert (found[0]["start"], found[0]["length"]) == (5, 1)
+    assert stopped.request("completions", text="zzz", column=4)["targets"] == []
+    far = stopped.request("completions", text="a", column=999)["targets"]
+    assert far[0]["label"] == "a"
+
+
+# --- setting --------------------------------------------------------------------------------------
+
+
+def test_a_value_is_set_and_what_depends_on_it_follows(stopped):
+    scope = scopes(stopped)["Inputs"]["variablesReference"]
+    done = stopped.request("setVariable", variablesReference=scope, name="x", value="[5, 6, 7, 8]")
+    assert done["value"] == "[5.0, 6.0, 7.0, 8.0]" and done["type"] == "f32[4]"
+    assert "variables" in stopped.expect("invalidated")["areas"]
+    assert values(stopped) == {"a": "[6.0, 7.0, 8.0, 9.0]"}
+
+
+def test_what_was_shown_shows_what_was_set(stopped):
+    """The numbers of frames, scopes and tensors hold."""
+    frame = stopped.stack()[0]["id"]
+    scope = scopes(stopped)["Values"]["variablesReference"]
+    a = children(stopped, scope)["a"]
+    done = stopped.request(
+        "setVariable", variablesReference=a["variablesReference"], name="[1]", value="-3"
+    )
+    assert done["value"] == "-3.0"
+    assert children(stopped, scope)["a"]["value"] == "[2.0, -3.0, 4.0, 5.0]"
+    assert children(stopped, a, filter="indexed")["[1]"]["value"] == "-3.0"
+    assert evaluate(stopped, "a[1]", frameId=frame)["result"] == "-3.0"
+    raw = stopped.request("readMemory", memoryReference=a["memoryReference"], count=16)
+    assert np.frombuffer(base64.b64decode(raw["data"]), "f4").tolist() == [2, -3, 4, 5]
+
+
+def test_slices_params_and_the_console(stopped):
+    done = stopped.request("setExpression", expression="a[:2]", value="[0, nan]")
+    assert done["value"].startswith("[0.0, ")
+    stopped.request("setExpression", expression="a[isnan(a)]", value="9")
+    assert evaluate(stopped, "a")["result"] == "[0.0, 9.0, 4.0, 5.0]"
+    assert evaluate(stopped, "a[3] = 1.5", context="repl")["result"] == "1.5"
+    assert evaluate(stopped, "a[3] == 1.5", context="repl")["result"] == "true"
+    stopped.request("setExpression", expression="w", value="2")
+    assert evaluate(stopped, "w")["result"] == "[2.0, 2.0, 2.0, 2.0]"
+
+
+def test_loaded_values(stopped, loops):
+    np.save(loops.parent / "mine.npy", np.full(4, 8, "f4"))
+    with pytest.raises(Refused, match=r"not below|no such|there is no"):
+        stopped.request("setExpression", expression="a", value='load("../../etc/passwd")')
+    np.save(loops.parent / "wrong.npy", np.ones(3, "f4"))
+
+
+@pytest.mark.parametrize(
+    "target, value, what",
+    [
+        ("a", "[1, 2]", "f32"),
+        ("a", "zzz", "zzz"),
+        ("nowhere", "1", "nowhere"),
+        ("a + 1", "1", "neither a tensor nor a part"),
+        ("a[7]", "1", "7"),
+        ("a", "", "there is no expression"),
+    ],
+)
+def test_values_that_do_not_fit(stopped, target, value, what):
+    with pytest.raises(Refused, match=what):
+        stopped.request("setExpression", expression=target, value=value)
+    assert values(stopped) == {"a": "[2.0, 3.0, 4.0, 5.0]"}
+
+
+def test_what_cannot_be_set(stopped):
+    for scope, name in (("Memory", "device"), ("Op", "statement"), ("Values", "nowhere")):
+        with pytest.raises(Refused, match="cannot be set"):
+            stopped.request("setVariable", variablesReference=scopes(stopped)[scope][
+                "variablesReference"], name=name, value="1")  # fmt: skip
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+def test_memory_is_read_in_parts(stopped):
+    reference = children(stopped, scopes(stopped)["Values"])["a"]["memoryReference"]
+
+    def read(offset: int, count: int):
+        return stopped.request("readMemory", memoryReference=reference, offset=offset, count=count)
+
+    raw = np.array([2, 3, 4, 5], "f4").tobytes()
+    assert base64.b64decode(read(3, 7)["data"]) == raw[3:10]
+    beyond = read(12, 100)
+    assert base64.b64decode(beyond["data"]) == raw[12:] and beyond["unreadableBytes"] == 96
+    assert read(16, 8)["unreadableBytes"] == 8 and read(-4, 8)["unreadableBytes"] == 8
+    assert read(0, 0)["data"] == ""
+    assert int(read(4, 1)["address"], 16) - int(read(0, 1)["address"], 16) == 4
+
+
+def test_memory_is_written(stopped):
+    reference = children(stopped, scopes(stopped)["Values"])["a"]["memoryReference"]
+    data = base64.b64encode(np.array([7, 8], "f4").tobytes()).decode()
+    done = stopped.request("writeMemory", memoryReference=reference, offset=4, data=data)
+    assert done["bytesWritten"] == 8
+    told = stopped.expect("memory")
+    assert told == {"memoryReference": reference, "offset": 4, "count": 8}
+    assert values(stopped) == {"a": "[2.0, 7.0, 8.0, 5.0]"}
+    given = {"memoryReference": reference, "offset": 12, "data": data}
+    with pytest.raises(Refused, match="do not fit"):
+        stopped.request("writeMemory", given)
+    assert stopped.request("writeMemory", given, allowPartial=True)["bytesWritten"] == 4
+    with pytest.raises(Refused, match="no base64"):
+        stopped.request("writeMemory", memoryReference=reference, data="%%%")
+
+
+@pytest.mark.parametrize("reference", ["0x1000", "tensor:x", "tensor:99999", "", "tensor:-1"])
+def test_no_other_memory_is_read(stopped, reference):
+    with pytest.raises(Refused):
+        stopped.request("readMemory", memoryReference=reference, count=16)
+
+
+# --- trouble --------------------------------------------------------------------------------------
+
+BAD = """\
+graph main(x: f32[4]) -> f32[4] {
+  d = sub(x, 2.5)
+  l = log(d)
+  e = mul(l, 2.0)
+  f = add(e, 1.0)
+  return f
+}
+"""
+
+
+def test_an_exception_comes_with_its_verdict(client, program):
+    client.start(program(BAD), inputs=INPUT, filters=["nan"])
+    client.expect_stop("exception")
+    info = client.request("exceptionInfo", threadId=1)
+    assert info["exceptionId"] == "nan" and info["breakMode"] == "always"
+    told = info["description"]
+    assert told.startswith("origin: l, the result of log: 2 of 4 elements")
+    assert ("d[0] = -1.5" in told and "[-1.5, 1.5]" in told) or "d: " in told
+    assert info["details"]["evaluateName"] == "l"
+    assert "at main (model.opg:3)" in info["details"]["stackTrace"]
+
+
+def test_no_exception_no_information(stopped):
+    with pytest.raises(Refused, match="does not stand at an exception"):
+        stopped.request("exceptionInfo", threadId=1)
+
+
+def test_a_nan_is_followed_back(client, program):
+    client.start(program(BAD), inputs=INPUT, breakpoints=[6])
+    client.expect_stop("breakpoint")
+    report = client.request("opstep/nanReport", name="f")
+    assert report["found"] and [k["name"] for k in report["links"]] == ["f", "e", "l"]
+    assert [k["kind"] for k in report["links"]] == ["propagated", "propagated", "origin"]
+    born = report["links"][-1]
+    assert born["op"] == "log" and born["elements"][0]["of"][0]["name"] == "d"
+    assert not client.request("opstep/nanReport", name="d")["found"]
+    with pytest.raises(Refused, match="which tensor"):
+        client.request("opstep/nanReport")
+
+
+# --- data breakpoints -----------------------------------------------------------------------------
+
+
+def test_what_can_be_watched(stopped):
+    def info(name: str, **more):
+        return stopped.request("dataBreakpointInfo", name=name, **more)
+
+    scope = {k: s["variablesReference"] for k, s in scopes(stopped).items()}
+    assert info("a", variablesReference=scope["Values"])["dataId"] == "main.a"
+    assert info("w", variablesReference=scope["Params"])["dataId"] == "w"
+    assert info("a")["dataId"] == "main.a" and info("*")["dataId"] == "*"
+    assert info("max(a) > 4")["dataId"] == "main.a if max(a) > 4"
+    row = children(stopped, scope["Values"])["a"]["variablesReference"]
+    assert info("[2]", variablesReference=row)["dataId"] == "main.a"
+    for wrong in ("1 + 1", "nowhere", "a +"):
+        assert info(wrong).get("dataId") is None
+
+
+def test_a_watched_tensor_stops_the_run(client, loops):
+    client.start(loops, graph="main", inputs=INPUT, breakpoints=["calling"])
+    client.expect_stop("breakpoint")
+    told = client.request("setDataBreakpoints", breakpoints=[{"dataId": "halve.y if max(y) < 2"}])
+    assert told["breakpoints"][0]["verified"]
+    client.go("continue", "data breakpoint")
+    assert evaluate(client, "y")["result"] == "[0.5, 0.75, 1.0, 1.25]"
+
+
+def test_clients_that_count_from_zero(loops):
+    with Client.over_socket() as client:
+        client.initialize(linesStartAt1=False, columnsStartAt1=False)
+        client.start(loops, graph="main", inputs=INPUT, stopOnEntry=True)
+        client.expect_stop("entry")
+        frame = client.stack()[0]
+        assert (frame["line"], frame["column"]) == (20, 2)
+        found = client.request("completions", text="max(x", column=5)["targets"]
+        assert (found[0]["label"], found[0]["start"]) == ("x", 4)
