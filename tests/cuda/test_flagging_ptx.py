@@ -1,0 +1,24 @@
+"""The kernel that raises flags compiles for every float, and reads 16 bytes at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from opstep.runtime.device.cuda import compiler
+from opstep.runtime.device.cuda.lowering import Lowering, Prepared
+from opstep.runtime.device.flagging import step_for
+from opstep.runtime.ir.types import DTYPES, TensorType
+
+WIDE = {"f64": ".v2.", "f32": ".v4.", "f16": ".v4.", "bf16": ".v4."}
+
+
+@pytest.mark.parametrize("dtype", WIDE)
+def test_it_compiles(dtype):
+    launches, workspace = Lowering(*step_for(TensorType(DTYPES[dtype], (1000,)))).prepared()
+    (launch,) = launches
+    assert isinstance(launch, Prepared)
+    ptx, _ = compiler.to_ptx(launch.kernel, "sm_90")
+    loads = [line for line in ptx.splitlines() if "ld.global" in line and WIDE[dtype] in line]
+    assert len(loads) >= 4
+    assert ".local" not in ptx
+    assert workspace == 0
