@@ -39,6 +39,21 @@ def commands() -> str:
     return "\n".join(parts)
 
 
+def debug_commands() -> str:
+    """The commands of the terminal's debugger, by section."""
+    from opstep.cli.debug.registry import COMMANDS, SECTIONS, load
+
+    load()
+    lines = ["| Command | Short | Meaning |", "|---|---|---|"]
+    for section in SECTIONS:
+        for one in COMMANDS.values():
+            if one.section == section:
+                usage = one.usage.replace("|", "\\|")
+                short = ", ".join(f"`{name}`" for name in one.names[1:])
+                lines.append(f"| `{usage}` | {short} | {one.summary} |")
+    return "\n".join(lines) + "\n"
+
+
 def command(found, name: str, heading: str = "###") -> str:
     """One command, or one verb of a command."""
     import click
@@ -244,6 +259,7 @@ def functions() -> str:
 PARTS: dict[str, tuple[tuple[str, Callable[[], str]], ...]] = {
     "benchmarks.md": (("gpu", gpu_benchmarks),),
     "cli.md": (("exit codes", exit_codes), ("commands", commands)),
+    "debugging.md": (("debug commands", debug_commands),),
     "datasette.md": (("questions", questions),),
     "hunting.md": (("rules", rules),),
     "expressions.md": (("functions", functions),),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from debugged_program import PROGRAM
 
 from opstep.cli.main import main
 
@@ -79,3 +83,20 @@ def write(tmp_path):
 def scale(write) -> str:
     """A program with a param, a state and two graphs."""
     return write("scale.opg", SCALE)
+
+
+@pytest.fixture
+def debug(cli, write, monkeypatch):
+    """Commands to a session on `graph` with x = 1, 2, 3; gives what was printed."""
+    file = write("model.opg", PROGRAM)
+    np.save("x.npy", np.array([1, 2, 3], "f4"))
+    np.save("bad.npy", np.array([1, -2, 0], "f4"))
+
+    def run(*commands, graph="main", x="x.npy", options=()):
+        monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(commands) + "\n"))
+        outcome = cli("debug", file, "-g", graph, "-i", f"x={x}", *options)
+        assert outcome.code == 0, outcome.err
+        assert "internal error" not in outcome.out
+        return outcome.out
+
+    return run

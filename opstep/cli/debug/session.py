@@ -190,18 +190,21 @@ class Session:
     def go(self, move: Callable[[], Stop], times: int = 1) -> None:
         """Moves so many times, or until something else stops it; then shows where it stands."""
         self.started = True
-        before = self._standing()
+        before = first = self._standing()
         stop = None
         with watch_compiler():
             for _ in range(times):
+                before = self._standing()
                 stop = move()
                 if stop.reason not in ("step", "goto") or self.interrupted.is_set():
                     break
         if stop is not None:
-            self.stopped(stop, before)
+            self.stopped(stop, first, before)
 
-    def stopped(self, stop: Stop, before: Any = None) -> None:
-        """Shows why and where it stands; does what its breakpoints say."""
+    def stopped(self, stop: Stop, first: Any = None, before: Any = None) -> None:
+        """Shows why and where it stands; does what its breakpoints say. `first`, `before`: where it
+        stood before the command, and before its last move.
+        """
         self._selected, self.listed = 0, None
         hits = self.points.stopped(stop)
         self._pending.clear()
@@ -211,14 +214,14 @@ class Session:
         if silent:
             self._pending.popleft()
         else:
-            self._show(stop, hits, before)
+            self._show(stop, hits, first, before)
         gone = [e.number for e in hits if e.temporary]
         for number in gone:
             del self.points.entries[number]
         if gone:
             self.points.apply(self.debugger.breakpoints)
 
-    def _show(self, stop: Stop, hits: list[Entry], before: Any) -> None:
+    def _show(self, stop: Stop, hits: list[Entry], first: Any, before: Any) -> None:
         *reasons, lead = [*self._reasons(stop, hits), ""]
         if reasons and hits and hits[0].kind in ("break", "log"):
             lead = f"{reasons.pop()}, "
@@ -233,7 +236,7 @@ class Session:
             return
         for line in self._computed(stop, before, frames):
             self.say(line)
-        entered = before is None or before[0] != key(frames[0])
+        entered = first is None or first[0] != key(frames[0])
         self.show_frame(frames[0], bool(hits) or entered or stop.reason != "step", lead)
         self.show_displays()
 

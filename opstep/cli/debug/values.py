@@ -26,6 +26,7 @@ FORMATS = {
     "t": "the type alone",
 }
 EDGE = 6  # elements shown at each end of an axis
+SMALL = 64  # elements of a computed tensor that are all shown
 MOST = 1000  # elements that one can ask for
 _BAR = 40  # columns of a histogram
 _FORMAT = re.compile(r"/(\d{0,4})([a-z]?)(?:\s+|$)")
@@ -72,6 +73,9 @@ def plain(session: Session, value: Any) -> Iterator[str]:
     """One line; of a table all its rows."""
     from opstep.runtime.debugger.text import value_text
 
+    if isinstance(value, np.ndarray) and value.ndim > 1 and value.size <= SMALL:
+        yield from elements(value, "e", 0).splitlines()  # where(…), a part that was asked for
+        return
     rows = getattr(value, "rows", None)
     if rows is None or len(rows) < 2:
         yield value_text(value)

@@ -1,0 +1,1 @@
+"""The commands of the terminal debugger, a family a file."""
