@@ -110,6 +110,8 @@ def test_predicates_say_which_where_a_mask_is_taken():
     assert value("count(inf(x))", x=x) == 2 and value("sum(nan(x))", x=x) == 2
     assert value("mean(nan(x))", x=x) == 0.4
     assert value("x[not nan(x) and not inf(x)]", x=x).tolist() == [1]
+    assert value("count(nan(x) == inf(x))", x=x) == 1
+    assert value("count(nan(x)@-0)", x=x) == 2
     assert value("nan(i)", i=np.arange(3)) is False
 
 

@@ -10,7 +10,16 @@ import numpy as np
 
 from opstep.runtime.debugger.expressions.errors import ExpressionError
 from opstep.runtime.debugger.expressions.registry import FUNCTIONS, Function
-from opstep.runtime.debugger.expressions.tree import Binary, Call, Name, Text, Tree, Unary
+from opstep.runtime.debugger.expressions.tree import (
+    Binary,
+    Call,
+    Compare,
+    Elsewhere,
+    Name,
+    Text,
+    Tree,
+    Unary,
+)
 from opstep.runtime.debugger.expressions.values import NUMBERS, Evaluation, elements, whole_number
 from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.types import DTYPES
@@ -76,8 +85,12 @@ def masked(tree: Tree) -> Tree:
     """Predicates as what says the same of each element: ``where(nan(x) and not inf(y))``."""
     if isinstance(tree, Unary) and tree.sign == "not":
         return tree._replace(operand=masked(tree.operand))
+    if isinstance(tree, Elsewhere):
+        return tree._replace(operand=masked(tree.operand))
     if isinstance(tree, Binary) and tree.sign in ("and", "or"):
         return tree._replace(left=masked(tree.left), right=masked(tree.right))
+    if isinstance(tree, Compare):
+        return tree._replace(operands=tuple(map(masked, tree.operands)))
     found = FUNCTIONS.get(tree.name) if isinstance(tree, Call) else None
     if found is not None and found.masked and isinstance(tree, Call):
         return tree._replace(name=found.masked)
