@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from opstep.runtime.device.cuda.driver import Gpu
 from opstep.runtime.device.cuda.streams import CudaEvent, CudaStream, capturing
+from opstep.runtime.ir.collector import collector_paused
 from opstep.runtime.ir.errors import DeviceError
 
 _lock = threading.Lock()  # one capture at a time
@@ -94,7 +95,8 @@ class Replay:
         """The stretch as an executable graph."""
         driver, first = self.gpu.enter(), self.streams[0]
         mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-        with _lock:
+        # a capture is spoilt by what this thread frees meanwhile: the collector waits
+        with _lock, collector_paused():
             driver.cuStreamBeginCapture(first.handle, mode)
             capturing.stretch = object()
             try:
