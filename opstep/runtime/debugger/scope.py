@@ -102,7 +102,9 @@ class FrameScope:
     def relative(self, steps: int) -> FrameScope | None:
         """The same graph so many steps of the run, or turns of its loop, away."""
         machine, here = self.frame.machine, self.frame.activation
-        for activation in _activations(machine):
+        if here.turn + steps < 0:
+            return None
+        for activation in _before(machine, here) if steps < 0 else _activations(machine):
             same = activation.points is here.points and activation.parent is here.parent
             if same and activation.role == here.role and activation.turn == here.turn + steps:
                 frame = self.frame._replace(activation=activation, position=machine.frontier)
@@ -137,3 +139,12 @@ def _activations(machine):
         if activation is not last:
             last = activation
             yield activation
+
+
+def _before(machine, here):
+    """Those that ended before one began, newest first: each is passed over in one go."""
+    at = here.start - machine.base - 1
+    while at >= 0:
+        activation, _ = machine.log[at]
+        yield activation
+        at = activation.start - machine.base - 1
