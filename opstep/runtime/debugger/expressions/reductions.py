@@ -49,6 +49,8 @@ def _known(value: Any, axis: Any = None) -> Statistics | None:
 def _array(env: Evaluation, value: Any, axis: Axis) -> Any:
     """Elements as an array whose axes are there."""
     array = np.asarray(elements(env, value))
+    if axis is None:
+        return array
     for one in (axis,) if isinstance(axis, int) else axis or ():
         if not -array.ndim <= one < array.ndim:
             raise ExpressionError(f"there is no axis {one}: the rank is {array.ndim}")
@@ -60,12 +62,12 @@ def _array(env: Evaluation, value: Any, axis: Axis) -> Any:
 def _reduced(env: Evaluation, apply: Callable[..., Any], array: Any, axis: Axis, **more) -> Any:
     if array.size > FREE:
         env.charge(array.nbytes)
-    return apply(array, axis=axis, **more)
+    return apply(array, axis=axis, **more) if axis is not None else apply(array, **more)
 
 
 def _not_empty(array: Any, axis: Axis) -> Any:
-    axes = range(array.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
-    if not prod(array.shape[a] for a in axes):
+    axes = () if axis is None else (axis,) if isinstance(axis, int) else axis
+    if not (array.size if axis is None else prod(array.shape[a] for a in axes)):
         raise ExpressionError("there are no elements")
     return array
 
@@ -127,13 +129,13 @@ def var(env: Evaluation, x: Lazy, axis: Axes = None) -> Any:
 @function(REDUCTIONS)
 def min_(env: Evaluation, x: Lazy, axis: Axes = None) -> Any:
     """Smallest element; NaN where there is one."""
-    return _extreme(env, x, axis, np.min, least=True)
+    return _extreme(env, x, axis, np.ndarray.min, least=True)
 
 
 @function(REDUCTIONS)
 def max_(env: Evaluation, x: Lazy, axis: Axes = None) -> Any:
     """Largest element; NaN where there is one. max(abs(x)) of a large tensor copies nothing."""
-    return _extreme(env, x, axis, np.max, least=False)
+    return _extreme(env, x, axis, np.ndarray.max, least=False)
 
 
 def _extreme(env: Evaluation, x: Any, axis: Axis, apply: Callable[..., Any], least: bool) -> Any:
@@ -156,7 +158,7 @@ def absmax(env: Evaluation, x: Lazy, axis: Axes = None) -> Any:
             env.charge(array.nbytes)
         if array.dtype.kind in "iu":  # the magnitude of the smallest one is out of its own range
             array = array.astype(np.int64)
-        return np.max(np.abs(array), axis=axis)
+        return np.asarray(np.abs(array)).max(axis)
     value = not_a_number if s.nan else inf if s.posinf or s.neginf else s.absmax
     dtype = x.type.dtype.numpy
     return dtype.type(value) if dtype.kind in "fV" else np.int64(value or 0)
@@ -191,7 +193,7 @@ def any_(env: Evaluation, x: Mask, axis: Axes = None) -> Any:
     s = _known(x, axis)
     if s is not None:
         return s.count > s.zero
-    return _reduced(env, np.any, np.not_equal(_array(env, x, axis), 0), axis)
+    return _reduced(env, np.ndarray.any, _true(_array(env, x, axis)), axis)
 
 
 @function(REDUCTIONS)
@@ -200,7 +202,11 @@ def all_(env: Evaluation, x: Mask, axis: Axes = None) -> Any:
     s = _known(x, axis)
     if s is not None:
         return s.zero == 0
-    return _reduced(env, np.all, np.not_equal(_array(env, x, axis), 0), axis)
+    return _reduced(env, np.ndarray.all, _true(_array(env, x, axis)), axis)
+
+
+def _true(array: np.ndarray) -> np.ndarray:
+    return array if array.dtype == np.bool_ else np.asarray(np.not_equal(array, 0))
 
 
 @function(REDUCTIONS)
@@ -263,11 +269,12 @@ def finite(env: Evaluation, x: Lazy) -> Any:
 
 
 def _some(env: Evaluation, x: Any, known: Callable[[Statistics], bool], test: Any) -> bool:
-    if is_handle(x) and not x.type.dtype.is_float:
-        return False
-    s = _known(x)
-    if s is not None:
-        return known(s)
+    if is_handle(x):
+        t = x.type
+        if not t.dtype.is_float:
+            return False
+        if t.size > SMALL:
+            return known(x.statistics())
     array = elements(env, x)
     if not isinstance(array, NUMBERS) and array.dtype.kind not in "fV":
         return False

@@ -24,6 +24,7 @@ NUMBERS = (int, float, bool)
 _PLAIN = frozenset(
     (np.ndarray, int, float, bool, np.bool_, *(np.dtype(c).type for c in "bhilBefd"))
 )
+_HANDLES: dict[type, bool] = {}  # whether values of a type are handles
 _DTYPES: dict[np.dtype, DType] = {}
 _GREATEST = {("f", 2): 65504.0, ("f", 4): 3.4028234663852886e38, ("V", 2): 3.3895313892515355e38}
 _INF = float("inf")
@@ -54,24 +55,31 @@ class Evaluation:
 
 def is_handle(value: Any) -> bool:
     """Whether a value is a tensor of which nothing was copied yet."""
-    return type(value) not in _PLAIN and not isinstance(value, np.generic | Table | str | tuple)
+    kind = type(value)
+    found = _HANDLES.get(kind)
+    if found is None:
+        others = np.ndarray | np.generic | bool | int | float | Table | str | tuple
+        found = _HANDLES[kind] = not issubclass(kind, others)
+    return found
 
 
 def elements(env: Evaluation, value: Any) -> Any:
     """A value as what NumPy computes with: an array, an element or a number."""
-    if type(value) in _PLAIN or isinstance(value, np.generic):
+    if type(value) in _PLAIN:
+        return value
+    if is_handle(value):
+        t = value.type
+        if t.size > FREE:
+            env.charge(t.nbytes)
+        array = value.array()
+        return array if array.ndim else array[()]
+    if isinstance(value, np.generic):
         return value
     if isinstance(value, tuple):
         return np.array(value, np.int64)
-    if isinstance(value, Table | str):
-        what = "a table" if isinstance(value, Table) else f'the text "{value[:40]}"'
-        hint = "take a field of it: stats(x).mean" if isinstance(value, Table) else ""
-        raise ExpressionError(f"nothing can be computed with {what}", hint=hint)
-    t = value.type
-    if t.size > FREE:
-        env.charge(t.nbytes)
-    array = value.array()
-    return array if array.ndim else array[()]
+    what = "a table" if isinstance(value, Table) else f'the text "{value[:40]}"'
+    hint = "take a field of it: stats(x).mean" if isinstance(value, Table) else ""
+    raise ExpressionError(f"nothing can be computed with {what}", hint=hint)
 
 
 def dtype_named(array: Any) -> DType:
