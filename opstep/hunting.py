@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 BUDGET = 2 << 30  # bytes of results that a replayed step keeps
 
 
-@dataclass
+@dataclass(repr=False)
 class Hunt:
     """What was found. `step`: the bad one, None where no NaN or infinity came out of any.
 
@@ -65,6 +65,16 @@ class Hunt:
     def first(self) -> Finding | None:
         """The one that the others may come from."""
         return self.findings[0] if self.findings else None
+
+    def __repr__(self) -> str:
+        from opstep.reporting import headline
+
+        told = headline(self.findings[0]) if self.findings else ", ".join(self.unrepeated)
+        what = f"step {self.step}: {told}" if self.found else f"{self.steps:,} steps, nothing"
+        return f"<Hunt {self.graph}: {what}>"
+
+    def __str__(self) -> str:
+        return self.report()
 
     def report(self) -> str:
         """In words."""

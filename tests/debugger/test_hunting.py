@@ -150,11 +150,14 @@ def test_infinities_may_be_left_out():
 
 def test_a_report_says_all_of_it():
     case = seeded(next(p for p in bugs() if p.stem == "in_a_call"))
-    text = hunt(case.program, case.graph, case.inputs).report()
+    found = hunt(case.program, case.graph, case.inputs)
+    text = found.report()
     assert "log of a negative number" in text
     assert "lg[1, 0] = nan of p[1, 0] = -3" in text
     assert "reaches total: mul h (in_a_call.opg:4) -> sum total (in_a_call.opg:10)" in text
     assert "mean 0.25" in text
+    assert str(found) == text
+    assert repr(found).startswith("<Hunt main: step 0: NaN born in log lg at entropy, ")
 
 
 def test_a_finding_where_a_debugger_stands():
