@@ -125,7 +125,7 @@ class Session:
         return self._here[kind]
 
     def kept(self, kind: Callable[[Session], T]) -> T:
-        """``kind(session)``, made once a session."""
+        """``kind(session)``, made once a session; its `close`, if it has one, is called at the end."""
         if kind not in self._kept:
             self._kept[kind] = kind(self)
         return self._kept[kind]
@@ -325,6 +325,10 @@ class Session:
             self.debuggee.leave(terminate)
         if self._relay is not None:
             self._relay.close()
+        for kept in list(self._kept.values()):
+            close = getattr(kept, "close", None)
+            if close is not None:
+                close()
         self.inbox.close()
 
     # --- sending ---

@@ -429,6 +429,25 @@ def test_clients_that_start_no_sessions(program):
         Kernel({"connect": {"host": "127.0.0.1", "port": port}, "justMyCode": False}).finish()
 
 
+def test_kernels_end_with_the_session_that_entered_them(program):
+    client = Client.over_socket()
+    client.start(program, breakpoints=["relu"], inputs={"x": "random"})
+    client.expect_stop("breakpoint")
+    for _ in range(2):
+        target = client.request("stepInTargets", frameId=client.stack()[0]["id"])["targets"][0]
+        client.request("stepIn", threadId=1, targetId=target["id"])
+        client.expect_stop("step")
+    first, second = (client.expect_request("startDebugging") for _ in range(2))
+    client.answer(first)
+    client.answer(second, success=False)
+    kernel = Kernel(first["arguments"]["configuration"])
+    client.request("threads")
+    assert "starts no session" in client.output("important")
+    client.close()
+    kernel.client.expect("terminated")
+    kernel.client.vanish()
+
+
 def test_nothing_is_left_behind():
     job = opstep.debug_kernel("relu", np.ones(8, "f4"))
     folder = Path(job._folder.name)

@@ -33,17 +33,23 @@ class Children:
     def add(self, child: KernelProcess) -> None:
         self.running.append(child)
 
+    def close(self) -> None:
+        """The session is over."""
+        while self.running:
+            self.running.pop().close()
+
     def make_room(self) -> None:
         """Lets go of those that have ended. Raises `DapError` where too many have not."""
         for child in [c for c in self.running if c.wait(0)]:
-            self.close(child)
+            self.end(child)
         if len(self.running) >= MOST_CHILDREN:
             text = f"{MOST_CHILDREN} kernels are being debugged: end one first"
             raise DapError(text, NO_KERNEL, show=True)
 
-    def close(self, child: KernelProcess) -> None:
+    def end(self, child: KernelProcess) -> None:
         child.close()
-        self.running.remove(child)
+        if child in self.running:
+            self.running.remove(child)
 
 
 def kernels_here(session: Session, frame: Frame) -> KernelsHere:
@@ -103,7 +109,7 @@ def enter(session: Session, job: Job) -> dict[str, Any]:
         def answered(response: dict[str, Any]) -> None:
             if not response.get("success"):
                 session.output(f"{child.label}: the client starts no session for it", "important")
-                children.close(child)
+                children.end(child)
 
         session.ask("startDebugging", given, answered)
     else:
