@@ -125,7 +125,7 @@ class Session:
         return self._here[kind]
 
     def kept(self, kind: Callable[[Session], T]) -> T:
-        """``kind(session)``, made once a session; its `close`, if it has one, is called at the end."""
+        """``kind(session)``, made once a session. Its `close`, if there is one, ends it."""
         if kind not in self._kept:
             self._kept[kind] = kind(self)
         return self._kept[kind]
