@@ -1,0 +1,126 @@
+"""Recorded runs as scopes of the debugger's expressions: ``diff(y, y@"last")``, ``loss@"last:3"``.
+
+A run has the elements of tensors that were kept (inputs, outputs, params, states), and of all
+others their figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.types import DTYPES, TensorType
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from opstep.runtime.statistics import Statistics
+    from opstep.trace.workspace.records import StatRecord, TensorRecord
+    from opstep.trace.workspace.runs import RecordedRun
+    from opstep.trace.workspace.workspace import Workspace
+
+
+def recorded_runs(path: str | Path) -> Callable[[str, int | None], RunScope | None]:
+    """Finds the scope of a run by its key (or id, or ``last``) and a step, the last if None; None
+    where there is no such run. Raises `InputError` where the file is no workspace.
+    """
+    from opstep.trace.workspace.workspace import Workspace
+
+    workspace = Workspace(path)
+
+    def find(key: str, step: int | None) -> RunScope | None:
+        try:
+            return RunScope(workspace, workspace.run(key), step)
+        except InputError:
+            return None
+
+    return find
+
+
+class RunScope:
+    """The tensors of one step of a run."""
+
+    def __init__(self, workspace: Workspace, run: RecordedRun, step: int | None):
+        self.workspace = workspace
+        self._run = run
+        self.step = step
+
+    def lookup(self, name: str) -> RecordedTensor | None:
+        kept = [t for t in self._run.tensors if t.name == name and self._meant(t)]
+        figures = self._run.stats(value=_literally(name), step=self.step)
+        if not kept and not figures:
+            return None
+        return RecordedTensor(
+            self.workspace, name, kept[-1] if kept else None, figures[-1] if figures else None
+        )
+
+    def names(self) -> list[str]:
+        found = [t.name for t in self._run.tensors if self._meant(t)]
+        found += [name for op in self._run.ops for name in op.results]
+        return list(dict.fromkeys(found))
+
+    def relative(self, steps: int) -> RunScope | None:
+        """The same run, so many steps away."""
+        last = self._run.steps - 1 if self.step is None else self.step
+        wanted = last + steps
+        return RunScope(self.workspace, self._run, wanted) if wanted >= 0 else None
+
+    def run(self, key: str, step: int | None) -> RunScope | None:
+        return RunScope(self.workspace, self.workspace.run(key), step)
+
+    def load(self, path: str) -> np.ndarray:
+        raise InputError("a run in a workspace has no files")
+
+    def _meant(self, kept: TensorRecord) -> bool:
+        """Whether this is what the tensor was in the step: its output, or what it began with."""
+        if self.step is None or kept.step is None:
+            return True
+        return kept.step == self.step if kept.kind == "output" else kept.step <= self.step
+
+
+class RecordedTensor:
+    """What a workspace has of a tensor."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        name: str,
+        kept: TensorRecord | None,
+        figures: StatRecord | None,
+    ):
+        self.name = name
+        self._workspace = workspace
+        self._kept = kept
+        self._figures = figures
+
+    @property
+    def type(self) -> TensorType:
+        if self._kept is None:
+            raise InputError(self._only_figures())
+        return TensorType(DTYPES[self._kept.dtype], self._kept.shape)
+
+    def array(self) -> np.ndarray:
+        """All elements. Raises `InputError` where the run has kept figures alone."""
+        if self._kept is None:
+            raise InputError(self._only_figures())
+        return self._workspace.elements(self._kept)
+
+    def part(self, index: tuple[int | slice, ...]) -> np.ndarray:
+        found: Any = self.array()[index]
+        return found
+
+    def statistics(self) -> Statistics:
+        """As they were recorded; else those of the elements."""
+        if self._figures is not None:
+            return self._figures.statistics
+        raise InputError(f"the run recorded no figures of {self.name}")
+
+    def _only_figures(self) -> str:
+        return f"the run kept figures of {self.name}, not its elements"
+
+
+def _literally(name: str) -> str:
+    """A name where ``*``, ``?`` and ``[…]`` stand for others."""
+    return "".join(f"[{c}]" if c in "*?[" else c for c in name)
