@@ -256,6 +256,7 @@ class _State:
         self.context = context
         self._plans = 0
         self._saved: dict[str, Any] = {}
+        self._saving: list[Any] = []  # copies to be made before each step
 
     def save(self) -> None:
         """Before a step: nothing is under way."""
@@ -263,10 +264,10 @@ class _State:
             self._plans = len(self.context.plans)
             for name in _updated(self.context.plans):
                 if name not in self._saved:
-                    self._saved[name] = self.device.alloc(self.store.types[name].nbytes, "a copy")
-        for name, target in self._saved.items():
-            self._copy(self.store.memory(name), target)
-        self._finish()
+                    own = self.store.memory(name)
+                    target = self._saved[name] = self.device.alloc(own.nbytes, "a copy")
+                    self._saving.append(self._copy(own, target))
+        self._do(self._saving)
 
     def swap(self) -> dict[str, Any]:
         """Puts back what was saved; gives what was there."""
@@ -274,10 +275,7 @@ class _State:
         for name, saved in self._saved.items():
             own = self.store.memory(name)
             after[name] = self.device.alloc(own.nbytes, "a copy")
-            self._copy(own, after[name])
-            self._finish()
-            self._copy(saved, own)
-        self._finish()
+            self._do([self._copy(own, after[name]), self._copy(saved, own)])
         return after
 
     def swap_after_error(self) -> None:
@@ -286,17 +284,19 @@ class _State:
         self.swap()
 
     def put(self, values: Mapping[str, Any]) -> None:
-        for name, source in values.items():
-            self._copy(source, self.store.memory(name))
-        self._finish()
+        self._do([self._copy(source, self.store.memory(n)) for n, source in values.items()])
 
-    def _copy(self, source: Any, target: Any) -> None:
-        work = self.device.copy(source.address, target.address, target.nbytes)
-        self.context.streams[0].submit(work)
+    def _copy(self, source: Any, target: Any) -> Any:
+        return self.device.copy(source.address, target.address, target.nbytes)
 
-    def _finish(self) -> None:
-        if self._saved:
-            self.context.streams[0].synchronize()
+    def _do(self, copies: list[Any]) -> None:
+        """In order; they are made when this returns."""
+        now = getattr(self.device, "now", None)
+        if now is None:  # the host's own memory
+            for copy in copies:
+                copy()
+        elif copies:
+            now(lambda stream: [copy(stream) for copy in copies])
 
 
 def _updated(plans: list[Plan]) -> list[str]:
