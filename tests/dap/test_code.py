@@ -76,7 +76,8 @@ def test_the_whole_code_of_a_kernel(halving):
 
 
 @needs_compiler
-def test_code_for_a_gpu_needs_none(program):
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_code_for_a_gpu_needs_none(program, arch):
     """PTX and what a kernel takes are known without a GPU; SASS where NVIDIA's tools are."""
     import opstep
     from opstep.dap.code import types_of
@@ -87,11 +88,11 @@ def test_code_for_a_gpu_needs_none(program):
     plan = debugger.stack()[0].activation.plan if debugger.stack() else None
     assert plan is not None
     for step in plan.steps[:2]:
-        for launch in lowered(step, types_of(plan, step), "cuda", "sm_80")[0]:
-            sass, ptx = cuda_sections(launch.kernel, "sm_80")
+        for launch in lowered(step, types_of(plan, step), "cuda", arch)[0]:
+            sass, ptx = cuda_sections(launch.kernel, arch)
             assert any(".visible .entry" in line for line in ptx.lines)
             assert sass.lines or "nvdisasm" in sass.obstacle
-            taken = cuda_resources(launch.kernel, "sm_80")
+            taken = cuda_resources(launch.kernel, arch)
             assert taken.registers and 8 <= taken.registers <= 255
             assert taken.shared is not None
 

@@ -113,33 +113,61 @@ def cuda_resources(kernel: Kernel, arch: str) -> Resources:
 
 
 def resources(cubin: bytes, symbol: str) -> Resources:
-    """From the machine code's section headers (ELF; the text section's `sh_info` has the registers
-    in its highest byte, as `cuobjdump --dump-resource-usage` reads it).
+    """From the machine code itself, an ELF file: `.nv.info` has the registers of each kernel (older
+    files: the highest byte of the text section's `sh_info`), `.nv.shared.*` its shared memory. The
+    same that `cuobjdump --dump-resource-usage` writes.
     """
-    registers = shared = None
     try:
-        for name, size, info in _elf_sections(cubin):
-            if name == f".text.{symbol}":
-                registers, shared = info >> 24, shared or 0
-            elif name == f".nv.shared.{symbol}":
-                shared = size
-    except (struct.error, IndexError, ValueError):
+        sections = {s.name: s for s in _elf_sections(cubin)}
+        text = sections.get(f".text.{symbol}")
+        if text is None:
+            return Resources(None, None)
+        shared = sections.get(f".nv.shared.{symbol}")
+        registers = _registers(cubin, sections, symbol) or text.info >> 24
+    except (struct.error, IndexError, ValueError, KeyError):
         return Resources(None, None)
-    return Resources(registers or None, shared)
+    return Resources(registers or None, shared.size if shared else 0)
 
 
-def _elf_sections(data: bytes) -> list[tuple[str, int, int]]:
-    """Name, size and `sh_info` of each section of a 64-bit ELF file."""
+class _ElfSection(NamedTuple):
+    name: str
+    start: int
+    size: int
+    link: int
+    info: int
+
+
+def _elf_sections(data: bytes) -> list[_ElfSection]:
+    """Of a 64-bit ELF file."""
     (at,) = struct.unpack_from("<Q", data, 0x28)
     size, count, names = struct.unpack_from("<HHH", data, 0x3A)
     headers = [struct.unpack_from("<IIQQQQIIQQ", data, at + k * size) for k in range(count)]
     table = headers[names][4]
-    found = []
-    for header in headers:
-        start = table + header[0]
-        name = data[start : data.index(b"\0", start)].decode("ascii", "replace")
-        found.append((name, header[5], header[7]))
-    return found
+    return [_ElfSection(_word(data, table + h[0]), h[4], h[5], h[6], h[7]) for h in headers]
+
+
+def _word(data: bytes, start: int) -> str:
+    return data[start : data.index(b"\0", start)].decode("ascii", "replace")
+
+
+REGISTERS_OF = 0x2F  # `.nv.info`: EIATTR_REGCOUNT, a symbol's number and its registers
+LONG = 0x04  # an entry that has its payload behind it
+
+
+def _registers(data: bytes, sections: dict[str, _ElfSection], symbol: str) -> int:
+    """From `.nv.info`; 0 where it does not say."""
+    info, symbols = sections[".nv.info"], sections[".symtab"]
+    texts = sections[".strtab"].start
+    at = info.start
+    while at < info.start + info.size:
+        form, what, size = struct.unpack_from("<BBH", data, at)
+        if form == LONG and what == REGISTERS_OF:
+            number, registers = struct.unpack_from("<II", data, at + 4)
+            (name,) = struct.unpack_from("<I", data, symbols.start + 24 * number)
+            if _word(data, texts + name) == symbol:
+                return registers
+        at += 4 + (size if form == LONG else 0)
+    return 0
 
 
 def _sass(cubin: bytes) -> Section:
