@@ -316,12 +316,15 @@ class Session:
         """The end of the run: what the graph returned."""
         from opstep.cli.debug.values import array_line
 
-        stop = self.debugger.stop
-        if stop is not None and stop.exception is not None:
-            return
-        self.say(self.paint("The run has ended.", "bold"))
-        for name, array in self.debugger.result().items():
-            self.say(f"{self.paint(visible(name), 'bold')} = {array_line(array)}")
+        debugger, stop = self.debugger, self.debugger.stop
+        lost = not self.frames()
+        if stop is None or stop.exception is None:
+            self.say(self.paint("The run has ended.", "bold"))
+            known = debugger.outputs is not None or debugger.machine.finished
+            for name, array in (debugger.result() if known else {}).items():
+                self.say(f"{self.paint(visible(name), 'bold')} = {array_line(array)}")
+        if lost:  # there was nothing to stop it, so whole steps were run
+            self.say("It ran at full speed: there is nothing to go back to. run begins anew.")
 
 
 def key(frame: Frame) -> tuple:

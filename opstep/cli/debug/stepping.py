@@ -5,6 +5,7 @@ from __future__ import annotations
 from opstep.debugging import Debugger
 from opstep.runtime.debugger.checks import Stop, hidden
 from opstep.runtime.debugger.frames import depth_of
+from opstep.runtime.debugger.travel import Reloaded
 
 
 class Stepper(Debugger):
@@ -25,6 +26,16 @@ class Stepper(Debugger):
             if stop is not None:
                 return self._stopped(stop)
         return super().go(command, thread, granularity)
+
+    def reload(self) -> Reloaded:
+        """After a run at full speed, of which nothing is kept, it stands at the begin."""
+        if self.stack():
+            return super().reload()
+        self.host = self.host.reload()
+        moved = self.breakpoints.moved(self.host.texts())
+        self.machine, self.outputs = self._machine(), None
+        self._stopped(Stop("restart", thread=self._thread()))
+        return Reloaded(0, 0, moved)
 
     def step_back(self) -> Stop:
         """Back by one point, into graphs that were called."""

@@ -76,11 +76,11 @@ def plain(session: Session, value: Any) -> Iterator[str]:
     if isinstance(value, np.ndarray) and value.ndim > 1 and value.size <= SMALL:
         yield from elements(value, "e", 0).splitlines()  # where(…), a part that was asked for
         return
-    rows = getattr(value, "rows", None)
+    rows, columns = getattr(value, "rows", None), getattr(value, "columns", ())
     if rows is None or len(rows) < 2:
         yield value_text(value)
         return
-    cells = [tuple(map(str, value.columns)), *(tuple(map(cell, row)) for row in rows)]
+    cells = [tuple(map(str, columns)), *(tuple(map(cell, row)) for row in rows)]
     widths = [max(len(row[k]) for row in cells) for k in range(len(cells[0]))]
     for k, row in enumerate(cells):
         line = "  ".join(c.rjust(w) for c, w in zip(row, widths, strict=True)).rstrip()
