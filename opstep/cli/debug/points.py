@@ -13,6 +13,8 @@ from opstep.cli.debug.places import Place
 from opstep.cli.debug.registry import Refused
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from opstep.runtime.debugger.breakpoints import Breakpoint, Breakpoints
     from opstep.runtime.debugger.checks import Stop
 
@@ -79,6 +81,7 @@ class Table:
         self.entries: dict[int, Entry] = {}
         self._next = 1
         self._paths: set[str] = set()
+        self._told: dict[str, list] = {}  # what the debugger knows, by kind or file
 
     def add(self, breakpoints: Breakpoints, kind: str, what: str, **details) -> Entry:
         """A new one, which the debugger knows from then on. Raises `Refused`, `ExpressionError`."""
@@ -111,15 +114,15 @@ class Table:
     # --- what the debugger is told ---
 
     def apply(self, breakpoints: Breakpoints) -> None:
-        """Tells the debugger of all that are enabled."""
+        """Tells the debugger of all that are enabled. Of a kind where nothing is new, nothing: to
+        find lines takes a while in a large program.
+        """
         for entry in self.entries.values():
             entry.settle()
-        before = {e.number: e.core for e in self.entries.values()}
-        for entry in self.entries.values():
-            entry.core = None
         self._apply_lines(breakpoints)
-        self._apply_names(breakpoints)
-        self._apply_data(breakpoints, before)
+        named = [e for e in self.of("break", "log") if e.place.name]
+        self._tell("functions", named, breakpoints.set_functions)
+        self._tell("data", self.of("watch"), breakpoints.set_data)
         caught = [e for e in self.of("catch") if e.enabled]
         origin = {e.name for e in caught if e.origin}
         breakpoints.set_filters({e.name: e.condition for e in caught}, origin)
@@ -127,27 +130,25 @@ class Table:
     def _apply_lines(self, breakpoints: Breakpoints) -> None:
         by_path: dict[str, list[Entry]] = {path: [] for path in self._paths}
         for entry in self.of("break", "log"):
-            if entry.enabled and not entry.place.name:
+            if not entry.place.name:
                 by_path.setdefault(entry.place.path, []).append(entry)
         self._paths = {path for path, entries in by_path.items() if entries}
         for path, entries in by_path.items():
-            self._take(entries, breakpoints.set_lines(path, map(wanted, entries)))
+            self._tell(path, entries, lambda found, path=path: breakpoints.set_lines(path, found))
 
-    def _apply_names(self, breakpoints: Breakpoints) -> None:
-        named = [e for e in self.of("break", "log") if e.enabled and e.place.name]
-        self._take(named, breakpoints.set_functions(map(wanted, named)))
-
-    def _apply_data(self, breakpoints: Breakpoints, before) -> None:
-        data = [e for e in self.of("watch") if e.enabled]
-        self._take(data, breakpoints.set_data(map(wanted, data)))
-        for entry in data:
-            old = before[entry.number]
-            if old is not None and entry.core is not None:
-                entry.core.last.update(old.last)  # what it has seen is compared with
-
-    def _take(self, entries: list[Entry], made: list[Breakpoint]) -> None:
-        for entry, core in zip(entries, made, strict=True):
+    def _tell(self, kind: str, entries: list[Entry], tell: Callable[..., list[Breakpoint]]) -> None:
+        """Gives the debugger those of a kind, or of a file, that are enabled."""
+        there = [e for e in entries if e.enabled]
+        told = [(e.number, wanted(e)) for e in there]
+        if told == self._told.get(kind, []):
+            return
+        self._told[kind] = told
+        seen = {e.number: e.core.last for e in there if e.core is not None}
+        for entry in entries:
+            entry.core = None
+        for entry, core in zip(there, tell([w for _, w in told]), strict=True):
             entry.core = core
+            core.last.update(seen.get(entry.number, {}))  # what it has seen is compared with
 
     # --- what the debugger tells ---
 

@@ -45,6 +45,7 @@ class Session:
         self.interrupted = threading.Event()
         self._selected = 0
         self._previous = ""
+        self._cut: tuple[Any, list[str]] | None = None  # a text and its lines
         self._pending: deque[str] = deque()  # commands of a breakpoint
         self._readers: list[Reader] = []
         debugger.on_output = lambda text, frame: self.say(visible(text))
@@ -296,10 +297,18 @@ class Session:
         if whole:
             arguments = showing.arguments_of(frame)
             self.say(lead + showing.frame_line(self.paint, frame, arguments))
-        lines, line = showing.text_lines(frame), frame.line
+        lines, line = self.lines(frame), frame.line
         first = line - showing.AROUND
         for text in showing.excerpt(self.paint, lines, first, line + showing.AROUND, line):
             self.say(text)
+
+    def lines(self, frame: Frame) -> list[str]:
+        """Of a frame's text. They are kept: to cut a large text takes longer than a step."""
+        if frame.imported:
+            return showing.text_lines(frame)
+        if self._cut is None or self._cut[0] is not frame.source:
+            self._cut = (frame.source, showing.text_lines(frame))
+        return self._cut[1]
 
     def show_displays(self) -> None:
         """What ``display`` asked for, as far as it can be computed here."""

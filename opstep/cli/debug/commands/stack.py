@@ -92,7 +92,7 @@ def list_(session: Session, text: str) -> None:
     list 10,20 shows these lines.
     """
     frame, word = session.frame(), text.strip()
-    lines, path = showing.text_lines(frame), frame.path
+    lines, path = session.lines(frame), frame.path
     if not lines:
         raise Refused(f"{path} cannot be read from here")
     here = frame.line
