@@ -448,6 +448,16 @@ def test_kernels_end_with_the_session_that_entered_them(program):
     kernel.client.vanish()
 
 
+def test_a_child_that_nobody_attaches_to_ends(monkeypatch, tmp_path):
+    text = process.CHILD.read_text()
+    assert "PATIENCE = 120.0" in text
+    child = tmp_path / "child.py"
+    child.write_text(text.replace("PATIENCE = 120.0", "PATIENCE = 0.5"))
+    monkeypatch.setattr(process, "CHILD", child)
+    with opstep.debug_kernel("relu", np.ones(8, "f4")) as job:
+        assert job.wait(30)
+
+
 def test_nothing_is_left_behind():
     job = opstep.debug_kernel("relu", np.ones(8, "f4"))
     folder = Path(job._folder.name)
