@@ -266,13 +266,9 @@ class Session:
 
     def _standing(self) -> Any:
         """What `_computed` compares with: the frame, and what its statement computes."""
-        from opstep.runtime.ir.graph import Apply
-
         found = []
         for frame in self.frames():
-            names = []
-            if not frame.imported and isinstance(frame.statement, Apply):
-                names = [r.name.text for r in frame.statement.results]
+            names = [] if frame.imported else made_by(frame.statement)
             found.append((key(frame), names, self.debugger.position))
         return (found[0][0], found) if found else None
 
@@ -287,6 +283,8 @@ class Session:
         for frame, results, position in before[1]:
             if frame == key(shown) and position < self.debugger.position:
                 names += results
+        if stop.reason == "data":
+            names = made_by(shown.statement)
         if stop.exception is not None and stop.exception.node is not None:
             names = [stop.exception.node.name]
         nodes = {n: shown.lookup(n) for n in names}
@@ -334,6 +332,15 @@ class Session:
                 self.say(f"{self.paint(visible(name), 'bold')} = {array_line(array)}")
         if lost:  # there was nothing to stop it, so whole steps were run
             self.say("It ran at full speed: there is nothing to go back to. run begins anew.")
+
+
+def made_by(statement: Any) -> list[str]:
+    """The names that a statement gives a value: results, or the named tensor that it updates."""
+    from opstep.runtime.ir.graph import Apply, Update
+
+    if isinstance(statement, Apply):
+        return [r.name.text for r in statement.results]
+    return [statement.target.text] if isinstance(statement, Update) else []
 
 
 def key(frame: Frame) -> tuple:
