@@ -6,6 +6,7 @@ import statistics
 import time
 
 import pytest
+from branching import branching
 from dap.client import Client, Refused, markers_of
 
 INPUT = {"x": [1.0, 2.0, 3.0, 4.0]}
@@ -235,3 +236,35 @@ def test_what_was_dropped_waits_until_it_is_opened(program):
         (opened,) = children(client, gone[0]).values()
         number = 1.5 + int(opened["name"][1:])
         assert opened["value"] == f"f32[64, 64]  all {number:.4g}"
+
+
+def test_the_end_can_be_looked_at(client, loops):
+    client.start(loops, graph="main", inputs=INPUT, stopAtEnd=True)
+    client.expect_stop("pause")
+    assert [f["name"] for f in client.stack()] == ["main"]
+    assert set(values(client)) == {"a", "b", "c", "d"}
+
+
+@pytest.mark.parametrize("alloc", ["fresh", "reuse"])
+def test_each_stream_has_a_stack(client, program, alloc):
+    """With alloc=reuse some values are gone: they are computed again when they are opened."""
+    path = program(branching(3, 4))
+    given = {"inputs": "ones", "mode": "async", "streams": 3, "alloc": alloc, "stopAtEnd": True}
+    client.start(path, stopOnEntry=True, **given)
+    client.expect_stop("entry")
+    for _ in range(6):
+        client.go("next")
+    tops = {}
+    for thread in client.request("threads")["threads"]:
+        (frame,) = client.stack(thread["id"])
+        tops[thread["id"]] = frame["line"]
+        (inputs, *_) = client.request("scopes", frameId=frame["id"])["scopes"]
+        assert children(client, inputs)["x"]["value"].startswith("f32[")
+    assert len(tops) > 1 and len(set(tops.values())) == len(tops)
+    client.go("continue", "pause")
+    found = children(client, scopes(client)["Values"])
+    waiting = [v for v in found.values() if "dropped" in v["value"]]
+    assert bool(waiting) == (alloc == "reuse")
+    for variable in waiting[:2]:
+        (opened,) = children(client, variable).values()
+        assert "dropped" not in opened["value"]

@@ -129,6 +129,41 @@ def test_loaded_values(stopped, loops):
     np.save(loops.parent / "wrong.npy", np.ones(3, "f4"))
 
 
+CASES = """\
+graph first(x: f32[4]) -> f32[4] {
+  y = mul(x, 0.5)
+  return y
+}
+
+graph second(x: f32[4]) -> f32[4] {
+  y = add(x, 1.0)
+  return y
+}
+
+graph main(x: f32[4], k: i32[]) -> f32[4] {
+  i = add(k, 0)
+  b = switch(i, x, cases=[first, second])
+  c = add(b, 1.0)  # break: behind
+  return c
+}
+"""
+
+
+def test_what_is_set_can_make_an_op_fail(client, program):
+    """Then the run stands before that op, and says so."""
+    client.start(program(CASES), graph="main", inputs=INPUT | {"k": 0}, breakpoints=["behind"])
+    client.expect_stop("breakpoint")
+    with pytest.raises(Refused, match="index 7 is none of the 2 cases"):
+        client.request("setExpression", expression="k", value="7")
+    stop = client.expect_stop("step")
+    assert "an op failed that depends on what was set" in stop["text"]
+    assert client.where()[0] == "main"
+    assert evaluate(client, "i")["result"] == "7"
+    client.request("setExpression", expression="i", value="1")
+    client.go("continue", "breakpoint")
+    assert evaluate(client, "b")["result"] == "[2.0, 3.0, 4.0, 5.0]"
+
+
 @pytest.mark.parametrize(
     "target, value, what",
     [

@@ -131,7 +131,10 @@ def histogram(session: Session, arguments: HistogramArguments) -> dict[str, Any]
         raise DapError("low is above high", BAD_ARGUMENTS)
     array = tensor.array().reshape(-1).astype(np.float64)
     array = array[np.isfinite(array)]
-    counts, edges = np.histogram(array, arguments.bins, (float(low), float(high)))
+    try:
+        counts, edges = np.histogram(array, arguments.bins, (float(low), float(high)))
+    except ValueError as error:  # f64 cannot hold the width of the range, or of a bin
+        raise DapError(f"no histogram of this range: {error}", BAD_ARGUMENTS) from None
     return {
         "type": str(tensor.type),
         "counts": counts.tolist(),

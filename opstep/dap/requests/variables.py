@@ -14,6 +14,7 @@ from opstep.dap.frames import Held, held_of
 from opstep.dap.looking import Given, Named, Opened, renew
 from opstep.dap.registry import BAD_ARGUMENTS, DapError, request
 from opstep.dap.variables import Writer
+from opstep.runtime.ir.diagnostics import OpstepError
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
@@ -108,14 +109,30 @@ def set_to(session: Session, held: Held, target: str, value: str) -> None:
 
 def change(session: Session, held: Held, name: str, array: np.ndarray) -> None:
     """Gives a name another value, and tells the client what it has to look at anew."""
-    debugger = session.debugger
+    debugger, stood = session.debugger, session.debugger.position
     frames = [frame.name for frame in debugger.stack()]
-    debugger.set(held.frame, name, array)
+    try:
+        debugger.set(held.frame, name, array)
+    except OpstepError:
+        if debugger.position != stood:  # it was set, and then an op that depends on it failed
+            _stands_elsewhere(session)
+        raise
     renew(session)
     same = frames == [frame.name for frame in debugger.stack()]
     areas = ["variables"] if same else ["stacks", "variables"]
     if session.client.supports_invalidated_event:
         session.after(lambda: session.event("invalidated", {"areas": areas}))
+
+
+def _stands_elsewhere(session: Session) -> None:
+    """Tells of a stop where nobody asked to go."""
+    from opstep.runtime.debugger.checks import Stop
+
+    debuggee, stop = session.debuggee, session.debugger.stop
+    assert debuggee is not None
+    text = "an op failed that depends on what was set: the run stands before it"
+    stands = Stop("step", text, stop.thread if stop else 0)
+    debuggee.go(lambda: stands)
 
 
 def told_of(
