@@ -103,7 +103,12 @@ def stack(machine: Machine, at: tuple[Activation, Point] | None, position: int) 
     frames: list[Frame] = []
     statement, frame = point.statement, point.frame
     while True:
-        _add(frames, machine, activation, frame, statement, position)
+        frames.append(_frame(len(frames), machine, activation, frame, statement, position))
+        imported = getattr(statement, "at", None)
+        if imported is not None:
+            name = f"{imported.file.rpartition('/')[2]}:{imported.line}"
+            line = (imported.file, imported.line)
+            frames.append(frames[-1]._replace(number=len(frames), name=name, imported=line))
         around = activation.plan.frames[frame]
         if around.parent >= 0:
             statement, frame = around.statement, around.parent
@@ -114,29 +119,36 @@ def stack(machine: Machine, at: tuple[Activation, Point] | None, position: int) 
         activation, statement, frame = activation.parent, calling.statement, calling.frame
 
 
+def innermost(machine: Machine, at: tuple[Activation, Point], position: int) -> Frame:
+    """The first of the stack, which alone costs less."""
+    activation, point = at
+    return _frame(0, machine, activation, point.frame, point.statement, position)
+
+
 def depth_of(at: tuple[Activation, Point]) -> int:
     """How many frames are around the innermost one."""
     return at[0].depth + at[1].depth
 
 
-def _add(frames, machine: Machine, activation: Activation, frame: int, statement, position) -> None:
+def _frame(
+    number: int, machine: Machine, activation: Activation, frame: int, statement, position: int
+) -> Frame:
     plan = activation.plan
     graph = plan.frames[frame].graph
-    source = plan.sources.get(graph.name.text)
-    span = statement.span if statement is not None else _closing(graph)
-    where = (machine, activation, frame, activation.depth + _depth(plan, frame), position)
-    imported = getattr(statement, "at", None)
-    if imported is not None:
-        name = f"{imported.file.rpartition('/')[2]}:{imported.line}"
-        line = (imported.file, imported.line)
-        frames.append(Frame(len(frames), name, graph, statement, source, span, line, *where))
-    name = named(activation, frame)
-    frames.append(Frame(len(frames), name, graph, statement, source, span, None, *where))
-    if imported is not None:  # the IR's own frame is the innermost
-        frames[-2], frames[-1] = (
-            frames[-1]._replace(number=len(frames) - 2),
-            frames[-2]._replace(number=len(frames) - 1),
-        )
+    return Frame(
+        number,
+        named(activation, frame),
+        graph,
+        statement,
+        plan.sources.get(graph.name.text),
+        statement.span if statement is not None else _closing(graph),
+        None,
+        machine,
+        activation,
+        frame,
+        activation.depth + _depth(plan, frame),
+        position,
+    )
 
 
 def named(activation: Activation, frame: int) -> str:

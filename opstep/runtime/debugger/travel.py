@@ -14,7 +14,7 @@ from opstep.runtime.debugger.activation import Activation
 from opstep.runtime.debugger.breakpoints import Breakpoint, Breakpoints, Texts
 from opstep.runtime.debugger.checks import Stop
 from opstep.runtime.debugger.expressions import parse
-from opstep.runtime.debugger.frames import Frame, named, stack
+from opstep.runtime.debugger.frames import Frame, innermost, named, stack
 from opstep.runtime.debugger.machine import Machine, Skipped
 from opstep.runtime.debugger.node import Node
 from opstep.runtime.debugger.points import OP, Point
@@ -92,13 +92,17 @@ class Traveller:
 
     def stack(self, thread: int | None = None) -> list[Frame]:
         """The frames of a stream, innermost first: what it runs next, or has run last."""
-        machine = self.machine
-        at = machine.behind() if self._after else machine.here() or machine.behind()
+        machine, at = self.machine, self._standing()
         if at is None:
             return []
         if thread is not None and at[1].stream != thread:
             at = (at[0], self._of_stream(at[0], machine.index(), thread) or at[1])
         return stack(machine, at, machine.cursor)
+
+    def _standing(self) -> tuple[Activation, Point] | None:
+        """The point that is shown."""
+        machine = self.machine
+        return machine.behind() if self._after else machine.here() or machine.behind()
 
     def _of_stream(self, activation: Activation, k: int, thread: int) -> Point | None:
         """The next op of a stream in a plan, or its last."""
@@ -110,10 +114,10 @@ class Traveller:
     def scope(self, frame: Frame | None = None, extra: dict[str, Node] | None = None) -> FrameScope:
         """The names of a frame, the innermost one with values if none is given."""
         if frame is None:
-            frames = [f for f in self.stack() if f.imported is None]
-            if not frames:
+            at = self._standing()
+            if at is None:
                 raise InputError("the run has not begun")
-            frame = frames[0]
+            frame = innermost(self.machine, at, self.machine.cursor)
         return FrameScope(frame, extra, self.files, self.runs)
 
     def evaluate(self, text: str, frame: Frame | None = None) -> Any:
