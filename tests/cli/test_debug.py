@@ -134,6 +134,10 @@ def test_watching(debug):
     out = debug("watch seen", "c", "c", options=("--steps", "3"))
     assert out.count("Watchpoint 1: seen") >= 2
     assert "there is no tensor nobody" in debug("watch nobody")
+    out = debug("watch b", "watch scaled.t if max(value) > 3", "run")
+    assert "hint: watch scaled.t, or" in out
+    assert "t = [3.0, 5.0, 7.0]" in out and stands(out) == [15]
+    assert "that while calls" in debug("watch count.y", graph="count")
 
 
 def test_catching(debug):

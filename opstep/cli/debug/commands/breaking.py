@@ -102,7 +102,36 @@ def watch(session: Session, text: str) -> None:
             name, condition = text, None
         else:
             name, condition = computed_last(session, names), text
+    check_computed(session, name)
     added(session, "watch", text, name=name, condition=condition)
+
+
+def check_computed(session: Session, name: str) -> None:
+    """Complains of a name that no op computes, only calls of graphs give: it is watched under the
+    name that it has where it is computed. Raises `Refused`.
+    """
+    from opstep.runtime.ir.graph import Apply, Return
+    from opstep.runtime.ir.op import OPS
+
+    texts = session.debugger.host.texts()
+    graphs = {g.name.text: g for t in texts for g in t.graphs}
+    hint = ""
+    for graph in graphs.values():
+        value = name.removeprefix(f"{graph.name.text}.")
+        for one in graph.body:
+            results = [r.name.text for r in one.results] if isinstance(one, Apply) else []
+            if value not in results or not isinstance(one, Apply):
+                continue
+            called = graphs.get(one.callee.text)
+            op = OPS.get(one.callee.text)
+            if called is None and (op is None or not op.host):
+                return
+            hint = f"watch a value of a graph that {one.callee.text} calls"
+            if called is not None and called.body and isinstance(called.body[-1], Return):
+                inner = called.body[-1].values[results.index(value)].text
+                hint = f"watch {called.name.text}.{inner}, or that if EXPR, which calls it value"
+    if hint:
+        raise Refused(f"{name} is what a call of a graph gives", hint)
 
 
 def computed_last(session: Session, names: list[str]) -> str:
