@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import re
 import subprocess
 import sys
@@ -13,13 +12,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 from dap.client import Client, Refused
+from dap.kernel_client import Kernel
 
 import opstep
 import opstep.kernels  # registers the ops
 from opstep.runtime.debugger.kernel import process
-from opstep.runtime.debugger.kernel.launches import MOST_WORK, kernel_launches
+from opstep.runtime.debugger.kernel.launches import kernel_launches
 from opstep.runtime.device.single import one_step
-from opstep.runtime.ir.errors import DeviceError, InputError
+from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.op import OPS, complete
 
 PROGRAM = """\
@@ -79,57 +79,6 @@ def program(tmp_path):
     path.write_text(PROGRAM)
     np.save(tmp_path / "x.npy", np.linspace(-1, 1, 32, dtype="f4").reshape(8, 4))
     return path
-
-
-def attached(configuration: dict) -> Client:
-    """A plain client of debugpy, where the kernel's first line was reached."""
-    client = Client.connect(configuration["connect"]["port"])
-    client.initialize()
-    client.send("attach", configuration)
-    client.expect("initialized")
-    client.request("configurationDone")
-    client.expect_stop("breakpoint")
-    return client
-
-
-class Kernel:
-    """A kernel that stands still in a client of debugpy."""
-
-    def __init__(self, configuration: dict):
-        self.client = attached(configuration)
-        stops = [e["body"] for e in self.client.events if e["event"] == "stopped"]
-        self.thread = stops[-1]["threadId"]
-
-    def stack(self) -> list[dict]:
-        return self.client.stack(self.thread)
-
-    def locals(self) -> dict[str, str]:
-        scopes = self.client.request("scopes", frameId=self.stack()[0]["id"])["scopes"]
-        number = scopes[0]["variablesReference"]
-        found = self.client.request("variables", variablesReference=number)["variables"]
-        return {v["name"]: v["value"] for v in found}
-
-    def value(self, expression: str) -> str:
-        frame = self.stack()[0]["id"]
-        return self.client.request("evaluate", expression=expression, frameId=frame)["result"]
-
-    def go(self, command: str, reason: str) -> None:
-        self.client.request(command, threadId=self.thread)
-        self.client.expect_stop(reason)
-
-    def breakpoint_at(self, path: str, line: int) -> bool:
-        told = self.client.request(
-            "setBreakpoints", source={"path": path}, breakpoints=[{"line": line}]
-        )
-        return told["breakpoints"][0]["verified"]
-
-    def finish(self) -> str:
-        """What it printed, once it has ended."""
-        self.client.request("continue", threadId=self.thread)
-        self.client.expect("terminated")
-        text = self.client.output("stdout") + self.client.output("stderr")
-        self.client.vanish()
-        return text
 
 
 def test_a_step_in_target_starts_a_session_in_the_kernel(program):
@@ -321,63 +270,6 @@ def test_a_nan_leads_to_the_thread_that_wrote_it(tmp_path):
         kernel.finish()
 
 
-def test_the_wanted_thread_is_told_apart_and_checked():
-    x = np.ones(10, "f4")
-    for more, what in (
-        ({"thread": (256, 0, 0)}, "thread (256,0,0) is not within (256,1,1)"),
-        ({"block": (0, -1, 0)}, "block (0,-1,0) is not within (1,1,1)"),
-        ({"launch": 1}, "relu makes 1 launches on cuda; there is no 1"),
-        ({"target": "tpu"}, "target is 'tpu'"),
-        ({"target": "cpu", "unit": 10}, "unit 10 is none of the 10"),
-    ):
-        with pytest.raises(InputError, match=None) as error:
-            opstep.debug_kernel("relu", x, **more)
-        assert what in str(error.value)
-    with pytest.raises(InputError, match="there is no op reluu"):
-        opstep.debug_kernel("reluu", x)
-    with pytest.raises(InputError, match="matmul"):
-        opstep.debug_kernel("matmul", x)
-    with pytest.raises(InputError, match="complex64"):
-        opstep.debug_kernel("relu", x.astype("c8"))
-
-
-def test_kernels_that_only_a_compiler_can_make_say_so():
-    a = np.ones((64, 64), "f4")
-    step, stored, results = one_step(OPS["matmul"], [a, a], complete(OPS["matmul"], {}))
-    cpu = kernel_launches(step, (*stored, *results), "cpu")
-    assert any("exists only compiled" in k.obstacle for k in cpu)
-    cuda = kernel_launches(step, (*stored, *results), "cuda")
-    assert [k.obstacle for k in cuda] == [""] * len(cuda)
-    with pytest.raises(InputError, match="exists only compiled"):
-        opstep.debug_kernel("matmul", a, a, target="cpu", launch=len(cpu) - 1)
-
-
-def test_what_needs_too_much_before_it_is_not_offered():
-    x = np.ones((4, MOST_WORK // 2), "f4")
-    step, stored, results = one_step(OPS["sum"], [x], complete(OPS["sum"], {"axes": (1,)}))
-    *_, last = kernel_launches(step, (*stored, *results), "cuda")
-    assert last.count > 1 and "too much to simulate" in last.obstacle
-
-
-def test_every_op_of_the_language_has_kernels_that_can_be_entered():
-    """Elementwise ops on a vector: each has a kernel without an obstacle."""
-    x = np.ones(40, "f4")
-    blocked = []
-    for name, op in OPS.items():
-        if [o.kind for o in op.operands] != ["F"] or any(a.required for a in op.attrs):
-            continue
-        try:
-            step, stored, results = one_step(op, [x], complete(op, {}))
-        except Exception:
-            continue  # not for vectors
-        if op.reinterprets:
-            continue
-        launches = kernel_launches(step, (*stored, *results), "cuda")
-        if not launches or any(k.obstacle for k in launches):
-            blocked.append((name, [k.obstacle for k in launches]))
-    assert blocked == []
-
-
 def test_targets_where_there_is_no_kernel(program):
     with Client.over_socket() as client:
         client.start(
@@ -485,18 +377,3 @@ def _is_zombie(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
         return True
-
-
-def test_without_debugpy_it_is_said_how_to_get_it(monkeypatch):
-    monkeypatch.setattr(process.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(DeviceError) as error:
-        opstep.debug_kernel("relu", np.ones(8, "f4"))
-    assert "pip install 'opstep[debug]'" in str(error.value)
-
-
-def test_a_child_that_cannot_start_says_why(monkeypatch, tmp_path):
-    child = tmp_path / "child.py"
-    child.write_text("raise SystemExit('out of luck')\n")
-    monkeypatch.setattr(process, "CHILD", child)
-    with pytest.raises(DeviceError, match="out of luck"):
-        opstep.debug_kernel("relu", builtins.list([1.0, 2.0]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from dap.test_kernel import Kernel
+from dap.kernel_client import Kernel
 
 import opstep
 from opstep.debugging import Debugger
