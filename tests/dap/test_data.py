@@ -238,6 +238,32 @@ def test_what_was_dropped_waits_until_it_is_opened(program):
         assert opened["value"] == f"f32[64, 64]  all {number:.4g}"
 
 
+TWICE = """\
+graph same(x: f32[4]) -> f32[4] {
+  return x
+}
+
+graph main(x: f32[4]) -> f32[4] {
+  a = add(x, 1.0)
+  b = same(a)
+  c = mul(b, 2.0)  # break: here
+  d = add(c, 1.0)
+  e = add(d, 1.0)
+  f = add(e, 1.0)
+  return f
+}
+"""
+
+
+def test_a_value_with_two_names(client, program):
+    client.start(program(TWICE), graph="main", inputs=INPUT, breakpoints=["here"])
+    client.expect_stop("breakpoint")
+    assert values(client) == {"a": "[2.0, 3.0, 4.0, 5.0]", "b": "[2.0, 3.0, 4.0, 5.0]"}
+    client.request("setExpression", expression="b", value="0")
+    client.go("next", "step")
+    assert values(client)["c"] == "[0.0, 0.0, 0.0, 0.0]"
+
+
 def test_the_end_can_be_looked_at(client, loops):
     client.start(loops, graph="main", inputs=INPUT, stopAtEnd=True)
     client.expect_stop("pause")

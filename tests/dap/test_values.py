@@ -253,6 +253,28 @@ def test_an_exception_comes_with_its_verdict(client, program):
     assert "at main (model.opg:3)" in info["details"]["stackTrace"]
 
 
+ASSERTS = """\
+graph main(x: f32[4]) -> f32[4] {
+  m = max(x)
+  fine = less(m, 2.0)
+  assert fine, "it is too large"
+  y = add(x, 1.0)
+  return y
+}
+"""
+
+
+def test_a_failed_assert_is_an_exception(client, program):
+    client.start(program(ASSERTS), inputs=INPUT, filters=["assert"])
+    client.expect_stop("exception")
+    info = client.request("exceptionInfo", threadId=1)
+    assert info["exceptionId"] == "assert" and "it is too large" in info["description"]
+    assert info["details"]["typeName"] == "failed assert"
+    assert evaluate(client, "m")["result"] == "4.0"
+    with pytest.raises(Refused, match="has no value"):
+        client.request("opstep/nanReport", name="nowhere")
+
+
 def test_no_exception_no_information(stopped):
     with pytest.raises(Refused, match="does not stand at an exception"):
         stopped.request("exceptionInfo", threadId=1)
