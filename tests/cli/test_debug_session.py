@@ -60,6 +60,17 @@ def test_scripts_and_the_command_line(cli, debug, write, tmp_path):
     assert cli("debug", "model.opg", "-i", "random", "-x", "none.txt").code == 2
     write("again.txt", "source again.txt\n")
     assert "nested" in debug("source again.txt")
+    write("long.txt", "#\n" * 600_000)
+    out = debug("source /dev/zero", "source .", "source long.txt")
+    assert out.count("is not a regular file") == 2 and "at most 1 MiB" in out
+
+
+def test_messages_fit_what_can_be_done(debug):
+    out = debug("b scaled if nowhere > 1", "run")
+    assert "condition nowhere > 1: there is no nowhere here" in out
+    out = debug("run", "next", "start", "next", "continue", "next")
+    hints = [line for line in out.splitlines() if line.startswith("hint: ")]
+    assert hints == ["hint: run begins anew", "hint: reverse-next goes back, run begins anew"]
 
 
 def test_help(debug):

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from opstep.cli.debug.session import Session
 
 _LONGEST = 100_000  # characters of a line that is read at once
+_MOST_SCRIPT = 1 << 20  # bytes of a file of commands
 
 
 class Reader(Protocol):
@@ -107,7 +108,13 @@ def script(path: str) -> ScriptReader:
     from opstep.runtime.ir.errors import InputError
 
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        if Path(path).exists() and not Path(path).is_file():  # a device may never end
+            raise InputError(f"{path} is not a regular file")
+        with open(path, "rb") as file:
+            read = file.read(_MOST_SCRIPT + 1)
+        if len(read) > _MOST_SCRIPT:
+            raise InputError(f"{path}: commands are at most {_MOST_SCRIPT >> 20} MiB")
+        text = read.decode("utf-8")
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "it is no text"
         raise InputError(f"{path}: {why}") from None

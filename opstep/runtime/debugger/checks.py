@@ -101,7 +101,7 @@ class Checks:
             return True
         frame = self.debugger.scope(None, extra)
         if one.condition is not None:
-            what = f"condition of breakpoint {one.number}"
+            what = f"condition {one.wanted.condition}"
             if not self._true(one.condition, what, frame):
                 return False
         one.count += 1

@@ -10,7 +10,8 @@ from opstep.cli.debug.session import Session
 def alive(session: Session) -> None:
     """Raises `Refused` where the run is over."""
     if session.ended:
-        raise Refused("the run has ended", "reverse-next goes back, run begins anew")
+        back = "reverse-next goes back, " if session.frames() else ""
+        raise Refused("the run has ended", f"{back}run begins anew")
 
 
 @command("run", "r", usage="run", section="running", repeats=False)
