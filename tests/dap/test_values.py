@@ -296,19 +296,27 @@ def test_a_nan_is_followed_back(client, program):
 # --- data breakpoints -----------------------------------------------------------------------------
 
 
-def test_what_can_be_watched(stopped):
-    def info(name: str, **more):
-        return stopped.request("dataBreakpointInfo", name=name, **more)
+def test_what_can_be_watched(client, loops):
+    client.start(loops, graph="main", inputs=INPUT, functions=["d"], breakpoints=["log"])
+    client.expect_stop("breakpoint")
+    client.go("next", "step")
 
-    scope = {k: s["variablesReference"] for k, s in scopes(stopped).items()}
-    assert info("a", variablesReference=scope["Values"])["dataId"] == "main.a"
+    def info(name: str, **more):
+        return client.request("dataBreakpointInfo", name=name, **more)
+
+    scope = {k: s["variablesReference"] for k, s in scopes(client).items()}
+    assert info("c", variablesReference=scope["Values"])["dataId"] == "main.c"
     assert info("w", variablesReference=scope["Params"])["dataId"] == "w"
-    assert info("a")["dataId"] == "main.a" and info("*")["dataId"] == "*"
-    assert info("max(a) > 4")["dataId"] == "main.a if max(a) > 4"
-    row = children(stopped, scope["Values"])["a"]["variablesReference"]
-    assert info("[2]", variablesReference=row)["dataId"] == "main.a"
-    for wrong in ("1 + 1", "nowhere", "a +"):
-        assert info(wrong).get("dataId") is None
+    assert info("c")["dataId"] == "main.c" and info("*")["dataId"] == "*"
+    assert info("max(c) > w[0]")["dataId"] == "main.c if max(c) > w[0]"
+    assert info("a + c > 1")["dataId"] == "main.c if a + c > 1"
+    row = children(client, scope["Values"])["c"]["variablesReference"]
+    assert info("[2]", variablesReference=row)["dataId"] == "main.c"
+    given = info("a", variablesReference=scope["Values"])
+    assert given["dataId"] == "scaled.t" and "what scaled computes as t" in given["description"]
+    assert "on a condition that calls it value" in info("max(a) > 1")["description"]
+    for wrong in ("1 + 1", "nowhere", "a +", "max(a) > 1", "x"):
+        assert info(wrong)["dataId"] is None
 
 
 def test_a_watched_tensor_stops_the_run(client, loops):

@@ -103,13 +103,12 @@ def _of_variable(session: Session, number: int, name: str) -> dict[str, Any]:
     if isinstance(opened, (Tensor, Range)):
         origin = opened.of.origin if isinstance(opened, Range) else opened.origin
         if isinstance(origin, Named):
-            return _watched(data_id(origin.held, origin.name), f"{origin.name}, the whole tensor")
+            return _named(origin.held, origin.name, "the whole tensor")
         return _not("only tensors that have a name can be watched")
     target = opened.target(name)
     if target is None:
         return _not(f"{name} cannot be watched")
-    held, expression = target
-    return _watched(data_id(held, expression), expression)
+    return _named(*target)
 
 
 def _of_expression(session: Session, arguments: DataBreakpointInfoArguments) -> dict[str, Any]:
@@ -117,7 +116,7 @@ def _of_expression(session: Session, arguments: DataBreakpointInfoArguments) -> 
 
     held, text = held_of(session, arguments.frame_id), arguments.name.strip()
     if held.frame.lookup(text) is not None:
-        return _watched(data_id(held, text), text)
+        return _named(held, text)
     try:
         names = parse(text).names
     except ExpressionError as error:
@@ -125,14 +124,47 @@ def _of_expression(session: Session, arguments: DataBreakpointInfoArguments) -> 
     there = [name for name in names if held.frame.lookup(name) is not None]
     if not there:
         return _not("it speaks of no tensor that is here")
-    return _watched(f"{data_id(held, there[0])} if {text}", f"{text}, whenever {there[0]} changes")
+    name = max(there, key=lambda n: _since(held, n))
+    id, where = data_id(held, name)
+    if not id:
+        return _not(where)
+    if where:
+        return _not(f"{name} is {where}: watch {id}, on a condition that calls it value")
+    return _watched(f"{id} if {text}", f"{text}, whenever {name} changes")
 
 
-def data_id(held: Held, name: str) -> str:
-    """What setDataBreakpoints calls a tensor: params by their name, others with their graph."""
-    if held.frame.value(name) is None:
-        return name
-    return f"{held.frame.graph.name.text}.{name}"
+def _named(held: Held, name: str, what: str = "") -> dict[str, Any]:
+    id, where = data_id(held, name)
+    if not id:
+        return _not(where)
+    return _watched(id, ", ".join(part for part in (name, what, where) if part))
+
+
+def _since(held: Held, name: str) -> int:
+    """The position from which on a name has its value: the one that is computed last is watched,
+    as the others are there then.
+    """
+    value = held.frame.value(name)
+    return -1 if value is None else held.frame.activation.env.get(value, (-1,))[0]
+
+
+def data_id(held: Held, name: str) -> tuple[str, str]:
+    """What setDataBreakpoints calls a tensor: params by their name; others with their graph, where
+    an op computes them, which may be another than the frame's: then the second text says so. The
+    first is "" where no op does.
+    """
+    frame = held.frame
+    if frame.value(name) is None:
+        return name, ""
+    node = frame.lookup(name)
+    made = node.producer if node is not None else None
+    if node is None or made is None:
+        return "", f"{name} came from outside: no op changes it"
+    graph = made.plan.frames[made.step.frame].graph.name.text
+    inner = made.plan.values[made.step.results[node.index]].name
+    if (graph, inner) == (frame.graph.name.text, name):
+        return f"{graph}.{name}", ""
+    return f"{graph}.{inner}", f"what {graph} computes as {inner}"
 
 
 def _watched(id: str, description: str) -> dict[str, Any]:
