@@ -221,6 +221,15 @@ def test_filters(tmp_path):
         debugger.breakpoints.set_filters({"everything": None})
 
 
+def test_the_origin_of_a_nan_may_be_an_infinity():
+    text = "graph main(x: f32[N]) -> f32[N] {\n  a = exp(x)\n  b = sub(a, a)\n  return b\n}\n"
+    debugger = Debugger(opstep.loads(text), "main", {"x": np.array([1000, 1], "f4")})
+    debugger.breakpoints.set_filters({"nan": None, "inf": None}, ["nan", "inf"])
+    assert debugger.start().exception.kind == "inf"
+    stop = debugger.go("continue")
+    assert (stop.exception.kind, stop.exception.node.name) == ("nan", "b")
+
+
 def test_a_stop_behind_an_op_shows_its_line_and_its_result(tmp_path):
     (tmp_path / "f.opg").write_text(
         "graph main(x: f32[N]) -> f32[N] {\n  l = log(x)\n  y = mul(l, 2.0)\n  return y\n}\n"

@@ -159,7 +159,7 @@ class Checks:
             if not there[kind]:
                 continue
             made = node.producer
-            if kind in breakpoints.origin_only and made and not is_origin(executor, made):
+            if kind in breakpoints.origin_only and made and not is_origin(executor, made, kind):
                 continue
             count, word = amount_of(executor, node, kind), "NaN" if kind == "nan" else "inf"
             what = f"{count:,} {word} of {node.type.size:,} elements"

@@ -72,9 +72,10 @@ def unwritten(executor: Executor, producer: Producer) -> list[Unwritten]:
     return found
 
 
-def is_origin(executor: Executor, producer: Producer) -> bool:
-    """Whether all operands of an op are free of NaNs and infs."""
-    return not any(any(executor.odd(o)) for o in producer.operands if o is not None)
+def is_origin(executor: Executor, producer: Producer, kind: str) -> bool:
+    """Whether no operand of an op has what its result has: NaNs, or infs."""
+    which = ("nan", "inf").index(kind)
+    return not any(executor.odd(o)[which] for o in producer.operands if o is not None)
 
 
 def amount_of(executor: Executor, node: Node, kind: str) -> int:
