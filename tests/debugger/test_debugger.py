@@ -182,6 +182,36 @@ def test_data_breakpoints(file):
     assert debugger.go("continue").reason == "end"
 
 
+def test_data_breakpoints_on_what_a_loop_gives(file):
+    debugger = debug(file, "count", stop_on_entry=False)
+    debugger.breakpoints.set_data([Wanted(name="count.y", condition="min(value) > 40")])
+    assert debugger.start().reason == "data"
+    assert "y" in debugger.stack()[-1].names()
+    assert debugger.go("continue").reason == "end"
+
+
+def test_a_step_from_behind_an_op_shows_the_next(file):
+    debugger = debug(file, stop_on_entry=False)
+    debugger.breakpoints.set_data([Wanted(name="main.a", condition="max(value) > 0")])
+    assert debugger.start().reason == "data"
+    assert where(debugger) == [("main", 4)]
+    assert debugger.go("over").reason == "step"
+    assert where(debugger) == [("main", 5)]
+    assert debugger.go("reverse_continue").reason == "data"
+    assert where(debugger) == [("main", 4)]
+
+
+def test_an_edit_after_a_run_at_full_speed(file):
+    debugger = Debugger(opstep.load(file), "main", {"x": X}, mode="async")
+    with pytest.raises(InputError):
+        debugger.result()
+    assert debugger.start().reason == "end"
+    file.write_text(TEXT.replace("mul(b, 3.0)", "mul(b, 5.0)"))
+    assert debugger.reload().of == 0
+    debugger.go("continue")
+    assert debugger.result()["c"].tolist() == [15, 25, 35]
+
+
 def test_filters(tmp_path):
     text = textwrap.dedent("""\
         graph main(x: f32[N]) -> f32[N] {
@@ -398,3 +428,43 @@ def test_launches_one_at_a_time(tmp_path):
     assert where(debugger) == [("main", 3)]
     debugger.go("continue")
     assert debugger.result()["z"].tobytes() == program.run(None, {"x": x})["z"].tobytes()
+
+
+def test_a_text_that_cannot_be_run_leaves_one_where_one_stands(tmp_path):
+    text = """state s: f32[4] = zeros()
+graph main(x: f32[4]) -> f32[4] {
+  a = add(x, s)
+  b = mul(a, 2.0)
+  s <- b
+  c = neg(b)
+  return c
+}
+"""
+    path = tmp_path / "edited.opg"
+    path.write_text(text)
+    x = np.ones(4, np.float32)
+    debugger = opstep.Debugger(opstep.load(path), "main", {"x": x}, steps=2, stop_on_entry=True)
+    debugger.start()
+    for _ in range(9):
+        debugger.go("in")
+    at = debugger.position, debugger.stack()[0].line
+    wrong = ["", "graph (", text.replace("main", "other"), text.replace("f32[4]", "f32[5]")]
+    for one in wrong:
+        path.write_text(one)
+        with pytest.raises(OpstepError):
+            debugger.reload()
+        assert (debugger.position, debugger.stack()[0].line) == at
+    path.unlink()
+    with pytest.raises(OpstepError, match="is not there"):
+        debugger.reload()
+    assert debugger.evaluate("s").array().tolist() == [6.0] * 4
+    # a named tensor that is no more, or of another type
+    path.write_text(text.replace("s: f32[4]", "s: f32[1]").replace("  s <- b\n", ""))
+    debugger.reload()
+    assert debugger.go("continue").reason == "end"
+    assert debugger.result()["c"].tolist() == [-2.0] * 4
+    path.write_text("graph main(x: f32[4]) -> f32[4] {\n  c = neg(x)\n  return c\n}\n")
+    debugger.go("back")
+    debugger.reload()
+    assert debugger.go("continue").reason == "end"
+    assert debugger.result()["c"].tolist() == [-1.0] * 4

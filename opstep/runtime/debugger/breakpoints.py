@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,11 +69,21 @@ class Texts(NamedTuple):
     graphs: list[Graph]
 
 
+class _Placed(NamedTuple):
+    """A statement with its first and last line, and the line that its graph begins in."""
+
+    start: int
+    end: int
+    opens: int
+    found: tuple[Source, Graph, Statement]
+
+
 class Breakpoints:
     """All that are set. Numbers are never used twice."""
 
     def __init__(self, texts: Sequence[Texts]):
         self._texts = list(texts)
+        self._placed: dict[str, list[_Placed]] = {}
         self._next = 1
         self._lines: dict[str, list[Breakpoint]] = {}
         self._functions: list[Breakpoint] = []
@@ -138,6 +149,7 @@ class Breakpoints:
         """The program's text is another: all are found again. Gives those that changed."""
         before = {b.number: (b.verified, b.line) for b in self.all()}
         self._texts = list(texts)
+        self._placed.clear()
         self._resolve()
         return [b for b in self.all() if before[b.number] != (b.verified, b.line)]
 
@@ -162,16 +174,25 @@ class Breakpoints:
 
     def at_line(self, path: str, line: int) -> tuple[Source, Graph, Statement] | None:
         """The statement of a line, or the next one of the same graph."""
-        best = None
-        for source, graph, statement in self.statements(path):
-            start = source.locate(statement.span.start)[0]
-            end = source.locate(max(statement.span.end - 1, statement.span.start))[0]
-            if start <= line <= end:
-                return source, graph, statement
-            opens = source.locate(graph.span.start)[0]
-            if opens <= line < start and (best is None or start < best[0]):
-                best = (start, source, graph, statement)
-        return best[1:] if best else None
+        placed = self._index(path)
+        k = bisect_right(placed, line, key=lambda one: one.start)
+        if k and line <= placed[k - 1].end:
+            return placed[k - 1].found
+        if k < len(placed) and placed[k].opens <= line:
+            return placed[k].found
+        return None
+
+    def _index(self, path: str) -> list[_Placed]:
+        """The statements of a file in the order of their lines; made once a text."""
+        if path not in self._placed:
+            placed = []
+            for source, graph, statement in self.statements(path):
+                first, last = statement.span.start, max(statement.span.end - 1, 0)
+                start, end = source.locate(first)[0], source.locate(max(first, last))[0]
+                opens = source.locate(graph.span.start)[0]
+                placed.append(_Placed(start, end, opens, (source, graph, statement)))
+            self._placed[path] = sorted(placed, key=lambda one: one.start)
+        return self._placed[path]
 
     # --- finding what they mean ---
 

@@ -80,9 +80,12 @@ class Checks:
 
     def behind_op(self) -> Stop | None:
         """What the op that was just passed has brought about; scopes are those behind it."""
-        passed = self.debugger.machine.behind()
-        if passed is None or passed[1].kind != OP:
+        machine = self.debugger.machine
+        passed = machine.behind()
+        if passed is None:
             return None
+        if passed[1].kind != OP:
+            return self._behind_control(machine.delivered())
         activation, point = passed
         step = activation.plan.steps[point.step]
         if step.op.host:
@@ -94,7 +97,22 @@ class Checks:
         hits = self._changes(activation, point, found)
         return Stop("data", thread=point.stream, hits=hits) if hits else None
 
+    def _behind_control(self, delivered: list[tuple[Activation, int]]) -> Stop | None:
+        """Data breakpoints on what control flow has given. (What is wrong with it was told where it
+        was computed.)
+        """
+        if not delivered:
+            return None
+        owner = delivered[0][0]
+        found = [(v, owner.env[v][1]) for _, v in delivered if v in owner.env]
+        here = self.debugger.machine.here()
+        if here is None or here[0] is not owner:
+            return None
+        hits = self._changes(owner, here[1], found)
+        return Stop("data", thread=here[1].stream, hits=hits) if hits else None
+
     # --- breakpoints ---
+
     def _due(self, one: Breakpoint, extra: dict[str, Node] | None = None) -> bool:
         """Whether a breakpoint that was reached stops the run; it may write its message instead."""
         if one.condition is None and one.due is None and one.parts is None:

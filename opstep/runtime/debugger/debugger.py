@@ -78,6 +78,8 @@ class Debugger(Traveller):
         """What the last step gave, by the names returned; once the run has ended."""
         if self.outputs is not None:
             return dict(self.outputs)
+        if not self.machine.finished:
+            raise InputError("the run has given no results")
         returned = self.machine.finished[-1][1].plan.frames[0].graph.body[-1:]
         names = [v.text for s in returned for v in getattr(s, "values", ())]
         arrays = [self.machine.executor.array(n) for n in self.machine.outputs()]
@@ -104,7 +106,12 @@ class Debugger(Traveller):
         if command == "continue":
             return self._stopped(self._continue())
         if command == "reverse_continue":
-            return self._stopped(self._backwards(lambda here: False))
+            return self._stopped(self._here_already() or self._backwards(lambda here: False))
+        if self._after and command in ("in", "over"):
+            self._after = False  # the statement that is next was not shown yet
+            here = self.machine.here()
+            if here is not None and not hidden(here):
+                return self._stopped(self.checks.at_point() or Stop("step", thread=self._thread()))
         here = self._here()
         if here is None:
             if command == "back":
@@ -199,6 +206,11 @@ class Debugger(Traveller):
         if stop is None and machine.here() is None:
             stop = self._end()
         return stop or self.checks.at_point() or Stop("step", thread=self._thread())
+
+    def _here_already(self) -> Stop | None:
+        """Trouble that one stands behind, and that has not been told."""
+        watched = self.breakpoints.filters or self.breakpoints.data
+        return self._behind() if watched and not self._after else None
 
     def _behind(self) -> Stop | None:
         """A stop behind the op that was just passed; one stands behind it then."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -357,6 +357,19 @@ class Executor:
             self._kept = kept
             if len(kept) <= SPARED:
                 return
+
+    def forget(self, producers: Set[int]) -> None:
+        """Results of other ops than these, by their ids, are no longer counted: nobody goes back
+        to them, and here they would stay.
+        """
+        kept: deque[Node] = deque()
+        for node in self._kept:
+            if node.producer is not None and id(node.producer) in producers:
+                kept.append(node)
+            else:
+                self.held -= node.owned
+                node.owned = 0
+        self._kept = kept
 
     def drop(self, node: Node) -> None:
         """Gives a result's memory up."""

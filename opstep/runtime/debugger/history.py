@@ -7,7 +7,9 @@ moves freely. To change something in the past cuts the log there; what was cut o
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any, Protocol
 
 from opstep.runtime.debugger.activation import Activation
@@ -81,6 +83,10 @@ class History:
             return self.log[self.cursor - self.base][1]
         return self.pc
 
+    def delivered(self) -> list[tuple[Activation, int]]:
+        """What control flow that ended with the point passed last has given: values of whom."""
+        return self._delivered.get(self.cursor, [])
+
     def behind(self) -> tuple[Activation, Point] | None:
         """The point passed last; None at the beginning."""
         if self.cursor <= self.base:
@@ -92,12 +98,8 @@ class History:
         """A named tensor's version at a position, the cursor's if none is given."""
         when = self.cursor if position is None else position
         versions = self._versions(name)
-        found = versions[0][1]
-        for since, node in versions:
-            if since > when:
-                break
-            found = node
-        return found
+        later = bisect.bisect_right(versions, when, key=itemgetter(0))
+        return versions[max(later - 1, 0)][1]
 
     # --- moving and cutting ---
 
@@ -177,16 +179,42 @@ class History:
         """The older half of the log; what is needed of it stays, as if it had been given."""
         half = len(self.log) // 2
         self.executor.settle()
-        for activation, k in self.log[half:]:
-            point = activation.points[k]
-            if point.kind != OP:
-                continue
-            for v in activation.plan.steps[point.step].operands:
-                found = activation.env.get(v) if v is not None else None
-                if found is not None and found[0] <= self.base + half and found[1].producer:
-                    self.executor.ensure(found[1])
-                    found[1].producer = None
+        kept = {id(p): p for a, k in self.log[half:] for p in _producers(a, k)}
+        for producer in kept.values():
+            for node in producer.operands:
+                self._given_from_now(node, kept)
         self.memo.clear()
         del self.log[:half]
         self.base += half
         self._delivered = {p: d for p, d in self._delivered.items() if p > self.base}
+        old = [f for f in self.finished if f[0] <= self.base]
+        self.finished = old[-1:] + [f for f in self.finished if f[0] > self.base]
+        for name, versions in self.named.items():
+            old = [v for v in versions if v[0] <= self.base]
+            self.named[name] = old[-1:] + [v for v in versions if v[0] > self.base]
+            self._given_from_now(self.named[name][0][1], kept)
+        self.executor.forget(kept.keys() | self._open_producers())
+
+    def _open_producers(self) -> set[int]:
+        """Of the values of what is still under way: they may be old, and are not forgotten."""
+        found, activation = set(), self.at
+        while activation is not None:
+            found |= {id(node.producer) for _, node in activation.env.values()}
+            activation = activation.parent
+        return found
+
+    def _given_from_now(self, node: Node | None, kept: Mapping[int, Producer]) -> None:
+        """Cuts the way back from a node that a forgotten op made: else all of them would stay."""
+        if node is None or node.producer is None or id(node.producer) in kept:
+            return
+        self.executor.ensure(node)
+        node.producer = node.home = None
+
+
+def _producers(activation: Activation, k: int) -> list[Producer]:
+    """What a point of the log computed."""
+    point = activation.points[k]
+    if point.kind != OP:
+        return []
+    found = (activation.env.get(v) for v in activation.plan.steps[point.step].results)
+    return [f[1].producer for f in found if f is not None and f[1].producer is not None]

@@ -73,6 +73,7 @@ class Traveller:
     files: Path | None
     runs: Callable[[str, int | None], Any] | None  # runs of a workspace
     stop: Stop | None
+    outputs: Mapping[str, np.ndarray] | None  # what a run at full speed gave
     _pausing: threading.Event
     _targets: dict[int, Target]
     _after: bool  # whether it stands behind the op that it shows
@@ -206,15 +207,18 @@ class Traveller:
         frames = [f for f in self.stack() if f.imported is None]
         names = [f.name for f in frames]
         host = self.host.reload()
-        length, old = machine.cursor, self.host
+        host.plan_for(machine.graph, machine.types, machine.policy)  # else one stays where one is
+        if not frames:  # nothing is kept of a run at full speed
+            machine.replace_program(host)
+            machine.begin_anew(0)
+            self.host, self.outputs = host, None
+            moved = self.breakpoints.moved(host.texts())
+            self._stopped(Stop("restart", "nothing was kept", self._thread()))
+            return Reloaded(0, 0, moved)
+        length = machine.cursor
         machine.found_again = machine.asked_again = 0
         machine.replace_program(host)
-        try:
-            machine.restart_step()
-        except OpstepError:
-            machine.replace_program(old)
-            machine.restart_step()
-            raise
+        machine.restart_step()
         self.host = host
         moved = self.breakpoints.moved(host.texts())
         entered = self._replay(length, names)
