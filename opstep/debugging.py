@@ -82,8 +82,10 @@ class ProgramHost:
         from opstep.program import load
 
         source = self.program.module.source
-        if source is None or not Path(source.path).is_file():
+        if source is None:
             raise InputError("the program was not read from a file")
+        if not Path(source.path).is_file():
+            raise InputError(f"{source.path} is not there, or no file")
         program = load(source.path)
         program.seed = self.program.seed
         for name, declared in program.module.tensors.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from random import Random
 
@@ -11,6 +12,7 @@ from random_graphs import text_of
 
 import opstep
 from opstep.debugging import Debugger
+from opstep.runtime.debugger.node import Producer
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 FILES = sorted(p.name for p in EXAMPLES.glob("*.opg"))
@@ -137,6 +139,44 @@ def test_the_oldest_points_are_forgotten(policy, monkeypatch):
     machine.cut()
     assert debugger.go("continue").reason == "end"
     assert bits(debugger.result().values()) == wanted
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+def test_what_is_forgotten_is_let_go(policy, monkeypatch):
+    """A long loop, or many steps, hold no more nodes than the points that are remembered."""
+    monkeypatch.setattr("opstep.runtime.debugger.machine.MOST", 200)
+    text = """
+state s: f32[4] = zeros()
+graph main(x: f32[4]) -> f32[4], i32[] {
+  y, n = while(x, 0, test=early, body=body, limit=1000)
+  s <- y
+  return y, n
+}
+graph early(x: f32[4], n: i32[]) -> bool[] {
+  go = less(n, 300)
+  return go
+}
+graph body(x: f32[4], n: i32[]) -> f32[4], i32[] {
+  y = mul(x, 0.5)
+  m = add(n, 1)
+  return y, m
+}
+"""
+    program = opstep.loads(text)
+    debugger = Debugger(
+        program, "main", {"x": np.ones(4, np.float32)}, steps=3, stop_on_entry=True, **policy
+    )
+    debugger.start()
+    gc.collect()
+    before = sum(type(o) is Producer for o in gc.get_objects())
+    while debugger.stop.reason != "end":
+        debugger.go("in")
+    machine = debugger.machine
+    assert machine.base > 3000
+    gc.collect()
+    assert sum(type(o) is Producer for o in gc.get_objects()) - before < 1000
+    assert debugger.result()["n"] == 300 and len(machine.finished) <= 2
+    assert debugger.go("back").reason == "step"
 
 
 def test_errors_of_a_run_stand_at_their_op():

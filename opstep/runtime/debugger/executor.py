@@ -358,10 +358,11 @@ class Executor:
             if len(kept) <= SPARED:
                 return
 
-    def forget(self, producers: Set[int]) -> None:
+    def forget(self, producers: Set[int], arenas: Set[int]) -> None:
         """Results of other ops than these, by their ids, are no longer counted: nobody goes back
-        to them, and here they would stay.
+        to them, and here they would stay. Likewise other arenas.
         """
+        self._arenas = {k: a for k, a in self._arenas.items() if id(a) in arenas}
         kept: deque[Node] = deque()
         for node in self._kept:
             if node.producer is not None and id(node.producer) in producers:

@@ -193,13 +193,16 @@ class History:
             old = [v for v in versions if v[0] <= self.base]
             self.named[name] = old[-1:] + [v for v in versions if v[0] > self.base]
             self._given_from_now(self.named[name][0][1], kept)
-        self.executor.forget(kept.keys() | self._open_producers())
+        under_way = self._under_way()
+        made = {id(n.producer) for a in under_way for _, n in a.env.values()}
+        arenas = {id(a.arena) for a in (*under_way, *(a for a, _ in self.log))}
+        self.executor.forget(kept.keys() | made, arenas)
 
-    def _open_producers(self) -> set[int]:
-        """Of the values of what is still under way: they may be old, and are not forgotten."""
-        found, activation = set(), self.at
+    def _under_way(self) -> list[Activation]:
+        """What has not ended: its values may be old, and are not forgotten."""
+        found, activation = [], self.at
         while activation is not None:
-            found |= {id(node.producer) for _, node in activation.env.values()}
+            found.append(activation)
             activation = activation.parent
         return found
 

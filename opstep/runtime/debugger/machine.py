@@ -129,9 +129,17 @@ class Machine(History):
             self._begin_step(step)
 
     def replace_program(self, host: Host) -> None:
-        """Plans come from another text from the next step's, or restart's, begin on."""
+        """Plans come from another text from the next step's, or restart's, begin on. Named tensors
+        that it has not, or has with another type, are no more.
+        """
         self.host = host
         self._points.clear()
+        for name, versions in list(self.named.items()):
+            if name and not (
+                name in host.tensors and host.tensors[name].type == versions[0][1].type
+            ):
+                del self.named[name]
+                self.given.pop(name, None)
 
     def restart_step(self) -> None:
         """Cuts back to the begin of the step under the cursor, and makes its plan anew."""
