@@ -8,6 +8,7 @@ things meanwhile, such as drive another context.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from time import monotonic_ns
@@ -144,6 +145,8 @@ class Context:
         """After an error or an interrupt: drops what is queued, so that the context can be used
         again.
         """
+        if sys.is_finalizing():
+            return  # what is left open then goes with the process; drivers are gone already
         if self._running is not None:
             _release(self._running)
         for event in self._crossings:
