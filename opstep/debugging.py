@@ -161,6 +161,8 @@ class Debugger(core.Debugger):
             raise InputError("the null device computes nothing that could be looked at")
         if steps < 1:
             raise InputError(f"steps is {steps}; at least 1 is needed")
+        if memory_budget < 0:
+            raise InputError(f"the memory budget is {memory_budget} bytes; it cannot be negative")
         chosen = policy_of(mode, streams, alloc, fill, sync)
         setup = Setup(threads, kernels, False).on(canonical(device))
         if seed is not None and seed != program.seed:

@@ -468,3 +468,13 @@ graph main(x: f32[4]) -> f32[4] {
     debugger.reload()
     assert debugger.go("continue").reason == "end"
     assert debugger.result()["c"].tolist() == [-1.0] * 4
+
+
+def test_a_budget_below_nothing(file):
+    with pytest.raises(InputError, match="negative"):
+        debug(file, memory_budget=-5)
+
+
+def test_a_small_budget_remembers_fewer_points(file):
+    small, large = debug(file, memory_budget=30_000_000), debug(file)
+    assert (small.machine.most, large.machine.most) == (30_000, 1_000_000)

@@ -21,6 +21,8 @@ from opstep.runtime.plan.internal import STATUS
 from opstep.runtime.plan.plan import Plan, Policy
 
 MOST = 1_000_000  # points that are remembered; then the older half is forgotten
+LEAST = 20_000  # of them, however small the budget is
+POINT = 1000  # bytes that remembering one takes, beside its tensors
 
 
 class Host(Protocol):

@@ -13,7 +13,7 @@ import numpy as np
 
 from opstep.runtime.debugger.activation import Activation
 from opstep.runtime.debugger.executor import Executor
-from opstep.runtime.debugger.history import MOST, History, Host
+from opstep.runtime.debugger.history import LEAST, MOST, POINT, History, Host
 from opstep.runtime.debugger.node import Node, Producer
 from opstep.runtime.debugger.points import CALL, OP, Point, Points, callee
 from opstep.runtime.device.binding import error_at
@@ -40,6 +40,7 @@ class Machine(History):
         self.inputs = tuple(
             self.executor.make(t, a, n) for t, a, n in zip(types, inputs, names, strict=True)
         )
+        self.most = min(MOST, max(LEAST, budget // POINT))  # points that are remembered
         self.found_again = 0  # ops whose results were taken from the past
         self.asked_again = 0
         self._points: dict[int, Points] = {}
@@ -176,7 +177,7 @@ class Machine(History):
                 self.log.pop()
                 self.at, self.pc = activation, k
                 raise
-        if len(self.log) > MOST:
+        if len(self.log) > self.most:
             self._forget_oldest()
 
     def _op(self, activation: Activation, point: Point) -> None:
