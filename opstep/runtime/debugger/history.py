@@ -66,10 +66,6 @@ class History:
         """The position of what was run last."""
         return self.base + len(self.log)
 
-    @property
-    def ended(self) -> bool:
-        return self.at is None and self.cursor == self.frontier
-
     def here(self) -> tuple[Activation, Point] | None:
         """The point that is next at the cursor; None at the end."""
         if self.cursor < self.frontier:

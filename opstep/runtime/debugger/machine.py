@@ -15,7 +15,7 @@ from opstep.runtime.debugger.activation import Activation
 from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.history import LEAST, MOST, POINT, History, Host
 from opstep.runtime.debugger.node import Node, Producer
-from opstep.runtime.debugger.points import CALL, OP, Point, Points, callee
+from opstep.runtime.debugger.points import OP, Point, Points
 from opstep.runtime.device.binding import error_at
 from opstep.runtime.interpreter import DEEPEST
 from opstep.runtime.ir.diagnostics import OpstepError
@@ -387,9 +387,3 @@ class Skipped(OpstepError):
     def __init__(self, name: str):
         super().__init__(f"{name} has no value: its op was jumped over")
         self.name = name
-
-
-def opened(activation: Activation, k: int) -> int:
-    """The frame that is entered behind a call point."""
-    assert activation.points[k].kind == CALL
-    return callee(activation.points, k)

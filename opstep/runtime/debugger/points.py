@@ -133,8 +133,3 @@ class Points:
     def _returning(self, frame: int) -> Statement | None:
         body = self.plan.frames[frame].graph.body
         return body[-1] if body and isinstance(body[-1], Return) else None
-
-
-def callee(points: Points, k: int) -> int:
-    """The frame that a call point opens."""
-    return points[k + 1].frame
