@@ -97,6 +97,32 @@ def gpu_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def running_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """How many threads share the work, how often it is run, and what is drawn."""
+    options = [
+        click.option(
+            "--threads", type=click.IntRange(1, 256), help="Threads that share an op's work."
+        ),
+        click.option(
+            "--steps",
+            type=click.IntRange(1),
+            default=1,
+            show_default=True,
+            help="Run this many times.",
+        ),
+        click.option(
+            "--seed",
+            type=click.IntRange(0, 2**31 - 1),
+            default=0,
+            show_default=True,
+            help="Of random inputs, and of params that were not loaded.",
+        ),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
 def recording_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """``--workspace``, ``--trace``, and whose statistics the workspace gets."""
     options = [

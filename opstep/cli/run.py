@@ -35,6 +35,7 @@ from opstep.cli.options import (
     kernel_options,
     policy_options,
     recording_options,
+    running_options,
     symbol_option,
 )
 
@@ -97,17 +98,7 @@ TICK_S = 0.1  # between two moves of the progress bar
 @device_option
 @kernel_options
 @gpu_options
-@click.option("--threads", type=click.IntRange(1, 256), help="Threads that share an op's work.")
-@click.option(
-    "--steps", type=click.IntRange(1), default=1, show_default=True, help="Run this many times."
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(0, 2**31 - 1),
-    default=0,
-    show_default=True,
-    help="Of random inputs, and of params that were not loaded.",
-)
+@running_options
 @policy_options
 @chaos_option
 @recording_options

@@ -16,6 +16,7 @@ from opstep.cli.options import (
     graph_option,
     kernel_options,
     policy_options,
+    running_options,
     symbol_option,
 )
 
@@ -61,17 +62,7 @@ if TYPE_CHECKING:
 )
 @device_option
 @kernel_options
-@click.option("--threads", type=click.IntRange(1, 256), help="Threads that share an op's work.")
-@click.option(
-    "--steps", type=click.IntRange(1), default=1, show_default=True, help="Run this many times."
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(0, 2**31 - 1),
-    default=0,
-    show_default=True,
-    help="Of random inputs, and of params that were not loaded.",
-)
+@running_options
 @partial(policy_options, mode="debug")
 @click.option(
     "--workspace",
