@@ -51,7 +51,6 @@ class History:
         self.log: list[tuple[Activation, int]] = []
         self.cursor = 0
         self.named: dict[str, list[tuple[int, Node]]] = {}
-        self.given: dict[str, Node] = {}  # named tensors as the run found them
         self.finished: list[tuple[int, Activation]] = []  # steps that ended, and where
         self.memo: dict[tuple, tuple[Node, ...]] = {}  # what was cut off: op, operands -> results
         self.partial: tuple[Producer, list[Any], int] | None = None  # launches done of an op
@@ -148,8 +147,7 @@ class History:
         versions = self.named.get(name)
         if versions is None:
             t, memory = self.host.tensor(name)
-            node = self.given[name] = Node(t, name, memory)
-            versions = self.named[name] = [(0, node)]
+            versions = self.named[name] = [(0, Node(t, name, memory))]
         return versions
 
     def _forget(self, activation: Activation, point: Point) -> None:

@@ -140,7 +140,6 @@ class Machine(History):
                 name in host.tensors and host.tensors[name].type == versions[0][1].type
             ):
                 del self.named[name]
-                self.given.pop(name, None)
 
     def restart_step(self) -> None:
         """Cuts back to the begin of the step under the cursor, and makes its plan anew."""
