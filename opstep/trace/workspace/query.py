@@ -6,7 +6,7 @@ import re
 import sqlite3
 import time
 from bisect import bisect_left
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
@@ -55,6 +55,14 @@ _LOOKS = {
 _WITH_NAME = {n for n in _LOOKS if n.endswith(("_info", "_xinfo", "_list", "_check"))}
 
 
+class Refused(InputError):
+    """A statement that would do more than read."""
+
+
+class Ended(InputError):
+    """A statement that took too long, or that nobody waits for any more."""
+
+
 class Answer(NamedTuple):
     """What a question gave. `rows` are tuples in the order of `columns`."""
 
@@ -74,14 +82,15 @@ def ask(
     *,
     write: bool = False,
     seconds: float | None = LIMIT_S,
+    stop: Callable[[], bool] | None = None,
 ) -> Iterator[tuple[list[str], Iterator[tuple]]]:
     """Runs one statement: the names of its columns, and its rows as they are found.
 
     Raises `InputError` where the text is wrong (with its place), where it would write and `write`
-    is False, where it reaches outside the file, and after `seconds` (None: no limit). Ctrl-C ends
-    it as well.
+    is False (`Refused`), where it reaches outside the file, and after `seconds` (None: no limit) or
+    once `stop`, which is asked now and then, says so (`Ended`). Ctrl-C ends it as well.
     """
-    guard = _Guard(write, seconds)
+    guard = _Guard(write, seconds, stop)
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
     connection.set_authorizer(guard.authorize)
     connection.set_progress_handler(guard.look, _INSTRUCTIONS)
@@ -123,8 +132,10 @@ def _rows(
 class _Guard:
     """What SQLite asks while it prepares a statement and while it runs it."""
 
-    def __init__(self, write: bool, seconds: float | None):
+    def __init__(self, write: bool, seconds: float | None, stop: Callable[[], bool] | None):
         self.write = write
+        self.stop = stop
+        self.stopped = False
         self.seconds = seconds
         self.ends = None if seconds is None else time.monotonic() + seconds
         self.refused = ""  # what was not allowed
@@ -156,7 +167,8 @@ class _Guard:
     def look(self) -> int:
         """Called now and then while a statement runs; 1 ends it."""
         self.late = self.ends is not None and time.monotonic() > self.ends
-        return int(self.late)
+        self.stopped = self.stop is not None and self.stop()
+        return int(self.late or self.stopped)
 
 
 @contextmanager
@@ -168,11 +180,13 @@ def _explained(connection: sqlite3.Connection, text: str, guard: _Guard) -> Iter
         message = str(error).removesuffix(".")
         if guard.refused:
             where = "add --write to the command" if "would write" in guard.refused else ""
-            raise InputError(f"not allowed: {guard.refused.strip()}", hint=where) from None
+            raise Refused(f"not allowed: {guard.refused.strip()}", hint=where) from None
+        if guard.stopped:
+            raise Ended("stopped") from None
         if guard.late:
             hint = "--timeout SECONDS gives it longer; LIMIT and an index make it shorter"
             text = f"stopped: it took longer than {guard.seconds:g} s"
-            raise InputError(text, hint=hint) from None
+            raise Ended(text, hint=hint) from None
         if message == "interrupted":  # the handler of a signal ended it
             raise KeyboardInterrupt from None
         if "one statement at a time" in message:

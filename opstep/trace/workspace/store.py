@@ -2,7 +2,7 @@
 
 It is an SQLite file in WAL mode: readers never wait for a writer, and a process that is killed
 leaves what it had committed. What is wrong with a file is said before anything runs
-(`InputError`).
+(`FileProblem`).
 """
 
 from __future__ import annotations
@@ -20,18 +20,29 @@ from opstep.trace.workspace.schema import APPLICATION, TABLES, VERSION, Table
 from opstep.trace.workspace.views import VIEWS
 
 BUSY_S = 30.0  # a writer waits so long for another one's transaction
+PROBLEMS = (
+    "absent", "folder", "foreign", "unreadable", "empty", "older", "newer", "locked", "damaged",
+)  # fmt: skip
 _MAGIC = b"SQLite format 3\0"
 _RECOVER = "`sqlite3 FILE .recover` may save what it holds"
+
+
+class FileProblem(InputError):
+    """Why a file cannot be used as a workspace; `kind` is one of `PROBLEMS`."""
+
+    def __init__(self, kind: str, message: str, hint: str = ""):
+        super().__init__(message, hint=hint)
+        self.kind = kind
 
 
 def open_writing(path: Path) -> sqlite3.Connection:
     """A connection that may write, in autocommit mode; the file is made where there is none.
 
-    Raises `InputError` where that cannot be, or the file is no workspace.
+    Raises `FileProblem` where that cannot be, or the file is no workspace.
     """
     _check_file(path)
     if not path.parent.is_dir():
-        raise InputError(f"{path}: there is no folder {path.parent}")
+        raise FileProblem("absent", f"{path}: there is no folder {path.parent}")
     with explained(path):
         connection = sqlite3.connect(
             path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
@@ -44,15 +55,20 @@ def open_writing(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def open_reading(path: Path) -> sqlite3.Connection:
-    """A connection that cannot write. Raises `InputError` where the file is no workspace."""
+def open_reading(
+    path: Path, *, update: bool = True, patience: float = BUSY_S
+) -> sqlite3.Connection:
+    """A connection that cannot write. Raises `FileProblem` where the file is no workspace.
+
+    One of an older version is brought up to date first; it is left as it is, and complained of,
+    where `update` is False. `patience`: seconds to wait for a file that is locked.
+    """
     if not path.exists():
-        raise InputError(
-            f"there is no file {path}", hint=f"opstep run FILE --workspace {path} makes one"
-        )
+        hint = f"opstep run FILE --workspace {path} makes one"
+        raise FileProblem("absent", f"there is no file {path}", hint)
     _check_file(path)
     with explained(path):
-        connection = _connect_reading(path)
+        connection = _connect_reading(path, patience)
         try:
             version = _version(connection, path)
         except BaseException:
@@ -60,9 +76,16 @@ def open_reading(path: Path) -> sqlite3.Connection:
             raise
     if version == 0:
         connection.close()
-        raise InputError(f"{path} is empty: nothing was recorded in it")
+        raise FileProblem("empty", f"{path} is empty: nothing was recorded in it")
     if version < VERSION:
         connection.close()
+        if not update:
+            raise FileProblem(
+                "older",
+                f"{path} was written by an older opstep (version {version} of the workspace; this "
+                f"one knows {VERSION})",
+                f"`opstep ws {path}` brings it up to date, and keeps a copy as it was",
+            )
         open_writing(path).close()  # brings it up to date
         return open_reading(path)
     return connection
@@ -94,18 +117,18 @@ def transaction(connection: sqlite3.Connection, mode: str = "immediate") -> Iter
 
 def _check_file(path: Path) -> None:
     if path.is_dir():
-        raise InputError(f"{path} is a folder; a workspace is a file")
+        raise FileProblem("folder", f"{path} is a folder; a workspace is a file")
     if path.exists() and not path.is_file():  # a pipe would make us wait
-        raise InputError(f"{path} is no file that SQLite could keep a workspace in")
+        raise FileProblem("foreign", f"{path} is no file that SQLite could keep a workspace in")
     try:
         with open(path, "rb") as file:
             head = file.read(len(_MAGIC))
     except FileNotFoundError:
         return
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+        raise FileProblem("unreadable", f"{path} cannot be read: {error.strerror}") from None
     if head and head != _MAGIC:
-        raise InputError(f"{path} is no workspace: it is not an SQLite file")
+        raise FileProblem("foreign", f"{path} is no workspace: it is not an SQLite file")
 
 
 @contextmanager
@@ -114,36 +137,38 @@ def explained(path: Path) -> Iterator[None]:
     try:
         yield
     except UnicodeDecodeError:  # a name in the schema
-        raise InputError(f"{path}: it is damaged", hint=_RECOVER) from None
+        raise FileProblem("damaged", f"{path}: it is damaged", _RECOVER) from None
     except sqlite3.Error as error:
-        text, hint = str(error), ""
+        text, hint, kind = str(error), "", "unreadable"
         if "locked" in text:
-            text = "another process is writing to it and does not end"
+            kind, text = "locked", "another process is writing to it and does not end"
             hint = "wait for it, or record into another file"
         elif "readonly" in text or "unable to open" in text:
             text = "it cannot be written" if os.access(path.parent, os.R_OK) else text
             hint = "its folder must be writable: SQLite keeps two files beside it"
         elif "malformed" in text or "not a database" in text:
-            text = f"it is damaged ({text})"
+            kind, text = "damaged", f"it is damaged ({text})"
             hint = _RECOVER
-        raise InputError(f"{path}: {text}", hint=hint) from None
+        raise FileProblem(kind, f"{path}: {text}", hint) from None
 
 
 def _version(connection: sqlite3.Connection, path: Path) -> int:
-    """The version of its schema, 0 where it has none yet. Raises `InputError` for other files."""
+    """The version of its schema, 0 where it has none yet. Raises `FileProblem` for other files."""
     (application,) = connection.execute("pragma application_id").fetchone()
     (version,) = connection.execute("pragma user_version").fetchone()
     (tables,) = connection.execute("select count(*) from sqlite_master").fetchone()
     if application != APPLICATION and (tables or application):
-        raise InputError(
+        raise FileProblem(
+            "foreign",
             f"{path} is an SQLite file of something else, not a workspace",
-            hint="nothing was changed in it; give another file",
+            "nothing was changed in it; give another file",
         )
     if version > VERSION:
-        raise InputError(
+        raise FileProblem(
+            "newer",
             f"{path} was written by a newer opstep (version {version} of the workspace; this one "
             f"knows {VERSION})",
-            hint="nothing was changed in it; update opstep",
+            "nothing was changed in it; update opstep",
         )
     return version
 
@@ -151,10 +176,10 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
 # --- opening --------------------------------------------------------------------------------------
 
 
-def _connect_reading(path: Path) -> sqlite3.Connection:
+def _connect_reading(path: Path, patience: float) -> sqlite3.Connection:
     name = quote(str(path.absolute()))
     connection = sqlite3.connect(
-        f"file:{name}?mode=ro", uri=True, timeout=BUSY_S, check_same_thread=False
+        f"file:{name}?mode=ro", uri=True, timeout=patience, check_same_thread=False
     )
     try:
         connection.execute("select 1 from sqlite_master").fetchone()

@@ -13,7 +13,7 @@ writing for as long as they take.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ from opstep.trace.workspace.query import Answer
 from opstep.trace.workspace.reading import about_file
 from opstep.trace.workspace.records import TensorRecord
 from opstep.trace.workspace.runs import RecordedRun, read_run, read_runs
-from opstep.trace.workspace.store import file_bytes, open_reading, open_writing
+from opstep.trace.workspace.store import BUSY_S, file_bytes, open_reading, open_writing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,13 +43,16 @@ class Workspace:
     """The runs and the named tensors of one file.
 
     As a container it holds tensors by name: ``ws["w"]``, ``ws["w"] = array``, ``"w" in ws``,
-    iteration. Raises `InputError` where the file is absent, no workspace, damaged, or newer than
-    this version of opstep.
+    iteration. Raises `FileProblem`, an `InputError`, where the file is absent, no workspace,
+    damaged, or newer than this version of opstep.
+
+    A file of an older version is brought up to date first, or complained of (`update=False`).
+    `patience`: seconds to wait where the file is locked.
     """
 
-    def __init__(self, path: str | Path):
+    def __init__(self, path: str | Path, *, update: bool = True, patience: float = BUSY_S):
         self.path = Path(path)
-        self._connection = open_reading(self.path)
+        self._connection = open_reading(self.path, update=update, patience=patience)
 
     @staticmethod
     def create(path: str | Path) -> None:
@@ -177,12 +180,13 @@ class Workspace:
         *,
         write: bool = False,
         timeout: float | None = query.LIMIT_S,
+        stop: Callable[[], bool] | None = None,
     ) -> Iterator[tuple[list[str], Iterator[tuple]]]:
         """`sql`, row by row: the names of the columns and an iterator. `write`: it may change the
-        file.
+        file. `stop` is asked now and then whether to end.
         """
         with self._writing() if write else nullcontext(self._connection) as connection:
-            given = {"write": write, "seconds": timeout}
+            given: dict[str, Any] = {"write": write, "seconds": timeout, "stop": stop}
             with query.ask(connection, text, parameters, **given) as answer:
                 yield answer
 
