@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
-import sys
 from typing import Any
 
 import click
 
+from opstep.catalogue import Entry, catalogue, family_notes, family_of, summary, text_of
 from opstep.cli.common import command, console, emit_json, json_option, names_listed
 from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Graph
-from opstep.runtime.ir.op import OPS, Op
 
 
 @command(
@@ -55,49 +53,6 @@ def ops(name: str | None, family: str | None, as_json: bool) -> None:
         emit_json([record(entry) for entry in chosen.values()])
     else:
         show_list(chosen)
-
-
-Entry = type[Op] | Graph
-
-
-def catalogue() -> dict[str, Entry]:
-    """What a program can call without writing it: ops, and graphs of the standard library."""
-    import opstep.kernels
-    import opstep.runtime.ir.control  # noqa: F401 - and those of control flow
-    from opstep.kernels.stdlib import library
-
-    known: dict[str, Entry] = {}
-    for module in library():
-        known |= module.graphs
-    return known | {n: op for n, op in OPS.items() if public(op)}
-
-
-def public(op: type[Op]) -> bool:
-    """Whether programs may use it; plans have a few of their own."""
-    return not op.__module__.startswith("opstep.runtime.plan")
-
-
-def family_of(entry: Entry) -> str:
-    return "library" if isinstance(entry, Graph) else entry.family
-
-
-def text_of(entry: Entry) -> str:
-    """The documentation: an op's, or the comment right above a graph."""
-    if isinstance(entry, Graph):
-        lines = "\n".join(line.strip() for line in entry.comments.above)
-        return " ".join(lines.rpartition("\n\n")[2].split())
-    return inspect.getdoc(entry) or ""
-
-
-def summary(entry: Entry) -> str:
-    """The first paragraph of the documentation, on one line."""
-    return " ".join(text_of(entry).partition("\n\n")[0].split())
-
-
-def family_notes(op: type[Op]) -> str:
-    """What holds for all ops of the family: its text behind the first paragraph."""
-    text = inspect.cleandoc(sys.modules[op.__module__].__doc__ or "")
-    return text.partition("\n\n")[2]
 
 
 def record(op: Entry) -> dict[str, Any]:
