@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from opstep.dap.frames import Held
+    from opstep.dap.session import Session
     from opstep.runtime.debugger.debugger import Debugger
-    from opstep.runtime.debugger.node import Node
+    from opstep.runtime.debugger.node import Node, Producer
     from opstep.runtime.debugger.verdict import Verdict
 
 MOST = 64  # ops that are followed back
@@ -107,17 +109,15 @@ def _name(producer: Any, j: int) -> str:
     return operand.name if operand is not None else f"operand {j}"
 
 
-def record(link: Link) -> dict[str, Any]:
-    """A link as JSON can hold it."""
+def record(session: Session, held: Held, link: Link) -> dict[str, Any]:
+    """A link as JSON can hold it; what has a name in the frame is told with it."""
     producer, verdict = link.node.producer, link.verdict
-    told: dict[str, Any] = {
-        "kind": link.kind,
-        "name": link.node.name,
-        "type": str(link.node.type),
-        "text": link.text,
-    }
+    told: dict[str, Any] = {"kind": link.kind, **_tensor(session, held, link.node)}
+    told["text"] = link.text
     if producer is not None:
-        told["op"] = producer.step.op.name
+        told |= {"op": producer.step.op.name, **_place(session, producer)}
+        operands = [(j, node) for j, node in enumerate(producer.operands) if node is not None]
+        told["operands"] = [{"operand": j} | _tensor(session, held, n) for j, n in operands]
     if verdict is not None:
         told |= {"bad": verdict.kind, "count": verdict.count, "born": verdict.own}
         told["rules"] = [{"rule": rule, "elements": n} for rule, n in verdict.rules]
@@ -127,10 +127,46 @@ def record(link: Link) -> dict[str, Any]:
                 "value": e.value,
                 "rule": e.rule,
                 "of": [
-                    {"name": _name(producer, b.operand), "place": list(b.place), "value": b.value}
+                    {
+                        "name": _name(producer, b.operand),
+                        "operand": b.operand,
+                        "place": list(b.place),
+                        "value": b.value,
+                    }
                     for b in e.blamed
                 ],
             }
             for e in verdict.elements
         ]
+    return told
+
+
+def _tensor(session: Session, held: Held, node: Node) -> dict[str, Any]:
+    """What a tensor is and where its elements are; with the name by which the frame knows it."""
+    from opstep.dap.looking import Given
+    from opstep.dap.variables import memory_reference
+    from opstep.runtime.debugger.scope import Handle
+
+    handle = Handle(session.debugger.machine.executor, node)
+    told: dict[str, Any] = {
+        "name": node.name,
+        "type": str(node.type),
+        "memoryReference": memory_reference(session, Given(handle, "", held)),
+    }
+    if node.name and held.lookup(node.name) is node:
+        told["expression"] = node.name
+    return told
+
+
+def _place(session: Session, producer: Producer) -> dict[str, Any]:
+    """Where an op is written."""
+    from opstep.runtime.ir.printer import print_statement
+
+    plan, step = producer.plan, producer.step
+    graph = plan.frames[step.frame].graph.name.text
+    told: dict[str, Any] = {"graph": graph, "statement": print_statement(step.statement)}
+    source = plan.sources.get(graph)
+    if source is not None:
+        told["source"] = session.source(source.path, source.text)
+        told["line"] = session.client.line(source.locate(step.statement.span.start)[0])
     return told

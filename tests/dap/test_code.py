@@ -143,6 +143,35 @@ def test_slices_are_bytes(wide):
         wide.request("opstep/tensorSlice", expression="a", maxElements=0)
 
 
+def test_what_a_tensor_is(wide):
+    told = wide.request("opstep/tensorType", expression="a")
+    assert told == {
+        "type": "f32[300, 20]", "dtype": "f32", "shape": [300, 20], "unwritten": "7fc05eed",
+    }  # fmt: skip
+    told = wide.request("opstep/tensorType", expression="k > 0")
+    assert told == {"type": "bool[300]", "dtype": "bool", "shape": [300]}
+    with pytest.raises(Refused, match="there is no nowhere"):
+        wide.request("opstep/tensorType", expression="nowhere")
+
+
+def test_tensors_without_a_name(wide):
+    a = children(wide, scopes(wide)["Values"])["a"]
+    made = children(wide, children(wide, a, filter="named")["made by"])
+    reference = made["b (w)"]["memoryReference"]
+    found = wide.request(
+        "opstep/tensorSlice", expression="value[3, :4] + 0 * x[3, :4]", memoryReference=reference
+    )
+    w = wide.request("opstep/tensorSlice", expression="w[3, :4]")
+    assert (array_of(found) == array_of(w)).all()
+    history = wide.request("opstep/statistics", expression="value", memoryReference=reference)
+    assert history["type"] == "f32[300, 20]"
+    with pytest.raises(Refused, match="no memory of a tensor"):
+        wide.request("opstep/tensorType", expression="value", memoryReference="x")
+    wide.go("stepBack", "step")
+    with pytest.raises(Refused, match="went on since"):
+        wide.request("opstep/tensorType", expression="value", memoryReference=reference)
+
+
 def test_figures_and_histograms(wide):
     whole = array_of(wide.request("opstep/tensorSlice", expression="a")).astype("f8")
     told = wide.request("opstep/statistics", expression="a")
@@ -168,6 +197,10 @@ def test_versions_of_a_param(halving):
     halving.request("setExpression", expression="w", value="3")
     found = halving.request("opstep/statisticsHistory", name="w")["entries"]
     assert [e["statistics"]["max"] for e in found] == [1.0, 3.0]
+    assert (
+        array_of(halving.request("opstep/tensorSlice", expression="was(w) - w")).tolist()
+        == [-2.0] * 4
+    )
 
 
 def test_the_plan_and_what_was_run(halving):

@@ -88,6 +88,7 @@ def looked(client, path):
     assert "graph halve" in text
     part = client.request("opstep/tensorSlice", expression="x[1:3]", frameId=frame["id"])
     assert np.frombuffer(base64.b64decode(part["data"]), "f4").tolist() == [2, 3]
+    assert client.request("opstep/tensorType", expression="x")["type"] == "f32[4]"
     assert client.request("opstep/statistics", expression="x")["statistics"]["max"] == 4
     assert sum(client.request("opstep/histogram", expression="x", bins=4)["counts"]) == 4
     client.request("opstep/statisticsHistory", name="w")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -288,6 +289,20 @@ def test_a_nan_is_followed_back(client, program):
     assert [k["kind"] for k in report["links"]] == ["propagated", "propagated", "origin"]
     born = report["links"][-1]
     assert born["op"] == "log" and born["elements"][0]["of"][0]["name"] == "d"
+    lines = Path(client.stack()[0]["source"]["path"]).read_text().splitlines()
+    for link in report["links"]:
+        assert lines[link["line"] - 1].strip().startswith(f"{link['name']} = {link['op']}(")
+        assert link["expression"] == link["name"] and link["graph"] == "main"
+        assert Path(link["source"]["path"]).name == "model.opg"
+    (blamed, *_), (operand,) = born["elements"][0]["of"], born["operands"]
+    assert blamed["operand"] == operand["operand"] == 0 and operand["expression"] == "d"
+    place = ", ".join(map(str, blamed["place"]))
+    reference = operand["memoryReference"]
+    found = client.request(
+        "opstep/tensorSlice", expression=f"value[{place}]", memoryReference=reference
+    )
+    (value,) = np.frombuffer(base64.b64decode(found["data"]), "f4")
+    assert value == np.float32(blamed["value"])
     assert not client.request("opstep/nanReport", name="d")["found"]
     with pytest.raises(Refused, match="which tensor"):
         client.request("opstep/nanReport")

@@ -51,6 +51,9 @@ class Scope:
         there.steps, there.runs, there.files = self.steps[: at + 1], self.runs, self.files
         return there
 
+    def changed(self, changes):
+        return Scope({})
+
     def run(self, key, step):
         return self.runs.get((key, step))
 

@@ -105,6 +105,25 @@ def test_the_step_before(debugger):
     assert text(debugger, "x == x@-1") == "[true, true, true]"
 
 
+def test_versions_of_what_was_set(debugger):
+    debugger.start()
+    run_to(debugger, "y", "x[0] == 4")
+    with pytest.raises(ExpressionError, match="no such version"):
+        debugger.evaluate("was(x)")
+    with pytest.raises(ExpressionError, match="counted back"):
+        debugger.evaluate("was(x, -1)")
+    frame = debugger.stack()[0]
+    for number in (7, 9):
+        debugger.set(frame, "x", np.full(3, number, np.float32))
+        frame = debugger.stack()[0]
+    assert [text(debugger, t) for t in ("x", "was(x)", "was(x, 2)", "was(was(x))")] == [
+        "[9.0, 9.0, 9.0]", "[7.0, 7.0, 7.0]", "[4.0, 8.0, 12.0]", "[4.0, 8.0, 12.0]",
+    ]  # fmt: skip
+    assert text(debugger, "max(x - was(x))") == "2.0"
+    with pytest.raises(ExpressionError, match="no such version"):
+        debugger.evaluate("was(x, 3)")
+
+
 def test_files_below_the_folder(debugger):
     debugger.start()
     assert text(debugger, 'load("w.npy") - x') == "[0.0, 0.0, 1.0]"

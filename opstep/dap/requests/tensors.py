@@ -11,9 +11,10 @@ import numpy as np
 
 from opstep.dap.frames import Held, held_of
 from opstep.dap.looking import HostTensor
-from opstep.dap.nanreport import record, report_on
 from opstep.dap.registry import BAD_ARGUMENTS, DapError, request
+from opstep.dap.requests.memory import origin_of
 from opstep.dap.requests.variables import evaluated
+from opstep.runtime.device.payload import payload
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
@@ -28,10 +29,13 @@ MOST_POINTS = 10_000  # of a timeline, or a history, in one response
 
 @dataclass(frozen=True)
 class TensorArguments:
-    """`expression`: a tensor of a frame, the innermost one if none is named."""
+    """`expression`: a tensor of a frame, the innermost one if none is named. `memory_reference`:
+    that of a tensor which the expression calls ``value``, whether it has a name or not.
+    """
 
     expression: str
     frame_id: int | None = None
+    memory_reference: str | None = None
 
 
 @dataclass(frozen=True)
@@ -43,8 +47,13 @@ class SliceArguments(TensorArguments):
 
 def tensor_of(session: Session, arguments: TensorArguments) -> Any:
     """What an expression gives, as a tensor. Raises `DapError`."""
-    held = held_of(session, arguments.frame_id)
-    value = evaluated(session, held, arguments.expression)
+    held, extra = held_of(session, arguments.frame_id), {}
+    if arguments.memory_reference is not None:
+        node = origin_of(session, arguments.memory_reference).node()
+        if node is None:
+            raise DapError(f"{arguments.expression[:80]} was computed for an answer", NO_TENSOR)
+        extra["value"] = node
+    value = evaluated(session, held, arguments.expression, extra)
     if isinstance(value, (np.ndarray, np.generic)):
         return HostTensor(np.asarray(value))
     if isinstance(value, (bool, int, float)):
@@ -52,6 +61,16 @@ def tensor_of(session: Session, arguments: TensorArguments) -> Any:
     if not hasattr(value, "statistics"):
         raise DapError(f"{arguments.expression[:80]} is no tensor", NO_TENSOR)
     return value
+
+
+@request("opstep/tensorType", custom=True)
+def tensor_type(session: Session, arguments: TensorArguments) -> dict[str, Any]:
+    """What a tensor is, of which nothing is copied for that."""
+    t = tensor_of(session, arguments).type
+    told: dict[str, Any] = {"type": str(t), "dtype": t.dtype.name, "shape": list(t.shape)}
+    if t.dtype.is_float:  # integers that look like it may well have been written
+        told["unwritten"] = f"{int(payload(t.dtype)):0{t.dtype.itemsize * 2}x}"
+    return told
 
 
 @request("opstep/tensorSlice", custom=True)
@@ -252,37 +271,3 @@ def _point(session: Session, position: int) -> dict[str, Any]:
         told |= {"op": step.op.name, "results": results}
         told |= {"waits": list(point.waits), "records": list(point.records)}
     return told
-
-
-@dataclass(frozen=True)
-class NanReportArguments:
-    """`name`: a tensor; without it, the one that stopped the run."""
-
-    name: str | None = None
-    frame_id: int | None = None
-
-
-@request("opstep/nanReport", custom=True)
-def nan_report(session: Session, arguments: NanReportArguments) -> dict[str, Any]:
-    """Where the NaNs and infinities of a tensor were born, of which elements and by which rule, and
-    which way they came. `kind` of the first link: finite, origin, propagated or given.
-    """
-    node = _suspect(session, arguments)
-    s = session.debugger.machine.executor.statistics(node)
-    if not s.nan + s.posinf + s.neginf:
-        return {"found": False, "text": f"{node.name} is finite", "links": []}
-    told = report_on(session.debugger, node)
-    return {"found": True, "text": told.text, "links": [record(link) for link in told.links]}
-
-
-def _suspect(session: Session, arguments: NanReportArguments) -> Node:
-    if arguments.name is None:
-        stop = session.debugger.stop
-        if stop is None or stop.exception is None or stop.exception.node is None:
-            raise DapError("name: which tensor? The run stands at no NaN", BAD_ARGUMENTS)
-        return stop.exception.node
-    held = held_of(session, arguments.frame_id)
-    node = held.frame.lookup(arguments.name)
-    if node is None:
-        raise DapError(f"{arguments.name[:80]} has no value here", NO_TENSOR)
-    return node

@@ -18,6 +18,7 @@ from opstep.runtime.ir.diagnostics import OpstepError
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
+    from opstep.runtime.debugger.node import Node
 
 NOT_SET, WRONG_EXPRESSION = 2202, 2203
 MOST_COPIED = 1 << 17  # elements that the clipboard gets
@@ -176,12 +177,14 @@ def evaluate(session: Session, arguments: EvaluateArguments) -> dict[str, Any]:
     return told_of(session, held, text, arguments.format, "result")
 
 
-def evaluated(session: Session, held: Held, text: str) -> Any:
-    """Raises `DapError`, which points at what is wrong."""
+def evaluated(session: Session, held: Held, text: str, extra: dict[str, Node] | None = None) -> Any:
+    """`extra`: tensors by names that the frame has not. Raises `DapError`, which points at what is
+    wrong.
+    """
     from opstep.runtime.debugger.expressions import ExpressionError
 
     try:
-        return session.debugger.evaluate(text, held.frame)
+        return session.debugger.evaluate(text, held.frame, extra)
     except ExpressionError as error:
         raise DapError(str(error), WRONG_EXPRESSION) from None
 

@@ -70,6 +70,17 @@ class Frame(NamedTuple):
             return self.machine.tensor(name, self.position)
         return None
 
+    def earlier(self, name: str, changes: int) -> Node | None:
+        """What it meant before it was last changed, so many times; None where it was not."""
+        value = self.value(name)
+        if value is None:
+            if name not in self.machine.host.tensors:
+                return None
+            return self.machine.version(name, self.position, changes)
+        replaced = self.activation.replaced.get(value, ())
+        old = [node for when, _, node in replaced if when <= self.position]
+        return old[-changes] if 0 < changes <= len(old) else None
+
     def names(self) -> dict[str, Node]:
         """The values that are there, in the order of the program; inputs come first."""
         scope, at = self.activation.plan.scopes[self.frame], self.activation.at

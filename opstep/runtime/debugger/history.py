@@ -98,6 +98,12 @@ class History:
         later = bisect.bisect_right(versions, when, key=itemgetter(0))
         return versions[max(later - 1, 0)][1]
 
+    def version(self, name: str, position: int, changes: int) -> Node | None:
+        """A named tensor as it was so many changes before a position; None if it was not yet."""
+        versions = self._versions(name)
+        at = bisect.bisect_right(versions, position, key=itemgetter(0)) - 1 - changes
+        return versions[at][1] if at >= 0 else None
+
     # --- moving and cutting ---
 
     def back(self) -> bool:

@@ -84,16 +84,18 @@ class FrameScope:
         extra: dict[str, Node] | None = None,
         files: Path | None = None,
         runs: Callable[[str, int | None], Any] | None = None,
+        back: int = 0,
     ):
         self.frame = frame
         self.extra = extra or {}
         self.files = files
         self.runs = runs
+        self.back = back  # versions
 
     def lookup(self, name: str) -> Handle | None:
-        node = self.extra.get(name)
+        node = None if self.back else self.extra.get(name)
         if node is None:
-            node = self.frame.lookup(name)
+            node = self.frame.earlier(name, self.back) if self.back else self.frame.lookup(name)
         return None if node is None else Handle(self.frame.machine.executor, node)
 
     def names(self) -> list[str]:
@@ -108,11 +110,16 @@ class FrameScope:
             same = activation.points is here.points and activation.parent is here.parent
             if same and activation.role == here.role and activation.turn == here.turn + steps:
                 frame = self.frame._replace(activation=activation, position=machine.frontier)
-                there = FrameScope(frame, None, self.files, self.runs)
+                there = FrameScope(frame, None, self.files, self.runs, self.back)
                 found = {name: there.lookup(node.name) for name, node in self.extra.items()}
                 there.extra = {name: h.node for name, h in found.items() if h is not None}
                 return there
         return None
+
+    def changed(self, changes: int) -> FrameScope:
+        """The same names, each before its last changes."""
+        back = self.back + changes
+        return FrameScope(self.frame, self.extra, self.files, self.runs, back)
 
     def run(self, key: str, step: int | None = None) -> Any:
         """The tensors of a run in the workspace."""

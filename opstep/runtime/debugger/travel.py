@@ -121,9 +121,11 @@ class Traveller:
             frame = innermost(self.machine, at, self.machine.cursor)
         return FrameScope(frame, extra, self.files, self.runs)
 
-    def evaluate(self, text: str, frame: Frame | None = None) -> Any:
+    def evaluate(
+        self, text: str, frame: Frame | None = None, extra: dict[str, Node] | None = None
+    ) -> Any:
         """The value of an expression. Raises `ExpressionError`."""
-        return parse(text).evaluate(self.scope(frame))
+        return parse(text).evaluate(self.scope(frame, extra))
 
     # --- going elsewhere ---
 

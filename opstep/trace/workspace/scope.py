@@ -67,6 +67,9 @@ class RunScope:
         wanted = last + steps
         return RunScope(self.workspace, self._run, wanted) if wanted >= 0 else None
 
+    def changed(self, changes: int) -> RunScope:
+        raise InputError("a run in a workspace has no versions within a step", hint='w@"last:3"')
+
     def run(self, key: str, step: int | None) -> RunScope | None:
         return RunScope(self.workspace, self.workspace.run(key), step)
 

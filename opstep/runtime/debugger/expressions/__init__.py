@@ -9,11 +9,11 @@ An expression is read once and compiled to closures; nothing of it is ever given
 no side effects. It reads files only through `Scope.load`.
 
 What it is evaluated in (`protocols`): a `Scope` has ``lookup(name) -> Handle | None``, ``names()``,
-``relative(steps) -> Scope | None`` for ``prev(x)`` and ``x@-1``, ``run(key, step) -> Scope | None``
-for ``x@"3f2a:12"``, and ``load(path)``. A `Handle` has ``type``, ``array()``, ``part(index)`` with
-ints and slices, and ``statistics()``. Elements are asked for only where they are needed:
-``x[0, :3]`` takes a part, ``mean(x)``, ``nan(x)``, ``max(abs(x))`` and ``stats(x)`` of a large
-tensor its statistics.
+``relative(steps) -> Scope | None`` for ``prev(x)`` and ``x@-1``, ``changed(changes) -> Scope`` for
+``was(x)``, ``run(key, step) -> Scope | None`` for ``x@"3f2a:12"``, and ``load(path)``. A `Handle`
+has ``type``, ``array()``, ``part(index)`` with ints and slices, and ``statistics()``. Elements are
+asked for only where they are needed: ``x[0, :3]`` takes a part, ``mean(x)``, ``nan(x)``,
+``max(abs(x))`` and ``stats(x)`` of a large tensor its statistics.
 
 A `Value` is one of
 

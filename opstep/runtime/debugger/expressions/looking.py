@@ -296,6 +296,26 @@ def changed(env: Evaluation, x: Later) -> Any:
 
 
 @function(TIME)
+def was(env: Evaluation, x: Later, changes: Whole = 1) -> Any:
+    """x as it was before it was last changed, by an op that updates it or by hand: diff(w, was(w)).
+    was(x, 3) is as it was three changes ago.
+    """
+    if changes < 0:
+        raise ExpressionError("changes are counted back, from 0", hint="write was(x, 3)")
+    here = env.scope
+    there = here.changed(changes) if changes else here
+    env.charge(0)
+    env.scope = there
+    try:
+        return x(env)
+    except NoTensor as error:
+        hint = "it did not change so often, or that is forgotten"
+        raise ExpressionError("there is no such version", error.column, hint) from None
+    finally:
+        env.scope = here
+
+
+@function(TIME)
 def load(env: Evaluation, path: Words) -> Any:
     """An array from a file below the folder of the program: load("x.npy"), load("x.npz:name"),
     load("x.safetensors:name").

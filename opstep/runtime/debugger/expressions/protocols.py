@@ -38,6 +38,12 @@ class Scope(Protocol):
         """The same names some steps away: -1 is the step before."""
         ...
 
+    def changed(self, changes: int) -> Scope:
+        """The same names before they were last changed, each so many times; those that were not
+        mean nothing there.
+        """
+        ...
+
     def run(self, key: str, step: int | None) -> Scope | None:
         """The tensors of a run in a workspace; of its last step where none is given."""
         ...
@@ -58,6 +64,9 @@ class Nowhere:
 
     def relative(self, steps: int) -> Any:
         return None
+
+    def changed(self, changes: int) -> Any:
+        return self
 
     def run(self, key: str, step: int | None) -> Any:
         return None

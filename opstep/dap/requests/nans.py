@@ -1,0 +1,51 @@
+"""Where NaNs and infinities of a tensor come from: opstep/nanReport."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from opstep.dap.frames import held_of
+from opstep.dap.nanreport import record, report_on
+from opstep.dap.registry import BAD_ARGUMENTS, DapError, request
+
+if TYPE_CHECKING:
+    from opstep.dap.session import Session
+    from opstep.runtime.debugger.node import Node
+
+NO_TENSOR = 2250
+
+
+@dataclass(frozen=True)
+class NanReportArguments:
+    """`name`: a tensor; without it, the one that stopped the run."""
+
+    name: str | None = None
+    frame_id: int | None = None
+
+
+@request("opstep/nanReport", custom=True)
+def nan_report(session: Session, arguments: NanReportArguments) -> dict[str, Any]:
+    """Where the NaNs and infinities of a tensor were born, of which elements and by which rule, and
+    which way they came. `kind` of the first link: finite, origin, propagated or given.
+    """
+    node = _suspect(session, arguments)
+    s = session.debugger.machine.executor.statistics(node)
+    if not s.nan + s.posinf + s.neginf:
+        return {"found": False, "text": f"{node.name} is finite", "links": []}
+    held, told = held_of(session, arguments.frame_id), report_on(session.debugger, node)
+    links = [record(session, held, link) for link in told.links]
+    return {"found": True, "text": told.text, "links": links}
+
+
+def _suspect(session: Session, arguments: NanReportArguments) -> Node:
+    if arguments.name is None:
+        stop = session.debugger.stop
+        if stop is None or stop.exception is None or stop.exception.node is None:
+            raise DapError("name: which tensor? The run stands at no NaN", BAD_ARGUMENTS)
+        return stop.exception.node
+    held = held_of(session, arguments.frame_id)
+    node = held.frame.lookup(arguments.name)
+    if node is None:
+        raise DapError(f"{arguments.name[:80]} has no value here", NO_TENSOR)
+    return node
