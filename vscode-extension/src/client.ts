@@ -1,0 +1,152 @@
+/** The language server: started with the Python that was found, started again after a crash, a few times. */
+
+import * as vscode from "vscode";
+import {
+  CloseAction,
+  ErrorAction,
+  LanguageClient,
+  RevealOutputChannelOn,
+  State,
+} from "vscode-languageclient/node";
+import type { Python } from "./python";
+import { Restarts } from "./restarts";
+import { MODULE } from "./shell";
+
+export class LanguageServer implements vscode.Disposable {
+  private client: LanguageClient | undefined;
+  private readonly restarts = new Restarts();
+  private readonly disposables: vscode.Disposable[] = [];
+  /** One start or stop after the other. */
+  private queue: Promise<void> = Promise.resolve();
+
+  constructor(
+    private readonly python: Python,
+    private readonly log: vscode.LogOutputChannel,
+  ) {
+    this.disposables.push(
+      python.onDidChange(() => void this.restart()),
+      vscode.commands.registerCommand("opstep.restartServer", async () => {
+        this.restarts.forget();
+        await python.refresh();
+        await this.restart();
+      }),
+    );
+  }
+
+  dispose(): void {
+    vscode.Disposable.from(...this.disposables).dispose();
+    void this.stop();
+  }
+
+  /** Starts it, where a Python is ready; else says what is missing. */
+  start(): Promise<void> {
+    return this.after(async () => {
+      const found = await this.python.find();
+      if (!found) {
+        void this.python.complain();
+        return;
+      }
+      await this.startWith(found.path);
+    });
+  }
+
+  stop(): Promise<void> {
+    return this.after(() => this.stopNow());
+  }
+
+  restart(): Promise<void> {
+    void this.stop();
+    return this.start();
+  }
+
+  async request<T>(method: string, params: unknown, token?: vscode.CancellationToken): Promise<T> {
+    const client = await this.running();
+    return client.sendRequest<T>(method, params, token);
+  }
+
+  async notify(method: string, params: unknown): Promise<void> {
+    if (this.client?.state === State.Running) {
+      await this.client.sendNotification(method, params);
+    }
+  }
+
+  private async running(): Promise<LanguageClient> {
+    await this.queue;
+    if (this.client?.state !== State.Running) {
+      throw new Error(
+        "opstep's language server does not run. “opstep: Restart Language Server” starts it; the log says why it ended.",
+      );
+    }
+    return this.client;
+  }
+
+  private after(act: () => Promise<void>): Promise<void> {
+    this.queue = this.queue.then(act).catch((error) => {
+      this.log.error(`language server: ${error instanceof Error ? error.message : error}`);
+    });
+    return this.queue;
+  }
+
+  private async stopNow(): Promise<void> {
+    const client = this.client;
+    this.client = undefined;
+    if (client && client.state !== State.Stopped) {
+      await client.dispose(2000);
+    }
+  }
+
+  private async startWith(python: string): Promise<void> {
+    await this.stopNow();
+    const client = new LanguageClient(
+      "opstep",
+      "opstep",
+      { command: python, args: [...MODULE, "lsp"] },
+      {
+        documentSelector: [
+          { scheme: "file", language: "opg" },
+          { scheme: "untitled", language: "opg" },
+        ],
+        outputChannel: this.log,
+        revealOutputChannelOn: RevealOutputChannelOn.Never,
+        initializationOptions: () => vscode.workspace.getConfiguration("opstep"),
+        synchronize: {
+          configurationSection: "opstep",
+          fileEvents: vscode.workspace.createFileSystemWatcher("**/*.opg"),
+        },
+        errorHandler: {
+          error: (_error, _message, count) => ({
+            action: (count ?? 0) <= 3 ? ErrorAction.Continue : ErrorAction.Shutdown,
+            handled: true,
+          }),
+          closed: () => this.closed(),
+        },
+      },
+    );
+    this.client = client;
+    this.log.info(`language server: ${python} ${[...MODULE, "lsp"].join(" ")}`);
+    await client.start();
+  }
+
+  /** It ended by itself. */
+  private closed(): { action: CloseAction; handled: boolean } {
+    if (this.restarts.again()) {
+      this.log.warn("The language server ended unexpectedly; it is started again.");
+      return { action: CloseAction.Restart, handled: true };
+    }
+    void this.sayGone();
+    return { action: CloseAction.DoNotRestart, handled: true };
+  }
+
+  private async sayGone(): Promise<void> {
+    const picked = await vscode.window.showErrorMessage(
+      "opstep's language server ended several times and is not started again. Colours and the debugger still work.",
+      "Show Log",
+      "Restart",
+    );
+    if (picked === "Show Log") {
+      this.log.show();
+    } else if (picked === "Restart") {
+      await vscode.commands.executeCommand("opstep.restartServer");
+    }
+  }
+}

@@ -1,0 +1,265 @@
+/** Which Python runs opstep: candidates in order, a probe of each, and what is said of them. */
+
+import { execFile } from "node:child_process";
+import { existsSync } from "node:fs";
+import { homedir } from "node:os";
+import path from "node:path";
+import { compareVersions, OLDEST_OPSTEP, OLDEST_PYTHON } from "./versions";
+
+/** A Python that may have opstep, and why it came to mind. */
+export interface Candidate {
+  path: string;
+  origin: "setting" | "extension" | "venv" | "path";
+}
+
+/** What a Python says of itself. */
+export interface Probe {
+  /** Of Python: `3.11.2`. */
+  version: string;
+  /** Of opstep; undefined where it is not installed. */
+  opstep?: string;
+  /** Whether opstep brings the language server. */
+  servers: boolean;
+  executable: string;
+}
+
+export type Verdict = "ready" | "absent" | "broken" | "old-python" | "no-opstep" | "old-opstep";
+
+export interface Interpreter extends Candidate {
+  verdict: Verdict;
+  probe?: Probe;
+  /** Of a Python that does not start: what it wrote. */
+  trouble?: string;
+}
+
+/** What candidates are found from. */
+export interface Surroundings {
+  /** `opstep.python`. */
+  setting: string;
+  /** The interpreter that the Python extension has chosen. */
+  active?: string;
+  folders: string[];
+  /** The file in the editor. */
+  file?: string;
+  /** PATH. */
+  searchPath: string;
+  platform: NodeJS.Platform;
+  home?: string;
+  exists?: (file: string) => boolean;
+}
+
+/** `~`, `${workspaceFolder}`, `${env:NAME}`; a relative path is relative to the first folder. */
+export function expandPath(
+  text: string,
+  folders: string[],
+  home = homedir(),
+  env: NodeJS.ProcessEnv = process.env,
+): string {
+  const expanded = text
+    .trim()
+    .replace(/^~(?=$|[/\\])/, () => home)
+    .replace(/\$\{workspaceFolder(?::([^}]+))?\}/g, (_, name: string | undefined) => {
+      const folder = name ? folders.find((f) => path.basename(f) === name) : folders[0];
+      return folder ?? "";
+    })
+    .replace(/\$\{userHome\}/g, () => home)
+    .replace(/\$\{env:([^}]+)\}/g, (_, name: string) => env[name] ?? "");
+  const isPath = /[/\\]/.test(expanded);
+  return isPath && !path.isAbsolute(expanded) && folders[0]
+    ? path.join(folders[0], expanded)
+    : expanded;
+}
+
+/** Pythons in the order in which they are tried, each once. A setting is the only one. */
+export function candidates(around: Surroundings): Candidate[] {
+  const exists = around.exists ?? existsSync;
+  const windows = around.platform === "win32";
+  const found: Candidate[] = [];
+  const add = (file: string | undefined, origin: Candidate["origin"]) => {
+    if (file && !found.some((c) => c.path === file)) {
+      found.push({ path: file, origin });
+    }
+  };
+  const onPath = (name: string) =>
+    around.searchPath
+      .split(windows ? ";" : ":")
+      .filter(Boolean)
+      .map((folder) => path.join(folder, windows ? `${name}.exe` : name))
+      .find(exists);
+
+  if (around.setting.trim()) {
+    const wanted = expandPath(around.setting, around.folders, around.home);
+    add(/[/\\]/.test(wanted) ? wanted : (onPath(wanted) ?? wanted), "setting");
+    return found;
+  }
+  add(around.active, "extension");
+  for (const folder of [...around.folders, ...parents(around.file)]) {
+    for (const name of [".venv", "venv"]) {
+      const inside = windows ? ["Scripts", "python.exe"] : ["bin", "python"];
+      const python = path.join(folder, name, ...inside);
+      if (exists(python)) {
+        add(python, "venv");
+      }
+    }
+  }
+  for (const name of ["python3", "python"]) {
+    add(onPath(name), "path");
+  }
+  return found;
+}
+
+function parents(file: string | undefined): string[] {
+  const folders: string[] = [];
+  for (let folder = file && path.dirname(file); folder; folder = path.dirname(folder)) {
+    folders.push(folder);
+    if (folder === path.dirname(folder)) {
+      break;
+    }
+  }
+  return folders;
+}
+
+// Nothing of opstep is imported: a broken installation must not hide that Python is fine. It must
+// run in every Python, Python 2 included, so that old ones can be named.
+const PROBE = `
+import json, sys
+facts = {"version": ".".join(map(str, sys.version_info[:3])), "executable": sys.executable}
+try:
+    import os
+    # -c puts the present folder in front: what lies there is not what is installed.
+    sys.path = [p for p in sys.path if p]
+    from importlib import metadata, util
+    spec = util.find_spec("opstep")
+    if spec is not None and spec.origin:
+        try:
+            facts["opstep"] = metadata.version("opstep")
+        except metadata.PackageNotFoundError:
+            import opstep
+            facts["opstep"] = opstep.__version__
+        facts["servers"] = os.path.isdir(os.path.join(os.path.dirname(spec.origin), "lsp"))
+except ImportError:
+    pass
+print(json.dumps(facts))
+`;
+
+/** Asks a Python what it is. Nothing of the open folder is run. */
+export function probe(python: string, timeout = 20_000): Promise<Probe | string> {
+  return new Promise((resolve) => {
+    execFile(python, ["-c", PROBE], { timeout, cwd: homedir() }, (error, stdout, stderr) => {
+      if (error) {
+        const killed = error.killed ? `no answer within ${timeout / 1000} s` : "";
+        resolve(killed || lastLine(stderr) || error.message);
+        return;
+      }
+      try {
+        const facts = JSON.parse(stdout.trim().split("\n").at(-1) ?? "") as Partial<Probe>;
+        resolve({
+          version: String(facts.version),
+          opstep: facts.opstep,
+          servers: facts.servers === true,
+          executable: facts.executable || python,
+        });
+      } catch {
+        resolve("it did not answer as a Python does");
+      }
+    });
+  });
+}
+
+function lastLine(text: string): string {
+  return text.trim().split("\n").at(-1) ?? "";
+}
+
+/** A candidate with what is known of it. */
+export async function examine(
+  candidate: Candidate,
+  ask: (python: string) => Promise<Probe | string> = probe,
+  exists: (file: string) => boolean = existsSync,
+): Promise<Interpreter> {
+  if (path.isAbsolute(candidate.path) && !exists(candidate.path)) {
+    return { ...candidate, verdict: "absent" };
+  }
+  const answer = await ask(candidate.path);
+  if (typeof answer === "string") {
+    const absent = /ENOENT/.test(answer);
+    return { ...candidate, verdict: absent ? "absent" : "broken", trouble: answer };
+  }
+  return { ...candidate, verdict: judge(answer), probe: answer };
+}
+
+function judge(found: Probe): Verdict {
+  if (compareVersions(found.version, OLDEST_PYTHON) < 0) {
+    return "old-python";
+  }
+  if (found.opstep === undefined) {
+    return "no-opstep";
+  }
+  return found.servers && compareVersions(found.opstep, OLDEST_OPSTEP) >= 0
+    ? "ready"
+    : "old-opstep";
+}
+
+// What is nearest to work, where nothing works.
+const HOPES: Verdict[] = ["ready", "old-opstep", "no-opstep", "old-python", "broken", "absent"];
+
+/** The first that is ready, or else the first of those that need least. */
+export function best(found: Interpreter[]): Interpreter | undefined {
+  return HOPES.map((v) => found.find((i) => i.verdict === v)).find((i) => i !== undefined);
+}
+
+/** Tries candidates one after the other until one is ready. */
+export async function discover(
+  tried: Candidate[],
+  ask?: (python: string) => Promise<Probe | string>,
+  exists?: (file: string) => boolean,
+): Promise<{ chosen: Interpreter | undefined; found: Interpreter[] }> {
+  const found: Interpreter[] = [];
+  for (const candidate of tried) {
+    const interpreter = await examine(candidate, ask, exists);
+    found.push(interpreter);
+    if (interpreter.verdict === "ready") {
+      break;
+    }
+  }
+  return { chosen: best(found), found };
+}
+
+export type Action = "install" | "select" | "docs" | "settings";
+
+/** What is said where no Python is ready, and what can be done about it. */
+export function complaint(chosen: Interpreter | undefined): { text: string; actions: Action[] } {
+  if (!chosen) {
+    return {
+      text: `opstep needs Python ${OLDEST_PYTHON} or newer, and found no Python at all. Install one, or select where it is.`,
+      actions: ["select", "docs"],
+    };
+  }
+  const where = chosen.path;
+  const setting = chosen.origin === "setting" ? " (setting opstep.python)" : "";
+  switch (chosen.verdict) {
+    case "absent":
+      return { text: `There is no Python at ${where}${setting}.`, actions: ["select", "settings"] };
+    case "broken":
+      return {
+        text: `${where}${setting} does not start: ${chosen.trouble ?? "no reason given"}`,
+        actions: ["select", "docs"],
+      };
+    case "old-python":
+      return {
+        text: `opstep needs Python ${OLDEST_PYTHON} or newer; ${where}${setting} is ${chosen.probe?.version}.`,
+        actions: ["select", "docs"],
+      };
+    case "no-opstep":
+      return {
+        text: `opstep is not installed in ${where}${setting} (Python ${chosen.probe?.version}).`,
+        actions: ["install", "select", "docs"],
+      };
+    case "old-opstep":
+      return {
+        text: `opstep ${chosen.probe?.opstep} in ${where}${setting} is too old: this extension needs ${OLDEST_OPSTEP} or newer, with its language server.`,
+        actions: ["install", "select", "docs"],
+      };
+    case "ready":
+      return { text: "", actions: [] };
+  }
+}

@@ -1,0 +1,53 @@
+/** The extension's entry: makes what modules share, and registers each. */
+
+import * as vscode from "vscode";
+import { LanguageServer } from "./client";
+import { modules } from "./modules";
+import { Python } from "./python";
+import type { Services } from "./services";
+import { quietly, visibly } from "./shell";
+import { Stops } from "./stops";
+
+let server: LanguageServer | undefined;
+
+export async function activate(context: vscode.ExtensionContext): Promise<void> {
+  if (!vscode.workspace.isTrusted) {
+    // Colours and snippets are there without us; nothing of the folder may choose what is run.
+    context.subscriptions.push(vscode.workspace.onDidGrantWorkspaceTrust(() => start(context)));
+    return;
+  }
+  await start(context);
+}
+
+export async function deactivate(): Promise<void> {
+  await server?.stop();
+}
+
+async function start(context: vscode.ExtensionContext): Promise<void> {
+  const log = vscode.window.createOutputChannel("opstep", { log: true });
+  const python = new Python(context, log);
+  const stops = new Stops(log);
+  const language = new LanguageServer(python, log);
+  server = language;
+  const services: Services = {
+    context,
+    log,
+    get stop() {
+      return stops.stop;
+    },
+    onStop: stops.onStop,
+    request: (method, params, token) => language.request(method, params, token),
+    notify: (method, params) => language.notify(method, params),
+    opstep: (args, options) => quietly(python, args, options),
+    show: (args, options) => visibly(python, args, options),
+  };
+  context.subscriptions.push(log, python, stops, language);
+  for (const [name, register] of Object.entries(modules)) {
+    try {
+      context.subscriptions.push(register(services));
+    } catch (error) {
+      log.error(`${name} could not be registered: ${error}`);
+    }
+  }
+  await language.start();
+}

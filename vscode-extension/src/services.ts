@@ -1,0 +1,36 @@
+import type * as vscode from "vscode";
+
+/** Where a debug session of ours stands. */
+export interface Stop {
+  session: vscode.DebugSession;
+  threadId: number;
+  frameId: number;
+  reason: string;
+  text: string;
+  path: string;
+  line: number;
+  graph: string;
+}
+
+/** What the modules of the extension share. */
+export interface Services {
+  readonly context: vscode.ExtensionContext;
+  readonly log: vscode.LogOutputChannel;
+  /** The present stop; undefined while a run goes on or none is there. */
+  readonly stop: Stop | undefined;
+  /**
+   * Fires at each stop, when another frame is chosen, when values were changed (`invalidated`),
+   * and with undefined when it goes on or ends.
+   */
+  readonly onStop: vscode.Event<Stop | undefined>;
+  /** A request to the language server; rejects with a text for people where none runs. */
+  request<T>(method: string, params: unknown, token?: vscode.CancellationToken): Promise<T>;
+  notify(method: string, params: unknown): Promise<void>;
+  /** Runs `opstep ARGS` quietly. */
+  opstep(
+    args: string[],
+    options?: { cwd?: string; token?: vscode.CancellationToken },
+  ): Promise<{ code: number; stdout: string; stderr: string }>;
+  /** Runs `opstep ARGS` where the user sees it (a task's terminal). */
+  show(args: string[], options?: { cwd?: string; title?: string }): Promise<number | undefined>;
+}

@@ -1,0 +1,105 @@
+/** Runs of the command line: quietly, or in a task's terminal. */
+
+import { spawn } from "node:child_process";
+import * as vscode from "vscode";
+import type { Python } from "./python";
+
+/** Behind the path of a Python: opstep as it is installed, not what the present folder has. */
+export const MODULE = ["-P", "-m", "opstep"];
+
+const LONGEST = 64 << 20;
+
+export interface Finished {
+  code: number;
+  stdout: string;
+  stderr: string;
+}
+
+/** Runs `opstep ARGS` and gathers what it writes. Rejects where it cannot be started. */
+export async function quietly(
+  python: Python,
+  args: string[],
+  options: { cwd?: string; token?: vscode.CancellationToken } = {},
+): Promise<Finished> {
+  const command = await python.need();
+  return new Promise((resolve, reject) => {
+    const child = spawn(command, [...MODULE, ...args], {
+      cwd: options.cwd ?? defaultFolder(),
+      env: { ...process.env, PYTHONIOENCODING: "utf-8" },
+      stdio: ["ignore", "pipe", "pipe"],
+    });
+    const listening = options.token?.onCancellationRequested(() => child.kill());
+    const texts = { stdout: "", stderr: "" };
+    for (const name of ["stdout", "stderr"] as const) {
+      child[name].setEncoding("utf8").on("data", (text: string) => {
+        texts[name] += text;
+        if (texts[name].length > LONGEST) {
+          child.kill();
+        }
+      });
+    }
+    child.on("error", (error) => {
+      listening?.dispose();
+      reject(new Error(`${command} could not be started: ${error.message}`));
+    });
+    child.on("close", (code) => {
+      listening?.dispose();
+      resolve({ code: code ?? 130, ...texts });
+    });
+  });
+}
+
+/** A task that runs `opstep ARGS` in a terminal. */
+export function task(
+  python: string,
+  args: string[],
+  options: { cwd?: string; title?: string; definition?: vscode.TaskDefinition } = {},
+): vscode.Task {
+  const folder = options.cwd ?? defaultFolder();
+  const made = new vscode.Task(
+    options.definition ?? { type: "opstep", args },
+    vscode.workspace.workspaceFolders?.[0] ?? vscode.TaskScope.Workspace,
+    options.title ?? `opstep ${args.join(" ")}`,
+    "opstep",
+    new vscode.ProcessExecution(python, [...MODULE, ...args], folder ? { cwd: folder } : {}),
+    "$opstep",
+  );
+  made.presentationOptions = {
+    reveal: vscode.TaskRevealKind.Always,
+    panel: vscode.TaskPanelKind.Dedicated,
+    clear: true,
+  };
+  return made;
+}
+
+/** Runs `opstep ARGS` in a terminal and waits for its end; the exit code, if it has one. */
+export async function visibly(
+  python: Python,
+  args: string[],
+  options: { cwd?: string; title?: string } = {},
+): Promise<number | undefined> {
+  const made = task(await python.need(), args, options);
+  return new Promise((resolve, reject) => {
+    let execution: vscode.TaskExecution | undefined;
+    const ended = vscode.tasks.onDidEndTaskProcess((e) => {
+      if (e.execution === execution) {
+        ended.dispose();
+        resolve(e.exitCode);
+      }
+    });
+    vscode.tasks.executeTask(made).then(
+      (e) => {
+        execution = e;
+      },
+      (error) => {
+        ended.dispose();
+        reject(error);
+      },
+    );
+  });
+}
+
+/** Where commands run: the first folder, if one is open. */
+export function defaultFolder(): string | undefined {
+  return vscode.workspace.workspaceFolders?.find((f) => f.uri.scheme === "file")?.uri.fsPath;
+}

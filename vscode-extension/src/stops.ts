@@ -1,0 +1,159 @@
+/** Where debug sessions stand: one present stop, for all views. */
+
+import type { DebugProtocol } from "@vscode/debugprotocol";
+import * as vscode from "vscode";
+import type { Stop } from "./services";
+
+/** Follows sessions of type `opstep`, and which frame is chosen. */
+export class Stops implements vscode.Disposable {
+  private readonly fired = new vscode.EventEmitter<Stop | undefined>();
+  private readonly disposables: vscode.Disposable[] = [this.fired];
+  /** Of sessions that stand: the last `stopped` event. */
+  private readonly standing = new Map<vscode.DebugSession, DebugProtocol.StoppedEvent["body"]>();
+  private present: Stop | undefined;
+  readonly onStop = this.fired.event;
+
+  constructor(private readonly log: vscode.LogOutputChannel) {
+    this.disposables.push(
+      vscode.debug.registerDebugAdapterTrackerFactory("opstep", {
+        createDebugAdapterTracker: (session) => ({
+          onWillReceiveMessage: (message) => this.sent(session, message),
+          onDidSendMessage: (message) => this.received(session, message),
+        }),
+      }),
+      vscode.debug.onDidChangeActiveStackItem((item) => void this.chosen(item)),
+      vscode.debug.onDidTerminateDebugSession((session) => this.leave(session)),
+    );
+  }
+
+  dispose(): void {
+    vscode.Disposable.from(...this.disposables).dispose();
+  }
+
+  get stop(): Stop | undefined {
+    return this.present;
+  }
+
+  /** The session goes on: what it said of its stop holds no longer. */
+  private sent(session: vscode.DebugSession, message: DebugProtocol.ProtocolMessage): void {
+    if (message.type === "request") {
+      const { command } = message as DebugProtocol.Request;
+      if (["disconnect", "terminate", "restart"].includes(command)) {
+        this.leave(session);
+      }
+    }
+  }
+
+  private received(session: vscode.DebugSession, message: DebugProtocol.ProtocolMessage): void {
+    if (message.type === "response") {
+      const answer = message as DebugProtocol.Response;
+      if (answer.success && GOES_ON.has(answer.command)) {
+        this.leave(session);
+      }
+      return;
+    }
+    if (message.type !== "event") {
+      return;
+    }
+    const { event, body } = message as DebugProtocol.Event;
+    if (event === "stopped") {
+      this.standing.set(session, body);
+      void this.top(session);
+    } else if (event === "continued" || event === "terminated" || event === "exited") {
+      this.leave(session);
+    } else if (event === "invalidated" && this.present?.session === session) {
+      this.tell({ ...this.present });
+    }
+  }
+
+  private leave(session: vscode.DebugSession): void {
+    this.standing.delete(session);
+    if (this.present?.session === session) {
+      this.tell(undefined);
+    }
+  }
+
+  private tell(stop: Stop | undefined): void {
+    if (stop || this.present) {
+      this.present = stop;
+      this.fired.fire(stop);
+    }
+  }
+
+  /** The innermost frame of a session that has just stopped. */
+  private async top(session: vscode.DebugSession): Promise<void> {
+    const stopped = this.standing.get(session);
+    const threadId = stopped?.threadId ?? 1;
+    const frame = await this.frames(session, threadId, 1);
+    if (frame[0] && this.standing.get(session) === stopped) {
+      this.tell(this.stopOf(session, threadId, frame[0]));
+    }
+  }
+
+  /** Another frame was chosen in the call stack. */
+  private async chosen(
+    item: vscode.DebugThread | vscode.DebugStackFrame | undefined,
+  ): Promise<void> {
+    if (!(item instanceof vscode.DebugStackFrame) || !this.standing.has(item.session)) {
+      return;
+    }
+    const { session, threadId, frameId } = item;
+    if (this.present?.session === session && this.present.frameId === frameId) {
+      return;
+    }
+    const stopped = this.standing.get(session);
+    const frames = await this.frames(session, threadId, 0);
+    const frame = frames.find((f) => f.id === frameId);
+    if (frame && this.standing.get(session) === stopped) {
+      this.tell(this.stopOf(session, threadId, frame));
+    }
+  }
+
+  private async frames(
+    session: vscode.DebugSession,
+    threadId: number,
+    levels: number,
+  ): Promise<DebugProtocol.StackFrame[]> {
+    try {
+      const answer = await session.customRequest("stackTrace", { threadId, startFrame: 0, levels });
+      return (answer as DebugProtocol.StackTraceResponse["body"]).stackFrames;
+    } catch (error) {
+      this.log.debug(`no frames: ${error}`);
+      return [];
+    }
+  }
+
+  private stopOf(
+    session: vscode.DebugSession,
+    threadId: number,
+    frame: DebugProtocol.StackFrame,
+  ): Stop {
+    const stopped = this.standing.get(session);
+    return {
+      session,
+      threadId,
+      frameId: frame.id,
+      reason: stopped?.reason ?? "",
+      text: stopped?.description ?? stopped?.text ?? "",
+      path: frame.source?.path ?? "",
+      line: frame.line,
+      graph: graphOf(frame.name),
+    };
+  }
+}
+
+const GOES_ON = new Set([
+  "continue",
+  "next",
+  "stepIn",
+  "stepOut",
+  "stepBack",
+  "reverseContinue",
+  "goto",
+  "restartFrame",
+]);
+
+/** `halve` of a frame that is called `halve [i=3]`. */
+export function graphOf(frame: string): string {
+  return /^[A-Za-z_]\w*/.exec(frame)?.[0] ?? frame;
+}

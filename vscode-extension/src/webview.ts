@@ -1,0 +1,132 @@
+/** Panels: a page of our own with a strict policy, and messages both ways. */
+
+import { randomBytes } from "node:crypto";
+import * as vscode from "vscode";
+
+export interface PanelOptions {
+  /** The folder below webview/, which names the bundle. */
+  name: string;
+  title: string;
+  /** Beside the editor by default. */
+  column?: vscode.ViewColumn;
+  /** A panel that came back with its window (see `onRestore`). */
+  panel?: vscode.WebviewPanel;
+  /** More of the Content Security Policy: `frame-src http://127.0.0.1:1234`. */
+  policy?: string;
+  /** Folders whose files the page may load, beside its bundle. */
+  roots?: vscode.Uri[];
+}
+
+/** A panel. `In` are the messages that its page sends, `Out` those that it takes. */
+export class Panel<In, Out> implements vscode.Disposable {
+  readonly panel: vscode.WebviewPanel;
+  private readonly closed = new vscode.EventEmitter<void>();
+  private readonly received = new vscode.EventEmitter<In>();
+  readonly onDidDispose = this.closed.event;
+  readonly onMessage = this.received.event;
+
+  constructor(context: vscode.ExtensionContext, options: PanelOptions) {
+    const dist = vscode.Uri.joinPath(context.extensionUri, "dist", "webview");
+    const settings: vscode.WebviewPanelOptions & vscode.WebviewOptions = {
+      enableScripts: true,
+      enableCommandUris: false,
+      localResourceRoots: [dist, ...(options.roots ?? [])],
+      retainContextWhenHidden: true,
+    };
+    this.panel =
+      options.panel ??
+      vscode.window.createWebviewPanel(
+        `opstep.${options.name}`,
+        options.title,
+        { viewColumn: options.column ?? vscode.ViewColumn.Beside, preserveFocus: true },
+        settings,
+      );
+    this.panel.webview.options = settings;
+    this.panel.iconPath = vscode.Uri.joinPath(context.extensionUri, "media", "file.svg");
+    this.panel.webview.html = page(this.panel.webview, dist, options);
+    this.panel.webview.onDidReceiveMessage((message: In) => this.received.fire(message));
+    this.panel.onDidDispose(() => {
+      this.closed.fire();
+      this.closed.dispose();
+      this.received.dispose();
+    });
+  }
+
+  get title(): string {
+    return this.panel.title;
+  }
+
+  set title(text: string) {
+    this.panel.title = text;
+  }
+
+  get visible(): boolean {
+    return this.panel.visible;
+  }
+
+  /** Sends a message to the page; false where the page is gone. */
+  post(message: Out): Thenable<boolean> {
+    return this.panel.webview.postMessage(message);
+  }
+
+  /** Brings the panel to the front, where it is. */
+  reveal(preserveFocus = true): void {
+    this.panel.reveal(undefined, preserveFocus);
+  }
+
+  dispose(): void {
+    this.panel.dispose();
+  }
+}
+
+/** Makes panels of one kind again after the window was reloaded; `state` is what the page kept with `setState`. */
+export function onRestore<State>(
+  name: string,
+  restore: (panel: vscode.WebviewPanel, state: State | undefined) => void | Promise<void>,
+): vscode.Disposable {
+  return vscode.window.registerWebviewPanelSerializer(`opstep.${name}`, {
+    async deserializeWebviewPanel(panel, state) {
+      await restore(panel, state as State | undefined);
+    },
+  });
+}
+
+function page(webview: vscode.Webview, dist: vscode.Uri, options: PanelOptions): string {
+  const nonce = randomBytes(16).toString("base64url");
+  const source = (extension: string) =>
+    webview.asWebviewUri(vscode.Uri.joinPath(dist, `${options.name}.${extension}`)).toString();
+  const policy = [
+    "default-src 'none'",
+    `script-src 'nonce-${nonce}'`,
+    // The pages set sizes and colours of elements from script, which is inline style.
+    `style-src ${webview.cspSource} 'unsafe-inline'`,
+    `img-src ${webview.cspSource} data: blob:`,
+    `font-src ${webview.cspSource}`,
+    "worker-src blob:",
+    ...(options.policy ? [options.policy] : []),
+  ].join("; ");
+  return `<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="${escapeHtml(policy)}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>${escapeHtml(options.title)}</title>
+<link rel="stylesheet" href="${source("css")}">
+</head>
+<body>
+<div id="root"></div>
+<script nonce="${nonce}" src="${source("js")}"></script>
+</body>
+</html>`;
+}
+
+/** Text as it may stand in HTML, also in attributes. */
+export function escapeHtml(text: string): string {
+  return text
+    .replaceAll("&", "&amp;")
+    .replaceAll("<", "&lt;")
+    .replaceAll(">", "&gt;")
+    .replaceAll('"', "&quot;")
+    .replaceAll("'", "&#39;");
+}
