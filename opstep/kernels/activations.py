@@ -151,6 +151,7 @@ class gelu(Unary):
     """Gaussian error linear unit; `approximate="tanh"` for the form that GPT-2 uses."""
 
     signature = 'gelu(x: F, *, approximate: str = "none")'
+    choices = {"approximate": ("none", "tanh")}
     formula = "x/2 * (1 + erf(x/sqrt(2))); tanh: x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715*x**3)))"
     source = "Hendrycks, Gimpel 2016; torch.nn.functional.gelu, ONNX Gelu"
     faults = Faults(elementwise, Rule("0 times infinity", lambda x, **_: x == -np.inf))

@@ -30,6 +30,7 @@ class ByLabel(Op):
     """Base: of each position, one class is picked along `axis`; `weight` has one number a class."""
 
     faults = LABELLED
+    choices = {"reduction": tuple(REDUCTIONS)}
 
     def infer(x, label, weight, *, axis, reduction, ignore_index):
         shape = _check(x, label, weight, axis, reduction)

@@ -32,7 +32,7 @@ class PairLoss(Op):
 
     faults = Faults(by_reduction)
 
-    reductions = ("none", "sum", "mean")
+    choices = {"reduction": ("none", "sum", "mean")}
 
     @classmethod
     def infer(cls, x, target, *, reduction, **attrs):
@@ -40,8 +40,8 @@ class PairLoss(Op):
             raise Mismatch(
                 f"{x} and {target} differ in shape", 1, hint="broadcast one of them to the other's"
             )
-        if reduction not in cls.reductions:
-            hint = f"there are {', '.join(cls.reductions)}"
+        if reduction not in cls.choices["reduction"]:
+            hint = f"there are {', '.join(cls.choices['reduction'])}"
             raise Mismatch(f"no reduction {reduction!r}", "reduction", hint=hint)
         cls.check(**attrs)
         return x if reduction == "none" else x.with_shape(())
@@ -282,7 +282,7 @@ class kl_div(PairLoss):
         ),
         Rule("0 times infinity", lambda x, target, **_: infinite(x) & (target == 0)),
     )
-    reductions = ("none", "sum", "mean", "batchmean")
+    choices = {"reduction": ("none", "sum", "mean", "batchmean")}
 
     def each(x, target, log_target):
         if log_target:

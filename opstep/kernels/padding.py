@@ -27,6 +27,7 @@ class pad(Op):
     """
 
     signature = 'pad(x: T, *, pads: dims, mode: str = "constant", value: number = 0)'
+    choices = {"mode": tuple(MODES)}
     source = "torch.nn.functional.pad, ONNX Pad"
     moves = True
 

@@ -122,6 +122,7 @@ class scatter_reduce(Scatter):
     """
 
     signature = "scatter_reduce(x: N, index: X, source: N, *, reduction: str, axis: int = 0)"
+    choices = {"reduction": ("mul", "max", "min")}
     source = "torch.scatter_reduce(include_self=True), ONNX ScatterElements(reduction=...)"
     grad = None
 

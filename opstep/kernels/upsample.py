@@ -14,6 +14,7 @@ from opstep.runtime.device.launch import Arg, Launch, Scratch
 from opstep.runtime.ir.op import Mismatch, Op
 
 _GRAIN = 32768  # output elements under which another lane is not woken
+MODES = ("nearest", "bilinear")
 
 
 class Places(NamedTuple):
@@ -176,7 +177,7 @@ def _places(small, large, mode: str, align: bool) -> tuple[list[list[int]], list
 
 
 def _check(x, mode: str, align_corners: bool) -> None:
-    if mode not in ("nearest", "bilinear"):
+    if mode not in MODES:
         raise Mismatch(f'mode is "nearest" or "bilinear", not "{mode}"', "mode")
     if align_corners and mode == "nearest":
         raise Mismatch("align_corners goes with bilinear mode only", "align_corners")
@@ -191,6 +192,7 @@ class upsample2d(Op):
     half_pixel, or align_corners).
     """
 
+    choices = {"mode": MODES}
     signature = (
         'upsample2d(x: F, *, scale: ints = none, size: dims = none, mode: str = "nearest", '
         "align_corners: bool = false)"
@@ -244,6 +246,7 @@ class upsample2d_grad(Op):
     it, from gy.
     """
 
+    choices = {"mode": MODES}
     signature = (
         'upsample2d_grad(gy: F, *, size: dims, mode: str = "nearest", align_corners: bool = false)'
     )

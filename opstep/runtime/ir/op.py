@@ -103,6 +103,7 @@ class Op:
     host: ClassVar[bool] = False  # control flow: the interpreter runs it, no kernel does
     formula: ClassVar[str] = ""  # for the docs, in plain text
     source: ClassVar[str] = ""  # where a formula comes from
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {}  # the words that a str attribute can be
     faults: ClassVar[Faults] = UNKNOWN
 
     infer: ClassVar[Any]
