@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import sys
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any, TextIO
+from typing import Any
 
 import click
 
@@ -43,6 +41,8 @@ def show_answer(
     columns: list[str], rows: Iterator[tuple], as_csv: bool, as_json: bool, limit: int | None
 ) -> None:
     """Prints rows as they are found: all of CSV and JSON, the first of a table."""
+    from opstep.trace.workspace.written import write_csv, write_json
+
     found = islice(rows, limit or (None if as_csv or as_json else SHOWN))
     if as_csv:
         write_csv(columns, found, sys.stdout)
@@ -64,30 +64,3 @@ def show(columns: list[str], rows: list[tuple], more: bool) -> None:
 
 def _is_number(value: Any) -> bool:
     return value is None or isinstance(value, (int, float))
-
-
-def write_csv(columns: list[str], rows: Iterator[tuple], out: TextIO) -> None:
-    """As RFC 4180, with bare line feeds; null is an empty field, bytes are hexadecimal."""
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
-    for row in rows:
-        writer.writerow([v.hex() if isinstance(v, bytes) else v for v in row])
-
-
-def write_json(columns: list[str], rows: Iterator[tuple], out: TextIO) -> None:
-    """A list of objects, one a line, written as they are found."""
-    separator = "[\n"
-    for row in rows:
-        fields = {c: _json(v) for c, v in zip(columns, row, strict=True)}
-        out.write(f"{separator}  {json.dumps(fields, ensure_ascii=False)}")
-        separator = ",\n"
-    out.write("[]\n" if separator == "[\n" else "\n]\n")
-
-
-def _json(value: Any) -> Any:
-    """A field as JSON has it: bytes in hexadecimal, infinities as strings."""
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, float) and value in (float("inf"), float("-inf")):
-        return str(value)
-    return value

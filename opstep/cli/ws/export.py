@@ -120,10 +120,10 @@ def write(path: Path, columns: list[str], rows: Counted) -> None:
 def write_text(file: Any, kind: str, columns: list[str], rows: Iterable[tuple]) -> None:
     import io
 
-    from opstep.cli import answers
+    from opstep.trace.workspace.written import WRITERS
 
     text = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
-    (answers.write_csv if kind == "csv" else answers.write_json)(columns, iter(rows), text)
+    WRITERS[kind](columns, iter(rows), text)
     text.detach()
 
 

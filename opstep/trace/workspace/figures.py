@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -49,6 +50,18 @@ class Line:
     xs: list[float] = field(default_factory=list)
     ys: list[float | None] = field(default_factory=list)
     odd: list[float] = field(default_factory=list)
+
+
+def labels_of(lines: list[Line]) -> list[str]:
+    """The shortest words that tell the lines apart: names, else sites; runs where they are many."""
+    counts = Counter((line.name, line.run.id) for line in lines)
+    several = len({line.run.id for line in lines}) > 1
+    found = []
+    for line in lines:
+        text = line.name if counts[line.name, line.run.id] == 1 and line.name else line.site
+        text = f"{text} @{line.run.key}" if several else text
+        found.append(text if len(text) <= 30 else f"…{text[-29:]}")
+    return found
 
 
 def parse(text: str) -> Wanted:

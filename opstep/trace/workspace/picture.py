@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from opstep.runtime.ir.errors import InputError
-from opstep.trace.workspace.figures import Line, Wanted
+from opstep.trace.workspace.figures import Line, Wanted, labels_of
 
 FORMATS = (".png", ".svg", ".pdf")
 # Told apart by all kinds of eyes: Okabe and Ito, a little darker.
@@ -118,7 +117,7 @@ def _curves(figure: Any, axes: Any, lines: list[Line]) -> None:
     axes.grid(axis="x", visible=False)
     axes.margins(x=0.01)
     height = figure.get_figheight()
-    room = min(3.0, 0.35 + 0.085 * max(len(text) for text in _labels(named)))
+    room = min(3.0, 0.35 + 0.085 * max(len(text) for text in labels_of(named)))
     figure.subplots_adjust(
         left=0.8 / WIDTH, right=1 - room / WIDTH, top=1 - 0.8 / height, bottom=0.55 / height
     )
@@ -161,7 +160,7 @@ def _names(figure: Any, axes: Any, named: list[Line]) -> None:
     """Each line's name beside its end, moved apart where ends lie close together."""
     figure.canvas.draw()  # the scales are known from here on
     ends = []
-    for colour, line, text in zip(COLOURS, named, _labels(named), strict=False):
+    for colour, line, text in zip(COLOURS, named, labels_of(named), strict=False):
         last = [(x, y) for x, y in zip(line.xs, line.ys, strict=True) if y is not None]
         if last:
             ends.append((axes.transData.transform(last[-1])[1], last[-1], colour, text))
@@ -203,18 +202,6 @@ def _overlap(below: list[float], above: list[float], gap: float) -> bool:
     return above[0] - below[0] < (above[1] + below[1]) / 2 * gap
 
 
-def _labels(lines: list[Line]) -> list[str]:
-    """The shortest words that tell the lines apart: names, else sites; runs where they are many."""
-    counts = Counter((line.name, line.run.id) for line in lines)
-    several = len({line.run.id for line in lines}) > 1
-    found = []
-    for line in lines:
-        text = line.name if counts[line.name, line.run.id] == 1 and line.name else line.site
-        text = f"{text} @{line.run.key}" if several else text
-        found.append(text if len(text) <= 30 else f"…{text[-29:]}")
-    return found
-
-
 def _in_unit(wanted: Wanted, lines: list[Line]) -> str:
     """What the figures are, with their unit; times are brought into a handy one."""
     counts = ("nan", "posinf", "neginf", "zero", "subnormal", "unwritten", "count")
@@ -244,7 +231,7 @@ def _bars(figure: Any, axes: Any, lines: list[Line]) -> None:
     axes.barh(places, ys, height=0.62, color=colours)
     if min(ys) > 0 and max(ys) / min(ys) > 1000:
         axes.set_xscale("log")
-    labels = _labels(shown)
+    labels = labels_of(shown)
     axes.set_yticks(places, labels)
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(shown) - 0.4, -0.6)

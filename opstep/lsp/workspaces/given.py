@@ -1,0 +1,67 @@
+"""What a request about a workspace was given, checked: any client can send anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from opstep.runtime.ir.errors import InputError
+from opstep.trace.workspace.workspace import Workspace
+
+PATIENCE_S = 2.0  # for a file that is locked: somebody waits in front of a screen
+MOST_TEXT = 1 << 20  # characters of a text
+
+Params = Mapping[str, Any]
+
+
+def text(params: Params, name: str, default: str | None = None) -> str:
+    """A text; it has to be there where there is no default."""
+    found = params.get(name, default)
+    if not isinstance(found, str) or len(found) > MOST_TEXT:
+        raise InputError(f"{name}: expected a text")
+    return found
+
+
+def number(
+    params: Params, name: str, default: int | None = None, low: int = 0, high: int = 1 << 53
+) -> int:
+    """A whole number between two bounds, brought into them; it has to be there where there is no
+    default.
+    """
+    found = params.get(name, default)
+    if isinstance(found, float) and found.is_integer():
+        found = int(found)
+    if not isinstance(found, int) or isinstance(found, bool):
+        raise InputError(f"{name}: expected a whole number")
+    return max(low, min(found, high))
+
+
+def numbers(params: Params, name: str) -> list[int]:
+    """A list of whole numbers, none where there is none."""
+    found = params.get(name, [])
+    if not isinstance(found, list) or not all(type(n) is int for n in found):
+        raise InputError(f"{name}: expected a list of whole numbers")
+    return found
+
+
+def path_of(params: Params) -> Path:
+    """The file that the request is about."""
+    found = text(params, "path")
+    if not found or "\0" in found:
+        raise InputError("path: expected the path of a file")
+    return Path(found)
+
+
+def opened(params: Params) -> AbstractContextManager[Workspace]:
+    """The workspace at ``path``, as it is: it is never changed, nor brought up to date."""
+    return Workspace(path_of(params), update=False, patience=PATIENCE_S)
+
+
+def run_of(params: Params) -> str:
+    """What names a run: its key, or its number."""
+    found = params.get("run")
+    if isinstance(found, bool) or not isinstance(found, (int, str)):
+        raise InputError("run: expected the key or the number of a run")
+    return str(found)

@@ -1,0 +1,201 @@
+"""Lines to draw: figures of a workspace by step, or columns of an answer, as few points as a screen
+can show.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections import OrderedDict
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from opstep.lsp.workspaces.given import PATIENCE_S
+from opstep.lsp.workspaces.results import Result
+from opstep.lsp.workspaces.thinning import thinned
+from opstep.runtime.ir.errors import InputError
+from opstep.trace.workspace import figures
+from opstep.trace.workspace.query import Ended
+from opstep.trace.workspace.store import open_reading
+
+MOST_LINES = 200  # that are sent
+MOST_POINTS = 60_000  # of all lines together
+_LEAST_POINTS = 60  # of a line, however many there are
+_KEPT = 4  # drawings whose points are kept: to look closer at a part needs no reading
+_INSTRUCTIONS = 20_000
+
+
+class Drawn(NamedTuple):
+    """A line, with all its points. `ys` are NaN where there is no figure; `odd` are the xs where
+    the tensor had NaNs or infinities.
+    """
+
+    label: str
+    site: str
+    run: str  # key, "" where it is of no run
+    xs: np.ndarray  # f64[n], going up
+    ys: np.ndarray  # f64[n]
+    odd: np.ndarray  # f64[m]
+
+
+class Drawing(NamedTuple):
+    lines: list[Drawn]
+    unit: str  # seconds, elements, or ""
+    axis: str  # what the xs are
+
+
+class Drawings:
+    """Drawings that were asked for lately, while their files stay as they are."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple, Drawing] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of_figures(self, path: Path, what: str, stop: threading.Event) -> Drawing:
+        """What `figures` makes of a text. Raises `InputError`, with the place in the text."""
+        key = (str(path), what, stamp(path))
+        with self._lock:
+            found = self._kept.get(key)
+        if found is None:
+            found = _read(path, what, stop)
+            with self._lock:
+                self._kept[key] = found
+                while len(self._kept) > _KEPT:
+                    self._kept.popitem(last=False)
+        return found
+
+
+def stamp(path: Path) -> tuple:
+    """Another one whenever the file was written to."""
+    found = []
+    for each in (path, path.with_name(path.name + "-wal")):
+        try:
+            stat = each.stat()
+        except OSError:
+            continue
+        found.append((stat.st_size, stat.st_mtime_ns, stat.st_ino))
+    return tuple(found)
+
+
+def _read(path: Path, what: str, stop: threading.Event) -> Drawing:
+    wanted = figures.parse(what)
+    with closing(open_reading(path, update=False, patience=PATIENCE_S)) as connection:
+        connection.set_progress_handler(lambda: int(stop.is_set()), _INSTRUCTIONS)
+        try:
+            lines = figures.read(connection, wanted)
+        except InputError:
+            if stop.is_set():
+                raise Ended("stopped") from None
+            raise
+    labels = figures.labels_of(lines)
+    drawn = [_drawn(line, label) for line, label in zip(lines, labels, strict=True)]
+    return Drawing(drawn, _unit(wanted), "step")
+
+
+def _drawn(line: figures.Line, label: str) -> Drawn:
+    ys = np.array([np.nan if y is None else y for y in line.ys], np.float64)
+    xs, odd = np.array(line.xs, np.float64), np.array(line.odd, np.float64)
+    return Drawn(label, line.site, line.run.key, xs, ys, odd)
+
+
+def _unit(wanted: figures.Wanted) -> str:
+    counts = ("nan", "posinf", "neginf", "zero", "subnormal", "unwritten", "count")
+    if wanted.table == "stats":
+        return "elements" if wanted.column in counts else ""
+    return "seconds" if "seconds" in (wanted.column, *wanted.where.get("name", ())) else ""
+
+
+def of_answer(result: Result, x: int, ys: list[int], by: int | None) -> Drawing:
+    """Columns of an answer over another one of it; `by`: a line for each value of this column."""
+    if not result.done:
+        raise InputError("the query still runs", hint="plot it once all its rows are there")
+    groups: dict[Any, list[tuple]] = {}
+    try:
+        for row in result.values([x, *ys, *([] if by is None else [by])]):
+            groups.setdefault(None if by is None else row[-1], []).append(row)
+    except sqlite3.Error as error:
+        raise InputError(f"the answer cannot be read: {error}") from None
+    lines = []
+    for value, rows in groups.items():
+        for k, column in enumerate(ys):
+            name = result.columns[column]
+            label = name if by is None else str(value) if len(ys) == 1 else f"{value}: {name}"
+            line = _columns(label, [row[0] for row in rows], [row[k + 1] for row in rows])
+            if len(line.xs):
+                lines.append(line)
+    if not lines:
+        raise InputError(f"{result.columns[x]} has no numbers to draw by")
+    return Drawing(lines, "", result.columns[x])
+
+
+def _columns(label: str, xs: list[Any], ys: list[Any]) -> Drawn:
+    """Points of two columns, by x; what is no number is a gap, infinities are marked."""
+    x = np.array([_number(v) for v in xs], np.float64)
+    y = np.array([_number(v) for v in ys], np.float64)
+    there = np.isfinite(x)
+    x, y = x[there], y[there]
+    order = np.argsort(x, kind="stable")
+    x, y = x[order], y[order]
+    odd = x[np.isinf(y)]
+    return Drawn(label, "", "", x, np.where(np.isinf(y), np.nan, y), odd)
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, (int, float)) else float("nan")
+
+
+# --- what is sent ---------------------------------------------------------------------------------
+
+
+def sent(drawing: Drawing, points: int, low: float | None, high: float | None) -> dict[str, Any]:
+    """A part of a drawing for the screen: its lines, those that reach farthest first, with at most
+    `points` points each.
+    """
+    lines = sorted(drawing.lines, key=_reach, reverse=True)[:MOST_LINES]
+    most = max(_LEAST_POINTS, min(points, MOST_POINTS // max(1, len(lines))))
+    return {
+        "axis": drawing.axis,
+        "unit": drawing.unit,
+        "lines": [_sent(line, most, low, high) for line in lines],
+        "all": len(drawing.lines),
+        "points": sum(len(line.xs) for line in drawing.lines),
+        "odd": _odd(drawing, points, low, high),
+    }
+
+
+def _sent(line: Drawn, most: int, low: float | None, high: float | None) -> dict[str, Any]:
+    begin, end = 0, len(line.xs)
+    if low is not None and high is not None:  # and a point to both sides: lines go to the edge
+        begin = max(0, int(np.searchsorted(line.xs, low)) - 1)
+        end = min(end, int(np.searchsorted(line.xs, high, side="right")) + 1)
+    xs, ys = thinned(line.xs[begin:end], line.ys[begin:end], most)
+    return {
+        "label": line.label,
+        "site": line.site,
+        "run": line.run,
+        "points": len(line.xs),
+        "xs": [int(x) if x.is_integer() else float(f"{x:.9g}") for x in xs.tolist()],
+        "ys": [None if y != y else float(f"{y:.7g}") for y in ys.tolist()],
+    }
+
+
+def _reach(line: Drawn) -> float:
+    return float(np.nanmax(np.abs(line.ys))) if not np.isnan(line.ys).all() else -1.0
+
+
+def _odd(
+    drawing: Drawing, points: int, low: float | None, high: float | None
+) -> list[dict[str, Any]]:
+    """Where tensors had NaNs or infinities: the x, and whose they were, some of them named."""
+    found: dict[float, list[str]] = {}
+    for line in drawing.lines:
+        for x in line.odd.tolist():
+            if low is None or high is None or low <= x <= high:
+                found.setdefault(x, []).append(line.label)
+    places = sorted(found)
+    if len(places) > points:
+        places = [places[k] for k in np.linspace(0, len(places) - 1, points).astype(int)]
+    return [{"x": x, "count": len(found[x]), "labels": found[x][:5]} for x in places]

@@ -1,0 +1,105 @@
+"""A finding of a run, told at length."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opstep.runtime.ir.errors import InputError
+from opstep.trace.workspace.reading import parsed
+from opstep.trace.workspace.runs import RecordedRun
+from opstep.trace.workspace.workspace import Workspace
+
+_FIGURES = ("min", "max", "mean", "std", "nan", "posinf", "neginf", "zero", "count")
+
+
+def report(ws: Workspace, run: RecordedRun, finding: int) -> str:
+    """What was found, the statement at fault with its place, the statistics of what went in and
+    came out in that step, and how the tensor was in the steps before.
+    """
+    rows = ws.sql(
+        "select step, op, kind, value, file, line, message from findings where run = ? and id = ?",
+        (run.id, finding),
+    ).dicts()
+    if not rows:
+        raise InputError("this finding is gone", hint="refresh the view")
+    found = rows[0]
+    lines = [found["message"], ""]
+    if found["file"] or found["line"]:
+        lines.append(f"{found['file'] or run.file}:{found['line']}")
+    lines += [
+        f"run {run.key}: {run.graph}, {run.device}, seed {run.seed}, step {found['step']}",
+        "",
+    ]
+    if found["op"] is not None:
+        lines += _op(ws, run, found["op"], found["step"])
+    if found["value"] and found["op"] is not None:
+        lines += _before(ws, run, found)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _op(ws: Workspace, run: RecordedRun, op: int, step: int) -> list[str]:
+    rows = ws.sql(
+        "select name, site, statement, operands, sources, attrs from ops where run = ? and op = ?",
+        (run.id, op),
+    ).dicts()
+    if not rows:
+        return []
+    row = rows[0]
+    lines = [f"  {row['statement'] or row['site']}", "", f"op {row['name']} ({row['site']})"]
+    for name, value in parsed(row["attrs"] or "{}").items():
+        lines.append(f"  {name} = {value}")
+    lines += ["", "what went in"]
+    sources = parsed(row["sources"] or "[]")
+    for (name, type_), source in zip(parsed(row["operands"] or "[]"), sources, strict=False):
+        told = "a number" if source == 0 else "not known"
+        if isinstance(source, list):
+            told = _figures(ws, run.id, source[0], source[1], step)
+        lines.append(f"  {name}: {type_}  {told}")
+    lines += ["", "what came out"]
+    for result, name, dtype, shape in ws.sql(
+        "select result, name, dtype, shape from results where run = ? and op = ? order by result",
+        (run.id, op),
+    ).rows:
+        type_ = f"{dtype}[{', '.join(map(str, parsed(shape)))}]"
+        lines.append(f"  {name}: {type_}  {_figures(ws, run.id, op, result, step)}")
+    return [*lines, ""]
+
+
+def _figures(ws: Workspace, run: int, op: int, result: int, step: int) -> str:
+    """The statistics of a tensor in a step, or as it was before the first."""
+    columns = ", ".join(f'"{name}"' for name in _FIGURES)
+    rows = ws.sql(
+        f"select {columns} from stats where run = ? and op = ? and result = ? and step in (?, -1) "
+        "order by step desc, execution desc limit 1",
+        (run, op, result, step),
+    ).rows
+    return figures_text(rows[0]) if rows else "no statistics were taken"
+
+
+def figures_text(row: tuple) -> str:
+    """``mean 0.01  std 1.2  [-3.1, 4.2]  3 NaN``"""
+    told: dict[str, Any] = dict(zip(_FIGURES, row, strict=True))
+    parts = []
+    if told["mean"] is not None:
+        parts.append(f"mean {told['mean']:.4g}  std {told['std'] or 0:.4g}")
+        parts.append(f"[{told['min']:.4g}, {told['max']:.4g}]")
+    for name, word in (("nan", "NaN"), ("posinf", "+inf"), ("neginf", "-inf")):
+        if told[name]:
+            parts.append(f"{told[name]:,} {word}")
+    if told["zero"]:
+        parts.append(f"{told['zero']:,} zeros")
+    return "  ".join([*parts, f"of {told['count']:,}"])
+
+
+def _before(ws: Workspace, run: RecordedRun, found: dict[str, Any]) -> list[str]:
+    columns = ", ".join(f'stats."{name}"' for name in _FIGURES)
+    rows = ws.sql(
+        f"select stats.step, {columns} from stats join results using (run, op, result) "
+        "where stats.run = ? and stats.step between ? and ? and stats.op = ? and results.name = ? "
+        "order by stats.step, stats.execution",
+        (run.id, found["step"] - 5, found["step"], found["op"], found["value"]),
+    ).rows
+    if len(rows) < 2:
+        return []
+    lines = [f"{found['value']} in the steps before"]
+    return lines + [f"  step {step}: {figures_text(tuple(figures))}" for step, *figures in rows]
