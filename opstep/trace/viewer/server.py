@@ -3,7 +3,8 @@
     serve("run.pftrace")      # until Ctrl-C
 
 All that is answered is the UI's own files, the trace, and the programs that were run. The UI runs
-in the browser, its engine with it; nothing leaves this machine.
+in the browser, its engine with it; nothing leaves this machine. In a frame of another page it is
+shown only where a `Server` was told of that page's origin.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import json
 import shutil
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
@@ -21,6 +22,7 @@ from urllib.parse import quote, urlsplit
 
 from opstep.runtime.ir.errors import InputError
 from opstep.trace.loopback import HOST, listening, open_browser
+from opstep.trace.viewer import embedding
 from opstep.trace.viewer.engine import LIMIT_S, Engine
 from opstep.trace.viewer.files import web_files, whole_packets
 from opstep.trace.viewer.places import Place, find
@@ -41,10 +43,9 @@ POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; "
     "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
     "connect-src 'self' data: blob:; worker-src 'self' blob:; object-src 'none'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "base-uri 'none'; form-action 'none'"
 )
 HEADERS = {
-    "Content-Security-Policy": POLICY,
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
@@ -62,12 +63,24 @@ class Server(ThreadingHTTPServer):
 
     A `port` of 0 is a free one. Raises `InputError`: the trace is absent, unreadable, empty or
     none; the port cannot be used; the extra ``viewer`` is not installed.
+
+    With `frames` the UI may stand in frames of pages of those origins (and of VS Code's), whatever
+    host and path they reach it by; all that is answered is then below a path that is a secret.
     """
 
     daemon_threads = True  # a browser that is slow to read does not keep us from ending
 
-    def __init__(self, path: str | Path, port: int = 0, place: Place | None = None):
+    def __init__(
+        self,
+        path: str | Path,
+        port: int = 0,
+        place: Place | None = None,
+        frames: Iterable[str] | None = None,
+    ):
         self.trace = Path(path)
+        self.token = "" if frames is None else embedding.new_token()
+        around = "'none'" if frames is None else embedding.ancestors(frames)
+        self.headers = HEADERS | {"Content-Security-Policy": f"{POLICY}; frame-ancestors {around}"}
         whole_packets(self.trace)  # says what is wrong with it
         self.files = _files_of(web_files())
         listener = _listening(port)
@@ -75,7 +88,12 @@ class Server(ThreadingHTTPServer):
         self.socket.close()
         self.socket = listener
         self.root = f"http://{HOST}:{self.server_port}"
-        self.address = f"{self.root}/#!/?{_query(place)}"
+        self.route = f"!/?{_query(place)}"
+        if self.token:  # the bridge tells the UI the rest, which tunnels and proxies may drop
+            self.route += "&mode=embedded"
+            self.address = f"{self.root}/{self.token}/"
+        else:
+            self.address = f"{self.root}/#{self.route}"
 
     @property
     def server_port(self) -> int:  # pyright: ignore - the base class sets it when it binds
@@ -128,12 +146,28 @@ class _Handler(BaseHTTPRequestHandler):
         host = self.headers.get_all("Host") or []
         path = urlsplit(self.path).path
         port = self.server.server_port
-        if host == [f"localhost:{port}"]:  # another origin for the browser, which then refuses
+        if self.server.token:
+            self._framed(embedding.within(path, self.server.token), copy)
+        elif host == [f"localhost:{port}"]:  # another origin for the browser, which then refuses
             self._send(308, b"", {"Location": f"{self.server.root}{quote(path)}"}, copy)
         elif host != [f"{HOST}:{port}"]:
             # A page from elsewhere whose name resolves to 127.0.0.1 (DNS rebinding).
             self._send(403, f"This server answers for {HOST}:{port} only.\n".encode(), {}, copy)
-        elif path == TRACE:
+        else:
+            self._at(path, copy)
+
+    def _framed(self, path: str | None, copy: Callable[[BinaryIO, Any], Any]) -> None:
+        """What is asked for by a page in a frame; None where it did not know the token."""
+        if path == "/":
+            page = embedding.with_bridge(self.server.files["/"].read_bytes(), self.server.route)
+            self._send(200, page, {"Content-Type": TYPES[".html"]}, copy)
+        elif path == embedding.BRIDGE:
+            self._send(200, embedding.bridge(), {"Content-Type": TYPES[".js"]}, copy)
+        else:
+            self._at(path or "", copy)
+
+    def _at(self, path: str, copy: Callable[[BinaryIO, Any], Any]) -> None:
+        if path == TRACE:
             self._trace(copy)
         elif path in (ABOUT, PROGRAMS):
             told = programs(self.server.trace) if path == PROGRAMS else {}
@@ -164,7 +198,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _begin(self, code: int, size: int, headers: dict[str, str]) -> None:
         self.send_response(code)
-        for name, value in (HEADERS | headers | {"Content-Length": str(size)}).items():
+        for name, value in (self.server.headers | headers | {"Content-Length": str(size)}).items():
             self.send_header(name, value)
         self.end_headers()
 
