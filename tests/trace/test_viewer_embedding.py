@@ -73,7 +73,7 @@ def test_without_the_token_there_is_nothing(path):
         wrong = ("A" if token[0] != "A" else "B") + token[1:]
         for asked in ("/", "/localtrace", "/opstep_bridge.js", "/frontend_bundle.js", f"/{token}",
                       f"/{wrong}/", f"/{wrong}/localtrace", f"/x/{token}/",
-                      f"/{token[:-1]}/", "/é/".encode().decode("latin-1")):  # fmt: skip
+                      f"/{token[:-1]}/"):  # fmt: skip
             response, _ = get(served, asked)
             assert response.status == 404, asked
     with serving(path) as served, serving(path) as other:
