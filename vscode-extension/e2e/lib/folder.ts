@@ -1,0 +1,56 @@
+/** A folder of a test's own, with what `fixtures/` has. */
+
+import { cp, mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+
+import { HERE } from "./places";
+
+export class Folder {
+  private constructor(readonly path: string) {}
+
+  static async make(): Promise<Folder> {
+    const folder = new Folder(await mkdtemp(join(tmpdir(), "opstep-folder-")));
+    await cp(join(HERE, "fixtures"), folder.path, { recursive: true });
+    return folder;
+  }
+
+  at(name: string): string {
+    return join(this.path, name);
+  }
+
+  async write(name: string, text: string): Promise<void> {
+    await mkdir(dirname(this.at(name)), { recursive: true });
+    await writeFile(this.at(name), text);
+  }
+
+  read(name: string): Promise<string> {
+    return readFile(this.at(name), "utf8");
+  }
+
+  async delete(name: string): Promise<void> {
+    await rm(this.at(name));
+  }
+
+  /** Settings of this folder alone. */
+  settings(values: Record<string, unknown>): Promise<void> {
+    return this.write(".vscode/settings.json", JSON.stringify(values));
+  }
+
+  launch(...configurations: Record<string, unknown>[]): Promise<void> {
+    const named = configurations.map((c) => ({
+      type: "opstep",
+      request: "launch",
+      name: "graph",
+      ...c,
+    }));
+    return this.write(
+      ".vscode/launch.json",
+      JSON.stringify({ version: "0.2.0", configurations: named }),
+    );
+  }
+
+  remove(): Promise<void> {
+    return rm(this.path, { recursive: true, force: true, maxRetries: 5 });
+  }
+}

@@ -1,0 +1,76 @@
+/** What a test of this suite gets: a server for its worker, a folder and a workbench for itself. */
+
+import { appendFile, mkdir } from "node:fs/promises";
+import { join } from "node:path";
+
+import { test as base } from "@playwright/test";
+
+import { Folder } from "./folder";
+import { BUILD, vsix } from "./places";
+import { Server } from "./server";
+import { Workbench } from "./workbench";
+
+export { expect } from "@playwright/test";
+
+/** What the extension writes before each message where `opstep.debug.traceMessages` is on. */
+const MESSAGE = "opstep dap ";
+
+interface OfTest {
+  folder: Folder;
+  /** Everything that the page and the extension wrote to the console. */
+  console: string[];
+  /** A workbench on the folder; `closed` has not opened anything yet. */
+  workbench: Workbench;
+  closed: Workbench;
+}
+
+export const test = base.extend<OfTest, { settings: Record<string, unknown>; server: Server }>({
+  settings: [{}, { option: true, scope: "worker" }],
+
+  server: [
+    async ({ settings }, use) => {
+      const server = await Server.start(vsix(), {
+        "opstep.debug.traceMessages": true,
+        ...settings,
+      });
+      await use(server);
+      await server.stop();
+    },
+    { scope: "worker", timeout: 90_000 },
+  ],
+
+  // biome-ignore lint/correctness/noEmptyPattern: Playwright reads the pattern
+  folder: async ({}, use) => {
+    const folder = await Folder.make();
+    await use(folder);
+    await folder.remove();
+  },
+
+  console: async ({ page }, use, info) => {
+    const lines: string[] = [];
+    page.on("console", (message) => lines.push(message.text()));
+    await use(lines);
+    const messages = lines.filter((l) => l.startsWith(MESSAGE)).map((l) => l.slice(MESSAGE.length));
+    if (messages.length) {
+      await mkdir(join(BUILD, "messages"), { recursive: true });
+      const file = join(
+        BUILD,
+        "messages",
+        `${info.titlePath.join(" ").replace(/[^\w.]+/g, "-")}.jsonl`,
+      );
+      await appendFile(file, `${messages.join("\n")}\n`);
+    }
+    if (info.status !== info.expectedStatus) {
+      await info.attach("console", { body: lines.join("\n"), contentType: "text/plain" });
+    }
+  },
+
+  closed: async ({ page, folder, console: _ }, use) => {
+    await use(new Workbench(page, folder));
+  },
+
+  workbench: async ({ closed, server }, use) => {
+    await closed.open(server.url);
+    await use(closed);
+  },
+});

@@ -1,0 +1,230 @@
+/** The workbench as a person uses it: keys, the palette, the editor, what is said. */
+
+import { join } from "node:path";
+
+import { expect, type FrameLocator, type Locator, type Page } from "@playwright/test";
+
+import { Debugging } from "./debugging";
+import type { Folder } from "./folder";
+
+export class Workbench {
+  readonly debug: Debugging;
+
+  constructor(
+    readonly page: Page,
+    readonly folder: Folder,
+  ) {
+    this.debug = new Debugging(this);
+  }
+
+  /** Opens the folder, or a window without one. */
+  async open(url: string, folder: string | null = this.folder.path): Promise<void> {
+    await this.page.goto(
+      folder === null ? `${url}/?ew=true` : `${url}/?folder=${encodeURIComponent(folder)}`,
+    );
+    await this.page.locator(".monaco-workbench .statusbar").waitFor({ timeout: 30_000 });
+    await this.page.locator(".part.sidebar, .part.activitybar").first().waitFor();
+    // The extension host answers where the remote indicator says which host it is.
+    await this.page.locator('.statusbar-item[id="status.host"]').waitFor();
+  }
+
+  // -- keys and commands
+
+  async press(...keys: string[]): Promise<void> {
+    for (const key of keys) await this.page.keyboard.press(key);
+  }
+
+  /** Runs a command by its title in the palette, and nothing that is only alike. */
+  async command(title: string): Promise<void> {
+    await this.pick(() => this.press("F1"), `>${title}`, title);
+  }
+
+  /** Types into a quick pick that `open` shows, and takes the row with this label. */
+  async pick(open: () => Promise<void>, text: string, label: string): Promise<void> {
+    const input = this.page.locator(".quick-input-widget input.input");
+    await expect(async () => {
+      await open();
+      await expect(input).toBeFocused({ timeout: 2_000 });
+    }).toPass({ timeout: 15_000 });
+    await input.fill(text);
+    const row = this.page
+      .locator(".quick-input-list .monaco-list-row")
+      .filter({ has: this.page.locator(".label-name", { hasText: exactly(label) }) })
+      .first();
+    await row.click();
+  }
+
+  /** Answers an input box that is already there. */
+  async answer(text: string): Promise<void> {
+    const input = this.page.locator(".quick-input-widget input.input");
+    await expect(input).toBeVisible();
+    await input.fill(text);
+    await this.press("Enter");
+    await expect(input).toBeHidden();
+  }
+
+  quickRows(): Locator {
+    return this.page.locator(".quick-input-list .monaco-list-row");
+  }
+
+  // -- the editor
+
+  /** Opens a file of the folder's top from the explorer, and waits until it can be typed into. */
+  async openFile(name: string): Promise<void> {
+    const title = name.split("/").at(-1) ?? name;
+    await this.page
+      .locator(".explorer-folders-view .monaco-list-row .monaco-icon-label-container .label-name")
+      .filter({ hasText: exactly(title) })
+      .dblclick();
+    await expect(this.page.locator(`.tab.active[data-resource-name="${title}"]`)).toBeVisible();
+    await expect(this.editor().locator(".view-line").first()).toBeVisible();
+    await this.focusEditor();
+  }
+
+  editor(): Locator {
+    return this.page
+      .locator(".editor-group-container.active .editor-instance .monaco-editor")
+      .first();
+  }
+
+  async focusEditor(): Promise<void> {
+    await this.page
+      .locator(".editor-group-container.active .view-lines")
+      .first()
+      .click({ position: { x: 400, y: 5 } });
+  }
+
+  /** Puts the cursor behind `column - 1` characters of a line. */
+  async goTo(line: number, column = 1): Promise<void> {
+    const input = this.page.locator(".quick-input-widget input.input");
+    await expect(async () => {
+      await this.press("Control+g");
+      await expect(input).toBeFocused({ timeout: 2_000 });
+    }).toPass({ timeout: 15_000 });
+    await input.fill(`:${line}:${column}`);
+    await this.press("Enter");
+    await expect(input).toBeHidden();
+    const status = this.page.locator('.statusbar-item[id="status.editor.selection"]');
+    await expect(status).toContainText(`Ln ${line}, Col ${column}`);
+  }
+
+  /** The cursor at the first place of `text` in the file as it is on the disk. */
+  async goToText(name: string, text: string): Promise<void> {
+    const before = (await this.folder.read(name)).split(text);
+    if (before.length < 2) throw new Error(`${name} has no ${text}`);
+    const lines = before[0].split("\n");
+    await this.goTo(lines.length, lines[lines.length - 1].length + 1);
+  }
+
+  /** Types as a person does, after the suggestions of what was there are gone. */
+  async type(text: string): Promise<void> {
+    await this.page.keyboard.type(text, { delay: 10 });
+  }
+
+  async save(): Promise<void> {
+    await this.press("Control+s");
+    await expect(this.page.locator(".tab.active.dirty")).toHaveCount(0);
+  }
+
+  /** What stands in the lines that are in sight. */
+  async text(): Promise<string> {
+    const lines = await this.editor()
+      .locator(".view-line")
+      .evaluateAll((found) =>
+        found
+          .map((line) => ({
+            top: Number.parseFloat((line as HTMLElement).style.top),
+            text: line.textContent ?? "",
+          }))
+          .sort((a, b) => a.top - b.top)
+          .map((line) => line.text.replaceAll(" ", " ").replaceAll("‌", "")),
+      );
+    return lines.join("\n");
+  }
+
+  /** The number of the line at the height of a decoration of the active editor. */
+  async lineOf(selector: string): Promise<number | null> {
+    return this.editor().evaluate((editor, wanted) => {
+      const mark = editor.querySelector(wanted);
+      if (!mark) return null;
+      const top = mark.getBoundingClientRect().top;
+      const numbers = [...editor.querySelectorAll(".line-numbers")];
+      const found = numbers.find((n) => Math.abs(n.getBoundingClientRect().top - top) < 3);
+      return found?.textContent ? Number(found.textContent) : null;
+    }, selector);
+  }
+
+  /** What the hover at the cursor says. */
+  async hover(): Promise<Locator> {
+    const shown = this.page
+      .locator(".monaco-resizable-hover .monaco-hover-content, .monaco-hover .monaco-hover-content")
+      .first();
+    await expect(async () => {
+      await this.press("Control+k", "Control+i");
+      await expect(shown).toContainText(/\S/, { timeout: 3_000 });
+      await expect(shown).not.toContainText("Loading...", { timeout: 3_000 });
+    }).toPass({ timeout: 15_000 });
+    return shown;
+  }
+
+  // -- around it
+
+  panel(name: string): Locator {
+    return this.page.locator(`.part.panel .composite.title:has-text("${name}")`);
+  }
+
+  notification(text: string | RegExp): Locator {
+    return this.page
+      .locator(".notification-list-item, .notifications-list-container .monaco-list-row")
+      .filter({ hasText: text });
+  }
+
+  status(text: string | RegExp): Locator {
+    return this.page.locator(".statusbar-item").filter({ hasText: text });
+  }
+
+  /** A dialog in the middle of the window. */
+  dialog(text: string | RegExp): Locator {
+    return this.page.locator(".monaco-dialog-box").filter({ hasText: text });
+  }
+
+  /** A tab of the editors, by its title. */
+  tab(title: string | RegExp): Locator {
+    return this.page.locator(".tabs-container .tab").filter({ hasText: title });
+  }
+
+  /** The contents of the webview in sight. */
+  async webview(inside: string): Promise<FrameLocator> {
+    let found: FrameLocator | undefined;
+    await expect(async () => {
+      const count = await this.page.locator("iframe.webview").count();
+      for (let at = 0; at < count; at++) {
+        const frame = this.page
+          .frameLocator("iframe.webview")
+          .nth(at)
+          .frameLocator("#active-frame");
+        if ((await frame.locator(inside).count()) > 0) found = frame;
+      }
+      expect(found, `no webview has ${inside}`).toBeTruthy();
+    }).toPass({ timeout: 20_000 });
+    return found as FrameLocator;
+  }
+
+  /** An entry of a context menu that is open. */
+  menuItem(label: string | RegExp): Locator {
+    return this.page.locator(".monaco-menu .action-item").filter({ hasText: label }).first();
+  }
+
+  /** Shows a view container by its command, where it is not already. */
+  async show(title: string): Promise<void> {
+    await this.command(title);
+  }
+
+  async screenshot(path: string): Promise<void> {
+    await this.page.screenshot({ path: join(path) });
+  }
+}
+
+export function exactly(text: string): RegExp {
+  return new RegExp(`^${text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")}$`);
+}

@@ -1,0 +1,35 @@
+import { defineConfig } from "@playwright/test";
+
+import { chromium } from "./lib/places";
+
+/** 1280 x 800 is a laptop's window, and what the pictures of the guides are taken at. */
+export default defineConfig({
+  testDir: "tests",
+  outputDir: "build/results",
+  globalSetup: "./lib/prepare.ts",
+  globalTeardown: "./lib/conclude.ts",
+  workers: Number(process.env.OPSTEP_E2E_WORKERS ?? 2),
+  retries: 0,
+  timeout: 60_000,
+  expect: { timeout: 15_000 },
+  reporter: [["list"]],
+  use: {
+    browserName: "chromium",
+    viewport: { width: 1280, height: 800 },
+    launchOptions: {
+      executablePath: chromium(),
+      args: [
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+      ],
+    },
+    permissions: ["clipboard-read", "clipboard-write"],
+    screenshot: "only-on-failure",
+    trace: process.env.OPSTEP_E2E_TRACE ? "retain-on-failure" : "off",
+  },
+});

@@ -1,0 +1,92 @@
+import { ENTROPY } from "../lib/configurations";
+import { expect, test } from "../lib/test";
+
+test.beforeEach(async ({ folder }) => {
+  await folder.launch({ ...ENTROPY, stopOnEntry: true });
+});
+
+test("F5 stops at the entry, with a launch.json", async ({ workbench }) => {
+  await workbench.openFile("entropy.opg");
+  await workbench.debug.pressF5();
+  await workbench.debug.expectStoppedAt(3);
+  await workbench.debug.stop();
+});
+
+test("steps go over, into, out of and back", async ({ workbench }) => {
+  const { debug } = workbench;
+  await workbench.openFile("entropy.opg");
+  await debug.pressF5();
+  await debug.expectStoppedAt(3);
+  await debug.next();
+  await debug.expectStoppedAt(4);
+  await debug.next();
+  await debug.expectStoppedAt(5);
+  await debug.stepIn();
+  await debug.expectStoppedAt(11);
+  await debug.view();
+  await expect(debug.frames()).toHaveCount(2);
+  await debug.next();
+  await debug.expectStoppedAt(12);
+  await debug.button("Step Back");
+  await debug.expectStoppedAt(11);
+  await debug.stepOut();
+  await debug.expectStoppedAt(6);
+  await debug.button("Step Back");
+  await debug.expectStoppedAt(5);
+  await debug.stop();
+});
+
+test("the run goes backwards to a breakpoint, and to its begin", async ({ workbench }) => {
+  const { debug } = workbench;
+  await workbench.openFile("entropy.opg");
+  await debug.setBreakpoint(4);
+  await debug.setBreakpoint(13);
+  await debug.pressF5();
+  await debug.expectStoppedAt(3);
+  await debug.pressF5();
+  await debug.expectStoppedAt(4);
+  await debug.pressF5();
+  await debug.expectStoppedAt(13);
+  await debug.button("Reverse");
+  await debug.expectStoppedAt(4);
+  await debug.button("Reverse");
+  await debug.expectStoppedAt(3);
+  await debug.stop();
+});
+
+test("a breakpoint moves to the statement that is next, and one may be set while it runs", async ({
+  workbench,
+}) => {
+  const { debug } = workbench;
+  await workbench.openFile("entropy.opg");
+  await debug.pressF5();
+  await debug.expectStoppedAt(3);
+  await debug.setBreakpoint(10);
+  await debug.pressF5();
+  await debug.expectStoppedAt(11);
+  await debug.pressF5();
+  await debug.expectEnded();
+});
+
+test("a breakpoint with a condition over a tensor", async ({ workbench }) => {
+  const { debug } = workbench;
+  await workbench.openFile("entropy.opg");
+  await debug.setCondition(4, "Conditional Breakpoint", "max(sharp) > 1e9");
+  await debug.setCondition(13, "Conditional Breakpoint", "inf(lg) and min(p) == 0");
+  await debug.pressF5();
+  await debug.expectStoppedAt(3);
+  await debug.pressF5();
+  await debug.expectStoppedAt(13);
+  await debug.stop();
+});
+
+test("a log point writes values to the console, and does not stop", async ({ workbench }) => {
+  const { debug } = workbench;
+  await workbench.openFile("entropy.opg");
+  await debug.setCondition(12, "Logpoint", "the least is {min(lg)}");
+  await debug.pressF5();
+  await debug.expectStoppedAt(3);
+  await debug.pressF5();
+  await debug.expectEnded();
+  await debug.expectConsole("the least is -inf");
+});
