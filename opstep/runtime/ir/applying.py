@@ -36,14 +36,12 @@ class Applier:
         ops: Mapping[str, type[Op]],
         graphs: Mapping[str, Graph],
         sources: Mapping[str, Source | None],
-        tensor_source: Source | None,
-        reporter: Reporter,
+        tensor_sources: Mapping[str, Source | None],
     ):
         self.ops = ops
         self.graphs = graphs
         self.sources = sources
-        self.tensor_source = tensor_source
-        self.reporter = reporter
+        self.tensor_sources = tensor_sources
         self.reached: dict[str, None] = {}
         self.cache: dict[tuple, Application] = {}
 
@@ -85,10 +83,10 @@ class Applier:
         graph = None if op else self.graphs.get(callee)
         try:
             if op is not None:
-                given = self.given(op, s.attrs, body.source)
+                given = self.given(op, s.attrs, body.source, body.reporter)
                 if given is None or None in types:
                     return None
-                return self._op(op, types, given, s)
+                return self._op(op, types, given, s, body.reporter)
             if graph is not None:
                 self.reached[callee] = None
                 self._no_attributes(s, body)
@@ -100,13 +98,15 @@ class Applier:
                 notes = (Note(note, graph.name.span, self.sources[callee]),)
             body.reporter.error(body.source, mismatch_span(s, m), m.message, m.hint, notes)
             return None
-        hint = self.reporter.near(callee, [*self.ops, *self.graphs])
+        hint = body.reporter.near(callee, [*self.ops, *self.graphs])
         body.error(s.callee.span, f"there is no op or graph {callee}", hint)
         return None
 
-    def _op(self, op: type[Op], types: list, given: dict[str, Any], s: Apply) -> Application:
+    def _op(
+        self, op: type[Op], types: list, given: dict[str, Any], s: Apply, reporter: Reporter
+    ) -> Application:
         attrs = complete(op, given)
-        self._check_values(op, attrs)
+        self._check_values(op, attrs, reporter)
         resolved = self._resolved(op, types, attrs)
         for t in resolved.results:
             if t.rank > MOST_DIMS:
@@ -138,7 +138,7 @@ class Applier:
     # --- attributes -------------------------------------------------------------------------------
 
     def given(
-        self, op: type[Op], attrs: tuple[Attr, ...], source: Source | None
+        self, op: type[Op], attrs: tuple[Attr, ...], source: Source | None, reporter: Reporter
     ) -> dict[str, Any] | None:
         """The written attributes by name; None, with the errors reported, where one is wrong."""
         known = {spec.name for spec in op.attrs}
@@ -150,22 +150,15 @@ class Applier:
             if name in first:
                 note = Note("the first one is here", first[name].name.span)
                 message = f"attribute {name} is given twice"
-                self.reporter.error(source, a.name.span, message, "", (note,))
+                reporter.error(source, a.name.span, message, "", (note,))
                 good = False
             elif name not in known:
                 message = f"{op.name} has no attribute {name}"
-                self.reporter.error(source, a.name.span, message, self._attr_hint(op, name))
+                reporter.error(source, a.name.span, message, _attr_hint(op, name, reporter))
                 good = False
             first.setdefault(name, a)
             given[name] = a.value
         return given if good else None
-
-    def _attr_hint(self, op: type[Op], name: str) -> str:
-        if any(o.name == name for o in op.operands):
-            return f"{name} is an operand: write it by its place, in {op.signature}"
-        known = [spec.name for spec in op.attrs]
-        has = f"it has {', '.join(known)}" if known else "it takes no attributes"
-        return self.reporter.near(name, known) or has
 
     def _no_attributes(self, s: Apply, body: BodyChecker) -> None:
         for a in s.attrs:
@@ -174,23 +167,31 @@ class Applier:
                 a.name.span, message, "graphs have inputs only; write operands by their place"
             )
 
-    def _check_values(self, op: type[Op], attrs: dict[str, Any]) -> None:
+    def _check_values(self, op: type[Op], attrs: dict[str, Any], reporter: Reporter) -> None:
         """Graphs that attributes name must exist, and a list of dims must be one of a tensor."""
         for spec in op.attrs:
             value = attrs[spec.name]
             for ref in value if type(value) is tuple else (value,):  # a Ref is a tuple, too
                 if isinstance(ref, Ref):  # element types and symbols have become what they name
-                    self._check_graph(spec.name, ref.name)
+                    self._check_graph(spec.name, ref.name, reporter)
             if spec.type == "dims" and value is not None and len(value) > MOST_DIMS:
                 raise Mismatch(f"a tensor has at most {MOST_DIMS} dims", spec.name)
 
-    def _check_graph(self, attr: str, name: str) -> None:
+    def _check_graph(self, attr: str, name: str, reporter: Reporter) -> None:
         if name not in self.graphs:
-            hint = self.reporter.near(name, self.graphs)
+            hint = reporter.near(name, self.graphs)
             if not hint and name in self.ops:
                 hint = f"{name} is an op: write a graph that applies it"
             raise Mismatch(f"there is no graph {name}", attr, hint)
         self.reached[name] = None
+
+
+def _attr_hint(op: type[Op], name: str, reporter: Reporter) -> str:
+    if any(o.name == name for o in op.operands):
+        return f"{name} is an operand: write it by its place, in {op.signature}"
+    known = [spec.name for spec in op.attrs]
+    has = f"it has {', '.join(known)}" if known else "it takes no attributes"
+    return reporter.near(name, known) or has
 
 
 def _literals(s: Apply, resolved: Resolved) -> tuple:

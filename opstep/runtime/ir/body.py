@@ -181,7 +181,8 @@ class BodyChecker:
             d = self.tensors[text]
             hint = f"an update is written {text} <- value"
             message = f"{text} is the name of a {d.kind}"
-            notes = (Note(f"{text} is declared here", d.name.span, self.applier.tensor_source),)
+            source = self.applier.tensor_sources[text]
+            notes = (Note(f"{text} is declared here", d.name.span, source),)
         else:
             hint = "every value has a name of its own"
             message = f"{text} is defined twice"

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
 
 from opstep.runtime.ir.applying import Applier
 from opstep.runtime.ir.body import BodyChecker
 from opstep.runtime.ir.callgraph import check_calls
-from opstep.runtime.ir.calls import bind_symbols, literal_fault
+from opstep.runtime.ir.calls import bind_symbols
 from opstep.runtime.ir.collector import collector_paused
 from opstep.runtime.ir.control import CONTROL
+from opstep.runtime.ir.declarations import check_declaration
 from opstep.runtime.ir.diagnostics import Diagnostic, Note, OpstepError, in_order
-from opstep.runtime.ir.graph import Declaration, Graph, Module, Name, Source, Span
-from opstep.runtime.ir.op import OPS, Mismatch, Op, complete, resolve
+from opstep.runtime.ir.graph import Graph, Module, Name, Source, Span
+from opstep.runtime.ir.op import OPS, Op
 from opstep.runtime.ir.reporting import Reporter, TooMany
-from opstep.runtime.ir.types import boolean
-from opstep.runtime.ir.verified import Application, Verified, VerifiedGraph
+from opstep.runtime.ir.verified import Verified, VerifiedGraph
 
 __all__ = ["bind_symbols", "verify", "verify_with_diagnostics"]
 
@@ -63,12 +62,15 @@ class _Verifier:
             graphs |= m.graphs
             sources |= dict.fromkeys(m.graphs, m.source)
         ops = {**CONTROL, **ops}
-        self.applier = Applier(ops, graphs, sources, module.source, self.reporter)
+        tensor_sources = dict.fromkeys(module.tensors, module.source)
+        self.applier = Applier(ops, graphs, sources, tensor_sources)
 
     def run(self) -> None:
         self._names()
         for d in self.verified.tensors.values():
-            self._declaration(d)
+            found = check_declaration(d, self.source, self.applier, self.reporter)
+            if found is not None:
+                self.verified.inits[d.name.text] = found
         for item in self.module.items:
             if isinstance(item, Graph):
                 self._graph(item, self.source)
@@ -100,63 +102,3 @@ class _Verifier:
         # Entered first: what TooMany cuts short is there, though without its statements.
         self.verified.graphs[name] = VerifiedGraph(graph, source, {}, [], ())
         self.verified.graphs[name] = checker.check()
-
-    # --- named tensors ----------------------------------------------------------------------------
-
-    def _declaration(self, d: Declaration) -> None:
-        if not d.type.is_concrete:
-            message = f"the dims of a {d.kind} are numbers: {d.type} has symbols"
-            self._error(d.type_span, message)
-            return
-        if d.value is not None:
-            value, t = d.value.value, d.type.dtype
-            fault = literal_fault(value, t)
-            if (type(value) is bool) != (t is boolean):
-                fault = f"{t} begins as true or false" if t is boolean else f"{t} is a number"
-            if fault:
-                self._error(d.value.span, fault)
-        elif d.init is not None:
-            found = self._initialiser(d, d.init)
-            if found is not None:
-                self.verified.inits[d.name.text] = found
-
-    def _initialiser(self, d: Declaration, init: Name) -> Application | None:
-        """The op that makes a named tensor's first value, told the declared shape and dtype."""
-        op = self.applier.ops.get(init.text)
-        if op is None:
-            makers = [name for name, maker in self.applier.ops.items() if _needs_nothing(maker)]
-            hint = self.reporter.near(init.text, makers)
-            if not hint and makers:
-                hint = f"there are {', '.join(makers)}"
-            self._error(init.span, f"there is no op {init.text}", hint)
-            return None
-        given = self.applier.given(op, d.attrs, self.source)
-        if given is None:
-            return None
-        for spec in op.attrs:
-            if spec.name == "shape" and spec.type == "dims":
-                given.setdefault("shape", d.type.shape)
-            elif spec.name == "dtype" and spec.type == "dtype":
-                given.setdefault("dtype", d.type.dtype)
-        try:
-            return self._made_by(d, op, given)
-        except Mismatch as m:
-            spans = {a.name.text: a.span for a in d.attrs}
-            span = spans.get(m.at, init.span) if isinstance(m.at, str) else init.span
-            self._error(span, m.message, m.hint)
-            return None
-
-    def _made_by(self, d: Declaration, op: type[Op], given: dict[str, Any]) -> Application:
-        if not _needs_nothing(op):
-            raise Mismatch(f"{op.name} takes operands, and cannot initialise {d.name.text}")
-        attrs = complete(op, given)
-        resolved = resolve(op, (), attrs)
-        if resolved.results != (d.type,):
-            made = ", ".join(map(str, resolved.results)) or "nothing"
-            raise Mismatch(f"{d.name.text} is {d.type}, but {op.name} makes {made}")
-        return Application(op, None, resolved, attrs)
-
-
-def _needs_nothing(op: type[Op]) -> bool:
-    """Whether an op can be applied to no operands at all."""
-    return not op.host and all(o.optional for o in op.operands)
