@@ -8,7 +8,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from opstep.dap.registry import DapError
-from opstep.dap.wire import BadMessage, BrokenStream, Gone
+from opstep.serving import LOOPBACK
+from opstep.wire import BadMessage, BrokenStream, Gone
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
@@ -23,7 +24,7 @@ class Relay:
     """
 
     def __init__(self, session: Session, host: str, port: int):
-        from opstep.dap.server import LOOPBACK, wire_of
+        from opstep.dap.server import wire_of
 
         if host not in LOOPBACK:
             raise DapError(f"{host} is not this machine", show=True)

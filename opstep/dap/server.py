@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import socket
-import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from opstep import serving
 from opstep.dap.session import Session
 from opstep.dap.wire import Wire
-from opstep.runtime.ir.errors import InputError
+from opstep.serving import Log, standard_streams, streams_of
 
 if TYPE_CHECKING:
     from opstep.dap.attach import Attached
 
-MOST_SESSIONS = 16  # at a time, on one port
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
-SEND_TIMEOUT_S = 30  # a client that reads nothing for so long is gone
 LEAVING_S = 5  # how long a run may take to end once its client is gone
-
-Log = Callable[[str], None]
 
 
 def serve(
@@ -50,19 +42,11 @@ def own(session: Session) -> None:
 
 
 def serve_stdio(log: Log | None = None) -> None:
-    """A session on this process's standard input and output.
-
-    What anything prints goes to standard error: it would break the protocol.
-    """
-    reader, writer = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    with open(os.devnull, "rb") as nothing:
-        os.dup2(nothing.fileno(), 0)
-    os.dup2(2, 1)
-    sys.stdout.flush()
-    serve(Wire(reader, writer), log, alone=True)
+    """A session on this process's standard input and output."""
+    serve(Wire(*standard_streams()), log, alone=True)
 
 
-class Listener:
+class Listener(serving.Listener):
     """Listens on a port of this machine; each connection is a session of its own.
 
     Raises `InputError` where the address is not one of this machine, or cannot be had.
@@ -71,59 +55,12 @@ class Listener:
     def __init__(
         self, host: str, port: int, log: Log | None = None, attached: Attached | None = None
     ):
-        if host not in LOOPBACK:
-            hint = "whoever connects can read files: use 127.0.0.1, and an SSH tunnel from afar"
-            raise InputError(f"{host} is not this machine", hint=hint)
-        family = socket.AF_INET6 if host == "::1" else socket.AF_INET
-        self._socket = socket.socket(family, socket.SOCK_STREAM)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            self._socket.bind((host, port))
-            self._socket.listen(MOST_SESSIONS)
-        except (OSError, OverflowError) as error:
-            self._socket.close()
-            reason = getattr(error, "strerror", None) or str(error)
-            raise InputError(f"cannot listen on {host}:{port}: {reason}") from None
-        self.host: str = host
-        self.port: int = self._socket.getsockname()[1]
-        self._log = log
-        self._attached = attached
-        self._places = threading.BoundedSemaphore(MOST_SESSIONS)
+        def one(connection: socket.socket) -> None:
+            serve(wire_of(connection), log, attached=attached)
 
-    def run(self) -> None:
-        """Accepts connections until `close`."""
-        while True:
-            try:
-                connection, _ = self._socket.accept()
-            except OSError:
-                return
-            if not self._places.acquire(blocking=False):
-                connection.close()
-                continue
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        try:
-            with connection:
-                serve(wire_of(connection), self._log, attached=self._attached)
-        except Exception as error:  # a thread's: nobody else would hear of it
-            if self._log:
-                self._log(f"a session ended with {type(error).__name__}: {error}")
-        finally:
-            self._places.release()
-
-    def close(self) -> None:
-        """Accepts no more."""
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+        super().__init__(host, port, one, log)
 
 
 def wire_of(connection: socket.socket) -> Wire:
     """Messages on a socket, sent at once."""
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    seconds = SEND_TIMEOUT_S.to_bytes(8, sys.byteorder) + bytes(8)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, seconds)
-    reader: Any = connection.makefile("rb")
-    writer: Any = connection.makefile("wb")
-    return Wire(reader, writer)
+    return Wire(*streams_of(connection))

@@ -34,8 +34,9 @@ from opstep.dap.registry import (
     requests,
 )
 from opstep.dap.sources import Sources
-from opstep.dap.wire import BadMessage, BrokenStream, Gone, Wire
+from opstep.dap.wire import Wire
 from opstep.runtime.ir.diagnostics import OpstepError, did_you_mean
+from opstep.wire import BadMessage, BrokenStream, Gone
 
 if TYPE_CHECKING:
     from opstep.dap.attach import Attached
