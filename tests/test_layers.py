@@ -31,7 +31,7 @@ RUNTIME_LAYERS = [
 # Slow to import, so only where they are needed: inside functions.
 SLOW = {"numba", "llvmlite", "rich", "torch", "ml_dtypes", "safetensors", "pandas", "datasette"}
 SLOW |= {"perfetto", "google", "sqlite_utils", "viztracer", "matplotlib"}
-SLOW |= {"cuda", "cupti", "nvmath", "cupy", "debugpy", "pydevd"}
+SLOW |= {"pygls", "lsprotocol", "cattrs", "cuda", "cupti", "nvmath", "cupy", "debugpy", "pydevd"}
 # Modules that are themselves imported late, by the first compilation of a kernel: they may import
 # numba at the top, and each other.
 COMPILERS = {
@@ -40,6 +40,9 @@ COMPILERS = {
 COMPILERS |= {
     f"opstep.runtime.device.cuda.{name}" for name in ("elements", "intrinsics", "tiles", "ufuncs")
 }
+
+# What may import these at the top, as nothing else imports it at the top: the language server.
+EDITORS = {"pygls", "lsprotocol", "cattrs"}
 
 
 def modules() -> list[Path]:
@@ -133,12 +136,13 @@ def at_module_level(tree: ast.Module):
 def test_slow_packages_are_imported_late(path):
     if dotted(path) in COMPILERS:
         return
+    unwanted = SLOW - EDITORS if dotted(path).startswith("opstep.lsp") else SLOW
     slow = []
     for node in at_module_level(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            slow += [a.name for a in node.names if a.name.split(".")[0] in SLOW]
+            slow += [a.name for a in node.names if a.name.split(".")[0] in unwanted]
         elif isinstance(node, ast.ImportFrom) and not node.level:
-            slow += [node.module] if (node.module or "").split(".")[0] in SLOW else []
+            slow += [node.module] if (node.module or "").split(".")[0] in unwanted else []
     told = "import these inside the functions that use them (start-up time is a bar), or, in a"
     assert slow == [], f"{told} module that only compiling imports, name it in COMPILERS"
 
@@ -152,6 +156,19 @@ def test_compilers_are_imported_late():
             if isinstance(node, ast.ImportFrom):
                 names = {f"{node.module}.{a.name}" for a in node.names} | {node.module}
                 early += [dotted(path) for name in names if name in COMPILERS]
+    assert early == []
+
+
+def test_the_language_server_is_imported_late():
+    """pygls takes a quarter of a second."""
+    early = []
+    for path in modules():
+        if dotted(path).startswith("opstep.lsp"):
+            continue
+        for node in at_module_level(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                names = {f"{node.module}.{a.name}" for a in node.names}
+                early += [dotted(path) for name in names if name.startswith("opstep.lsp")]
     assert early == []
 
 

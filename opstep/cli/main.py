@@ -39,6 +39,7 @@ COMMANDS = {
     "bench": "Time each op of a graph, and compare it with what the device can do.",
     "debug": "Step through a graph in the terminal, forwards and backwards.",
     "dap": "Serve the debugger to an editor (Debug Adapter Protocol).",
+    "lsp": "Serve what editors ask while programs are written (Language Server Protocol).",
     "ws": "Ask a workspace: runs, tensors, statistics; compare, plot and repeat runs.",
     "trace": "Look at the timeline of runs in Perfetto, or ask it questions.",
     "ops": "List the ops, or describe one.",

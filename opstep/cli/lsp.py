@@ -1,0 +1,53 @@
+"""``opstep lsp``: the language server for editors."""
+
+from __future__ import annotations
+
+import click
+
+from opstep.cli.common import COMMAND, OK, PROGRAM, command, say
+
+
+@command(
+    "lsp",
+    short_help="Serve what editors ask while programs are written (Language Server Protocol).",
+    examples=[
+        ("opstep lsp", "what an editor starts: messages on standard input and output"),
+        ("opstep lsp --listen 127.0.0.1:4712", "for editors that connect to a port"),
+        ("opstep lsp --log lsp.log", "write down what goes wrong inside"),
+    ],
+    codes={
+        OK: "the client said goodbye",
+        PROGRAM: "the client went away without a word",
+        COMMAND: "usage; the port cannot be had",
+    },
+)
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    help="Listen on a port of this machine; port 0 finds a free one. Without it, messages come on "
+    "standard input.",
+)
+@click.option("--log", "log_file", metavar="FILE", help="Write down what goes wrong inside.")
+@click.option("--stdio", is_flag=True, help="What is done without --listen; many editors say so.")
+def lsp(listen: str | None, log_file: str | None, stdio: bool) -> int:
+    """Serve what editors ask while programs are written (Language Server Protocol).
+
+    Messages as one types, types and docs of what is pointed at, completion, renaming, formatting.
+    docs/lsp.md has all that is offered, docs/editors.md how editors are set up.
+    """
+    from opstep.cli.dap import address, writer
+    from opstep.lsp import server
+
+    if stdio and listen is not None:
+        raise click.UsageError("--stdio and --listen: which of them?")
+    log = writer(log_file)
+    if listen is None:
+        return server.serve_stdio(log)
+    host, port = address(listen)
+    listener = server.listener(host, port, log)
+    say(f"listening on {listener.host}:{listener.port}")
+    try:
+        listener.run()
+    finally:
+        listener.close()
+    return OK

@@ -1,0 +1,15 @@
+"""The language server: what editors are told about programs while they are written.
+
+registry.py    what a feature is: one decorated function
+project.py     what the server knows: open files, files of folders, settings, live values
+file.py        one text: its items, its positions
+item.py        one graph or declaration, parsed and checked by itself
+lines.py       offsets and an editor's positions
+checking.py    messages about a file
+environment.py what the items of a file are checked against
+occurrences.py what stands at a place, and where else
+features/      the protocol's requests, a file a family
+custom/        requests of our own, ``opstep/…``
+protocol.py    the protocol's own requests
+server.py      sessions on standard input and output, or on a port of this machine
+"""

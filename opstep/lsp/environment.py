@@ -1,0 +1,103 @@
+"""What the items of a file are checked against: the ops, the file's graphs and named tensors, and
+the standard library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from opstep.runtime.ir.applying import Applier
+from opstep.runtime.ir.body import BodyChecker
+from opstep.runtime.ir.collector import collector_paused
+from opstep.runtime.ir.control import CONTROL
+from opstep.runtime.ir.declarations import check_declaration
+from opstep.runtime.ir.diagnostics import Diagnostic
+from opstep.runtime.ir.graph import Declaration, Graph, Source
+from opstep.runtime.ir.op import OPS
+from opstep.runtime.ir.reporting import Reporter, TooMany
+from opstep.runtime.ir.verified import Application, VerifiedGraph
+
+if TYPE_CHECKING:
+    from opstep.lsp.file import File
+    from opstep.lsp.item import Item
+
+
+class Graphs(Mapping[str, Graph]):
+    """The graphs that can be called, by name; each is parsed when it is first asked for."""
+
+    def __init__(self, file: File):
+        self.file = file
+
+    def item(self, name: str) -> Item | None:
+        """The item of a graph: the file's own goes before one of the library."""
+        item = self.file.graphs.get(name)
+        if item is None or item.node is None:
+            item = self.file.project.library_graphs.get(name)
+        return item if item is not None and isinstance(item.node, Graph) else None
+
+    def __getitem__(self, name: str) -> Graph:
+        item = self.item(name)
+        if item is None:
+            raise KeyError(name)
+        assert isinstance(item.node, Graph)
+        return item.node
+
+    def __iter__(self) -> Iterator[str]:
+        yield from {**self.file.project.library_graphs, **self.file.graphs}
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class Sources(Mapping[str, "Source | None"]):
+    """The text of each graph."""
+
+    def __init__(self, graphs: Graphs):
+        self.graphs = graphs
+
+    def __getitem__(self, name: str) -> Source:
+        item = self.graphs.item(name)
+        if item is None:
+            raise KeyError(name)
+        return item.source
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.graphs)
+
+    def __len__(self) -> int:
+        return len(self.graphs)
+
+
+class Environment:
+    """Of one file, for as long as none of its signatures and named tensors change."""
+
+    def __init__(self, file: File):
+        import opstep.kernels  # noqa: F401 - registers the ops
+
+        self.tensors: dict[str, Declaration] = {}
+        sources: dict[str, Source | None] = {}
+        for name, item in file.tensors.items():
+            if isinstance(item.node, Declaration):
+                self.tensors[name] = item.node
+                sources[name] = item.source
+        self.graphs = Graphs(file)
+        self.applier = Applier({**CONTROL, **OPS}, self.graphs, Sources(self.graphs), sources)
+
+    def graph(self, graph: Graph, source: Source) -> tuple[VerifiedGraph, list[Diagnostic]]:
+        """What the verifier finds in a graph, and what it finds wrong."""
+        reporter = Reporter()
+        checker = BodyChecker(graph, source, self.tensors, self.applier, reporter)
+        found = VerifiedGraph(graph, source, {}, [], ())
+        with collector_paused(), suppress(TooMany):
+            found = checker.check()
+        return found, reporter.diagnostics
+
+    def declaration(
+        self, declaration: Declaration, source: Source
+    ) -> tuple[Application | None, list[Diagnostic]]:
+        """The same for a declaration, with the op that makes its first value."""
+        reporter = Reporter()
+        found = check_declaration(declaration, source, self.applier, reporter)
+        return found, reporter.diagnostics

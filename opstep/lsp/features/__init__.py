@@ -1,0 +1,1 @@
+"""The requests of the Language Server Protocol, a module a family."""

@@ -1,0 +1,174 @@
+"""One text of the language, cut into items: an edit makes those anew that it touches.
+
+Offsets are characters of the text. Positions are an editor's: lines, and UTF-16 units in a line.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lsprotocol import types
+
+from opstep.lsp.environment import Environment
+from opstep.lsp.item import Item
+from opstep.lsp.lines import Lines
+from opstep.runtime.ir.cutting import cut
+from opstep.runtime.ir.graph import Declaration, Graph, Span
+from opstep.runtime.ir.lexer import DOTTED
+
+if TYPE_CHECKING:
+    from opstep.lsp.project import Project
+
+_WORD = re.compile(DOTTED, re.ASCII)
+
+
+class File:
+    """A text, open in an editor or read from disk.
+
+    `version` is the editor's; None for a file from disk. `path` is what messages show.
+    """
+
+    def __init__(
+        self, project: Project, uri: str, path: str, text: str, version: int | None = None
+    ):
+        self.project = project
+        self.uri = uri
+        self.path = path
+        self.version = version
+        self.lines = Lines(text)
+        self.items = [Item(self, piece) for piece in cut(text)]
+        self._environment: Environment | None = None
+        self._index()
+
+    @property
+    def text(self) -> str:
+        return self.lines.text
+
+    @property
+    def is_open(self) -> bool:
+        return self.version is not None
+
+    # --- changes ----------------------------------------------------------------------------------
+
+    def edit(
+        self, changes: Sequence[types.TextDocumentContentChangeEvent], version: int | None
+    ) -> None:
+        """Takes over an editor's changes, one after the other."""
+        for change in changes:
+            if isinstance(change, types.TextDocumentContentChangePartial):
+                start, end = map(self.offset, (change.range.start, change.range.end))
+                self.replace(min(start, end), max(start, end), change.text)
+            else:
+                self.replace(0, len(self.text), change.text)
+        self.version = version
+
+    def replace(self, start: int, end: int, new: str) -> None:
+        """Puts `new` in place of a part of the text."""
+        items = self.items
+        moved = len(new) - (end - start)
+        # With the neighbours: an edit at a border may join an item with one of them.
+        first = max(0, self._number(start) - 1) if items else 0
+        last = min(len(items), self._number(end) + 2) if items else 0
+        begin = items[first].start if items else 0
+        stop = items[last - 1].end if items else 0
+        self.lines.replace(start, end, new)
+        made = [
+            Item(self, piece._replace(start=begin + piece.start, end=begin + piece.end))
+            for piece in cut(self.text[begin : stop + moved])
+        ]
+        gone = items[first:last]
+        kept = [*_kept(gone, made), *made[len(made) :]]
+        for item in items[last:]:
+            item.start += moved
+        items[first:last] = kept
+        self._changed([i for i in gone if i not in kept], [i for i in kept if i not in gone])
+
+    def _changed(self, gone: list[Item], made: list[Item]) -> None:
+        """Forgets what was found out about items that use what has changed."""
+        before = {(i.kind == "graph", i.name): _interface(i) for i in reversed(gone) if i.kind}
+        after = {(i.kind == "graph", i.name): _interface(i) for i in reversed(made) if i.kind}
+        self._index()
+        if before != after:
+            del self.environment
+            for item in self.items:
+                item.forget_verified()
+
+    def _index(self) -> None:
+        self.graphs: dict[str, Item] = {}
+        self.tensors: dict[str, Item] = {}
+        for item in self.items:
+            if item.kind == "graph":
+                self.graphs.setdefault(item.name, item)
+            elif item.kind:
+                self.tensors.setdefault(item.name, item)
+
+    # --- what is in it ----------------------------------------------------------------------------
+
+    @property
+    def environment(self) -> Environment:
+        """What its items are checked against."""
+        if self._environment is None:
+            self._environment = Environment(self)
+        return self._environment
+
+    @environment.deleter
+    def environment(self) -> None:
+        self._environment = None
+
+    def item_at(self, offset: int) -> Item | None:
+        """The item that holds an offset; the end of the text is the last one's."""
+        return self.items[self._number(offset)] if self.items else None
+
+    def _number(self, offset: int) -> int:
+        return max(0, bisect_right(self.items, offset, key=lambda item: item.start) - 1)
+
+    def word_at(self, offset: int) -> Span | None:
+        """The name, maybe dotted, that an offset is in or behind; None where it is at none."""
+        line = self.lines.position(offset).line
+        start = self.lines.starts[line]
+        for match in _WORD.finditer(self.text, start, max(offset + 256, start)):
+            if match.start() > offset:
+                break
+            if match.end() >= offset:
+                return Span(match.start(), match.end())
+        return None
+
+    def diagnostics(self) -> list[types.Diagnostic]:
+        """All that is to say about it."""
+        from opstep.lsp.checking import diagnostics
+
+        return diagnostics(self)
+
+    # --- places -----------------------------------------------------------------------------------
+
+    def offset(self, position: types.Position) -> int:
+        return self.lines.offset(position)
+
+    def position(self, offset: int) -> types.Position:
+        return self.lines.position(offset)
+
+    def range(self, start: int, end: int) -> types.Range:
+        return self.lines.range(start, end)
+
+
+def _kept(gone: list[Item], made: list[Item]) -> list[Item]:
+    """`made`, with the old item in place of a new one that says the same."""
+    old = {item.text: item for item in gone}
+    kept = []
+    for item in made:
+        before = old.pop(item.text, None)
+        if before is not None:
+            before.start = item.start
+        kept.append(before or item)
+    return kept
+
+
+def _interface(item: Item) -> object:
+    """What other items see of an item."""
+    node = item.node
+    if isinstance(node, Graph):
+        return [(b.name.text, b.type) for b in node.inputs], node.results
+    return (node.kind, node.type) if isinstance(node, Declaration) else None

@@ -1,0 +1,249 @@
+"""Sessions: one client, from its first message until it is gone.
+
+A thread reads messages; a loop answers them, one after the other, and checks texts when nothing is
+to be answered. Features that take long run in threads beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import wraps
+from typing import Any
+
+from lsprotocol import types
+from pygls.exceptions import JsonRpcException, JsonRpcInternalError
+from pygls.lsp.server import LanguageServer
+
+import opstep
+from opstep import serving
+from opstep.lsp.project import Project
+from opstep.lsp.protocol import Protocol, converter, folders_of, in_loop
+from opstep.lsp.registry import Feature, features
+from opstep.runtime.ir.diagnostics import OpstepError
+from opstep.serving import Log, standard_streams, streams_of
+from opstep.wire import BadMessage, BrokenStream, Gone, Wire
+
+LONGEST_MESSAGE = 256 << 20  # bytes; a text is sent whole when it is opened
+PARENT_S = 2.0  # how often to look whether the editor still lives
+FAILED = -32803  # RequestFailed: the request is right, and cannot be answered
+DELAY_S = 0.004  # a text is checked when nothing more was typed for so long
+
+
+class Server(LanguageServer):
+    """One client's session: what it has said, and when its texts are checked."""
+
+    def __init__(self, wire: Wire, log: Log):
+        super().__init__(
+            "opstep",
+            opstep.__version__,
+            protocol_cls=Protocol,
+            converter_factory=converter,
+            max_workers=4,
+        )
+        self.wire = wire
+        self.log = log
+        self.project = Project(self._notify, self._ask)
+        self.protocol.set_writer(_Writer(wire), include_headers=False)
+        self.code = 1
+        self._done = asyncio.Event()
+        self._checks: dict[str, asyncio.TimerHandle] = {}
+        for declared in features().values():
+            self._register(declared)
+
+    def _register(self, declared: Feature) -> None:
+        handler = self._handler(declared)
+        if declared.thread:
+            handler = self.thread()(handler)
+        self.feature(declared.method, declared.options)(handler)
+
+    def _handler(self, declared: Feature) -> Callable[[Any], Any]:
+        @wraps(declared.function)
+        def handler(params: Any) -> Any:
+            try:
+                return declared.function(self.project, params)
+            except OpstepError as error:
+                text = "\n".join(d.message for d in error.diagnostics)
+                raise JsonRpcException(text, FAILED) from None
+            except Exception as error:
+                self.log(f"{declared.method}: {traceback.format_exc()}")
+                what = f"{declared.method}: {type(error).__name__}: {error}"
+                raise JsonRpcInternalError(f"{what}: this is a bug in opstep") from None
+
+        del handler.__wrapped__  # its signature is its own
+        return handler
+
+    def report_server_error(self, error: Exception, source: Any) -> None:
+        """Into the log; who asked has had an answer."""
+        self.log(f"{getattr(source, '__name__', source)}: {error}")
+
+    # --- to the client ----------------------------------------------------------------------------
+
+    def _notify(self, method: str, params: Any) -> None:
+        with suppress(Gone):
+            self.protocol.notify(method, params)
+
+    def _ask(self, method: str, params: Any) -> None:
+        with suppress(Gone):
+            self.protocol.send_request(method, params)
+
+    # --- what the client says ---------------------------------------------------------------------
+
+    def greet(self, params: types.InitializeParams) -> None:
+        """`initialize`: what the client can do, and how the user wants it."""
+        project = self.project
+        project.capabilities = params.capabilities
+        project.folders = folders_of(params)
+        if isinstance(params.initialization_options, dict):
+            project.settings = params.initialization_options
+
+    def greeted(self) -> None:
+        """`initialized`: from now on the client can be asked."""
+
+    def opened(self, uri: str, text: str, version: int) -> None:
+        self.project.open(uri, text, version)
+        self.check_soon(uri)
+
+    def changed(
+        self, uri: str, changes: Sequence[types.TextDocumentContentChangeEvent], version: int
+    ) -> None:
+        self.project.file(uri).edit(changes, version)
+        self.check_soon(uri)
+
+    def closed(self, uri: str) -> None:
+        self.project.close(uri)
+        if waiting := self._checks.pop(uri, None):
+            waiting.cancel()
+        self._publish(uri, [], None)
+
+    def check_soon(self, uri: str) -> None:
+        """Checks a text when nothing more has come for a moment."""
+        if waiting := self._checks.pop(uri, None):
+            waiting.cancel()
+        loop = asyncio.get_running_loop()
+        self._checks[uri] = loop.call_later(DELAY_S, self._check, uri)
+
+    def _check(self, uri: str) -> None:
+        self._checks.pop(uri, None)
+        file = self.project.file(uri)
+        self._publish(uri, file.diagnostics(), file.version)
+
+    def _publish(self, uri: str, found: list[types.Diagnostic], version: int | None) -> None:
+        params = types.PublishDiagnosticsParams(uri, found, version)
+        self._notify(types.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS, params)
+
+    # --- from beginning to end --------------------------------------------------------------------
+
+    async def run(self) -> int:
+        """Until the client is gone; the exit code."""
+        loop = asyncio.get_running_loop()
+        reader = threading.Thread(target=self._read, args=(loop,), daemon=True)
+        reader.start()
+        watching = asyncio.create_task(self._watch_parent())
+        await self._done.wait()
+        watching.cancel()
+        return self.code
+
+    def leave(self, code: int) -> None:
+        """Ends the session."""
+        self.code = code
+        self._done.set()
+
+    def _read(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Hands messages to the loop until there are no more."""
+        going = True
+        while going:
+            try:
+                message = self.wire.read()
+            except BadMessage as error:
+                going = in_loop(loop, self._bad, str(error))
+                continue
+            except BrokenStream as error:
+                self.log(f"the client is not understood: {error}")
+                message = None
+            if message is None:
+                in_loop(loop, self.leave, 1)
+                return
+            going = in_loop(loop, self._handle, message)
+
+    def _bad(self, text: str) -> None:
+        self.log(f"a message is of no use: {text}")
+        error = types.ResponseError(code=-32700, message=text)
+        self._send({"jsonrpc": "2.0", "id": None, "error": error.__dict__})
+
+    def _handle(self, message: dict[str, Any]) -> None:
+        try:
+            known = self.protocol.structure_message(message)
+            self.protocol.handle_message(known)
+        except JsonRpcException as error:
+            self.log(f"{message.get('method', 'a message')}: {error}")
+            if "method" in message and "id" in message:
+                told = {"code": error.code, "message": error.message or "invalid params"}
+                self._send({"jsonrpc": "2.0", "id": message["id"], "error": told})
+        except Gone:
+            self.leave(1)
+        except Exception:
+            self.log(traceback.format_exc())
+
+    def _send(self, message: dict[str, Any]) -> None:
+        with suppress(Gone):
+            self.wire.write(message)
+
+    async def _watch_parent(self) -> None:
+        """Leaves when the editor that said its process is gone."""
+        while True:
+            await asyncio.sleep(PARENT_S)
+            if self.process_id and not _lives(self.process_id):
+                self.log("the editor is gone")
+                self.leave(1)
+
+
+class _Writer:
+    """What pygls writes to."""
+
+    def __init__(self, wire: Wire):
+        self.wire = wire
+
+    def write(self, data: bytes) -> None:
+        self.wire.write_body(data)
+
+    def close(self) -> None:
+        pass
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def serve(wire: Wire, log: Log) -> int:
+    """One session, from its first message until the client is gone; its exit code."""
+
+    async def session() -> int:
+        return await Server(wire, log).run()
+
+    return asyncio.run(session())
+
+
+def serve_stdio(log: Log) -> int:
+    """A session on this process's standard input and output."""
+    return serve(Wire(*standard_streams(), LONGEST_MESSAGE), log)
+
+
+def listener(host: str, port: int, log: Log) -> serving.Listener:
+    """Listens on a port of this machine; raises `InputError` where it cannot be had."""
+
+    def one(connection: socket.socket) -> None:
+        serve(Wire(*streams_of(connection), LONGEST_MESSAGE), log)
+
+    return serving.Listener(host, port, one, log)
