@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from opstep.runtime.ir.calls import symbols_of
 from opstep.runtime.ir.dims import Dim
 from opstep.runtime.ir.op import Op
 from opstep.runtime.ir.types import TensorType
@@ -39,7 +40,7 @@ class Watched:
     __slots__ = ("formula", "numbers", "rank", "value")
     __hash__ = None  # pyright: ignore[reportAssignmentType] - a cache must not keep one
 
-    def __init__(self, value: Dim, formula: str, numbers: str = "", rank: int = 3):
+    def __init__(self, value: Any, formula: str, numbers: str = "", rank: int = 3):
         self.value = value
         self.formula = formula
         self.numbers = numbers or _shown(value)
@@ -141,12 +142,14 @@ def _apply(sign: str, left, right):
         sign, right = "-", -right
     rank = _RANK[sign]
     space = " " if rank == 1 else ""
-    texts = []
-    for key in ("formula", "numbers"):
+
+    def text(key: str) -> str:
         first, second = _operand(left, key, rank), _operand(right, key, rank + 1)
-        text = f"-{second}" if sign == "-" and left is not right and first == "0" else ""
-        texts.append(text or f"{first}{space}{sign}{space}{second}")
-    return Watched(value, *texts, rank)
+        if sign == "-" and first == "0":
+            return f"-{second}"
+        return f"{first}{space}{sign}{space}{second}"
+
+    return Watched(value, text("formula"), text("numbers"), rank)
 
 
 def _operand(value, key: str, rank: int) -> str:
@@ -167,7 +170,7 @@ def derive(application: Application) -> list[Step]:
                 *_operands(op, application.resolved.operands),
                 **_attrs(op, application, with_attrs),
             )
-        except Exception:  # noqa: BLE001, S112 - a rule may want to know more than is known here
+        except Exception:
             continue
         results = (results,) if isinstance(results, TensorType) else tuple(results)
         if _same(results, application.resolved.results):
@@ -195,6 +198,7 @@ def _steps(results) -> Iterator[Step]:
 
 def _operands(op: type[Op], types) -> list:
     letters = axis_letters(op)
+    taken = symbols_of([d for t in types if t is not None for d in t.shape])
     watched = []
     for k, t in enumerate(types):
         if t is None:
@@ -204,6 +208,11 @@ def _operands(op: type[Op], types) -> list:
         name = f"{spec.name}[{k - len(op.operands) + 1}]" if spec.variadic else spec.name
         known = letters.get(spec.name, ())
         named = known if len(known) == t.rank else ("",) * t.rank
+        # A letter that is also a symbol of the graph, and stands for something else, would mislead.
+        named = [
+            letter if letter not in taken or letter == str(d) else ""
+            for letter, d in zip(named, t.shape, strict=True)
+        ]
         watched.append(
             TensorType(
                 t.dtype,

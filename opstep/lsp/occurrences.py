@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from opstep.runtime.ir.control import CONTROL
 from opstep.runtime.ir.graph import (
@@ -36,6 +36,7 @@ from opstep.runtime.ir.types import DTYPES
 if TYPE_CHECKING:
     from opstep.lsp.file import File, Item
 
+Part = Statement | Declaration | Graph
 DEFINES, READS, WRITES = "defines", "reads", "writes"
 
 _WORD = re.compile(
@@ -73,12 +74,14 @@ class Thing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """A mark in its file. `part`: the statement, declaration or graph (its head) that holds it."""
+    """A mark in its file. `part`: the statement, declaration or graph (its head) that holds it;
+    None where the text around could not be read, and the mark is what it looks like.
+    """
 
     file: File
     item: Item
     mark: Mark
-    part: Statement | Declaration | Graph
+    part: Part | None
 
     @property
     def kind(self) -> str:
@@ -128,24 +131,43 @@ def at(file: File, offset: int) -> Occurrence | None:
     Where a word ends as the next begins, the next is meant.
     """
     item = file.item_at(offset)
-    if item is None or item.node is None:
+    if item is None:
         return None
     offset -= item.start
-    part = part_at(item.node, offset)
-    touching = None
-    for mark in marks_of(file, item, part):
-        if mark.start <= offset < mark.end:
+    if item.node is not None:
+        part = part_at(item.node, offset)
+        mark = _at(marks_of(file, item, part), offset)
+        if mark is not None:
             return Occurrence(file, item, mark, part)
+    mark = _at(looks_like(file, item, _line_at(item.text, offset)), offset)
+    return mark and Occurrence(file, item, mark, None)
+
+
+def _at(marks: Iterable[Mark], offset: int) -> Mark | None:
+    touching = None
+    for mark in marks:
+        if mark.start <= offset < mark.end:
+            return mark
         if mark.end == offset:
             touching = mark
-    return touching and Occurrence(file, item, touching, part)
+    return touching
 
 
-def part_at(node: Graph | Declaration, offset: int) -> Statement | Declaration | Graph:
+def _line_at(text: str, offset: int) -> Span:
+    end = text.find("\n", offset)
+    return Span(text.rfind("\n", 0, offset) + 1, len(text) if end < 0 else end)
+
+
+def statement_index(graph: Graph, offset: int) -> int:
+    """Which statement of the body begins nearest above `offset`; -1 where none does."""
+    return bisect_right(graph.body, offset, key=_start) - 1
+
+
+def part_at(node: Graph | Declaration, offset: int) -> Part:
     """The statement that is nearest above `offset`; the node itself where none is."""
     if isinstance(node, Declaration) or not node.body:
         return node
-    k = bisect_right(node.body, offset, key=_start) - 1
+    k = statement_index(node, offset)
     return node.body[k] if k >= 0 else node
 
 
@@ -200,9 +222,40 @@ def _alone(text: str, mark: Mark) -> bool:
 # --- the marks of a part --------------------------------------------------------------------------
 
 
-def marks_of(file: File, item: Item, part: Statement | Declaration | Graph) -> list[Mark]:
+def marks_of(file: File, item: Item, part: Part) -> list[Mark]:
     """The words of a statement or declaration or, of a graph, those of its head, in their order."""
     return _Marks(file, item, part).all()
+
+
+def looks_like(file: File, item: Item, span: Span) -> Iterator[Mark]:
+    """What the words of a text that could not be read look like: for people in mid-sentence."""
+    text = item.text
+    nested, callee = False, ""
+    for match in _WORD.finditer(text, span.start, span.end):
+        word, start, end = match[0], match.start(), match.end()
+        if match.lastgroup != "name":
+            yield Mark(match.lastgroup or "", word, start, end)
+            continue
+        behind = text[end : span.end].lstrip()
+        kind, role, owner = "value", READS, ""
+        tensor = file.tensors.get(word)
+        if word in KEYWORDS:
+            kind = "keyword"
+        elif word in WORDS:
+            kind = "constant"
+        elif word in NUMBER_WORDS:
+            kind = "number"
+        elif word in DTYPES and behind.startswith("["):
+            kind = "dtype"
+        elif behind.startswith("(") and not nested:
+            kind, nested, callee = ("op" if op_named(word) else "graph"), True, word
+        elif nested and behind.startswith("="):
+            kind, owner = "attribute", callee
+        elif tensor is not None:
+            kind = tensor.kind
+        elif not nested and behind[:1] in ("=", ",", ":"):
+            role = DEFINES
+        yield Mark(kind, word, start, end, role, owner)
 
 
 def head_of(graph: Graph, text: str) -> Span:
@@ -218,7 +271,7 @@ def head_of(graph: Graph, text: str) -> Span:
 class _Marks:
     """Collects the marks of one part."""
 
-    def __init__(self, file: File, item: Item, part: Statement | Declaration | Graph):
+    def __init__(self, file: File, item: Item, part: Part):
         self.file = file
         self.text = item.text
         self.part = part
@@ -330,16 +383,12 @@ class _Marks:
 
     def _use(self, name: Name | Literal) -> None:
         if isinstance(name, Name):
-            d = self._declared(name.text)
-            self._add(d.kind if d else "value", name)
+            declared = self.file.tensors.get(name.text)
+            self._add(declared.kind if declared else "value", name)
 
     def _tensor(self, name: Name, role: str) -> None:
-        d = self._declared(name.text)
-        self._add(d.kind if d else "state", name, role)
-
-    def _declared(self, name: str) -> Any:
-        item = self.file.tensors.get(name)
-        return item.node if item is not None else None
+        declared = self.file.tensors.get(name.text)
+        self._add(declared.kind if declared else "state", name, role)
 
     def _attrs(self, callee: str, attrs: tuple[Attr, ...]) -> None:
         op = op_named(callee)

@@ -1,0 +1,121 @@
+"""Symbols: the outline of a file, and the graphs, params and states of all folders by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lsprotocol import types
+
+from opstep.lsp.file import File
+from opstep.lsp.folders import folder_files
+from opstep.lsp.hovers.graph import signature
+from opstep.lsp.item import Item
+from opstep.lsp.project import Project
+from opstep.lsp.registry import feature
+from opstep.runtime.ir.graph import Apply, Binding, Declaration, Graph
+
+KINDS = {
+    "graph": types.SymbolKind.Function,
+    "param": types.SymbolKind.Field,
+    "state": types.SymbolKind.Property,
+    "input": types.SymbolKind.Variable,
+    "value": types.SymbolKind.Variable,
+}
+_MOST_FOUND = 500
+
+
+@feature(types.TEXT_DOCUMENT_DOCUMENT_SYMBOL, types.DocumentSymbolOptions(label="opstep"))
+def outline(project: Project, params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
+    """Params, states and graphs and, in these, inputs and values, with their types."""
+    file = project.file(params.text_document.uri)
+    return [symbol for item in file.items if (symbol := _symbol(item)) is not None]
+
+
+def _symbol(item: Item) -> types.DocumentSymbol | None:
+    node = item.node
+    if isinstance(node, Declaration):
+        return types.DocumentSymbol(
+            name=node.name.text,
+            kind=KINDS[node.kind],
+            range=item.span(node.span),
+            selection_range=item.span(node.name.span),
+            detail=f"{node.kind} {node.type}",
+        )
+    if not isinstance(node, Graph):
+        return None
+    return types.DocumentSymbol(
+        name=node.name.text,
+        kind=KINDS["graph"],
+        range=item.span(node.span),
+        selection_range=item.span(node.name.span),
+        detail=" ".join(signature(item).split()).removeprefix(f"graph {node.name.text}"),
+        children=list(_values(item, node)),
+    )
+
+
+def _values(item: Item, graph: Graph) -> Iterator[types.DocumentSymbol]:
+    known = item.verified.types if item.verified is not None else {}
+
+    def symbol(binding: Binding, kind: str, whole) -> types.DocumentSymbol:
+        t = known.get(binding.name.text, binding.type)
+        return types.DocumentSymbol(
+            name=binding.name.text,
+            kind=KINDS[kind],
+            range=item.span(whole),
+            selection_range=item.span(binding.name.span),
+            detail=str(t) if t is not None else "",
+        )
+
+    for binding in graph.inputs:
+        start = binding.name.span.start
+        yield symbol(binding, "input", (start, max(binding.type_span.end, binding.name.span.end)))
+    for statement in graph.body:
+        if isinstance(statement, Apply):
+            for binding in statement.results:
+                yield symbol(binding, "value", statement.span)
+
+
+# --- all folders ----------------------------------------------------------------------------------
+
+
+@feature(types.WORKSPACE_SYMBOL)
+def search(project: Project, params: types.WorkspaceSymbolParams) -> list[types.WorkspaceSymbol]:
+    """What has the letters of the query in its name, in their order; the best matches first."""
+    found = []
+    for file in folder_files(project):
+        for item in file.items:
+            if item.kind and (rank := _rank(params.query, item.name)) is not None:
+                found.append((rank, item.name, file, item))
+    found.sort(key=lambda entry: entry[:2])
+    return [_found(file, item) for _, _, file, item in found[:_MOST_FOUND]]
+
+
+def _found(file: File, item: Item) -> types.WorkspaceSymbol:
+    start, end = name_span(item)
+    location = types.Location(file.uri, file.range(item.start + start, item.start + end))
+    return types.WorkspaceSymbol(
+        location=location, name=item.name, kind=KINDS[item.kind], container_name=_base(file)
+    )
+
+
+def name_span(item: Item) -> tuple[int, int]:
+    """Where an item's name stands in its text, parsed or not."""
+    if item.node is not None:
+        return item.node.name.span
+    start = max(item.text.find(item.name), 0)
+    return start, start + len(item.name)
+
+
+def _base(file: File) -> str:
+    return file.path.replace("\\", "/").rpartition("/")[2]
+
+
+def _rank(query: str, name: str) -> tuple[int, int] | None:
+    """How well a name fits, the least first; None where it does not."""
+    wanted, text = query.lower(), name.lower()
+    if text.startswith(wanted):
+        return 0, len(text)
+    if wanted in text:
+        return 1, len(text)
+    letters = iter(text)
+    return (2, len(text)) if all(c in letters for c in wanted) else None

@@ -1,0 +1,184 @@
+"""About a value, a param or a state: its type, where it is from, who uses it, what it held."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opstep.lsp.hovers import live
+from opstep.lsp.hovers.graph import comment_of
+from opstep.lsp.hovers.markdown import block, code, count, escape, link, paragraphs
+from opstep.lsp.hovers.operation import application_at, shape
+from opstep.lsp.occurrences import DEFINES, Occurrence, Thing, definition, occurrences
+from opstep.lsp.recorded import Recorded, Sought, records_of, workspaces_near
+from opstep.runtime.ir.graph import Apply, Declaration, Graph, Return, Update
+from opstep.runtime.ir.printer import print_value
+
+if TYPE_CHECKING:
+    from opstep.lsp.file import File
+    from opstep.lsp.project import Project
+
+_MOST_LINKS = 8
+_MOST_CALLS = 16  # of graphs that return what another one returned
+
+
+def text(project: Project, found: Occurrence) -> str:
+    """About an input or the result of a statement."""
+    item, name = found.item, found.name
+    defined = definition(found.file, found.thing)
+    t = item.verified.types.get(name) if item.verified else None
+    return paragraphs(
+        [
+            block(f"{name}: {t}" if t is not None else name),
+            _origin(found, defined),
+            _shape(found, defined),
+            _uses(found),
+            live.text(project, found.file, item.name, name),
+            _figures(project, found.file, _sought(found.file, item.name, name)),
+        ]
+    )
+
+
+def _origin(found: Occurrence, defined: Occurrence | None) -> str:
+    graph = code(found.item.name)
+    if defined is None:
+        return f"No statement of graph {graph} defines it."
+    where = link(found.file, defined.start)
+    if isinstance(defined.part, Apply):
+        return f"Result of {code(defined.part.callee.text)} in graph {graph}, {where}."
+    return f"Input of graph {graph}, {where}."
+
+
+def _shape(found: Occurrence, defined: Occurrence | None) -> str:
+    """Where its dims come from: only there where it gets them, for elsewhere nobody asks."""
+    if found.mark.role != DEFINES or defined is None or not isinstance(defined.part, Apply):
+        return ""
+    application = application_at(defined)
+    return shape(defined.part, application) if application is not None else ""
+
+
+def _uses(found: Occurrence) -> str:
+    uses = [o for o in occurrences(found.file, found.thing) if o.mark.role != DEFINES]
+    if not uses:
+        return "Nobody uses it."
+    return f"{count(len(uses), 'use')}: {_links(uses)}."
+
+
+def _links(uses: list[Occurrence]) -> str:
+    links = [link(o.file, o.start) for o in uses]
+    links = list(dict.fromkeys(links))
+    more = len(links) - _MOST_LINKS
+    return ", ".join(links[:_MOST_LINKS]) + (f" and {more:,} more" if more > 0 else "")
+
+
+# --- params and states ----------------------------------------------------------------------------
+
+
+def of_tensor(project: Project, found: Occurrence) -> str:
+    """About a param or a state."""
+    item = found.file.tensors.get(found.name)
+    d = item.node if item is not None else None
+    if item is None or not isinstance(d, Declaration):
+        return f"No param or state has the name {code(found.name)}."
+    start, end = d.span
+    thing = Thing("tensor", found.name)
+    uses = [o for o in occurrences(found.file, thing) if o.mark.role != DEFINES]
+    return paragraphs(
+        [
+            block(item.text[start:end]),
+            comment_of(item),
+            f"{d.kind.capitalize()}, {link(found.file, item.start + start)}. {_beginning(d)}",
+            f"{count(len(uses), 'use')}: {_links(uses)}." if uses else "Nobody uses it.",
+            _updates(uses),
+            live.text(project, found.file, None, found.name),
+            _figures(project, found.file, Sought(None, found.name)),
+        ]
+    )
+
+
+def _beginning(d: Declaration) -> str:
+    if d.value is not None:
+        return f"It is filled with {code(print_value(d.value.value))}."
+    if d.init is not None:
+        return f"{code(d.init.text)} makes its first value."
+    return "It has no initialiser: it must be loaded before it is read."
+
+
+def _updates(uses: list[Occurrence]) -> str:
+    graphs = dict.fromkeys(o.item.name for o in uses if isinstance(o.part, Update)
+                           and o.part.target.span.start == o.mark.start)  # fmt: skip
+    return f"Updated by {', '.join(map(code, graphs))}." if graphs else ""
+
+
+# --- what it held ---------------------------------------------------------------------------------
+
+
+def _sought(file: File, graph: str, value: str) -> Sought:
+    """Where a recording has the value: what a call gives is recorded in the graph that is called,
+    which may have been given it by a call as well.
+    """
+    site = ""
+    for _ in range(_MOST_CALLS):
+        step = _returned_by(file, graph, value)
+        if step is None:
+            break
+        first, callee, value = step
+        site += f"/{callee}:{first}"
+        graph = callee
+    return Sought(graph, value, f"*{site}/{value}" if site else "*")
+
+
+def _returned_by(file: File, graph: str, value: str) -> tuple[str, str, str] | None:
+    """First result and callee of the call that gives `value`, and what the callee calls it."""
+    defined = definition(file, Thing("value", value, graph))
+    if defined is None or not isinstance(defined.part, Apply):
+        return None
+    statement = defined.part
+    callee = file.graphs.get(statement.callee.text)
+    if callee is None or not isinstance(callee.node, Graph) or not callee.node.body:
+        return None
+    last = callee.node.body[-1]
+    names = [binding.name.text for binding in statement.results]
+    place = names.index(value)
+    if not isinstance(last, Return) or place >= len(last.values):
+        return None
+    return names[0], statement.callee.text, last.values[place].text
+
+
+def _figures(project: Project, file: File, sought: Sought) -> str:
+    """The statistics of the last run that was recorded."""
+    if not file.path:
+        return ""
+    program = Path(file.path)
+    setting = project.settings.get("workspace") or ""
+    near = workspaces_near(program, map(Path, project.folders), str(setting))
+    found = records_of(project).last(program, sought, near)
+    return _of_record(found) if found is not None else ""
+
+
+def _of_record(r: Recorded) -> str:
+    when = "before the first step" if r.step < 0 else f"step {r.step:,}"
+    database = Path(r.workspace).name
+    head = (
+        f"**Last run** {code(r.run)}, {when} ({escape(database)}, {r.began[:16].replace('T', ' ')})"
+    )
+    return f"{head}\n\n{figures(r)}"
+
+
+def figures(r: Recorded) -> str:
+    """The statistics in one line; what is wrong comes first."""
+    wrong = [f"**{count(n, what, what)}**" for n, what in ((r.nan, "NaN"), (r.inf, "Inf")) if n]
+    if r.mean is None:
+        return ", ".join([*wrong, count(r.count, "element")])
+    if r.count == 1:
+        return ", ".join([*wrong, code(_number(r.min))])
+    known = [
+        f"{what} {code(_number(value))}"
+        for what, value in (("min", r.min), ("max", r.max), ("mean", r.mean), ("std", r.std))
+    ]
+    zeros = [f"zeros {code(f'{100 * r.zero / r.count:.3g}%')}"] if r.zero else []
+    return ", ".join([*wrong, *known, *zeros])
+
+
+def _number(value: float | int | None) -> str:
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
