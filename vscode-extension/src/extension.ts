@@ -2,10 +2,13 @@
 
 import * as vscode from "vscode";
 import { LanguageServer } from "./client";
-import { modules } from "./modules";
+import { registerCommands } from "./commands/register";
+import { registerDebugger } from "./debug/register";
+import { modules, type Register } from "./modules";
 import { Python } from "./python";
 import type { Services } from "./services";
 import { quietly, visibly } from "./shell";
+import { registerStatus } from "./status";
 import { Stops } from "./stops";
 
 let server: LanguageServer | undefined;
@@ -42,7 +45,13 @@ async function start(context: vscode.ExtensionContext): Promise<void> {
     show: (args, options) => visibly(python, args, options),
   };
   context.subscriptions.push(log, python, stops, language);
-  for (const [name, register] of Object.entries(modules)) {
+  const all: Record<string, Register> = {
+    commands: (s) => registerCommands(s, python),
+    debugger: (s) => registerDebugger(s, python),
+    status: (s) => registerStatus(s, python),
+    ...modules,
+  };
+  for (const [name, register] of Object.entries(all)) {
     try {
       context.subscriptions.push(register(services));
     } catch (error) {

@@ -83,11 +83,16 @@ export class Python implements vscode.Disposable {
   async need(): Promise<string> {
     const ready = (await this.find()) ?? (await this.refresh());
     if (!ready) {
-      this.said = "";
-      void this.complain();
+      this.again();
       throw new Error(complaint(this.found).text);
     }
     return ready.path;
+  }
+
+  /** Says what is missing, also where that was said before: something was asked for that needs it. */
+  again(): void {
+    this.said = "";
+    void this.complain();
   }
 
   /** Searches again. */

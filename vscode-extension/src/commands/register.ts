@@ -1,0 +1,129 @@
+/** Commands for the verbs of the command line: they run in a terminal, with what lies beside the program. */
+
+import path from "node:path";
+import * as vscode from "vscode";
+import { chooseGraph, givenBeside, programOf, Sizes } from "../debug/asking";
+import { asOptions } from "../debug/given";
+import { fileOf, type GraphTarget, graphOf, pickFile } from "../debug/register";
+import type { Python } from "../python";
+import type { Services } from "../services";
+import { registerTasks } from "./tasks";
+import * as verbs from "./verbs";
+
+type Target = GraphTarget | vscode.Uri | undefined;
+
+export function registerCommands(services: Services, python: Python): vscode.Disposable {
+  const sizes = new Sizes(services.context.workspaceState);
+  /** The file, and what a run of its graph is given, as options. */
+  const runOptions =
+    (target: Target, withDevice = true) =>
+    async () => {
+      const file = await fileFor(target);
+      const given = file && (await optionsOf(file, graphOf(target), sizes));
+      return given && [relative(file), ...given, ...(withDevice ? chosen() : [])];
+    };
+  const verb = (name: string, words: (target: Target) => verbs.Words) =>
+    vscode.commands.registerCommand(`opstep.${name}`, async (target?: Target) => {
+      try {
+        const said = await words(target);
+        if (said) {
+          await services.show(said, { title: title(said) });
+        }
+      } catch (error) {
+        void vscode.window.showErrorMessage(error instanceof Error ? error.message : String(error));
+      }
+    });
+  /** A verb that takes a run's options alone. */
+  const run = (name: string, words: string[] = [name]) =>
+    verb(name, async (target) => {
+      const options = await runOptions(target)();
+      return options && [...words, ...options];
+    });
+  /** A verb that takes a file alone. */
+  const onFile = (name: string) =>
+    verb(name, async (target) => {
+      const file = await fileFor(target);
+      return file && [name, relative(file)];
+    });
+  return vscode.Disposable.from(
+    run("run"),
+    run("hunt"),
+    run("debugTerminal", ["debug"]),
+    verb("plan", async (target) => {
+      const file = await fileFor(target);
+      const options = file && (await optionsOf(file, graphOf(target), sizes));
+      return options && ["plan", relative(file), ...withoutInputs(options), ...mode()];
+    }),
+    verb("runTraced", (target) => verbs.runTraced(runOptions(target))),
+    verb("runRecorded", (target) => verbs.runRecorded(runOptions(target))),
+    verb("diff", (target) => verbs.diff(runOptions(target, false))),
+    verb("bench", (target) => verbs.bench(runOptions(target))),
+    onFile("check"),
+    onFile("fmt"),
+    verb("ops", verbs.ops),
+    verb("ws", verbs.workspace),
+    verb("trace", verbs.trace),
+    verb("doctor", async () => ["doctor"]),
+    verb("demo", async () => ["demo"]),
+    vscode.commands.registerCommand("opstep.selectPython", () => python.select()),
+    vscode.commands.registerCommand("opstep.showLog", () => services.log.show()),
+    registerTasks(python),
+  );
+}
+
+/** The program that a command is about; where none is open one is picked. */
+async function fileFor(target: Target): Promise<string | undefined> {
+  const file = fileOf(target) ?? (await pickFile("Which graph?", { graphs: ["opg"] }));
+  const open = vscode.workspace.textDocuments.find((d) => d.uri.fsPath === file && d.isDirty);
+  // The command line reads what is on disk.
+  return open && !(await open.save()) ? undefined : file;
+}
+
+/** `--graph`, `--input`, `--symbol`, `--params`; undefined where the user went away. */
+async function optionsOf(
+  file: string,
+  graph: string | undefined,
+  sizes: Sizes,
+): Promise<string[] | undefined> {
+  const program = await programOf(file);
+  const chosen = graph
+    ? program.graphs.find((g) => g.name === graph)
+    : await chooseGraph(file, program);
+  if (!chosen) {
+    // The command line tells what is wrong with the text.
+    return program.graphs.length === 0 ? [] : undefined;
+  }
+  const given = await givenBeside(file, program, chosen);
+  const open = await sizes.of(file, chosen, given);
+  return open && ["--graph", chosen.name, ...asOptions({ ...given, symbols: open.sizes })];
+}
+
+/** `opstep plan` needs sizes, but no arrays. */
+function withoutInputs(options: string[]): string[] {
+  return options.filter(
+    (_, i) => !["--input", "--params"].some((o) => options[i] === o || options[i - 1] === o),
+  );
+}
+
+function chosen(): string[] {
+  const device = vscode.workspace.getConfiguration("opstep").get<string>("device", "cpu");
+  return [...(device === "cpu" ? [] : ["--device", device]), ...mode()];
+}
+
+function mode(): string[] {
+  const named = vscode.workspace.getConfiguration("opstep").get<string>("mode", "auto");
+  return named === "auto" ? [] : ["--mode", named];
+}
+
+function title(words: string[]): string {
+  const file =
+    words[1] && /\.(opg|db|pftrace)$/.test(words[1]) ? ` ${path.basename(words[1])}` : "";
+  return `opstep ${words[0]}${file}`;
+}
+
+/** As one would type it in the folder that commands run in. */
+function relative(file: string): string {
+  const folder = vscode.workspace.workspaceFolders?.[0]?.uri.fsPath;
+  const inside = folder && path.relative(folder, file);
+  return inside && !inside.startsWith("..") ? inside : file;
+}

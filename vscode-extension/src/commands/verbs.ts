@@ -1,0 +1,237 @@
+/** The command line's verbs that need a question or two before they run. */
+
+import path from "node:path";
+import * as vscode from "vscode";
+import { pickFile } from "../debug/register";
+
+const PROGRAMS = { graphs: ["opg"] };
+const WORKSPACES = { workspaces: ["db"] };
+const TRACES = { timelines: ["pftrace"] };
+
+/** What runs: the words behind `opstep`; undefined where the user went away. */
+export type Words = Promise<string[] | "" | undefined>;
+
+/** The options of a run of the present graph: file, graph, inputs, sizes, weights, device, mode. */
+export type RunOptions = () => Words;
+
+interface Choice extends vscode.QuickPickItem {
+  words: () => Words;
+}
+
+async function choose(title: string, choices: Choice[]): Words {
+  return (await vscode.window.showQuickPick(choices, { title }))?.words();
+}
+
+function ask(title: string, value = "", placeHolder = ""): Thenable<string | undefined> {
+  return vscode.window.showInputBox({ title, value, placeHolder, ignoreFocusOut: true });
+}
+
+/** Where to write a file, beside the program or in the first folder. */
+async function target(title: string, name: string, kinds: Record<string, string[]>) {
+  const folder = vscode.workspace.workspaceFolders?.[0]?.uri;
+  const uri = await vscode.window.showSaveDialog({
+    title,
+    filters: kinds,
+    ...(folder && { defaultUri: vscode.Uri.joinPath(folder, name) }),
+  });
+  return uri?.fsPath;
+}
+
+/** `opstep diff`: what is compared with what. */
+export function diff(run: RunOptions): Words {
+  const with_ =
+    (...more: string[]) =>
+    async () => {
+      const options = await run();
+      return options && ["diff", ...options, ...more];
+    };
+  return choose("Compare", [
+    { label: "async with debug mode", words: with_("--a", "async", "--b", "debug") },
+    {
+      label: "streams on time with streams that are late at random",
+      description: "--chaos",
+      words: with_("--chaos", "7"),
+    },
+    {
+      label: "the CPU with a GPU",
+      words: with_("--a", "device=cpu", "--b", "device=cuda", "--rtol", "1e-5"),
+    },
+    {
+      label: "with another file…",
+      words: async () => {
+        const options = await run();
+        const other = options && (await pickFile("The other program", PROGRAMS));
+        return other ? ["diff", options[0] as string, other, ...options.slice(1)] : undefined;
+      },
+    },
+    { label: "two runs of a workspace…", words: compareRuns },
+  ]);
+}
+
+async function compareRuns(): Words {
+  const file = await pickFile("Workspace", WORKSPACES);
+  const runs = file && (await ask("Two runs: ids, keys, or last", "1 last"));
+  return runs ? ["diff", "--workspace", file, ...runs.split(/\s+/)] : undefined;
+}
+
+/** `opstep bench`, with a picture of the roofline or without. */
+export function bench(run: RunOptions): Words {
+  return choose("Time each op", [
+    {
+      label: "As a table",
+      words: async () => {
+        const options = await run();
+        return options && ["bench", ...withoutMode(options)];
+      },
+    },
+    {
+      label: "And draw the roofline…",
+      words: async () => {
+        const options = await run();
+        const file =
+          options &&
+          (await target("Roofline", "roofline.png", { pictures: ["png", "svg", "pdf"] }));
+        return file ? ["bench", ...withoutMode(options), "--roofline", file] : undefined;
+      },
+    },
+  ]);
+}
+
+/** `opstep bench` has no mode: it times the ops of one stream. */
+function withoutMode(options: string[]): string[] {
+  const at = options.indexOf("--mode");
+  return at < 0 ? options : options.toSpliced(at, 2);
+}
+
+/** `opstep run --trace`: a timeline beside the program. */
+export async function runTraced(run: RunOptions): Words {
+  const options = await run();
+  const file = options && (await target("Timeline", "run.pftrace", TRACES));
+  return file ? ["run", ...options, "--trace", file] : undefined;
+}
+
+/** `opstep run --workspace`. */
+export async function runRecorded(run: RunOptions): Words {
+  const options = await run();
+  const configured = vscode.workspace.getConfiguration("opstep").get<string>("workspace", "");
+  const file = options && (configured || (await target("Workspace", "runs.db", WORKSPACES)));
+  return file ? ["run", ...options, "--workspace", file] : undefined;
+}
+
+/** `opstep ops`: the list, or one op. */
+export async function ops(): Words {
+  const editor = vscode.window.activeTextEditor;
+  const word = editor?.document.getText(
+    editor.document.getWordRangeAtPosition(editor.selection.active),
+  );
+  const name = await ask("Which op? None: all of them", word ?? "", "conv2d");
+  return name === undefined ? undefined : ["ops", ...(name.trim() ? [name.trim()] : [])];
+}
+
+/** `opstep ws`: the workspace, then the verb. */
+export async function workspace(): Words {
+  const file = await pickFile("Workspace", WORKSPACES);
+  if (!file) {
+    return undefined;
+  }
+  const ws = (...words: string[]) => ["ws", file, ...words];
+  const asked = (title: string, value: string, words: (text: string) => string[]) => async () => {
+    const text = await ask(title, value);
+    return text === undefined ? undefined : words(text.trim());
+  };
+  const split = (text: string) => text.split(/\s+/).filter(Boolean);
+  return choose(path.basename(file), [
+    { label: "summary", description: "what is in it", words: async () => ws() },
+    { label: "list", description: "tensors and runs", words: async () => ws("list") },
+    {
+      label: "sql",
+      description: "a question",
+      words: asked("SQL", "select * from first_bad", (text) => ws("sql", text)),
+    },
+    {
+      label: "plot",
+      description: "figures by step",
+      words: async () => {
+        const what = await ask("What to plot", "stats.absmax where op=conv2d");
+        const picture =
+          what && (await target("Picture", "plot.png", { pictures: ["png", "svg", "pdf"] }));
+        return picture ? ws("plot", what, "-o", picture) : undefined;
+      },
+    },
+    {
+      label: "compare",
+      description: "where two runs part",
+      words: asked("Two runs: ids, keys, or last", "1 last", (text) =>
+        ws("compare", ...split(text)),
+      ),
+    },
+    {
+      label: "rerun",
+      description: "repeat a run from the workspace alone",
+      words: asked("Which run?", "last", (text) => ws("rerun", text)),
+    },
+    {
+      label: "load",
+      description: "look at a tensor",
+      words: asked("Tensor: NAME, NAME@RUN or NAME@RUN:STEP", "", (text) => ws("load", text)),
+    },
+    {
+      label: "export",
+      description: "write a table to a file",
+      words: async () => {
+        const table = await ask("Table or view", "slowest_ops");
+        const file =
+          table && (await target("Table", `${table}.csv`, { tables: ["csv", "json", "npz"] }));
+        return file ? ws("export", table, "-o", file) : undefined;
+      },
+    },
+    {
+      label: "prune",
+      description: "remove runs (asks first)",
+      words: async () => {
+        const runs = await ask("Which runs are removed? ids or keys", "");
+        const sure =
+          runs?.trim() &&
+          (await vscode.window.showWarningMessage(
+            `Remove ${runs.trim()} from ${path.basename(file)}?`,
+            { modal: true, detail: "What is removed cannot be had back." },
+            "Remove",
+          ));
+        return sure
+          ? ws("prune", ...split(runs ?? "").flatMap((run) => ["--run", run]))
+          : undefined;
+      },
+    },
+    { label: "open", description: "in the browser (Datasette)", words: async () => ws("open") },
+  ]);
+}
+
+/** `opstep trace`: the timeline, then what of it. */
+export async function trace(): Words {
+  const file = await pickFile("Timeline", TRACES);
+  return file
+    ? choose(path.basename(file), [
+        {
+          label: "summary",
+          description: "where the time went",
+          words: async () => ["trace", file, "summary"],
+        },
+        {
+          label: "query",
+          description: "PerfettoSQL",
+          words: async () => {
+            const text = await ask(
+              "PerfettoSQL",
+              "select name, dur from slice order by dur desc limit 20",
+            );
+            return text ? ["trace", file, "query", text] : undefined;
+          },
+        },
+        {
+          label: "open",
+          description: "in the browser (Perfetto)",
+          words: async () => ["trace", file],
+        },
+      ])
+    : undefined;
+}

@@ -1,0 +1,79 @@
+/** Where the messages of a debug session go: a server that we start, or one that listens. */
+
+import net from "node:net";
+import * as vscode from "vscode";
+import type { Python } from "../python";
+import { MODULE } from "../shell";
+
+const LOOPBACK = new Set(["127.0.0.1", "localhost", "::1"]);
+
+/** Registers both types: graphs, and the kernels that are entered from them. */
+export function registerAdapters(python: Python, log: vscode.LogOutputChannel): vscode.Disposable {
+  return vscode.Disposable.from(
+    vscode.debug.registerDebugAdapterDescriptorFactory("opstep", {
+      createDebugAdapterDescriptor: async ({ configuration }) => {
+        if (configuration.request === "attach") {
+          return listening(configuration.host, configuration.port);
+        }
+        const command = await python.need();
+        log.info(`debugger: ${[command, ...MODULE, "dap"].join(" ")}`);
+        return new vscode.DebugAdapterExecutable(command, [...MODULE, "dap"]);
+      },
+    }),
+    // debugpy speaks the protocol on this port itself: the Python debugger need not be there.
+    vscode.debug.registerDebugAdapterDescriptorFactory("opstep-kernel", {
+      createDebugAdapterDescriptor: ({ configuration }) =>
+        listening(configuration.connect?.host, configuration.connect?.port),
+    }),
+    vscode.debug.registerDebugAdapterTrackerFactory("opstep", {
+      createDebugAdapterTracker: traced,
+    }),
+    vscode.debug.registerDebugAdapterTrackerFactory("opstep-kernel", {
+      createDebugAdapterTracker: traced,
+    }),
+  );
+}
+
+function listening(host: unknown = "127.0.0.1", port: unknown): vscode.DebugAdapterServer {
+  const trouble = addressTrouble(host, port);
+  if (trouble) {
+    throw new Error(trouble);
+  }
+  return new vscode.DebugAdapterServer(Number(port), String(host));
+}
+
+/** What is wrong with an address to attach to, in words; undefined where nothing is. */
+export function addressTrouble(host: unknown, port: unknown): string | undefined {
+  if (typeof host !== "string" || !LOOPBACK.has(host)) {
+    return `host: opstep attaches on this machine only (127.0.0.1), not to ${host}. From afar, use an SSH tunnel or VS Code's Remote.`;
+  }
+  if (!Number.isInteger(port) || Number(port) < 1 || Number(port) > 65535) {
+    return "port: where does the Python program listen? Give the number that opstep.debug.listen was called with.";
+  }
+  return undefined;
+}
+
+/** Whether something listens there. */
+export function answers(host: string, port: number, timeout = 2000): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = net.connect({ host, port });
+    const end = (there: boolean) => {
+      socket.destroy();
+      resolve(there);
+    };
+    socket.setTimeout(timeout, () => end(false));
+    socket.once("connect", () => end(true)).once("error", () => end(false));
+  });
+}
+
+/**
+ * All messages of a session on the console, one a line as JSON, where the setting
+ * opstep.debug.traceMessages asks for it.
+ */
+function traced(session: vscode.DebugSession): vscode.DebugAdapterTracker | undefined {
+  if (!vscode.workspace.getConfiguration("opstep.debug").get<boolean>("traceMessages")) {
+    return undefined;
+  }
+  const tell = (message: unknown) => console.log(`${session.type} dap ${JSON.stringify(message)}`);
+  return { onWillReceiveMessage: tell, onDidSendMessage: tell };
+}

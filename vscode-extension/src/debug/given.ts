@@ -1,0 +1,143 @@
+/** What a run is given: inputs from files beside the program, sizes of symbolic dims, weights. */
+
+import { type GraphHead, type Input, type Program, symbolsOf } from "./graphs";
+
+/** As in a launch configuration. */
+export type Inputs = string | string[] | Record<string, unknown>;
+
+export interface Given {
+  inputs?: Inputs;
+  symbols?: Record<string, number>;
+  params?: string;
+}
+
+/** A file beside the program; archives with the names of their arrays. */
+export interface Beside {
+  name: string;
+  keys?: string[];
+}
+
+/** The inputs of a graph from files beside it, random where there is none; undefined where it takes none. */
+export function inputsBeside(graph: GraphHead, stem: string, files: Beside[]): Inputs | undefined {
+  if (graph.inputs.length === 0) {
+    return undefined;
+  }
+  const found: Record<string, string> = {};
+  for (const input of graph.inputs) {
+    const source = sourceOf(input, stem, files);
+    if (source) {
+      found[input.name] = source;
+    }
+  }
+  if (Object.keys(found).length === 0) {
+    return "random";
+  }
+  return Object.fromEntries(graph.inputs.map((i) => [i.name, found[i.name] ?? "random"]));
+}
+
+/** `x.npy`, `model.x.npy`, `model.npz:x`, any archive with `x`, then any with `…_x`. */
+function sourceOf(input: Input, stem: string, files: Beside[]): string | undefined {
+  const named = [`${stem}.${input.name}.npy`, `${stem}_${input.name}.npy`, `${input.name}.npy`];
+  const single = named.find((name) => files.some((file) => file.name === name));
+  if (single) {
+    return single;
+  }
+  const archives = files
+    .filter((file) => file.keys)
+    .sort((a, b) => Number(b.name === `${stem}.npz`) - Number(a.name === `${stem}.npz`));
+  const whole = archives.find((file) => file.keys?.includes(input.name));
+  if (whole) {
+    return `${whole.name}:${input.name}`;
+  }
+  for (const archive of archives) {
+    const key = archive.keys?.find((k) => k.endsWith(`_${input.name}`));
+    if (key) {
+      return `${archive.name}:${key}`;
+    }
+  }
+  return undefined;
+}
+
+/** Weights of the program's own name. */
+export function paramsBeside(program: Program, stem: string, files: Beside[]): string | undefined {
+  const name = `${stem}.safetensors`;
+  return program.hasParams && files.some((file) => file.name === name) ? name : undefined;
+}
+
+/** Symbols whose sizes neither the configuration nor the shape of a given array tells. */
+export function openSymbols(graph: GraphHead, given: Given): string[] {
+  const known = new Set(Object.keys(given.symbols ?? {}));
+  for (const input of graph.inputs) {
+    if (hasShape(sourceFor(input.name, given.inputs))) {
+      for (const symbol of symbolsOf([input])) {
+        known.add(symbol);
+      }
+    }
+  }
+  return symbolsOf(graph.inputs).filter((symbol) => !known.has(symbol));
+}
+
+function sourceFor(name: string, inputs: Inputs | undefined): unknown {
+  if (inputs === undefined || typeof inputs === "string") {
+    return inputs?.startsWith(`${name}=`) ? inputs.slice(name.length + 1) : undefined;
+  }
+  if (Array.isArray(inputs)) {
+    const word = inputs.find((i) => i.startsWith(`${name}=`));
+    return word?.slice(name.length + 1);
+  }
+  return inputs[name];
+}
+
+/** A list, or a file: what has a shape of its own. */
+function hasShape(source: unknown): boolean {
+  return (
+    Array.isArray(source) ||
+    (typeof source === "string" && /\.(npy|npz|safetensors)(:|$)/.test(source))
+  );
+}
+
+/** `N=4, K=5`, or `4` where one is asked for. Throws an Error that says what is wrong. */
+export function readSizes(text: string, wanted: string[]): Record<string, number> {
+  const sizes: Record<string, number> = {};
+  const parts = text.split(/[\s,;]+(?![^=]*=\s*$)/).filter(Boolean);
+  for (const part of parts) {
+    const match = /^(?:([A-Za-z_]\w*)=)?(\d+)$/.exec(part);
+    const name = match?.[1] ?? (wanted.length === 1 ? wanted[0] : undefined);
+    if (!match || !name) {
+      throw new Error(`${part}: write ${example(wanted)}`);
+    }
+    if (!wanted.includes(name)) {
+      throw new Error(`there is no symbol ${name}; wanted: ${wanted.join(", ")}`);
+    }
+    sizes[name] = Number(match[2]);
+  }
+  const missing = wanted.filter((name) => !(name in sizes));
+  if (missing.length > 0) {
+    throw new Error(`no size for ${missing.join(", ")}`);
+  }
+  return sizes;
+}
+
+function example(wanted: string[]): string {
+  return wanted.map((name, i) => `${name}=${4 + i}`).join(", ");
+}
+
+/** The same in the words of the command line. */
+export function asOptions(given: Given): string[] {
+  const options: string[] = [];
+  const { inputs } = given;
+  if (typeof inputs === "string") {
+    options.push("--input", inputs);
+  } else if (Array.isArray(inputs)) {
+    options.push(...inputs.flatMap((word) => ["--input", word]));
+  } else if (inputs) {
+    options.push(...Object.entries(inputs).flatMap(([n, source]) => ["--input", `${n}=${source}`]));
+  }
+  for (const [name, size] of Object.entries(given.symbols ?? {})) {
+    options.push("--symbol", `${name}=${size}`);
+  }
+  if (given.params) {
+    options.push("--params", given.params);
+  }
+  return options;
+}

@@ -1,0 +1,136 @@
+/** Into a kernel of the op at the stop: which launch, which thread, then a session of its own. */
+
+import * as vscode from "vscode";
+import type { Services, Stop } from "../services";
+
+/** What `opstep/kernels` tells of a launch (see docs/dap.md). */
+interface Launch {
+  label: string;
+  target: "cuda" | "cpu";
+  launch: number;
+  function: string;
+  grid?: number[];
+  block?: number[];
+  units?: number;
+  obstacle?: string;
+}
+
+/** Asks which kernel and which thread, and enters it. */
+export async function enterKernel(services: Services): Promise<void> {
+  const stop = services.stop;
+  if (!stop) {
+    void vscode.window.showInformationMessage("Stop at an op first: its kernels can be entered.");
+    return;
+  }
+  const { kernels } = (await stop.session.customRequest("opstep/kernels", {
+    frameId: stop.frameId,
+  })) as { kernels: Launch[] };
+  const chosen = await pickLaunch(kernels);
+  const place = chosen && (await pickPlace(chosen));
+  if (chosen && place) {
+    await stop.session.customRequest("opstep/enterKernel", {
+      frameId: stop.frameId,
+      target: chosen.target,
+      launch: chosen.launch,
+      ...place,
+    });
+  }
+}
+
+async function pickLaunch(kernels: Launch[]): Promise<Launch | undefined> {
+  const open = kernels.filter((kernel) => !kernel.obstacle);
+  if (open.length === 0) {
+    const why = kernels[0]?.obstacle;
+    void vscode.window.showInformationMessage(
+      why ? `This op's kernel cannot be entered: ${why}` : "This op runs no kernel.",
+    );
+    return undefined;
+  }
+  if (open.length === 1) {
+    return open[0];
+  }
+  const picked = await vscode.window.showQuickPick(
+    kernels.map((kernel) => ({
+      label: kernel.label,
+      description: kernel.obstacle ? `$(circle-slash) ${kernel.obstacle}` : extent(kernel),
+      kernel,
+    })),
+    { title: "Which kernel?" },
+  );
+  return picked?.kernel.obstacle ? undefined : picked?.kernel;
+}
+
+function extent(kernel: Launch): string {
+  return kernel.target === "cpu"
+    ? `${kernel.units} units`
+    : `grid ${kernel.grid?.join("×")}, block ${kernel.block?.join("×")}`;
+}
+
+async function pickPlace(kernel: Launch): Promise<Record<string, unknown> | undefined> {
+  if (kernel.target === "cpu") {
+    const unit = await numbers(`Unit, 0 to ${(kernel.units ?? 1) - 1}`, "0", 1);
+    return unit && { unit: unit[0] };
+  }
+  const how = await vscode.window.showQuickPick(
+    [
+      { label: "First thread of the first block", how: "first" },
+      { label: "The thread that writes an element…", how: "element" },
+      { label: "A block and a thread…", how: "thread" },
+    ],
+    { title: kernel.label, placeHolder: extent(kernel) },
+  );
+  switch (how?.how) {
+    case "first":
+      return {};
+    case "element": {
+      const element = await numbers("Indices of the element of the result", "0, 0");
+      return element && { element };
+    }
+    case "thread": {
+      const block = await numbers(`Block, within ${kernel.grid?.join(", ")}`, "0, 0, 0", 3);
+      const thread =
+        block && (await numbers(`Thread, within ${kernel.block?.join(", ")}`, "0, 0, 0", 3));
+      return thread && { block, thread };
+    }
+    default:
+      return undefined;
+  }
+}
+
+async function numbers(
+  title: string,
+  value: string,
+  count?: number,
+): Promise<number[] | undefined> {
+  const read = (text: string) =>
+    text
+      .split(/[\s,]+/)
+      .filter(Boolean)
+      .map(Number);
+  const text = await vscode.window.showInputBox({
+    title,
+    value,
+    validateInput: (typed) => {
+      const found = read(typed);
+      const fine = found.every((n) => Number.isInteger(n) && n >= 0);
+      return fine && (count === undefined || found.length === count)
+        ? undefined
+        : `${count ?? "Some"} whole numbers, with commas between them`;
+    },
+  });
+  return text === undefined ? undefined : read(text);
+}
+
+/** Continues to the line of the cursor. */
+export async function runToLine(services: Services): Promise<void> {
+  const editor = vscode.window.activeTextEditor;
+  const stop: Stop | undefined = services.stop;
+  if (!editor || !stop) {
+    void vscode.window.showInformationMessage("Stop in a graph first, then run to a line of it.");
+    return;
+  }
+  await stop.session.customRequest("opstep/runTo", {
+    source: { path: editor.document.uri.fsPath },
+    line: editor.selection.active.line + 1,
+  });
+}

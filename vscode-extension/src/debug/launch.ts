@@ -1,0 +1,42 @@
+/** What a launch configuration leaves open, from the settings. */
+
+import path from "node:path";
+
+export interface Defaults {
+  /** `opstep.device`. */
+  device: string;
+  /** `opstep.mode`; `auto` leaves it to the debugger. */
+  mode: string;
+  folder?: string;
+}
+
+/** What is known of a launch configuration, whatever else it has. */
+export interface Launch {
+  [name: string]: unknown;
+  program?: unknown;
+  device?: unknown;
+  mode?: unknown;
+  cwd?: string;
+  noDebug?: boolean;
+}
+
+/** The device and mode of the settings, and the folder that paths are relative to. */
+export function applyDefaults<T extends Launch>(
+  config: T,
+  defaults: Defaults,
+): T & { device: string; mode: string; cwd?: string } {
+  const program = typeof config.program === "string" ? config.program : "";
+  const beside = path.isAbsolute(program) ? path.dirname(program) : undefined;
+  const mode = defaults.mode === "auto" ? (config.noDebug ? "async" : "debug") : defaults.mode;
+  return {
+    ...config,
+    device: String(config.device ?? defaults.device),
+    mode: String(config.mode ?? mode),
+    cwd: config.cwd ?? defaults.folder ?? beside,
+  };
+}
+
+/** How a configuration is called: `lenet.opg: main`. */
+export function named(file: string, graph: string): string {
+  return `${path.basename(file)}: ${graph}`;
+}

@@ -1,0 +1,286 @@
+/** Launch configurations: made where there is none, completed where one leaves something open. */
+
+import { existsSync } from "node:fs";
+import path from "node:path";
+import * as vscode from "vscode";
+import type { Python } from "../python";
+import { addressTrouble, answers } from "./adapters";
+import { chooseGraph, givenBeside, programOf, type Sizes } from "./asking";
+import type { Given } from "./given";
+import { applyDefaults, named } from "./launch";
+
+const MOST_PROGRAMS = 50;
+
+export class Configurations implements vscode.DebugConfigurationProvider {
+  constructor(
+    private readonly python: Python,
+    private readonly sizes: Sizes,
+    private readonly log: vscode.LogOutputChannel,
+  ) {}
+
+  /** For a new launch.json: the graphs of the file in the editor. */
+  async provideDebugConfigurations(
+    folder: vscode.WorkspaceFolder | undefined,
+  ): Promise<vscode.DebugConfiguration[]> {
+    const file = activeFile();
+    const found = file ? await configurationsOf(file, folder) : [];
+    return found.length > 0
+      ? found
+      : [
+          {
+            type: "opstep",
+            request: "launch",
+            name: "opstep: current file",
+            // biome-ignore lint/suspicious/noTemplateCurlyInString: VS Code replaces it
+            program: "${file}",
+            inputs: "random",
+            stopOnEntry: true,
+          },
+        ];
+  }
+
+  /** F5 without a launch.json brings an empty configuration. */
+  async resolveDebugConfiguration(
+    folder: vscode.WorkspaceFolder | undefined,
+    config: vscode.DebugConfiguration,
+  ): Promise<vscode.DebugConfiguration | undefined> {
+    if (!config.type && !config.request && !config.name) {
+      return this.ofEditor(folder, config);
+    }
+    if (config.request !== "attach" && !config.program) {
+      const file = activeFile();
+      if (!file) {
+        return refuse(
+          `${config.name}: “program” is missing: which .opg file?`,
+          "Open launch.json",
+          () => vscode.commands.executeCommand("workbench.action.debug.configure"),
+        );
+      }
+      return { ...config, program: file };
+    }
+    return config;
+  }
+
+  private async ofEditor(
+    folder: vscode.WorkspaceFolder | undefined,
+    config: vscode.DebugConfiguration,
+  ): Promise<vscode.DebugConfiguration | undefined> {
+    const document = vscode.window.activeTextEditor?.document;
+    if (document?.languageId !== "opg") {
+      return refuse("Open a graph (.opg) to debug it.");
+    }
+    const file = await savedFile(document);
+    return file ? this.launchOf(file, undefined, folder, Boolean(config.noDebug)) : undefined;
+  }
+
+  /** The configuration of a graph, with what lies beside its file; undefined where the user went away. */
+  async launchOf(
+    file: string,
+    graph: string | undefined,
+    folder: vscode.WorkspaceFolder | undefined,
+    noDebug = false,
+  ): Promise<vscode.DebugConfiguration | undefined> {
+    const program = await programOf(file);
+    const chosen = graph
+      ? program.graphs.find((g) => g.name === graph)
+      : await chooseGraph(file, program);
+    if (!chosen) {
+      return program.graphs.length === 0 || graph
+        ? refuse(`${path.basename(file)} has no graph${graph ? ` ${graph}` : ""} to debug.`)
+        : undefined;
+    }
+    return {
+      type: "opstep",
+      request: "launch",
+      name: named(file, chosen.name),
+      program: file,
+      graph: chosen.name,
+      ...(await givenBeside(file, program, chosen)),
+      cwd: folder?.uri.fsPath ?? path.dirname(file),
+      // Without a breakpoint of the user's it would run through before one sees anything.
+      stopOnEntry: !noDebug,
+      ...(noDebug && { noDebug: true }),
+    };
+  }
+
+  async resolveDebugConfigurationWithSubstitutedVariables(
+    folder: vscode.WorkspaceFolder | undefined,
+    config: vscode.DebugConfiguration,
+  ): Promise<vscode.DebugConfiguration | undefined> {
+    if (config.request === "attach") {
+      return attachable(config);
+    }
+    if (!(await this.python.find()) && !(await this.python.refresh())) {
+      this.python.again();
+      return undefined;
+    }
+    const settings = vscode.workspace.getConfiguration("opstep");
+    const complete = applyDefaults(config, {
+      device: settings.get<string>("device", "cpu"),
+      mode: settings.get<string>("mode", "auto"),
+      folder: folder?.uri.fsPath,
+    });
+    const file = path.resolve(complete.cwd ?? "", String(complete.program));
+    const trouble = programTrouble(file);
+    if (trouble) {
+      return refuse(trouble);
+    }
+    if (!(await asSaved(file))) {
+      return undefined;
+    }
+    return this.completed(complete, file);
+  }
+
+  /** Chooses the graph, and asks for sizes that are open. */
+  private async completed(
+    config: vscode.DebugConfiguration,
+    file: string,
+  ): Promise<vscode.DebugConfiguration | undefined> {
+    const program = await programOf(file);
+    const graph = config.graph
+      ? program.graphs.find((g) => g.name === config.graph)
+      : await chooseGraph(file, program);
+    if (!graph) {
+      // Where the text is at fault the debugger tells more than we know.
+      return config.graph || program.graphs.length === 0 ? config : undefined;
+    }
+    const sizes = await this.sizes.of(file, graph, config as Given);
+    if (!sizes) {
+      return undefined;
+    }
+    if (sizes.remembered) {
+      const told = Object.entries(sizes.sizes).map(([name, size]) => `${name}=${size}`);
+      this.log.info(`${named(file, graph.name)}: sizes as last time: ${told.join(", ")}`);
+    }
+    return {
+      ...config,
+      graph: graph.name,
+      inputs: config.inputs ?? (graph.inputs.length > 0 ? "random" : undefined),
+      symbols: { ...sizes.sizes, ...config.symbols },
+    };
+  }
+}
+
+/** One for each graph of the files of a folder, the one in the editor first. */
+export class DynamicConfigurations implements vscode.DebugConfigurationProvider {
+  async provideDebugConfigurations(
+    folder: vscode.WorkspaceFolder | undefined,
+  ): Promise<vscode.DebugConfiguration[]> {
+    const active = activeFile();
+    const found = folder
+      ? await vscode.workspace.findFiles(
+          new vscode.RelativePattern(folder, "**/*.opg"),
+          "**/{.venv,venv,node_modules,build,dist}/**",
+          MOST_PROGRAMS,
+        )
+      : [];
+    const files = [...new Set([...(active ? [active] : []), ...found.map((uri) => uri.fsPath)])];
+    const all = await Promise.all(files.map((file) => configurationsOf(file, folder)));
+    return all.flat();
+  }
+}
+
+async function configurationsOf(
+  file: string,
+  folder: vscode.WorkspaceFolder | undefined,
+): Promise<vscode.DebugConfiguration[]> {
+  const program = await programOf(file).catch(() => undefined);
+  const made = (program?.graphs ?? []).map(async (graph) => {
+    const given = await givenBeside(file, program as NonNullable<typeof program>, graph);
+    return {
+      type: "opstep",
+      request: "launch",
+      name: named(file, graph.name),
+      program: relative(file, folder),
+      graph: graph.name,
+      ...(JSON.parse(
+        JSON.stringify(given, (_, value) =>
+          typeof value === "string" && path.isAbsolute(value) ? relative(value, folder) : value,
+        ),
+      ) as Given),
+      stopOnEntry: true,
+    };
+  });
+  return Promise.all(made);
+}
+
+/** With `${workspaceFolder}`, as it stands in a launch.json. */
+function relative(file: string, folder: vscode.WorkspaceFolder | undefined): string {
+  const inside = folder && path.relative(folder.uri.fsPath, file);
+  return inside && !inside.startsWith("..") ? `\${workspaceFolder}/${inside}` : file;
+}
+
+/** The graph file in the editor, if it is a file. */
+export function activeFile(): string | undefined {
+  const document = vscode.window.activeTextEditor?.document;
+  return document?.languageId === "opg" && document.uri.scheme === "file"
+    ? document.uri.fsPath
+    : undefined;
+}
+
+/** Where a document is on disk; one that never was is saved first, if the user likes. */
+export async function savedFile(document: vscode.TextDocument): Promise<string | undefined> {
+  if (document.uri.scheme === "file") {
+    return document.uri.fsPath;
+  }
+  if (document.isUntitled) {
+    const picked = await vscode.window.showInformationMessage(
+      "The graph is not saved yet. The debugger runs files: save it first.",
+      "Save…",
+    );
+    const saved = picked ? await vscode.workspace.save(document.uri) : undefined;
+    return saved?.scheme === "file" ? saved.fsPath : undefined;
+  }
+  void vscode.window.showErrorMessage(
+    `The debugger runs files of this machine; ${document.uri.scheme}: is not one. Save a copy to a folder.`,
+  );
+  return undefined;
+}
+
+/** Whether to go on: a file with changes is saved, or run as it was saved. */
+async function asSaved(file: string): Promise<boolean> {
+  const open = vscode.workspace.textDocuments.find((d) => d.uri.fsPath === file && d.isDirty);
+  if (!open) {
+    return true;
+  }
+  const picked = await vscode.window.showWarningMessage(
+    `${path.basename(file)} has changes that are not saved.`,
+    { modal: true, detail: "The debugger runs what is on disk." },
+    "Save and Run",
+    "Run as Saved",
+  );
+  return picked === "Save and Run" ? open.save() : picked === "Run as Saved";
+}
+
+function programTrouble(file: string): string | undefined {
+  if (!existsSync(file)) {
+    return `There is no file ${file}: “program” in the launch configuration names it.`;
+  }
+  return undefined;
+}
+
+/** An attach configuration whose program listens; else what to do is said. */
+async function attachable(
+  config: vscode.DebugConfiguration,
+): Promise<vscode.DebugConfiguration | undefined> {
+  const host = config.host ?? "127.0.0.1";
+  const trouble = addressTrouble(host, config.port);
+  if (trouble) {
+    return refuse(trouble);
+  }
+  if (!(await answers(host, config.port))) {
+    return refuse(
+      `Nothing listens on ${host}:${config.port}. Start the Python program first; it calls opstep.debug.listen(${config.port}).`,
+    );
+  }
+  // We connect to the program itself: it needs no port to relay to.
+  return config;
+}
+
+/** Says why not; the session ends there, whatever becomes of the message. */
+function refuse(text: string, action?: string, act?: () => Thenable<unknown>): undefined {
+  void vscode.window
+    .showErrorMessage(text, ...(action ? [action] : []))
+    .then((picked) => (picked && act ? act() : undefined));
+  return undefined;
+}

@@ -1,0 +1,142 @@
+/** The debugger: its types, its configurations, its commands. */
+
+import * as vscode from "vscode";
+import type { Python } from "../python";
+import type { Services } from "../services";
+import { registerAdapters } from "./adapters";
+import { chooseGraph, givenBeside, programOf, Sizes } from "./asking";
+import { registerEditing } from "./editing";
+import { enterKernel, runToLine } from "./kernels";
+import { registerLive } from "./live";
+import { activeFile, Configurations, DynamicConfigurations } from "./provider";
+import { breakOnNan, copyStatistics, type VariableContext } from "./variables";
+
+/** What code lenses and menus hand to commands on a graph. */
+export interface GraphTarget {
+  uri?: string | vscode.Uri;
+  graph?: string;
+}
+
+export function registerDebugger(services: Services, python: Python): vscode.Disposable {
+  const sizes = new Sizes(services.context.workspaceState);
+  const configurations = new Configurations(python, sizes, services.log);
+  const command = <A extends unknown[]>(
+    name: string,
+    act: (...given: A) => Promise<unknown> | unknown,
+  ) =>
+    vscode.commands.registerCommand(name, async (...given: A) => {
+      try {
+        return await act(...given);
+      } catch (error) {
+        void vscode.window.showErrorMessage(error instanceof Error ? error.message : String(error));
+        return undefined;
+      }
+    });
+  return vscode.Disposable.from(
+    registerAdapters(python, services.log),
+    registerEditing(services),
+    registerLive(services),
+    vscode.debug.registerDebugConfigurationProvider("opstep", configurations),
+    vscode.debug.registerDebugConfigurationProvider(
+      "opstep",
+      new DynamicConfigurations(),
+      vscode.DebugConfigurationProviderTriggerKind.Dynamic,
+    ),
+    command("opstep.debug", (target?: GraphTarget | vscode.Uri) =>
+      startDebugging(configurations, fileOf(target), graphOf(target)),
+    ),
+    command("opstep.enterKernel", () => enterKernel(services)),
+    command("opstep.runToLine", () => runToLine(services)),
+    command("opstep.breakOnNan", (context?: VariableContext) => breakOnNan(services, context)),
+    command("opstep.copyStatistics", (context?: VariableContext) =>
+      copyStatistics(services, context),
+    ),
+    command("opstep.changeSizes", async () => {
+      const file = activeFile();
+      const program = file ? await programOf(file) : undefined;
+      const graph = file && program && (await chooseGraph(file, program));
+      if (file && graph) {
+        await sizes.of(file, graph, await givenBeside(file, program, graph), true);
+      }
+    }),
+    command("opstep.pickGraph", async (config?: { program?: string }) => {
+      const file = programFile(config);
+      return file && (await chooseGraph(file, await programOf(file), true))?.name;
+    }),
+    command("opstep.pickParams", () => pickFile("Weights", { safetensors: ["safetensors"] })),
+    command("opstep.pickInput", () => pickFile("An input", { arrays: ["npy", "npz"] })),
+    command("opstep.pickProgram", () => pickFile("A graph", { graphs: ["opg"] })),
+  );
+}
+
+async function startDebugging(
+  configurations: Configurations,
+  file: string | undefined,
+  graph: string | undefined,
+): Promise<void> {
+  if (!file) {
+    void vscode.window.showErrorMessage("Open a graph (.opg) to debug it.");
+    return;
+  }
+  const folder = vscode.workspace.getWorkspaceFolder(vscode.Uri.file(file));
+  const config = await configurations.launchOf(file, graph, folder);
+  if (config) {
+    await vscode.debug.startDebugging(folder, config);
+  }
+}
+
+/** The file that a command is about: its own, or the one in the editor. */
+export function fileOf(target: GraphTarget | vscode.Uri | undefined): string | undefined {
+  const uri = target instanceof vscode.Uri ? target : target?.uri;
+  if (!uri) {
+    return activeFile();
+  }
+  return (typeof uri === "string" ? vscode.Uri.parse(uri) : vscode.Uri.from(uri)).fsPath;
+}
+
+export function graphOf(target: GraphTarget | vscode.Uri | undefined): string | undefined {
+  return target instanceof vscode.Uri ? undefined : target?.graph;
+}
+
+/** `program` of a configuration whose variables may not be replaced yet. */
+function programFile(config: { program?: string } | undefined): string | undefined {
+  const named = config?.program;
+  const folder = vscode.workspace.workspaceFolders?.[0]?.uri.fsPath ?? "";
+  const file = named
+    // biome-ignore lint/suspicious/noTemplateCurlyInString: variables of VS Code
+    ?.replace("${workspaceFolder}", folder)
+    // biome-ignore lint/suspicious/noTemplateCurlyInString: variables of VS Code
+    .replace("${file}", activeFile() ?? "");
+  return file && !file.includes("${") ? file : activeFile();
+}
+
+/** The path of a file that is picked; undefined where the user went away. */
+export async function pickFile(
+  title: string,
+  filters: Record<string, string[]>,
+): Promise<string | undefined> {
+  const patterns = Object.values(filters).flat();
+  const found = await vscode.workspace.findFiles(
+    `**/*.{${patterns.join(",")},}`,
+    "**/{.venv,venv,node_modules}/**",
+    200,
+  );
+  const browse = { label: "$(folder-opened) Browse…", uri: undefined };
+  const picked =
+    found.length > 0
+      ? await vscode.window.showQuickPick(
+          [
+            ...found
+              .sort((a, b) => a.fsPath.localeCompare(b.fsPath))
+              .map((uri) => ({ label: vscode.workspace.asRelativePath(uri), uri })),
+            browse,
+          ],
+          { title },
+        )
+      : browse;
+  if (!picked || picked.uri) {
+    return picked?.uri?.fsPath;
+  }
+  const files = await vscode.window.showOpenDialog({ title, filters });
+  return files?.[0]?.fsPath;
+}

@@ -1,0 +1,119 @@
+/** The status bar: the device and the mode that runs get, or those of the run that is debugged. */
+
+import * as vscode from "vscode";
+import type { Python } from "./python";
+import type { Services } from "./services";
+
+export function registerStatus(services: Services, python: Python): vscode.Disposable {
+  const bar = vscode.window.createStatusBarItem("opstep.status", vscode.StatusBarAlignment.Left, 5);
+  bar.name = "opstep: device and mode";
+  const update = () => show(bar, python);
+  update();
+  return vscode.Disposable.from(
+    bar,
+    vscode.window.onDidChangeActiveTextEditor(update),
+    vscode.debug.onDidChangeActiveDebugSession(update),
+    python.onDidChange(update),
+    vscode.workspace.onDidChangeConfiguration((e) => e.affectsConfiguration("opstep") && update()),
+    vscode.commands.registerCommand("opstep.changeRun", () => changeRun(services)),
+  );
+}
+
+function show(bar: vscode.StatusBarItem, python: Python): void {
+  const session = vscode.debug.activeDebugSession;
+  const debugged = session?.type === "opstep" ? session.configuration : undefined;
+  if (!debugged && vscode.window.activeTextEditor?.document.languageId !== "opg") {
+    bar.hide();
+    return;
+  }
+  const settings = vscode.workspace.getConfiguration("opstep");
+  const device = debugged?.device ?? settings.get<string>("device", "cpu");
+  const mode = debugged?.mode ?? settings.get<string>("mode", "auto");
+  const found = python.current;
+  bar.text = `$(circuit-board) ${device} · ${mode}`;
+  bar.command = "opstep.changeRun";
+  bar.backgroundColor = undefined;
+  const lines = [
+    debugged
+      ? `**This session** runs on ${device}, mode ${mode}.`
+      : `Runs go to **${device}**, mode **${mode}**.`,
+  ];
+  if (found) {
+    lines.push(`opstep ${found.probe?.opstep} in ${found.path}`);
+  } else {
+    lines.push("No Python with opstep was found.");
+    bar.text = `$(warning) opstep`;
+    bar.command = "opstep.selectPython";
+    bar.backgroundColor = new vscode.ThemeColor("statusBarItem.warningBackground");
+  }
+  bar.tooltip = new vscode.MarkdownString(lines.join("\n\n"));
+  bar.accessibilityInformation = {
+    label: `opstep: device ${device}, mode ${mode}`,
+    role: "button",
+  };
+  bar.show();
+}
+
+const MODES = [
+  { value: "auto", detail: "debug under the debugger, async for other runs" },
+  { value: "async", detail: "everything queued, several streams, memory reused: full speed" },
+  { value: "debug", detail: "one op at a time on one stream, fresh memory filled with NaN" },
+];
+
+/** Changes the settings for the device and the mode. */
+async function changeRun(services: Services): Promise<void> {
+  const settings = vscode.workspace.getConfiguration("opstep");
+  const device = settings.get<string>("device", "cpu");
+  const mode = settings.get<string>("mode", "auto");
+  type Item = vscode.QuickPickItem & { name?: "device" | "mode"; value?: string; command?: string };
+  const separator = (label: string): Item => ({ label, kind: vscode.QuickPickItemKind.Separator });
+  const item = (name: "device" | "mode", value: string, detail: string): Item => ({
+    label: `${value === (name === "device" ? device : mode) ? "$(check) " : "$(blank) "}${value}`,
+    description: detail,
+    name,
+    value,
+  });
+  const picked = await vscode.window.showQuickPick<Item>(
+    [
+      separator("Device"),
+      item("device", "cpu", "this machine's cores"),
+      item("device", "cuda", "the first NVIDIA GPU"),
+      item("device", "null", "executes nothing: measures the loop"),
+      { label: "$(blank) another…", description: "cuda:1", name: "device" },
+      separator("Mode"),
+      ...MODES.map((m) => item("mode", m.value, m.detail)),
+      separator("opstep"),
+      { label: "$(symbol-misc) Select Python…", command: "opstep.selectPython" },
+      { label: "$(pulse) What this machine has (doctor)", command: "opstep.doctor" },
+      { label: "$(debug-restart) Restart the language server", command: "opstep.restartServer" },
+    ],
+    {
+      title: "opstep: device and mode",
+      placeHolder: "For runs and sessions that begin from now on",
+    },
+  );
+  if (picked?.command) {
+    await vscode.commands.executeCommand(picked.command);
+    return;
+  }
+  if (!picked?.name) {
+    return;
+  }
+  const value = picked.value ?? (await askDevice(device));
+  if (value) {
+    const target = vscode.workspace.workspaceFolders
+      ? vscode.ConfigurationTarget.Workspace
+      : vscode.ConfigurationTarget.Global;
+    await settings.update(picked.name, value, target);
+    services.log.info(`${picked.name} is ${value}`);
+  }
+}
+
+function askDevice(value: string): Thenable<string | undefined> {
+  return vscode.window.showInputBox({
+    title: "Device",
+    value,
+    validateInput: (typed) =>
+      /^(cpu|null|cuda(:\d+)?)$/.test(typed) ? undefined : "cpu, cuda, cuda:1, … or null",
+  });
+}
