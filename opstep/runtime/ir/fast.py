@@ -8,6 +8,7 @@ parser, and remembered by its text.
 from __future__ import annotations
 
 import re
+import sys
 
 from opstep.runtime.ir.arguments import parse_arguments
 from opstep.runtime.ir.graph import (
@@ -53,14 +54,22 @@ class FastPath:
         self.types: dict[str, TensorType | None] = {}
         self.attrs: dict[str, tuple | None] = {}
 
-    def statements(self, position: int, body: list[Statement], above: tuple[str, ...]) -> int:
+    def statements(
+        self,
+        position: int,
+        body: list[Statement],
+        above: tuple[str, ...],
+        limit: int = sys.maxsize,
+        most: int = sys.maxsize,
+    ) -> int:
         """Appends statements from `position` on to `body`; returns where it stopped.
 
-        `above` are the comments above the first.
+        `above` are the comments above the first. Nothing behind `limit` is read, and no more than
+        `most` statements.
         """
         text, names, known, match_at = self.text, self.names, self.operands, _STATEMENT
-        while True:
-            match = match_at(text, position)
+        for _ in range(most):
+            match = match_at(text, position, limit)
             if match is None:
                 return position
             written, type_text, callee, inner, file, line, comment = match.groups()
@@ -128,6 +137,7 @@ class FastPath:
                 )
             )
             position = match.end()
+        return position
 
     def _name(self, text: str) -> str | None:
         if text in RESERVED:

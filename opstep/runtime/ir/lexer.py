@@ -50,7 +50,7 @@ _QUOTED = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _DESCRIBED = {
     "newline": "the end of the line",
-    "end": "the end of the file",
+    "end": "the end",
     "comment": "a comment",
 }
 _QUOTES = "'‘’“”`´"
@@ -68,13 +68,19 @@ class SyntaxFault(Exception):
 
 
 class Lexer:
-    """Stands on one token of a text. Inside ( and [ line ends and comments are passed over."""
+    """Stands on one token of a text. Inside ( and [ line ends and comments are passed over.
 
-    __slots__ = ("behind", "end", "inner", "kind", "nesting", "source", "start", "text", "value")
+    The text ends at `limit`.
+    """
+
+    __slots__ = (
+        "behind", "end", "inner", "kind", "limit", "nesting", "source", "start", "text", "value",
+    )  # fmt: skip
 
     def __init__(self, source: Source, position: int = 0):
         self.source = source
         self.text = source.text
+        self.limit = len(self.text)
         self.nesting = 0
         self.inner: list[str] = []  # comments passed over inside parentheses, as in `Comments`
         self.seek(position)
@@ -90,7 +96,7 @@ class Lexer:
         """Goes to the next token."""
         self.behind = self.end
         while True:
-            match = _TOKEN(self.text, self.end)
+            match = _TOKEN(self.text, self.end, self.limit)
             assert match is not None  # `bad` takes any character
             kind = match.lastgroup
             if self.nesting and (kind == "newline" or kind == "comment"):
@@ -108,7 +114,7 @@ class Lexer:
 
     def peek(self) -> tuple[str, str]:
         """Kind and text of the token behind this one on the line; does not go there."""
-        match = _TOKEN(self.text, self.end)
+        match = _TOKEN(self.text, self.end, self.limit)
         assert match is not None
         kind = match.lastgroup
         assert kind is not None
@@ -130,12 +136,7 @@ class Lexer:
 
     def describe(self) -> str:
         """The token in words."""
-        fixed = {
-            "newline": "the end of the line",
-            "end": "the end of the file",
-            "comment": "a comment",
-        }
-        return fixed.get(self.kind) or (
+        return _DESCRIBED.get(self.kind) or (
             self.value if len(self.value) <= 40 else self.value[:39] + "…"
         )
 

@@ -1,0 +1,407 @@
+"""Items from text: recursive descent over tokens, one statement a line.
+
+A fault inside a statement is reported and reading goes on at the next line. Statements in the
+printer's form take the short cut in `fast.py`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass, field
+
+from opstep.runtime.ir.arguments import new_name, parse_arguments, parse_callee
+from opstep.runtime.ir.diagnostics import Diagnostic, did_you_mean
+from opstep.runtime.ir.fast import FastPath
+from opstep.runtime.ir.graph import (
+    NO_COMMENTS,
+    Binding,
+    Comments,
+    Declaration,
+    Graph,
+    Literal,
+    Name,
+    Source,
+    Span,
+    Statement,
+)
+from opstep.runtime.ir.lexer import LIKE_STATEMENT, WORDS, Lexer, SyntaxFault, comment_text
+from opstep.runtime.ir.statements import comments_of, end_of_line, parse_statement
+from opstep.runtime.ir.types import TensorType
+from opstep.runtime.ir.values import (
+    close_list,
+    open_list,
+    parse_number,
+    parse_type,
+    starts_number,
+)
+
+ITEM_WORDS = ("param", "state", "graph")
+MOST_ERRORS = 1_000  # of a text; a binary would give one a line
+
+_TRIVIA = re.compile(r"(?:[ \t\r\f\v]*(?:#[^\n]*)?\n)++").match
+_COMMENT = re.compile(r"#[^\n]*")
+_LIKE_BODY = re.compile(r"[ \t]*(?!(?:param|state|graph)\b)[A-Za-z_]").match
+_HEADER_END = re.compile(r"[^#\n]*\{[ \t]*(?:#[^\n]*)?\r?\n").match
+
+
+class Enough(Exception):
+    """Too many errors to be worth reading."""
+
+
+@dataclass
+class Head:
+    """``graph name(inputs) -> results {``, as much of it as could be read."""
+
+    start: int
+    name: Name | None
+    inputs: list[Binding]
+    results: list[TensorType]
+    results_span: Span
+    brace: Span
+    comments: Comments
+
+
+@dataclass
+class Closing:
+    """How a body ends: the comments at its brace, and the offset behind it."""
+
+    comments: Comments
+    end: int
+
+
+@dataclass
+class Statements:
+    """Some statements of a body, and where reading them ended.
+
+    `goes_on`: the body was not at its end there. `clean`: the last one that was read had no fault
+    (nothing behind it has been looked at), and no comment waits for the next.
+    """
+
+    body: list[Statement] = field(default_factory=list)
+    comments: list[str] = field(default_factory=list)  # above what comes next
+    position: int = 0
+    goes_on: bool = False
+    clean: bool = False
+    first: bool = True  # nothing stands before what comes next
+
+
+class Reader:
+    """Reads items of a text, from one offset up to a `limit`, which an item cannot cross."""
+
+    def __init__(self, source: Source, fast: bool = True):
+        text = source.text
+        self.source = source
+        self.text = text if text.endswith("\n") else text + "\n"
+        self.lex = Lexer(Source(self.text, source.path))
+        self.fast = FastPath(self.text) if fast else None
+        self.limit = self.lex.limit
+        self.diagnostics: list[Diagnostic] = []
+
+    def limit_to(self, limit: int) -> None:
+        """From now on nothing behind `limit` is looked at, as if the text ended there."""
+        self.limit = self.lex.limit = min(limit, len(self.text))
+
+    def report(self, fault: SyntaxFault) -> None:
+        size = len(self.source.text)
+        span = Span(min(fault.span.start, size), min(fault.span.end, size))
+        self.diagnostics.append(
+            Diagnostic("error", fault.message, span, self.source, fault.hint, fault.notes)
+        )
+        if len(self.diagnostics) >= MOST_ERRORS:
+            raise Enough
+
+    def _next_line(self, position: int) -> int:
+        """Where the line behind a position begins."""
+        return self.text.find("\n", position, self.limit) + 1 or self.limit
+
+    # --- items ------------------------------------------------------------------------------------
+
+    def items(
+        self, position: int, items: list[Declaration | Graph], separated: bool
+    ) -> tuple[tuple[str, ...], bool]:
+        """Reads all items from `position` to the limit.
+
+        `separated`: what stands before is set apart from a graph, so that a blank line there is not
+        kept. Returns the comments behind the last item, and that for what comes then.
+        """
+        lex = self.lex
+        if position == 0 and self.text.startswith("\ufeff"):
+            position = 1
+        while True:
+            above, position = self._trivia(position)
+            lex.seek(position)
+            word = lex.value if lex.kind == "name" else ""
+            if lex.kind == "end":
+                return tidy(above, separated, last=True), separated
+            separated = separated or word == "graph"
+            item = None
+            try:
+                if word == "graph":
+                    item, position = self._graph(position, tidy(above, separated))
+                elif word in ITEM_WORDS:
+                    item, position = self._declaration(tidy(above, separated))
+                else:
+                    raise self._no_item(word)
+            except SyntaxFault as fault:
+                self.report(fault)
+                position = self._recover(position)
+            if item is not None:
+                items.append(item)
+            separated = word == "graph"
+
+    def _no_item(self, word: str) -> SyntaxFault:
+        lex = self.lex
+        if lex.kind == "}":
+            return SyntaxFault("this } closes nothing", lex.span)
+        hint = did_you_mean(word, ITEM_WORDS) if word else ""
+        if not hint and LIKE_STATEMENT(self.text, lex.start):
+            hint = "statements stand inside the braces of a graph"
+        elif word in ("def", "fn", "func", "function"):
+            hint = "did you mean graph?"
+        elif lex.value == "//":
+            hint = "comments begin with #"
+        return lex.fault("param, state or graph", hint)
+
+    def _trivia(self, position: int) -> tuple[list[str], int]:
+        """Blank lines and comment lines from `position` on."""
+        match = _TRIVIA(self.text, position, self.limit)
+        if match is None:
+            return [], position
+        lines = []
+        for line in match[0].split("\n")[:-1]:
+            line = line.lstrip(" \t\r\f\v")
+            lines.append((comment_text(line) or " ") if line else "")
+        return lines, match.end()
+
+    def _recover(self, start: int) -> int:
+        """Where to go on after a fault in what began at `start`: a later line."""
+        text, lex = self.text, self.lex
+        here = text.rfind("\n", 0, lex.start) + 1
+        if lex.nesting and here > start:  # a list ran on into what may be the next statement
+            position = min(here, self.limit)
+        else:
+            position = self._next_line(lex.start)
+        if lex.nesting and _is_open(text[start:position]):
+            while position < self.limit and not LIKE_STATEMENT(text, position):
+                position = self._next_line(position)
+        return position
+
+    def _declaration(self, above: tuple[str, ...]) -> tuple[Declaration, int]:
+        lex = self.lex
+        start, kind = lex.start, lex.value
+        lex.advance()
+        name = new_name(lex, f"the name of the {kind}", dotted=True)
+        if lex.kind != ":":
+            raise lex.fault(f": and the type of {name.text}", f"{kind} {name.text}: f32[8]")
+        lex.advance()
+        type_start = lex.start
+        t = parse_type(lex)
+        type_span = Span(type_start, lex.behind)
+        init, attrs, value = None, (), None
+        if lex.kind == "=":
+            lex.advance()
+            value_start = lex.start
+            if starts_number(lex):
+                number = parse_number(lex)
+                value = Literal(number, Span(value_start, lex.behind))
+            elif lex.kind == "name" and lex.value in WORDS and WORDS[lex.value] is not None:
+                value = Literal(WORDS[lex.value] is True, lex.span)
+                lex.advance()
+            else:
+                init, attrs = self._initialiser()
+        end = lex.behind
+        comments, position = end_of_line(lex, above)
+        return (
+            Declaration(kind, name, t, init, attrs, value, comments, Span(start, end), type_span),
+            position,
+        )
+
+    def _initialiser(self):
+        lex = self.lex
+        init = parse_callee(lex, "a number or an op such as zeros()")
+        operands, attrs = parse_arguments(lex, init)
+        if operands:
+            raise SyntaxFault(
+                "an initialiser takes no operands",
+                operands[0].span,
+                f"write its attributes by name: {init.text}(name=value)",
+            )
+        return init, attrs
+
+    # --- graphs -----------------------------------------------------------------------------------
+
+    def _graph(self, start: int, above: tuple[str, ...]) -> tuple[Graph | None, int]:
+        head, position = self.head(above)
+        if position is None:
+            return None, self._recover(start)
+        read = self.statements(position)
+        closing, position = self.closing(read, head.brace)
+        return graph_of(head, tuple(read.body), closing), position
+
+    def head(self, above: tuple[str, ...]) -> tuple[Head, int | None]:
+        """The head of the graph that the lexer stands at, and where its body begins: None where
+        none is in sight.
+        """
+        lex = self.lex
+        start = lex.start
+        name, inputs, results = None, [], []
+        results_span = brace = Span(start, start + 5)
+        behind = None
+        lines = list(above)
+        try:
+            lex.advance()
+            name = new_name(lex, "the name of the graph")
+            self._inputs(name, inputs)
+            if lex.kind == "->":
+                results_span = self._results(results)
+            if lex.kind != "{":
+                expected = ", or {" if results else "-> and the types of the results, or {"
+                raise lex.fault(expected)
+            brace = lex.span
+            results_span = results_span if results else brace
+            lines += lex.inner
+            lex.advance()
+            if lex.kind == "comment":
+                behind = comment_text(lex.value)
+                lex.advance()
+            position = lex.end if lex.kind == "newline" else lex.start
+        except SyntaxFault as fault:
+            self.report(fault)
+            position = self._body_after_fault()
+        comments = comments_of(tuple(lines), behind)
+        return Head(start, name, inputs, results, results_span, brace, comments), position
+
+    def _body_after_fault(self) -> int | None:
+        """Where the body of a graph with a faulty header begins; None where none is in sight."""
+        text = self.text
+        position = text.rfind("\n", 0, self.lex.start) + 1
+        while position < self.limit:
+            match = _HEADER_END(text, position, self.limit)
+            if match:
+                return match.end()
+            position = self._next_line(position)
+            if LIKE_STATEMENT(text, position, self.limit):
+                return position if _LIKE_BODY(text, position, self.limit) else None
+            if not self.lex.nesting:
+                return None
+        return None
+
+    def _inputs(self, graph: Name, inputs: list[Binding]) -> None:
+        lex = self.lex
+        if lex.kind != "(":
+            raise lex.fault(f"( after {graph.text}", "a graph without inputs has ()")
+        opened = open_list(lex, "(")
+        while lex.kind != ")":
+            name = new_name(lex, "the name of an input")
+            if lex.kind != ":":
+                raise lex.fault(f": and the type of {name.text}", f"write {name.text}: f32[N]")
+            lex.advance()
+            start = lex.start
+            t = parse_type(lex)
+            inputs.append(Binding(name, t, Span(start, lex.behind)))
+            if lex.kind != ",":
+                break
+            lex.advance()
+        close_list(lex, ")", opened, ",")
+
+    def _results(self, results: list) -> Span:
+        lex = self.lex
+        lex.advance()
+        start = lex.start
+        results.append(parse_type(lex))
+        while lex.kind == ",":
+            lex.advance()
+            results.append(parse_type(lex))
+        return Span(start, lex.behind)
+
+    # --- statements -------------------------------------------------------------------------------
+
+    def statements(self, position: int, first: bool = True, most: int = sys.maxsize) -> Statements:
+        """The statements from `position` to the end of the body, or `most` and a few more.
+
+        `first`: no other stands before them.
+        """
+        lex, fast = self.lex, self.fast
+        read = Statements(position=position)
+        body = read.body
+        pending: list[str] = []  # comments above the next statement
+        while True:
+            above = tidy(pending, first=first)
+            if fast is not None:
+                count = len(body)
+                left = max(1, most - count)
+                position = fast.statements(position, body, above, self.limit, left)
+                if len(body) > count:
+                    pending, first, read.clean = [], False, True
+            if len(body) >= most and read.clean and not pending:
+                read.goes_on = True
+                break
+            more, position = self._trivia(position)
+            if more:
+                pending += more
+                continue
+            lex.seek(position)
+            if lex.kind in ("}", "end"):
+                break
+            if lex.value in ITEM_WORDS and lex.peek()[0] == "name":
+                break
+            above = tidy(pending, first=first)
+            try:
+                statement, position = parse_statement(lex, above)
+                body.append(statement)
+                read.clean = True
+            except SyntaxFault as fault:
+                self.report(fault)
+                position = self._recover(position)
+                read.clean = False
+            pending, first = [], False
+        read.position, read.comments, read.first = position, pending, first
+        read.clean = read.clean and not pending
+        return read
+
+    def closing(self, read: Statements, brace: Span) -> tuple[Closing, int]:
+        """How a body ends behind the statements that were read to its end, and where to go on."""
+        lex = self.lex
+        if lex.kind != "}":
+            self.report(SyntaxFault("this { is not closed", brace, "graphs end with }"))
+            return Closing(NO_COMMENTS, lex.behind), read.position
+        above = tidy(read.comments, first=read.first, last=True)
+        end = lex.end
+        lex.advance()
+        behind = None
+        if lex.kind == "comment":
+            behind = comment_text(lex.value)
+            lex.advance()
+        if lex.kind not in ("newline", "end"):
+            self.report(lex.fault("the end of the line after }"))
+        return Closing(Comments(above, behind), end), self._next_line(lex.start)
+
+
+def graph_of(head: Head, body, closing: Closing) -> Graph | None:
+    """A graph from its parts; None where it has no name."""
+    if head.name is None:
+        return None
+    return Graph(
+        head.name, tuple(head.inputs), tuple(head.results), body, head.comments, closing.comments,
+        Span(head.start, closing.end), head.results_span,
+    )  # fmt: skip
+
+
+def _is_open(text: str) -> bool:
+    """Whether more brackets are opened than closed, comments aside."""
+    code = _COMMENT.sub("", text)
+    return sum(map(code.count, "([")) > sum(map(code.count, ")]"))
+
+
+def tidy(lines: list[str], first: bool, last: bool = False) -> tuple[str, ...]:
+    """Without blank lines at the start of a block or at its end, and at most one in a row."""
+    if not lines:
+        return ()
+    kept: list[str] = []
+    for line in lines:
+        if line or (kept[-1] if kept else not first):
+            kept.append(line)
+    while last and kept and not kept[-1]:
+        kept.pop()
+    return tuple(kept)
