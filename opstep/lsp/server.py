@@ -7,6 +7,7 @@ to be answered. Features that take long run in threads beside it.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import threading
@@ -29,9 +30,13 @@ from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.serving import Log, standard_streams, streams_of
 from opstep.wire import BadMessage, BrokenStream, Gone, Wire
 
+# What pygls tells of errors is told by us, in the client's log: not on stderr as well.
+logging.getLogger("pygls").addHandler(logging.NullHandler())
+
 LONGEST_MESSAGE = 256 << 20  # bytes; a text is sent whole when it is opened
 PARENT_S = 2.0  # how often to look whether the editor still lives
 FAILED = -32803  # RequestFailed: the request is right, and cannot be answered
+_BUG = JsonRpcInternalError.CODE
 DELAY_S = 0.004  # a text is checked when nothing more was typed for so long
 
 
@@ -79,7 +84,9 @@ class Server(LanguageServer):
         return handler
 
     def report_server_error(self, error: Exception, source: Any) -> None:
-        """Into the log; who asked has had an answer."""
+        """Into the log; who asked has had an answer. What a feature refuses is no error of ours."""
+        if isinstance(error, JsonRpcException) and error.code in (FAILED, _BUG):
+            return  # bugs have been logged, with where they are
         self.log(f"{getattr(source, '__name__', source)}: {error}")
 
     # --- to the client ----------------------------------------------------------------------------

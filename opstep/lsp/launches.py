@@ -1,0 +1,103 @@
+"""Where ``launch.json`` names things of a program: its graphs, their inputs and symbols.
+
+A configuration says which program it runs; only those that run this one are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from opstep.lsp.jsonc import Node, read
+from opstep.lsp.lines import Lines
+from opstep.lsp.occurrences import Thing
+from opstep.lsp.project import uri_of
+from opstep.runtime.ir.graph import Graph
+
+if TYPE_CHECKING:
+    from lsprotocol import types
+
+    from opstep.lsp.file import File
+    from opstep.lsp.project import Project
+
+_MOST_BYTES = 1 << 20
+
+
+class Mention(NamedTuple):
+    """A place of a ``launch.json`` that names a thing, without its quotes."""
+
+    uri: str
+    range: types.Range
+
+
+def mentions(project: Project, file: File, thing: Thing, is_input: bool) -> Iterator[Mention]:
+    """Where the launch configurations of the file's folders name a graph, an input or a symbol."""
+    if not file.path:
+        return
+    for folder in _folders(project, file):
+        path = folder / ".vscode" / "launch.json"
+        text = _text(path)
+        if thing.name not in text:
+            continue
+        lines = Lines(text)
+        configurations = read(text).get("configurations")
+        for configuration in configurations.entries() if configurations else ():
+            if _runs(configuration, folder, file):
+                for node in _named(configuration, file, thing, is_input):
+                    yield Mention(uri_of(str(path)), lines.range(node.start + 1, node.end - 1))
+
+
+def _folders(project: Project, file: File) -> list[Path]:
+    """The workspace folders that hold the file; its own, where none is open."""
+    path = Path(file.path)
+    folders = [Path(f) for f in project.folders if path.is_relative_to(f)]
+    return folders or [path.parent]
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            return ""
+        return path.read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _runs(configuration: Node, folder: Path, file: File) -> bool:
+    """Whether a configuration runs the file."""
+    kind, program = configuration.get("type"), configuration.get("program")
+    if kind is None or kind.text() != "opstep" or program is None or not program.text():
+        return False
+    cwd = configuration.get("cwd")
+    base = _resolved(cwd.text(), folder, folder) if cwd is not None and cwd.text() else folder
+    return _resolved(program.text(), folder, base) == Path(file.path)
+
+
+def _resolved(text: str, folder: Path, base: Path) -> Path:
+    text = text.replace("${workspaceFolder}", str(folder))
+    text = text.replace("${workspaceFolderBasename}", folder.name)
+    path = Path(text)
+    return (path if path.is_absolute() else base / path).resolve()
+
+
+def _named(configuration: Node, file: File, thing: Thing, is_input: bool) -> Iterator[Node]:
+    graph = configuration.get("graph")
+    if thing.kind == "graph":
+        if graph is not None and graph.text() == thing.name:
+            yield graph
+        return
+    if _graph_of(graph, file) != thing.scope:
+        return
+    where = "symbols" if thing.kind == "symbol" else "inputs" if is_input else ""
+    named = configuration.get(where) if where else None
+    if named is not None and thing.name in named.members():
+        yield named.members()[thing.name][0]
+
+
+def _graph_of(graph: Node | None, file: File) -> str:
+    """The graph that a configuration runs: the one it names, the only one, or main."""
+    if graph is not None:
+        return graph.text()
+    known = [name for name, item in file.graphs.items() if isinstance(item.node, Graph)]
+    return known[0] if len(known) == 1 else "main"

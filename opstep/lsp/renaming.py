@@ -1,0 +1,216 @@
+"""Renaming: what can be renamed, to what, and where the edits are.
+
+A rename changes nothing but names. What would change what the program means (a name that is taken,
+one that another graph would then call) is refused, and so is one in a text that cannot be read at a
+place that may mean the thing. In the end the new text is looked at: the thing stands exactly where
+it was edited, and there is nothing new to complain of.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from lsprotocol import types
+
+from opstep.lsp.file import File
+from opstep.lsp.launches import mentions
+from opstep.lsp.occurrences import (
+    DEFINES,
+    Occurrence,
+    Thing,
+    at,
+    definition,
+    occurrences,
+    op_named,
+)
+from opstep.lsp.places import graph_item, is_library
+from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.graph import Declaration, Graph
+from opstep.runtime.ir.lexer import DOTTED, KEYWORDS, NUMBER_WORDS, RESERVED
+
+if TYPE_CHECKING:
+    from opstep.lsp.project import Project
+
+_NAME = re.compile(DOTTED, re.ASCII)
+_WHAT = {
+    "value": "value", "symbol": "symbol", "tensor": "param or state", "graph": "graph",
+}  # fmt: skip
+_NEVER = {
+    "op": "{name} is an op: its name is part of the language",
+    "attribute": "{name} is an attribute of {owner}: its name is part of the language",
+    "dtype": "{name} is an element type: its name is part of the language",
+    "keyword": "{name} is a keyword",
+    "constant": "{name} is a constant of the language",
+    "number": "a number has no name",
+    "string": "a string has no name",
+    "comment": "a comment has no name",
+}
+_TEXT = ("comment", "string")
+
+
+class Renaming(NamedTuple):
+    """Edits of the program, and those of other files by their URI."""
+
+    edits: list[types.TextEdit]
+    others: dict[str, list[types.TextEdit]]
+
+
+# --- what can be renamed --------------------------------------------------------------------------
+
+
+def renamable(project: Project, found: Occurrence | None) -> Occurrence:
+    """`found`, if it can be renamed; raises `InputError` that says why it cannot."""
+    if found is None:
+        raise InputError("there is no name here: put the cursor on a value, a graph or a param")
+    name, kind = found.name, found.kind
+    if kind in _NEVER:
+        raise InputError(_NEVER[kind].format(name=name, owner=found.mark.owner))
+    if is_library(project, found.file):
+        raise InputError(f"{name} belongs to the standard library, which is not edited")
+    if kind not in ("value", "param", "state", "graph", "symbol"):
+        raise InputError(f"{name} cannot be renamed: it is not known what it is")
+    if kind == "graph" and name not in found.file.graphs:
+        place = graph_item(project, found.file, name)
+        if place is None:
+            raise InputError(f"there is no graph {name} in this file")
+        raise InputError(
+            f"{name} is a graph of the standard library, which is not edited",
+            hint=f"a graph of your own called {name} would go before it",
+        )
+    if kind == "graph" and name in project.library_graphs:
+        raise InputError(
+            f"{name} goes before the standard library's graph of that name, and would no longer"
+        )
+    if definition(found.file, found.thing) is None:
+        what = _WHAT[found.thing.kind]
+        raise InputError(f"{name} is defined nowhere: there is no {what} of that name to rename")
+    return found
+
+
+# --- the edits ------------------------------------------------------------------------------------
+
+
+def rename(project: Project, found: Occurrence, new: str) -> Renaming:
+    """The edits that give a thing a new name. Raises `InputError` where that cannot be."""
+    file, thing = renamable(project, found).file, found.thing
+    new = new.strip()
+    _check_name(thing, new)
+    if new == thing.name:
+        return Renaming([], {})
+    _check_free(project, file, thing, new)
+    _check_read(file, thing, thing.name)
+    places = [(o.start, o.end) for o in occurrences(file, thing)]
+    _check_result(project, file, thing, places, new)
+    edits = [types.TextEdit(file.range(start, end), new) for start, end in places]
+    others: dict[str, list[types.TextEdit]] = {}
+    for mention in mentions(project, file, thing, _is_input(file, thing)):
+        others.setdefault(mention.uri, []).append(types.TextEdit(mention.range, new))
+    return Renaming(edits, others)
+
+
+def _is_input(file: File, thing: Thing) -> bool:
+    if thing.kind != "value":
+        return False
+    defined = definition(file, thing)
+    return defined is not None and isinstance(defined.part, Graph)
+
+
+def _check_name(thing: Thing, new: str) -> None:
+    """Whether it is a name at all, of this kind of thing."""
+    what = _WHAT[thing.kind]
+    if not _NAME.fullmatch(new):
+        raise InputError(
+            f"{new!r} is no name" if new else "a name is wanted",
+            hint="a name is a letter or _, then letters, digits and _",
+        )
+    if "." in new and thing.kind != "tensor":
+        raise InputError(f"{new} cannot name a {what}: only params and states have dots")
+    if new in RESERVED:
+        kind = "keyword" if new in KEYWORDS else "number" if new in NUMBER_WORDS else "constant"
+        raise InputError(f"{new} is a {kind}, and cannot name a {what}")
+
+
+def _check_free(project: Project, file: File, thing: Thing, new: str) -> None:
+    """Whether nothing else has the name, or would be meant by it."""
+    if thing.kind == "graph":
+        if op_named(new) is not None:
+            raise InputError(f"{new} is the name of an op, and cannot name a graph")
+        if new in project.library_graphs:
+            raise InputError(
+                f"{new} is a graph of the standard library: one of that name would go before it"
+            )
+        _refuse_taken(file, Thing("graph", new))
+        return
+    if thing.kind == "symbol":
+        _refuse_taken(file, Thing("symbol", new, thing.scope))
+        return
+    _refuse_taken(file, Thing("tensor", new))
+    scopes = [thing.scope] if thing.kind == "value" else list(file.graphs)
+    for scope in scopes:
+        if "." not in new:
+            _refuse_taken(file, Thing("value", new, scope))
+
+
+def _refuse_taken(file: File, other: Thing) -> None:
+    taken = next(occurrences(file, other), None)
+    if taken is None:
+        return
+    line = file.position(taken.start).line + 1
+    what = taken.kind if other.kind == "tensor" else _WHAT[other.kind]
+    inside = f" in graph {other.scope}" if other.scope else ""
+    if taken.mark.role == DEFINES:
+        raise InputError(f"{other.name} is taken: there is a {what} of that name{inside}, "
+                         f"line {line}")  # fmt: skip
+    raise InputError(f"{other.name} is taken: line {line} names a {what} so{inside}")
+
+
+def _check_read(file: File, thing: Thing, name: str) -> None:
+    """Whether all that may name the thing could be read."""
+    for item in file.items:
+        if thing.scope and item.name != thing.scope:
+            continue
+        word = re.compile(rf"(?<![\w.]){re.escape(name)}(?![\w.])", re.ASCII)
+        for match in word.finditer(item.text) if item.syntax else ():
+            found = at(file, item.start + match.start())
+            if found is not None and found.part is None and found.kind not in _TEXT:
+                line = file.position(item.start + match.start()).line + 1
+                raise InputError(
+                    f"line {line} cannot be read, and may mean {name}",
+                    hint="rename it when the syntax errors are gone",
+                )
+
+
+def _check_result(
+    project: Project, file: File, thing: Thing, places: list[tuple[int, int]], new: str
+) -> None:
+    """Looks at the new text as a file: are the names right, and is nothing newly wrong?"""
+    text, pieces, last = file.text, [], 0
+    wanted = []
+    for k, (start, end) in enumerate(places):
+        pieces += [text[last:start], new]
+        wanted.append(start + k * (len(new) - len(thing.name)))
+        last = end
+    pieces.append(text[last:])
+    after = File(project, file.uri, file.path, "".join(pieces))
+    scope = new if thing.kind == "graph" else thing.scope
+    renamed = Thing(thing.kind, new, scope if thing.scope else "")
+    if [o.start for o in occurrences(after, renamed)] != wanted:
+        raise InputError(f"{new} would mean something else where {thing.name} stands now")
+    if next(occurrences(after, thing), None) is not None:
+        raise InputError(f"{thing.name} would be left without its definition")
+    if len(after.diagnostics()) > len(file.diagnostics()):
+        first = after.diagnostics()[0]
+        line = first.range.start.line + 1
+        raise InputError(f"as {new} it would be wrong: line {line}: {first.message}")
+
+
+def draws_by_name(file: File, thing: Thing) -> bool:
+    """Whether a named tensor begins with random numbers whose seed comes from its name."""
+    item = file.tensors.get(thing.name) if thing.kind == "tensor" else None
+    d = item.node if item is not None else None
+    if not isinstance(d, Declaration) or d.init is None:
+        return False
+    op = op_named(d.init.text)
+    takes_seed = op is not None and any(a.name == "seed" for a in op.attrs)
+    return takes_seed and all(a.name.text != "seed" for a in d.attrs)
