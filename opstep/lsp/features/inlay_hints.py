@@ -1,0 +1,149 @@
+"""Inlay hints: the types of values behind their names; while debugging, what they are.
+
+With live values (`opstep/live`) a value shows what it is in the run that stands: these stand where
+the type would, so no value is written about twice. `inline_values` leaves them out in turn.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+
+from lsprotocol import types
+
+from opstep.lsp.file import File
+from opstep.lsp.item import Item
+from opstep.lsp.live import LiveValues, live_values
+from opstep.lsp.occurrences import op_named
+from opstep.lsp.project import Project
+from opstep.lsp.registry import feature
+from opstep.lsp.settings import flag
+from opstep.runtime.ir.graph import Apply, Binding, Declaration, Graph, Name
+from opstep.runtime.ir.op import Op, OperandSpec
+
+_MOST = 60  # characters of a type; longer ones are cut, and stand whole in the tooltip
+
+
+@feature(types.TEXT_DOCUMENT_INLAY_HINT)
+def inlay_hint(project: Project, params: types.InlayHintParams) -> list[types.InlayHint]:
+    """The hints of a range."""
+    file = project.file(params.text_document.uri)
+    low, high = file.offset(params.range.start), file.offset(params.range.end)
+    live = live_values(project, file)
+    show_types = flag(project, "inlayHints.types", True)
+    show_operands = flag(project, "inlayHints.operands", False)
+    hints: list[types.InlayHint] = []
+    for item in items_between(file, low, high):
+        node = item.node
+        if isinstance(node, Declaration):
+            hints += _known(file, live, "", node.name.text, item.start + node.type_span.end)
+        elif isinstance(node, Graph):
+            hints += _inputs(file, item, node, live)
+            for s in statements_between(node, low - item.start, high - item.start):
+                for b in s.results:
+                    hints += _result(file, item, b, live, show_types)
+                if show_operands:
+                    hints += _operands(file, item, s)
+    start, end = params.range.start, params.range.end
+    return [h for h in hints if _key(start) <= _key(h.position) <= _key(end)]
+
+
+def items_between(file: File, low: int, high: int) -> Iterator[Item]:
+    """The items that a range touches."""
+    items = file.items
+    first = max(0, bisect_left(items, low, key=lambda item: item.start) - 1)
+    for item in items[first:]:
+        if item.start > high:
+            break
+        yield item
+
+
+def statements_between(graph: Graph, low: int, high: int) -> Iterator[Apply]:
+    """The applies of a graph that a range of its text touches."""
+    body = graph.body
+    first = max(0, bisect_left(body, low, key=lambda s: s.span.start) - 1)
+    for s in body[first:]:
+        if s.span.start > high:
+            break
+        if isinstance(s, Apply):
+            yield s
+
+
+def _result(
+    file: File, item: Item, binding: Binding, live: LiveValues, show_types: bool
+) -> Iterator[types.InlayHint]:
+    name = binding.name
+    end = item.start + (binding.type_span if binding.type is not None else name.span).end
+    node = item.node
+    assert isinstance(node, Graph)
+    known = list(_known(file, live, node.name.text, name.text, end))
+    if known or binding.type is not None or not show_types:
+        yield from known
+        return
+    verified = item.verified
+    t = verified.types.get(name.text) if verified is not None else None
+    if t is None:
+        return
+    whole = f": {t}"
+    position = file.position(end)
+    edit = types.TextEdit(types.Range(position, position), whole)
+    cut = len(whole) > _MOST
+    yield types.InlayHint(
+        position,
+        whole[: _MOST - 1] + "…" if cut else whole,
+        types.InlayHintKind.Type,
+        [edit],
+        whole[2:] if cut else None,
+    )
+
+
+def _inputs(file: File, item: Item, graph: Graph, live: LiveValues) -> Iterator[types.InlayHint]:
+    """Inputs have their types written; a live value stands behind."""
+    for b in graph.inputs if live else ():
+        end = item.start + b.type_span.end
+        yield from _known(file, live, graph.name.text, b.name.text, end)
+
+
+def _known(
+    file: File, live: LiveValues, graph: str, name: str, end: int
+) -> Iterator[types.InlayHint]:
+    """The live value of a name, if there is one."""
+    value = live.get((graph, name))
+    if value is not None:
+        yield types.InlayHint(
+            file.position(end), value.text, None, None, value.tooltip, padding_left=True
+        )
+
+
+def _operands(file: File, item: Item, s: Apply) -> Iterator[types.InlayHint]:
+    """The names of operands, where an op takes several and a value is not called so itself."""
+    callee = op_named(s.callee.text) or file.environment.graphs.get(s.callee.text)
+    names = _names(callee, len(s.operands)) if callee is not None else []
+    if len(names) < 2:
+        return
+    for operand, name in zip(s.operands, names, strict=False):
+        if isinstance(operand, Name) and operand.text == name:
+            continue
+        yield types.InlayHint(
+            file.position(item.start + operand.span.start),
+            f"{name}:",
+            types.InlayHintKind.Parameter,
+            padding_right=True,
+        )
+
+
+def _names(callee: type[Op] | Graph, count: int) -> list[str]:
+    """The names of `count` operands; none for ops that take any number of them."""
+    if isinstance(callee, Graph):
+        return [b.name.text for b in callee.inputs]
+    if any(_variadic(o) for o in callee.operands):
+        return [o.name for o in callee.operands if not _variadic(o)] if count > 1 else []
+    return [o.name for o in callee.operands]
+
+
+def _variadic(spec: OperandSpec) -> bool:
+    return spec.variadic
+
+
+def _key(position: types.Position) -> tuple[int, int]:
+    return position.line, position.character

@@ -1,0 +1,77 @@
+"""Proposals at the begin of a statement and behind its ``=``."""
+
+from __future__ import annotations
+
+from opstep.catalogue import Entry, catalogue, family_of
+from opstep.lsp.writing import snippets
+from opstep.lsp.writing.proposals import Kind, Proposals
+from opstep.lsp.writing.scope import Scope, head
+from opstep.runtime.ir.graph import Graph, Return
+
+
+def propose_statement(out: Proposals) -> None:
+    """Keywords, updates, and calls with names for their results."""
+    scope = out.scope
+    if scope.item is not None and _may_return(scope):
+        out.add("return", Kind.Keyword, "the last statement", "return ", rank=1)
+    out.add("assert", Kind.Keyword, "fails where the condition is false", "assert ",
+            snippet=snippets.ASSERT, rank=1)  # fmt: skip
+    for name, d in scope.tensors.items():
+        out.add(f"{name} <-", Kind.Field, f"update the {d.kind} {d.type}", f"{name} <- ", rank=2)
+    for entry in callable_here(scope):
+        _call(out, entry, snippets.statement(entry, scope.taken))
+
+
+def propose_callee(out: Proposals) -> None:
+    """Ops and graphs that give something."""
+    for entry in callable_here(out.scope):
+        if snippets.results(entry):
+            _call(out, entry, snippets.call(entry)[0] + "$0")
+
+
+def callable_here(scope: Scope) -> list[Entry]:
+    """Graphs and ops, those that one calls most first; a graph cannot call itself."""
+    own = scope.item.name if scope.item is not None else ""
+    graphs: list[Entry] = [g for g in scope.graphs() if g.name.text != own]
+    ops = [e for e in catalogue().values() if not isinstance(e, Graph)]
+    return [*graphs, *sorted(ops, key=lambda op: op.name)]
+
+
+def signature(entry: Entry) -> str:
+    """Behind the name: ``(x: F, *, axis: int = -1)``"""
+    if isinstance(entry, Graph):
+        return head(entry).removeprefix(entry.name.text)
+    return entry.signature.removeprefix(entry.name)
+
+
+def data_of(scope: Scope, entry: Entry) -> dict[str, str]:
+    """What `completionItem/resolve` finds the documentation by."""
+    if isinstance(entry, Graph):
+        return {"graph": entry.name.text, "uri": scope.file.uri}
+    return {"op": entry.name}
+
+
+def _call(out: Proposals, entry: Entry, snippet: str) -> None:
+    name = snippets.name_of(entry)
+    graph = isinstance(entry, Graph)
+    out.call(
+        name,
+        snippet,
+        kind=Kind.Class if graph else Kind.Function,
+        detail=name + signature(entry),
+        beside=f"  {family_of(entry) if name not in out.scope.file.graphs else 'graph'}",
+        rank=3 if graph and name in out.scope.file.graphs else 5 if _late(entry) else 4,
+        data=data_of(out.scope, entry),
+    )
+
+
+def _late(entry: Entry) -> bool:
+    """Gradients are written by a transform, seldom by hand."""
+    return not isinstance(entry, Graph) and entry.name.endswith("_grad")
+
+
+def _may_return(scope: Scope) -> bool:
+    node = scope.item.node if scope.item is not None else None
+    if not isinstance(node, Graph):
+        return True
+    return bool(node.results) and not any(isinstance(s, Return) for s in node.body[-1:])

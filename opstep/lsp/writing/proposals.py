@@ -1,0 +1,95 @@
+"""What is proposed at a cursor, in its order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from lsprotocol import types
+
+from opstep.lsp.writing import snippets
+from opstep.lsp.writing.cursor import Cursor
+from opstep.lsp.writing.scope import Scope
+
+MOST = 500  # proposals of one answer; more come as one goes on typing
+
+Kind = types.CompletionItemKind
+
+
+class Proposals:
+    """Collects completion items; those that do not match what is typed are left out.
+
+    They are sorted by `rank`, then as they were added. With `stops` the client takes snippets.
+    """
+
+    def __init__(self, cursor: Cursor, scope: Scope, stops: bool):
+        self.cursor = cursor
+        self.scope = scope
+        self.stops = stops
+        self.items: list[types.CompletionItem] = []
+        self.cut = False
+        self._typed = cursor.word.lower()
+        self._range = scope.file.range(cursor.start, cursor.end)
+
+    def add(
+        self,
+        label: str,
+        kind: Kind,
+        detail: str = "",
+        text: str = "",
+        *,
+        rank: int = 5,
+        snippet: str = "",
+        beside: str = "",
+        commit: Iterable[str] = (),
+        data: Any = None,
+        preselect: bool = False,
+    ) -> None:
+        """Proposes `label`. What is inserted is `snippet` where the client takes one, else `text`,
+        else the label. `beside` stands greyed behind the label.
+        """
+        if self._typed and not _matches(self._typed, label.lower()):
+            return
+        if len(self.items) >= MOST:
+            self.cut = True
+            return
+        with_stops = bool(snippet) and self.stops
+        new = snippet if with_stops else text or label
+        self.items.append(
+            types.CompletionItem(
+                label=label,
+                label_details=types.CompletionItemLabelDetails(detail=beside) if beside else None,
+                kind=kind,
+                detail=detail or None,
+                sort_text=f"{rank}{len(self.items):04d}",
+                insert_text_format=types.InsertTextFormat.Snippet if with_stops else None,
+                text_edit=types.TextEdit(self._range, new),
+                commit_characters=list(commit) or None,
+                data=data,
+                preselect=preselect or None,
+            )
+        )
+
+    def call(self, label: str, snippet: str, **rest: Any) -> None:
+        """Proposes to call something; where the parenthesis stands already, its name only."""
+        behind = self.scope.file.text[self.cursor.end : self.cursor.end + 1]
+        if behind == "(":
+            self.add(label, **rest)
+        else:
+            self.add(label, snippet=snippet, text=snippets.plain(snippet), **rest)
+
+
+def _matches(typed: str, label: str) -> bool:
+    """Whether the letters typed occur in this order, the first at the begin of a word."""
+    begin = label.find(typed[0])
+    while begin >= 0:
+        if begin == 0 or not label[begin - 1].isalnum():
+            at = begin
+            for letter in typed[1:]:
+                at = label.find(letter, at + 1)
+                if at < 0:
+                    break
+            else:
+                return True
+        begin = label.find(typed[0], begin + 1)
+    return False
