@@ -12,10 +12,19 @@ import type { Python } from "./python";
 import { Restarts } from "./restarts";
 import { MODULE } from "./shell";
 
+/** A client whose troubles go to the log: what is said of them is said once, by `LanguageServer`. */
+class QuietClient extends LanguageClient {
+  override error(message: string, data?: unknown): void {
+    super.error(message, data, false);
+  }
+}
+
 export class LanguageServer implements vscode.Disposable {
   private client: LanguageClient | undefined;
   private readonly restarts = new Restarts();
   private readonly disposables: vscode.Disposable[] = [];
+  private readonly files = vscode.workspace.createFileSystemWatcher("**/*.opg");
+  private disposed = false;
   /** One start or stop after the other. */
   private queue: Promise<void> = Promise.resolve();
 
@@ -24,9 +33,9 @@ export class LanguageServer implements vscode.Disposable {
     private readonly log: vscode.LogOutputChannel,
   ) {
     this.disposables.push(
+      this.files,
       python.onDidChange(() => void this.restart()),
       vscode.commands.registerCommand("opstep.restartServer", async () => {
-        this.restarts.forget();
         await python.refresh();
         await this.restart();
       }),
@@ -34,6 +43,7 @@ export class LanguageServer implements vscode.Disposable {
   }
 
   dispose(): void {
+    this.disposed = true;
     vscode.Disposable.from(...this.disposables).dispose();
     void this.stop();
   }
@@ -46,6 +56,9 @@ export class LanguageServer implements vscode.Disposable {
         void this.python.complain();
         return;
       }
+      if (this.client) {
+        return;
+      }
       await this.startWith(found.path);
     });
   }
@@ -55,6 +68,7 @@ export class LanguageServer implements vscode.Disposable {
   }
 
   restart(): Promise<void> {
+    this.restarts.forget();
     void this.stop();
     return this.start();
   }
@@ -90,14 +104,14 @@ export class LanguageServer implements vscode.Disposable {
   private async stopNow(): Promise<void> {
     const client = this.client;
     this.client = undefined;
-    if (client && client.state !== State.Stopped) {
+    if (client && client.state === State.Running) {
       await client.dispose(2000);
     }
   }
 
   private async startWith(python: string): Promise<void> {
     await this.stopNow();
-    const client = new LanguageClient(
+    const client = new QuietClient(
       "opstep",
       "opstep",
       { command: python, args: [...MODULE, "lsp"] },
@@ -109,32 +123,50 @@ export class LanguageServer implements vscode.Disposable {
         outputChannel: this.log,
         revealOutputChannelOn: RevealOutputChannelOn.Never,
         initializationOptions: () => vscode.workspace.getConfiguration("opstep"),
-        synchronize: {
-          configurationSection: "opstep",
-          fileEvents: vscode.workspace.createFileSystemWatcher("**/*.opg"),
+        synchronize: { configurationSection: "opstep", fileEvents: this.files },
+        initializationFailedHandler: (error) => {
+          this.log.error(`language server: ${error?.message ?? error}`);
+          return false;
         },
         errorHandler: {
           error: (_error, _message, count) => ({
             action: (count ?? 0) <= 3 ? ErrorAction.Continue : ErrorAction.Shutdown,
             handled: true,
           }),
-          closed: () => this.closed(),
+          closed: () => {
+            this.ended(client);
+            return { action: CloseAction.DoNotRestart, handled: true };
+          },
         },
       },
     );
     this.client = client;
-    this.log.info(`language server: ${python} ${[...MODULE, "lsp"].join(" ")}`);
-    await client.start();
+    this.log.info(`language server: ${[python, ...MODULE, "lsp"].join(" ")}`);
+    try {
+      await client.start();
+    } catch (error) {
+      this.log.error(`language server: ${error instanceof Error ? error.message : error}`);
+      this.ended(client);
+    }
   }
 
-  /** It ended by itself. */
-  private closed(): { action: CloseAction; handled: boolean } {
-    if (this.restarts.again()) {
-      this.log.warn("The language server ended unexpectedly; it is started again.");
-      return { action: CloseAction.Restart, handled: true };
+  /** It ended by itself. It is started again, a few times; then that is said, once. */
+  private ended(client: LanguageClient): void {
+    if (this.client !== client) {
+      return;
     }
-    void this.sayGone();
-    return { action: CloseAction.DoNotRestart, handled: true };
+    this.client = undefined;
+    const wait = this.restarts.again();
+    if (wait === undefined) {
+      void this.sayGone();
+      return;
+    }
+    this.log.warn(`The language server ended unexpectedly; it starts again in ${wait} ms.`);
+    setTimeout(() => {
+      if (!this.client && !this.disposed) {
+        void this.start();
+      }
+    }, wait);
   }
 
   private async sayGone(): Promise<void> {

@@ -20,10 +20,19 @@ export interface Probe {
   opstep?: string;
   /** Whether opstep brings the language server. */
   servers: boolean;
+  /** Packages that opstep needs and that are not there. */
+  missing: string[];
   executable: string;
 }
 
-export type Verdict = "ready" | "absent" | "broken" | "old-python" | "no-opstep" | "old-opstep";
+export type Verdict =
+  | "ready"
+  | "absent"
+  | "broken"
+  | "old-python"
+  | "no-opstep"
+  | "old-opstep"
+  | "incomplete";
 
 export interface Interpreter extends Candidate {
   verdict: Verdict;
@@ -136,6 +145,8 @@ try:
         except metadata.PackageNotFoundError:
             import opstep
             facts["opstep"] = opstep.__version__
+        needed = ("click", "numba", "numpy", "pygls", "rich", "safetensors")
+        facts["missing"] = [name for name in needed if util.find_spec(name) is None]
         facts["servers"] = os.path.isdir(os.path.join(os.path.dirname(spec.origin), "lsp"))
 except ImportError:
     pass
@@ -157,6 +168,7 @@ export function probe(python: string, timeout = 20_000): Promise<Probe | string>
           version: String(facts.version),
           opstep: facts.opstep,
           servers: facts.servers === true,
+          missing: Array.isArray(facts.missing) ? facts.missing.map(String) : [],
           executable: facts.executable || python,
         });
       } catch {
@@ -194,13 +206,22 @@ function judge(found: Probe): Verdict {
   if (found.opstep === undefined) {
     return "no-opstep";
   }
-  return found.servers && compareVersions(found.opstep, OLDEST_OPSTEP) >= 0
-    ? "ready"
-    : "old-opstep";
+  if (!found.servers || compareVersions(found.opstep, OLDEST_OPSTEP) < 0) {
+    return "old-opstep";
+  }
+  return found.missing.length > 0 ? "incomplete" : "ready";
 }
 
 // What is nearest to work, where nothing works.
-const HOPES: Verdict[] = ["ready", "old-opstep", "no-opstep", "old-python", "broken", "absent"];
+const HOPES: Verdict[] = [
+  "ready",
+  "incomplete",
+  "old-opstep",
+  "no-opstep",
+  "old-python",
+  "broken",
+  "absent",
+];
 
 /** The first that is ready, or else the first of those that need least. */
 export function best(found: Interpreter[]): Interpreter | undefined {
@@ -257,6 +278,11 @@ export function complaint(chosen: Interpreter | undefined): { text: string; acti
     case "old-opstep":
       return {
         text: `opstep ${chosen.probe?.opstep} in ${where}${setting} is too old: this extension needs ${OLDEST_OPSTEP} or newer, with its language server.`,
+        actions: ["install", "select", "docs"],
+      };
+    case "incomplete":
+      return {
+        text: `opstep in ${where}${setting} lacks ${chosen.probe?.missing.join(", ")}: install it again.`,
         actions: ["install", "select", "docs"],
       };
     case "ready":

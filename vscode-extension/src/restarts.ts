@@ -1,6 +1,6 @@
-/** How often a server may be started again. */
+/** How often, and how soon, a server is started again after it ended by itself. */
 
-/** Counts crashes: at most `most` in `within` milliseconds are answered by a new start. */
+/** Counts crashes: `most` in `within` milliseconds are answered by a new start, each a bit later. */
 export class Restarts {
   private crashes: number[] = [];
 
@@ -10,12 +10,13 @@ export class Restarts {
     private readonly now: () => number = Date.now,
   ) {}
 
-  /** Whether to start again after a crash just now. */
-  again(): boolean {
+  /** Milliseconds to wait before a new start, after a crash just now; undefined for no start. */
+  again(): number | undefined {
     const now = this.now();
     this.crashes = this.crashes.filter((t) => now - t < this.within);
     this.crashes.push(now);
-    return this.crashes.length <= this.most;
+    const count = this.crashes.length;
+    return count > this.most ? undefined : 100 * 4 ** (count - 1);
   }
 
   forget(): void {
