@@ -70,6 +70,7 @@ def accepted(client, text, label):
         ("  q = linear(x, |)", ["x", "w"], ["fine", "flags", "y", "k", "b", "step"]),
         ("  q = linear(x, w, |)", ["b"], ["fine", "flags", "y", "k", "x", "w", "step"]),
         ("  q = linear(|, w, b)", ["x", "w"], ["y", "k", "b", "step"]),
+        ("  q = linear(x, |\n  # why", ["x", "w"], ["fine", "flags", "y", "k", "b", "step"]),
         ("  q = gather(y, |", ["k", "step"], ["fine", "flags", "y", "x", "w", "b"]),
         ("  q = where(|", ["fine", "flags"], ["y", "k", "x", "w", "b", "step"]),
         ("  q = scores(|", ["x", "w"], ["fine", "flags", "y", "k", "b", "step"]),

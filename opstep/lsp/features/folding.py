@@ -23,7 +23,8 @@ def folding_range(project: Project, params: types.FoldingRangeParams) -> list[ty
     """All that can be folded, by lines."""
     file = project.file(params.text_document.uri)
     found = [*_items(file), *_comments(file), *_regions(file)]
-    return sorted(found, key=lambda f: (f.start_line, -f.end_line))
+    one_each = {(f.start_line, -f.end_line): f for f in found}
+    return [one_each[key] for key in sorted(one_each)]
 
 
 def _items(file: File) -> Iterator[types.FoldingRange]:
@@ -33,7 +34,9 @@ def _items(file: File) -> Iterator[types.FoldingRange]:
         node = item.node
         if node is None:
             continue
-        start, end = _lines(file, item.start + node.span.start, item.start + node.span.end)
+        whole = item.text[node.span.start : node.span.end].rstrip()  # of an open graph, the rest
+        begin = item.start + node.span.start
+        start, end = _lines(file, begin, begin + len(whole))
         if isinstance(node, Declaration):
             touches = first is not None and start - last <= 1 + len(node.comments.above)
             if not touches:
@@ -44,8 +47,7 @@ def _items(file: File) -> Iterator[types.FoldingRange]:
             continue
         yield from _fold(first, last)
         first = None
-        closed = item.text[node.span.end - 1 : node.span.end] == "}"
-        yield from _fold(start, end - closed)  # the brace stays in view
+        yield from _fold(start, end - whole.endswith("}"))  # the brace stays in view
         yield from _lists(file, item.start, node)
     yield from _fold(first, last)
 

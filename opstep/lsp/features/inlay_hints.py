@@ -119,7 +119,7 @@ def _operands(file: File, item: Item, s: Apply) -> Iterator[types.InlayHint]:
     """The names of operands, where an op takes several and a value is not called so itself."""
     callee = op_named(s.callee.text) or file.environment.graphs.get(s.callee.text)
     names = _names(callee, len(s.operands)) if callee is not None else []
-    if len(names) < 2:
+    if len(s.operands) < 2:
         return
     for operand, name in zip(s.operands, names, strict=False):
         if isinstance(operand, Name) and operand.text == name:

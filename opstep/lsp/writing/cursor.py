@@ -356,7 +356,7 @@ def _call(cursor: Cursor, tokens: list[Token]) -> None:
 
 def _complete(call: Call, text: str, offset: int) -> None:
     """Adds what stands of the call behind the cursor, so that it is seen whole."""
-    end = offset
+    end = offset - 1
     for _ in range(_MOST_LINES):
         end = text.find("\n", end + 1)
         if end < 0 or LIKE_STATEMENT(text, end + 1):
