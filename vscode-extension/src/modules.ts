@@ -2,8 +2,13 @@
 
 import type * as vscode from "vscode";
 import type { Services } from "./services";
+import { register as graphView } from "./views/graph";
+import * as tensor from "./views/tensor";
 
 export type Register = (services: Services) => vscode.Disposable;
 
 /** Views add a line each. */
-export const modules: Record<string, Register> = {};
+export const modules: Record<string, Register> = {
+  tensor: tensor.register,
+  graph: graphView,
+};

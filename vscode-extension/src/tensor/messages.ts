@@ -3,6 +3,7 @@
 import type { Axes } from "./axes";
 import type { MapName } from "./colours";
 import type { DType } from "./dtypes";
+import type { Part } from "./parts";
 import type { ScaleChoice } from "./scaling";
 
 /** What a tensor is (`opstep/tensorType`). */
@@ -132,7 +133,7 @@ export type ToPage =
       place: Place;
       /** What was asked for before the page was there: its type, and the first picture's part. */
       type?: TensorType;
-      first?: { expression: string; slice: Slice };
+      first?: { part: Part; slice: Slice };
       error?: string;
     }
   | { kind: "stop"; place: Place }

@@ -127,5 +127,5 @@ export function placer(scale: Scale): (x: number) => number {
 }
 
 function clamp(t: number): number {
-  return t < 0 ? 0 : t > 1 ? 1 : t;
+  return Math.max(0, Math.min(t, 1));
 }

@@ -57,7 +57,7 @@ export function worldHeight(grid: Grid): number {
 }
 
 /** All of it, in the middle: whole pixels an element, or whole elements a pixel, so that all are of one size. */
-export function fit(grid: Grid, width: number, height: number): Camera {
+export function overview(grid: Grid, width: number, height: number): Camera {
   const w = Math.max(worldWidth(grid), 1);
   const h = Math.max(worldHeight(grid), 1);
   const room = Math.min(width / w, height / h);

@@ -1,0 +1,79 @@
+/** The debugger's side of the Tensor view: what its page asks, as requests of the protocol. */
+
+import { type Axes, fitted, MOST_TILES, sizeOf } from "./axes";
+import { fromBase64 } from "./elements";
+import type { Call, Calls, Slice, TensorType, ViewState } from "./messages";
+import { elementsOf, type Part, partExpression, wholePart } from "./parts";
+
+/** Sends a request of a debug session. */
+export type Ask = (command: string, given: Record<string, unknown>) => Promise<unknown>;
+
+/** The frame in which expressions are read, and what `value` is in them. */
+export interface Target {
+  frameId: number;
+  memoryReference?: string;
+}
+
+/** Elements of the picture that is asked for before the page says what it has room for. */
+const FIRST_ELEMENTS = 1 << 18;
+
+/** Sends a call of the page; its answer is what the page gets. Saving files is not among them. */
+export async function answer<C extends Exclude<Call, "save">>(
+  ask: Ask,
+  target: Target,
+  name: C,
+  given: Calls[C]["arguments"],
+): Promise<Calls[C]["answer"]> {
+  const at = { ...target, ...given };
+  switch (name as Exclude<Call, "save">) {
+    case "slice":
+      return sliced(await ask("opstep/tensorSlice", at));
+    case "type":
+      return (await ask("opstep/tensorType", at)) as Calls[C]["answer"];
+    case "statistics":
+      return (await ask("opstep/statistics", at)) as Calls[C]["answer"];
+    case "histogram":
+      return (await ask("opstep/histogram", at)) as Calls[C]["answer"];
+    case "history":
+      return (await ask("opstep/statisticsHistory", at)) as Calls[C]["answer"];
+    case "set":
+      return (await ask("setExpression", at)) as Calls[C]["answer"];
+    default:
+      throw new Error(`${name} is not asked of the debugger`);
+  }
+}
+
+function sliced(body: unknown): Slice {
+  const { data, ...rest } = body as Omit<Slice, "bytes"> & { data: string };
+  return { ...rest, bytes: fromBase64(data) };
+}
+
+/** A tensor's type and the part of its first picture, thinned out to a quick one. */
+export async function firstLook(
+  ask: Ask,
+  target: Target,
+  expression: string,
+  view: ViewState | undefined,
+): Promise<{ type: TensorType; first?: { part: Part; slice: Slice } }> {
+  const type = await answer(ask, target, "type", { expression });
+  if ((view?.mode ?? "picture") !== "picture") {
+    return { type };
+  }
+  const part = firstPart(fitted(view?.axes, type.shape), type.shape, view?.firstTile ?? 0);
+  const of = partExpression(expression, type.shape, part);
+  return { type, first: { part, slice: await answer(ask, target, "slice", { expression: of }) } };
+}
+
+/** All that axes show, thinned until it is quick to send. */
+export function firstPart(axes: Axes, shape: readonly number[], firstTile: number): Part {
+  const tiles = sizeOf(shape, axes.tiles);
+  const from = Math.max(0, Math.min(firstTile, tiles - 1));
+  for (let step = 1; ; step++) {
+    const part = wholePart(axes, shape, step);
+    part.tiles = { from, to: Math.min(tiles, from + MOST_TILES), step: 1 };
+    const least = step >= Math.max(sizeOf(shape, axes.rows), sizeOf(shape, axes.columns));
+    if (elementsOf(part) <= FIRST_ELEMENTS || least) {
+      return part;
+    }
+  }
+}

@@ -1,0 +1,447 @@
+/** The picture view: one pane, or three (now, earlier, difference) that move together. */
+
+import { sizeOf } from "../../src/tensor/axes";
+import { colourAt, type MapName } from "../../src/tensor/colours";
+import type { Elements } from "../../src/tensor/elements";
+import type { Slice } from "../../src/tensor/messages";
+import { Difference, paint } from "../../src/tensor/painting";
+import { elementsOf, type Part, partExpression, placeOf } from "../../src/tensor/parts";
+import type { Scale } from "../../src/tensor/scaling";
+import {
+  type Camera,
+  covers,
+  type Grid,
+  layOut,
+  overview,
+  type Spot,
+  spotAt,
+  tileOrigin,
+  visible,
+  zoomed,
+} from "../../src/tensor/tiles";
+import { type Connection, Newest, Outdated } from "./connection";
+import { fill, h, shown } from "./dom";
+import type { Model } from "./model";
+import { type Block, type Marked, Picture } from "./picture";
+
+/** What the pictures tell the page. */
+export interface Listener {
+  hovered(place: number[] | undefined, texts: string[]): void;
+  chosen(place: number[]): void;
+  pinned(place: number[]): void;
+  failed(text: string): void;
+  painted(): void;
+}
+
+export class Pictures {
+  readonly node = h("div", { class: "panes" });
+  readonly now = new Picture("The tensor");
+  readonly before = new Picture("What it is compared with");
+  readonly gap = new Picture("The difference");
+  grid: Grid = { count: 1, first: 0, width: 1, height: 1, across: 1, down: 1, gap: 0 };
+  camera: Camera = { scale: 1, x: 0, y: 0 };
+  private free = false; // somebody zoomed or moved: the camera stays
+  private parts: { now?: Slice; before?: Slice; part?: Part; turn?: number; earlier?: string } = {};
+  private readonly newest = new Newest();
+  private drag: { x: number; y: number; camera: Camera; moved: boolean } | undefined;
+  private frame = 0;
+  private gapNote = "";
+  private beforeNote = "";
+
+  constructor(
+    private readonly model: Model,
+    private readonly connection: Connection,
+    private readonly listener: Listener,
+  ) {
+    for (const pane of [this.now, this.before, this.gap]) {
+      this.listen(pane);
+    }
+    this.node.append(this.now.node);
+  }
+
+  /** The panes that are there. */
+  get panes(): Picture[] {
+    return this.model.earlier ? [this.now, this.before, this.gap] : [this.now];
+  }
+
+  /** Other axes, another window, another tensor: tiles are laid out anew. */
+  layOut(): void {
+    const panes = this.panes;
+    fill(this.node, ...panes.map((p) => p.node));
+    this.node.classList.toggle("several", panes.length > 1);
+    const { width, height } = this.now.room;
+    const { axes, shape, view } = this.model;
+    this.grid = layOut(axes, shape, width, height, view.firstTile);
+    if (!this.free) {
+      this.camera = overview(this.grid, width, height);
+    }
+  }
+
+  fit(): void {
+    this.free = false;
+    this.layOut();
+    this.want();
+    this.redraw();
+  }
+
+  /** Asks for what is in sight, if it is not there. */
+  want(): void {
+    this.newest.run(() => this.fetch());
+  }
+
+  /** A part that came before it was asked for. */
+  take(slice: Slice, part: Part): void {
+    this.parts = { now: slice, part, turn: this.model.place?.turn };
+    this.paint();
+  }
+
+  private async fetch(): Promise<void> {
+    const { model } = this;
+    const turn = model.place?.turn;
+    const { width, height } = this.now.room;
+    if (!model.type || model.state === "ended") {
+      return;
+    }
+    const part = visible(model.axes, this.grid, this.camera, width, height);
+    const { earlier } = model;
+    const there = this.parts;
+    const fresh = there.turn === turn && there.part && covers(there.part, part);
+    if (fresh && there.earlier === earlier) {
+      return;
+    }
+    const { expression } = model.subject;
+    const ask = (of: string) =>
+      this.connection.call("slice", { expression: partExpression(of, model.shape, part) });
+    try {
+      const now = fresh && there.now && sameSteps(there.part, part) ? there.now : undefined;
+      const wanted = now ? (there.part as Part) : part;
+      const askNow = now ?? ask(expression);
+      const askBefore = earlier
+        ? this.connection.call("slice", {
+            expression: partExpression(earlier, model.shape, wanted),
+          })
+        : undefined;
+      const [a, b] = await Promise.all([askNow, askBefore?.catch((e: Error) => e)]);
+      if (b instanceof Outdated) {
+        throw b;
+      }
+      this.parts = {
+        now: a,
+        part: wanted,
+        turn,
+        earlier,
+        before: b instanceof Error ? undefined : b,
+      };
+      this.beforeNote = b instanceof Error ? b.message : "";
+      model.trouble = "";
+      this.paint();
+    } catch (error) {
+      if (!(error instanceof Outdated)) {
+        this.listener.failed((error as Error).message);
+      }
+    }
+  }
+
+  /** Paints what is there: after it came, or in other colours. */
+  paint(): void {
+    const { now, before, part } = this.parts;
+    if (!now || !part) {
+      return;
+    }
+    const { model } = this;
+    const rank = model.shape.length;
+    const a = model.elements(now);
+    const { scale, map, difference } = model.view;
+    this.now.show(this.block(a, part, rank, map));
+    if (model.earlier) {
+      const b = before && same(before.shape, now.shape) ? model.elements(before) : undefined;
+      const common = this.now.block?.atlas.scale;
+      const likeNow =
+        common && !common.log && scale.over !== "tile"
+          ? { ...scale, mode: "fixed" as const, low: common.low, high: common.high }
+          : scale;
+      this.before.show(b && { ...this.block(b, part, rank, map, likeNow) });
+      const gap = b && new Difference(a, b, difference === "relative");
+      this.gap.show(gap && this.difference(gap, part, rank));
+      this.gapNote = gap ? this.gapText(gap) : "another shape, or not there";
+    }
+    this.captions();
+    this.redraw();
+  }
+
+  private gapText(gap: Difference): string {
+    const what =
+      this.model.view.difference === "relative" ? "relative to the earlier one" : "now − earlier";
+    return `${what}; at most ${shown(gap.most)}, ${shown(gap.differing)} of ${shown(gap.numbers.length)} shown differ`;
+  }
+
+  private block(
+    elements: Elements,
+    part: Part,
+    rank: number,
+    map: MapName,
+    choice = this.model.view.scale,
+  ): Block {
+    const atlas = paint(elements, part, rank, choice, map, this.model.extent);
+    return { part, rank, elements, painted: elements, atlas, text: (k) => elements.text(k) };
+  }
+
+  private difference(gap: Difference, part: Part, rank: number): Block {
+    const flat = { ...part, axes: part.axes };
+    const choice = { mode: "symmetric", over: "shown", low: 0, high: 0 } as const;
+    const atlas = paint(gap, flat, rank, choice, "diverging");
+    const text = (k: number) => shown(gap.numbers[k]);
+    return { part, rank, elements: undefined, painted: gap, atlas, text };
+  }
+
+  private captions(): void {
+    const { model } = this;
+    const several = this.panes.length > 1;
+    const legend = (scale: Scale | undefined, map: MapName) => scale && this.legend(scale, map);
+    const each = model.view.scale.over === "tile" ? " (first tile)" : "";
+    fill(
+      this.now.caption,
+      several && h("b", {}, "now"),
+      legend(this.now.block?.atlas.scale, model.view.map),
+      each,
+    );
+    if (several) {
+      const block = this.before.block;
+      fill(
+        this.before.caption,
+        h("b", {}, model.earlier),
+        block && legend(block.atlas.scale, model.view.map),
+        h("span", { class: "trouble" }, this.beforeNote),
+      );
+      fill(
+        this.gap.caption,
+        h("b", {}, "difference"),
+        this.gap.block && legend(this.gap.block.atlas.scale, "diverging"),
+        h("span", {}, this.gapNote),
+      );
+    }
+  }
+
+  private legend(scale: Scale, map: MapName): HTMLElement {
+    if (this.model.axes.colours >= 0 && map !== "diverging") {
+      return h(
+        "span",
+        { class: "legend" },
+        `black ${shown(scale.low)} · white ${shown(scale.high)}`,
+      );
+    }
+    const stops = Array.from({ length: 17 }, (_, k) => `rgb(${colourAt(map, k / 16).join(" ")})`);
+    return h(
+      "span",
+      { class: "legend" },
+      shown(scale.low),
+      h("i", {
+        class: "ramp",
+        style: `background: linear-gradient(to right, ${stops.join(", ")})`,
+      }),
+      shown(scale.high),
+      scale.log && " (log)",
+    );
+  }
+
+  /** Draws at the next frame. */
+  redraw(): void {
+    if (!this.frame) {
+      this.frame = requestAnimationFrame(() => {
+        this.frame = 0;
+        this.drawNow();
+      });
+    }
+  }
+
+  private drawNow(): void {
+    const { model } = this;
+    const marks: Marked[] = [];
+    model.pins.forEach((pin, k) => {
+      const spot = this.spotOf(pin.place);
+      if (spot) {
+        marks.push({ spot, label: String(k + 1) });
+      }
+    });
+    const cursor = model.cursor && this.spotOf(model.cursor);
+    for (const pane of this.panes) {
+      pane.draw(this.grid, this.camera, marks, cursor);
+    }
+    if (this.now.block) {
+      this.listener.painted();
+    }
+  }
+
+  // --- places ---
+
+  /** Where a place is seen; undefined where other axes stand elsewhere. */
+  spotOf(place: readonly number[]): Spot | undefined {
+    const { axes } = this.model;
+    const shownAxes = [axes.rows, axes.columns, axes.tiles, axes.colours];
+    const elsewhere = axes.at.some((k, axis) => !shownAxes.includes(axis) && place[axis] !== k);
+    if (elsewhere || place.length !== axes.at.length) {
+      return undefined;
+    }
+    const at = (axis: number) => (axis < 0 ? 0 : (place[axis] as number));
+    return { tile: at(axes.tiles), row: at(axes.rows), column: at(axes.columns) };
+  }
+
+  /** Brings a place into sight; where elements are tiny, nearer. */
+  look(place: readonly number[]): void {
+    const spot = this.spotOf(place);
+    if (!spot) {
+      return;
+    }
+    const { width, height } = this.now.room;
+    const origin = tileOrigin(this.grid, spot.tile);
+    const x = origin.x + spot.column + 0.5;
+    const y = origin.y + spot.row + 0.5;
+    const px = (x - this.camera.x) * this.camera.scale;
+    const py = (y - this.camera.y) * this.camera.scale;
+    if (this.camera.scale < 2 || px < 0 || py < 0 || px > width || py > height) {
+      const scale = Math.max(this.camera.scale, 4);
+      this.camera = { scale, x: x - width / scale / 2, y: y - height / scale / 2 };
+      this.free = true;
+    }
+    this.want();
+    this.redraw();
+  }
+
+  /** Exact texts of a place in each pane. */
+  textsAt(spot: Spot): string[] {
+    const colours = this.model.axes.colours >= 0 ? [0, 1, 2] : [0];
+    return this.panes.map((pane) => {
+      const found = colours.map((c) => {
+        const index = pane.indexOf(spot, c);
+        return index === undefined ? "…" : (pane.block?.text(index) ?? "");
+      });
+      return found.length > 1 ? `(${found.join(", ")})` : (found[0] ?? "");
+    });
+  }
+
+  placeAt(spot: Spot): number[] {
+    const place = placeOf(this.model.axes, spot.tile, spot.row, spot.column);
+    return place;
+  }
+
+  // --- pointer and keys ---
+
+  private listen(pane: Picture): void {
+    const { canvas } = pane;
+    canvas.addEventListener("pointermove", (e) => this.moved(pane, e));
+    canvas.addEventListener("pointerleave", () => this.listener.hovered(undefined, []));
+    canvas.addEventListener("pointerdown", (e) => {
+      canvas.setPointerCapture(e.pointerId);
+      this.drag = { x: e.clientX, y: e.clientY, camera: this.camera, moved: false };
+    });
+    canvas.addEventListener("pointerup", (e) => this.released(pane, e));
+    canvas.addEventListener("dblclick", () => this.fit());
+    canvas.addEventListener("keydown", (e) => this.key(e));
+    canvas.addEventListener(
+      "wheel",
+      (e) => {
+        e.preventDefault();
+        const { x, y } = pane.point(e.clientX, e.clientY);
+        this.zoom(1.0018 ** -(e.deltaY * (e.deltaMode ? 20 : 1)), x, y);
+      },
+      { passive: false },
+    );
+  }
+
+  private zoom(factor: number, x: number, y: number): void {
+    this.camera = zoomed(this.camera, factor, x, y);
+    this.free = true;
+    this.want();
+    this.redraw();
+  }
+
+  private moved(pane: Picture, e: PointerEvent): void {
+    const drag = this.drag;
+    if (drag && e.buttons) {
+      const dpr = window.devicePixelRatio || 1;
+      const dx = (e.clientX - drag.x) * dpr;
+      const dy = (e.clientY - drag.y) * dpr;
+      if (drag.moved || Math.hypot(dx, dy) > 4) {
+        drag.moved = true;
+        const { scale } = drag.camera;
+        this.camera = { scale, x: drag.camera.x - dx / scale, y: drag.camera.y - dy / scale };
+        this.free = true;
+        this.want();
+        this.redraw();
+      }
+      return;
+    }
+    const spot = pane.at(this.grid, this.camera, e.clientX, e.clientY);
+    this.listener.hovered(spot && this.placeAt(spot), spot ? this.textsAt(spot) : []);
+  }
+
+  private released(pane: Picture, e: PointerEvent): void {
+    const drag = this.drag;
+    this.drag = undefined;
+    const spot = pane.at(this.grid, this.camera, e.clientX, e.clientY);
+    if (drag && !drag.moved && spot) {
+      this.listener.pinned(this.placeAt(spot));
+    }
+  }
+
+  private key(e: KeyboardEvent): void {
+    const { width, height } = this.now.room;
+    const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[
+      e.key
+    ];
+    if (step) {
+      this.step(step[0] as number, step[1] as number);
+    } else if (e.key === "+" || e.key === "=") {
+      this.zoom(1.5, width / 2, height / 2);
+    } else if (e.key === "-") {
+      this.zoom(1 / 1.5, width / 2, height / 2);
+    } else if (e.key === "0") {
+      this.fit();
+    } else if (e.key === "Enter" && this.model.cursor) {
+      this.listener.pinned(this.model.cursor);
+    } else {
+      return;
+    }
+    e.preventDefault();
+  }
+
+  /** Moves the cursor by an element that is drawn. */
+  private step(down: number, right: number): void {
+    const { width, height } = this.now.room;
+    const { model, grid } = this;
+    const at = (model.cursor && this.spotOf(model.cursor)) ??
+      spotAt(grid, this.camera, width / 2, height / 2) ?? { tile: grid.first, row: 0, column: 0 };
+    const by = this.parts.part?.rows.step ?? 1;
+    const row = at.row + down * by;
+    const column = at.column + right * by;
+    let { tile } = at;
+    if (row < 0 || row >= grid.height) {
+      tile += Math.sign(down) * grid.across;
+    } else if (column < 0 || column >= grid.width) {
+      tile += Math.sign(right);
+    }
+    const last = sizeOf(model.shape, model.axes.tiles) - 1;
+    tile = Math.max(0, Math.min(tile, last));
+    const wrap = (k: number, n: number) => ((k % n) + n) % n;
+    this.listener.chosen(
+      this.placeAt({ tile, row: wrap(row, grid.height), column: wrap(column, grid.width) }),
+    );
+  }
+
+  /** The part that is shown as one slice, for a file. */
+  get slice(): Slice | undefined {
+    return this.parts.now;
+  }
+
+  get shownElements(): number {
+    return this.parts.part ? elementsOf(this.parts.part) : 0;
+  }
+}
+
+function same(a: readonly number[], b: readonly number[]): boolean {
+  return a.length === b.length && a.every((n, k) => n === b[k]);
+}
+
+function sameSteps(a: Part | undefined, b: Part): boolean {
+  return a?.rows.step === b.rows.step && a.columns.step === b.columns.step;
+}
