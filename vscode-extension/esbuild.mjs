@@ -1,11 +1,41 @@
 // Bundles the extension (Node), its web entry, and one script and style sheet for each webview.
 import { existsSync, readdirSync, rmSync } from "node:fs";
+import { resolve } from "node:path";
 import esbuild from "esbuild";
 
 const production = process.argv.includes("--production");
 const watch = process.argv.includes("--watch");
 
+/** `import text from "./some.ts?source"`: a script bundled into a text, to make a worker of. */
+const sources = {
+  name: "sources",
+  setup(build) {
+    build.onResolve({ filter: /\?source$/ }, ({ path, resolveDir }) => ({
+      path: resolve(resolveDir, path.replace(/\?source$/, "")),
+      namespace: "source",
+    }));
+    build.onLoad({ filter: /.*/, namespace: "source" }, async ({ path }) => {
+      const made = await esbuild.build({
+        entryPoints: [path],
+        bundle: true,
+        write: false,
+        metafile: true,
+        minify: production,
+        format: "iife",
+        target: common.target,
+        logLevel: "silent",
+      });
+      return {
+        contents: made.outputFiles[0].text,
+        loader: "text",
+        watchFiles: Object.keys(made.metafile.inputs).map((file) => resolve(file)),
+      };
+    });
+  },
+};
+
 const common = {
+  plugins: [sources],
   bundle: true,
   minify: production,
   sourcemap: production ? false : "linked",

@@ -1,0 +1,76 @@
+/** What is written in a node, and how large that makes it. */
+
+import type { Shown } from "./model";
+
+export interface Text {
+  /** `c1 = conv2d` */
+  title: string;
+  /** Attributes, literals, folded weights. */
+  detail: string;
+  /** Types of the results. */
+  types: string;
+}
+
+/** The width of a text: bold ones are titles. */
+export type Measure = (text: string, bold: boolean) => number;
+
+const LONGEST = { title: 40, detail: 44, types: 44 };
+const LINE = 16;
+const PADDING = { x: 14, y: 8 };
+const MARKS = 34; // at the right of calls: the buttons
+
+export function textOf(shown: Shown, live: Readonly<Record<string, string>> | null): Text {
+  const { kind, name, op, args, values } = shown.node;
+  const title = {
+    input: name,
+    param: name,
+    state: name,
+    op: name ? `${name} = ${op}` : op,
+    call: name ? `${name} = ${op}` : op,
+    control: name ? `${name} = ${op}` : op,
+    update: `${name} ←`,
+    assert: `assert ${name}`,
+    return: `return ${name}`,
+  }[kind];
+  const known = live === null ? undefined : values.map((v) => live[v.name]).find(Boolean);
+  const types = values.map((v) => v.type ?? "?").join(", ");
+  return {
+    title: cut(title, LONGEST.title),
+    detail: cut([...shown.weights, ...args].join(", "), LONGEST.detail),
+    types: cut(known === undefined ? types : short(known), LONGEST.types),
+  };
+}
+
+/** A value's line without the spaces that put it in columns. */
+function short(text: string): string {
+  return text.replaceAll(/\s{2,}/g, "  ");
+}
+
+function cut(text: string, most: number): string {
+  return text.length > most ? `${text.slice(0, most - 1)}…` : text;
+}
+
+export function sizeOf(shown: Shown, measure: Measure): { width: number; height: number } {
+  // The size does not depend on live values: a stop moves nothing.
+  const { title, detail, types } = textOf(shown, null);
+  const calls = shown.node.calls.length > 0 ? MARKS : 0;
+  const lines = 1 + Number(detail !== "") + Number(types !== "");
+  const width = Math.max(
+    measure(title, true) + calls,
+    measure(detail, false),
+    measure(types, false),
+  );
+  return {
+    width: Math.max(56, Math.ceil(width) + 2 * PADDING.x),
+    height: lines * LINE + 2 * PADDING.y,
+  };
+}
+
+export function statement(shown: Shown): string {
+  const { kind, name, op, args, values } = shown.node;
+  if (kind === "op" || kind === "call" || kind === "control") {
+    return `${name ? `${name} = ` : ""}${op}(${[...shown.weights, ...args].join(", ") || "…"})`;
+  }
+  const type = values[0]?.type;
+  return `${kind} ${name}${type ? `: ${type}` : ""}`;
+}

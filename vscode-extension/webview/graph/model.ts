@@ -1,0 +1,301 @@
+/** From the data of graphs to what is drawn: calls expanded in place, weights folded, a part of a large graph. */
+
+import type { GraphData, GraphEdge, GraphNode } from "./messages";
+
+/** A node of the picture. Keys are paths: `s3/s1` is statement 1 in the call that statement 3 is. */
+export interface Shown {
+  key: string;
+  /** The expanded call around it. */
+  parent: string | null;
+  uri: string;
+  graph: string;
+  node: GraphNode;
+  /** An expanded call: a frame around the nodes of its graph. */
+  frame: boolean;
+  /** Weights that are written in the node and not drawn beside it. */
+  weights: string[];
+  /** How many neighbours the part that is shown leaves out. */
+  hidden: number;
+}
+
+export interface Link {
+  key: string;
+  from: string;
+  to: string;
+  value: string;
+  type: string | null;
+}
+
+export interface Picture {
+  nodes: Shown[];
+  links: Link[];
+  /** How many nodes there would be without a limit. */
+  whole: number;
+}
+
+export interface Options {
+  /** Params and states as nodes of their own. */
+  weights: boolean;
+  /** At most so many nodes; of more, those around `focus`. */
+  most: number;
+  focus: string | null;
+}
+
+const TENSORS = new Set(["param", "state"]);
+
+/** Everything that is to be drawn. `expanded` has the graphs of calls that are open, by key. */
+export function picture(
+  data: GraphData,
+  expanded: ReadonlyMap<string, GraphData>,
+  options: Options,
+): Picture {
+  const nodes: Shown[] = [];
+  const links: Link[] = [];
+  place(data, "", null, expanded, nodes, links);
+  const all = { nodes, links, whole: nodes.length };
+  return around(options.weights ? all : folded(all), options.focus, options.most);
+}
+
+function place(
+  data: GraphData,
+  prefix: string,
+  parent: string | null,
+  expanded: ReadonlyMap<string, GraphData>,
+  nodes: Shown[],
+  links: Link[],
+): void {
+  const open = new Map<string, GraphData>();
+  for (const node of data.nodes) {
+    const key = prefix + node.id;
+    const inside = expanded.get(key);
+    nodes.push({
+      key,
+      parent,
+      uri: data.uri,
+      graph: data.graph,
+      node,
+      frame: inside !== undefined,
+      weights: [],
+      hidden: 0,
+    });
+    if (inside !== undefined) {
+      open.set(node.id, inside);
+      place(inside, `${key}/`, key, expanded, nodes, links);
+    }
+  }
+  data.edges.forEach((edge, k) => {
+    const from = source(edge, prefix, open, data);
+    const to = target(edge, prefix, open);
+    if (from !== null && to !== null) {
+      links.push({ key: `${prefix}e${k}`, from, to, value: edge.value, type: edge.type });
+    }
+  });
+}
+
+/** Where an edge begins: of an open call, at what its graph returns. */
+function source(
+  edge: GraphEdge,
+  prefix: string,
+  open: ReadonlyMap<string, GraphData>,
+  data: GraphData,
+): string | null {
+  const inside = open.get(edge.from);
+  const key = prefix + edge.from;
+  if (inside === undefined) {
+    return key;
+  }
+  const returned = inside.nodes.find((node) => node.kind === "return");
+  const call = data.nodes.find((node) => node.id === edge.from);
+  if (returned === undefined || call === undefined) {
+    return null;
+  }
+  return `${key}/${returned.id}`;
+}
+
+/** Where an edge ends: of an open call, at the input that takes the operand. */
+function target(
+  edge: GraphEdge,
+  prefix: string,
+  open: ReadonlyMap<string, GraphData>,
+): string | null {
+  const inside = open.get(edge.to);
+  const key = prefix + edge.to;
+  if (inside === undefined) {
+    return key;
+  }
+  return edge.place < inside.inputs.length ? `${key}/input:${edge.place}` : null;
+}
+
+/** Params and states written in the nodes that read them. */
+export function folded(whole: Picture): Picture {
+  const tensors = new Map(
+    whole.nodes.filter((n) => TENSORS.has(n.node.kind)).map((n) => [n.key, n.node.name]),
+  );
+  const weights = new Map<string, string[]>();
+  const links: Link[] = [];
+  for (const link of whole.links) {
+    const name = tensors.get(link.from);
+    if (name === undefined) {
+      links.push(link);
+    } else {
+      weights.set(link.to, [...(weights.get(link.to) ?? []), name]);
+    }
+  }
+  const nodes = whole.nodes
+    .filter((n) => !tensors.has(n.key))
+    .map((n) => ({ ...n, weights: weights.get(n.key) ?? [] }));
+  return { nodes, links, whole: nodes.length };
+}
+
+/**
+ * The part of a picture around a node, by the number of edges between: at most `most` nodes. From
+ * a weight one does not go on: those that are shared would bring in what is far away.
+ */
+export function around(whole: Picture, focus: string | null, most: number): Picture {
+  if (whole.nodes.length <= most) {
+    return whole;
+  }
+  const beside = neighbours(whole.links);
+  const byKey = new Map(whole.nodes.map((n) => [n.key, n]));
+  const first = whole.nodes.find((n) => n.key === focus) ?? whole.nodes[0];
+  if (first === undefined) {
+    return whole;
+  }
+  const kept = new Set<string>([first.key]);
+  const queue = [first.key];
+  for (let at = 0; at < queue.length && kept.size < most; at++) {
+    const here = queue[at] as string;
+    const node = byKey.get(here);
+    if (at > 0 && node !== undefined && TENSORS.has(node.node.kind)) {
+      continue;
+    }
+    for (const next of beside.get(here) ?? []) {
+      if (kept.size < most && !kept.has(next)) {
+        kept.add(next);
+        queue.push(next);
+      }
+    }
+  }
+  // What stands in a frame is shown in its frame.
+  for (const key of [...kept]) {
+    for (let up = byKey.get(key)?.parent; up; up = byKey.get(up)?.parent) {
+      kept.add(up);
+    }
+  }
+  const nodes = whole.nodes
+    .filter((n) => kept.has(n.key))
+    .map((n) => ({
+      ...n,
+      hidden: (beside.get(n.key) ?? []).filter((other) => !kept.has(other)).length,
+    }));
+  const links = whole.links.filter((l) => kept.has(l.from) && kept.has(l.to));
+  return { nodes, links, whole: whole.nodes.length };
+}
+
+function neighbours(links: readonly Link[]): Map<string, string[]> {
+  const found = new Map<string, string[]>();
+  const add = (a: string, b: string) => {
+    const list = found.get(a);
+    if (list === undefined) {
+      found.set(a, [b]);
+    } else {
+      list.push(b);
+    }
+  };
+  for (const link of links) {
+    add(link.from, link.to);
+    add(link.to, link.from);
+  }
+  return found;
+}
+
+/** The node of a line: the innermost where a call is open there. */
+export function nodeAt(nodes: readonly Shown[], uri: string, line: number): Shown | undefined {
+  let found: Shown | undefined;
+  for (const shown of nodes) {
+    const [first, last] = shown.node.lines;
+    if (shown.uri !== uri || line < first || line > last) {
+      continue;
+    }
+    const size = last - first;
+    const best = found === undefined ? Infinity : found.node.lines[1] - found.node.lines[0];
+    // Inputs may share a line: the first one stands for it.
+    if (size < best) {
+      found = shown;
+    }
+  }
+  return found;
+}
+
+export type Progress = "done" | "now" | "later" | "none";
+
+/** What the run has made of a node: by its results where it has some, else by its place. */
+export function progress(
+  shown: Shown,
+  standing: { uri: string; graph: string; line: number; values: Record<string, string> } | null,
+): Progress {
+  if (standing === null || shown.uri !== standing.uri || shown.graph !== standing.graph) {
+    return "none";
+  }
+  const [first, last] = shown.node.lines;
+  if (TENSORS.has(shown.node.kind) || shown.node.kind === "input") {
+    return "done";
+  }
+  if (first <= standing.line && standing.line <= last) {
+    return "now";
+  }
+  const made = shown.node.values;
+  if (made.length > 0) {
+    return made.every((value) => value.name in standing.values) ? "done" : "later";
+  }
+  return last < standing.line ? "done" : "later";
+}
+
+/** Whether a search finds a node: all its words, in any of what is written in it. */
+export function matches(shown: Shown, words: readonly string[]): boolean {
+  const { name, op, args, kind, values, calls } = shown.node;
+  const text = [name, op, kind, ...args, ...calls, ...shown.weights, ...values.map((v) => v.type)]
+    .join(" ")
+    .toLowerCase();
+  return words.every((word) => text.includes(word));
+}
+
+export type Direction = "up" | "down" | "left" | "right";
+
+export interface Placed {
+  key: string;
+  x: number;
+  y: number;
+}
+
+/**
+ * Where an arrow key leads: along the edges with the flow or against it, and beside it to the
+ * nearest node of about the same height. `across`: the flow goes from left to right.
+ */
+export function step(
+  from: Placed,
+  direction: Direction,
+  nodes: readonly Placed[],
+  links: readonly Link[],
+  across: boolean,
+): string | undefined {
+  const flow: Record<Direction, "next" | "previous" | "before" | "behind"> = across
+    ? { right: "next", left: "previous", up: "before", down: "behind" }
+    : { down: "next", up: "previous", left: "before", right: "behind" };
+  const way = flow[direction];
+  const byKey = new Map(nodes.map((n) => [n.key, n]));
+  const distance = (n: Placed) => Math.hypot(n.x - from.x, n.y - from.y);
+  let found: Placed[];
+  if (way === "next" || way === "previous") {
+    found = links
+      .filter((l) => (way === "next" ? l.from : l.to) === from.key)
+      .map((l) => byKey.get(way === "next" ? l.to : l.from))
+      .filter((n) => n !== undefined);
+  } else {
+    const along = (n: Placed) => (across ? n.y - from.y : n.x - from.x);
+    const off = (n: Placed) => Math.abs(across ? n.x - from.x : n.y - from.y);
+    const sign = way === "before" ? -1 : 1;
+    found = nodes.filter((n) => along(n) * sign > 1 && off(n) <= Math.abs(along(n)));
+  }
+  return found.sort((a, b) => distance(a) - distance(b))[0]?.key;
+}
