@@ -1,4 +1,4 @@
-"""Elements of kept tensors, while somebody looks at them: read and checked once."""
+"""Kept tensors while somebody looks at them: expressions over them, their elements read once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from opstep.runtime.debugger.expressions import ExpressionError, parse
 from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.types import DTYPES, TensorType, dtype_of
+from opstep.runtime.statistics import Statistics
 from opstep.trace.workspace.records import TensorRecord
 from opstep.trace.workspace.workspace import Workspace
 
@@ -41,39 +44,108 @@ class KeptTensors:
         return found
 
 
-def find(ws: Workspace, reference: int | str) -> TensorRecord:
-    """A tensor by its number in the file, or as `Workspace.tensor` takes it."""
-    if isinstance(reference, str):
-        return ws.tensor(reference)
-    rows = ws.sql("select name, run, step from tensors where id = ?", (reference,)).rows
+class Shown:
+    """An array, to be looked at as the debugger's tensors are."""
+
+    def __init__(self, array: np.ndarray):
+        self._array = array
+        self.type = TensorType(dtype_of(array.dtype), array.shape)
+
+    def array(self) -> np.ndarray:
+        return self._array
+
+    def part(self, index: tuple[int | slice, ...]) -> np.ndarray:
+        return np.asarray(self._array[index])
+
+    def statistics(self) -> Statistics:
+        from opstep.runtime.device.cpu import statistics_of
+
+        return statistics_of(self._array)
+
+
+class Kept:
+    """A tensor of a workspace, of which nothing is read before somebody asks."""
+
+    def __init__(self, scope: KeptScope, record: TensorRecord):
+        self._scope = scope
+        self._record = record
+        self.type = TensorType(DTYPES[record.dtype], record.shape)
+
+    def array(self) -> np.ndarray:
+        return self._scope.arrays.elements(self._scope.ws, self._record)
+
+    def part(self, index: tuple[int | slice, ...]) -> np.ndarray:
+        return np.asarray(self.array()[index])
+
+    def statistics(self) -> Statistics:
+        return Shown(self.array()).statistics()
+
+
+class KeptScope:
+    """What names mean around a kept tensor: the tensors that were kept with it; ``w@-29`` is `w` as
+    many steps before, if it was kept there, and ``w@"3f2a"`` that of another run.
+    """
+
+    def __init__(self, ws: Workspace, arrays: KeptTensors, run: str | None, step: int | None):
+        self.ws = ws
+        self.arrays = arrays
+        self._run = run
+        self._step = step
+
+    def lookup(self, name: str) -> Kept | None:
+        named = [t for t in self.ws.tensors(name) if t.key == self._run]
+        exact = [t for t in named if t.step == self._step]
+        before = [t for t in named if t.step is None or t.step <= (self._step or 0)]
+        found = exact or before  # an input is kept before the first step alone
+        return Kept(self, found[-1]) if found else None
+
+    def names(self) -> list[str]:
+        return list(dict.fromkeys(t.name for t in self.ws.tensors() if t.key == self._run))
+
+    def relative(self, steps: int) -> KeptScope | None:
+        if self._step is None:
+            raise InputError("a tensor that was saved by hand belongs to no step")
+        wanted = self._step + steps
+        kept = sorted(
+            {t.step for t in self.ws.tensors() if t.key == self._run and t.step is not None}
+        )
+        if wanted not in kept:
+            listed = ", ".join(map(str, kept))
+            raise InputError(f"nothing was kept of step {wanted}: there are {listed}")
+        return KeptScope(self.ws, self.arrays, self._run, wanted)
+
+    def changed(self, changes: int) -> KeptScope:
+        raise InputError("a workspace has no versions within a step", hint='w@-1, w@"last:3"')
+
+    def run(self, key: str, step: int | None) -> KeptScope:
+        run = self.ws.run(key)
+        return KeptScope(self.ws, self.arrays, run.key, run.steps - 1 if step is None else step)
+
+    def load(self, path: str) -> np.ndarray:
+        raise InputError("files are not read here: save what they hold with `opstep ws FILE save`")
+
+
+def find(ws: Workspace, number: int) -> TensorRecord:
+    """A tensor by its number in the file."""
+    rows = ws.sql("select name from tensors where id = ?", (number,)).rows
     if rows:
         for tensor in ws.tensors(rows[0][0]):
-            if tensor.id == reference:
+            if tensor.id == number:
                 return tensor
     raise InputError("this tensor is gone", hint="refresh the view: its run was removed")
 
 
-def part(array: np.ndarray, index: list[Any]) -> np.ndarray:
-    """A part by axis, missing axes whole: a number, or ``[start, stop, step]``."""
-    if len(index) > array.ndim:
-        raise InputError(f"index: the tensor has {array.ndim} axes")
-    chosen: list[int | slice] = []
-    for axis, each in enumerate(index):
-        size = array.shape[axis]
-        if type(each) is int:
-            if not -size <= each < size:
-                raise InputError(f"index: axis {axis} has {size} elements")
-            chosen.append(each)
-        elif (
-            isinstance(each, list)
-            and 2 <= len(each) <= 3
-            and all(type(n) is int for n in each)
-            and (len(each) == 2 or each[2] > 0)
-        ):
-            chosen.append(slice(*each))
-        else:
-            raise InputError("index: expected numbers and [start, stop, step]")
-    return array[tuple(chosen)]
+def evaluated(scope: KeptScope, text: str) -> Kept | Shown:
+    """What an expression over kept tensors gives, as a tensor. Raises `InputError`."""
+    try:
+        value: Any = parse(text).evaluate(scope)
+    except ExpressionError as error:
+        raise InputError(error.message, hint=error.hint) from None
+    if isinstance(value, Kept):
+        return value
+    if isinstance(value, (np.ndarray, np.generic, bool, int, float)):
+        return Shown(np.asarray(value))
+    raise InputError(f"{text[:80]} is no tensor")
 
 
 def strides(shape: tuple[int, ...], most: int | None) -> list[int]:
