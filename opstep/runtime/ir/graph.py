@@ -206,12 +206,21 @@ class Module:
 
     @property
     def tensors(self) -> dict[str, Declaration]:
-        """The params and states by name."""
-        return {i.name.text: i for i in self.items if isinstance(i, Declaration)}
+        """The params and states by name; the first where several have one."""
+        found: dict[str, Declaration] = {}
+        for item in self.items:
+            if isinstance(item, Declaration):
+                found.setdefault(item.name.text, item)
+        return found
 
     @property
     def graphs(self) -> dict[str, Graph]:
-        return {i.name.text: i for i in self.items if isinstance(i, Graph)}
+        """Likewise."""
+        found: dict[str, Graph] = {}
+        for item in self.items:
+            if isinstance(item, Graph):
+                found.setdefault(item.name.text, item)
+        return found
 
 
 class Source:

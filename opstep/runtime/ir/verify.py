@@ -7,7 +7,7 @@ follows from that is reported.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from opstep.runtime.ir.applying import Applier
@@ -18,7 +18,7 @@ from opstep.runtime.ir.collector import collector_paused
 from opstep.runtime.ir.control import CONTROL
 from opstep.runtime.ir.declarations import check_declaration
 from opstep.runtime.ir.diagnostics import Diagnostic, Note, OpstepError, in_order
-from opstep.runtime.ir.graph import Graph, Module, Name, Source, Span
+from opstep.runtime.ir.graph import Declaration, Graph, Module, Source, Span
 from opstep.runtime.ir.op import OPS, Op
 from opstep.runtime.ir.reporting import Reporter, TooMany
 from opstep.runtime.ir.verified import Verified, VerifiedGraph
@@ -53,7 +53,6 @@ def verify_with_diagnostics(
 class _Verifier:
     def __init__(self, module: Module, ops: Mapping[str, type[Op]], library: Sequence[Module]):
         self.module = module
-        self.source = module.source
         self.reporter = Reporter()
         self.verified = Verified(module, module.tensors, {}, {})
         graphs: dict[str, Graph] = {}
@@ -66,39 +65,45 @@ class _Verifier:
         self.applier = Applier(ops, graphs, sources, tensor_sources)
 
     def run(self) -> None:
-        self._names()
-        for d in self.verified.tensors.values():
-            found = check_declaration(d, self.source, self.applier, self.reporter)
-            if found is not None:
-                self.verified.inits[d.name.text] = found
+        source, verified = self.module.source, self.verified
+        check_names(((i, source) for i in self.module.items), self.applier.ops, self.reporter)
+        for item in self.module.items:
+            if isinstance(item, Declaration):
+                found = check_declaration(item, source, self.applier, self.reporter)
+                if found is not None:
+                    verified.inits.setdefault(item.name.text, found)
         for item in self.module.items:
             if isinstance(item, Graph):
-                self._graph(item, self.source)
+                self._graph(item, source)
         graphs, sources = self.applier.graphs, self.applier.sources
-        while todo := [n for n in self.applier.reached if n not in self.verified.graphs]:
+        while todo := [n for n in self.applier.reached if n not in verified.graphs]:
             for name in todo:
                 self._graph(graphs[name], sources[name])
-        check_calls(self.verified.graphs, self.reporter)
-
-    def _error(self, span: Span, message: str, hint: str = "", notes: tuple = ()) -> None:
-        self.reporter.error(self.source, span, message, hint, notes)
-
-    def _names(self) -> None:
-        """Names of named tensors and of graphs are each used once; ops keep theirs."""
-        first: dict[tuple[bool, str], Name] = {}
-        for item in self.module.items:
-            name = item.name
-            key = isinstance(item, Graph), name.text
-            if key in first:
-                note = Note(f"{name.text} is declared here first", first[key].span)
-                self._error(name.span, f"{name.text} is declared twice", "", (note,))
-            first.setdefault(key, name)
-            if isinstance(item, Graph) and name.text in self.applier.ops:
-                self._error(name.span, f"{name.text} is the name of an op", "rename the graph")
+        check_calls(verified.graphs, self.reporter)
 
     def _graph(self, graph: Graph, source: Source | None) -> None:
         name = graph.name.text
         checker = BodyChecker(graph, source, self.verified.tensors, self.applier, self.reporter)
         # Entered first: what TooMany cuts short is there, though without its statements.
-        self.verified.graphs[name] = VerifiedGraph(graph, source, {}, [], ())
-        self.verified.graphs[name] = checker.check()
+        first = self.verified.graphs.setdefault(name, VerifiedGraph(graph, source, {}, [], ()))
+        found = checker.check()
+        if first.graph is graph:
+            self.verified.graphs[name] = found
+
+
+def check_names(
+    items: Iterable[tuple[Declaration | Graph, Source | None]],
+    ops: Collection[str],
+    reporter: Reporter,
+) -> None:
+    """Names of named tensors and of graphs are each used once; ops keep theirs."""
+    first: dict[tuple[bool, str], tuple[Span, Source | None]] = {}
+    for item, source in items:
+        name, is_graph = item.name, isinstance(item, Graph)
+        known = first.setdefault((is_graph, name.text), (name.span, source))
+        if known != (name.span, source):
+            note = Note(f"{name.text} is declared here first", *known)
+            reporter.error(source, name.span, f"{name.text} is declared twice", "", (note,))
+        if is_graph and name.text in ops:
+            message = f"{name.text} is the name of an op"
+            reporter.error(source, name.span, message, "rename the graph")
