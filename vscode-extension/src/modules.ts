@@ -2,13 +2,15 @@
 
 import type * as vscode from "vscode";
 import type { Services } from "./services";
-import { register as graphView } from "./views/graph";
+import * as graph from "./views/graph";
 import * as tensor from "./views/tensor";
+import * as timeline from "./views/timeline";
 
 export type Register = (services: Services) => vscode.Disposable;
 
 /** Views add a line each. */
 export const modules: Record<string, Register> = {
   tensor: tensor.register,
-  graph: graphView,
+  graph: graph.register,
+  timeline: timeline.register,
 };

@@ -25,8 +25,14 @@ export class Panel<In, Out> implements vscode.Disposable {
   readonly onDidDispose = this.closed.event;
   readonly onMessage = this.received.event;
 
-  constructor(context: vscode.ExtensionContext, options: PanelOptions) {
+  private readonly dist: vscode.Uri;
+
+  constructor(
+    context: vscode.ExtensionContext,
+    private readonly options: PanelOptions,
+  ) {
     const dist = vscode.Uri.joinPath(context.extensionUri, "dist", "webview");
+    this.dist = dist;
     const settings: vscode.WebviewPanelOptions & vscode.WebviewOptions = {
       enableScripts: true,
       enableCommandUris: false,
@@ -50,6 +56,11 @@ export class Panel<In, Out> implements vscode.Disposable {
       this.closed.dispose();
       this.received.dispose();
     });
+  }
+
+  /** Loads the page again under a policy that allows more: `frame-src http://127.0.0.1:1234`. */
+  allow(policy: string): void {
+    this.panel.webview.html = page(this.panel.webview, this.dist, { ...this.options, policy });
   }
 
   get title(): string {

@@ -1,0 +1,47 @@
+/** Where a statement of a trace stands in a text that may have been changed since. */
+
+/** The bare text: without what only lays it out, blanks and commas at the ends of lists. */
+function bare(text: string): string {
+  return text.replaceAll(/[\s,]+/g, "");
+}
+
+/**
+ * The line of a statement, from 0: the one that it was on, else the nearest one that begins with
+ * it; undefined where it is nowhere any more. A statement may go over several lines.
+ */
+export function lineOf(text: string, line: number, statement: string): number | undefined {
+  const wanted = bare(statement);
+  const lines = text.split("\n");
+  if (wanted === "") {
+    return line < lines.length ? line : undefined;
+  }
+  const stands = (at: number) => {
+    if (at < 0 || at >= lines.length) {
+      return false;
+    }
+    let found = "";
+    for (let k = at; k < lines.length && found.length < wanted.length; k++) {
+      found += bare((lines[k] ?? "").split("#")[0] ?? "");
+      if (k === at && found === "") {
+        return false;
+      }
+    }
+    return found.startsWith(wanted);
+  };
+  for (let off = 0; off < lines.length; off++) {
+    for (const at of off === 0 ? [line] : [line - off, line + off]) {
+      if (stands(at)) {
+        return at;
+      }
+    }
+  }
+  return undefined;
+}
+
+/** Paths that a file's name in a trace may stand for: relative ones are as the run was given them. */
+export function candidates(file: string, folders: readonly string[]): string[] {
+  if (/^(\/|[A-Za-z]:[\\/])/.test(file)) {
+    return [file];
+  }
+  return folders.map((folder) => `${folder.replace(/[\\/]$/, "")}/${file}`);
+}

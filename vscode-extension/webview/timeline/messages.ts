@@ -1,0 +1,53 @@
+/** What the Timeline view's page, its host and the frame with Perfetto in it say to each other. */
+
+/** A slice of the trace. Times are nanoseconds, as texts: they go beyond what a number holds. */
+export interface Slice {
+  id: string;
+  name: string;
+  category: string;
+  ts: string;
+  dur: string;
+  /** `file`, `line`, `statement`, `op`, `step`, `run` … (docs/timeline.md) */
+  args: Record<string, string | null>;
+}
+
+/** A slice of a line that was asked for. */
+export interface Found {
+  id: string;
+  name: string;
+  ts: string;
+  dur: string;
+  run: string;
+  step: string;
+}
+
+export type ToPage =
+  | { kind: "open"; address: string }
+  | { kind: "find"; file: string; line: number }
+  | { kind: "failed"; text: string }
+  | { kind: "note"; text: string };
+
+export type ToHost =
+  | { kind: "ready"; origins: string[] }
+  | { kind: "loaded" }
+  | { kind: "selected"; slice: Slice | null }
+  | { kind: "retry" };
+
+/** From the frame; see opstep/trace/viewer/bridge.js. */
+export type FromFrame =
+  | { opstep: "ready" }
+  | { opstep: "selected"; slice: Slice | null; echo: boolean }
+  | { opstep: "found"; request: number; slices: Found[] }
+  | { opstep: "failed"; request?: number; text: string }
+  | ({ opstep: "key" } & Key);
+
+/** What a keyboard event is made of again. */
+export interface Key {
+  key: string;
+  code: string;
+  keyCode: number;
+  ctrlKey: boolean;
+  shiftKey: boolean;
+  altKey: boolean;
+  metaKey: boolean;
+}
