@@ -298,6 +298,11 @@ def test_a_nan_is_followed_back(client, program):
     assert blamed["operand"] == operand["operand"] == 0 and operand["expression"] == "d"
     place = ", ".join(map(str, blamed["place"]))
     reference = operand["memoryReference"]
+    assert not client.request("opstep/nanReport", memoryReference=reference)["found"]
+    reference = report["links"][1]["memoryReference"]
+    shorter = client.request("opstep/nanReport", memoryReference=reference)["links"]
+    assert [k["name"] for k in shorter] == ["e", "l"]
+    reference = operand["memoryReference"]
     found = client.request(
         "opstep/tensorSlice", expression=f"value[{place}]", memoryReference=reference
     )

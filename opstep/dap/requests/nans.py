@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from opstep.dap.frames import held_of
 from opstep.dap.nanreport import record, report_on
 from opstep.dap.registry import BAD_ARGUMENTS, DapError, request
+from opstep.dap.requests.memory import origin_of
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
@@ -18,10 +19,13 @@ NO_TENSOR = 2250
 
 @dataclass(frozen=True)
 class NanReportArguments:
-    """`name`: a tensor; without it, the one that stopped the run."""
+    """`name`: a tensor of the frame; or the `memory_reference` of one; without both, the one that
+    stopped the run.
+    """
 
     name: str | None = None
     frame_id: int | None = None
+    memory_reference: str | None = None
 
 
 @request("opstep/nanReport", custom=True)
@@ -39,6 +43,11 @@ def nan_report(session: Session, arguments: NanReportArguments) -> dict[str, Any
 
 
 def _suspect(session: Session, arguments: NanReportArguments) -> Node:
+    if arguments.memory_reference is not None:
+        node = origin_of(session, arguments.memory_reference).node()
+        if node is None:
+            raise DapError("it was computed for an answer: no op made it", NO_TENSOR)
+        return node
     if arguments.name is None:
         stop = session.debugger.stop
         if stop is None or stop.exception is None or stop.exception.node is None:
