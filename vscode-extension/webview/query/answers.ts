@@ -1,0 +1,86 @@
+/** The answer to the question that was asked last, as it comes in. */
+
+import type { Answer } from "./messages";
+import type { Sort } from "./pages";
+import type { Rpc } from "./rpc";
+
+export interface AnswerEvents {
+  /** The first rows, or the problem, are there. */
+  began(answer: Answer): void;
+  /** There are more rows. */
+  grew(answer: Answer): void;
+  /** How far it is: also when it began, and when it ended. */
+  told(answer: Answer): void;
+  failed(error: Error): void;
+}
+
+export class Answers {
+  /** The name of the question at the server. */
+  name = "";
+  running = false;
+  count = 0;
+  private asked = 0;
+  private readonly prefix = `panel-${Math.random().toString(36).slice(2, 10)}`;
+
+  constructor(
+    private readonly rpc: Rpc,
+    private readonly events: AnswerEvents,
+  ) {}
+
+  /** Asks; resolves when all rows are there, or it was stopped, or another question came. */
+  async ask(path: string, sql: string): Promise<void> {
+    const before = this.name;
+    const mine = ++this.asked;
+    this.name = `${this.prefix}-${mine}`;
+    const query = this.name;
+    if (before) {
+      void this.rpc.request("close", { query: before }).catch(() => undefined);
+    }
+    this.running = true;
+    try {
+      let answer = await this.rpc.request<Answer>("query", { query, path, sql });
+      let begun = false;
+      while (mine === this.asked) {
+        this.count = answer.count;
+        if (!begun && (answer.done || answer.count > 0)) {
+          begun = true;
+          this.events.began(answer);
+        } else if (begun) {
+          this.events.grew(answer);
+        }
+        this.running = !answer.done;
+        this.events.told(answer);
+        if (answer.done) {
+          return;
+        }
+        const limit = begun ? 0 : 200;
+        answer = await this.rpc.request<Answer>("rows", { query, beyond: answer.count, limit, offset: 0 });
+      }
+    } catch (error) {
+      if (mine === this.asked) {
+        this.running = false;
+        this.events.failed(error as Error);
+      }
+    }
+  }
+
+  stop(): void {
+    if (this.name) {
+      void this.rpc.request("stop", { query: this.name }).catch(() => undefined);
+    }
+  }
+
+  rows(offset: number, limit: number, sort: Sort | undefined): Promise<Answer> {
+    return this.rpc.request<Answer>("rows", { query: this.name, offset, limit, ...sort });
+  }
+
+  async copy(format: string, offset: number, limit: number | undefined, sort: Sort | undefined) {
+    const given = { query: this.name, format, offset, ...(limit !== undefined && { limit }), ...sort };
+    return (await this.rpc.request<{ text: string }>("copy", given)).text;
+  }
+
+  async field(row: number, of: number, sort: Sort | undefined): Promise<string> {
+    const given = { query: this.name, row, of, ...sort };
+    return (await this.rpc.request<{ text: string }>("field", given)).text;
+  }
+}

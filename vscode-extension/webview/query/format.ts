@@ -1,0 +1,106 @@
+/** Fields, counts and times as people read them. */
+
+import type { Cell } from "./messages";
+
+export interface Shown {
+  text: string;
+  /** number, text, null, bytes: how it looks, and on which side it stands. */
+  kind: "number" | "text" | "null" | "bytes";
+  /** The text goes on beyond what was sent. */
+  cut: boolean;
+}
+
+const NS = /_ns$/;
+
+/** Whether a column holds times in ns, which are easier to read in ms. */
+export function isNs(column: string): boolean {
+  return NS.test(column);
+}
+
+/** A field as the table shows it. */
+export function shown(cell: Cell | undefined, ms = false): Shown {
+  if (cell === undefined) {
+    return { text: "", kind: "text", cut: false };
+  }
+  if (cell === null) {
+    return { text: "NULL", kind: "null", cut: false };
+  }
+  if (typeof cell === "number") {
+    return { text: ms ? milliseconds(cell) : figure(cell), kind: "number", cut: false };
+  }
+  if (typeof cell === "string") {
+    return { text: oneLine(cell), kind: "text", cut: false };
+  }
+  if ("int" in cell) {
+    return { text: cell.int, kind: "number", cut: false };
+  }
+  if ("float" in cell) {
+    return { text: cell.float, kind: "number", cut: false };
+  }
+  if ("bytes" in cell) {
+    return { text: `${counted(cell.bytes, "byte")}`, kind: "bytes", cut: false };
+  }
+  return { text: `${oneLine(cell.text)}…`, kind: "text", cut: true };
+}
+
+/** A number with nine digits at most, which tell any two f32 apart. */
+export function figure(value: number): string {
+  if (Number.isInteger(value) && Math.abs(value) < 1e15) {
+    return String(value);
+  }
+  return String(Number(value.toPrecision(9)));
+}
+
+/** Times in ns as ms, to the microsecond. */
+export function milliseconds(ns: number): string {
+  return (ns / 1e6).toLocaleString("en-US", {
+    minimumFractionDigits: 3,
+    maximumFractionDigits: 3,
+    useGrouping: false,
+  });
+}
+
+/** 1,234 rows */
+export function counted(count: number, what: string): string {
+  return `${count.toLocaleString("en-US")} ${what}${count === 1 ? "" : "s"}`;
+}
+
+/** A time as short as it can be told. */
+export function duration(seconds: number): string {
+  if (seconds < 0.0995) {
+    return `${Number((seconds * 1e3).toPrecision(2))} ms`;
+  }
+  if (seconds < 0.9995) {
+    return `${Math.round(seconds * 1e3)} ms`;
+  }
+  if (seconds < 60) {
+    return `${seconds.toFixed(1)} s`;
+  }
+  return `${Math.floor(seconds / 60)} min ${Math.floor(seconds % 60)} s`;
+}
+
+function oneLine(text: string): string {
+  return text.replace(/\r?\n/g, " ⏎ ").replace(/\t/g, " ");
+}
+
+/** Rows as a spreadsheet pastes them. */
+export function tabbed(rows: Cell[][]): string {
+  return rows.map((row) => row.map((cell) => plain(cell).replace(/[\t\r\n]+/g, " ")).join("\t")).join("\n");
+}
+
+/** A field for the clipboard: nothing for NULL. */
+export function plain(cell: Cell | undefined): string {
+  if (cell === null || cell === undefined) {
+    return "";
+  }
+  if (typeof cell === "number" || typeof cell === "string") {
+    return String(cell);
+  }
+  if ("int" in cell) {
+    return cell.int;
+  }
+  if ("float" in cell) {
+    return cell.float;
+  }
+  return "bytes" in cell ? counted(cell.bytes, "byte") : `${cell.text}…`;
+}

@@ -1,0 +1,522 @@
+/** The query panel: a question above, its answer below, as a table or as a chart. */
+
+import { Answers } from "./answers";
+import { Chart } from "./chart";
+import { element, type Item, menuButton } from "./dom";
+import { Editor } from "./editor";
+import { counted, duration, isNs } from "./format";
+import type { Answer, FromPage, Known, Mode, Plot, Problem, Schema, State, ToPage } from "./messages";
+import { askPlot, plotColumns } from "./plotting";
+import { Rpc } from "./rpc";
+import { ResultTable } from "./table";
+import { Toolbar } from "./toolbar";
+
+const api = acquireVsCodeApi<State>();
+const post = (message: FromPage) => api.postMessage(message);
+const rpc = new Rpc(post);
+
+class Panel {
+  private path = "";
+  private mode: Mode = "sql";
+  private texts: Record<Mode, string> = { sql: "", plot: "" };
+  private schema: Schema | undefined;
+  private history: { mode: Mode; text: string }[] = [];
+  private recalled = -1;
+  private ran = "";
+  private stale = false;
+
+  private readonly toolbar: Toolbar;
+  private readonly editor: Editor;
+  private readonly table: ResultTable;
+  private readonly chart: Chart;
+  private readonly answers: Answers;
+  private readonly problem = element("div", { class: "problem", role: "alert", hidden: true });
+  private readonly status = element("span", { class: "status", role: "status", "aria-live": "polite" });
+  private readonly more = element("div", { class: "actions" });
+  private readonly stage = element("div", { class: "stage" });
+  private readonly msBox = element("input", { type: "checkbox", id: "ns-as-ms" });
+  private readonly msLabel = element("label", { for: "ns-as-ms", class: "ms" }, this.msBox, "ns as ms");
+
+  constructor(root: HTMLElement) {
+    this.toolbar = new Toolbar({
+      run: () => void this.run(),
+      stop: () => this.answers.stop(),
+      mode: (mode) => this.speak(mode),
+      choose: (path) => post(path === undefined ? { type: "choose" } : { type: "chosen", path }),
+      history: () => this.historyItems(),
+      examples: () => this.exampleItems(),
+    });
+    const box = element("div", { class: "editor" });
+    this.editor = new Editor(box, {
+      run: () => void this.run(),
+      changed: (text) => {
+        this.texts[this.mode] = text;
+        this.keep();
+      },
+      recall: (step) => this.recall(step),
+    });
+    this.answers = new Answers(rpc, {
+      began: (answer) => this.began(answer),
+      grew: (answer) => this.table.grow(answer),
+      told: (answer) => this.told(answer),
+      failed: (error) => this.complain({ kind: "wrong", message: error.message, hint: "" }, 0),
+    });
+    this.table = new ResultTable({
+      fetch: (offset, limit, sort) => this.answers.rows(offset, limit, sort),
+      goto: (place) => post({ type: "goto", path: this.path, place }),
+      open: (row, column) => void this.openField(row, column),
+      copy: (text) => post({ type: "copy", text, told: "" }),
+      copyRows: (first, count) => void this.copyAs("csv", first, count),
+      failed: (error) => this.say(error.message),
+      sorted: () => undefined,
+    });
+    this.chart = new Chart({ look: (part) => void this.plotAgain(part) });
+    this.msBox.addEventListener("change", () => this.table.show(this.msBox.checked));
+    const splitter = this.splitter(box);
+    const bar = element("div", { class: "result-bar" }, this.status, this.msLabel, this.more);
+    root.append(this.toolbar.element, box, splitter, this.problem, bar, this.stage);
+    this.show("none");
+    document.addEventListener("keydown", (event) => {
+      if (event.key === "Escape" && this.answers.running) {
+        this.answers.stop();
+      } else if (event.key === "F6") {
+        event.preventDefault();
+        (this.stage.contains(document.activeElement) ? this.editor : this.shown)?.focus();
+      }
+    });
+    this.speak("sql");
+  }
+
+  // --- from the extension ---
+
+  take(message: ToPage): void {
+    if (rpc.take(message)) {
+      return;
+    }
+    if (message.type === "open") {
+      this.history = message.history;
+      this.toolbar.know(message.known, message.path);
+      this.texts = { ...this.texts, ...(message.mode && { [message.mode]: message.text ?? "" }) };
+      const another = this.path !== message.path;
+      this.path = message.path;
+      this.speak(message.mode ?? this.mode);
+      if (another) {
+        void this.learn();
+      }
+      if (message.text !== undefined) {
+        void this.run();
+      }
+      this.keep();
+    } else if (message.type === "known") {
+      this.toolbar.know(message.known, this.path);
+    } else if (message.type === "changed" && message.path === this.path) {
+      void this.changed();
+    }
+  }
+
+  restore(state: State): void {
+    this.texts = { sql: state.sql, plot: state.plot };
+    this.speak(state.mode);
+  }
+
+  private keep(): void {
+    api.setState({ path: this.path, mode: this.mode, ...this.texts });
+  }
+
+  /** Tables and names of the workspace, for completion and examples. */
+  private async learn(): Promise<void> {
+    try {
+      this.schema = this.path ? await rpc.request<Schema>("schema", { path: this.path }) : undefined;
+    } catch (error) {
+      this.schema = undefined;
+      this.complain({ kind: "wrong", message: (error as Error).message, hint: "" }, 0);
+    }
+    this.editor.know(this.schema);
+  }
+
+  /** The file was written to: what is drawn is drawn again, with the steps that came. */
+  private async changed(): Promise<void> {
+    if (this.mode === "plot" && this.ran && !this.answers.running && document.hasFocus() !== undefined) {
+      await this.draw(this.ran, true, undefined);
+    } else {
+      this.stale = true;
+      this.tellStale();
+    }
+    if (!this.schema?.tables.length) {
+      await this.learn();
+    }
+  }
+
+  private tellStale(): void {
+    if (this.stale && this.ran && !this.status.textContent?.includes("new rows")) {
+      this.status.append(" · the workspace has new rows since: run again");
+    }
+  }
+
+  // --- asking ---
+
+  private speak(mode: Mode): void {
+    this.mode = mode;
+    this.toolbar.speak(mode);
+    this.editor.speak(mode);
+    if (this.editor.text !== this.texts[mode]) {
+      this.editor.text = this.texts[mode];
+    }
+    this.keep();
+  }
+
+  private async run(): Promise<void> {
+    const marked = this.mode === "sql" ? this.editor.marked : "";
+    const text = (marked.trim() ? marked : this.editor.text).trimEnd();
+    if (!text.trim()) {
+      this.say("Nothing to run: write a query, or choose an example");
+      return;
+    }
+    if (!this.path) {
+      post({ type: "choose" });
+      return;
+    }
+    this.forgive();
+    this.ran = text;
+    this.stale = false;
+    this.recalled = -1;
+    this.remember(this.editor.text.trim());
+    if (this.mode === "plot") {
+      await this.draw(text, false, undefined);
+    } else {
+      this.toolbar.busy(true);
+      this.say("Running …");
+      await this.answers.ask(this.path, text);
+    }
+  }
+
+  private began(answer: Answer): void {
+    if (answer.problem && !answer.columns.length) {
+      this.show("none");
+      return;
+    }
+    this.show("table");
+    const times = answer.columns.some(isNs);
+    this.msLabel.hidden = !times;
+    this.table.ms = times && this.msBox.checked;
+    this.table.begin(answer);
+  }
+
+  private told(answer: Answer): void {
+    this.toolbar.busy(!answer.done);
+    if (answer.problem && answer.problem.kind !== "stopped") {
+      const begins = this.editor.text.indexOf(this.ran);
+      this.complain(answer.problem, Math.max(0, begins));
+      this.say(answer.count ? `${counted(answer.count, "row")} before it went wrong` : "");
+      return;
+    }
+    const parts = [counted(answer.count, "row") + (answer.more ? " of more" : "")];
+    parts.push(`${answer.done ? "in " : ""}${duration(answer.seconds)}`);
+    let text = parts.join(" ");
+    if (answer.problem) {
+      text = `Stopped after ${parts.join(", ")}`;
+    } else if (!answer.done) {
+      text = `${parts.join(", ")} … still reading (Escape stops)`;
+    } else if (answer.more) {
+      text += ": the first of them; export writes all";
+    }
+    this.say(text);
+    this.actions(answer);
+    this.tellStale();
+  }
+
+  // --- plots ---
+
+  private async draw(text: string, again: boolean, part: { low: number; high: number } | undefined) {
+    this.toolbar.busy(true);
+    if (!again) {
+      this.say("Reading …");
+    }
+    try {
+      const plot = await askPlot(rpc, this.path, text, this.chartWidth, part);
+      if (plot.problem) {
+        if (!again) {
+          this.complain(plot.problem, 0);
+          this.say("");
+          this.show("none");
+        }
+        return;
+      }
+      this.forgive();
+      this.drawn(plot, again, `${duration(plot.seconds)}`);
+    } catch (error) {
+      this.complain({ kind: "wrong", message: (error as Error).message, hint: "" }, 0);
+    } finally {
+      this.toolbar.busy(false);
+    }
+  }
+
+  private drawn(plot: Plot, again: boolean, told: string): void {
+    this.show("chart");
+    this.msLabel.hidden = true;
+    this.chart.show(plot, again);
+    this.say(told);
+    this.more.replaceChildren(...this.chartActions());
+  }
+
+  private get chartWidth(): number {
+    return Math.max(300, Math.round(this.stage.clientWidth * 1.5));
+  }
+
+  private async plotAgain(part: { low: number; high: number } | undefined): Promise<void> {
+    if (this.mode === "plot") {
+      await this.draw(this.ran, true, part);
+    } else if (this.again) {
+      await this.again(part);
+    }
+  }
+
+  private again: ((part: { low: number; high: number } | undefined) => Promise<void>) | undefined;
+
+  /** The answer as a chart: its first column of numbers along, the others up. */
+  private async plotAnswer(answer: Answer): Promise<void> {
+    const columns = plotColumns(answer);
+    if (!columns) {
+      this.say("Nothing to plot: it takes two columns of numbers");
+      return;
+    }
+    const look = async (part: { low: number; high: number } | undefined) => {
+      const given = { query: this.answers.name, ...columns, points: this.chartWidth, ...part };
+      const plot = await rpc.request<Plot>("plotRows", given);
+      if (plot.problem) {
+        this.say(plot.problem.message);
+        return;
+      }
+      this.drawn(plot, part !== undefined || this.shown === this.chart, duration(plot.seconds));
+      const back = element("button", { text: "Table", title: "Show the rows", onclick: () => {
+        this.show("table");
+        this.told(answer);
+        this.table.focus();
+      } });
+      this.more.prepend(back);
+    };
+    this.again = look;
+    await look(undefined);
+  }
+
+  // --- what can be done with an answer ---
+
+  private actions(answer: Answer): void {
+    if (!answer.columns.length) {
+      this.more.replaceChildren();
+      return;
+    }
+    const plot = element("button", {
+      text: "Plot",
+      title: "Draw the columns of numbers over the first of them",
+      disabled: !answer.done || !plotColumns(answer),
+      onclick: () => void this.plotAnswer(answer),
+    });
+    const copy = menuButton("Copy", "Copy all rows", () => [
+      { label: "As CSV", run: () => void this.copyAs("csv") },
+      { label: "As a Markdown table", run: () => void this.copyAs("markdown") },
+      { label: "As JSON", run: () => void this.copyAs("json") },
+    ], "");
+    const write = menuButton("Export", "Write all rows to a file", () => [
+      { label: "CSV …", run: () => post({ type: "export", path: this.path, sql: this.ran, format: "csv" }) },
+      { label: "JSON …", run: () => post({ type: "export", path: this.path, sql: this.ran, format: "json" }) },
+    ], "");
+    this.more.replaceChildren(plot, copy, write);
+  }
+
+  private chartActions(): HTMLElement[] {
+    const name = this.ran.replace(/\s+/g, " ").trim();
+    const save = menuButton("Export", "Write the chart to a file", () => {
+      const items: Item[] = [
+        { label: "Picture (PNG) …", run: () => {
+          const data = this.chart.picture(name.slice(0, 100));
+          if (data) {
+            post({ type: "save", name: "plot.png", data });
+          }
+        } },
+      ];
+      if (this.mode === "plot") {
+        items.push({ label: "All points (CSV) …", run: () => post({ type: "exportPlot", path: this.path, what: this.ran }) });
+      }
+      return items;
+    }, "");
+    return [save];
+  }
+
+  private async copyAs(format: string, offset = 0, limit?: number): Promise<void> {
+    try {
+      const text = await this.answers.copy(format, offset, limit, this.table.pages.sort);
+      post({ type: "copy", text, told: `Copied ${counted(limit ?? this.answers.count, "row")}` });
+    } catch (error) {
+      this.say((error as Error).message);
+    }
+  }
+
+  /** A field whole: long texts come with their beginning alone. */
+  private async openField(row: number, column: number): Promise<void> {
+    try {
+      const text = await this.answers.field(row, column, this.table.pages.sort);
+      const dialog = element("dialog", { class: "field", "aria-label": "Field" });
+      const body = element("pre", { tabindex: 0, text });
+      const copy = element("button", { text: "Copy", onclick: () => post({ type: "copy", text, told: "" }) });
+      const close = element("button", { text: "Close", onclick: () => dialog.close() });
+      dialog.append(body, element("div", { class: "dialog-buttons" }, copy, close));
+      dialog.addEventListener("close", () => {
+        dialog.remove();
+        this.table.focus();
+      });
+      document.body.append(dialog);
+      dialog.showModal();
+      body.focus();
+    } catch (error) {
+      this.say((error as Error).message);
+    }
+  }
+
+  // --- history and examples ---
+
+  private remember(text: string): void {
+    const entry = { mode: this.mode, text };
+    this.history = [entry, ...this.history.filter((h) => h.text !== text)].slice(0, 100);
+    post({ type: "remember", ...entry });
+  }
+
+  private historyItems(): Item[] {
+    return this.history.slice(0, 30).map(({ mode, text }) => {
+      const [first = "", ...rest] = text.split("\n");
+      const detail = rest.length ? rest.join(" ").slice(0, 120) : undefined;
+      return { label: first.slice(0, 100), detail, run: () => this.put(mode, text) };
+    });
+  }
+
+  private exampleItems(): Item[] {
+    if (this.mode === "plot") {
+      return PLOTS.map(([text, detail]) => ({ label: text, detail, run: () => this.put("plot", text, true) }));
+    }
+    return (this.schema?.examples ?? []).map((example) => ({
+      label: example.title,
+      detail: example.what,
+      run: () => this.put("sql", example.sql, true),
+    }));
+  }
+
+  private put(mode: Mode, text: string, run = false): void {
+    this.texts[mode] = text;
+    this.speak(mode);
+    this.editor.text = text;
+    this.editor.focus();
+    if (run) {
+      void this.run();
+    }
+  }
+
+  private recall(step: number): boolean {
+    const mine = this.history.filter((h) => h.mode === this.mode);
+    const next = this.recalled + step;
+    const entry = mine[next];
+    if (!entry) {
+      return false;
+    }
+    this.recalled = next;
+    this.editor.text = entry.text;
+    return true;
+  }
+
+  // --- what is seen ---
+
+  private get shown(): { focus(): void } | undefined {
+    return this.stage.contains(this.chart.element)
+      ? this.chart
+      : this.stage.contains(this.table.element)
+        ? this.table
+        : undefined;
+  }
+
+  private show(what: "table" | "chart" | "none"): void {
+    const empty = element("div", { class: "empty" });
+    empty.append(
+      element("p", { text: "Ctrl+Enter runs the query. F6 goes to the answer and back." }),
+      element("p", { text: "Examples has questions to begin with; the box completes tables and columns." }),
+    );
+    const shown = { table: this.table.element, chart: this.chart.element, none: empty }[what];
+    if (this.stage.firstChild !== shown) {
+      this.stage.replaceChildren(shown);
+    }
+    if (what === "none") {
+      this.more.replaceChildren();
+      this.msLabel.hidden = true;
+    }
+  }
+
+  private say(text: string): void {
+    this.status.textContent = text;
+  }
+
+  private complain(problem: Problem, shift: number): void {
+    this.toolbar.busy(false);
+    this.problem.replaceChildren(
+      element("span", { class: "codicon-error", "aria-hidden": "true", text: "✕" }),
+      element("span", { class: "problem-text", text: problem.message }),
+    );
+    if (problem.hint) {
+      this.problem.append(element("span", { class: "problem-hint", text: problem.hint }));
+    }
+    this.problem.hidden = false;
+    this.say("");
+    this.editor.mark(problem, shift);
+  }
+
+  private forgive(): void {
+    this.problem.hidden = true;
+    this.editor.unmark();
+  }
+
+  /** A border between question and answer that is dragged, or moved by the arrow keys. */
+  private splitter(box: HTMLElement): HTMLElement {
+    const made = element("div", {
+      class: "splitter",
+      role: "separator",
+      tabindex: 0,
+      "aria-orientation": "horizontal",
+      "aria-label": "Height of the query",
+    });
+    const set = (height: number) => {
+      box.style.height = `${Math.max(44, Math.min(height, window.innerHeight * 0.7))}px`;
+    };
+    made.addEventListener("keydown", (event) => {
+      if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+        event.preventDefault();
+        set(box.offsetHeight + (event.key === "ArrowDown" ? 20 : -20));
+      }
+    });
+    made.addEventListener("pointerdown", (event) => {
+      made.setPointerCapture(event.pointerId);
+      const [start, height] = [event.clientY, box.offsetHeight];
+      const move = (moved: PointerEvent) => set(height + moved.clientY - start);
+      made.addEventListener("pointermove", move);
+      made.addEventListener("pointerup", () => made.removeEventListener("pointermove", move), { once: true });
+    });
+    return made;
+  }
+}
+
+const PLOTS: [string, string][] = [
+  ["metrics.loss where run=*", "The loss of all runs beside each other"],
+  ["metrics.seconds", "How long each step of the last run took"],
+  ["stats.absmax", "Greatest magnitudes of all tensors: what grows?"],
+  ["stats.nan where value=*", "NaNs by tensor and step"],
+  ["stats.std where op=linear|conv2d", "How far values are spread behind layers"],
+  ["executions.seconds where op=conv2d|linear|matmul", "Times of single ops"],
+];
+
+const root = document.getElementById("root");
+if (root) {
+  const panel = new Panel(root);
+  window.addEventListener("message", (event: MessageEvent<ToPage>) => panel.take(event.data));
+  const state = api.getState();
+  if (state) {
+    panel.restore(state);
+  }
+  post({ type: "ready" });
+}
+export type { Known };

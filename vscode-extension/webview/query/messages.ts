@@ -1,0 +1,129 @@
+/** What the query panel and the extension say to each other, and what the language server answers. */
+
+/** A field of an answer; what JSON has no word for is an object with one key that names it. */
+export type Cell =
+  | null
+  | number
+  | string
+  | { int: string }
+  | { float: string }
+  | { bytes: number }
+  | { text: string; length: number };
+
+export interface Problem {
+  kind: string;
+  message: string;
+  hint: string;
+  start?: number;
+  end?: number;
+}
+
+/** How far the answer to a question is. */
+export interface Answer {
+  columns: string[];
+  kinds: string[];
+  count: number;
+  /** There are rows beyond those that are kept. */
+  more: boolean;
+  done: boolean;
+  seconds: number;
+  problem: Problem | null;
+  rows: Cell[][];
+}
+
+export interface Column {
+  name: string;
+  type: string;
+  what: string;
+}
+
+export interface Table {
+  name: string;
+  kind: "table" | "view";
+  what: string;
+  columns: Column[];
+}
+
+export interface Example {
+  title: string;
+  what: string;
+  sql: string;
+}
+
+export interface Schema {
+  tables: Table[];
+  names: { op: string[]; value: string[]; graph: string[]; metric: string[] };
+  runs: string[];
+  examples: Example[];
+}
+
+export interface PlotLine {
+  label: string;
+  site: string;
+  run: string;
+  points: number;
+  xs: number[];
+  ys: (number | null)[];
+}
+
+export interface Plot {
+  axis: string;
+  unit: "seconds" | "elements" | "";
+  lines: PlotLine[];
+  /** How many lines there are; those that reach farthest are sent. */
+  all: number;
+  points: number;
+  /** Where tensors had NaNs or infinities. */
+  odd: { x: number; count: number; labels: string[] }[];
+  seconds: number;
+  problem?: Problem;
+}
+
+export type Mode = "sql" | "plot";
+
+export interface Known {
+  path: string;
+  label: string;
+}
+
+/** A row's words about its place in a program. */
+export interface Place {
+  file?: string;
+  line?: number;
+  run?: number | string;
+  op?: number;
+  site?: string;
+}
+
+export type FromPage =
+  | { type: "ready" }
+  | { type: "request"; id: number; method: string; params: Record<string, unknown> }
+  | { type: "goto"; path: string; place: Place }
+  | { type: "copy"; text: string; told: string }
+  | { type: "export"; path: string; sql: string; format: "csv" | "json" }
+  | { type: "exportPlot"; path: string; what: string }
+  | { type: "save"; name: string; data: string }
+  | { type: "remember"; mode: Mode; text: string }
+  | { type: "choose" }
+  | { type: "chosen"; path: string };
+
+export type ToPage =
+  | { type: "response"; id: number; result?: unknown; error?: string }
+  | {
+      type: "open";
+      path: string;
+      known: Known[];
+      history: { mode: Mode; text: string }[];
+      mode?: Mode;
+      text?: string;
+    }
+  | { type: "known"; known: Known[] }
+  | { type: "changed"; path: string };
+
+/** What the panel keeps while it is hidden or its window is reloaded. */
+export interface State {
+  path: string;
+  mode: Mode;
+  sql: string;
+  plot: string;
+}

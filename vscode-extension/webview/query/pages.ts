@@ -1,0 +1,93 @@
+/** Rows of an answer, fetched a page at a time as they come into sight. */
+
+import type { Answer, Cell } from "./messages";
+import { pagesOf } from "./windowing";
+
+export const PAGE = 200;
+const KEPT = 60;
+
+export interface Sort {
+  column: number;
+  descending: boolean;
+}
+
+type Fetch = (offset: number, limit: number, sort: Sort | undefined) => Promise<Answer>;
+
+export class Pages {
+  private readonly pages = new Map<number, Cell[][]>();
+  private readonly asked = new Set<number>();
+  private round = 0;
+  sort: Sort | undefined;
+
+  constructor(
+    private readonly fetch: Fetch,
+    private readonly arrived: () => void,
+    private readonly failed: (error: Error) => void,
+  ) {}
+
+  /** The first rows, which came with the answer. */
+  begin(rows: Cell[][]): void {
+    this.forget();
+    this.sort = undefined;
+    if (rows.length > 0) {
+      this.pages.set(0, rows);
+    }
+  }
+
+  /** Another order: all pages are fetched anew. */
+  order(sort: Sort | undefined): void {
+    this.forget();
+    this.sort = sort;
+  }
+
+  /** A row, or undefined while it is on its way. */
+  row(index: number): Cell[] | undefined {
+    return this.pages.get(Math.floor(index / PAGE))?.[index % PAGE];
+  }
+
+  /** Fetches what is missing of these rows; `count`: rows of the whole answer so far. */
+  want(first: number, count: number, all: number): void {
+    for (const page of pagesOf(first, count, PAGE)) {
+      const there = this.pages.get(page);
+      const whole = Math.min(PAGE, all - page * PAGE);
+      if (there) {
+        this.pages.delete(page); // and to the end: those that were looked at last stay
+        this.pages.set(page, there);
+      }
+      if ((there?.length ?? 0) < whole && !this.asked.has(page)) {
+        void this.load(page);
+      }
+    }
+  }
+
+  private async load(page: number): Promise<void> {
+    const round = this.round;
+    this.asked.add(page);
+    try {
+      const answer = await this.fetch(page * PAGE, PAGE, this.sort);
+      if (round !== this.round) {
+        return;
+      }
+      this.pages.set(page, answer.rows);
+      while (this.pages.size > KEPT) {
+        const [oldest] = this.pages.keys();
+        this.pages.delete(oldest as number);
+      }
+      this.arrived();
+    } catch (error) {
+      if (round === this.round) {
+        this.failed(error as Error);
+      }
+    } finally {
+      if (round === this.round) {
+        this.asked.delete(page);
+      }
+    }
+  }
+
+  private forget(): void {
+    this.round++;
+    this.pages.clear();
+    this.asked.clear();
+  }
+}

@@ -1,0 +1,48 @@
+/** What is asked for when something is drawn. */
+
+import type { Answer, Plot } from "./messages";
+import type { Rpc } from "./rpc";
+
+let asked = 0;
+
+/** The lines of a plot, with as many points as the screen can show. */
+export function askPlot(
+  rpc: Rpc,
+  path: string,
+  what: string,
+  points: number,
+  part: { low: number; high: number } | undefined,
+): Promise<Plot> {
+  return rpc.request<Plot>("plot", { query: `plot-${++asked}`, path, what, points, ...part });
+}
+
+/** What names a step or a moment, and is drawn along rather than up. */
+const ALONG = ["step", "x", "execution", "start_ns", "turn", "exponent", "run", "id", "line", "op"];
+const NOT_UP = new Set(["run", "other", "op", "line", "id", "execution", "result", "turn", "stream"]);
+
+/**
+ * The columns to draw: one along, the others of numbers up, and one of texts that tells lines
+ * apart. Undefined where there are not two columns of numbers.
+ */
+export function plotColumns(
+  answer: Pick<Answer, "columns" | "kinds">,
+): { x: number; ys: number[]; by?: number } | undefined {
+  const numbers = answer.kinds.flatMap((kind, k) => (kind === "number" ? [k] : []));
+  const named = ALONG.map((name) => answer.columns.indexOf(name));
+  const x = named.find((k) => numbers.includes(k)) ?? numbers[0];
+  if (x === undefined) {
+    return undefined;
+  }
+  const rest = numbers.filter((k) => k !== x);
+  const up = rest.filter((k) => !NOT_UP.has(answer.columns[k] ?? ""));
+  const ys = up.length ? up : rest;
+  if (!ys.length) {
+    return undefined;
+  }
+  const by = BY.map((name) => answer.columns.indexOf(name)).find((k) => k >= 0 && answer.kinds[k] === "text");
+  const stream = answer.columns.indexOf("stream");
+  const chosen = by ?? (stream >= 0 && stream !== x ? stream : undefined);
+  return { x, ys, ...(chosen !== undefined && { by: chosen }) };
+}
+
+const BY = ["name", "value", "site", "key", "tensor"];

@@ -1,0 +1,97 @@
+/** The row above the question: which workspace, SQL or a plot, run and stop, history, examples. */
+
+import { element, type Item, menuButton } from "./dom";
+import type { Known, Mode } from "./messages";
+
+export interface ToolbarEvents {
+  run(): void;
+  stop(): void;
+  mode(mode: Mode): void;
+  /** Another workspace; undefined: a file that is not in the list. */
+  choose(path: string | undefined): void;
+  history(): Item[];
+  examples(): Item[];
+}
+
+const OTHER = "\0other";
+
+export class Toolbar {
+  readonly element: HTMLElement;
+  private readonly select: HTMLSelectElement;
+  private readonly go: HTMLButtonElement;
+  private readonly stop: HTMLButtonElement;
+  private readonly modes: Record<Mode, HTMLButtonElement>;
+  private path = "";
+
+  constructor(events: ToolbarEvents) {
+    this.select = element("select", { "aria-label": "Workspace", title: "Workspace" });
+    this.select.addEventListener("change", () => {
+      const chosen = this.select.value;
+      this.select.value = this.path;
+      events.choose(chosen === OTHER ? undefined : chosen);
+    });
+    this.go = element("button", { class: "run", title: "Run (Ctrl+Enter)", onclick: () => events.run() });
+    this.go.append(element("span", { "aria-hidden": "true", text: "▶ " }), "Run");
+    this.stop = element("button", {
+      class: "stop",
+      title: "Stop (Escape)",
+      disabled: true,
+      text: "Stop",
+      onclick: () => events.stop(),
+    });
+    const tab = (mode: Mode, label: string, title: string) =>
+      element("button", { role: "radio", class: "mode", text: label, title, onclick: () => events.mode(mode) });
+    this.modes = {
+      sql: tab("sql", "SQL", "Ask in SQL"),
+      plot: tab("plot", "Plot", "Draw a figure by step: stats.absmax where op=relu"),
+    };
+    const group = element("div", { class: "modes", role: "radiogroup", "aria-label": "Kind of question" });
+    group.append(this.modes.sql, this.modes.plot);
+    group.addEventListener("keydown", (event) => {
+      if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
+        event.preventDefault();
+        const next = this.modes.sql.getAttribute("aria-checked") === "true" ? "plot" : "sql";
+        events.mode(next);
+        this.modes[next].focus();
+      }
+    });
+    this.element = element(
+      "div",
+      { class: "toolbar", role: "toolbar", "aria-label": "Query" },
+      this.select,
+      group,
+      this.go,
+      this.stop,
+      element("span", { class: "spring" }),
+      menuButton("History", "Questions that were asked (Alt+Up in the box)", events.history, "Nothing was asked yet"),
+      menuButton("Examples", "Questions to begin with", events.examples, "No workspace is chosen"),
+    );
+  }
+
+  know(known: Known[], path: string): void {
+    this.path = path;
+    const options = known.map(({ path, label }) => element("option", { value: path, text: label, title: path }));
+    if (path && !known.some((k) => k.path === path)) {
+      options.unshift(element("option", { value: path, text: path.split(/[\\/]/).at(-1) ?? path, title: path }));
+    }
+    if (!path) {
+      options.unshift(element("option", { value: "", text: "No workspace" }));
+    }
+    options.push(element("option", { value: OTHER, text: "Open a file …" }));
+    this.select.replaceChildren(...options);
+    this.select.value = path;
+    this.select.title = path || "Workspace";
+  }
+
+  speak(mode: Mode): void {
+    for (const [name, button] of Object.entries(this.modes)) {
+      button.setAttribute("aria-checked", String(name === mode));
+      button.tabIndex = name === mode ? 0 : -1;
+    }
+  }
+
+  busy(on: boolean): void {
+    this.stop.disabled = !on;
+    this.element.classList.toggle("busy", on);
+  }
+}
