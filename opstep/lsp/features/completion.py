@@ -58,7 +58,7 @@ def completion(project: Project, params: types.CompletionParams) -> types.Comple
     scope = Scope.at(file, file.item_at(offset), cursor.statement)
     out = Proposals(cursor, scope, takes_snippets(project))
     propose(out)
-    return types.CompletionList(is_incomplete=out.cut, items=out.items)
+    return types.CompletionList(is_incomplete=out.cut or out.cut_short, items=out.items)
 
 
 @feature(types.COMPLETION_ITEM_RESOLVE)
@@ -74,6 +74,7 @@ def resolve(project: Project, item: types.CompletionItem) -> types.CompletionIte
     elif "graph" in data and "uri" in data:
         graph = project.file(str(data["uri"])).environment.graphs.get(str(data["graph"]))
         if graph is not None:
+            item.detail = head(graph)
             text = paragraphs([block(f"graph {head(graph)}"), prose(text_of(graph))])
     if text:
         item.documentation = types.MarkupContent(types.MarkupKind.Markdown, text)

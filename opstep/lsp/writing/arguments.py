@@ -15,10 +15,10 @@ from opstep.lsp.writing.fitting import (
     rank_operands,
     takes_number,
 )
-from opstep.lsp.writing.proposals import Kind, Proposals
+from opstep.lsp.writing.proposals import MOST, Kind, Proposals
 from opstep.lsp.writing.scope import head
 from opstep.lsp.writing.snippets import values
-from opstep.runtime.ir.graph import Declaration, Graph
+from opstep.runtime.ir.graph import Graph
 from opstep.runtime.ir.op import AttrSpec, Op
 from opstep.runtime.ir.printer import print_value
 from opstep.runtime.ir.types import TensorType, boolean
@@ -56,30 +56,34 @@ def propose_values(
 ) -> None:
     """Values above the cursor and named tensors, by how well they fit."""
     scope = out.scope
-    found: list[tuple[int, int, str, TensorType | None, Declaration | None]] = []
+    found: dict[int, list[str]] = {FITS: [], MAY: [], NOT: []}
     known: dict[int, int] = {}  # a type's id to its rank: most values share a few types
-    for k, name in enumerate(scope.values):
+    fitting = found[FITS]
+    for name in (*scope.values, *scope.tensors):
+        if not out.wants(name):
+            continue
         t = scope.types.get(name)
         fit = known.get(id(t))
         if fit is None:
             fit = known[id(t)] = rank(t)
-        found.append((fit, k, name, t, None))
-    for k, (name, d) in enumerate(scope.tensors.items(), len(found)):
-        found.append((rank(d.type), k, name, d.type, d))
-    found.sort(key=lambda one: one[:2])
-    for fit, _, name, t, d in found:
-        detail = f"{d.kind} {t}" if d is not None else str(t) if t is not None else "a value"
-        out.add(
-            name,
-            Kind.Field if d is not None else Kind.Variable,
-            detail,
-            rank={FITS: 1, MAY: 3, NOT: 7}[fit],
-            beside="" if t is None else f": {t}",
-            commit=commit,
-            preselect=fit == FITS and not out.items,
-        )
-        if out.cut:
-            return
+        found[fit].append(name)
+        if len(fitting) > MOST:
+            break
+    for fit, order in ((FITS, 1), (MAY, 3), (NOT, 7)):
+        for name in found[fit]:
+            t, d = scope.types.get(name), scope.tensors.get(name)
+            detail = f"{d.kind} {t}" if d is not None else str(t) if t is not None else "a value"
+            out.add(
+                name,
+                Kind.Variable if d is None else Kind.Field,
+                detail,
+                rank=order,
+                beside="" if t is None else f": {t}",
+                commit=commit,
+                preselect=fit == FITS and not out.items,
+            )
+            if out.cut:
+                return
 
 
 def propose_condition(out: Proposals) -> None:
@@ -137,8 +141,8 @@ def _takes_more(site: Site, call: Call) -> bool:
 def _types(out: Proposals) -> list[TensorType]:
     """The types of what could be an operand, the nearest first."""
     scope = out.scope
-    names = [*scope.values, *scope.tensors]
-    return [scope.types[name] for name in names if name in scope.types]
+    types = map(scope.types.get, (*scope.values, *scope.tensors))
+    return [*{id(t): t for t in types if t is not None}.values()]
 
 
 def _propose_number(out: Proposals, site: Site) -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import cache
+
 from opstep.catalogue import Entry, catalogue, family_of
 from opstep.lsp.writing import snippets
 from opstep.lsp.writing.proposals import Kind, Proposals
 from opstep.lsp.writing.scope import Scope, head
 from opstep.runtime.ir.graph import Graph, Return
+from opstep.runtime.ir.op import Op
+
+_MOST_GRAPHS = 120  # of a file, as long as nothing is typed
 
 
 def propose_statement(out: Proposals) -> None:
@@ -18,23 +24,39 @@ def propose_statement(out: Proposals) -> None:
             snippet=snippets.ASSERT, rank=1)  # fmt: skip
     for name, d in scope.tensors.items():
         out.add(f"{name} <-", Kind.Field, f"update the {d.kind} {d.type}", f"{name} <- ", rank=2)
-    for entry in callable_here(scope):
+    for entry in callable_here(out):
         _call(out, entry, snippets.statement(entry, scope.taken))
 
 
 def propose_callee(out: Proposals) -> None:
     """Ops and graphs that give something."""
-    for entry in callable_here(out.scope):
-        if snippets.results(entry):
+    for entry in callable_here(out):
+        if not isinstance(entry, Graph) or entry.results:
             _call(out, entry, snippets.call(entry)[0] + "$0")
 
 
-def callable_here(scope: Scope) -> list[Entry]:
-    """Graphs and ops, those that one calls most first; a graph cannot call itself."""
+def callable_here(out: Proposals) -> Iterator[Entry]:
+    """Graphs and ops that match what is typed; a graph cannot call itself. Of many graphs the
+    nearest ones.
+    """
+    scope = out.scope
     own = scope.item.name if scope.item is not None else ""
-    graphs: list[Entry] = [g for g in scope.graphs() if g.name.text != own]
-    ops = [e for e in catalogue().values() if not isinstance(e, Graph)]
-    return [*graphs, *sorted(ops, key=lambda op: op.name)]
+    names = [name for name in scope.graph_names() if name != own and out.wants(name)]
+    if len(names) > _MOST_GRAPHS:
+        here = scope.item.start if scope.item is not None else 0
+        items = scope.file.graphs
+        far = len(scope.file.text)  # of the library
+        names.sort(key=lambda n: abs(items[n].start - here) if n in items else far)
+        del names[_MOST_GRAPHS:]
+        out.cut_short = True
+    yield from (g for name in names if (g := scope.file.environment.graphs.get(name)) is not None)
+    yield from (op for op in _ops() if out.wants(op.name))
+
+
+@cache
+def _ops() -> list[type[Op]]:
+    ops = [entry for entry in catalogue().values() if not isinstance(entry, Graph)]
+    return sorted(ops, key=lambda op: op.name)
 
 
 def signature(entry: Entry) -> str:
@@ -58,7 +80,7 @@ def _call(out: Proposals, entry: Entry, snippet: str) -> None:
         name,
         snippet,
         kind=Kind.Class if graph else Kind.Function,
-        detail=name + signature(entry),
+        detail="" if graph else name + signature(entry),  # a graph's is resolved
         beside=f"  {family_of(entry) if name not in out.scope.file.graphs else 'graph'}",
         rank=3 if graph and name in out.scope.file.graphs else 5 if _late(entry) else 4,
         data=data_of(out.scope, entry),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 from lsprotocol import types
@@ -11,7 +12,7 @@ from opstep.lsp.writing import snippets
 from opstep.lsp.writing.cursor import Cursor
 from opstep.lsp.writing.scope import Scope
 
-MOST = 500  # proposals of one answer; more come as one goes on typing
+MOST = 250  # proposals of one answer; more come as one goes on typing
 
 Kind = types.CompletionItemKind
 
@@ -27,9 +28,17 @@ class Proposals:
         self.scope = scope
         self.stops = stops
         self.items: list[types.CompletionItem] = []
-        self.cut = False
+        self.cut = False  # there are more than were taken
+        self.cut_short = False  # there may be others once more is typed
         self._typed = cursor.word.lower()
         self._range = scope.file.range(cursor.start, cursor.end)
+
+    def wants(self, label: str) -> bool:
+        """Whether a proposal would be taken: it matches, and there are not too many yet."""
+        if self._typed and not _matches(self._typed, label.lower()):
+            return False
+        self.cut = self.cut or len(self.items) >= MOST
+        return not self.cut
 
     def add(
         self,
@@ -48,17 +57,14 @@ class Proposals:
         """Proposes `label`. What is inserted is `snippet` where the client takes one, else `text`,
         else the label. `beside` stands greyed behind the label.
         """
-        if self._typed and not _matches(self._typed, label.lower()):
-            return
-        if len(self.items) >= MOST:
-            self.cut = True
+        if not self.wants(label):
             return
         with_stops = bool(snippet) and self.stops
         new = snippet if with_stops else text or label
         self.items.append(
             types.CompletionItem(
                 label=label,
-                label_details=types.CompletionItemLabelDetails(detail=beside) if beside else None,
+                label_details=_beside(beside) if beside else None,
                 kind=kind,
                 detail=detail or None,
                 sort_text=f"{rank}{len(self.items):04d}",
@@ -72,11 +78,17 @@ class Proposals:
 
     def call(self, label: str, snippet: str, **rest: Any) -> None:
         """Proposes to call something; where the parenthesis stands already, its name only."""
-        behind = self.scope.file.text[self.cursor.end : self.cursor.end + 1]
-        if behind == "(":
+        if self.scope.file.text.startswith("(", self.cursor.end):
             self.add(label, **rest)
+        elif self.stops:
+            self.add(label, snippet=snippet, **rest)
         else:
-            self.add(label, snippet=snippet, text=snippets.plain(snippet), **rest)
+            self.add(label, text=snippets.plain(snippet), **rest)
+
+
+@cache
+def _beside(text: str) -> types.CompletionItemLabelDetails:
+    return types.CompletionItemLabelDetails(detail=text)
 
 
 def _matches(typed: str, label: str) -> bool:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from opstep.catalogue import Entry
 from opstep.lsp.occurrences import op_named
-from opstep.runtime.ir.graph import Apply, Binding, Declaration, Graph
+from opstep.runtime.ir.graph import Apply, Binding, Declaration, Graph, Statement
 from opstep.runtime.ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -23,15 +25,13 @@ class Scope:
     """Names that mean something at the cursor.
 
     `values` are those of the graph that are defined above it, the nearest first; `types` has the
-    types of these and of the named tensors, where they are known. `taken` are all names of values
-    in the graph, also of those below.
+    types of these and of the named tensors, where they are known.
     """
 
     file: File
     item: Item | None
     values: list[str] = field(default_factory=list)
     types: dict[str, TensorType] = field(default_factory=dict)
-    taken: set[str] = field(default_factory=set)
 
     @classmethod
     def at(cls, file: File, item: Item | None, statement: int) -> Scope:
@@ -43,44 +43,40 @@ class Scope:
             return scope
         node = item.node
         if isinstance(node, Graph):
-            scope._read(node, statement - item.start)
+            before = bisect_left(node.body, statement - item.start, key=lambda s: s.span.start)
+            names = [b.name.text for b in node.inputs]
+            names += _defined(node.body[:before])
+            scope.types.update((b.name.text, b.type) for b in node.inputs if b.type is not None)
         else:  # the head cannot be read: names alone, without their types
             above = item.text[: max(0, statement - item.start)]
-            for match in _RESULTS.finditer(above, above.find("{") + 1):
-                scope._define([name.strip() for name in match[1].split(",")])
+            found = _RESULTS.finditer(above, above.find("{") + 1)
+            names = [name.strip() for match in found for name in match[1].split(",")]
         verified = item.verified
         if verified is not None:
             scope.types.update(verified.types)
-        scope.values.reverse()
+        scope.values = names[::-1]
         return scope
 
-    def _read(self, graph: Graph, before: int) -> None:
-        for binding in graph.inputs:
-            self._define([binding.name.text])
-            if binding.type is not None:
-                self.types[binding.name.text] = binding.type
-        for s in graph.body:
-            if isinstance(s, Apply):
-                names = [b.name.text for b in s.results]
-                if s.span.start < before:
-                    self._define(names)
-                else:
-                    self.taken.update(names)
-
-    def _define(self, names: list[str]) -> None:
-        self.values += names
-        self.taken.update(names)
+    @cached_property
+    def taken(self) -> set[str]:
+        """All names of values in the graph, also of those that are defined below."""
+        node = self.item.node if self.item is not None else None
+        return {*self.values, *(_defined(node.body) if isinstance(node, Graph) else ())}
 
     @property
     def tensors(self) -> dict[str, Declaration]:
         """The named tensors of the file."""
         return self.file.environment.tensors
 
-    def graphs(self) -> Iterator[Graph]:
+    def graph_names(self) -> list[str]:
         """What can be called: the graphs of the file, then those of the library."""
-        known, own = self.file.environment.graphs, self.file.graphs
-        names = [*own, *(name for name in self.file.project.library_graphs if name not in own)]
-        yield from (known[name] for name in names if name in known)
+        own = self.file.graphs
+        return [*own, *(name for name in self.file.project.library_graphs if name not in own)]
+
+    def graphs(self) -> Iterator[Graph]:
+        """Those of `graph_names` whose heads can be read."""
+        known = self.file.environment.graphs
+        yield from (g for name in self.graph_names() if (g := known.get(name)) is not None)
 
     def graph(self, name: str) -> Graph:
         """The graph of that name; KeyError where there is none."""
@@ -89,6 +85,11 @@ class Scope:
     def entry(self, name: str) -> Entry | None:
         """The op or graph that a name calls."""
         return entry_named(self.file, name)
+
+
+def _defined(statements: Iterable[Statement]) -> list[str]:
+    """The names of the results of some statements."""
+    return [b.name.text for s in statements if isinstance(s, Apply) for b in s.results]
 
 
 def entry_named(file: File, name: str) -> Entry | None:
