@@ -182,6 +182,15 @@ def test_data_breakpoints(file):
     assert debugger.go("continue").reason == "end"
 
 
+def test_data_breakpoints_on_what_changes_once(file):
+    debugger = debug(file, stop_on_entry=False)
+    debugger.breakpoints.set_data([Wanted(name="seen")])
+    assert debugger.start().reason == "data"
+    assert where(debugger) == [("main", LINES["seen"])]
+    assert value(debugger, "seen") == 1
+    assert debugger.go("continue").reason == "end"
+
+
 def test_data_breakpoints_on_what_a_loop_gives(file):
     debugger = debug(file, "count", stop_on_entry=False)
     debugger.breakpoints.set_data([Wanted(name="count.y", condition="min(value) > 40")])

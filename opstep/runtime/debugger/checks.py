@@ -217,7 +217,7 @@ class Checks:
                 name = plan.values[v].name
                 if one.wanted.name not in (EVERY, name, f"{graph}.{name}"):
                     continue
-                before = one.last.get(name)
+                before = self._before(one, name)
                 one.last[name] = node
                 if one.condition is None and (before is None or not self._differs(before, node)):
                     continue
@@ -225,6 +225,13 @@ class Checks:
                     hits.append(one.number)
                     break
         return tuple(hits)
+
+    def _before(self, one: Breakpoint, name: str) -> Node | None:
+        """What a name meant before the op: a value, the last time that it was computed."""
+        machine = self.debugger.machine
+        if name in machine.host.tensors:
+            return machine.version(name, machine.cursor, 1)
+        return one.last.get(name)
 
     def _differs(self, a: Node, b: Node) -> bool:
         if a is b or a.type != b.type:
