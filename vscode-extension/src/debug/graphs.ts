@@ -26,9 +26,10 @@ const NAME = /^[A-Za-z_]\w*$/;
 export function readProgram(text: string): Program {
   const code = blanked(text);
   const graphs: GraphHead[] = [];
+  const lineOf = lineCounter(code);
   for (const match of code.matchAll(/^[ \t\f]*graph[ \t\f]+([A-Za-z_]\w*)[ \t\f]*\(/gm)) {
     const open = match.index + match[0].length;
-    const close = code.indexOf(")", open);
+    const close = closing(code, open);
     if (close < 0) {
       continue;
     }
@@ -38,12 +39,24 @@ export function readProgram(text: string): Program {
     const end = brace < 0 ? limit : close + brace;
     graphs.push({
       name: match[1] ?? "",
-      line: lineOf(code, match.index + match[0].search(/\S/)),
-      endLine: lineOf(code, end),
+      line: lineOf(match.index + match[0].search(/\S/)),
+      endLine: lineOf(end),
       inputs: readInputs(code.slice(open, close)),
     });
   }
   return { graphs, hasParams: /^[ \t\f]*param[ \t\f]+[A-Za-z_]/m.test(code) };
+}
+
+/** The line, from 0, of places that are asked for in rising order. */
+function lineCounter(text: string): (offset: number) => number {
+  let [seen, line] = [0, 0];
+  return (offset) => {
+    for (let at = text.indexOf("\n", seen); at >= 0 && at < offset; at = text.indexOf("\n", seen)) {
+      line++;
+      seen = at + 1;
+    }
+    return line;
+  };
 }
 
 /** The text with comments and strings made blank; every place stays where it was. */
@@ -51,11 +64,19 @@ function blanked(text: string): string {
   return text.replace(/#[^\n]*|"(?:\\.|[^"\\\n])*"/g, (found) => " ".repeat(found.length));
 }
 
-function lineOf(text: string, offset: number): number {
-  return text.slice(0, offset).split("\n").length - 1;
+/** Where the parenthesis that stands before `from` is closed; -1 where it is not. */
+function closing(code: string, from: number): number {
+  let depth = 1;
+  for (let at = from; at < code.length && code[at] !== "{"; at++) {
+    if (code[at] === "(") {
+      depth++;
+    } else if (code[at] === ")" && --depth === 0) {
+      return at;
+    }
+  }
+  return -1;
 }
 
-// Types hold no parentheses but in dims: `f32[2*(N+1)]`; the head's own one is the last.
 function readInputs(text: string): Input[] {
   const inputs: Input[] = [];
   for (const match of text.matchAll(/([A-Za-z_]\w*)\s*:\s*([a-z]+\d*)\s*\[([^\]]*)\]/g)) {
