@@ -1,10 +1,11 @@
 # Everything is done in .venv, which the first target that needs it makes.
 #
 #   make demo    the command line's demo: a trained network on real data (default dependencies only)
-#   make test    all tests, then those in the simulator of GPUs
+#   make test    all tests, then those in the simulator of GPUs, then the unit tests of the extension
 #   make test-gpu   on a machine with a GPU: its tests, and compute-sanitizer over all kernels
 #   make bench-gpu  on a machine with a GPU: our figures beside their peers', in the same run
 #   make check   formatting, lint, types, import layers, docs up to date
+#   make vsix    the extension for VS Code, as a file to install (needs Node.js 20 and npm)
 #   make bench   our figures beside their peers', in the same run
 #   make setup   the environment for work on opstep
 
@@ -13,7 +14,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= auto
 
-.PHONY: setup demo test test-gpu check format docs bench bench-gpu clean
+.PHONY: setup demo test test-gpu check format docs bench bench-gpu vsix clean
 
 setup: $(VENV)/.dev
 
@@ -32,14 +33,28 @@ $(VENV)/.dev: $(VENV)/.base
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[test,dev]"
 	@touch $@
 
+# The extension has a world of its own, npm's. Where there is no Node.js the rest works, and says so.
+EXTENSION := vscode-extension
+NODE := $(shell command -v npm >/dev/null && node -e 'process.exit(parseInt(process.versions.node) < 20)' && echo yes)
+SKIPPED := @echo "$(EXTENSION): skipped, for there is no Node.js 20 with npm here"
+
+$(EXTENSION)/node_modules/.stamp: $(EXTENSION)/package-lock.json
+	cd $(EXTENSION) && npm ci --no-audit --no-fund
+	@touch $@
+
+vsix: $(EXTENSION)/node_modules/.stamp
+	cd $(EXTENSION) && npm run package
+
 demo: $(VENV)/.base
 	@$(BIN)/opstep demo
 
-test: $(VENV)/.dev
+test: $(VENV)/.dev $(if $(NODE),$(EXTENSION)/node_modules/.stamp)
 	@failed=0; \
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests || failed=1; \
 	NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/simulator || failed=1; \
+	if [ -n "$(NODE)" ]; then (cd $(EXTENSION) && npm test) || failed=1; fi; \
 	exit $$failed
+	$(if $(NODE),,$(SKIPPED))
 
 # GPU machines bring their own Python with PyTorch: GPU_PYTHON=python3 takes it as it is.
 GPU_PYTHON ?= $(BIN)/python
@@ -50,12 +65,13 @@ test-gpu: $(if $(filter $(BIN)/python,$(GPU_PYTHON)),$(VENV)/.dev)
 bench-gpu: $(if $(filter $(BIN)/python,$(GPU_PYTHON)),$(VENV)/.dev)
 	$(GPU_PYTHON) benchmarks/gpu/run.py
 
-check: $(VENV)/.dev
+check: $(VENV)/.dev $(if $(NODE),$(EXTENSION)/node_modules/.stamp)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright --level error --pythonpath $(BIN)/python
 	$(BIN)/python -m pytest -q tests/test_layers.py tests/test_house.py
 	$(BIN)/python docs/generate.py --check
+	$(if $(NODE),cd $(EXTENSION) && npm run check,$(SKIPPED))
 
 # What `check` would ask for: formats, applies safe fixes, writes the generated parts of docs/.
 format: $(VENV)/.dev
@@ -71,3 +87,4 @@ bench: $(VENV)/.dev
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(EXTENSION)/node_modules $(EXTENSION)/dist $(EXTENSION)/*.vsix
