@@ -75,7 +75,10 @@ export class LanguageServer implements vscode.Disposable {
 
   async request<T>(method: string, params: unknown, token?: vscode.CancellationToken): Promise<T> {
     const client = await this.running();
-    return client.sendRequest<T>(method, params, token);
+    // An undefined token would be sent as a second parameter, and both as a list.
+    return token
+      ? client.sendRequest<T>(method, params, token)
+      : client.sendRequest<T>(method, params);
   }
 
   async notify(method: string, params: unknown): Promise<void> {
