@@ -159,7 +159,7 @@ def _refuse_taken(file: File, other: Thing) -> None:
     line = file.position(taken.start).line + 1
     what = taken.kind if other.kind == "tensor" else _WHAT[other.kind]
     inside = f" in graph {other.scope}" if other.scope else ""
-    if taken.mark.role == DEFINES:
+    if taken.mark.role == DEFINES or taken.kind == "symbol":
         raise InputError(f"{other.name} is taken: there is a {what} of that name{inside}, "
                          f"line {line}")  # fmt: skip
     raise InputError(f"{other.name} is taken: line {line} names a {what} so{inside}")

@@ -12,7 +12,7 @@ from opstep.lsp.hovers.graph import signature
 from opstep.lsp.item import Item
 from opstep.lsp.project import Project
 from opstep.lsp.registry import feature
-from opstep.runtime.ir.graph import Apply, Binding, Declaration, Graph
+from opstep.runtime.ir.graph import Apply, Binding, Declaration, Graph, Span
 
 KINDS = {
     "graph": types.SymbolKind.Function,
@@ -56,7 +56,7 @@ def _symbol(item: Item) -> types.DocumentSymbol | None:
 def _values(item: Item, graph: Graph) -> Iterator[types.DocumentSymbol]:
     known = item.verified.types if item.verified is not None else {}
 
-    def symbol(binding: Binding, kind: str, whole) -> types.DocumentSymbol:
+    def symbol(binding: Binding, kind: str, whole: Span) -> types.DocumentSymbol:
         t = known.get(binding.name.text, binding.type)
         return types.DocumentSymbol(
             name=binding.name.text,
@@ -67,8 +67,8 @@ def _values(item: Item, graph: Graph) -> Iterator[types.DocumentSymbol]:
         )
 
     for binding in graph.inputs:
-        start = binding.name.span.start
-        yield symbol(binding, "input", (start, max(binding.type_span.end, binding.name.span.end)))
+        start, end = binding.name.span
+        yield symbol(binding, "input", Span(start, max(end, binding.type_span.end)))
     for statement in graph.body:
         if isinstance(statement, Apply):
             for binding in statement.results:

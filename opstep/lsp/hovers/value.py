@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from opstep.lsp.calls import calls_to
 from opstep.lsp.hovers import live
 from opstep.lsp.hovers.graph import comment_of
 from opstep.lsp.hovers.markdown import block, code, count, escape, link, paragraphs
 from opstep.lsp.hovers.operation import application_at, shape
 from opstep.lsp.occurrences import DEFINES, Occurrence, Thing, definition, occurrences
 from opstep.lsp.recorded import Recorded, Sought, records_of, workspaces_near
-from opstep.runtime.ir.graph import Apply, Declaration, Graph, Return, Update
+from opstep.runtime.ir.graph import Apply, Declaration, Graph, Name, Return, Update
 from opstep.runtime.ir.printer import print_value
 
 if TYPE_CHECKING:
@@ -91,7 +93,7 @@ def of_tensor(project: Project, found: Occurrence) -> str:
             f"{count(len(uses), 'use')}: {_links(uses)}." if uses else "Nobody uses it.",
             _updates(uses),
             live.text(project, found.file, None, found.name),
-            _figures(project, found.file, Sought(None, found.name)),
+            _figures(project, found.file, [Sought(None, found.name)]),
         ]
     )
 
@@ -113,10 +115,23 @@ def _updates(uses: list[Occurrence]) -> str:
 # --- what it held ---------------------------------------------------------------------------------
 
 
-def _sought(file: File, graph: str, value: str) -> Sought:
-    """Where a recording has the value: what a call gives is recorded in the graph that is called,
-    which may have been given it by a call as well.
+def _sought(file: File, graph: str, value: str) -> Iterator[Sought]:
+    """Where a recording may have the value, the likeliest first. An input of a graph that is called
+    at one place is what it is given there.
     """
+    for _ in range(_MOST_CALLS):
+        yield _computed(file, graph, value)
+        given = _given_by(file, graph, value)
+        if given is None:
+            return
+        graph, value = given
+        if value in file.tensors:
+            yield Sought(None, value)
+            return
+
+
+def _computed(file: File, graph: str, value: str) -> Sought:
+    """Where a value is computed: what a call gives is recorded in the graph that is called."""
     site = ""
     for _ in range(_MOST_CALLS):
         step = _returned_by(file, graph, value)
@@ -126,6 +141,22 @@ def _sought(file: File, graph: str, value: str) -> Sought:
         site += f"/{callee}:{first}"
         graph = callee
     return Sought(graph, value, f"*{site}/{value}" if site else "*")
+
+
+def _given_by(file: File, graph: str, value: str) -> tuple[str, str] | None:
+    """The graph that makes the only call of a graph, and what it gives it as an input."""
+    item = file.graphs.get(graph)
+    node = item.node if item is not None else None
+    names = [b.name.text for b in node.inputs] if isinstance(node, Graph) else []
+    calls = [o for o in calls_to(file, graph) if o.item.name != graph]
+    if value not in names or len(calls) != 1 or not isinstance(calls[0].part, Apply):
+        return None
+    call = calls[0].part
+    place = names.index(value)
+    if call.callee.text != graph or place >= len(call.operands):
+        return None  # control flow gives it
+    operand = call.operands[place]
+    return (calls[0].item.name, operand.text) if isinstance(operand, Name) else None
 
 
 def _returned_by(file: File, graph: str, value: str) -> tuple[str, str, str] | None:
@@ -145,15 +176,16 @@ def _returned_by(file: File, graph: str, value: str) -> tuple[str, str, str] | N
     return names[0], statement.callee.text, last.values[place].text
 
 
-def _figures(project: Project, file: File, sought: Sought) -> str:
+def _figures(project: Project, file: File, sought: Iterable[Sought]) -> str:
     """The statistics of the last run that was recorded."""
     if not file.path:
         return ""
     program = Path(file.path)
     setting = project.settings.get("workspace") or ""
     near = workspaces_near(program, map(Path, project.folders), str(setting))
-    found = records_of(project).last(program, sought, near)
-    return _of_record(found) if found is not None else ""
+    records = records_of(project)
+    found = (records.last(program, place, near) for place in sought)
+    return next((_of_record(record) for record in found if record is not None), "")
 
 
 def _of_record(r: Recorded) -> str:
