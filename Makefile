@@ -35,7 +35,7 @@ $(VENV)/.dev: $(VENV)/.base
 
 # The extension has a world of its own, npm's. Where there is no Node.js the rest works, and says so.
 EXTENSION := vscode-extension
-NODE := $(shell command -v npm >/dev/null && node -e 'process.exit(parseInt(process.versions.node) < 20)' && echo yes)
+NODE := $(shell command -v npm >/dev/null && node -e 'process.exit(+(parseInt(process.versions.node) < 20))' && echo yes)
 SKIPPED := @echo "$(EXTENSION): skipped, for there is no Node.js 20 with npm here"
 
 $(EXTENSION)/node_modules/.stamp: $(EXTENSION)/package-lock.json
