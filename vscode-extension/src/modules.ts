@@ -3,6 +3,7 @@
 import type * as vscode from "vscode";
 import type { Services } from "./services";
 import * as graph from "./views/graph";
+import * as nan from "./views/nan";
 import * as tensor from "./views/tensor";
 import * as timeline from "./views/timeline";
 
@@ -11,6 +12,7 @@ export type Register = (services: Services) => vscode.Disposable;
 /** Views add a line each. */
 export const modules: Record<string, Register> = {
   tensor: tensor.register,
+  nan: nan.register,
   graph: graph.register,
   timeline: timeline.register,
 };

@@ -56,18 +56,14 @@ export function worldHeight(grid: Grid): number {
   return grid.down * (grid.height + grid.gap) - grid.gap;
 }
 
-/** All of it, in the middle: whole pixels an element, or whole elements a pixel, so that all are of one size. */
+/** All of it: whole pixels an element, or whole elements a pixel, so that all are of one size. */
 export function overview(grid: Grid, width: number, height: number): Camera {
   const w = Math.max(worldWidth(grid), 1);
   const h = Math.max(worldHeight(grid), 1);
   const room = Math.min(width / w, height / h);
   const scale =
     room >= 1 ? Math.min(Math.floor(room), 96) : 1 / Math.ceil(1 / Math.max(room, 1e-6));
-  return {
-    scale,
-    x: Math.round(-(width - w * scale) / 2) / scale,
-    y: Math.round(-(height - h * scale) / 2) / scale,
-  };
+  return { scale, x: 0, y: 0 };
 }
 
 /** Zooms about a point of the window. */

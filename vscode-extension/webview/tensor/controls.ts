@@ -233,7 +233,7 @@ export class Controls {
     parts.push(...this.comparing());
     parts.push(h("span", { class: "space" }));
     if (view.mode === "picture") {
-      parts.push(this.button("Fit", "All of it, in the middle (0)", () => actions.fit()));
+      parts.push(this.button("Fit", "All of it (0)", () => actions.fit()));
     }
     parts.push(this.button("NaN report", "Where its NaNs and infinities come from", actions.nans));
     if (view.mode !== "table") {

@@ -26,7 +26,7 @@ class Page {
   private readonly live = h("div", { class: "unseen", "aria-live": "polite" });
   private readonly trouble = h("div", { class: "trouble", role: "status" });
   private readonly figures = h("div", { class: "figures" });
-  private readonly pins = h("ul", { class: "pins", "aria-label": "Pinned elements" });
+  private readonly pins = h("ul", { class: "pins", "aria-label": "Pinned elements", hidden: true });
   private readonly main = h("main", {});
   private readonly newest = new Newest();
   private readonly controls: Controls;

@@ -152,7 +152,9 @@ export class Picture {
       this.outline(grid, camera, cursor, "");
     }
     g.restore();
-    this.indices(grid, camera, left, top);
+    if (this.block) {
+      this.indices(grid, camera, left, top);
+    }
   }
 
   private resize(): void {

@@ -217,7 +217,7 @@ export class Pictures {
         this.gap.caption,
         h("b", {}, "difference"),
         this.gap.block && legend(this.gap.block.atlas.scale, "diverging"),
-        h("span", {}, this.gapNote),
+        h("span", { title: this.gapNote }, this.gapNote),
       );
     }
   }

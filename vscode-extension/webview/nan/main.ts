@@ -1,0 +1,264 @@
+/** The NaN report's page: a chain from the tensor that was asked about back to where it began. */
+
+import {
+  type BadElement,
+  explained,
+  type Finding,
+  type FromNanPage,
+  kindOf,
+  type Link,
+  type NanReport,
+  sentence,
+  type ToNanPage,
+} from "../../src/nan/report";
+import { fill, h } from "../tensor/dom";
+
+const vscode = acquireVsCodeApi<unknown>();
+const root = document.getElementById("root") as HTMLElement;
+const post = (message: FromNanPage) => vscode.postMessage(message);
+
+window.addEventListener("message", (event: MessageEvent<ToNanPage>) => take(event.data));
+post({ kind: "ready" });
+
+function take(message: ToNanPage): void {
+  switch (message.kind) {
+    case "report":
+      show(message.report, message.title, message.where, message.held);
+      break;
+    case "findings":
+      showFindings(message.findings, message.title);
+      break;
+    case "stale":
+      document.body.classList.add("stale");
+      break;
+    default:
+      fill(root, h("p", { class: "trouble", role: "status" }, message.text));
+  }
+}
+
+function copy(): HTMLElement {
+  return h(
+    "button",
+    { title: "Copy the report as text", onclick: () => post({ kind: "copy" }) },
+    "Copy as text",
+  );
+}
+
+function show(report: NanReport, title: string, where: string, held: boolean): void {
+  document.body.classList.toggle("stale", !held);
+  fill(
+    root,
+    h(
+      "header",
+      {},
+      h("h1", {}, report.found ? `Why ${title} is not finite` : title),
+      h("span", { class: "where" }, `at ${where}`),
+      h("span", { class: "space" }),
+      copy(),
+    ),
+    h("p", { class: "why" }, sentence(report)),
+    h(
+      "p",
+      { class: "old", role: "status" },
+      "The run went on since: lines can still be gone to, tensors no longer opened.",
+    ),
+    h(
+      "ol",
+      { class: "chain", "aria-label": "From the tensor back to its origin" },
+      ...report.links.map((link, k) => item(link, k)),
+    ),
+  );
+}
+
+function item(link: Link, k: number): HTMLElement {
+  const bad = link.bad === "inf" ? "infinite" : "NaN or infinite";
+  const count = link.count ? `${number(link.count)} elements ${bad}` : "";
+  const born = link.kind === "origin" && link.born ? `, ${number(link.born)} born here` : "";
+  return h(
+    "li",
+    { class: `link ${link.kind}` },
+    h(
+      "div",
+      { class: "head" },
+      h("span", { class: "kind" }, kindOf(link)),
+      h(
+        "button",
+        {
+          class: "link name",
+          title: "Open it in the Tensor view",
+          onclick: () => post({ kind: "element", link: k, place: link.elements?.[0]?.place ?? [] }),
+        },
+        link.name || "literal",
+      ),
+      h("code", { class: "type" }, link.type),
+      link.op && h("span", { class: "op" }, `result of ${link.op}`),
+      h("span", { class: "count" }, count + born),
+      h("span", { class: "space" }),
+      link.line !== undefined && place(link, k),
+    ),
+    link.statement &&
+      h(
+        "button",
+        {
+          class: "statement",
+          title: "Go to the line",
+          "aria-label": `Go to line ${link.line}: ${link.statement}`,
+          onclick: () => post({ kind: "line", link: k }),
+        },
+        link.statement,
+      ),
+    link.kind === "given" &&
+      h(
+        "p",
+        { class: "rule" },
+        "It came from outside with them: an input, a param, or a value that was set.",
+      ),
+    ...(link.rules ?? []).map((r) => rule(r.rule, r.elements)),
+    link.elements?.length ? elements(link, k, link.elements) : false,
+  );
+}
+
+function place(link: Link, k: number): HTMLElement {
+  const file = link.source?.name ?? link.source?.path?.replace(/^.*\//, "") ?? "";
+  return h(
+    "button",
+    { class: "link", title: "Go to the line", onclick: () => post({ kind: "line", link: k }) },
+    `${link.graph ? `${link.graph}, ` : ""}${file}:${link.line}`,
+  );
+}
+
+function rule(text: string, count: number): HTMLElement {
+  const more = explained(text);
+  return h(
+    "p",
+    { class: "rule" },
+    h("b", {}, text),
+    h("span", { class: "count" }, ` ${number(count)} of the elements looked at. `),
+    more,
+  );
+}
+
+function elements(link: Link, k: number, found: readonly BadElement[]): HTMLElement {
+  const several = new Set(found.map((e) => e.rule)).size > 1;
+  return h(
+    "table",
+    {},
+    h(
+      "thead",
+      {},
+      h(
+        "tr",
+        {},
+        h("th", { scope: "col" }, "element"),
+        h("th", { scope: "col" }, "value"),
+        h("th", { scope: "col" }, "computed from"),
+        several && h("th", { scope: "col" }, "rule"),
+      ),
+    ),
+    h(
+      "tbody",
+      {},
+      ...found.map((e) =>
+        h(
+          "tr",
+          {},
+          h("td", {}, opener(`${link.name}[${e.place.join(", ")}]`, { link: k, place: e.place })),
+          h("td", { class: "value bad" }, written(e.value)),
+          h(
+            "td",
+            {},
+            ...e.of.map((b) =>
+              h(
+                "span",
+                { class: "blamed" },
+                opener(`${b.name}[${b.place.join(", ")}]`, {
+                  link: k,
+                  operand: b.operand,
+                  place: b.place,
+                }),
+                ` = ${written(b.value)}`,
+              ),
+            ),
+          ),
+          several && h("td", {}, e.rule),
+        ),
+      ),
+    ),
+  );
+}
+
+function opener(
+  text: string,
+  to: { link: number; operand?: number; place: number[] },
+): HTMLElement {
+  return h(
+    "button",
+    {
+      class: "link",
+      title: "Show this element in the Tensor view",
+      onclick: () => post({ kind: "element", ...to }),
+    },
+    text,
+  );
+}
+
+function showFindings(findings: readonly Finding[], title: string): void {
+  document.body.classList.remove("stale");
+  const columns = ["kind", "value", "op", "line", "what was found", "run", "step"];
+  fill(
+    root,
+    h(
+      "header",
+      {},
+      h("h1", {}, "Findings"),
+      h("span", { class: "where" }, title),
+      h("span", { class: "space" }),
+      copy(),
+    ),
+    findings.length === 0 && h("p", {}, "Nothing wrong was found in the runs of this workspace."),
+    h(
+      "table",
+      { class: "findings" },
+      h("thead", {}, h("tr", {}, ...columns.map((c) => h("th", { scope: "col" }, c)))),
+      h(
+        "tbody",
+        {},
+        ...findings.map((f, k) =>
+          h(
+            "tr",
+            {},
+            h("td", { class: `kind ${f.kind}` }, f.kind),
+            h("td", {}, h("code", {}, f.value ?? "")),
+            h("td", {}, f.op ?? ""),
+            h(
+              "td",
+              {},
+              f.file
+                ? h(
+                    "button",
+                    {
+                      class: "link",
+                      title: "Go to the line",
+                      onclick: () => post({ kind: "finding", finding: k }),
+                    },
+                    `${f.file.replace(/^.*\//, "")}:${f.line}`,
+                  )
+                : "",
+            ),
+            h("td", { class: "message" }, f.message ?? ""),
+            h("td", {}, f.run),
+            h("td", { class: "value" }, f.step === null ? "" : String(f.step)),
+          ),
+        ),
+      ),
+    ),
+  );
+}
+
+function number(n: number): string {
+  return n.toLocaleString("en-US");
+}
+
+function written(value: number | string): string {
+  return typeof value === "number" ? String(Number(value.toPrecision(7))) : value;
+}
