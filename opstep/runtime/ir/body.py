@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from opstep.runtime.ir.applying import Applier, attrs_key
@@ -19,6 +19,7 @@ from opstep.runtime.ir.graph import (
     Return,
     Source,
     Span,
+    Statement,
     Update,
 )
 from opstep.runtime.ir.reporting import Reporter
@@ -57,18 +58,29 @@ class BodyChecker:
         self.reporter = reporter
         self.types: Any = _Types(tensors)
         self.bound = bound_symbols(graph)
+        self.updates: dict[str, Update] = {}  # the first of each named tensor
+        self.returned: Return | None = None
+        self.over = False  # something stands behind the return, and was reported
         self._definitions: dict[str, Span] | None = None
 
     def check(self) -> VerifiedGraph:
         """All checks; the types that stay unknown are left out of the result."""
-        self._inputs()
-        self._results()
-        applications = self._statements()
-        self._returned()
+        self.check_head()
+        applications = self.check_statements(self.graph.body)
+        self.check_returned()
+        return self.verified(applications)
+
+    def verified(self, applications: list[Application | None]) -> VerifiedGraph:
+        """What was found out, once all is checked."""
         types = self.types
         if None in types.values():
             types = {name: t for name, t in types.items() if t is not None}
         return VerifiedGraph(self.graph, self.source, types, applications, tuple(self.bound))
+
+    def check_head(self) -> None:
+        """Checks the inputs and the types of the results."""
+        self._inputs()
+        self._results()
 
     def error(self, span: Span, message: str, hint: str = "", notes: tuple[Note, ...] = ()) -> None:
         self.reporter.error(self.source, span, message, hint, notes)
@@ -100,15 +112,18 @@ class BodyChecker:
 
     # --- statements -------------------------------------------------------------------------------
 
-    def _statements(self) -> list[Application | None]:
-        """Checks the body. Most statements repeat another in other names: they take a look-up."""
+    def check_statements(self, body: Sequence[Statement]) -> list[Application | None]:
+        """Checks the body, or a part of it behind those that were checked.
+
+        Most statements repeat another in other names: they take a look-up.
+        """
         types, cache, tensors = self.types, self.applier.cache, self.tensors
         applications: list[Application | None] = []
-        updates: dict[str, Update] = {}
-        returned: Return | None = None
-        for s in self.graph.body:
-            if returned is not None:
-                self.error(s.span, "nothing can stand after return")
+        for s in body:
+            if self.returned is not None:
+                if not self.over:
+                    self.error(s.span, "nothing can stand after return")
+                self.over = True
                 break
             found = None
             if isinstance(s, Apply):
@@ -137,11 +152,11 @@ class BodyChecker:
                 else:
                     self._define_all(s, found)
             elif isinstance(s, Update):
-                self._update(s, updates)
+                self._update(s)
             elif isinstance(s, Assert):
                 self._assert(s)
             elif isinstance(s, Return):
-                returned = s
+                self.returned = s
             applications.append(found)
         return applications
 
@@ -186,10 +201,12 @@ class BodyChecker:
         else:
             hint = "every value has a name of its own"
             message = f"{text} is defined twice"
-            notes = (Note(f"{text} is defined here first", self.definitions[text]),)
+            first = self.definition(text)
+            notes = (Note(f"{text} is defined here first", first),) if first else ()
         self.error(name.span, message, hint, notes)
 
-    def _update(self, s: Update, updates: dict[str, Update]) -> None:
+    def _update(self, s: Update) -> None:
+        updates = self.updates
         target = s.target.text
         declared = self.tensors.get(target)
         value = s.value
@@ -225,11 +242,11 @@ class BodyChecker:
                 s.condition.span, f"assert wants a bool[], but {s.condition.text} is {t}", hint
             )
 
-    def _returned(self) -> None:
-        """Checks the return statement against the signature."""
+    def check_returned(self) -> None:
+        """Checks the return statement against the signature, behind all statements."""
         graph = self.graph
         signature = Note("the signature says so", graph.results_span)
-        s = next((s for s in graph.body if isinstance(s, Return)), None)
+        s = self.returned
         if s is None:
             if graph.results:
                 brace = Span(max(graph.span.start, graph.span.end - 1), graph.span.end)
@@ -262,9 +279,9 @@ class BodyChecker:
 
     def _undefined(self, name: Name) -> None:
         text = name.text
-        if text in self.definitions:
-            note = Note(f"{text} is defined here", self.definitions[text])
-            if self.definitions[text].start <= name.span.start:
+        if definition := self.definition(text):
+            note = Note(f"{text} is defined here", definition)
+            if definition.start <= name.span.start:
                 self.error(name.span, f"{text} is used in its own definition")
             else:
                 self.error(name.span, f"{text} is used before it is defined", "", (note,))
@@ -274,14 +291,13 @@ class BodyChecker:
             hint = f"{text} is an op or a graph: call it on a line of its own"
         self.error(name.span, f"there is no value {text}", hint)
 
-    @property
-    def definitions(self) -> dict[str, Span]:
-        """Where each value is defined (first)."""
+    def definition(self, text: str) -> Span | None:
+        """Where a value is defined (first)."""
         if self._definitions is None:
             self._definitions = {}
             for name in self._defined_names():
                 self._definitions.setdefault(name.text, name.span)
-        return self._definitions
+        return self._definitions.get(text)
 
     def _defined_names(self) -> Iterator[Name]:
         yield from (b.name for b in self.graph.inputs)

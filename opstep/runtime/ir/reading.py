@@ -126,11 +126,8 @@ class Reader:
         kept. Returns the comments behind the last item, and that for what comes then.
         """
         lex = self.lex
-        if position == 0 and self.text.startswith("\ufeff"):
-            position = 1
         while True:
-            above, position = self._trivia(position)
-            lex.seek(position)
+            above, position = self.begin(position)
             word = lex.value if lex.kind == "name" else ""
             if lex.kind == "end":
                 return tidy(above, separated, last=True), separated
@@ -145,10 +142,18 @@ class Reader:
                     raise self._no_item(word)
             except SyntaxFault as fault:
                 self.report(fault)
-                position = self._recover(position)
+                position = self.recover(position)
             if item is not None:
                 items.append(item)
             separated = word == "graph"
+
+    def begin(self, position: int) -> tuple[list[str], int]:
+        """Stands on the first token behind blank lines and comment lines, which are returned."""
+        if position == 0 and self.text.startswith("\ufeff"):
+            position = 1
+        above, position = self._trivia(position)
+        self.lex.seek(position)
+        return above, position
 
     def _no_item(self, word: str) -> SyntaxFault:
         lex = self.lex
@@ -174,7 +179,7 @@ class Reader:
             lines.append((comment_text(line) or " ") if line else "")
         return lines, match.end()
 
-    def _recover(self, start: int) -> int:
+    def recover(self, start: int) -> int:
         """Where to go on after a fault in what began at `start`: a later line."""
         text, lex = self.text, self.lex
         here = text.rfind("\n", 0, lex.start) + 1
@@ -234,7 +239,7 @@ class Reader:
     def _graph(self, start: int, above: tuple[str, ...]) -> tuple[Graph | None, int]:
         head, position = self.head(above)
         if position is None:
-            return None, self._recover(start)
+            return None, self.recover(start)
         read = self.statements(position)
         closing, position = self.closing(read, head.brace)
         return graph_of(head, tuple(read.body), closing), position
@@ -353,7 +358,7 @@ class Reader:
                 read.clean = True
             except SyntaxFault as fault:
                 self.report(fault)
-                position = self._recover(position)
+                position = self.recover(position)
                 read.clean = False
             pending, first = [], False
         read.position, read.comments, read.first = position, pending, first
