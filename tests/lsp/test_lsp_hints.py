@@ -198,12 +198,12 @@ def test_lenses_above_each_graph(client):
     found = client.about("codeLens")
     named = [(c["command"]["title"], c["command"]["command"], c["command"]["arguments"][0])
              for c in found if c.get("command")]  # fmt: skip
-    titles = ["Run", "Debug", "Hunt NaN", "Plan"]
-    commands = ["opstep.run", "opstep.debug", "opstep.hunt", "opstep.plan"]
+    titles = ["Run", "Debug", "Hunt NaN", "Plan", "Graph"]
+    verbs = ["run", "debug", "hunt", "plan", "openGraph"]
     for k, graph in enumerate(("main", "same", "helper")):
         arguments = {"uri": URI, "graph": graph}
-        assert named[4 * k : 4 * k + 4] == [
-            (t, c, arguments) for t, c in zip(titles, commands, strict=True)
+        assert named[5 * k : 5 * k + 5] == [
+            (t, f"opstep.{verb}", arguments) for t, verb in zip(titles, verbs, strict=True)
         ]
     assert {c["range"]["start"]["line"] for c in found} == {2, 13, 17}
 

@@ -19,6 +19,7 @@ COMMANDS = (
     ("Debug", "opstep.debug", "Steps through the graph"),
     ("Hunt NaN", "opstep.hunt", "Finds where the first NaN or infinity is born"),
     ("Plan", "opstep.plan", "Shows what is allocated, launched and waited for"),
+    ("Graph", "opstep.openGraph", "Draws the data flow"),
 )
 
 _calls: WeakKeyDictionary[Item, tuple[Any, frozenset[str]]] = WeakKeyDictionary()
@@ -26,7 +27,7 @@ _calls: WeakKeyDictionary[Item, tuple[Any, frozenset[str]]] = WeakKeyDictionary(
 
 @feature(types.TEXT_DOCUMENT_CODE_LENS, types.CodeLensOptions(resolve_provider=True))
 def code_lens(project: Project, params: types.CodeLensParams) -> list[types.CodeLens]:
-    """Run, Debug, Hunt NaN and Plan above each graph, then how large and how used it is."""
+    """Run, Debug, Hunt NaN, Plan and Graph above each graph, then how large and how used it is."""
     if not flag(project, "codeLens", True):
         return []
     file = project.file(params.text_document.uri)
