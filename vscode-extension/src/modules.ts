@@ -6,6 +6,7 @@ import * as graph from "./views/graph";
 import * as nan from "./views/nan";
 import * as tensor from "./views/tensor";
 import * as timeline from "./views/timeline";
+import * as workspace from "./views/workspace";
 
 export type Register = (services: Services) => vscode.Disposable;
 
@@ -15,4 +16,5 @@ export const modules: Record<string, Register> = {
   nan: nan.register,
   graph: graph.register,
   timeline: timeline.register,
+  workspace: workspace.register,
 };

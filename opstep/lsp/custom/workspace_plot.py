@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opstep.lsp.custom.workspace_query import results_of
@@ -54,6 +55,26 @@ def plot_rows(project: Project, params: Params) -> dict[str, Any]:
     except OpstepError as error:
         return {"problem": problem(error)}
     return _sent(drawing, params) | {"seconds": time.monotonic() - began}
+
+
+@feature("opstep/workspace/exportPlot", thread=True)
+def export_plot(project: Project, params: Params) -> dict[str, Any]:
+    """All points of the lines that a text means, as a CSV `file`: a row a point."""
+    text, target = given.text(params, "what"), Path(given.text(params, "file"))
+    results, began = results_of(project), time.monotonic()
+    name = given.text(params, "query")
+    event = results.begin(name)
+    try:
+        drawing = _drawings.of(project).of_figures(given.path_of(params), text, event)
+        count = plots.write_csv(drawing, target)
+    except OpstepError as error:
+        return {"problem": problem(error, text)}
+    except OSError as error:
+        return {"problem": problem(InputError(f"{target}: {error.strerror}"))}
+    finally:
+        results.end(name, event)
+    seconds = time.monotonic() - began
+    return {"rows": count, "bytes": target.stat().st_size, "seconds": seconds}
 
 
 def _sent(drawing: plots.Drawing, params: Params) -> dict[str, Any]:

@@ -39,8 +39,8 @@ def looked_at(project: Project, params: Params) -> Iterator[Kept | Shown]:
     """The tensor that the request is about."""
     with given.opened(params) as ws:
         record = find(ws, given.number(params, "tensor"))
-        scope = KeptScope(ws, _kept.of(project), record.key, record.step)
-        yield evaluated(scope, given.text(params, "expression", record.name))
+        scope = KeptScope(ws, _kept.of(project), record.key, record.step, record)
+        yield evaluated(scope, given.text(params, "expression", "value"))
 
 
 @feature("opstep/workspace/tensor", thread=True)

@@ -83,16 +83,27 @@ class Kept:
 
 class KeptScope:
     """What names mean around a kept tensor: the tensors that were kept with it; ``w@-29`` is `w` as
-    many steps before, if it was kept there, and ``w@"3f2a"`` that of another run.
+    many steps before, if it was kept there, and ``w@"3f2a"`` that of another run. `shown` is the
+    tensor itself.
     """
 
-    def __init__(self, ws: Workspace, arrays: KeptTensors, run: str | None, step: int | None):
+    def __init__(
+        self,
+        ws: Workspace,
+        arrays: KeptTensors,
+        run: str | None,
+        step: int | None,
+        shown: TensorRecord | None = None,
+    ):
         self.ws = ws
         self.arrays = arrays
         self._run = run
         self._step = step
+        self._shown = shown
 
     def lookup(self, name: str) -> Kept | None:
+        if self._shown is not None and name in (self._shown.name, "value"):
+            return Kept(self, self._shown)  # `value`: any name can be kept, not all can be written
         named = [t for t in self.ws.tensors(name) if t.key == self._run]
         exact = [t for t in named if t.step == self._step]
         before = [t for t in named if t.step is None or t.step <= (self._step or 0)]

@@ -4,9 +4,11 @@ can show.
 
 from __future__ import annotations
 
+import io
 import sqlite3
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,12 +19,12 @@ from opstep.lsp.workspaces.given import PATIENCE_S
 from opstep.lsp.workspaces.results import Result
 from opstep.lsp.workspaces.thinning import thinned
 from opstep.runtime.ir.errors import InputError
-from opstep.trace.workspace import figures
+from opstep.trace.workspace import figures, written
 from opstep.trace.workspace.query import Ended
 from opstep.trace.workspace.store import open_reading
 
-MOST_LINES = 200  # that are sent
-MOST_POINTS = 60_000  # of all lines together
+MOST_LINES = 40  # that are sent
+MOST_POINTS = 40_000  # of all lines together
 _LEAST_POINTS = 60  # of a line, however many there are
 _KEPT = 4  # drawings whose points are kept: to look closer at a part needs no reading
 _INSTRUCTIONS = 20_000
@@ -145,6 +147,27 @@ def _columns(label: str, xs: list[Any], ys: list[Any]) -> Drawn:
 
 def _number(value: Any) -> float:
     return float(value) if isinstance(value, (int, float)) else float("nan")
+
+
+def write_csv(drawing: Drawing, target: Path) -> int:
+    """All points, a row each; how many. Raises `OSError`."""
+    from opstep.runtime import arrays
+
+    columns = ["line", "site", "run", drawing.axis, "value"]
+
+    def rows() -> Iterator[tuple]:
+        for line in drawing.lines:
+            head = (line.label, line.site, line.run)
+            for x, y in zip(line.xs.tolist(), line.ys.tolist(), strict=True):
+                yield *head, int(x) if x.is_integer() else x, None if y != y else y
+
+    def write(file: Any) -> None:
+        out = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
+        written.write_csv(columns, rows(), out)
+        out.detach()
+
+    arrays.replace_file(target, write)
+    return sum(len(line.xs) for line in drawing.lines)
 
 
 # --- what is sent ---------------------------------------------------------------------------------

@@ -54,7 +54,12 @@ export class Answers {
           return;
         }
         const limit = begun ? 0 : 200;
-        answer = await this.rpc.request<Answer>("rows", { query, beyond: answer.count, limit, offset: 0 });
+        answer = await this.rpc.request<Answer>("rows", {
+          query,
+          beyond: answer.count,
+          limit,
+          offset: 0,
+        });
       }
     } catch (error) {
       if (mine === this.asked) {
@@ -75,7 +80,13 @@ export class Answers {
   }
 
   async copy(format: string, offset: number, limit: number | undefined, sort: Sort | undefined) {
-    const given = { query: this.name, format, offset, ...(limit !== undefined && { limit }), ...sort };
+    const given = {
+      query: this.name,
+      format,
+      offset,
+      ...(limit !== undefined && { limit }),
+      ...sort,
+    };
     return (await this.rpc.request<{ text: string }>("copy", given)).text;
   }
 

@@ -1,7 +1,16 @@
 /** Lines by step as a chart: in the colours of the theme, with a logarithmic scale, looked at closer by dragging. */
 
 import uPlot from "uplot";
-import { type Aligned, aligned, NAMED, positive, spreadWide, summary, tick, unitOf } from "./chartData";
+import {
+  type Aligned,
+  aligned,
+  NAMED,
+  positive,
+  spreadWide,
+  summary,
+  tick,
+  unitOf,
+} from "./chartData";
 import { element } from "./dom";
 import { counted } from "./format";
 import type { Plot } from "./messages";
@@ -152,14 +161,22 @@ export class Chart {
     return log ? positive(data) : data;
   }
 
-  private options(plot: Plot, data: Aligned, log: boolean, size: { width: number; height: number }) {
+  private options(
+    plot: Plot,
+    data: Aligned,
+    log: boolean,
+    size: { width: number; height: number },
+  ) {
     const style = getComputedStyle(document.documentElement);
     const body = getComputedStyle(document.body);
     const variable = (name: string, other: string) => style.getPropertyValue(name).trim() || other;
     const ink = variable("--vscode-foreground", body.color);
-    const contrast = document.body.classList.contains("vscode-high-contrast") ||
+    const contrast =
+      document.body.classList.contains("vscode-high-contrast") ||
       document.body.classList.contains("vscode-high-contrast-light");
-    const grid = contrast ? `color-mix(in srgb, ${ink} 40%, transparent)` : `color-mix(in srgb, ${ink} 14%, transparent)`;
+    const grid = contrast
+      ? `color-mix(in srgb, ${ink} 40%, transparent)`
+      : `color-mix(in srgb, ${ink} 14%, transparent)`;
     const font = `11px ${body.fontFamily}`;
     const axis = { stroke: ink, font, labelFont: font, ticks: { stroke: grid, width: 1 } };
     const integers = data[0].every(Number.isInteger);
@@ -198,15 +215,17 @@ export class Chart {
       focus: { alpha: 0.45 },
       series: [
         {},
-        ...plot.lines.map((line, k): uPlot.Series => ({
-          label: line.label,
-          show: !this.hidden.has(line.label),
-          stroke: this.colour(k),
-          width: k < NAMED ? (contrast ? 2.2 : 1.6) : 0.8,
-          alpha: k < NAMED ? 1 : 0.5,
-          dash: DASHES[k] ?? [],
-          points: { show: few && k < NAMED, size: 5, fill: this.colour(k) },
-        })),
+        ...plot.lines.map(
+          (line, k): uPlot.Series => ({
+            label: line.label,
+            show: !this.hidden.has(line.label),
+            stroke: this.colour(k),
+            width: k < NAMED ? (contrast ? 2.2 : 1.6) : 0.8,
+            alpha: k < NAMED ? 1 : 0.5,
+            dash: DASHES[k] ?? [],
+            points: { show: few && k < NAMED, size: 5, fill: this.colour(k) },
+          }),
+        ),
       ],
       hooks: {
         setSelect: [(u) => this.selected(u)],
@@ -266,7 +285,9 @@ export class Chart {
   private tell(plot: Plot): void {
     const lines = counted(plot.all, "line");
     const left = plot.all > plot.lines.length ? `, ${plot.lines.length} of them drawn` : "";
-    const odd = plot.odd.length ? `   ✕ NaN or infinity at ${counted(plot.odd.length, "place")}` : "";
+    const odd = plot.odd.length
+      ? `   ✕ NaN or infinity at ${counted(plot.odd.length, "place")}`
+      : "";
     this.note.textContent = `${lines}, ${counted(plot.points, "point")}${left}${odd}`;
   }
 
@@ -277,7 +298,8 @@ export class Chart {
       const on = !this.hidden.has(line.label);
       const swatch = element("span", { class: "swatch", "aria-hidden": "true" });
       swatch.style.borderTop = `3px ${DASHES[k]?.length ? "dashed" : "solid"} ${this.colour(k)}`;
-      const title = line.site && line.site !== line.label ? `${line.label} (${line.site})` : line.label;
+      const title =
+        line.site && line.site !== line.label ? `${line.label} (${line.site})` : line.label;
       const button = element(
         "button",
         { class: "legend-entry", "aria-pressed": String(on), title: `${title}: show or hide` },
@@ -293,7 +315,9 @@ export class Chart {
     });
     const rest = plot.lines.length - NAMED;
     if (rest > 0) {
-      entries.push(element("div", { class: "legend-rest", text: `and ${rest} more, pale` }) as never);
+      entries.push(
+        element("div", { class: "legend-rest", text: `and ${rest} more, pale` }) as never,
+      );
     }
     this.legend.replaceChildren(...entries);
   }
@@ -311,7 +335,8 @@ export class Chart {
     const { idx, left } = u.cursor;
     const { plot } = this;
     for (const [k, value] of this.legend.querySelectorAll<HTMLElement>(".legend-value").entries()) {
-      const y = typeof idx === "number" ? nearest(u.data[k + 1] as (number | null)[], idx) : undefined;
+      const y =
+        typeof idx === "number" ? nearest(u.data[k + 1] as (number | null)[], idx) : undefined;
       value.textContent = typeof y === "number" ? String(Number(y.toPrecision(5))) : "";
     }
     if (typeof idx !== "number" || !plot || left === undefined || left < 0) {
@@ -380,11 +405,17 @@ export class Chart {
   }
 }
 
-const WHOLE = [1, 2, 5].flatMap((n) => [0, 1, 2, 3, 4, 5, 6, 7, 8].map((e) => n * 10 ** e)).sort((a, b) => a - b);
+const WHOLE = [1, 2, 5]
+  .flatMap((n) => [0, 1, 2, 3, 4, 5, 6, 7, 8].map((e) => n * 10 ** e))
+  .sort((a, b) => a - b);
 
-/** The value at a place, or the last one of the line before it. */
+/** The value at a place, or the one before it, where the line goes on behind it. */
 function nearest(ys: (number | null | undefined)[], at: number): number | null | undefined {
-  for (let k = at; k >= Math.max(0, at - 500); k--) {
+  if (ys[at] !== undefined) {
+    return ys[at];
+  }
+  const goesOn = ys.findIndex((y, k) => k > at && y !== undefined) >= 0;
+  for (let k = at - 1; goesOn && k >= 0; k--) {
     if (ys[k] !== undefined) {
       return ys[k];
     }

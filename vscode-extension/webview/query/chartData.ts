@@ -64,7 +64,9 @@ export function spreadWide(lines: PlotLine[]): boolean {
 /** What a logarithmic scale has no place for is left out. */
 export function positive(data: Aligned): Aligned {
   const [xs, ...columns] = data;
-  const kept = columns.map((ys) => ys.map((y) => (y !== null && y !== undefined && y <= 0 ? null : y)));
+  const kept = columns.map((ys) =>
+    ys.map((y) => (y !== null && y !== undefined && y <= 0 ? null : y)),
+  );
   return [xs, ...kept];
 }
 
@@ -97,8 +99,10 @@ export function tick(value: number | null): string {
   }
   const size = Math.abs(value);
   if (size !== 0 && (size >= 1e6 || size < 1e-3)) {
-    return value.toExponential(size >= 1e6 && Number(value.toPrecision(2)) === value ? 0 : 1)
-      .replace("e+", "e").replace(".0e", "e");
+    return value
+      .toExponential(size >= 1e6 && Number(value.toPrecision(2)) === value ? 0 : 1)
+      .replace("e+", "e")
+      .replace(".0e", "e");
   }
   return String(Number(value.toPrecision(6)));
 }

@@ -85,7 +85,9 @@ export function sources(text: string, schema: Schema): Map<string, Table> {
     const word = token.text.toLowerCase();
     const before = all[k - 1]?.text.toLowerCase();
     const begins = before === "from" || before === "join" || (before === "," && listed(all, k));
-    const table = begins ? schema.tables.find((t) => t.name.toLowerCase() === unquoted(word)) : undefined;
+    const table = begins
+      ? schema.tables.find((t) => t.name.toLowerCase() === unquoted(word))
+      : undefined;
     if (table) {
       const next = all[k + 1]?.text.toLowerCase();
       const alias = next === "as" ? all[k + 2]?.text : next;
@@ -257,7 +259,10 @@ export function completePlot(text: string, at: number, schema: Schema): Suggesti
     return { from: at - word.length, options: valuesOf(value[1] ?? "", schema) };
   }
   if (/^w?h?e?r?e?$/.test(rest)) {
-    return { from: at - rest.length, options: [{ label: "where", kind: "keyword", apply: "where " }] };
+    return {
+      from: at - rest.length,
+      options: [{ label: "where", kind: "keyword", apply: "where " }],
+    };
   }
   const word = WORD.exec(rest)?.[0] ?? "";
   const options = Object.entries(keys).map(

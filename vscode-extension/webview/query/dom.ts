@@ -77,7 +77,9 @@ function show(button: HTMLButtonElement, items: Item[], empty: string): () => vo
     });
     return entry;
   });
-  menu.append(...(entries.length ? entries : [element("div", { class: "menu-empty", text: empty })]));
+  menu.append(
+    ...(entries.length ? entries : [element("div", { class: "menu-empty", text: empty })]),
+  );
   document.body.append(menu);
   place(menu, button);
   button.setAttribute("aria-expanded", "true");

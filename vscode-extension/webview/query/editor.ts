@@ -112,9 +112,7 @@ export class Editor {
     const from = Math.min(problem.start + shift, Math.max(0, length - 1));
     const to = Math.min(Math.max((problem.end ?? 0) + shift, from + 1), length);
     const message = problem.hint ? `${problem.message}\n${problem.hint}` : problem.message;
-    this.view.dispatch(
-      setDiagnostics(this.view.state, [{ from, to, severity: "error", message }]),
-    );
+    this.view.dispatch(setDiagnostics(this.view.state, [{ from, to, severity: "error", message }]));
   }
 
   unmark(): void {
@@ -175,7 +173,8 @@ export class Editor {
     const text = context.state.doc.toString();
     const complete = this.mode === "sql" ? completeSql : completePlot;
     const found = complete(text, context.pos, this.schema);
-    const begun = found && (found.from < context.pos || /[.=|]\s*$/.test(text.slice(0, found.from)));
+    const begun =
+      found && (found.from < context.pos || /[.=|]\s*$/.test(text.slice(0, found.from)));
     const after = /\b(?:from|join|where)\s+$/i.test(text.slice(0, context.pos));
     if (!found || (!begun && !after && !context.explicit)) {
       return null;

@@ -85,7 +85,9 @@ function oneLine(text: string): string {
 
 /** Rows as a spreadsheet pastes them. */
 export function tabbed(rows: Cell[][]): string {
-  return rows.map((row) => row.map((cell) => plain(cell).replace(/[\t\r\n]+/g, " ")).join("\t")).join("\n");
+  return rows
+    .map((row) => row.map((cell) => plain(cell).replace(/[\t\r\n]+/g, " ")).join("\t"))
+    .join("\n");
 }
 
 /** A field for the clipboard: nothing for NULL. */

@@ -5,7 +5,17 @@ import { Chart } from "./chart";
 import { element, type Item, menuButton } from "./dom";
 import { Editor } from "./editor";
 import { counted, duration, isNs } from "./format";
-import type { Answer, FromPage, Known, Mode, Plot, Problem, Schema, State, ToPage } from "./messages";
+import type {
+  Answer,
+  FromPage,
+  Known,
+  Mode,
+  Plot,
+  Problem,
+  Schema,
+  State,
+  ToPage,
+} from "./messages";
 import { askPlot, plotColumns } from "./plotting";
 import { Rpc } from "./rpc";
 import { ResultTable } from "./table";
@@ -31,11 +41,20 @@ class Panel {
   private readonly chart: Chart;
   private readonly answers: Answers;
   private readonly problem = element("div", { class: "problem", role: "alert", hidden: true });
-  private readonly status = element("span", { class: "status", role: "status", "aria-live": "polite" });
+  private readonly status = element("span", {
+    class: "status",
+    role: "status",
+    "aria-live": "polite",
+  });
   private readonly more = element("div", { class: "actions" });
   private readonly stage = element("div", { class: "stage" });
   private readonly msBox = element("input", { type: "checkbox", id: "ns-as-ms" });
-  private readonly msLabel = element("label", { for: "ns-as-ms", class: "ms" }, this.msBox, "ns as ms");
+  private readonly msLabel = element(
+    "label",
+    { for: "ns-as-ms", class: "ms" },
+    this.msBox,
+    "ns as ms",
+  );
 
   constructor(root: HTMLElement) {
     this.toolbar = new Toolbar({
@@ -126,7 +145,9 @@ class Panel {
   /** Tables and names of the workspace, for completion and examples. */
   private async learn(): Promise<void> {
     try {
-      this.schema = this.path ? await rpc.request<Schema>("schema", { path: this.path }) : undefined;
+      this.schema = this.path
+        ? await rpc.request<Schema>("schema", { path: this.path })
+        : undefined;
     } catch (error) {
       this.schema = undefined;
       this.complain({ kind: "wrong", message: (error as Error).message, hint: "" }, 0);
@@ -136,7 +157,12 @@ class Panel {
 
   /** The file was written to: what is drawn is drawn again, with the steps that came. */
   private async changed(): Promise<void> {
-    if (this.mode === "plot" && this.ran && !this.answers.running && document.hasFocus() !== undefined) {
+    if (
+      this.mode === "plot" &&
+      this.ran &&
+      !this.answers.running &&
+      document.hasFocus() !== undefined
+    ) {
       await this.draw(this.ran, true, undefined);
     } else {
       this.stale = true;
@@ -227,7 +253,11 @@ class Panel {
 
   // --- plots ---
 
-  private async draw(text: string, again: boolean, part: { low: number; high: number } | undefined) {
+  private async draw(
+    text: string,
+    again: boolean,
+    part: { low: number; high: number } | undefined,
+  ) {
     this.toolbar.busy(true);
     if (!again) {
       this.say("Reading …");
@@ -288,11 +318,15 @@ class Panel {
         return;
       }
       this.drawn(plot, part !== undefined || this.shown === this.chart, duration(plot.seconds));
-      const back = element("button", { text: "Table", title: "Show the rows", onclick: () => {
-        this.show("table");
-        this.told(answer);
-        this.table.focus();
-      } });
+      const back = element("button", {
+        text: "Table",
+        title: "Show the rows",
+        onclick: () => {
+          this.show("table");
+          this.told(answer);
+          this.table.focus();
+        },
+      });
       this.more.prepend(back);
     };
     this.again = look;
@@ -312,34 +346,61 @@ class Panel {
       disabled: !answer.done || !plotColumns(answer),
       onclick: () => void this.plotAnswer(answer),
     });
-    const copy = menuButton("Copy", "Copy all rows", () => [
-      { label: "As CSV", run: () => void this.copyAs("csv") },
-      { label: "As a Markdown table", run: () => void this.copyAs("markdown") },
-      { label: "As JSON", run: () => void this.copyAs("json") },
-    ], "");
-    const write = menuButton("Export", "Write all rows to a file", () => [
-      { label: "CSV …", run: () => post({ type: "export", path: this.path, sql: this.ran, format: "csv" }) },
-      { label: "JSON …", run: () => post({ type: "export", path: this.path, sql: this.ran, format: "json" }) },
-    ], "");
+    const copy = menuButton(
+      "Copy",
+      "Copy all rows",
+      () => [
+        { label: "As CSV", run: () => void this.copyAs("csv") },
+        { label: "As a Markdown table", run: () => void this.copyAs("markdown") },
+        { label: "As JSON", run: () => void this.copyAs("json") },
+      ],
+      "",
+    );
+    const write = menuButton(
+      "Export",
+      "Write all rows to a file",
+      () => [
+        {
+          label: "CSV …",
+          run: () => post({ type: "export", path: this.path, sql: this.ran, format: "csv" }),
+        },
+        {
+          label: "JSON …",
+          run: () => post({ type: "export", path: this.path, sql: this.ran, format: "json" }),
+        },
+      ],
+      "",
+    );
     this.more.replaceChildren(plot, copy, write);
   }
 
   private chartActions(): HTMLElement[] {
     const name = this.ran.replace(/\s+/g, " ").trim();
-    const save = menuButton("Export", "Write the chart to a file", () => {
-      const items: Item[] = [
-        { label: "Picture (PNG) …", run: () => {
-          const data = this.chart.picture(name.slice(0, 100));
-          if (data) {
-            post({ type: "save", name: "plot.png", data });
-          }
-        } },
-      ];
-      if (this.mode === "plot") {
-        items.push({ label: "All points (CSV) …", run: () => post({ type: "exportPlot", path: this.path, what: this.ran }) });
-      }
-      return items;
-    }, "");
+    const save = menuButton(
+      "Export",
+      "Write the chart to a file",
+      () => {
+        const items: Item[] = [
+          {
+            label: "Picture (PNG) …",
+            run: () => {
+              const data = this.chart.picture(name.slice(0, 100));
+              if (data) {
+                post({ type: "save", name: "plot.png", data });
+              }
+            },
+          },
+        ];
+        if (this.mode === "plot") {
+          items.push({
+            label: "All points (CSV) …",
+            run: () => post({ type: "exportPlot", path: this.path, what: this.ran }),
+          });
+        }
+        return items;
+      },
+      "",
+    );
     return [save];
   }
 
@@ -358,7 +419,10 @@ class Panel {
       const text = await this.answers.field(row, column, this.table.pages.sort);
       const dialog = element("dialog", { class: "field", "aria-label": "Field" });
       const body = element("pre", { tabindex: 0, text });
-      const copy = element("button", { text: "Copy", onclick: () => post({ type: "copy", text, told: "" }) });
+      const copy = element("button", {
+        text: "Copy",
+        onclick: () => post({ type: "copy", text, told: "" }),
+      });
       const close = element("button", { text: "Close", onclick: () => dialog.close() });
       dialog.append(body, element("div", { class: "dialog-buttons" }, copy, close));
       dialog.addEventListener("close", () => {
@@ -391,7 +455,11 @@ class Panel {
 
   private exampleItems(): Item[] {
     if (this.mode === "plot") {
-      return PLOTS.map(([text, detail]) => ({ label: text, detail, run: () => this.put("plot", text, true) }));
+      return PLOTS.map(([text, detail]) => ({
+        label: text,
+        detail,
+        run: () => this.put("plot", text, true),
+      }));
     }
     return (this.schema?.examples ?? []).map((example) => ({
       label: example.title,
@@ -436,7 +504,9 @@ class Panel {
     const empty = element("div", { class: "empty" });
     empty.append(
       element("p", { text: "Ctrl+Enter runs the query. F6 goes to the answer and back." }),
-      element("p", { text: "Examples has questions to begin with; the box completes tables and columns." }),
+      element("p", {
+        text: "Examples has questions to begin with; the box completes tables and columns.",
+      }),
     );
     const shown = { table: this.table.element, chart: this.chart.element, none: empty }[what];
     if (this.stage.firstChild !== shown) {
@@ -494,7 +564,9 @@ class Panel {
       const [start, height] = [event.clientY, box.offsetHeight];
       const move = (moved: PointerEvent) => set(height + moved.clientY - start);
       made.addEventListener("pointermove", move);
-      made.addEventListener("pointerup", () => made.removeEventListener("pointermove", move), { once: true });
+      made.addEventListener("pointerup", () => made.removeEventListener("pointermove", move), {
+        once: true,
+      });
     });
     return made;
   }
@@ -519,4 +591,5 @@ if (root) {
   }
   post({ type: "ready" });
 }
+
 export type { Known };

@@ -18,7 +18,17 @@ export function askPlot(
 
 /** What names a step or a moment, and is drawn along rather than up. */
 const ALONG = ["step", "x", "execution", "start_ns", "turn", "exponent", "run", "id", "line", "op"];
-const NOT_UP = new Set(["run", "other", "op", "line", "id", "execution", "result", "turn", "stream"]);
+const NOT_UP = new Set([
+  "run",
+  "other",
+  "op",
+  "line",
+  "id",
+  "execution",
+  "result",
+  "turn",
+  "stream",
+]);
 
 /**
  * The columns to draw: one along, the others of numbers up, and one of texts that tells lines
@@ -39,7 +49,9 @@ export function plotColumns(
   if (!ys.length) {
     return undefined;
   }
-  const by = BY.map((name) => answer.columns.indexOf(name)).find((k) => k >= 0 && answer.kinds[k] === "text");
+  const by = BY.map((name) => answer.columns.indexOf(name)).find(
+    (k) => k >= 0 && answer.kinds[k] === "text",
+  );
   const stream = answer.columns.indexOf("stream");
   const chosen = by ?? (stream >= 0 && stream !== x ? stream : undefined);
   return { x, ys, ...(chosen !== undefined && { by: chosen }) };

@@ -30,7 +30,11 @@ export class Toolbar {
       this.select.value = this.path;
       events.choose(chosen === OTHER ? undefined : chosen);
     });
-    this.go = element("button", { class: "run", title: "Run (Ctrl+Enter)", onclick: () => events.run() });
+    this.go = element("button", {
+      class: "run",
+      title: "Run (Ctrl+Enter)",
+      onclick: () => events.run(),
+    });
     this.go.append(element("span", { "aria-hidden": "true", text: "▶ " }), "Run");
     this.stop = element("button", {
       class: "stop",
@@ -40,12 +44,22 @@ export class Toolbar {
       onclick: () => events.stop(),
     });
     const tab = (mode: Mode, label: string, title: string) =>
-      element("button", { role: "radio", class: "mode", text: label, title, onclick: () => events.mode(mode) });
+      element("button", {
+        role: "radio",
+        class: "mode",
+        text: label,
+        title,
+        onclick: () => events.mode(mode),
+      });
     this.modes = {
       sql: tab("sql", "SQL", "Ask in SQL"),
       plot: tab("plot", "Plot", "Draw a figure by step: stats.absmax where op=relu"),
     };
-    const group = element("div", { class: "modes", role: "radiogroup", "aria-label": "Kind of question" });
+    const group = element("div", {
+      class: "modes",
+      role: "radiogroup",
+      "aria-label": "Kind of question",
+    });
     group.append(this.modes.sql, this.modes.plot);
     group.addEventListener("keydown", (event) => {
       if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
@@ -63,16 +77,25 @@ export class Toolbar {
       this.go,
       this.stop,
       element("span", { class: "spring" }),
-      menuButton("History", "Questions that were asked (Alt+Up in the box)", events.history, "Nothing was asked yet"),
+      menuButton(
+        "History",
+        "Questions that were asked (Alt+Up in the box)",
+        events.history,
+        "Nothing was asked yet",
+      ),
       menuButton("Examples", "Questions to begin with", events.examples, "No workspace is chosen"),
     );
   }
 
   know(known: Known[], path: string): void {
     this.path = path;
-    const options = known.map(({ path, label }) => element("option", { value: path, text: label, title: path }));
+    const options = known.map(({ path, label }) =>
+      element("option", { value: path, text: label, title: path }),
+    );
     if (path && !known.some((k) => k.path === path)) {
-      options.unshift(element("option", { value: path, text: path.split(/[\\/]/).at(-1) ?? path, title: path }));
+      options.unshift(
+        element("option", { value: path, text: path.split(/[\\/]/).at(-1) ?? path, title: path }),
+      );
     }
     if (!path) {
       options.unshift(element("option", { value: "", text: "No workspace" }));

@@ -33,7 +33,12 @@ export function windowOf({ rows, rowHeight, viewport, top }: Scrolled): Window {
   const seen = Math.floor(at / rowHeight);
   const first = Math.max(0, seen - SPARE);
   const last = Math.min(rows, seen + Math.ceil(viewport / rowHeight) + 1 + SPARE);
-  return { height, first, count: Math.max(0, last - first), offset: scrolled - at + first * rowHeight };
+  return {
+    height,
+    first,
+    count: Math.max(0, last - first),
+    offset: scrolled - at + first * rowHeight,
+  };
 }
 
 /** How far to scroll so that a row is seen: not at all where it is already. */

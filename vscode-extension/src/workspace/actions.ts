@@ -1,0 +1,381 @@
+/** What can be done with workspaces and runs: the verbs of `opstep ws`, from menus. */
+
+import path from "node:path";
+import * as vscode from "vscode";
+import type { Services } from "../services";
+import { diffProgram, openDocument } from "./documents";
+import type { Files } from "./files";
+import type { Node } from "./nodes";
+import { goTo } from "./places";
+import type { KeptTensor, Run } from "./requests";
+import type { Tree } from "./tree";
+import { counted, runDescription, runLabel } from "./words";
+
+type RunNode = Extract<Node, { run: Run }>;
+
+/** Opens the query panel. */
+export type Ask = (given: { path?: string; mode?: "sql" | "plot"; text?: string }) => Promise<void>;
+/** Opens a kept tensor. */
+export type Look = (path: string, tensor: KeptTensor) => Promise<void>;
+
+export class Actions {
+  constructor(
+    private readonly services: Services,
+    private readonly files: Files,
+    private readonly tree: Tree,
+    private readonly ask: Ask,
+    private readonly look: Look,
+  ) {}
+
+  register(): vscode.Disposable {
+    const all: Record<string, (node: Node, nodes?: Node[]) => unknown> = {
+      refresh: () => this.files.find(),
+      open: () => this.open(),
+      openFile: (given) => given instanceof vscode.Uri && this.files.open(given.fsPath),
+      close: (node) => this.files.close(node.path),
+      more: (node) => this.tree.more(node),
+      update: (node) => this.update(node),
+      query: (node) => this.query(node),
+      goto: (node) => this.goTo(node),
+      step: (node) => this.step(node),
+      plotMetric: (node) => this.plotMetric(node),
+      program: (node) => this.program(node),
+      diffProgram: (node) => withRun(node, (n) => diffProgram(this.services, n.path, n.run.key)),
+      report: (node) => this.report(node),
+      tensor: (node) => this.tensor(node),
+      exportTensor: (node) => this.exportTensor(node),
+      compare: (node, nodes) => this.compare(node, nodes),
+      plotCompared: (node, nodes) => this.plotCompared(node, nodes),
+      rerun: (node) => this.rerun(node, []),
+      rerunRecorded: (node) => this.rerun(node, ["--record"]),
+      export: (node) => this.export(node),
+      prune: (node, nodes) => this.prune(node, nodes),
+      copyKey: (node) => withRun(node, (n) => vscode.env.clipboard.writeText(n.run.key)),
+      copyReference: (node) => this.copyReference(node),
+      timeline: (node) => this.timeline(node),
+    };
+    return vscode.Disposable.from(
+      ...Object.entries(all).map(([name, act]) =>
+        vscode.commands.registerCommand(
+          `opstep.workspace.${name}`,
+          async (node: Node, nodes?: Node[]) => {
+            try {
+              await act(node, nodes);
+            } catch (error) {
+              void vscode.window.showErrorMessage(
+                error instanceof Error ? error.message : String(error),
+              );
+            }
+          },
+        ),
+      ),
+    );
+  }
+
+  private async open(): Promise<void> {
+    const [uri] =
+      (await vscode.window.showOpenDialog({
+        title: "Open a Workspace",
+        filters: { Workspaces: ["db", "sqlite"], "All files": ["*"] },
+      })) ?? [];
+    if (uri && (await this.files.open(uri.fsPath))) {
+      await vscode.commands.executeCommand("opstep.workspace.focus");
+    }
+  }
+
+  /** An older file is changed by the command line alone, and after a question. */
+  private async update(node: Node): Promise<void> {
+    const name = path.basename(node.path);
+    const yes = "Bring Up to Date";
+    const detail = `${name} was written by an older opstep. A copy as it is now is kept beside it.`;
+    const chosen = await vscode.window.showWarningMessage(
+      `Bring ${name} up to date?`,
+      { modal: true, detail },
+      yes,
+    );
+    if (chosen === yes) {
+      await this.run(["ws", node.path]);
+      await this.files.find();
+    }
+  }
+
+  /** The query panel, with a question about what was chosen. */
+  private async query(node: Node | undefined): Promise<void> {
+    if (!node || node.kind === "file" || !("run" in node) || !node.run) {
+      await this.ask(node ? { path: node.path } : {});
+      return;
+    }
+    const id = node.run.id;
+    const part = node.kind === "part" ? node.part : undefined;
+    const texts: Partial<Record<string, string>> = {
+      findings: `select step, kind, value, file, line, message from findings where run = ${id}`,
+      steps: `select step, end_ns - start_ns as took_ns from steps where run = ${id} order by step`,
+      slowest: `select file, line, statement, executions, total_ns, mean_ns\nfrom slowest_ops where run = ${id} order by total_ns desc`,
+      tensors: `select name, kind, step, dtype, shape, nbytes, saved from tensors where run = ${id}`,
+      metrics: `select step, name, value from metrics where run = ${id} order by step, name`,
+    };
+    const text =
+      texts[part ?? ""] ??
+      `select step, site, line, value, mean, std, min, max, nan\nfrom stat_history where run = ${id} order by step desc, execution\nlimit 1000`;
+    await this.ask({ path: node.path, mode: "sql", text });
+  }
+
+  private async goTo(node: Node): Promise<void> {
+    if (node.kind === "finding") {
+      const { place, file, line } = node.finding;
+      await goTo(this.services, node.path, { file: place ?? file, line, run: node.run.key });
+    } else if (node.kind === "slow") {
+      const { place, file, line } = node.op;
+      await goTo(this.services, node.path, { file: place ?? file, line, run: node.run.key });
+    }
+  }
+
+  /** All statistics of a step. */
+  private async step(node: Node): Promise<void> {
+    if (node.kind === "step") {
+      const text = [
+        "select o.line, o.file, o.site, r.name as value, s.min, s.max, s.mean, s.std, s.absmax,",
+        "  s.nan, s.posinf, s.neginf, s.zero, s.count",
+        "from stats as s join ops as o using (run, op) join results as r using (run, op, result)",
+        `where s.run = ${node.run.id} and s.step = ${node.step.step} order by s.execution`,
+      ];
+      await this.ask({ path: node.path, mode: "sql", text: text.join("\n") });
+    }
+  }
+
+  private async plotMetric(node: Node): Promise<void> {
+    if (node.kind === "metric") {
+      await this.ask({
+        path: node.path,
+        mode: "plot",
+        text: `metrics.${node.name} where run=${node.run.key}`,
+      });
+    }
+  }
+
+  private program(node: Node): Promise<void> | undefined {
+    return withRun(node, (n) => {
+      const name = n.run.file?.split(/[\\/]/).at(-1) ?? "program.opg";
+      return openDocument({ what: "program", path: n.path, run: n.run.key }, name);
+    });
+  }
+
+  private async report(node: Node): Promise<void> {
+    if (node.kind === "finding") {
+      const { id, kind } = node.finding;
+      const shown = { what: "report", path: node.path, run: node.run.key, finding: id } as const;
+      await openDocument(shown, `${kind} in ${node.finding.value ?? "run"}.txt`);
+    }
+  }
+
+  private async tensor(node: Node): Promise<void> {
+    const tensor = tensorOf(node);
+    if (tensor) {
+      await this.look(node.path, tensor);
+    }
+  }
+
+  private async exportTensor(node: Node): Promise<void> {
+    const tensor = tensorOf(node);
+    if (!tensor) {
+      return;
+    }
+    const file = await target(node.path, `${tensor.name}.npy`, {
+      "NumPy array": ["npy"],
+      NumPy: ["npz"],
+      safetensors: ["safetensors"],
+    });
+    if (file) {
+      await this.run(
+        ["ws", node.path, "load", tensor.reference, "-o", file],
+        `Wrote ${path.basename(file)}`,
+      );
+    }
+  }
+
+  private async copyReference(node: Node): Promise<void> {
+    const tensor = tensorOf(node);
+    if (tensor) {
+      await vscode.env.clipboard.writeText(tensor.reference);
+    }
+  }
+
+  /** Two runs that are marked, or the one that was chosen and another. */
+  private async pair(node: Node, nodes: Node[] | undefined): Promise<[RunNode, Run] | undefined> {
+    const marked = (nodes ?? []).filter(
+      (n): n is Extract<Node, { kind: "run" }> => n.kind === "run",
+    );
+    const [a, b] = marked;
+    if (a && b && marked.length === 2 && a.path === b.path) {
+      return a.run.id < b.run.id ? [a, b.run] : [b, a.run];
+    }
+    if (!("run" in node) || !node.run) {
+      return undefined;
+    }
+    const mine = node as RunNode;
+    const { runs } = await this.services.request<{ runs: Run[] }>("opstep/workspace/runs", {
+      path: node.path,
+      limit: 200,
+    });
+    const choices = runs
+      .filter((run) => run.id !== mine.run.id)
+      .map((run) => ({ label: runLabel(run), description: runDescription(run, Date.now()), run }));
+    if (!choices.length) {
+      void vscode.window.showInformationMessage(
+        "There is no other run in this workspace to compare with.",
+      );
+      return undefined;
+    }
+    const chosen = await vscode.window.showQuickPick(choices, {
+      title: `Compare ${mine.run.key} with`,
+      matchOnDescription: true,
+    });
+    return chosen && [mine, chosen.run];
+  }
+
+  private async compare(node: Node, nodes?: Node[]): Promise<void> {
+    const pair = await this.pair(node, nodes);
+    if (pair) {
+      const [{ path: file, run }, other] = pair;
+      const shown = { what: "compare", path: file, run: run.key, other: other.key } as const;
+      await openDocument(shown, `${run.key} and ${other.key}.txt`);
+    }
+  }
+
+  private async plotCompared(node: Node, nodes?: Node[]): Promise<void> {
+    const pair = await this.pair(node, nodes);
+    if (!pair) {
+      return;
+    }
+    const [{ path: file, run }, other] = pair;
+    const { names } = await this.services.request<{ names: { metric: string[] } }>(
+      "opstep/workspace/schema",
+      { path: file },
+    );
+    const metric = names.metric.find((name) => name !== "seconds") ?? "seconds";
+    await this.ask({
+      path: file,
+      mode: "plot",
+      text: `metrics.${metric} where run=${run.key}|${other.key}`,
+    });
+  }
+
+  private async rerun(node: Node, more: string[]): Promise<void> {
+    await withRun(node, async (n) => {
+      const title = `rerun ${n.run.key}`;
+      await this.services.show(["ws", n.path, "rerun", n.run.key, ...more], { title });
+      this.files.touch(n.path);
+    });
+  }
+
+  private async export(node: Node): Promise<void> {
+    const run = "run" in node ? node.run : undefined;
+    const tables = await this.services.request<{
+      tables: { name: string; what: string; columns: { name: string }[] }[];
+    }>("opstep/workspace/schema", { path: node.path });
+    const choices = tables.tables
+      .filter((t) => t.name !== "blobs" && (!run || t.columns.some((c) => c.name === "run")))
+      .map((t) => ({ label: t.name, description: t.what }));
+    const title = run ? `Export of run ${run.key}` : "Export";
+    const chosen = await vscode.window.showQuickPick(choices, { title, matchOnDescription: true });
+    const file =
+      chosen &&
+      (await target(node.path, `${chosen.label}.csv`, {
+        CSV: ["csv"],
+        JSON: ["json"],
+        NumPy: ["npz"],
+        safetensors: ["safetensors"],
+        Parquet: ["parquet"],
+      }));
+    if (file) {
+      const of = run ? ["--run", run.key] : [];
+      await this.run(
+        ["ws", node.path, "export", chosen.label, ...of, "-o", file],
+        `Wrote ${path.basename(file)}`,
+      );
+    }
+  }
+
+  /** Removes runs: asks first, and says what goes. */
+  private async prune(node: Node, nodes?: Node[]): Promise<void> {
+    const several = nodes?.length ? nodes : [node];
+    const runs = several.filter(
+      (n): n is Extract<Node, { kind: "run" }> => n.kind === "run" && n.path === node.path,
+    );
+    const live = runs.find((n) => n.run.underWay);
+    if (live) {
+      void vscode.window.showWarningMessage(`Run ${live.run.key} is under way: end it first.`);
+      return;
+    }
+    if (!runs.length) {
+      return;
+    }
+    const detail = runs
+      .map((n) => `${runLabel(n.run)}: ${runDescription(n.run, Date.now())}`)
+      .slice(0, 12)
+      .join("\n");
+    const question = `Remove ${counted(runs.length, "run")} from ${path.basename(node.path)} for good?`;
+    const chosen = await vscode.window.showWarningMessage(
+      question,
+      { modal: true, detail },
+      "Remove",
+    );
+    if (chosen === "Remove") {
+      const named = runs.flatMap((n) => ["--run", n.run.key]);
+      await this.run(
+        ["ws", node.path, "prune", ...named, "--yes"],
+        `Removed ${counted(runs.length, "run")}`,
+      );
+      this.files.touch(node.path);
+    }
+  }
+
+  private async timeline(node: Node): Promise<void> {
+    await withRun(node, async (n) => {
+      if (n.run.trace) {
+        const file = path.resolve(path.dirname(n.path), n.run.trace);
+        await vscode.commands.executeCommand("opstep.openTimeline", vscode.Uri.file(file));
+      }
+    });
+  }
+
+  /** Runs a verb quietly, with a bar, and says what it said where it failed. */
+  private async run(words: string[], done?: string): Promise<void> {
+    const title = `opstep ${words[0]} ${words[2] ?? ""}`;
+    const told = await vscode.window.withProgress(
+      { location: vscode.ProgressLocation.Notification, title, cancellable: true },
+      (_, token) => this.services.opstep(words, { token }),
+    );
+    if (told.code !== 0) {
+      throw new Error((told.stderr || told.stdout).trim() || `${title} failed`);
+    }
+    if (done) {
+      void vscode.window.showInformationMessage(done);
+    }
+  }
+}
+
+function withRun<T>(node: Node, act: (node: RunNode) => T): T | undefined {
+  return node && "run" in node && node.run ? act(node as RunNode) : undefined;
+}
+
+function tensorOf(node: Node): KeptTensor | undefined {
+  if (node.kind === "version") {
+    return node.tensor;
+  }
+  return node.kind === "tensor" ? node.versions.at(-1) : undefined;
+}
+
+async function target(
+  beside: string,
+  name: string,
+  filters: Record<string, string[]>,
+): Promise<string | undefined> {
+  const folder =
+    vscode.workspace.workspaceFolders?.[0]?.uri ?? vscode.Uri.file(path.dirname(beside));
+  const uri = await vscode.window.showSaveDialog({
+    defaultUri: vscode.Uri.joinPath(folder, name),
+    filters,
+  });
+  return uri?.fsPath;
+}

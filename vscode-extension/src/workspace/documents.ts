@@ -1,0 +1,103 @@
+/** Texts out of a workspace as documents that cannot be edited: programs as they ran, reports, comparisons. */
+
+import * as vscode from "vscode";
+import type { Services } from "../services";
+import { documentUri, goTo, SCHEME, type Shown } from "./places";
+import type { Program } from "./requests";
+
+const PLACE = /([^\s:"'()]+\.opg):(\d+)/g;
+const FOLLOW = "opstep.workspace.follow";
+
+export function registerDocuments(services: Services): vscode.Disposable {
+  const provider: vscode.TextDocumentContentProvider = {
+    provideTextDocumentContent: (uri, token) => text(services, shownIn(uri), token),
+  };
+  const links: vscode.DocumentLinkProvider = {
+    provideDocumentLinks: (document) => linksOf(document),
+  };
+  return vscode.Disposable.from(
+    vscode.workspace.registerTextDocumentContentProvider(SCHEME, provider),
+    vscode.languages.registerDocumentLinkProvider({ scheme: SCHEME, language: "plaintext" }, links),
+    vscode.commands.registerCommand(
+      FOLLOW,
+      (path: string, run: string, file: string, line: number) =>
+        goTo(services, path, { file, line, run }),
+    ),
+  );
+}
+
+/** Opens a document, in a tab that the next one takes. */
+export async function openDocument(shown: Shown, name: string): Promise<void> {
+  await vscode.window.showTextDocument(documentUri(shown, name), { preview: true });
+}
+
+/** The program as it ran beside the file as it is. */
+export async function diffProgram(services: Services, path: string, run: string): Promise<void> {
+  const program = await services.request<Program>("opstep/workspace/program", { path, run });
+  const name = program.file?.split(/[\\/]/).at(-1) ?? "program.opg";
+  if (!program.place) {
+    void vscode.window.showWarningMessage(
+      `${program.file ?? "The program's file"} is not there: the text as it ran is shown alone.`,
+    );
+    await openDocument({ what: "program", path, run }, name);
+    return;
+  }
+  if (program.same) {
+    void vscode.window.showInformationMessage(`${name} is the same as when ${run} ran.`);
+    return;
+  }
+  await vscode.commands.executeCommand(
+    "vscode.diff",
+    documentUri({ what: "program", path, run }, name),
+    vscode.Uri.file(program.place),
+    `${name} (${run} ↔ now)`,
+  );
+}
+
+function shownIn(uri: vscode.Uri): Shown {
+  return JSON.parse(uri.query) as Shown;
+}
+
+async function text(
+  services: Services,
+  shown: Shown,
+  token: vscode.CancellationToken,
+): Promise<string> {
+  const { what, path, run } = shown;
+  try {
+    switch (what) {
+      case "program":
+        return (await services.request<Program>("opstep/workspace/program", { path, run }, token))
+          .text;
+      case "report": {
+        const given = { path, run, finding: shown.finding };
+        return (await services.request<{ text: string }>("opstep/workspace/report", given, token))
+          .text;
+      }
+      default: {
+        const told = await services.opstep(["ws", path, "compare", run, shown.other ?? "last"], {
+          token,
+        });
+        return told.code > 1 ? told.stderr || told.stdout : told.stdout;
+      }
+    }
+  } catch (error) {
+    return `${error instanceof Error ? error.message : String(error)}\n`;
+  }
+}
+
+function linksOf(document: vscode.TextDocument): vscode.DocumentLink[] {
+  const shown = shownIn(document.uri);
+  return [...document.getText().matchAll(PLACE)].map((match) => {
+    const range = new vscode.Range(
+      document.positionAt(match.index),
+      document.positionAt(match.index + match[0].length),
+    );
+    const given = encodeURIComponent(
+      JSON.stringify([shown.path, shown.run, match[1], Number(match[2])]),
+    );
+    const link = new vscode.DocumentLink(range, vscode.Uri.parse(`command:${FOLLOW}?${given}`));
+    link.tooltip = "Go to the line";
+    return link;
+  });
+}

@@ -1,0 +1,181 @@
+/** How the tree shows its nodes: icons, words, and what a click does. */
+
+import path from "node:path";
+import * as vscode from "vscode";
+import { idOf, type Node, type Part } from "./nodes";
+import {
+  counted,
+  findingLabel,
+  type Icon,
+  runDescription,
+  runIcon,
+  runLabel,
+  runTooltip,
+  slowDescription,
+  standingDescription,
+  stepDescription,
+  tensorDescription,
+} from "./words";
+
+const PARTS: Record<Part, [string, string]> = {
+  summary: ["Summary", "info"],
+  findings: ["Findings", "warning"],
+  steps: ["Steps", "list-ordered"],
+  tensors: ["Tensors", "symbol-array"],
+  slowest: ["Slowest ops", "watch"],
+  metrics: ["Metrics", "graph-line"],
+};
+const { None, Collapsed, Expanded } = vscode.TreeItemCollapsibleState;
+
+export function itemOf(node: Node): vscode.TreeItem {
+  const item = shape(node);
+  item.id = idOf(node);
+  item.contextValue ??= node.kind;
+  const words = [item.label, item.description].filter((w) => typeof w === "string");
+  item.accessibilityInformation = { label: words.join(", ") };
+  return item;
+}
+
+function shape(node: Node): vscode.TreeItem {
+  switch (node.kind) {
+    case "file":
+      return file(node);
+    case "run":
+      return run(node);
+    case "part": {
+      const [label, icon] = PARTS[node.part];
+      const item = made(label, { name: icon }, Collapsed);
+      item.description = node.count === undefined ? "" : node.count.toLocaleString("en-US");
+      item.contextValue = `part.${node.part}`;
+      return item;
+    }
+    case "program":
+      return clicked(
+        made("Program as it ran", { name: "file-code" }),
+        "opstep.workspace.program",
+        node,
+      );
+    case "fact": {
+      const item = made(node.name, undefined);
+      item.description = node.value;
+      item.tooltip = node.value;
+      return item;
+    }
+    case "finding": {
+      const item = made(findingLabel(node.finding), {
+        name: "bug",
+        colour: "list.errorForeground",
+      });
+      item.description = `step ${node.finding.step} · ${node.finding.message}`;
+      item.tooltip = node.finding.message;
+      return clicked(item, "opstep.workspace.goto", node);
+    }
+    case "steps":
+      return made(
+        `${node.first.toLocaleString("en-US")} – ${node.last.toLocaleString("en-US")}`,
+        { name: "list-ordered" },
+        Collapsed,
+      );
+    case "step": {
+      const icon = node.step.odd
+        ? { name: "warning", colour: "list.warningForeground" }
+        : { name: "circle-small" };
+      const item = made(node.step.step < 0 ? "before the first" : `step ${node.step.step}`, icon);
+      item.description = stepDescription(node.step);
+      return clicked(item, "opstep.workspace.step", node);
+    }
+    case "metric": {
+      const item = made(node.name, { name: "graph-line" });
+      item.description = `${node.value} in step ${node.step}`;
+      return clicked(item, "opstep.workspace.plotMetric", node);
+    }
+    case "saved":
+      return made("Saved tensors", { name: "save" }, Collapsed);
+    case "tensor":
+      return tensor(node);
+    case "version": {
+      const item = made(node.tensor.kind, { name: "symbol-array" });
+      item.description = tensorDescription(node.tensor);
+      item.tooltip = node.tensor.reference;
+      return clicked(item, "opstep.workspace.tensor", node);
+    }
+    case "slow": {
+      const item = made(node.op.statement ?? node.op.site, { name: "symbol-event" });
+      item.description = slowDescription(node.op, node.total);
+      item.tooltip = `${node.op.site}\n${node.op.file ?? ""}:${node.op.line ?? ""}`;
+      return clicked(item, "opstep.workspace.goto", node);
+    }
+    case "more":
+      return clicked(
+        made(`Show more (${counted(node.left, node.what)} left)`, { name: "ellipsis" }),
+        "opstep.workspace.more",
+        node,
+      );
+    default: {
+      const item = made(node.message, { name: "info" });
+      item.description = node.hint;
+      item.tooltip = [node.message, node.hint].filter(Boolean).join("\n");
+      return item;
+    }
+  }
+}
+
+function file(node: Extract<Node, { kind: "file" }>): vscode.TreeItem {
+  const { standing } = node;
+  const good = standing.kind === "workspace";
+  const icon = good ? { name: "database" } : { name: "warning", colour: "list.warningForeground" };
+  const item = made(path.basename(node.path), icon, good ? Expanded : Collapsed);
+  const folder = vscode.workspace.asRelativePath(path.dirname(node.path));
+  const here = vscode.workspace.workspaceFolders?.some(
+    (f) => f.uri.fsPath === path.dirname(node.path),
+  );
+  item.description = standingDescription(standing, here ? "" : folder);
+  item.tooltip = [node.path, standing.message, standing.hint].filter(Boolean).join("\n");
+  item.contextValue = `file.${standing.kind}`;
+  item.resourceUri = undefined;
+  return item;
+}
+
+function run(node: Extract<Node, { kind: "run" }>): vscode.TreeItem {
+  const item = made(runLabel(node.run), runIcon(node.run), Collapsed);
+  item.description = runDescription(node.run, Date.now());
+  item.tooltip = new vscode.MarkdownString(runTooltip(node.run));
+  const traits = [node.run.underWay ? "live" : "ended", node.run.trace ? "traced" : ""];
+  item.contextValue = ["run", ...traits].filter(Boolean).join(".");
+  return item;
+}
+
+function tensor(node: Extract<Node, { kind: "tensor" }>): vscode.TreeItem {
+  const { versions } = node;
+  const last = versions[versions.length - 1];
+  const item = made(
+    last?.name ?? "",
+    { name: "symbol-array" },
+    versions.length > 1 ? Collapsed : None,
+  );
+  if (last) {
+    item.description =
+      versions.length > 1
+        ? `${last.type} · ${last.kind} · ${counted(versions.length, "version")}`
+        : `${last.kind} · ${tensorDescription(last)}`;
+    item.tooltip = last.reference;
+  }
+  if (versions.length > 1) {
+    return item;
+  }
+  return clicked(item, "opstep.workspace.tensor", node);
+}
+
+function made(label: string, icon: Icon | undefined, state = None): vscode.TreeItem {
+  const item = new vscode.TreeItem(label, state);
+  if (icon) {
+    const colour = icon.colour ? new vscode.ThemeColor(icon.colour) : undefined;
+    item.iconPath = new vscode.ThemeIcon(icon.name, colour);
+  }
+  return item;
+}
+
+function clicked(item: vscode.TreeItem, command: string, node: Node): vscode.TreeItem {
+  item.command = { command, title: "Open", arguments: [node] };
+  return item;
+}

@@ -1,0 +1,93 @@
+/** Going to the line of a program that a row, a finding or an op speaks of. */
+
+import { existsSync } from "node:fs";
+import path from "node:path";
+import * as vscode from "vscode";
+import type { Services } from "../services";
+
+export interface Spoken {
+  file?: string | null;
+  line?: number | null;
+  run?: number | string;
+  op?: number;
+  site?: string;
+}
+
+/** Opens the file at the line; says so where the file is gone, and offers the text as it ran. */
+export async function goTo(services: Services, database: string, spoken: Spoken): Promise<void> {
+  let { line } = spoken;
+  let file = existing(spoken.file, database);
+  let run: string | undefined = spoken.run === undefined ? undefined : String(spoken.run);
+  if (!file || line === undefined || line === null) {
+    run ??= "last";
+    const told = await services.request<{ place: string | null; line: number | null }>(
+      "opstep/workspace/place",
+      {
+        path: database,
+        run,
+        ...(spoken.op !== undefined && { op: spoken.op }),
+        ...(spoken.site !== undefined && { site: spoken.site }),
+      },
+    );
+    file ??= existing(told.place, database);
+    line ??= told.line;
+  }
+  if (file) {
+    await show(vscode.Uri.file(file), line ?? 1);
+    return;
+  }
+  if (run === undefined) {
+    void vscode.window.showWarningMessage(`${spoken.file ?? "The program"} is not there any more`);
+    return;
+  }
+  // The text is in the workspace, whatever became of the file.
+  await show(programUri(database, run, path.basename(spoken.file ?? "program.opg")), line ?? 1);
+}
+
+async function show(uri: vscode.Uri, line: number): Promise<void> {
+  const at = new vscode.Range(Math.max(0, line - 1), 0, Math.max(0, line - 1), 0);
+  const group = vscode.window.tabGroups.all.find((g) =>
+    g.tabs.some((tab) => tab.input instanceof vscode.TabInputText),
+  );
+  const editor = await vscode.window.showTextDocument(uri, {
+    selection: at,
+    viewColumn: group?.viewColumn ?? vscode.ViewColumn.One,
+  });
+  editor.revealRange(at, vscode.TextEditorRevealType.InCenterIfOutsideViewport);
+}
+
+/** A file as it was recorded, where it can be found: relative ones were meant from where it ran. */
+function existing(file: string | null | undefined, database: string): string | undefined {
+  if (!file) {
+    return undefined;
+  }
+  const folders = vscode.workspace.workspaceFolders?.map((f) => f.uri.fsPath) ?? [];
+  const tried = path.isAbsolute(file)
+    ? [file]
+    : [path.dirname(database), ...folders].map((folder) => path.resolve(folder, file));
+  return tried.find((candidate) => existsSync(candidate));
+}
+
+export const SCHEME = "opstep-workspace";
+
+/** The text of a run's program, as it was recorded. */
+export function programUri(database: string, run: string, name: string): vscode.Uri {
+  return documentUri({ what: "program", path: database, run }, name);
+}
+
+/** What a virtual document shows. */
+export interface Shown {
+  what: "program" | "report" | "compare";
+  path: string;
+  run: string;
+  finding?: number;
+  other?: string;
+}
+
+export function documentUri(shown: Shown, name: string): vscode.Uri {
+  return vscode.Uri.from({
+    scheme: SCHEME,
+    path: `/${shown.run}/${name}`,
+    query: JSON.stringify(shown),
+  });
+}
