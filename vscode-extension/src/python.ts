@@ -37,6 +37,7 @@ export class Python implements vscode.Disposable {
   private readonly disposables: vscode.Disposable[] = [this.changed];
   private search: Promise<Interpreter | undefined> | undefined;
   private found: Interpreter | undefined;
+  private done = false;
   private said = "";
   private listening = false;
   /** Fires when another interpreter is found to be the one, with undefined where none is ready. */
@@ -70,6 +71,11 @@ export class Python implements vscode.Disposable {
   /** What is known at present, without a search. */
   get current(): Interpreter | undefined {
     return this.found?.verdict === "ready" ? this.found : undefined;
+  }
+
+  /** Whether a search has come to its end: before, nothing is known. */
+  get searched(): boolean {
+    return this.done;
   }
 
   /** The interpreter that is ready, or undefined; the first call searches. */
@@ -113,6 +119,7 @@ export class Python implements vscode.Disposable {
       this.log.info(`Python: ${one.path} (${one.origin}): ${one.verdict}${version}`);
     }
     this.found = chosen;
+    this.done = true;
     return chosen;
   }
 

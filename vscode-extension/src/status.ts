@@ -9,6 +9,7 @@ export function registerStatus(services: Services, python: Python): vscode.Dispo
   bar.name = "opstep: device and mode";
   const update = () => show(bar, python);
   update();
+  void python.find().then(update);
   return vscode.Disposable.from(
     bar,
     vscode.window.onDidChangeActiveTextEditor(update),
@@ -40,7 +41,7 @@ function show(bar: vscode.StatusBarItem, python: Python): void {
   ];
   if (found) {
     lines.push(`opstep ${found.probe?.opstep} in ${found.path}`);
-  } else {
+  } else if (python.searched) {
     lines.push("No Python with opstep was found.");
     bar.text = `$(warning) opstep`;
     bar.command = "opstep.selectPython";

@@ -5,6 +5,9 @@ import * as vscode from "vscode";
 import type { Python } from "../python";
 import { MODULE } from "../shell";
 
+/** Sessions of kernels that were entered from a graph. */
+export const KERNEL = "opstep-kernel";
+
 const LOOPBACK = new Set(["127.0.0.1", "localhost", "::1"]);
 
 /** Registers both types: graphs, and the kernels that are entered from them. */
@@ -21,14 +24,14 @@ export function registerAdapters(python: Python, log: vscode.LogOutputChannel): 
       },
     }),
     // debugpy speaks the protocol on this port itself: the Python debugger need not be there.
-    vscode.debug.registerDebugAdapterDescriptorFactory("opstep-kernel", {
+    vscode.debug.registerDebugAdapterDescriptorFactory(KERNEL, {
       createDebugAdapterDescriptor: ({ configuration }) =>
         listening(configuration.connect?.host, configuration.connect?.port),
     }),
     vscode.debug.registerDebugAdapterTrackerFactory("opstep", {
       createDebugAdapterTracker: traced,
     }),
-    vscode.debug.registerDebugAdapterTrackerFactory("opstep-kernel", {
+    vscode.debug.registerDebugAdapterTrackerFactory(KERNEL, {
       createDebugAdapterTracker: traced,
     }),
   );

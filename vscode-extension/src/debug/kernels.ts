@@ -2,6 +2,7 @@
 
 import * as vscode from "vscode";
 import type { Services, Stop } from "../services";
+import { KERNEL } from "./adapters";
 
 /** What `opstep/kernels` tells of a launch (see docs/dap.md). */
 interface Launch {
@@ -119,6 +120,23 @@ async function numbers(
     },
   });
   return text === undefined ? undefined : read(text);
+}
+
+const MOST_SESSIONS = 16;
+
+/**
+ * Brings a kernel's session to the front when it begins: VS Code would leave the graph in view, as
+ * that stands still, too. There is no call for it, but the next console's session is one's to see.
+ */
+export function followKernels(): vscode.Disposable {
+  return vscode.debug.onDidStartDebugSession(async (session) => {
+    const there = () => vscode.debug.activeDebugSession?.id === session.id;
+    for (let i = 0; session.type === KERNEL && !there() && i < MOST_SESSIONS; i++) {
+      await vscode.commands.executeCommand("workbench.action.debug.nextConsole");
+      // The new session is told to extensions a moment later.
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+  });
 }
 
 /** Continues to the line of the cursor. */

@@ -4,7 +4,7 @@ import { existsSync } from "node:fs";
 import path from "node:path";
 import * as vscode from "vscode";
 import type { Python } from "../python";
-import { addressTrouble, answers } from "./adapters";
+import { addressTrouble, answers, KERNEL } from "./adapters";
 import { chooseGraph, givenBeside, programOf, type Sizes } from "./asking";
 import type { Given } from "./given";
 import { applyDefaults, named } from "./launch";
@@ -46,6 +46,10 @@ export class Configurations implements vscode.DebugConfigurationProvider {
   ): Promise<vscode.DebugConfiguration | undefined> {
     if (!config.type && !config.request && !config.name) {
       return this.ofEditor(folder, config);
+    }
+    if (config.request === "attach" && config.connect) {
+      // VS Code gives a session that a debugger starts that debugger's own type.
+      return { ...config, type: KERNEL };
     }
     if (config.request !== "attach" && !config.program) {
       const file = activeFile();

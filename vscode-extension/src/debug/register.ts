@@ -6,7 +6,7 @@ import type { Services } from "../services";
 import { registerAdapters } from "./adapters";
 import { chooseGraph, givenBeside, programOf, Sizes } from "./asking";
 import { registerEditing } from "./editing";
-import { enterKernel, runToLine } from "./kernels";
+import { enterKernel, followKernels, runToLine } from "./kernels";
 import { registerLive } from "./live";
 import { activeFile, Configurations, DynamicConfigurations } from "./provider";
 import { breakOnNan, copyStatistics, type VariableContext } from "./variables";
@@ -36,6 +36,7 @@ export function registerDebugger(services: Services, python: Python): vscode.Dis
     registerAdapters(python, services.log),
     registerEditing(services),
     registerLive(services),
+    followKernels(),
     vscode.debug.registerDebugConfigurationProvider("opstep", configurations),
     vscode.debug.registerDebugConfigurationProvider(
       "opstep",
