@@ -76,6 +76,8 @@ export interface ViewState {
   exponents: boolean;
   bins: number;
   figure: keyof Figures;
+  /** Whether all controls are seen; undefined where the width of the panel says so. */
+  controls?: boolean;
 }
 
 /** What a panel shows. */

@@ -22,6 +22,8 @@ export interface Camera {
   y: number;
 }
 
+const GAP = 2; // pixels at least
+
 /** The grid that makes tiles largest in a window of that many pixels. */
 export function layOut(
   axes: Axes,
@@ -35,17 +37,28 @@ export function layOut(
   const count = Math.min(total - from, MOST_TILES);
   const w = sizeOf(shape, axes.columns);
   const h = sizeOf(shape, axes.rows);
-  const gap = count > 1 ? Math.max(1, Math.round(Math.max(w, h) / 24)) : 0;
-  let best = { across: 1, scale: -1 };
-  for (let across = 1; across <= Math.max(count, 1); across++) {
-    const down = Math.ceil(count / across);
-    const scale = Math.min(width / (across * (w + gap) - gap), height / (down * (h + gap) - gap));
-    if (scale > best.scale) {
-      best = { across, scale };
-    }
-  }
+  const large = placed(count, w, h, count > 1 ? Math.max(1, Math.round(Math.max(w, h) / 24)) : 0);
+  const loose = large(width, height);
+  // Where an element is less than a pixel the gap is still to be seen.
+  const gap = count > 1 ? Math.max(loose.gap, Math.ceil(GAP / loose.scale)) : 0;
+  const best = gap > loose.gap ? placed(count, w, h, gap)(width, height) : loose;
   const down = Math.max(1, Math.ceil(count / best.across));
   return { count, first: from, width: w, height: h, across: best.across, down, gap };
+}
+
+/** The columns that leave tiles the most room. */
+function placed(count: number, w: number, h: number, gap: number) {
+  return (width: number, height: number) => {
+    let best = { across: 1, scale: -1, gap };
+    for (let across = 1; across <= Math.max(count, 1); across++) {
+      const down = Math.ceil(count / across);
+      const scale = Math.min(width / (across * (w + gap) - gap), height / (down * (h + gap) - gap));
+      if (scale > best.scale) {
+        best = { across, scale, gap };
+      }
+    }
+    return best;
+  };
 }
 
 export function worldWidth(grid: Grid): number {

@@ -101,12 +101,12 @@ class NanView implements vscode.Disposable {
     if (!file) {
       return;
     }
-    const told = await this.services.opstep(["ws", "--json", file, "sql", FINDINGS]);
+    const told = await this.services.opstep(["ws", file, "sql", FINDINGS, "--json"]);
     if (told.code !== 0) {
       void vscode.window.showErrorMessage(told.stderr.trim() || `${file} cannot be read.`);
       return;
     }
-    this.findings = rowsOf(told.stdout);
+    this.findings = JSON.parse(told.stdout) as Finding[];
     this.tell({ kind: "findings", findings: this.findings, title: file });
   }
 
@@ -213,16 +213,6 @@ class NanView implements vscode.Disposable {
 /** Whether a run stands because something is not finite. */
 function isNan(stop: Stop): boolean {
   return stop.reason === "exception" && /\b(nan|inf|infinity)\b/i.test(stop.text);
-}
-
-function rowsOf(json: string): Finding[] {
-  const told = JSON.parse(json) as { columns: string[]; rows: unknown[][] } | Finding[];
-  if (Array.isArray(told)) {
-    return told;
-  }
-  return told.rows.map(
-    (row) => Object.fromEntries(told.columns.map((c, k) => [c, row[k]])) as unknown as Finding,
-  );
 }
 
 async function chosenWorkspace(): Promise<string | undefined> {

@@ -19,6 +19,8 @@ export interface Actions {
   fit(): void;
 }
 
+const WIDE = 720; // CSS pixels from which on all controls are seen
+
 const MODES: readonly Choice<ViewState["mode"]>[] = [
   { value: "picture", label: "Picture" },
   { value: "histogram", label: "Histogram" },
@@ -109,7 +111,33 @@ export class Controls {
       ),
       h("span", { class: "space" }),
       this.tabs(),
+      this.toggle(),
     );
+  }
+
+  /** A narrow panel leaves the room to the picture: what is not moved all the time can be hidden. */
+  private toggle(): HTMLElement {
+    const open = this.open;
+    return h(
+      "button",
+      {
+        class: "flat",
+        "aria-expanded": String(open),
+        "aria-label": "Options",
+        title: open
+          ? "Hide axes, scale, colours and comparison"
+          : "Axes, scale, colours, comparison",
+        onclick: () => {
+          this.model.view.controls = !open;
+          this.actions.changed("layout");
+        },
+      },
+      open ? "▾ options" : "▸ options",
+    );
+  }
+
+  private get open(): boolean {
+    return this.model.view.controls ?? window.innerWidth >= WIDE;
   }
 
   private tabs(): HTMLElement {
@@ -145,7 +173,10 @@ export class Controls {
   private updateAxes(): void {
     const { model } = this;
     fill(this.axes, ...model.shape.map((size, axis) => this.axis(axis, size)));
-    this.axes.hidden = model.shape.length < 2;
+    const { open } = this;
+    this.axes.hidden = !open && !this.axes.querySelector(".slider");
+    this.axes.classList.toggle("brief", !open);
+    this.tools.hidden = !open;
   }
 
   private axis(axis: number, size: number): HTMLElement {

@@ -216,6 +216,7 @@ class Page {
       f && f.zero > 0 && h("span", {}, "zeros ", h("b", {}, shown(f.zero))),
       f && f.subnormal > 0 && h("span", {}, "subnormal ", h("b", {}, shown(f.subnormal))),
     );
+    this.figures.title = this.figures.textContent ?? "";
   }
 
   // --- arranging ---

@@ -267,7 +267,10 @@ export class Pictures {
     for (const pane of this.panes) {
       pane.draw(this.grid, this.camera, marks, cursor);
     }
-    if (this.now.block) {
+    const block = this.now.block;
+    if (block) {
+      // What is drawn, for who waits for it: the stop, and how far elements are thinned out.
+      this.node.dataset.drawn = `${this.parts.turn}:${block.part.columns.step}`;
       this.listener.painted();
     }
   }
