@@ -125,18 +125,36 @@ async function numbers(
 const MOST_SESSIONS = 16;
 
 /**
- * Brings a kernel's session to the front when it begins: VS Code would leave the graph in view, as
- * that stands still, too. There is no call for it, but the next console's session is one's to see.
+ * Brings a kernel's session to the front when it begins, and when it stops: VS Code would leave the
+ * graph in view, as that stands still, too.
  */
 export function followKernels(): vscode.Disposable {
-  return vscode.debug.onDidStartDebugSession(async (session) => {
-    const there = () => vscode.debug.activeDebugSession?.id === session.id;
-    for (let i = 0; session.type === KERNEL && !there() && i < MOST_SESSIONS; i++) {
-      await vscode.commands.executeCommand("workbench.action.debug.nextConsole");
-      // The new session is told to extensions a moment later.
-      await new Promise((resolve) => setTimeout(resolve, 50));
-    }
-  });
+  return vscode.Disposable.from(
+    vscode.debug.onDidStartDebugSession((session) => {
+      if (session.type === KERNEL) {
+        void bringToFront(session);
+      }
+    }),
+    vscode.debug.registerDebugAdapterTrackerFactory(KERNEL, {
+      createDebugAdapterTracker: (session) => ({
+        onDidSendMessage: (message) => {
+          if (message.type === "event" && message.event === "stopped") {
+            void bringToFront(session);
+          }
+        },
+      }),
+    }),
+  );
+}
+
+/** There is no call for it; but to go to the next console is to go to its session. */
+async function bringToFront(session: vscode.DebugSession): Promise<void> {
+  const there = () => vscode.debug.activeDebugSession?.id === session.id;
+  for (let i = 0; !there() && i < MOST_SESSIONS; i++) {
+    await vscode.commands.executeCommand("workbench.action.debug.nextConsole");
+    // Extensions are told of the new session a moment later.
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
 }
 
 /** Continues to the line of the cursor. */
