@@ -4,6 +4,9 @@
 #   make test    all tests, then those in the simulator of GPUs, then the unit tests of the extension
 #   make test-gpu   on a machine with a GPU: its tests, and compute-sanitizer over all kernels
 #   make bench-gpu  on a machine with a GPU: our figures beside their peers', in the same run
+#   make test-vscode   the extension in a real VS Code in headless Chromium (needs Node.js 20, npm, Chromium)
+#   make pictures      takes docs/images/vscode-*.png there
+#   make bench-vscode  how fast it starts, steps and shows
 #   make check   formatting, lint, types, import layers, docs up to date
 #   make vsix    the extension for VS Code, as a file to install (needs Node.js 20 and npm)
 #   make bench   our figures beside their peers', in the same run
@@ -14,7 +17,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= auto
 
-.PHONY: setup demo test test-gpu check format docs bench bench-gpu vsix clean
+.PHONY: setup demo test test-gpu test-vscode pictures bench-vscode workbench check format docs bench bench-gpu vsix clean
 
 setup: $(VENV)/.dev
 
@@ -56,6 +59,21 @@ test: $(VENV)/.dev $(if $(NODE),$(EXTENSION)/node_modules/.stamp)
 	exit $$failed
 	$(if $(NODE),,$(SKIPPED))
 
+# The extension as a person installs it, in the editor that it is for; CONTRIBUTING.md tells how the suite works.
+WORKBENCH := cd $(EXTENSION)/e2e && OPSTEP_PYTHON=$(abspath $(BIN)/python) npm run --silent
+
+workbench: $(VENV)/.dev vsix
+	$(EXTENSION)/e2e/install.sh
+
+test-vscode: workbench
+	$(WORKBENCH) test
+
+pictures: workbench
+	OPSTEP_PICTURES=1 $(WORKBENCH) test -- pictures
+
+bench-vscode: workbench
+	$(WORKBENCH) bench
+
 # GPU machines bring their own Python with PyTorch: GPU_PYTHON=python3 takes it as it is.
 GPU_PYTHON ?= $(BIN)/python
 
@@ -88,3 +106,4 @@ bench: $(VENV)/.dev
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 	rm -rf $(EXTENSION)/node_modules $(EXTENSION)/dist $(EXTENSION)/*.vsix
+	rm -rf $(EXTENSION)/e2e/node_modules $(EXTENSION)/e2e/build

@@ -113,6 +113,23 @@ export class Debugging {
     await expect(row).toHaveAttribute("aria-expanded", "true");
   }
 
+  /** Sets a variable in its row, as F2 does. */
+  async setValue(row: Locator, value: string): Promise<void> {
+    await row.click();
+    await this.workbench.press("F2");
+    const input = this.page.locator(".debug-variables .inputBoxContainer input");
+    await expect(input).toBeFocused();
+    await input.fill(value);
+    await input.press("Enter");
+    await expect(input).toHaveCount(0);
+  }
+
+  /** From a variable's context menu: a data breakpoint. */
+  async breakOnChange(row: Locator): Promise<void> {
+    await row.click({ button: "right" });
+    await this.workbench.menuItem("Break on Value Change").click();
+  }
+
   frames(): Locator {
     return this.page.locator(".debug-call-stack .monaco-list-row .stack-frame");
   }

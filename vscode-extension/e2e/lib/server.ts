@@ -58,8 +58,12 @@ export class Server {
     const user = join(root, "data/User/settings.json");
     await mkdir(dirname(user), { recursive: true });
     await mkdir(join(root, "home"));
-    const chosen = { ...SETTINGS, "opstep.python.path": python(), ...settings };
+    const chosen = { ...SETTINGS, "opstep.python": python(), ...settings };
     await writeFile(user, JSON.stringify(chosen, null, 2));
+    // What belongs to a machine (opstep.python) is not read from the user's settings in a server.
+    const machine = join(root, "data/Machine/settings.json");
+    await mkdir(dirname(machine), { recursive: true });
+    await writeFile(machine, JSON.stringify({ "opstep.python": chosen["opstep.python"] }));
     await writeFile(join(root, "config.yaml"), "auth: none\ncert: false\n");
 
     const { node, entry } = codeServer();

@@ -1,6 +1,6 @@
 /** What a test of this suite gets: a server for its worker, a folder and a workbench for itself. */
 
-import { appendFile, mkdir } from "node:fs/promises";
+import { appendFile, mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 
 import { test as base } from "@playwright/test";
@@ -13,7 +13,7 @@ import { Workbench } from "./workbench";
 export { expect } from "@playwright/test";
 
 /** What the extension writes before each message where `opstep.debug.traceMessages` is on. */
-const MESSAGE = "opstep dap ";
+const MESSAGE = /opstep dap (\{.*\})(?: color:|$)/s;
 
 interface OfTest {
   folder: Folder;
@@ -50,7 +50,7 @@ export const test = base.extend<OfTest, { settings: Record<string, unknown>; ser
     const lines: string[] = [];
     page.on("console", (message) => lines.push(message.text()));
     await use(lines);
-    const messages = lines.filter((l) => l.startsWith(MESSAGE)).map((l) => l.slice(MESSAGE.length));
+    const messages = lines.flatMap((line) => MESSAGE.exec(line)?.[1] ?? []);
     if (messages.length) {
       await mkdir(join(BUILD, "messages"), { recursive: true });
       const file = join(
@@ -61,7 +61,7 @@ export const test = base.extend<OfTest, { settings: Record<string, unknown>; ser
       await appendFile(file, `${messages.join("\n")}\n`);
     }
     if (info.status !== info.expectedStatus) {
-      await info.attach("console", { body: lines.join("\n"), contentType: "text/plain" });
+      await writeFile(info.outputPath("console.txt"), lines.join("\n"));
     }
   },
 

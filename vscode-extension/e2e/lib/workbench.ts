@@ -28,6 +28,14 @@ export class Workbench {
     await this.page.locator('.statusbar-item[id="status.host"]').waitFor();
   }
 
+  /** Opens a file in a window without a folder. */
+  async openAlone(url: string, file: string): Promise<void> {
+    const address = new URL(url).host;
+    const payload = JSON.stringify([["openFile", `vscode-remote://${address}${file}`]]);
+    await this.page.goto(`${url}/?ew=true&payload=${encodeURIComponent(payload)}`);
+    await this.editor().locator(".view-line").first().waitFor({ timeout: 30_000 });
+  }
+
   // -- keys and commands
 
   async press(...keys: string[]): Promise<void> {
@@ -70,7 +78,7 @@ export class Workbench {
   // -- the editor
 
   /** Opens a file of the folder's top from the explorer, and waits until it can be typed into. */
-  async openFile(name: string): Promise<void> {
+  async openFile(name: string, ready = true): Promise<void> {
     const title = name.split("/").at(-1) ?? name;
     await this.page
       .locator(".explorer-folders-view .monaco-list-row .monaco-icon-label-container .label-name")
@@ -79,6 +87,12 @@ export class Workbench {
     await expect(this.page.locator(`.tab.active[data-resource-name="${title}"]`)).toBeVisible();
     await expect(this.editor().locator(".view-line").first()).toBeVisible();
     await this.focusEditor();
+    if (name.endsWith(".opg") && ready) await this.expectReady();
+  }
+
+  /** The extension runs: it says on which device and in which mode. */
+  async expectReady(): Promise<void> {
+    await expect(this.page.locator('.statusbar-item[id$="opstep.status"]')).toBeVisible();
   }
 
   editor(): Locator {

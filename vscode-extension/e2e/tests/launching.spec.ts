@@ -1,0 +1,43 @@
+import { ENTROPY } from "../lib/configurations";
+import { expect, test } from "../lib/test";
+
+test("F5 without a launch.json asks for open sizes once, and stops at the entry", async ({ workbench, page }) => {
+  const { debug } = workbench;
+  await workbench.openFile("entropy.opg");
+  await debug.pressF5();
+  await workbench.answer("N=4, K=5");
+  await debug.expectStoppedAt(3);
+  await debug.view();
+  await expect(debug.variable("scores")).toContainText("f32[4, 5]");
+  await debug.stop();
+
+  await workbench.focusEditor();
+  await debug.pressF5();
+  await debug.expectStoppedAt(3);
+  await expect(page.locator(".quick-input-widget")).toBeHidden();
+  await debug.stop();
+});
+
+test("a file in a window without a folder is debugged all the same", async ({ closed, server, folder }) => {
+  await closed.openAlone(server.url, folder.at("small.opg"));
+  await closed.expectReady();
+  await closed.focusEditor();
+  await closed.debug.pressF5();
+  await closed.debug.expectStoppedAt(4);
+  await closed.debug.stop();
+});
+
+test("an edit while it stands is gone on with: what does not depend on it is kept", async ({ workbench, folder }) => {
+  const { debug } = workbench;
+  await folder.launch({ ...ENTROPY, stopOnEntry: false });
+  await workbench.openFile("entropy.opg");
+  await debug.setBreakpoint(6);
+  await debug.pressF5();
+  await debug.expectStoppedAt(6);
+  await debug.view();
+  await expect(debug.variable("each")).toContainText("NaN");
+  await workbench.focusEditor();
+  await workbench.goTo(11, "  lg = log(p".length + 1);
+  await workbench.press("Backspace");
+  await workbench.type("sharp");
+});

@@ -1,0 +1,54 @@
+import { expect, test } from "../lib/test";
+
+const THREE = { program: "${workspaceFolder}/small.opg", inputs: { x: [1, -2, 3] }, stopOnEntry: true };
+
+test.beforeEach(async ({ folder, workbench }) => {
+  await folder.launch(THREE);
+  await workbench.openFile("small.opg");
+  await workbench.debug.pressF5();
+  await workbench.debug.expectStoppedAt(4);
+  await workbench.debug.view();
+});
+
+test("variables are shown with their figures, opened, and set", async ({ workbench }) => {
+  const { debug } = workbench;
+  await debug.next();
+  await debug.expectStoppedAt(5);
+  const x = debug.variable("x");
+  await expect(x).toContainText("[1.0, -2.0, 3.0]");
+  const y = debug.variable("y");
+  await expect(y).toContainText("[2.0, -4.0, 6.0]");
+  await debug.expand(y);
+  await expect(debug.variable("[1]")).toContainText("-4");
+
+  await debug.setValue(debug.variable("[1]"), "10");
+  await expect(debug.variable("[1]")).toContainText("10");
+  await expect(debug.variable("y")).toContainText("[2.0, 10.0, 6.0]");
+  await debug.next();
+  await debug.expectStoppedAt(6);
+  await expect(debug.variable("positive")).toContainText("[2.0, 10.0, 6.0]");
+  await debug.stop();
+});
+
+test("watches and the console take expressions over tensors", async ({ workbench }) => {
+  const { debug } = workbench;
+  await debug.next();
+  await debug.expectStoppedAt(5);
+  const watch = await debug.watch("max(abs(y))");
+  await expect(watch).toContainText("6");
+  await debug.evaluate("y[0, 3]");
+  await debug.expectConsole(/has 1 (axis|dim)|too many|2 indices/);
+  await debug.evaluate("sum(y) + 1");
+  await debug.expectConsole(/^5/);
+  await debug.stop();
+});
+
+test("a data breakpoint stops behind the op that changes a value", async ({ workbench }) => {
+  const { debug } = workbench;
+  await debug.expand(debug.scope("Params"));
+  await debug.breakOnChange(debug.variable("total"));
+  await debug.pressF5();
+  await debug.expectStoppedAt(7);
+  await expect(debug.variable("total")).toContainText("8.0");
+  await debug.stop();
+});
