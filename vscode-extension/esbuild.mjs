@@ -36,6 +36,7 @@ const sources = {
 
 const common = {
   plugins: [sources],
+  loader: { ".opg": "text" },
   bundle: true,
   minify: production,
   sourcemap: production ? false : "linked",

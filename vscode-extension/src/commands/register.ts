@@ -7,6 +7,7 @@ import { asOptions } from "../debug/given";
 import { fileOf, type GraphTarget, graphOf, pickFile } from "../debug/register";
 import type { Python } from "../python";
 import type { Services } from "../services";
+import { openExample } from "./examples";
 import { registerTasks } from "./tasks";
 import * as verbs from "./verbs";
 
@@ -66,6 +67,7 @@ export function registerCommands(services: Services, python: Python): vscode.Dis
     verb("doctor", async () => ["doctor"]),
     verb("demo", async () => ["demo"]),
     vscode.commands.registerCommand("opstep.selectPython", () => python.select()),
+    vscode.commands.registerCommand("opstep.openExample", openExample),
     vscode.commands.registerCommand("opstep.showLog", () => services.log.show()),
     registerTasks(python),
   );

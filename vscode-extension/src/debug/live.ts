@@ -1,30 +1,39 @@
 /** Values of the present stop for the language server: it shows them where they are computed. */
 
 import type { DebugProtocol } from "@vscode/debugprotocol";
-import type * as vscode from "vscode";
+import * as vscode from "vscode";
 import type { Services, Stop } from "../services";
 
 const MOST_VALUES = 500;
-/** Scopes whose variables are values of the graph. */
-const SCOPES = new Set(["Inputs", "Values"]);
+/** Scopes whose variables are values of the frame's graph, and that of named tensors. */
+const OF_GRAPH = new Set(["Inputs", "Values"]);
+const NAMED = "Params";
+
+/** What the server takes: see opstep/lsp/custom/live.py. */
+interface LiveValue {
+  name: string;
+  /** Null of a named tensor. */
+  graph: string | null;
+  text: string;
+}
 
 /** Hands the values of the chosen frame over at each stop, and takes them back when it goes on. */
 export function registerLive(services: Services): vscode.Disposable {
-  let sent: string | undefined;
+  let shown: string | undefined;
   return services.onStop(async (stop) => {
-    if (sent !== undefined && sent !== stop?.path) {
-      await services.notify("opstep/live", { path: sent, values: {} });
-      sent = undefined;
+    const uri = stop?.path.endsWith(".opg") ? vscode.Uri.file(stop.path).toString() : undefined;
+    if (shown !== undefined && shown !== uri) {
+      await services.notify("opstep/live", { uri: shown, values: [] });
+      shown = undefined;
     }
-    if (!stop?.path.endsWith(".opg")) {
+    if (!stop || !uri) {
       return;
     }
     try {
       const values = await valuesAt(stop);
       if (services.stop === stop) {
-        sent = stop.path;
-        const { path, graph, line } = stop;
-        await services.notify("opstep/live", { path, graph, line, values });
+        shown = uri;
+        await services.notify("opstep/live", { uri, values });
       }
     } catch (error) {
       services.log.debug(`no live values: ${error}`);
@@ -32,21 +41,24 @@ export function registerLive(services: Services): vscode.Disposable {
   });
 }
 
-/** Name -> what the variables view shows of it. */
-async function valuesAt(stop: Stop): Promise<Record<string, string>> {
-  const { session, frameId } = stop;
+/** What the variables view shows of each value of a frame. */
+async function valuesAt(stop: Stop): Promise<LiveValue[]> {
+  const { session, frameId, graph } = stop;
   const { scopes } = (await session.customRequest("scopes", {
     frameId,
   })) as DebugProtocol.ScopesResponse["body"];
-  const values: Record<string, string> = {};
-  for (const scope of scopes.filter((s) => SCOPES.has(s.name))) {
+  const values: LiveValue[] = [];
+  for (const scope of scopes) {
+    if (!OF_GRAPH.has(scope.name) && scope.name !== NAMED) {
+      continue;
+    }
     const { variables } = (await session.customRequest("variables", {
       variablesReference: scope.variablesReference,
     })) as DebugProtocol.VariablesResponse["body"];
-    for (const variable of variables.slice(0, MOST_VALUES)) {
-      // One that is lazy has no figures yet, and groups of older values have no name.
-      if (!variable.presentationHint?.lazy && /^[A-Za-z_]\w*$/.test(variable.name)) {
-        values[variable.name] = variable.value;
+    for (const { name, value, presentationHint } of variables.slice(0, MOST_VALUES)) {
+      // One that is lazy has no figures yet, and groups of older values are no values.
+      if (!presentationHint?.lazy && /^[A-Za-z_][\w.]*$/.test(name)) {
+        values.push({ name, graph: scope.name === NAMED ? null : graph, text: value });
       }
     }
   }
