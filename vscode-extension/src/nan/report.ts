@@ -135,19 +135,19 @@ export function sentence(report: NanReport): string {
   const rule = first?.rules?.[0]?.rule;
   const why = rule ? `: ${rule}` : "";
   if (first === asked) {
-    return `${badness(asked)} of ${asked.name} were born in this op, ${asked.op}${why}.`;
+    return `${badness(asked)} of ${asked.name} ${asked.count === 1 ? "was" : "were"} born in this op, ${asked.op}${why}.`;
   }
   const [source] = given;
   const more = origins.length + given.length - 1;
   const others = more > 0 ? `; and ${more} more ${more === 1 ? "place" : "places"}` : "";
   if (first) {
     const line = first.line ? `, line ${first.line}` : "";
-    return `${badness(asked)} of ${asked.name} come from ${first.name}, the result of ${first.op}${line}${why}${others}.`;
+    return `${badness(asked)} of ${asked.name} ${asked.count === 1 ? "comes" : "come"} from ${first.name}, the result of ${first.op}${line}${why}${others}.`;
   }
   if (source) {
     return source === asked
       ? `${asked.name} came into the run with them.`
-      : `${badness(asked)} of ${asked.name} come from ${source.name}, which came into the run with them${others}.`;
+      : `${badness(asked)} of ${asked.name} ${asked.count === 1 ? "comes" : "come"} from ${source.name}, which came into the run with them${others}.`;
   }
   return `${badness(asked)} of ${asked.name}: ${report.links.length} ops were followed back, and their origin is further on.`;
 }

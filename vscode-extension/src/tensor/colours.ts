@@ -47,7 +47,7 @@ export function colourAt(name: MapName, place: number): Rgb {
 }
 
 const COLOUR: Record<MapName, (t: number) => Rgb> = {
-  grey: (t) => fromOklch(t, 0, 0),
+  grey: (t) => [255 * t, 255 * t, 255 * t], // sRGB is even in lightness by itself
   // Lightness rises evenly while the hue turns from violet over blue and green to yellow.
   viola: (t) =>
     fromOklch(0.2 + 0.74 * t, 0.09 + 0.09 * Math.sin(Math.PI * (0.15 + 0.6 * t)), 302 - 197 * t),
