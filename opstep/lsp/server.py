@@ -73,7 +73,10 @@ class Server(LanguageServer):
             try:
                 return declared.function(self.project, params)
             except OpstepError as error:
-                text = "\n".join(d.message for d in error.diagnostics)
+                hints = [f"\nhint: {d.hint}" if d.hint else "" for d in error.diagnostics]
+                text = "\n".join(
+                    d.message + hint for d, hint in zip(error.diagnostics, hints, strict=True)
+                )
                 raise JsonRpcException(text, FAILED) from None
             except Exception as error:
                 self.log(f"{declared.method}: {traceback.format_exc()}")

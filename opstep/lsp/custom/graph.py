@@ -224,7 +224,8 @@ def _named_graphs(s: Apply, known: Any) -> list[str]:
     """Graphs that control flow may call: what its attributes name."""
     found: dict[str, None] = {}
     for attr in s.attrs:
-        for value in attr.value if isinstance(attr.value, tuple) else (attr.value,):
+        several = isinstance(attr.value, tuple) and not isinstance(attr.value, Ref)
+        for value in attr.value if several else (attr.value,):
             if isinstance(value, Ref) and known(value.name):
                 found[value.name] = None
     return list(found)
