@@ -7,6 +7,7 @@ import { breakpoints, toggle } from "../graph/breakpoints";
 import { showLine } from "../graph/places";
 import { streamsOf } from "../graph/streams";
 import { FrameValues } from "../graph/values";
+import { nanPath, onNanPath } from "../nanpath";
 import type { Services, Stop } from "../services";
 import { onRestore, Panel } from "../webview";
 
@@ -72,6 +73,7 @@ class GraphView implements vscode.Disposable {
     this.sizes = new Sizes(services.context.workspaceState);
     this.listening = [
       services.onStop((stop) => void this.stopped(stop)),
+      onNanPath(() => this.taint()),
       vscode.debug.onDidChangeBreakpoints(() =>
         this.post({ kind: "breakpoints", byUri: breakpoints() }),
       ),
@@ -184,6 +186,7 @@ class GraphView implements vscode.Disposable {
     const line = this.cursorIn(data);
     this.post({ kind: "graph", data, path: this.path.map((p) => p.graph), line });
     this.post({ kind: "breakpoints", byUri: breakpoints() });
+    this.taint();
     this.stand();
   }
 
@@ -274,6 +277,22 @@ class GraphView implements vscode.Disposable {
     } else {
       this.stand();
     }
+  }
+
+  /** Colours the way that NaNs took, as the last report has it. */
+  private taint(): void {
+    const found = nanPath();
+    if (found === undefined) {
+      this.post({ kind: "tainted", tainted: null });
+      return;
+    }
+    const { path, lines } = found;
+    const told = lines.map((line, k) => [
+      line - 1,
+      k === 0 ? "NaN begins here" : "NaN goes on here",
+    ]);
+    const uri = vscode.Uri.file(path).toString();
+    this.post({ kind: "tainted", tainted: { uri, lines: Object.fromEntries(told) } });
   }
 
   /** Tells the page where the run stands; not before its values are known. */
