@@ -135,7 +135,7 @@ export class Stops implements vscode.Disposable {
       frameId: frame.id,
       reason: stopped?.reason ?? "",
       text: stopped?.description ?? stopped?.text ?? "",
-      path: frame.source?.path ?? "",
+      path: pathOf(frame.source?.path ?? ""),
       line: frame.line,
       graph: graphOf(frame.name),
     };
@@ -156,4 +156,9 @@ const GOES_ON = new Set([
 /** `halve` of a frame that is called `halve [i=3]`. */
 export function graphOf(frame: string): string {
   return /^[A-Za-z_]\w*/.exec(frame)?.[0] ?? frame;
+}
+
+/** Where the workbench runs on another machine it hands out URIs of that machine in place of paths. */
+function pathOf(source: string): string {
+  return /^[a-z][\w+.-]+:\/\//i.test(source) ? vscode.Uri.parse(source).fsPath : source;
 }
