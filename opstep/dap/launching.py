@@ -29,13 +29,14 @@ _BARE = re.compile(r"--(input|symbol|param|graph)s?\b ?")
 @dataclass(frozen=True)
 class LaunchArguments:
     """Arguments of ``launch``. `inputs` and `symbols` are by name; inputs may be words as on the
-    command line (``x.npy``, ``random``), numbers, or lists. Paths are relative to `cwd`.
+    command line (``x.npy``, ``random``), numbers, or lists, and symbols words (``N=8``) for editors
+    whose settings hold no numbers. Paths are relative to `cwd`.
     """
 
     program: str
     graph: str | None = None
     inputs: dict[str, Any] | list[str] | str | None = None
-    symbols: dict[str, int] = field(default_factory=dict)
+    symbols: dict[str, int] | list[str] = field(default_factory=dict)
     params: str | None = None
     device: str = "cpu"
     kernels: Literal["auto", "numba", "vendor"] = "auto"
@@ -65,6 +66,13 @@ class LaunchArguments:
     def at(self, path: str) -> str:
         """A path as it is from anywhere."""
         return str(self.folder / Path(path).expanduser())
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The symbols by name. Raises `InputError`."""
+        from opstep.given import parse_symbols
+
+        return parse_symbols(self.symbols) if isinstance(self.symbols, list) else self.symbols
 
     def switches(self) -> dict[str, Any]:
         """The four switches, and the mode that presets them."""
@@ -119,7 +127,7 @@ def loaded(arguments: LaunchArguments) -> tuple[Program, str, dict[str, np.ndarr
     program = opstep.load(arguments.at(arguments.program))
     program.seed = arguments.seed
     graph = given.choose_graph(program.module, arguments.graph, arguments.program)
-    given.check_symbols(graph, arguments.symbols)
+    given.check_symbols(graph, arguments.sizes)
     inputs = arrays_of(arguments, graph)
     if arguments.params:
         given.load_params(program, arguments.at(arguments.params))
@@ -137,7 +145,7 @@ def arrays_of(arguments: LaunchArguments, graph: Any) -> dict[str, np.ndarray]:
     if isinstance(wanted, str):
         wanted = [wanted]
     if not isinstance(wanted, Mapping):
-        return given.gather(graph, [here(arguments, w) for w in wanted], arguments.symbols,
+        return given.gather(graph, [here(arguments, w) for w in wanted], arguments.sizes,
                             arguments.seed)  # fmt: skip
     types = {b.name.text: b.type for b in graph.inputs}
     words, lists = [], {}
@@ -150,7 +158,7 @@ def arrays_of(arguments: LaunchArguments, graph: Any) -> dict[str, np.ndarray]:
             lists[name] = np.asarray(value, types[name].dtype.numpy)
         else:
             words.append(f"{name}=")
-    return given.gather(graph, words, arguments.symbols, arguments.seed, lists)
+    return given.gather(graph, words, arguments.sizes, arguments.seed, lists)
 
 
 def here(arguments: LaunchArguments, word: str) -> str:

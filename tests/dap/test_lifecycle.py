@@ -61,6 +61,8 @@ def test_an_unknown_request(client):
         ({"inputs": {"x": {}}}, "which input, and from where"),
         ({"inputs": "rnadom"}, "which input, and from where"),
         ({"symbols": {"M": 2}}, "has no symbol M"),
+        ({"symbols": ["M=2"]}, "has no symbol M"),
+        ({"symbols": ["N"]}, "not a symbol and a size"),
         ({"params": "no.safetensors"}, "no.safetensors"),
         ({"cwd": "/no/such/folder"}, "there is no folder"),
         ({"workspace": "no.db"}, None),
@@ -93,7 +95,8 @@ def test_a_program_with_errors_is_shown(client, program, loops):
     client.expect_end()
 
 
-def test_inputs_in_words_numbers_and_lists(client, program, tmp_path):
+@pytest.mark.parametrize("symbols", [{"N": 2}, ["N=2"], []])
+def test_inputs_in_words_numbers_and_lists(client, program, tmp_path, symbols):
     import numpy as np
 
     np.save(tmp_path / "a.npy", np.float32([1, 2]))
@@ -102,7 +105,7 @@ def test_inputs_in_words_numbers_and_lists(client, program, tmp_path):
         "  s = add(a, b)\n  t = add(s, c)\n  return t\n}\n"
     )
     inputs = {"a": "a.npy", "b": 2, "c": [0.5, 0.25], "d": 3, "e": True}
-    client.launch("model.opg", cwd=str(path.parent), inputs=inputs, symbols={"N": 2})
+    client.launch("model.opg", cwd=str(path.parent), inputs=inputs, symbols=symbols)
     client.request("configurationDone")
     client.expect_end()
     assert "t = f32[2]  [3.5, 4.25]" in client.output("stdout")
