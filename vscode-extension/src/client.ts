@@ -25,6 +25,8 @@ export class LanguageServer implements vscode.Disposable {
   private readonly disposables: vscode.Disposable[] = [];
   private readonly files = vscode.workspace.createFileSystemWatcher("**/*.opg");
   private disposed = false;
+  /** What inline values of a frame wait for: values that are shown otherwise are left out. */
+  beforeInlineValues: (frameId: number) => Promise<void> = async () => {};
   /** One start or stop after the other. */
   private queue: Promise<void> = Promise.resolve();
 
@@ -127,6 +129,12 @@ export class LanguageServer implements vscode.Disposable {
         revealOutputChannelOn: RevealOutputChannelOn.Never,
         initializationOptions: () => vscode.workspace.getConfiguration("opstep"),
         synchronize: { configurationSection: "opstep", fileEvents: this.files },
+        middleware: {
+          provideInlineValues: async (document, range, context, token, next) => {
+            await this.beforeInlineValues(context.frameId);
+            return next(document, range, context, token);
+          },
+        },
         initializationFailedHandler: (error) => {
           this.log.error(`language server: ${error?.message ?? error}`);
           return false;

@@ -3,6 +3,7 @@
 import * as vscode from "vscode";
 import { LanguageServer } from "./client";
 import { registerCommands } from "./commands/register";
+import { Live } from "./debug/live";
 import { registerDebugger } from "./debug/register";
 import { modules, type Register } from "./modules";
 import { Python } from "./python";
@@ -44,7 +45,9 @@ async function start(context: vscode.ExtensionContext): Promise<void> {
     opstep: (args, options) => quietly(python, args, options),
     show: (args, options) => visibly(python, args, options),
   };
-  context.subscriptions.push(log, python, stops, language);
+  const live = new Live(services);
+  language.beforeInlineValues = (frameId) => live.settled(frameId);
+  context.subscriptions.push(log, python, stops, language, live);
   const all: Record<string, Register> = {
     commands: (s) => registerCommands(s, python),
     debugger: (s) => registerDebugger(s, python),
@@ -58,5 +61,6 @@ async function start(context: vscode.ExtensionContext): Promise<void> {
       log.error(`${name} could not be registered: ${error}`);
     }
   }
-  await language.start();
+  // Not waited for: who presses F5 at once does not wait for the language server.
+  void language.start();
 }

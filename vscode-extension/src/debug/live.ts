@@ -17,14 +17,48 @@ interface LiveValue {
   text: string;
 }
 
+/** How long inline values wait for live ones, so that none is shown twice. */
+const PATIENCE = 400;
+
 /** Hands the values of the chosen frame over at each stop, and takes them back when it goes on. */
-export function registerLive(services: Services): vscode.Disposable {
-  let shown: string | undefined;
-  return services.onStop(async (stop) => {
+export class Live implements vscode.Disposable {
+  private shown: string | undefined;
+  private readonly told = new vscode.EventEmitter<number>();
+  private frame: number | undefined;
+  private readonly listening: vscode.Disposable;
+
+  constructor(private readonly services: Services) {
+    this.listening = services.onStop((stop) => void this.tell(stop));
+  }
+
+  dispose(): void {
+    this.listening.dispose();
+    this.told.dispose();
+  }
+
+  /** Resolves when the values of a frame were handed over, or soon. */
+  async settled(frameId: number): Promise<void> {
+    if (this.frame === frameId) {
+      return;
+    }
+    await new Promise<void>((resolve) => {
+      const end = () => {
+        clearTimeout(timer);
+        listening.dispose();
+        resolve();
+      };
+      const timer = setTimeout(end, PATIENCE);
+      const listening = this.told.event((told) => told === frameId && end());
+    });
+  }
+
+  private async tell(stop: Stop | undefined): Promise<void> {
+    const { services } = this;
+    this.frame = undefined;
     const uri = stop?.path.endsWith(".opg") ? vscode.Uri.file(stop.path).toString() : undefined;
-    if (shown !== undefined && shown !== uri) {
-      await services.notify("opstep/live", { uri: shown, values: [] });
-      shown = undefined;
+    if (this.shown !== undefined && this.shown !== uri) {
+      await services.notify("opstep/live", { uri: this.shown, values: [] });
+      this.shown = undefined;
     }
     if (!stop || !uri) {
       return;
@@ -32,13 +66,15 @@ export function registerLive(services: Services): vscode.Disposable {
     try {
       const values = await valuesAt(stop);
       if (services.stop === stop) {
-        shown = uri;
+        this.shown = uri;
         await services.notify("opstep/live", { uri, values });
       }
     } catch (error) {
       services.log.debug(`no live values: ${error}`);
     }
-  });
+    this.frame = stop.frameId;
+    this.told.fire(stop.frameId);
+  }
 }
 
 /** What the variables view shows of each value of a frame. */

@@ -7,7 +7,6 @@ import { registerAdapters } from "./adapters";
 import { chooseGraph, givenBeside, programOf, Sizes } from "./asking";
 import { registerEditing } from "./editing";
 import { enterKernel, followKernels, runToLine } from "./kernels";
-import { registerLive } from "./live";
 import { activeFile, Configurations, DynamicConfigurations } from "./provider";
 import { breakOnNan, copyStatistics, type VariableContext } from "./variables";
 
@@ -35,7 +34,6 @@ export function registerDebugger(services: Services, python: Python): vscode.Dis
   return vscode.Disposable.from(
     registerAdapters(python, services.log),
     registerEditing(services),
-    registerLive(services),
     followKernels(),
     vscode.debug.registerDebugConfigurationProvider("opstep", configurations),
     vscode.debug.registerDebugConfigurationProvider(
