@@ -5,19 +5,16 @@ the standard library.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from opstep.runtime.ir.applying import Applier
-from opstep.runtime.ir.body import BodyChecker
-from opstep.runtime.ir.collector import collector_paused
 from opstep.runtime.ir.control import CONTROL
 from opstep.runtime.ir.declarations import check_declaration
 from opstep.runtime.ir.diagnostics import Diagnostic
 from opstep.runtime.ir.graph import Declaration, Graph, Source
 from opstep.runtime.ir.op import OPS
-from opstep.runtime.ir.reporting import Reporter, TooMany
-from opstep.runtime.ir.verified import Application, VerifiedGraph
+from opstep.runtime.ir.reporting import Reporter
+from opstep.runtime.ir.verified import Application
 
 if TYPE_CHECKING:
     from opstep.lsp.file import File
@@ -33,16 +30,16 @@ class Graphs(Mapping[str, Graph]):
     def item(self, name: str) -> Item | None:
         """The item of a graph: the file's own goes before one of the library."""
         item = self.file.graphs.get(name)
-        if item is None or item.node is None:
+        if item is None or item.signature is None:
             item = self.file.project.library_graphs.get(name)
-        return item if item is not None and isinstance(item.node, Graph) else None
+        return item if item is not None and item.signature is not None else None
 
     def __getitem__(self, name: str) -> Graph:
         item = self.item(name)
         if item is None:
             raise KeyError(name)
-        assert isinstance(item.node, Graph)
-        return item.node
+        assert isinstance(item.signature, Graph)
+        return item.signature
 
     def __iter__(self) -> Iterator[str]:
         yield from {**self.file.project.library_graphs, **self.file.graphs}
@@ -71,28 +68,26 @@ class Sources(Mapping[str, "Source | None"]):
 
 
 class Environment:
-    """Of one file, for as long as none of its signatures and named tensors change."""
+    """Of one file."""
 
     def __init__(self, file: File):
         import opstep.kernels  # noqa: F401 - registers the ops
 
+        self.file = file
         self.tensors: dict[str, Declaration] = {}
-        sources: dict[str, Source | None] = {}
-        for name, item in file.tensors.items():
+        self._sources: dict[str, Source | None] = {}
+        self.graphs = Graphs(file)
+        self.applier = Applier({**CONTROL, **OPS}, self.graphs, Sources(self.graphs), self._sources)
+        self.take_tensors()
+
+    def take_tensors(self) -> None:
+        """The named tensors as they are now."""
+        self.tensors.clear()
+        self._sources.clear()
+        for name, item in self.file.tensors.items():
             if isinstance(item.node, Declaration):
                 self.tensors[name] = item.node
-                sources[name] = item.source
-        self.graphs = Graphs(file)
-        self.applier = Applier({**CONTROL, **OPS}, self.graphs, Sources(self.graphs), sources)
-
-    def graph(self, graph: Graph, source: Source) -> tuple[VerifiedGraph, list[Diagnostic]]:
-        """What the verifier finds in a graph, and what it finds wrong."""
-        reporter = Reporter()
-        checker = BodyChecker(graph, source, self.tensors, self.applier, reporter)
-        found = VerifiedGraph(graph, source, {}, [], ())
-        with collector_paused(), suppress(TooMany):
-            found = checker.check()
-        return found, reporter.diagnostics
+                self._sources[name] = item.source
 
     def declaration(
         self, declaration: Declaration, source: Source
@@ -101,3 +96,9 @@ class Environment:
         reporter = Reporter()
         found = check_declaration(declaration, source, self.applier, reporter)
         return found, reporter.diagnostics
+
+    def forget_calls(self) -> None:
+        """Signatures of graphs have changed: what was found out about calls is no longer so."""
+        cache = self.applier.cache
+        for key in [k for k, found in cache.items() if found.op is None or found.op.host]:
+            del cache[key]

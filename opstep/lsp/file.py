@@ -15,7 +15,7 @@ from lsprotocol import types
 from opstep.lsp.environment import Environment
 from opstep.lsp.item import Item
 from opstep.lsp.lines import Lines
-from opstep.runtime.ir.cutting import cut
+from opstep.runtime.ir.cutting import begins_item, cut
 from opstep.runtime.ir.graph import Declaration, Graph, Span
 from opstep.runtime.ir.lexer import DOTTED
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from opstep.lsp.project import Project
 
 _WORD = re.compile(DOTTED, re.ASCII)
+
+_Key = tuple[bool, str]  # whether it is a graph, and its name
+_Interface = tuple[Span, object, object]
 
 
 class File:
@@ -67,6 +70,35 @@ class File:
 
     def replace(self, start: int, end: int, new: str) -> None:
         """Puts `new` in place of a part of the text."""
+        number = self._number(start) if self.items else 0
+        if not self.items or not self._stays_within(self.items[number], start, end, new):
+            self._cut_again(start, end, new)
+            return
+        item = self.items[number]
+        before = _interfaces([item])
+        self.lines.replace(start, end, new)
+        item.replace(start - item.start, end - item.start, new)
+        for following in self.items[number + 1 :]:
+            following.start += len(new) - (end - start)
+        self._changed(before, [item])
+
+    def _stays_within(self, item: Item, start: int, end: int, new: str) -> bool:
+        """Whether an edit leaves alone where items begin: it is behind an item's name and before
+        its last line, and none of the lines that it makes begins an item.
+        """
+        if not item.kind or start <= item.start + item.behind_name or end > item.end:
+            return False
+        text = self.text
+        if item is not self.items[-1] and text.find("\n", end, item.end - 1) < 0:
+            return False
+        begin = text.rfind("\n", 0, start) + 1
+        stop = text.find("\n", end)
+        stop = len(text) if stop < 0 else stop
+        return not begins_item(text[begin:start] + new + text[end:stop]) or (
+            begin <= item.start + item.behind_name and not begins_item(new + text[end:stop])
+        )
+
+    def _cut_again(self, start: int, end: int, new: str) -> None:
         items = self.items
         moved = len(new) - (end - start)
         # With the neighbours: an edit at a border may join an item with one of them.
@@ -74,27 +106,39 @@ class File:
         last = min(len(items), self._number(end) + 2) if items else 0
         begin = items[first].start if items else 0
         stop = items[last - 1].end if items else 0
-        self.lines.replace(start, end, new)
-        made = [
-            Item(self, piece._replace(start=begin + piece.start, end=begin + piece.end))
-            for piece in cut(self.text[begin : stop + moved])
-        ]
         gone = items[first:last]
-        kept = [*_kept(gone, made), *made[len(made) :]]
+        before = _interfaces(gone)
+        self.lines.replace(start, end, new)
+        made = [Item(self, piece.moved(begin)) for piece in cut(self.text[begin : stop + moved])]
+        kept = _kept(gone, made)
         for item in items[last:]:
             item.start += moved
         items[first:last] = kept
-        self._changed([i for i in gone if i not in kept], [i for i in kept if i not in gone])
-
-    def _changed(self, gone: list[Item], made: list[Item]) -> None:
-        """Forgets what was found out about items that use what has changed."""
-        before = {(i.kind == "graph", i.name): _interface(i) for i in reversed(gone) if i.kind}
-        after = {(i.kind == "graph", i.name): _interface(i) for i in reversed(made) if i.kind}
         self._index()
-        if before != after:
-            del self.environment
+        self._changed(before, kept)
+
+    def _changed(self, before: dict[_Key, _Interface], made: list[Item]) -> None:
+        """Forgets what was found out about items that use what has changed: `before` are the
+        interfaces of items that were where `made` are now.
+        """
+        after = _interfaces(made)
+        names, places = set(), set()  # of what is seen in another way, of what is elsewhere
+        for key in before.keys() | after.keys():
+            old, now = before.get(key), after.get(key)
+            if old != now:
+                same = old is not None and now is not None and old[1:] == now[1:]
+                (places if same else names).add(key[1])
+        if self._environment is not None and (names or places):
+            self._environment.forget_calls()
+            self._environment.take_tensors()
+        if names or places:
+            come_or_gone = before.keys() != after.keys()
             for item in self.items:
-                item.forget_verified()
+                text = item.text
+                if any(name in text for name in names) or (
+                    item.has_problems and (come_or_gone or any(name in text for name in places))
+                ):
+                    item.forget_verified()
 
     def _index(self) -> None:
         self.graphs: dict[str, Item] = {}
@@ -113,10 +157,6 @@ class File:
         if self._environment is None:
             self._environment = Environment(self)
         return self._environment
-
-    @environment.deleter
-    def environment(self) -> None:
-        self._environment = None
 
     def item_at(self, offset: int) -> Item | None:
         """The item that holds an offset; the end of the text is the last one's."""
@@ -138,7 +178,7 @@ class File:
 
     def diagnostics(self) -> list[types.Diagnostic]:
         """All that is to say about it."""
-        from opstep.lsp.checking import diagnostics
+        from opstep.lsp.telling import diagnostics
 
         return diagnostics(self)
 
@@ -166,9 +206,16 @@ def _kept(gone: list[Item], made: list[Item]) -> list[Item]:
     return kept
 
 
-def _interface(item: Item) -> object:
-    """What other items see of an item."""
-    node = item.node
-    if isinstance(node, Graph):
-        return [(b.name.text, b.type) for b in node.inputs], node.results
-    return (node.kind, node.type) if isinstance(node, Declaration) else None
+def _interfaces(items: list[Item]) -> dict[_Key, _Interface]:
+    """What others see of items, by kind and name: where the name is, and the rest."""
+    found: dict[_Key, _Interface] = {}
+    for item in items:
+        if item.kind:
+            node = item.signature
+            key = item.kind == "graph", item.name
+            if isinstance(node, Graph):
+                inputs = [(b.name.text, b.type) for b in node.inputs]
+                found.setdefault(key, (node.name.span, inputs, node.results))
+            elif isinstance(node, Declaration):
+                found.setdefault(key, (node.name.span, node.kind, node.type))
+    return found

@@ -25,24 +25,34 @@ class Piece(NamedTuple):
     end: int
     kind: str
     name: str
+    behind_name: int
+
+    def moved(self, by: int) -> Piece:
+        """The same piece in a text that is longer above it."""
+        return Piece(self.start + by, self.end + by, self.kind, self.name, self.behind_name + by)
+
+
+def begins_item(lines: str) -> bool:
+    """Whether one of some lines begins an item."""
+    return _ITEM.search(lines) is not None
 
 
 def cut(text: str) -> list[Piece]:
     """The pieces of a text, in order; together they are the text. None for the empty text."""
-    begins: list[tuple[int, str, str]] = []
+    begins: list[tuple[int, str, str, int]] = []
     floor = 0
     for match in _ITEM.finditer(text):
         start = _above(text, floor, match.start())
         if start and not begins:
-            begins.append((0, "", ""))
-        begins.append((start, match[1], match[2]))
+            begins.append((0, "", "", 0))
+        begins.append((start, match[1], match[2], match.end()))
         floor = text.find("\n", match.end()) + 1 or len(text)
     if not text:
         return []
     if not begins:
-        begins.append((0, "", ""))
+        begins.append((0, "", "", 0))
     ends = [start for start, *_ in begins[1:]] + [len(text)]
-    return [Piece(b[0], end, b[1], b[2]) for b, end in zip(begins, ends, strict=True)]
+    return [Piece(b[0], end, *b[1:]) for b, end in zip(begins, ends, strict=True)]
 
 
 def _above(text: str, floor: int, start: int) -> int:

@@ -32,7 +32,10 @@ class Note(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One message: an error, a warning or a note. Without a span it concerns the whole file."""
+    """One message: an error, a warning or a note. Without a span it concerns the whole file.
+
+    `code` says for tools which message it is, where one of them can do something about it.
+    """
 
     severity: str
     message: str
@@ -40,6 +43,7 @@ class Diagnostic:
     source: Source | None = None
     hint: str = ""
     notes: tuple[Note, ...] = ()
+    code: str = ""
 
     @property
     def position(self) -> tuple:

@@ -1,0 +1,209 @@
+"""An edited file gives what a fresh one gives, and that is what ``opstep check`` says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import opstep.kernels  # noqa: F401 - registers the ops
+from opstep.kernels.stdlib import library
+from opstep.lsp import graph_text
+from opstep.lsp.checking import messages
+from opstep.lsp.file import File
+from opstep.lsp.item import ItemSource
+from opstep.lsp.project import Project
+from opstep.runtime.ir.diagnostics import Diagnostic, Note
+from opstep.runtime.ir.parser import parse_with_diagnostics
+from opstep.runtime.ir.verify import verify_with_diagnostics
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SMALL = """\
+# What is trained.
+param w: f32[4] = ones()
+state step: i32[] = 0
+
+# Twice as much.
+graph double(x: f32[N]) -> f32[N] {
+  y = add(x, x)  # behind
+  return y
+}
+
+graph main(x: f32[4], n: i32[]) -> f32[4] {
+  a = mul(x, w)
+  # above b
+  b = double(a)
+
+  c = relu(b)
+  d: f32[4] = exp(c)
+  e, f = split(d, sections=2)
+  g = concat(e, f)
+  more = add(step, 1)
+  step <- more
+  h = while(g, test=large, body=double)
+  k = sum(h)
+  fine = isfinite(k)
+  assert fine, "not fine"
+  l = add(g, h)
+  return l
+}
+
+graph large(x: f32[N]) -> bool[] {
+  s = max(x)
+  y = greater(s, 100)
+  return y
+}
+"""
+PIECES = [
+    "", "\n", "}", "{", "(", ")", "x", "a", "b", "w", "double", "relu", "graph", "param", "#", " ",
+    "  v = relu(x)\n", "  y = relu(a)\n", "  return b\n", "graph more(x: f32[N]) -> f32[N] {\n",
+    "param v: f32[2] = zeros()\n", "state step: i64[] = 1\n", "}\n", "}\n\n", "# note\n", "\n\n",
+    "  z = add(a,\n", "=", ", ", "[", "]", "f32[N]", "\"", "\r\n", "\ufeff", "é", "𝔘", "  double(x)\n",
+    "graph double(x: i32[M]) -> i32[M] {\n  return x\n}\n", "  w <- x\n", "  step <- x\n", "1",
+    "graph relu(x: f32[N]) -> f32[N] {\n  return x\n}\n", "N", "  return a, b\n", " at \"f.py\":3",
+    "graph mha(x: f32[N]) -> f32[N] {\n", "  loop = double(loop)\n", "\n  # c\n  \n",
+]  # fmt: skip
+
+
+def source(text: str) -> File:
+    return File(Project(), "file:///m.opg", "m.opg", text, 1)
+
+
+def absolute(file: File, d: Diagnostic) -> tuple[Any, ...]:
+    """A message with offsets of the file."""
+
+    def place(source: Any, span: Any) -> Any:
+        if span is None:
+            return None
+        if isinstance(source, ItemSource) and source.item.file is file:
+            return span.start + source.item.start, span.end + source.item.start
+        return Path(source.path).name, *span
+
+    notes = tuple(
+        (n.message, place(n.source or d.source, n.span)) for n in (Note(*n) for n in d.notes)
+    )
+    return d.severity, d.message, d.hint, place(d.source, d.span), notes
+
+
+def nodes(file: File) -> list[str]:
+    """All that was read, with every span."""
+    return [repr(item.node).replace(repr(item.node.body), repr(tuple(item.node.body)))
+            if hasattr(item.node, "body") else repr(item.node) for item in file.items]  # fmt: skip
+
+
+def types(file: File) -> list[Any]:
+    found = []
+    for item in file.items:
+        v = item.verified
+        found.append(v and (dict(sorted(v.types.items())), len(v.applications), v.symbols, v.steps))
+    return found
+
+
+def check_same(file: File) -> None:
+    """Holds an edited file against a fresh one."""
+    fresh = source(file.text)
+    assert [i.text for i in file.items] == [i.text for i in fresh.items]
+    assert [i.start for i in file.items] == [i.start for i in fresh.items]
+    assert [i.name for i in file.items] == [i.name for i in fresh.items]
+    assert file.lines.starts == fresh.lines.starts
+    assert [absolute(file, d) for d in messages(file)] == [
+        absolute(fresh, d) for d in messages(fresh)
+    ]
+    assert nodes(file) == nodes(fresh)
+    assert types(file) == types(fresh)
+
+
+def check_agrees(file: File) -> None:
+    """Holds a file against the parser and the verifier on the whole text."""
+    module, syntax = parse_with_diagnostics(file.text, "m.opg")
+    ours = [d for d in messages(file) if d.severity == "error"]
+    if syntax:
+        ours = [d for d in ours if any(d in item.syntax for item in file.items)]
+        wanted = syntax
+    else:
+        _, wanted = verify_with_diagnostics(module, library=library())
+    assert [absolute(file, d) for d in ours] == [whole(d) for d in wanted]
+
+
+def whole(d: Diagnostic) -> tuple[Any, ...]:
+    def place(source: Any, span: Any) -> Any:
+        if span is None or source.path == "m.opg":
+            return span and tuple(span)
+        return Path(source.path).name, *span
+
+    notes = tuple(
+        (n.message, place(n.source or d.source, n.span)) for n in (Note(*n) for n in d.notes)
+    )
+    return d.severity, d.message, d.hint, place(d.source, d.span), notes
+
+
+edits = st.lists(
+    st.tuples(st.floats(0, 1), st.integers(0, 40), st.sampled_from(PIECES)), min_size=1, max_size=12
+)
+
+
+def apply(file: File, edit: tuple[float, int, str]) -> None:
+    where, length, piece = edit
+    start = int(where * len(file.text))
+    if length > 20:  # mostly insertions
+        length = 0
+    file.replace(start, min(len(file.text), start + length), piece)
+
+
+@pytest.fixture(autouse=True)
+def _short_blocks(monkeypatch):
+    monkeypatch.setattr(graph_text, "BLOCK", 3)
+
+
+@settings(max_examples=60, deadline=None)
+@given(edits)
+def test_an_edited_file_is_as_a_fresh_one(made):
+    file = source(SMALL)
+    for edit in made:
+        messages(file)  # so that there is something to be forgotten
+        apply(file, edit)
+        check_same(file)
+    check_agrees(file)
+
+
+@settings(max_examples=30, deadline=None)
+@given(edits, st.lists(st.booleans(), min_size=12, max_size=12))
+def test_also_where_nobody_looks_in_between(made, looks):
+    file = source(SMALL)
+    for edit, look in zip(made, looks, strict=False):
+        if look:
+            messages(file)
+        apply(file, edit)
+    check_same(file)
+
+
+@settings(max_examples=30, deadline=None)
+@given(edits, st.lists(st.integers(0, 12), min_size=12, max_size=12))
+def test_also_where_checking_is_left_in_the_middle(made, counts):
+    from opstep.lsp.checking import steps
+
+    file = source(SMALL)
+    for edit, count in zip(made, counts, strict=False):
+        for _ in zip(range(count), steps(file), strict=False):
+            pass
+        apply(file, edit)
+    check_same(file)
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted([*ROOT.glob("examples/*.opg"), *ROOT.glob("tests/errors/*.opg")]),
+    ids=lambda p: p.stem,
+)
+def test_a_file_is_checked_as_by_the_command(path):
+    text = path.read_text(encoding="utf-8")
+    check_agrees(source(text))
+    typed = source("")
+    for k in range(0, len(text), 40):  # as if it were typed
+        typed.replace(len(typed.text), len(typed.text), text[k : k + 40])
+        messages(typed)
+    check_same(typed)
+    check_agrees(typed)
