@@ -28,8 +28,9 @@ export function lineOf(text: string, line: number, statement: string): number | 
     }
     return found.startsWith(wanted);
   };
+  const from = Math.min(line, lines.length - 1);
   for (let off = 0; off < lines.length; off++) {
-    for (const at of off === 0 ? [line] : [line - off, line + off]) {
+    for (const at of off === 0 ? [from] : [from - off, from + off]) {
       if (stands(at)) {
         return at;
       }

@@ -41,9 +41,19 @@ export function textOf(shown: Shown, live: Readonly<Record<string, string>> | nu
   };
 }
 
-/** A value's line without the spaces that put it in columns. */
-function short(text: string): string {
-  return text.replaceAll(/\s{2,}/g, "  ");
+/**
+ * The essence of a value's line, as there is room for in a node: `3 NaN  0.1 ± 1.2` of
+ * `f32[8, 128]  mean 0.1  std 1.2  [-3.1, 4.2]  3 NaN`.
+ */
+export function short(text: string): string {
+  const figures = text.replace(/^\w+\[[^\]]*\]\s*/, "");
+  const mean = /\bmean (\S+)/.exec(figures)?.[1];
+  const std = /\bstd (\S+)/.exec(figures)?.[1];
+  const bad = [...figures.matchAll(/\b[\d,]+ (?:NaN|[+-]?[Ii]nf)\b/g)].map(([found]) => found);
+  if (mean === undefined) {
+    return (figures || text).replaceAll(/\s{2,}/g, "  ");
+  }
+  return [...bad, std === undefined ? mean : `${mean} ± ${std}`].join("  ");
 }
 
 function cut(text: string, most: number): string {
