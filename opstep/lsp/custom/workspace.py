@@ -76,10 +76,12 @@ def run(project: Project, params: Params) -> dict[str, Any]:
         ).rows
         counts = {
             table: ws.sql(f"select count(*) from {table} where run = ?", (run.id,)).rows[0][0]
-            for table in ("steps", "findings", "checkpoints")
+            for table in ("findings", "checkpoints")
         }
         metrics = ws.sql(
-            "select name, max(step), value from metrics where run = ? group by name", (run.id,)
+            "select name, step, value from metrics where run = ? and step = "
+            "(select max(step) from metrics where run = ?) order by name",
+            (run.id, run.id),
         ).rows
     return run_told(run) | {
         "place": place_of(path, run.file),
@@ -88,7 +90,6 @@ def run(project: Project, params: Params) -> dict[str, Any]:
         "totalNs": total,
         "tensorNames": names,
         "tensorBytes": nbytes,
-        "stepsKept": counts["steps"],
         "findings": counts["findings"],
         "checkpoints": counts["checkpoints"],
         "metrics": [{"name": n, "step": s, "value": figure(v)} for n, s, v in metrics],

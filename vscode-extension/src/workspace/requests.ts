@@ -51,7 +51,6 @@ export interface RunDetail extends Run {
   totalNs: number | null;
   tensorNames: number;
   tensorBytes: number | null;
-  stepsKept: number;
   checkpoints: number;
   metrics: { name: string; step: number; value: number | string | null }[];
 }
