@@ -1,6 +1,7 @@
 /** Panels: a page of our own with a strict policy, and messages both ways. */
 
 import { randomBytes } from "node:crypto";
+import { readFileSync } from "node:fs";
 import * as vscode from "vscode";
 
 export interface PanelOptions {
@@ -13,6 +14,8 @@ export interface PanelOptions {
   panel?: vscode.WebviewPanel;
   /** More of the Content Security Policy: `frame-src http://127.0.0.1:1234`. */
   policy?: string;
+  /** Whether script and style stand in the page: it is there sooner, as nothing is loaded. */
+  inline?: boolean;
   /** Folders whose files the page may load, beside its bundle. */
   roots?: vscode.Uri[];
 }
@@ -104,6 +107,11 @@ export function onRestore<State>(
 
 function page(webview: vscode.Webview, dist: vscode.Uri, options: PanelOptions): string {
   const nonce = randomBytes(16).toString("base64url");
+  const inline = (extension: string) =>
+    readFileSync(
+      vscode.Uri.joinPath(dist, `${options.name}.${extension}`).fsPath,
+      "utf8",
+    ).replaceAll("</script", "<\\/script");
   const source = (extension: string) =>
     webview.asWebviewUri(vscode.Uri.joinPath(dist, `${options.name}.${extension}`)).toString();
   const policy = [
@@ -123,11 +131,15 @@ function page(webview: vscode.Webview, dist: vscode.Uri, options: PanelOptions):
 <meta http-equiv="Content-Security-Policy" content="${escapeHtml(policy)}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>${escapeHtml(options.title)}</title>
-<link rel="stylesheet" href="${source("css")}">
+${options.inline ? `<style>${inline("css")}</style>` : `<link rel="stylesheet" href="${source("css")}">`}
 </head>
 <body>
 <div id="root"></div>
-<script nonce="${nonce}" src="${source("js")}"></script>
+${
+  options.inline
+    ? `<script nonce="${nonce}">${inline("js")}</script>`
+    : `<script nonce="${nonce}" src="${source("js")}"></script>`
+}
 </body>
 </html>`;
 }

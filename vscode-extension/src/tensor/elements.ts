@@ -117,16 +117,6 @@ export class Elements {
   }
 }
 
-/** Bytes of base64, as messages have them. */
-export function fromBase64(text: string): Uint8Array {
-  const binary = atob(text);
-  const bytes = new Uint8Array(binary.length);
-  for (let k = 0; k < binary.length; k++) {
-    bytes[k] = binary.charCodeAt(k);
-  }
-  return bytes;
-}
-
 function viewed(dtype: DType, bytes: Uint8Array): Raw {
   const aligned = bytes.byteOffset % itemSize(dtype) ? bytes.slice() : bytes;
   const count = aligned.byteLength / itemSize(dtype);

@@ -87,6 +87,8 @@ export interface Subject {
   memoryReference?: string;
   /** What people see instead of `value`. */
   label?: string;
+  /** What its shape was said to be, by who opens it. */
+  shape?: number[];
   /** An element to begin at. */
   place?: number[];
 }

@@ -1,7 +1,6 @@
 /** The debugger's side of the Tensor view: what its page asks, as requests of the protocol. */
 
 import { type Axes, fitted, MOST_TILES, sizeOf } from "./axes";
-import { fromBase64 } from "./elements";
 import type { Call, Calls, Slice, TensorType, ViewState } from "./messages";
 import { elementsOf, type Part, partExpression, wholePart } from "./parts";
 
@@ -15,7 +14,7 @@ export interface Target {
 }
 
 /** Elements of the picture that is asked for before the page says what it has room for. */
-const FIRST_ELEMENTS = 1 << 18;
+const FIRST_ELEMENTS = 1 << 16;
 
 /** Sends a call of the page; its answer is what the page gets. Saving files is not among them. */
 export async function answer<C extends Exclude<Call, "save">>(
@@ -45,23 +44,33 @@ export async function answer<C extends Exclude<Call, "save">>(
 
 function sliced(body: unknown): Slice {
   const { data, ...rest } = body as Omit<Slice, "bytes"> & { data: string };
-  return { ...rest, bytes: fromBase64(data) };
+  return { ...rest, bytes: new Uint8Array(Buffer.from(data, "base64")) };
 }
 
-/** A tensor's type and the part of its first picture, thinned out to a quick one. */
+/**
+ * A tensor's type and the part of its first picture, thinned out to a quick one. A shape that is
+ * guessed right spares waiting for the type.
+ */
 export async function firstLook(
   ask: Ask,
   target: Target,
   expression: string,
   view: ViewState | undefined,
+  guess?: readonly number[],
 ): Promise<{ type: TensorType; first?: { part: Part; slice: Slice } }> {
-  const type = await answer(ask, target, "type", { expression });
+  const asked = answer(ask, target, "type", { expression });
   if ((view?.mode ?? "picture") !== "picture") {
-    return { type };
+    return { type: await asked };
   }
-  const part = firstPart(fitted(view?.axes, type.shape), type.shape, view?.firstTile ?? 0);
-  const of = partExpression(expression, type.shape, part);
-  return { type, first: { part, slice: await answer(ask, target, "slice", { expression: of }) } };
+  const look = async (shape: readonly number[]) => {
+    const part = firstPart(fitted(view?.axes, shape), shape, view?.firstTile ?? 0);
+    const of = partExpression(expression, shape, part);
+    return { part, slice: await answer(ask, target, "slice", { expression: of }) };
+  };
+  const guessed = guess && look(guess).catch(() => undefined);
+  const type = await asked;
+  const right = guessed && String(guess) === String(type.shape) ? await guessed : undefined;
+  return { type, first: right ?? (await look(type.shape)) };
 }
 
 /** All that axes show, thinned until it is quick to send. */

@@ -27,17 +27,25 @@ export function subjectOf(
   }
   if (isFromVariables(given)) {
     const { variable } = given;
+    const shape = shapeIn(variable.type ?? "");
     if (variable.evaluateName) {
-      return { expression: variable.evaluateName };
+      return { expression: variable.evaluateName, ...shape };
     }
-    return variable.memoryReference
-      ? { expression: "value", memoryReference: variable.memoryReference, label: variable.name }
-      : { expression: variable.name };
+    const { memoryReference, name } = variable;
+    return memoryReference
+      ? { expression: "value", memoryReference, label: name, ...shape }
+      : { expression: name };
   }
   if (isSubject(given)) {
     return given;
   }
   return editor?.document.languageId === "opg" ? underCursor(editor) : undefined;
+}
+
+/** Of `f32[64, 256]`, the shape. */
+function shapeIn(type: string): { shape?: number[] } {
+  const found = /^\w+\[([\d, ]*)\]$/.exec(type.trim())?.[1];
+  return found === undefined ? {} : { shape: found.trim() ? found.split(",").map(Number) : [] };
 }
 
 function underCursor(editor: vscode.TextEditor): Subject | undefined {

@@ -36,7 +36,9 @@ export class TensorPanel implements vscode.Disposable {
   /** The graph whose frame it stays with. */
   private pinned: string | undefined;
   private frameId = -1;
-  private ready = false;
+  /** Whether its page was told what to show: what is sent before it is loaded waits for it. */
+  private told = false;
+  private readies = 0;
   /** Asked for while the page is being loaded. */
   private first: Promise<Extract<ToPage, { kind: "open" }>>;
   readonly onDidDispose: vscode.Event<void>;
@@ -53,10 +55,20 @@ export class TensorPanel implements vscode.Disposable {
     this.panel = new Panel<FromPage, ToPage>(services.context, {
       name: "tensor",
       title: this.title,
+      inline: true,
       panel: restored,
     });
     this.onDidDispose = this.panel.onDidDispose;
     this.panel.onMessage((message) => void this.take(message));
+    void this.tell();
+  }
+
+  private async tell(): Promise<void> {
+    void this.panel.post(await this.first);
+    this.told = true;
+    if (!this.stop) {
+      void this.panel.post({ kind: "ended" });
+    }
   }
 
   dispose(): void {
@@ -93,11 +105,7 @@ export class TensorPanel implements vscode.Disposable {
       return;
     }
     this.frameId = frameId;
-    if (this.ready) {
-      void this.panel.post({ kind: "stop", place: this.place });
-    } else {
-      this.first = this.opening();
-    }
+    void this.panel.post({ kind: "stop", place: this.place });
   }
 
   /** A session is gone; the last picture stays. */
@@ -155,7 +163,10 @@ export class TensorPanel implements vscode.Disposable {
     const view = this.memory.get(subject.expression);
     const opened = { kind: "open", subject, view, place: this.place } as const;
     try {
-      return { ...opened, ...(await firstLook(this.ask, this.target, subject.expression, view)) };
+      return {
+        ...opened,
+        ...(await firstLook(this.ask, this.target, subject.expression, view, subject.shape)),
+      };
     } catch (error) {
       return { ...opened, error: textOf(error) };
     }
@@ -166,10 +177,10 @@ export class TensorPanel implements vscode.Disposable {
   private async take(message: FromPage): Promise<void> {
     switch (message.kind) {
       case "ready":
-        this.ready = true;
-        void this.panel.post(await this.first);
-        if (!this.stop) {
-          void this.panel.post({ kind: "ended" });
+        // The first one crosses what it is told already; another is a page that was loaded again.
+        if (this.readies++ > 0 && this.told) {
+          this.first = this.opening();
+          await this.tell();
         }
         break;
       case "call":

@@ -1,14 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { bfloatToNumber, halfToNumber, shortest } from "../../src/tensor/dtypes";
-import {
-  Elements,
-  FINITE,
-  fromBase64,
-  NAN,
-  NEGINF,
-  POSINF,
-  UNWRITTEN,
-} from "../../src/tensor/elements";
+import { Elements, FINITE, NAN, NEGINF, POSINF, UNWRITTEN } from "../../src/tensor/elements";
 import { npyOf } from "../../src/tensor/npy";
 
 function bytesOf(array: ArrayBufferView): Uint8Array {
@@ -100,12 +92,6 @@ describe("elements are read to the last bit", () => {
     const raw = new Uint8Array(9);
     raw.set(bytesOf(Float32Array.of(1.5, -2)), 1);
     expect(new Elements("f32", [2], raw.subarray(1)).numbers).toEqual(Float32Array.of(1.5, -2));
-  });
-
-  test("base64 as messages have it", () => {
-    expect(fromBase64(Buffer.from([0, 127, 255, 3]).toString("base64"))).toEqual(
-      Uint8Array.of(0, 127, 255, 3),
-    );
   });
 });
 

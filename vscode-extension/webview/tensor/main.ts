@@ -15,6 +15,7 @@ import { Pictures } from "./pictures";
 import { Table } from "./table";
 
 const MOST_PINS = 9;
+const PATIENCE_MS = 3000; // in which the page is told what to show, else it asks again
 
 class Page {
   private readonly vscode = acquireVsCodeApi<{ expression: string }>();
@@ -36,6 +37,7 @@ class Page {
   private readonly history: History;
   private readonly odd: Odd;
   private opened = 0;
+  private told = false;
 
   constructor(root: HTMLElement) {
     const { model, connection } = this;
@@ -84,6 +86,11 @@ class Page {
       attributeFilter: ["class", "style"],
     });
     connection.post({ kind: "ready" });
+    window.setTimeout(() => {
+      if (!this.told) {
+        connection.post({ kind: "ready" });
+      }
+    }, PATIENCE_MS);
   }
 
   // --- what the host says ---
@@ -110,7 +117,9 @@ class Page {
 
   private open(message: Extract<ToPage, { kind: "open" }>): void {
     const { model } = this;
+    this.told = true;
     this.opened = performance.now();
+    performance.mark("opened");
     model.subject = message.subject;
     model.remember(message.view);
     model.pins = [];
@@ -305,6 +314,7 @@ class Page {
 
   private painted(): void {
     if (this.opened) {
+      performance.mark("painted");
       this.connection.post({ kind: "painted", milliseconds: performance.now() - this.opened });
       this.opened = 0;
     }
