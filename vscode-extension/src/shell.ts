@@ -1,6 +1,7 @@
 /** Runs of the command line: quietly, or in a task's terminal. */
 
 import { spawn } from "node:child_process";
+import { homedir } from "node:os";
 import * as vscode from "vscode";
 import type { Python } from "./python";
 
@@ -61,8 +62,9 @@ export function task(
     vscode.workspace.workspaceFolders?.[0] ?? vscode.TaskScope.Workspace,
     options.title ?? `opstep ${args.join(" ")}`,
     "opstep",
-    new vscode.ProcessExecution(python, [...MODULE, ...args], folder ? { cwd: folder } : {}),
-    "$opstep",
+    new vscode.ProcessExecution(python, [...MODULE, ...args], { cwd: folder ?? homedir() }),
+    // What it finds is below the workspace folder; where there is none it could not be resolved.
+    vscode.workspace.workspaceFolders ? "$opstep" : [],
   );
   made.presentationOptions = {
     reveal: vscode.TaskRevealKind.Always,
