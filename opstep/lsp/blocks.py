@@ -147,6 +147,17 @@ class Body(Sequence[Statement]):
         block = self.blocks[number]
         return block.statements[index - self._ends[number]]  # counted from the block's end
 
+    def number_at(self, offset: int) -> int:
+        """Which statement begins nearest above an offset; -1 where none does."""
+        number = bisect_right(self.blocks, offset, key=lambda block: block.start) - 1
+        while number >= 0:
+            block = self.blocks[number]
+            within = bisect_right(block.statements, offset, key=lambda s: s.span.start)
+            if within:  # comments may stand before its first
+                return self._ends[number] - len(block) + within - 1
+            number -= 1
+        return -1
+
     def __iter__(self) -> Iterator[Statement]:
         for block in self.blocks:
             yield from block.statements

@@ -14,54 +14,32 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from opstep.runtime.ir.control import CONTROL
-from opstep.runtime.ir.graph import (
-    Apply,
-    Assert,
-    Attr,
-    Binding,
-    Declaration,
-    Graph,
-    Literal,
-    Name,
-    Return,
-    Span,
-    Statement,
-    Update,
+from opstep.lsp.blocks import Body
+from opstep.lsp.marks import (
+    DEFINES,
+    READS,
+    WRITES,
+    Mark,
+    Part,
+    head_of,
+    looks_like,
+    mark_at,
+    marks_of,
+    op_named,
 )
-from opstep.runtime.ir.lexer import DOTTED, KEYWORDS, NUMBER_WORDS, WORDS
-from opstep.runtime.ir.op import OPS, Op
-from opstep.runtime.ir.types import DTYPES
+from opstep.runtime.ir.graph import Declaration, Graph, Span, Statement
 
 if TYPE_CHECKING:
-    from opstep.lsp.file import File, Item
+    from opstep.lsp.file import File
+    from opstep.lsp.item import Item
 
-Part = Statement | Declaration | Graph
-DEFINES, READS, WRITES = "defines", "reads", "writes"
+__all__ = [
+    "DEFINES", "READS", "WRITES", "Mark", "Occurrence", "Part", "Thing", "at", "definition",
+    "head_of", "hits", "looks_like", "marks_of", "occurrences", "op_named", "part_at",
+    "statement_index",
+]  # fmt: skip
 
-_WORD = re.compile(
-    rf"""(?P<name>{DOTTED})
-    | (?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
-    | (?P<string>"[^"\\\n]*(?:\\[^\n][^"\\\n]*)*"?)
-    | (?P<comment>\#[^\n]*)""",
-    re.VERBOSE | re.ASCII,
-)
 _LOCAL = ("value", "symbol")
-
-
-class Mark(NamedTuple):
-    """A word of an item. Offsets count from the beginning of the item.
-
-    Kinds: value (inputs are values, too), graph, op, param, state, attribute, symbol, dtype,
-    keyword, constant, number, string, comment. `owner`: of an attribute, its op or graph.
-    """
-
-    kind: str
-    name: str
-    start: int
-    end: int
-    role: str = READS
-    owner: str = ""
 
 
 class Thing(NamedTuple):
@@ -103,14 +81,6 @@ class Occurrence:
     @property
     def thing(self) -> Thing:
         return thing_of(self.item, self.mark)
-
-
-def op_named(name: str) -> type[Op] | None:
-    """The op of that name; None where programs have none."""
-    import opstep.kernels  # noqa: F401 - fills OPS
-
-    op = CONTROL.get(name) or OPS.get(name)
-    return None if op is None or op.__module__.startswith("opstep.runtime.plan") else op
 
 
 def thing_of(item: Item, mark: Mark) -> Thing:
@@ -160,12 +130,15 @@ def _line_at(text: str, offset: int) -> Span:
 
 def statement_index(graph: Graph, offset: int) -> int:
     """Which statement of the body begins nearest above `offset`; -1 where none does."""
-    return bisect_right(graph.body, offset, key=_start) - 1
+    body = graph.body
+    if isinstance(body, Body):
+        return body.number_at(offset)
+    return bisect_right(body, offset, key=_start) - 1
 
 
 def part_at(node: Graph | Declaration, offset: int) -> Part:
     """The statement that is nearest above `offset`; the node itself where none is."""
-    if isinstance(node, Declaration) or not node.body:
+    if isinstance(node, Declaration):
         return node
     k = statement_index(node, offset)
     return node.body[k] if k >= 0 else node
@@ -177,18 +150,25 @@ def _start(statement: Statement) -> int:
 
 def occurrences(file: File, thing: Thing) -> Iterator[Occurrence]:
     """Where `thing` stands in the file, in its order."""
-    word = re.compile(rf"(?<![\w.]){re.escape(thing.name)}(?![\w.])", re.ASCII)
     for item in file.items:
-        if item.node is None or (thing.kind in _LOCAL and item.name != thing.scope):
+        if thing.kind in _LOCAL and item.name != thing.scope:
             continue
-        part, marks = None, {}
-        for match in word.finditer(item.text):
-            found = part_at(item.node, match.start())
-            if found is not part:
-                part, marks = found, {m.start: m for m in marks_of(file, item, found)}
-            mark = marks.get(match.start())
+        for start in hits(item.text, thing.name):
+            if item.node is None:
+                break
+            part = part_at(item.node, start)
+            mark = mark_at(file, item, part, start)
             if mark is not None and thing_of(item, mark) == thing:
-                yield Occurrence(file, item, mark, found)
+                yield Occurrence(file, item, mark, part)
+
+
+def hits(text: str, name: str) -> Iterator[int]:
+    """Where a name stands as a word of its own, whatever it means there."""
+    # The pattern begins with what is searched for: regular expressions are quick then.
+    for match in re.finditer(rf"{re.escape(name)}(?![\w.])", text, re.ASCII):
+        start = match.start()
+        if not start or not (text[start - 1].isalnum() or text[start - 1] in "_."):
+            yield start
 
 
 def defines(found: Occurrence) -> bool:
@@ -217,182 +197,3 @@ def _bindings(file: File, thing: Thing) -> Iterator[Occurrence]:
 def _alone(text: str, mark: Mark) -> bool:
     before, behind = text[: mark.start].rstrip(), text[mark.end :].lstrip()
     return before[-1:] in "[," and behind[:1] in "],"
-
-
-# --- the marks of a part --------------------------------------------------------------------------
-
-
-def marks_of(file: File, item: Item, part: Part) -> list[Mark]:
-    """The words of a statement or declaration or, of a graph, those of its head, in their order."""
-    return _Marks(file, item, part).all()
-
-
-def looks_like(file: File, item: Item, span: Span) -> Iterator[Mark]:
-    """What the words of a text that could not be read look like: for people in mid-sentence."""
-    text = item.text
-    nested, callee = False, ""
-    for match in _WORD.finditer(text, span.start, span.end):
-        word, start, end = match[0], match.start(), match.end()
-        if match.lastgroup != "name":
-            yield Mark(match.lastgroup or "", word, start, end)
-            continue
-        behind = text[end : span.end].lstrip()
-        kind, role, owner = "value", READS, ""
-        tensor = file.tensors.get(word)
-        if word in KEYWORDS:
-            kind = "keyword"
-        elif word in WORDS:
-            kind = "constant"
-        elif word in NUMBER_WORDS:
-            kind = "number"
-        elif word in DTYPES and behind.startswith("["):
-            kind = "dtype"
-        elif behind.startswith("(") and not nested:
-            kind, nested, callee = ("op" if op_named(word) else "graph"), True, word
-        elif nested and behind.startswith("="):
-            kind, owner = "attribute", callee
-        elif tensor is not None:
-            kind = tensor.kind
-        elif not nested and behind[:1] in ("=", ",", ":"):
-            role = DEFINES
-        yield Mark(kind, word, start, end, role, owner)
-
-
-def head_of(graph: Graph, text: str) -> Span:
-    """Where a graph's head stands: up to its brace."""
-    end = graph.body[0].span.start if graph.body else graph.span.end
-    if graph.results:
-        end = min(end, graph.results_span.end)
-    elif graph.results_span.end > graph.results_span.start:
-        end = min(end, graph.results_span.end)  # without results, it is the brace's
-    return Span(graph.span.start, max(end, graph.name.span.end))
-
-
-class _Marks:
-    """Collects the marks of one part."""
-
-    def __init__(self, file: File, item: Item, part: Part):
-        self.file = file
-        self.text = item.text
-        self.part = part
-        self.named: dict[int, Mark] = {}  # by where they begin
-
-    def all(self) -> list[Mark]:
-        part = self.part
-        self.symbols: list[Span] = []  # where names are symbols or element types
-        self.values: list[tuple[Span, str]] = []  # values of attributes, with their type
-        span = part.span
-        if isinstance(part, Graph):
-            span = head_of(part, self.text)
-            self._graph(part)
-        elif isinstance(part, Declaration):
-            self._declaration(part)
-        elif isinstance(part, Apply):
-            self._apply(part)
-        elif isinstance(part, Assert):
-            self._use(part.condition)
-        elif isinstance(part, Update):
-            self._tensor(part.target, WRITES)
-            self._use(part.value)
-        elif isinstance(part, Return):
-            for name in part.values:
-                self._use(name)
-        return list(self._words(span))
-
-    def _words(self, span: Span) -> Iterator[Mark]:
-        """All words of the part: those that its nodes name, and what is found between them."""
-        named = self.named
-        for match in _WORD.finditer(self.text, span.start, self._line_end(span.end)):
-            start = match.start()
-            mark = named.get(start)
-            if mark is not None:
-                yield mark
-            elif match.lastgroup == "name":
-                yield self._name(match[0], start, match.end())
-            else:
-                yield Mark(match.lastgroup or "", match[0], start, match.end())
-
-    def _line_end(self, end: int) -> int:
-        """The end of the comment behind, which belongs to what it stands behind."""
-        stop = self.text.find("\n", end)
-        stop = len(self.text) if stop < 0 else stop
-        return stop if self.text[end:stop].lstrip(" \t{").startswith("#") else end
-
-    def _name(self, text: str, start: int, end: int) -> Mark:
-        """A word that no node names: of a type, of an attribute's value, or a keyword."""
-        kind = "unknown"
-        if text in KEYWORDS:
-            kind = "keyword"
-        elif text in NUMBER_WORDS:
-            kind = "number"
-        elif text in WORDS:
-            kind = "constant"
-        else:
-            wanted = next((t for s, t in self.values if s.start <= start < s.end), None)
-            if wanted is not None:
-                kind = self._of_value(text, wanted)
-            elif any(s.start <= start < s.end for s in self.symbols):
-                kind = "dtype" if text in DTYPES and self.text[end : end + 1] == "[" else "symbol"
-        return Mark(kind, text, start, end)
-
-    def _of_value(self, text: str, wanted: str) -> str:
-        """What a name is as the value of an attribute of type `wanted`."""
-        known = {"graph": "graph", "graphs": "graph", "dtype": "dtype", "dim": "symbol",
-                 "dims": "symbol"}.get(wanted)  # fmt: skip
-        if known:
-            return known
-        if text in DTYPES:
-            return "dtype"
-        return "graph" if text in self.file.graphs else "symbol"
-
-    # --- what the nodes name ----------------------------------------------------------------------
-
-    def _add(self, kind: str, name: Name, role: str = READS, owner: str = "") -> None:
-        start, end = name.span
-        self.named[start] = Mark(kind, name.text, start, end, role, owner)
-
-    def _graph(self, graph: Graph) -> None:
-        self._add("graph", graph.name, DEFINES)
-        for binding in graph.inputs:
-            self._binding(binding)
-        if graph.results:
-            self.symbols.append(graph.results_span)
-
-    def _binding(self, binding: Binding) -> None:
-        self._add("value", binding.name, DEFINES)
-        if binding.type is not None:
-            self.symbols.append(binding.type_span)
-
-    def _declaration(self, d: Declaration) -> None:
-        self._add(d.kind, d.name, DEFINES)
-        self.symbols.append(d.type_span)
-        if d.init is not None:
-            self._callee(d.init)
-            self._attrs(d.init.text, d.attrs)
-
-    def _apply(self, s: Apply) -> None:
-        for binding in s.results:
-            self._binding(binding)
-        self._callee(s.callee)
-        for operand in s.operands:
-            self._use(operand)
-        self._attrs(s.callee.text, s.attrs)
-
-    def _callee(self, name: Name) -> None:
-        self._add("op" if op_named(name.text) else "graph", name)
-
-    def _use(self, name: Name | Literal) -> None:
-        if isinstance(name, Name):
-            declared = self.file.tensors.get(name.text)
-            self._add(declared.kind if declared else "value", name)
-
-    def _tensor(self, name: Name, role: str) -> None:
-        declared = self.file.tensors.get(name.text)
-        self._add(declared.kind if declared else "state", name, role)
-
-    def _attrs(self, callee: str, attrs: tuple[Attr, ...]) -> None:
-        op = op_named(callee)
-        types = {spec.name: spec.type for spec in op.attrs} if op else {}
-        for attr in attrs:
-            self._add("attribute", attr.name, READS, callee)
-            self.values.append((attr.span, types.get(attr.name.text, "")))

@@ -5,14 +5,15 @@ The types and modifiers are those that the protocol names, so that every theme h
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
 from lsprotocol import types
 
 from opstep.lsp.lines import units
-from opstep.lsp.occurrences import DEFINES, WRITES, Mark, head_of, looks_like, marks_of
+from opstep.lsp.marks import DEFINES, WRITES, Mark, Part, head_of, looks_like, marks_of
+from opstep.lsp.occurrences import statement_index
 from opstep.runtime.ir.graph import Declaration, Graph, Span
 
 if TYPE_CHECKING:
@@ -44,75 +45,96 @@ _OWN = {
     "state": _BIT["static"],
 }
 
-Token = tuple[int, int, int, int, int]  # line and column, in the item; length, type, modifiers
-_kept: WeakKeyDictionary[Item, tuple[object, list[Token]]] = WeakKeyDictionary()
+Token = tuple[int, int, int, int, int]  # line in its chunk, column; length, type, modifiers
+
+
+class _Chunk(NamedTuple):
+    """A part of an item that is looked at as a whole. While `identity` is the same, so is it."""
+
+    start: int
+    end: int
+    identity: object
+
+
+class _Kept(NamedTuple):
+    """An item's tokens by the chunk's identity, for as long as `key` holds."""
+
+    key: object
+    chunks: dict[object, list[Token]]
+
+
+_kept: WeakKeyDictionary[Item, _Kept] = WeakKeyDictionary()
 
 
 def tokens(file: File, first: int, last: int) -> list[int]:
     """The tokens of the lines from `first` to `last`, both included, as the protocol has them."""
-    declared = frozenset((name, item.kind) for name, item in file.tensors.items())
-    key = declared, frozenset(file.graphs)
+    names = frozenset((name, item.kind) for name, item in file.tensors.items())
+    shared = names, frozenset(file.graphs)
     data: list[int] = []
     line, column = 0, 0
     for item in file.items:
-        start = file.position(item.start).line
-        if start > last or start + item.text.count("\n") < first:
+        if file.position(item.end).line < first or file.position(item.start).line > last:
             continue
-        for token in _of_item(file, item, key, first - start, last - start):
-            row = start + token[0]
-            if not first <= row <= last:
+        for chunk in _chunks(item):
+            start = file.position(item.start + chunk.start).line
+            if start > last or file.position(item.start + chunk.end).line < first:
                 continue
-            if row != line:
-                data += (row - line, token[1], *token[2:])
-            else:
-                data += (0, token[1] - column, *token[2:])
-            line, column = row, token[1]
+            for token in _of_chunk(file, item, chunk, shared):
+                row = start + token[0]
+                if not first <= row <= last:
+                    continue
+                if row != line:
+                    data += (row - line, token[1], *token[2:])
+                else:
+                    data += (0, token[1] - column, *token[2:])
+                line, column = row, token[1]
     return data
 
 
-def _of_item(file: File, item: Item, key: object, first: int, last: int) -> Iterable[Token]:
-    """An item's tokens. Of a part of it that was never asked for whole, only that part's."""
-    kept = _kept.get(item)
-    if kept is not None and kept[0] == key:
-        return kept[1]
-    whole = first <= 0 and last >= item.text.count("\n")
-    if not whole:
-        return _tokens(file, item, *_window(item.text, first, last))
-    found = list(_tokens(file, item, 0, len(item.text)))
-    _kept[item] = key, found
-    return found
+def _chunks(item: Item) -> list[_Chunk]:
+    """The head of a graph and its blocks, or all of the item: an edit makes those anew that it
+    touches.
+    """
+    text, graph = item.text, item.graph_text
+    if item.node is None or graph is None or not graph.blocks:
+        return [_Chunk(0, len(text), text)]
+    starts = [block.start for block in graph.blocks]
+    ends = [*starts[1:], len(text)]
+    blocks = zip(starts, ends, graph.blocks, strict=True)
+    head = _Chunk(0, starts[0], text[: starts[0]])
+    return [head, *(_Chunk(start, end, block) for start, end, block in blocks)]
 
 
-def _window(text: str, first: int, last: int) -> tuple[int, int]:
-    """Offsets of the first and behind the last of some lines."""
-    starts = _line_starts(text)
-    begin = starts[max(0, min(first, len(starts) - 1))]
-    return begin, starts[last + 1] if last + 1 < len(starts) else len(text)
-
-
-def _line_starts(text: str) -> list[int]:
-    starts, position = [0], text.find("\n")
-    while position >= 0:
-        starts.append(position + 1)
-        position = text.find("\n", position + 1)
-    return starts
-
-
-def _tokens(file: File, item: Item, begin: int, end: int) -> Iterator[Token]:
-    text = item.text
-    starts = _line_starts(text)
+def _of_chunk(file: File, item: Item, chunk: _Chunk, shared: object) -> list[Token]:
     inputs = _inputs(item)
-    line = 0
+    if item not in _kept or _kept[item].key != (shared, inputs):
+        _kept[item] = _Kept((shared, inputs), {})
+    kept = _kept[item].chunks
+    if chunk.identity not in kept:
+        found = list(_tokens(file, item, chunk, inputs))
+        if chunk.start and item.text[chunk.start - 1] != "\n":
+            return found  # columns depend on what stands before it on the line
+        if len(kept) > 2 * len(_chunks(item)) + 8:  # mostly of chunks that are gone
+            kept.clear()
+        kept[chunk.identity] = found
+    return kept[chunk.identity]
+
+
+def _tokens(file: File, item: Item, chunk: _Chunk, inputs: frozenset[str]) -> Iterator[Token]:
+    text = item.text
+    line, begin = 0, text.rfind("\n", 0, chunk.start) + 1
+    following = text.find("\n", begin) + 1 or len(text) + 1
     plain = text.isascii()
-    for mark in _marks(file, item, begin, end):
+    for mark in _marks(file, item, chunk.start, chunk.end):
         kind = _TYPE.get(mark.kind)
         if kind is None:
             continue
-        while line + 1 < len(starts) and starts[line + 1] <= mark.start:
-            line += 1
-        column, length = mark.start - starts[line], mark.end - mark.start
+        while following <= mark.start:
+            line, begin = line + 1, following
+            following = text.find("\n", begin) + 1 or len(text) + 1
+        column, length = mark.start - begin, mark.end - mark.start
         if not plain:
-            column = units(text[starts[line] : mark.start])
+            column = units(text[begin : mark.start])
             length = units(text[mark.start : mark.end])
         modifiers = _OWN.get(mark.kind, 0)
         if mark.role == DEFINES:
@@ -148,7 +170,8 @@ def _marks(file: File, item: Item, begin: int, end: int) -> Iterator[Mark]:
         yield from _unread(file, item, position, end)
 
 
-def _parts(item: Item, begin: int, end: int):
+def _parts(item: Item, begin: int, end: int) -> Iterator[tuple[Part, Span]]:
+    """What was read between two offsets, and where."""
     node = item.node
     if isinstance(node, Declaration):
         yield node, node.span
@@ -156,11 +179,10 @@ def _parts(item: Item, begin: int, end: int):
     if not isinstance(node, Graph):
         return
     head = head_of(node, item.text)
-    if head.end >= begin:
+    if head.end > begin:
         yield node, head
-    from opstep.lsp.occurrences import statement_index
-
-    for statement in node.body[max(0, statement_index(node, begin)) :]:
+    for k in range(max(0, statement_index(node, begin)), len(node.body)):
+        statement = node.body[k]
         if statement.span.start >= end:
             return
         if statement.span.end > begin:

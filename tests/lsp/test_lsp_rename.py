@@ -99,7 +99,7 @@ def test_a_rename_edits_all_places_and_no_others(client, mark, new, places):
     after = renamed(client, mark, new)
     assert len(after) == len(before) + places * (len(new) - len(old))
     client.rewrite(after)
-    assert client.diagnostics() == []
+    assert [d for d in client.diagnostics() if d["severity"] == 1] == []
     assert "# x stays x" in after
 
 
@@ -302,6 +302,9 @@ def test_renaming_and_renaming_back_changes_nothing(seed: int, choice: random.Ra
     except InputError:
         return
     old = found.name
+    if new == old:
+        assert done.edits == []
+        return
     after = applied(file, done.edits)
     assert types_of(after, found.thing.kind, old, new) == types_of(text, "", "", "")
     again = project.open("file:///a.opg", after, 2)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +15,7 @@ from opstep.lsp.hovers.markdown import block, code, count, escape, link, paragra
 from opstep.lsp.hovers.operation import application_at, shape
 from opstep.lsp.occurrences import DEFINES, Occurrence, Thing, definition, occurrences
 from opstep.lsp.recorded import Recorded, Sought, records_of, workspaces_near
-from opstep.runtime.ir.graph import Apply, Declaration, Graph, Name, Return, Update
+from opstep.runtime.ir.graph import Apply, Declaration, Graph, Name, Return
 from opstep.runtime.ir.printer import print_value
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from opstep.lsp.project import Project
 
 _MOST_LINKS = 8
+_MOST_COUNTED = 100
 _MOST_CALLS = 16  # of graphs that return what another one returned
 
 
@@ -60,17 +63,17 @@ def _shape(found: Occurrence, defined: Occurrence | None) -> str:
 
 
 def _uses(found: Occurrence) -> str:
-    uses = [o for o in occurrences(found.file, found.thing) if o.mark.role != DEFINES]
-    if not uses:
+    """Who uses it, with links to the first. Thousands are not counted: somebody waits."""
+    uses = (o for o in occurrences(found.file, found.thing) if o.mark.role != DEFINES)
+    known = list(islice(uses, _MOST_COUNTED + 1))
+    if not known:
         return "Nobody uses it."
-    return f"{count(len(uses), 'use')}: {_links(uses)}."
-
-
-def _links(uses: list[Occurrence]) -> str:
-    links = [link(o.file, o.start) for o in uses]
-    links = list(dict.fromkeys(links))
-    more = len(links) - _MOST_LINKS
-    return ", ".join(links[:_MOST_LINKS]) + (f" and {more:,} more" if more > 0 else "")
+    amount = count(len(known), "use")
+    if len(known) > _MOST_COUNTED:
+        amount = f"More than {_MOST_COUNTED} uses"
+    links = list(dict.fromkeys(link(o.file, o.start) for o in known))
+    dots = ", …" if len(links) > _MOST_LINKS else "."
+    return f"{amount}: {', '.join(links[:_MOST_LINKS])}{dots}"
 
 
 # --- params and states ----------------------------------------------------------------------------
@@ -83,15 +86,13 @@ def of_tensor(project: Project, found: Occurrence) -> str:
     if item is None or not isinstance(d, Declaration):
         return f"No param or state has the name {code(found.name)}."
     start, end = d.span
-    thing = Thing("tensor", found.name)
-    uses = [o for o in occurrences(found.file, thing) if o.mark.role != DEFINES]
     return paragraphs(
         [
             block(item.text[start:end]),
             comment_of(item),
             f"{d.kind.capitalize()}, {link(found.file, item.start + start)}. {_beginning(d)}",
-            f"{count(len(uses), 'use')}: {_links(uses)}." if uses else "Nobody uses it.",
-            _updates(uses),
+            _uses(found),
+            _updates(found.file, found.name),
             live.text(project, found.file, None, found.name),
             _figures(project, found.file, [Sought(None, found.name)]),
         ]
@@ -106,9 +107,13 @@ def _beginning(d: Declaration) -> str:
     return "It has no initialiser: it must be loaded before it is read."
 
 
-def _updates(uses: list[Occurrence]) -> str:
-    graphs = dict.fromkeys(o.item.name for o in uses if isinstance(o.part, Update)
-                           and o.part.target.span.start == o.mark.start)  # fmt: skip
+def _updates(file: File, name: str) -> str:
+    """The graphs that give it a new value."""
+    graphs: dict[str, None] = {}
+    for match in re.finditer(rf"^[ \t]*{re.escape(name)}[ \t]*<-", file.text, re.MULTILINE):
+        item = file.item_at(match.end())
+        if item is not None and item.kind == "graph":
+            graphs[item.name] = None
     return f"Updated by {', '.join(map(code, graphs))}." if graphs else ""
 
 
