@@ -1,4 +1,4 @@
-"""The tree of recorded runs: what the language server tells of workspaces, and of files that are none."""
+"""The tree of recorded runs: what the language server tells of workspaces."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ def test_a_run_whose_process_is_gone_was_killed(tmp_path, made):
     path = tmp_path / "killed.db"
     shutil.copy(made[0], path)
     connection = sqlite3.connect(path)
-    connection.execute("update runs set status = 'running', ended = null, pid = 999999 where id = 1")
+    connection.execute(
+        "update runs set status = 'running', ended = null, pid = 999999 where id = 1"
+    )
     connection.commit()
     connection.close()
     with asking(path) as ask:
@@ -193,7 +195,9 @@ def test_kept_tensors_of_other_steps_and_runs(made, ask: Asking):
 
 
 def seen(path: Path) -> dict[str, str]:
-    return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in path.iterdir() if p.is_file()}
+    return {
+        p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in path.iterdir() if p.is_file()
+    }
 
 
 BROKEN = {
@@ -277,6 +281,7 @@ def test_a_run_is_seen_while_it_is_written(tmp_path):
     seen: list[tuple[str, int]] = []
     with asking(path) as ask:
         with opstep.Recording(workspace=path) as recording:
+
             def look() -> None:
                 if ask("find", paths=[str(path)])["files"]:
                     run = ask("runs")["runs"][0]

@@ -24,9 +24,9 @@ class Asking:
         self.client = client
         self.path = path
 
-    def __call__(self, what: str, **params: Any) -> Any:
+    def __call__(self, request: str, /, **params: Any) -> Any:
         given = {"path": str(self.path), **params}
-        return self.client.request(f"opstep/workspace/{what}", given)
+        return self.client.request(f"opstep/workspace/{request}", given)
 
     def whole(self, sql: str, query: str = "q") -> dict[str, Any]:
         """An answer with all its rows read (the first of them are in it)."""
