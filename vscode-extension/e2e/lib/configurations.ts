@@ -3,6 +3,7 @@
 /** `entropy.opg` with inputs that are always the same: four rows of five scores. */
 export const ENTROPY = {
   program: "${workspaceFolder}/entropy.opg",
+  graph: "main",
   inputs: "random",
   symbols: { N: 4, K: 5 },
   seed: 0,

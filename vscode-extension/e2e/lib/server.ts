@@ -28,6 +28,7 @@ export const SETTINGS: Record<string, unknown> = {
   "extensions.ignoreRecommendations": true,
   "files.autoSave": "off",
   "git.enabled": false,
+  "remote.autoForwardPorts": false,
   "security.workspace.trust.enabled": false,
   "telemetry.telemetryLevel": "off",
   "terminal.integrated.gpuAcceleration": "off",

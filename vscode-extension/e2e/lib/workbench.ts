@@ -90,6 +90,15 @@ export class Workbench {
     if (name.endsWith(".opg") && ready) await this.expectReady();
   }
 
+  /** Opens a file that an editor of its own shows. */
+  async openOther(name: string): Promise<void> {
+    await this.page
+      .locator(".explorer-folders-view .monaco-list-row .label-name")
+      .filter({ hasText: exactly(name) })
+      .dblclick();
+    await expect(this.page.locator(`.tab.active[data-resource-name="${name}"]`)).toBeVisible();
+  }
+
   /** The extension runs: it says on which device and in which mode. */
   async expectReady(): Promise<void> {
     await expect(this.page.locator('.statusbar-item[id$="opstep.status"]')).toBeVisible();

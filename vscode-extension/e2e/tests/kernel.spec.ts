@@ -1,6 +1,9 @@
 import { expect, test } from "../lib/test";
 
-test("from a stop into the kernel: Python frames in a session of its own", async ({ workbench, folder }) => {
+test("from a stop into the kernel: Python frames in a session of its own", async ({
+  workbench,
+  folder,
+}) => {
   const { debug } = workbench;
   test.slow();
   await folder.launch({

@@ -46,7 +46,10 @@ test("types stand beside values, and lenses above graphs run it", async ({ workb
   await workbench.debug.stop();
 });
 
-test("completion knows ops, their attributes and the values that fit", async ({ workbench, page }) => {
+test("completion knows ops, their attributes and the values that fit", async ({
+  workbench,
+  page,
+}) => {
   const widget = page.locator(".suggest-widget.visible .monaco-list-row");
   await workbench.openFile("entropy.opg");
   await workbench.goTo(13, "  total = sum(h, axes=[1])".length + 1);
@@ -59,7 +62,10 @@ test("completion knows ops, their attributes and the values that fit", async ({ 
   await expect(widget.first()).toContainText("lg");
 });
 
-test("a value is renamed everywhere, and nothing of the same name elsewhere is", async ({ workbench, page }) => {
+test("a value is renamed everywhere, and nothing of the same name elsewhere is", async ({
+  workbench,
+  page,
+}) => {
   await workbench.openFile("entropy.opg");
   await workbench.goTo(11, "  l".length + 1);
   await workbench.press("F2");
@@ -76,7 +82,9 @@ test("definitions, references and the outline", async ({ workbench, page }) => {
   await workbench.openFile("entropy.opg");
   await workbench.goTo(5, "  each = infor".length + 1);
   await workbench.press("F12");
-  await expect(page.locator('.statusbar-item[id="status.editor.selection"]')).toContainText("Ln 10");
+  await expect(page.locator('.statusbar-item[id="status.editor.selection"]')).toContainText(
+    "Ln 10",
+  );
   await workbench.pick(() => workbench.press("Control+Shift+O"), "@information", "information");
   await workbench.press("Shift+Alt+F");
   await expect(page.locator(".tab.active.dirty")).toHaveCount(0);

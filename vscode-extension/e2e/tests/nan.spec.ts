@@ -1,7 +1,11 @@
 import { ENTROPY } from "../lib/configurations";
 import { expect, test } from "../lib/test";
 
-test("a NaN stops where it is born, and its report says why", async ({ workbench, folder, page }) => {
+test("a NaN stops where it is born, and its report says why", async ({
+  workbench,
+  folder,
+  page,
+}) => {
   const { debug } = workbench;
   await folder.launch({ ...ENTROPY, stopOnEntry: true });
   await workbench.openFile("entropy.opg");

@@ -4,7 +4,9 @@ test("a Python that is not there: what to do is said once", async ({ folder, clo
   await folder.settings({ "opstep.python": "/nowhere/python" });
   await closed.open(server.url);
   await closed.openFile("small.opg");
-  await expect(closed.notification("There is no Python at /nowhere/python (setting opstep.python).")).toHaveCount(1);
+  await expect(
+    closed.notification("There is no Python at /nowhere/python (setting opstep.python)."),
+  ).toHaveCount(1);
   await expect(closed.status("opstep")).toBeVisible();
 });
 
@@ -15,21 +17,34 @@ test("a Python without opstep: what to install", async ({ folder, closed, server
   await expect(closed.notification(/opstep (is not installed in|needs Python)/)).toHaveCount(1);
 });
 
-test("a language server that is killed is started again, and it goes on", async ({ workbench, server, page }) => {
+test("a language server that is killed is started again, and it goes on", async ({
+  workbench,
+  server,
+  page,
+}) => {
   await workbench.openFile("small.opg");
-  const find = () => server.processes().filter((p) => / lsp\b/.test(p.command) && /python/.test(p.command));
+  const find = () =>
+    server.processes().filter((p) => / lsp\b/.test(p.command) && /python/.test(p.command));
   await expect.poll(() => find().length).toBeGreaterThan(0);
   const [before] = find();
   process.kill(before.pid, "SIGKILL");
-  await expect.poll(() => find().filter((p) => p.pid !== before.pid).length, { timeout: 20_000 }).toBeGreaterThan(0);
+  await expect
+    .poll(() => find().filter((p) => p.pid !== before.pid).length, { timeout: 20_000 })
+    .toBeGreaterThan(0);
   await workbench.goTo(5, "  positive = re".length + 1);
   await expect(await workbench.hover()).toContainText("max(x, 0)");
-  await expect(page.locator(".notification-list-item.error, .notification-list-item .codicon-error")).toHaveCount(0);
+  await expect(
+    page.locator(".notification-list-item.error, .notification-list-item .codicon-error"),
+  ).toHaveCount(0);
 });
 
 test("a file that is deleted while it is debugged", async ({ workbench, folder }) => {
   const { debug } = workbench;
-  await folder.launch({ program: "${workspaceFolder}/small.opg", inputs: { x: [1, -2, 3] }, stopOnEntry: true });
+  await folder.launch({
+    program: "${workspaceFolder}/small.opg",
+    inputs: { x: [1, -2, 3] },
+    stopOnEntry: true,
+  });
   await workbench.openFile("small.opg");
   await debug.pressF5();
   await debug.expectStoppedAt(4);
@@ -37,7 +52,12 @@ test("a file that is deleted while it is debugged", async ({ workbench, folder }
   await debug.next();
   await debug.expectStoppedAt(5);
   await workbench.command("opstep: Reload the File into the Debugger");
-  await expect(workbench.notification(/small\.opg/).or((await debug.console()).filter({ hasText: "small.opg" })).first()).toBeVisible();
+  await expect(
+    workbench
+      .notification(/small\.opg/)
+      .or((await debug.console()).filter({ hasText: "small.opg" }))
+      .first(),
+  ).toBeVisible();
   await debug.next();
   await debug.expectStoppedAt(6);
   await debug.stop();

@@ -1,6 +1,10 @@
 import { expect, test } from "../lib/test";
 
-const THREE = { program: "${workspaceFolder}/small.opg", inputs: { x: [1, -2, 3] }, stopOnEntry: true };
+const THREE = {
+  program: "${workspaceFolder}/small.opg",
+  inputs: { x: [1, -2, 3] },
+  stopOnEntry: true,
+};
 
 test.beforeEach(async ({ folder, workbench }) => {
   await folder.launch(THREE);
@@ -16,6 +20,7 @@ test("variables are shown with their figures, opened, and set", async ({ workben
   await debug.expectStoppedAt(5);
   const x = debug.variable("x");
   await expect(x).toContainText("[1.0, -2.0, 3.0]");
+  await debug.expand(debug.scope("Values"));
   const y = debug.variable("y");
   await expect(y).toContainText("[2.0, -4.0, 6.0]");
   await debug.expand(y);

@@ -1,0 +1,92 @@
+import { execFileSync } from "node:child_process";
+
+import { ENTROPY } from "../lib/configurations";
+import { python } from "../lib/places";
+import { expect, test } from "../lib/test";
+
+const SIZES = ["--input", "random", "--symbol", "N=4", "--symbol", "K=5"];
+
+test("the Graph view shows what runs next, and a click goes to its line", async ({
+  workbench,
+  folder,
+  page,
+}) => {
+  const { debug } = workbench;
+  await folder.launch({ ...ENTROPY, stopOnEntry: true });
+  await workbench.openFile("entropy.opg");
+  await debug.pressF5();
+  await debug.expectStoppedAt(3);
+  await workbench.command("opstep: Open Graph View");
+  const view = await workbench.webview("svg .nodes");
+  await expect(view.locator(".node", { hasText: "softmax" })).toBeVisible();
+  await expect(view.locator(".node.cursor")).toContainText("mul");
+  await expect(view.locator(".node.is-now")).toContainText("mul");
+  await workbench.debug.button("Step Over");
+  await expect(view.locator(".node.is-now")).toContainText("softmax");
+  await expect(view.locator(".node.is-done")).toContainText(["mul"]);
+  await view.locator(".node", { hasText: "mean = mean" }).locator(".body").click();
+  await expect(page.locator('.statusbar-item[id="status.editor.selection"]')).toContainText("Ln 6");
+});
+
+test("the Timeline view is Perfetto: slices, and a click goes to the line", async ({
+  closed: workbench,
+  server,
+  folder,
+  page,
+}) => {
+  execFileSync(python(), [
+    "-m",
+    "opstep",
+    "run",
+    folder.at("entropy.opg"),
+    ...SIZES,
+    "--trace",
+    folder.at("run.pftrace"),
+  ]);
+  await workbench.open(server.url);
+  await workbench.openFile("entropy.opg");
+  await workbench.openOther("run.pftrace");
+  const view = await workbench.webview("iframe");
+  await expect(view.getByRole("status")).toHaveText("", { timeout: 40_000 });
+  const perfetto = view.frameLocator("iframe");
+  await expect(perfetto.locator("canvas").first()).toBeVisible();
+  // From a line to its slice: Perfetto shows what is selected.
+  await page.locator(".tabs-container .tab", { hasText: "entropy.opg" }).click();
+  await workbench.goTo(4);
+  await workbench.command("opstep: Show in Timeline");
+  await expect(perfetto.locator(".pf-details-shell, .pf-drawer-panel").first()).toContainText(
+    "softmax",
+  );
+});
+
+test("the Workspace view lists runs, and a question has rows", async ({
+  closed: workbench,
+  server,
+  folder,
+  page,
+}) => {
+  execFileSync(python(), [
+    "-m",
+    "opstep",
+    "run",
+    folder.at("entropy.opg"),
+    ...SIZES,
+    "--steps",
+    "3",
+    "--workspace",
+    folder.at("runs.db"),
+  ]);
+  await workbench.open(server.url);
+  await workbench.openFile("entropy.opg");
+  await page.getByRole("tab", { name: "opstep", exact: true }).click();
+  const tree = page.locator(".tree-explorer-viewlet-tree-view .monaco-list-row");
+  await expect(tree.filter({ hasText: "runs.db" }).first()).toBeVisible();
+  await workbench.command("opstep: Open Workspace Query");
+  const query = await workbench.webview(".cm-content");
+  await query.locator(".cm-content").click();
+  await workbench.press("Control+a");
+  await page.keyboard.insertText("select name, op, line from slowest_ops order by line");
+  await workbench.press("Control+Enter");
+  await expect(query.locator(".grid-row").first()).toContainText("sharp");
+  await expect(query.locator(".grid-row")).toHaveCount(7);
+});
