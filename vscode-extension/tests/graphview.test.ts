@@ -169,6 +169,61 @@ describe("the layout", () => {
     );
   });
 
+  it("of a large graph is that of its pieces, one below the other", () => {
+    const long = chain(1500);
+    long.edges.push(edge("s3", "s1400", "v3", 1));
+    const found = arrange({
+      nodes: long.nodes.map((n) => ({
+        key: n.id,
+        parent: null,
+        frame: false,
+        width: 60,
+        height: 20,
+      })),
+      wires: long.edges.map((e, k) => ({
+        key: `e${k}`,
+        from: e.from,
+        to: e.to,
+        width: 0,
+        height: 0,
+      })),
+      across: false,
+    });
+    const ys = long.nodes.map((n) => found.boxes[n.id]?.y ?? Number.NaN);
+    expect(ys.every((y, k) => k === 0 || y > (ys[k - 1] ?? 0) + 20)).toBe(true);
+    expect(Object.keys(found.routes).length).toBe(long.edges.length);
+    for (const { points } of Object.values(found.routes)) {
+      expect(points.length).toBeGreaterThan(1);
+      expect(
+        points.every((p) => p.x >= 0 && p.x <= found.width && p.y >= 0 && p.y <= found.height),
+      ).toBe(true);
+    }
+  });
+
+  it("keeps what is in a frame together, also in a large graph", () => {
+    const long = chain(360);
+    const last = long.nodes.at(-1)?.id ?? "";
+    const inner = chain(150);
+    const call = picture(long, new Map([[last, inner]]), ALL);
+    const found = arrange({
+      nodes: call.nodes.map((n) => ({
+        key: n.key,
+        parent: n.parent,
+        frame: n.frame,
+        width: 60,
+        height: 20,
+      })),
+      wires: call.links.map((l) => ({ key: l.key, from: l.from, to: l.to, width: 0, height: 0 })),
+      across: true,
+    });
+    const frame = found.boxes[last];
+    for (const { id } of inner.nodes) {
+      const box = found.boxes[`${last}/${id}`];
+      const off = frame && box ? Math.abs(box.x - frame.x) + box.width / 2 - frame.width / 2 : 1;
+      expect(off).toBeLessThanOrEqual(0);
+    }
+  });
+
   it("draws a line from the first point to the last", () => {
     const path = curve([
       { x: 0, y: 0 },

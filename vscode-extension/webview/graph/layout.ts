@@ -47,13 +47,132 @@ export interface Arranged {
 }
 
 const MARGIN = 24;
-const MANY = 300; // nodes from which on a good drawing takes too long
+const PIECE = 360; // nodes that are laid out at once: dagre is slow beyond, and recurses too deep
+const GAP = 60; // between two pieces
 
-export function arrange({ nodes, wires, across }: Asked): Arranged {
+/**
+ * The layout of a picture. A large one is cut into pieces in the order of its nodes, which is that
+ * of the program: data only flows from a piece to later ones, which stand below it.
+ */
+export function arrange(asked: Asked): Arranged {
+  const pieces = cut(asked.nodes);
+  return pieces.length <= 1 ? piece(asked) : stacked(asked, pieces);
+}
+
+/** Groups of consecutive nodes; what stands in a frame stays with it. */
+function cut(nodes: readonly Sized[]): Sized[][] {
+  const pieces: Sized[][] = [];
+  const outermost = new Map<string, Sized[]>();
+  let last: Sized[] = [];
+  for (const node of nodes) {
+    let place = node.parent === null ? undefined : outermost.get(node.parent);
+    if (place === undefined) {
+      if (last.length >= PIECE || pieces.length === 0) {
+        last = [];
+        pieces.push(last);
+      }
+      place = last;
+    }
+    place.push(node);
+    outermost.set(node.key, place);
+  }
+  return nodes.length <= PIECE + PIECE / 4 ? [pieces.flat()] : pieces;
+}
+
+function stacked({ wires, across }: Asked, pieces: readonly Sized[][]): Arranged {
+  const within = new Map<string, number>();
+  pieces.forEach((nodes, k) => {
+    for (const { key } of nodes) {
+      within.set(key, k);
+    }
+  });
+  const found: Arranged = { boxes: {}, routes: {}, width: 0, height: 0 };
+  const inside = pieces.map(() => [] as Wire[]);
+  const between: Wire[] = [];
+  for (const wire of wires) {
+    const at = within.get(wire.from);
+    if (at !== undefined && at === within.get(wire.to)) {
+      inside[at]?.push(wire);
+    } else {
+      between.push(wire);
+    }
+  }
+  let along = 0; // how far the pieces so far reach
+  let [least, most] = [0, 0];
+  pieces.forEach((nodes, k) => {
+    const part = piece({ nodes, wires: inside[k] ?? [], across });
+    const shift = shifted(part, between, found, across);
+    const by = across ? { x: along, y: shift } : { x: shift, y: along };
+    for (const [key, box] of Object.entries(part.boxes)) {
+      found.boxes[key] = { ...box, x: box.x + by.x, y: box.y + by.y };
+    }
+    for (const [key, { points, label }] of Object.entries(part.routes)) {
+      const moved = (p: Point) => ({ x: p.x + by.x, y: p.y + by.y });
+      found.routes[key] = { points: points.map(moved), label: label && moved(label) };
+    }
+    along += (across ? part.width : part.height) + GAP - 2 * MARGIN;
+    least = Math.min(least, shift);
+    most = Math.max(most, shift + (across ? part.height : part.width));
+  });
+  for (const { key, from, to } of between) {
+    const [a, b] = [found.boxes[from], found.boxes[to]];
+    if (a !== undefined && b !== undefined) {
+      found.routes[key] = { points: bridge(a, b, across), label: null };
+    }
+  }
+  move(found, across ? { x: 0, y: -least } : { x: -least, y: 0 });
+  const end = along - GAP + 2 * MARGIN;
+  [found.width, found.height] = across ? [end, most - least] : [most - least, end];
+  return found;
+}
+
+/** By how much a piece is moved aside, so that edges from earlier ones lead straight into it. */
+function shifted(
+  part: Arranged,
+  between: readonly Wire[],
+  found: Arranged,
+  across: boolean,
+): number {
+  let [sum, count] = [0, 0];
+  for (const { from, to } of between) {
+    const [a, b] = [found.boxes[from], part.boxes[to]];
+    if (a !== undefined && b !== undefined) {
+      sum += across ? a.y - b.y : a.x - b.x;
+      count += 1;
+    }
+  }
+  return count === 0 ? 0 : sum / count;
+}
+
+/** From the end of a box to the beginning of another one. */
+function bridge(a: Box, b: Box, across: boolean): Point[] {
+  const [start, end] = across
+    ? [
+        { x: a.x + a.width / 2, y: a.y },
+        { x: b.x - b.width / 2, y: b.y },
+      ]
+    : [
+        { x: a.x, y: a.y + a.height / 2 },
+        { x: b.x, y: b.y - b.height / 2 },
+      ];
+  const bend = GAP / 3;
+  return across
+    ? [start, { x: start.x + bend, y: start.y }, { x: end.x - bend, y: end.y }, end]
+    : [start, { x: start.x, y: start.y + bend }, { x: end.x, y: end.y - bend }, end];
+}
+
+function move({ boxes, routes }: Arranged, by: Point): void {
+  const points = Object.values(routes).flatMap((r) => [...r.points, ...(r.label ? [r.label] : [])]);
+  for (const each of new Set([...Object.values(boxes), ...points])) {
+    each.x += by.x;
+    each.y += by.y;
+  }
+}
+
+function piece({ nodes, wires, across }: Asked): Arranged {
   const graph = new Graph({ directed: true, multigraph: true, compound: true });
   graph.setGraph({
     rankdir: across ? "LR" : "TB",
-    ranker: nodes.length > MANY ? "tight-tree" : "network-simplex",
     nodesep: 26,
     edgesep: 14,
     ranksep: 34,

@@ -21,7 +21,7 @@ import { type ButtonName, element, press, toolbar } from "./toolbar";
 import { aboutLink, aboutNode, Tooltip } from "./tooltip";
 import { Viewport } from "./viewport";
 
-const MOST = 320; // nodes that are drawn without being asked for more
+const MOST = 1000; // nodes that are drawn without being asked for more
 const LABELLED = 90; // nodes up to which edges have labels
 const WEIGHTY = 120; // nodes from which on weights are folded unless asked for
 
