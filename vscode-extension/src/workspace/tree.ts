@@ -6,7 +6,7 @@ import type { Files } from "./files";
 import { itemOf } from "./items";
 import { idOf, type Node } from "./nodes";
 import type { Finding, KeptTensor, Run, RunDetail, SlowOp, Step } from "./requests";
-import { figure, runFacts, stepSpans } from "./words";
+import { metricText, runFacts, stepSpans } from "./words";
 
 const RUNS = 50; // in a page
 const SLOWEST = 25;
@@ -195,7 +195,7 @@ export class Tree implements vscode.TreeDataProvider<Node>, vscode.Disposable {
         return detail.metrics.map(({ name, value, step }) => ({
           kind: "metric",
           name,
-          value: figure(value),
+          value: metricText(name, value),
           step,
           ...of,
         }));

@@ -212,6 +212,11 @@ export function figure(value: number | string | null): string {
   return typeof value === "string" ? value : String(Number(value.toPrecision(5)));
 }
 
+/** A metric as the tree shows it: `seconds` are a time. */
+export function metricText(name: string, value: number | string | null): string {
+  return name === "seconds" && typeof value === "number" ? duration(value) : figure(value);
+}
+
 export function moment(iso: string): string {
   const at = new Date(iso);
   return Number.isNaN(at.getTime()) ? iso : at.toLocaleString();
@@ -242,9 +247,4 @@ export function ago(iso: string, now: number): string {
 
 function escaped(text: string): string {
   return text.replace(/([\\`*_{}[\]<>|#])/g, "\\$1");
-}
-
-/** A text as SQL writes it. */
-export function quoted(text: string): string {
-  return `'${text.replaceAll("'", "''")}'`;
 }

@@ -266,7 +266,7 @@ export class Chart {
     const style = getComputedStyle(document.documentElement);
     const found = k < NAMED ? style.getPropertyValue(COLOURS[k % COLOURS.length] ?? "").trim() : "";
     const other = style.getPropertyValue("--vscode-disabledForeground").trim();
-    return found || other || getComputedStyle(document.body).color;
+    return opaque(found || other || getComputedStyle(document.body).color);
   }
 
   private size(): { width: number; height: number } {
@@ -408,6 +408,13 @@ export class Chart {
 const WHOLE = [1, 2, 5]
   .flatMap((n) => [0, 1, 2, 3, 4, 5, 6, 7, 8].map((e) => n * 10 ** e))
   .sort((a, b) => a - b);
+
+/** Some themes have half-transparent chart colours, which are mud on a dark ground. */
+function opaque(colour: string): string {
+  return colour
+    .replace(/^(#[\da-f]{6})[\da-f]{2}$/i, "$1")
+    .replace(/^rgba\((.*),[^,]*\)$/, "rgb($1)");
+}
 
 /** The value at a place, or the one before it, where the line goes on behind it. */
 function nearest(ys: (number | null | undefined)[], at: number): number | null | undefined {

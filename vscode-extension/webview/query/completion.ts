@@ -19,7 +19,8 @@ export interface Suggestions {
   options: Suggestion[];
 }
 
-const KEYWORDS =
+/** SQLite's words, as far as questions need them. */
+export const KEYWORDS =
   "select from where group by order having limit offset join left cross inner on using as and or not in is null between like glob case when then else end distinct union all except intersect with recursive asc desc over partition values exists cast collate escape nulls first last explain query plan".split(
     " ",
   );

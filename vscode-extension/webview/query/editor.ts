@@ -11,13 +11,13 @@ import {
   completionKeymap,
 } from "@codemirror/autocomplete";
 import { defaultKeymap, history, historyKeymap, toggleComment } from "@codemirror/commands";
-import { SQLite, sql } from "@codemirror/lang-sql";
+import { SQLDialect, sql } from "@codemirror/lang-sql";
 import { bracketMatching, HighlightStyle, syntaxHighlighting } from "@codemirror/language";
 import { lintKeymap, setDiagnostics } from "@codemirror/lint";
 import { Compartment, EditorState, Prec } from "@codemirror/state";
 import { drawSelection, EditorView, keymap, placeholder } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
-import { completePlot, completeSql, type Suggestion } from "./completion";
+import { completePlot, completeSql, KEYWORDS, type Suggestion } from "./completion";
 import type { Mode, Problem, Schema } from "./messages";
 
 /** The colours are those of the workbench: VS Code gives its token colours no variables, but these. */
@@ -29,6 +29,16 @@ const highlight = HighlightStyle.define([
   { tag: [tags.typeName, tags.standard(tags.name)], class: "tok-builtin" },
   { tag: tags.operator, class: "tok-operator" },
 ]);
+/** SQLite's words alone: in other dialects `value` and `count` are keywords. */
+const DIALECT = SQLDialect.define({
+  keywords: KEYWORDS.join(" "),
+  types: "integer real text blob",
+  builtin: "",
+  doubleQuotedStrings: false,
+  identifierQuotes: '`"',
+  operatorChars: "*+-%<>!=&|/~",
+  specialVar: "@:?$",
+});
 const KINDS: Record<Suggestion["kind"], string> = {
   table: "class",
   view: "interface",
@@ -91,7 +101,7 @@ export class Editor {
     this.mode = mode;
     this.view.dispatch({
       effects: [
-        this.language.reconfigure(mode === "sql" ? sql({ dialect: SQLite }) : []),
+        this.language.reconfigure(mode === "sql" ? sql({ dialect: DIALECT }) : []),
         this.hint.reconfigure(placeholder(PLACEHOLDERS[mode])),
         this.label.reconfigure(EditorView.contentAttributes.of({ "aria-label": LABELS[mode] })),
       ],
@@ -146,7 +156,7 @@ export class Editor {
       closeBrackets(),
       autocompletion({ override: [(context) => this.complete(context)], icons: true }),
       syntaxHighlighting(highlight),
-      this.language.of(sql({ dialect: SQLite })),
+      this.language.of(sql({ dialect: DIALECT })),
       this.hint.of(placeholder(PLACEHOLDERS.sql)),
       this.label.of(EditorView.contentAttributes.of({ "aria-label": LABELS.sql })),
       EditorView.lineWrapping,

@@ -196,16 +196,22 @@ export class ResultTable {
   // --- columns ---
 
   private fit(name: string, column: number, rows: Cell[][]): number {
-    let longest = name.length + 3;
+    let longest = name.length + (isNs(name) ? 6 : 2); // headings are bold, and have an arrow
     for (const row of rows) {
       longest = Math.max(longest, shown(row[column]).text.length);
     }
-    return Math.min(WIDEST, Math.max(LEAST_WIDTH, Math.ceil(longest * this.letter) + 18));
+    return Math.min(WIDEST, Math.max(LEAST_WIDTH, Math.ceil(longest * this.letter) + 20));
   }
 
+  /** The width of a character: the font is that of the editor. */
   private get letter(): number {
-    const font = Number.parseFloat(getComputedStyle(document.body).fontSize) || 13;
-    return font * 0.6;
+    const context = document.createElement("canvas").getContext("2d");
+    const style = getComputedStyle(this.element);
+    if (!context || !style.fontSize) {
+      return 8;
+    }
+    context.font = `${style.fontSize} ${style.fontFamily}`;
+    return context.measureText("0").width;
   }
 
   private heads(): void {
