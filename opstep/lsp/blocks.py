@@ -45,7 +45,8 @@ class Block:
     """Some statements; `syntax`: what is wrong in their text."""
 
     __slots__ = (
-        "_moved", "_names", "_statements", "_syntax", "_uses", "callees", "checked", "end", "start",
+        "_defines", "_moved", "_names", "_statements", "_syntax", "_uses", "callees", "checked",
+        "end", "start",
     )  # fmt: skip
 
     def __init__(self, start: int, end: int, statements: list[Statement], syntax: list[Diagnostic]):
@@ -55,6 +56,7 @@ class Block:
         self._syntax = syntax
         self._moved = 0
         self._uses: frozenset[str] | None = None
+        self._defines: frozenset[str] | None = None
         self._names: frozenset[str] | None = None
         self.callees = Counter(s.callee.text for s in statements if isinstance(s, Apply))
         self.checked: Checked | None = None
@@ -84,7 +86,8 @@ class Block:
 
     @property
     def syntax(self) -> list[Diagnostic]:
-        self.settle()
+        if self._syntax:
+            self.settle()
         return self._syntax
 
     def take_syntax(self, found: list[Diagnostic]) -> None:
@@ -102,13 +105,26 @@ class Block:
     def names(self) -> frozenset[str]:
         """All that are used or defined here."""
         if self._names is None:
-            self._names = self.uses | frozenset(self.defines)
+            self._names = self.uses | self.defines
         return self._names
 
     @property
-    def defines(self) -> Iterator[str]:
+    def defines(self) -> frozenset[str]:
         """The values that are defined here."""
-        return (b.name.text for s in self._statements if isinstance(s, Apply) for b in s.results)
+        if self._defines is None:
+            self._defines = frozenset(
+                [b.name.text for s in self._statements if isinstance(s, Apply) for b in s.results]
+            )
+        return self._defines
+
+    @property
+    def unsettled(self) -> list[Statement]:
+        """The statements, maybe with places from before it moved."""
+        return self._statements
+
+    def settled(self, span: Span) -> Span:
+        """Where such a place is now."""
+        return Span(span.start + self._moved, span.end + self._moved)
 
     def definition(self, name: str) -> Name | None:
         """Where a value is defined here first."""

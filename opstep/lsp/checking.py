@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from opstep.lsp.item import Item
+from opstep.lsp.item import Item, Summary
 from opstep.lsp.unused import unused_in_graph, unused_tensors
 from opstep.runtime.ir.callgraph import check_calls
+from opstep.runtime.ir.collector import collector_paused
 from opstep.runtime.ir.diagnostics import Diagnostic, in_order
 from opstep.runtime.ir.graph import Graph
 from opstep.runtime.ir.parser import too_many
 from opstep.runtime.ir.reading import MOST_ERRORS
 from opstep.runtime.ir.reporting import Reporter, TooMany
-from opstep.runtime.ir.verified import VerifiedGraph
 from opstep.runtime.ir.verify import check_names
 
 if TYPE_CHECKING:
@@ -31,33 +31,39 @@ def steps(file: File) -> Iterator[None]:
     An edit may come in between: then it is to be begun anew.
     """
     for item in list(file.items):
-        if not item.is_ready:
+        if item.summary is None:
             yield from item.steps()
+            item.summary = _summary(item)
 
 
 def messages(file: File) -> list[Diagnostic]:
     """All messages about a file, in order."""
-    for _ in steps(file):
-        pass
-    found: list[Diagnostic] = []
-    for item in file.items:
-        if item.messages is None:
-            item.messages = list(_about(item))
-        found += item.messages
-    found += _about_all(file)
-    broken = [item for item in file.items if item.syntax]
-    if broken:
-        found = [d for d in found if not _follows(d, broken)]
-    else:
-        found += unused_tensors(file)
-    ordered = in_order_of(file, found)
+    with collector_paused():
+        for _ in steps(file):
+            pass
+        summaries = [item.summary for item in file.items if item.summary is not None]
+        found = [d for s in summaries for d in s.messages]
+        found += file.between.messages(summaries)
+        broken = [item for item in file.items if item.summary and item.summary.broken]
+        if broken:
+            found = [d for d in found if not _follows(d, broken)]
+        else:
+            found += unused_tensors(file, set().union(*[s.tensors for s in summaries]))
+        ordered = _in_order(file, found)
     if len(ordered) > MOST_ERRORS:
         ordered = ordered[:MOST_ERRORS]
         ordered.append(too_many(ordered[-1]))
     return ordered
 
 
-def in_order_of(file: File, found: list[Diagnostic]) -> list[Diagnostic]:
+def _summary(item: Item) -> Summary:
+    syntax, node = item.syntax, item.node
+    found = syntax or [*item.problems, *unused_in_graph(item)]
+    name = None if node is None else (isinstance(node, Graph), node.name.text)
+    return Summary(found, bool(syntax), name, item.callees, item.uses & item.file.tensors.keys())
+
+
+def _in_order(file: File, found: list[Diagnostic]) -> list[Diagnostic]:
     """By place, each said once."""
     grouped: dict[int, list[Diagnostic]] = {}
     for d in found:
@@ -67,35 +73,45 @@ def in_order_of(file: File, found: list[Diagnostic]) -> list[Diagnostic]:
     ]
 
 
-def _about(item: Item) -> Iterator[Diagnostic]:
-    """Messages about one item alone."""
-    syntax = item.syntax
-    yield from syntax
-    if not syntax:
-        yield from item.problems
-        yield from unused_in_graph(item)
+class Between:
+    """What is wrong between the items of a file: names that two of them have, calls without end.
 
+    It is found out again when names or calls are others than the last time.
+    """
 
-def _about_all(file: File) -> list[Diagnostic]:
-    """What is wrong between items: names that two of them have, calls without end."""
-    reporter = Reporter()
-    with suppress(TooMany):
-        nodes = ((item.node, item.source) for item in file.items)
-        check_names(
-            ((n, source) for n, source in nodes if n is not None),
-            file.environment.applier.ops,
-            reporter,
-        )
-        graphs: dict[str, VerifiedGraph] = {}
-        callees = {}
-        for name, item in {**file.graphs, **file.project.library_graphs, **file.graphs}.items():
-            node = item.node
-            if isinstance(node, Graph) and item.verified is not None:
-                graphs[name] = item.verified
-                item.verified.steps = 0  # in a circle they are what they were
-                callees[name] = item.callees
-        check_calls(graphs, reporter, callees)
-    return reporter.diagnostics
+    def __init__(self, file: File):
+        self.file = file
+        self._known: list[Any] | None = None
+        self._steps: dict[str, int] = {}
+
+    def messages(self, summaries: list[Summary]) -> list[Diagnostic]:
+        """All of them; sets the `steps` of each graph."""
+        file, reporter = self.file, Reporter()
+        present = [(s.name, s.callees) for s in summaries]
+        if present == self._known:
+            for name, item in file.graphs.items():
+                if item.verified is not None:
+                    item.verified.steps = self._steps.get(name, 0)
+            return []
+        own = {n: i.verified for n, i in file.graphs.items() if i.verified is not None}
+        library = file.project.library_graphs
+        others = {n: i.verified for n, i in library.items() if i.verified and n not in own}
+        callees = {n: library[n].callees for n in others}
+        callees |= {n: s.callees for n in own if (s := file.graphs[n].summary)}
+        with suppress(TooMany):
+            nodes = ((item.node, item.source) for item in file.items)
+            check_names(
+                ((n, source) for n, source in nodes if n is not None),
+                file.environment.applier.ops,
+                reporter,
+            )
+            graphs = own | others
+            for verified in graphs.values():
+                verified.steps = 0  # where calls go round in a circle it is not set
+            check_calls(graphs, reporter, callees)
+        self._known = None if reporter.diagnostics else present
+        self._steps = {name: verified.steps for name, verified in own.items()}
+        return reporter.diagnostics
 
 
 def _follows(d: Diagnostic, broken: list[Item]) -> bool:

@@ -34,6 +34,10 @@ class Graphs(Mapping[str, Graph]):
             item = self.file.project.library_graphs.get(name)
         return item if item is not None and item.signature is not None else None
 
+    def has(self, name: str) -> bool:
+        """Whether a text says that there is a graph of that name; it may be broken."""
+        return name in self.file.graphs or name in self.file.project.library_graphs
+
     def __getitem__(self, name: str) -> Graph:
         item = self.item(name)
         if item is None:
@@ -100,5 +104,6 @@ class Environment:
     def forget_calls(self) -> None:
         """Signatures of graphs have changed: what was found out about calls is no longer so."""
         cache = self.applier.cache
+        self.applier.unknown.clear()
         for key in [k for k, found in cache.items() if found.op is None or found.op.host]:
             del cache[key]

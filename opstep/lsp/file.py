@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from lsprotocol import types
 
+from opstep.lsp.checking import Between
 from opstep.lsp.environment import Environment
 from opstep.lsp.item import Item
 from opstep.lsp.lines import Lines
@@ -43,6 +44,7 @@ class File:
         self.version = version
         self.lines = Lines(text)
         self.items = [Item(self, piece) for piece in cut(text)]
+        self.between = Between(self)
         self._environment: Environment | None = None
         self._index()
 

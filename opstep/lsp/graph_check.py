@@ -13,7 +13,7 @@ from opstep.lsp.graph_text import GraphText
 from opstep.runtime.ir.applying import Applier
 from opstep.runtime.ir.body import BodyChecker
 from opstep.runtime.ir.diagnostics import Diagnostic
-from opstep.runtime.ir.graph import Apply, Declaration, Graph, Name, Span
+from opstep.runtime.ir.graph import Apply, Declaration, Graph, Span
 from opstep.runtime.ir.reporting import Reporter, TooMany
 from opstep.runtime.ir.verified import VerifiedGraph
 
@@ -121,19 +121,16 @@ class GraphCheck:
             for name in block.names & stale.keys()
         )
 
-    def uses(self) -> set[str]:
-        """All values and named tensors that are read or updated."""
-        return set().union(*[block.uses for block in self.text.blocks])
-
 
 def _check(block: Block, before: Before, checker: _Checker) -> Checked:
     """Checks one block behind those before it."""
     known, reported = len(checker.types), len(checker.reporter.diagnostics)
+    types = checker.types
     updates = dict(checker.updates)
     applications = checker.check_statements(block.statements)
     return Checked(
         before,
-        dict(islice(checker.types.items(), known, None)),
+        dict(islice(reversed(types.items()), len(types) - known)),
         applications,
         checker.reporter.diagnostics[reported:],
         {name: u for name, u in checker.updates.items() if name not in updates},
@@ -142,14 +139,15 @@ def _check(block: Block, before: Before, checker: _Checker) -> Checked:
     )
 
 
-def unused(text: GraphText) -> Iterator[tuple[Apply, list[Name]]]:
-    """Statements with results that nothing uses, and which these are."""
-    used = set().union(*[block.uses for block in text.blocks])
+def unused(text: GraphText, used: set[str]) -> Iterator[tuple[Apply, list[tuple[str, Span]]]]:
+    """Statements with results that nothing uses, and which these are: the places of the names count
+    as the text is now, those of the statements may not.
+    """
     for block in text.blocks:
         if used.issuperset(block.defines):
             continue
-        for s in block.statements:
+        for s in block.unsettled:
             if isinstance(s, Apply):
                 names = [b.name for b in s.results if b.name.text not in used]
                 if names:
-                    yield s, names
+                    yield s, [(n.text, block.settled(n.span)) for n in names]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from lsprotocol import types
 
@@ -35,6 +35,16 @@ class ItemSource(Source):
         self._starts = None
 
 
+class Summary(NamedTuple):
+    """What the file must know of an item. `tensors`: those named tensors that a graph names."""
+
+    messages: list[Diagnostic]
+    broken: bool
+    name: tuple[bool, str] | None  # whether it is a graph; None where nothing could be read
+    callees: dict[str, int]
+    tensors: set[str]
+
+
 class Item:
     """A part of a file's text: a graph or declaration, the comments above it, what follows it.
 
@@ -52,7 +62,7 @@ class Item:
         self.source = ItemSource(self, file.text[piece.start : piece.end])
         self.graph_text = GraphText(self.source) if piece.kind == "graph" else None
         self.graph_check = GraphCheck(self.graph_text) if self.graph_text else None
-        self.messages: list[Diagnostic] | None = None  # all, once `checking` has put them together
+        self.summary: Summary | None = None  # once it is checked
         self._steps: Iterator[None] | None = None  # that read the graph
         self._declaration: Declaration | None = None
         self._syntax: list[Diagnostic] | None = None  # of what is no graph; None: not read yet
@@ -163,14 +173,23 @@ class Item:
         return self.graph_check.problems if self.graph_check is not None else self._problems or []
 
     @property
-    def callees(self) -> Mapping[str, int]:
-        """What it applies, and how often, in the order of the first time."""
-        found: dict[str, int] = {}
-        if self.graph_text is not None:
-            for block in self.graph_text.blocks:
-                for name, count in block.callees.items():
-                    found[name] = found.get(name, 0) + count
+    def callees(self) -> dict[str, int]:
+        """The graphs that it calls, and how often, in the order of the first time; under "" how
+        often it applies anything else.
+        """
+        found: dict[str, int] = {"": 0}
+        graphs = self.file.environment.graphs
+        for block in self.graph_text.blocks if self.graph_text is not None else ():
+            for name, count in block.callees.items():
+                name = name if graphs.has(name) else ""
+                found[name] = found.get(name, 0) + count
         return found
+
+    @property
+    def uses(self) -> set[str]:
+        """All values and named tensors that are read in it, or updated."""
+        blocks = self.graph_text.blocks if self.graph_text is not None else ()
+        return set().union(*[block.uses for block in blocks])
 
     @property
     def is_ready(self) -> bool:
@@ -202,7 +221,7 @@ class Item:
 
     def forget_verified(self) -> None:
         """Makes it be verified again: what it uses has changed."""
-        self._initialiser = self._problems = self.messages = None
+        self._initialiser = self._problems = self.summary = None
         if self.graph_check is not None:
             self.graph_check.forget()
 
@@ -229,4 +248,4 @@ class Item:
             self._syntax = self._steps = None
         else:
             check.done = False
-        self._initialiser = self._problems = self.messages = None
+        self._initialiser = self._problems = self.summary = None

@@ -38,10 +38,14 @@ class Lines:
 
     def position(self, offset: int) -> types.Position:
         """The position of a character."""
+        return types.Position(*self.place(offset))
+
+    def place(self, offset: int) -> tuple[int, int]:
+        """The same as two numbers."""
         offset = max(0, min(offset, len(self.text)))
         number = bisect_right(self.starts, offset) - 1
         before = self.text[self.starts[number] : offset]
-        return types.Position(number, units(before))
+        return number, units(before)
 
     def range(self, start: int, end: int) -> types.Range:
         return types.Range(self.position(start), self.position(end))

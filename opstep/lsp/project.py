@@ -50,6 +50,10 @@ class Project:
             raise InputError(f"{uri} is not open, and is no file that could be read")
         return self.file_at(path)
 
+    def opened(self, uri: str) -> File | None:
+        """The file where it is open in the editor."""
+        return self._open.get(uri)
+
     def file_at(self, path: str | Path) -> File:
         """`file` by its path."""
         path = os.path.abspath(path)
@@ -86,6 +90,10 @@ class Project:
         """An editor has closed a file."""
         self._open.pop(uri, None)
 
+    def forget(self, uri: str) -> None:
+        """A file has changed on disk."""
+        self._read.pop(uris.to_fs_path(uri) or "", None)
+
     @cached_property
     def library(self) -> list[File]:
         """The files of the standard library."""
@@ -100,6 +108,8 @@ class Project:
         return {name: item for file in self.library for name, item in file.graphs.items()}
 
     # --- the client -------------------------------------------------------------------------------
+
+    recheck: Callable[[], None] = staticmethod(lambda: None)  # checks open texts; a server sets it
 
     def notify(self, method: str, params: Any) -> None:
         """Sends the client a notification."""

@@ -23,6 +23,7 @@ from pygls.lsp.server import LanguageServer
 
 import opstep
 from opstep import serving
+from opstep.lsp.checks import Checks
 from opstep.lsp.project import Project
 from opstep.lsp.protocol import Protocol, converter, folders_of, in_loop
 from opstep.lsp.registry import Feature, features
@@ -37,7 +38,6 @@ LONGEST_MESSAGE = 256 << 20  # bytes; a text is sent whole when it is opened
 PARENT_S = 2.0  # how often to look whether the editor still lives
 FAILED = -32803  # RequestFailed: the request is right, and cannot be answered
 _BUG = JsonRpcInternalError.CODE
-DELAY_S = 0.004  # a text is checked when nothing more was typed for so long
 
 
 class Server(LanguageServer):
@@ -57,7 +57,8 @@ class Server(LanguageServer):
         self.protocol.set_writer(_Writer(wire), include_headers=False)
         self.code = 1
         self._done = asyncio.Event()
-        self._checks: dict[str, asyncio.TimerHandle] = {}
+        self.checks = Checks(self.project, self._tell, log)
+        self.project.recheck = self.checks.check_all
         for declared in features().values():
             self._register(declared)
 
@@ -98,6 +99,10 @@ class Server(LanguageServer):
         with suppress(Gone):
             self.protocol.notify(method, params)
 
+    def _tell(self, method: str, params: dict[str, Any]) -> None:
+        """A notification that is plain JSON."""
+        self._send({"jsonrpc": "2.0", "method": method, "params": params})
+
     def _ask(self, method: str, params: Any) -> None:
         with suppress(Gone):
             self.protocol.send_request(method, params)
@@ -113,39 +118,33 @@ class Server(LanguageServer):
             project.settings = params.initialization_options
 
     def greeted(self) -> None:
-        """`initialized`: from now on the client can be asked."""
+        """`initialized`: from now on the client can be asked, and tells what changes on disk."""
+        workspace = getattr(self.project.capabilities, "workspace", None)
+        watching = getattr(workspace, "did_change_watched_files", None)
+        if watching is not None and watching.dynamic_registration:
+            watchers = [types.FileSystemWatcher("**/*.opg")]
+            options = types.DidChangeWatchedFilesRegistrationOptions(watchers)
+            method = types.WORKSPACE_DID_CHANGE_WATCHED_FILES
+            wanted = [types.Registration("opstep files", method, options)]
+            self._ask(types.CLIENT_REGISTER_CAPABILITY, types.RegistrationParams(wanted))
 
     def opened(self, uri: str, text: str, version: int) -> None:
         self.project.open(uri, text, version)
-        self.check_soon(uri)
+        self.checks.check_soon(uri)
 
     def changed(
         self, uri: str, changes: Sequence[types.TextDocumentContentChangeEvent], version: int
     ) -> None:
-        self.project.file(uri).edit(changes, version)
-        self.check_soon(uri)
+        file = self.project.opened(uri)
+        if file is None:
+            self.log(f"{uri} was changed, but not opened")
+            return
+        file.edit(changes, version)
+        self.checks.check_soon(uri)
 
     def closed(self, uri: str) -> None:
         self.project.close(uri)
-        if waiting := self._checks.pop(uri, None):
-            waiting.cancel()
-        self._publish(uri, [], None)
-
-    def check_soon(self, uri: str) -> None:
-        """Checks a text when nothing more has come for a moment."""
-        if waiting := self._checks.pop(uri, None):
-            waiting.cancel()
-        loop = asyncio.get_running_loop()
-        self._checks[uri] = loop.call_later(DELAY_S, self._check, uri)
-
-    def _check(self, uri: str) -> None:
-        self._checks.pop(uri, None)
-        file = self.project.file(uri)
-        self._publish(uri, file.diagnostics(), file.version)
-
-    def _publish(self, uri: str, found: list[types.Diagnostic], version: int | None) -> None:
-        params = types.PublishDiagnosticsParams(uri, found, version)
-        self._notify(types.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS, params)
+        self.checks.forget(uri)
 
     # --- from beginning to end --------------------------------------------------------------------
 
@@ -188,7 +187,7 @@ class Server(LanguageServer):
 
     def _handle(self, message: dict[str, Any]) -> None:
         try:
-            known = self.protocol.structure_message(message)
+            known: Any = self.protocol.structure_message(message)
             self.protocol.handle_message(known)
         except JsonRpcException as error:
             self.log(f"{message.get('method', 'a message')}: {error}")
@@ -240,7 +239,11 @@ def serve(wire: Wire, log: Log) -> int:
     """One session, from its first message until the client is gone; its exit code."""
 
     async def session() -> int:
-        return await Server(wire, log).run()
+        server = Server(wire, log)
+        try:
+            return await server.run()
+        finally:
+            server.checks.end()
 
     return asyncio.run(session())
 

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
 
 from opstep.lsp.checking import messages
-from opstep.lsp.item import ItemSource
+from opstep.lsp.item import Item, ItemSource
+from opstep.lsp.settings import flag
 from opstep.lsp.unused import UNUSED
 from opstep.runtime.ir.diagnostics import Diagnostic, Note
+from opstep.runtime.ir.graph import Span
 
 if TYPE_CHECKING:
     from opstep.lsp.file import File
 
 SOURCE = "opstep"
-_SEVERITY = {
-    "error": types.DiagnosticSeverity.Error,
-    "warning": types.DiagnosticSeverity.Warning,
-    "note": types.DiagnosticSeverity.Information,
-    "hint": types.DiagnosticSeverity.Hint,
-}
+_SEVERITY = {"error": 1, "warning": 2, "note": 3, "hint": 4}
 
 
 def diagnostics(file: File) -> list[types.Diagnostic]:
@@ -28,30 +25,71 @@ def diagnostics(file: File) -> list[types.Diagnostic]:
     return [told(file, d) for d in messages(file)]
 
 
+def as_json(file: File) -> list[dict[str, Any]]:
+    """The same as plain JSON: there may be many, and the protocol's classes are slow."""
+    wanted = flag(file.project, "diagnostics.unused", True)
+    return [_as_json(file, d) for d in messages(file) if wanted or d.code != UNUSED]
+
+
 def told(file: File, d: Diagnostic) -> types.Diagnostic:
     """One message. The hint stands on a line of its own."""
+    made = _as_json(file, d)
+    related = [
+        types.DiagnosticRelatedInformation(
+            types.Location(r["location"]["uri"], _range(r["location"]["range"])), r["message"]
+        )
+        for r in made.get("relatedInformation", ())
+    ]
     return types.Diagnostic(
-        range=place(file, d),
-        message=f"{d.message}\n{d.hint}" if d.hint else d.message,
-        severity=_SEVERITY.get(d.severity, types.DiagnosticSeverity.Information),
-        code=d.code or None,
-        source=SOURCE,
-        tags=[types.DiagnosticTag.Unnecessary] if d.code == UNUSED else None,
-        related_information=[r for note in d.notes if (r := _related(d, Note(*note)))] or None,
+        range=_range(made["range"]),
+        message=made["message"],
+        severity=types.DiagnosticSeverity(made["severity"]),
+        code=made.get("code"),
+        source=made["source"],
+        tags=[types.DiagnosticTag(tag) for tag in made.get("tags", ())] or None,
+        related_information=related or None,
     )
 
 
-def place(file: File, d: Diagnostic) -> types.Range:
+def _range(found: dict[str, dict[str, int]]) -> types.Range:
+    return types.Range(types.Position(**found["start"]), types.Position(**found["end"]))
+
+
+def _as_json(file: File, d: Diagnostic) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "range": place(file, d),
+        "message": f"{d.message}\n{d.hint}" if d.hint else d.message,
+        "severity": _SEVERITY.get(d.severity, 3),
+        "source": SOURCE,
+    }
+    if d.code:
+        made["code"] = d.code
+    if d.code == UNUSED:
+        made["tags"] = [types.DiagnosticTag.Unnecessary.value]
+    if related := [r for note in d.notes if (r := _related(d, Note(*note)))]:
+        made["relatedInformation"] = related
+    return made
+
+
+def place(file: File, d: Diagnostic) -> dict[str, Any]:
     """Where a message is shown: in this file. One about another file is shown at its beginning."""
     source = d.source
     if d.span is not None and isinstance(source, ItemSource) and source.item.file is file:
-        return source.item.span(d.span)
-    return types.Range(types.Position(0, 0), types.Position(0, 0))
+        return _place(source.item, d.span)
+    return {"start": {"line": 0, "character": 0}, "end": {"line": 0, "character": 0}}
 
 
-def _related(d: Diagnostic, note: Note) -> types.DiagnosticRelatedInformation | None:
+def _place(item: Item, span: Span) -> dict[str, Any]:
+    start, end = (item.file.lines.place(item.start + offset) for offset in span)
+    return {
+        "start": {"line": start[0], "character": start[1]},
+        "end": {"line": end[0], "character": end[1]},
+    }
+
+
+def _related(d: Diagnostic, note: Note) -> dict[str, Any] | None:
     source = note.source or d.source
     if not isinstance(source, ItemSource):
         return None
-    place = types.Location(source.item.file.uri, source.item.span(note.span))
-    return types.DiagnosticRelatedInformation(place, note.message)
+    place = {"uri": source.item.file.uri, "range": _place(source.item, note.span)}
+    return {"location": place, "message": note.message}

@@ -21,27 +21,22 @@ def unused_in_graph(item: Item) -> Iterator[Diagnostic]:
     text, node = item.graph_text, item.node
     if text is None or not isinstance(node, Graph) or item.problems:
         return
-    ops = item.file.environment.applier.ops
-    for s, names in unused(text):
+    ops, used = item.file.environment.applier.ops, item.uses
+    for s, names in unused(text, used):
         op = ops.get(s.callee.text)
         dead = len(names) == len(s.results) and op is not None and not op.host
-        for name in names:
-            if not name.text.startswith("_"):
-                yield _message(item, dead, f"{name.text} is never used", name.span)
-    used = set().union(*[block.uses for block in text.blocks])
+        for name, span in names:
+            if not name.startswith("_"):
+                yield _message(item, dead, f"{name} is never used", span)
     for b in node.inputs:
         if b.name.text not in used and not b.name.text.startswith("_"):
             yield _message(item, False, f"input {b.name.text} is never used", b.name.span)
 
 
-def unused_tensors(file: File) -> Iterator[Diagnostic]:
-    """Params and states that no graph of the file names."""
-    if not file.tensors or not file.graphs:
+def unused_tensors(file: File, used: set[str]) -> Iterator[Diagnostic]:
+    """Params and states that no graph of the file names; `used` are those that one does."""
+    if len(used) == len(file.tensors) or not file.graphs:
         return
-    used: set[str] = set()
-    for item in file.graphs.values():
-        if item.graph_text is not None:
-            used.update(*[block.uses for block in item.graph_text.blocks])
     for name, item in file.tensors.items():
         if name not in used and isinstance(item.node, Declaration):
             told = f"{item.kind} {name} is used by no graph of this file"

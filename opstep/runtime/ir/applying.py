@@ -28,7 +28,8 @@ def attrs_key(attrs: tuple[Attr, ...]) -> tuple:
 class Applier:
     """Checks applies, remembering those that are right by callee, attributes and operand types.
 
-    `graphs` are all that can be called, `reached` those that some apply does.
+    `graphs` are all that can be called, `reached` those that some apply does. `unknown` has the
+    keys of those that nothing can be said of, as an operand's type is unknown.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Applier:
         self.tensor_sources = tensor_sources
         self.reached: dict[str, None] = {}
         self.cache: dict[tuple, Application] = {}
+        self.unknown: set[tuple] = set()
 
     def is_callee(self, name: str) -> bool:
         return name in self.ops or name in self.graphs
@@ -51,14 +53,18 @@ class Applier:
     def apply(self, s: Apply, body: BodyChecker) -> Application | None:
         """What a statement comes to; None, with the errors reported, where that cannot be said."""
         types = [body.lookup(o) if not isinstance(o, Literal) else o.value for o in s.operands]
-        kinds = [t if isinstance(t, TensorType) else t.__class__ for t in types]
+        kinds = [t if t is None or isinstance(t, TensorType) else t.__class__ for t in types]
         key = (s.callee.text, attrs_key(s.attrs) if s.attrs else None, *kinds)
         found = self.cache.get(key)
         if found is None:
+            known = len(body.reporter.diagnostics)
             found = self._new(s, types, body)
             if found is None:
+                if None in types and len(body.reporter.diagnostics) == known:
+                    self.unknown.add(key)
                 return None
-            self.cache[key] = found
+            if found.op is not None or not s.attrs:  # calls have none: each that has is reported
+                self.cache[key] = found
         return found if self._fits(s, found, body) else None
 
     def _fits(self, s: Apply, found: Application, body: BodyChecker) -> bool:

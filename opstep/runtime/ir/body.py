@@ -118,6 +118,7 @@ class BodyChecker:
         Most statements repeat another in other names: they take a look-up.
         """
         types, cache, tensors = self.types, self.applier.cache, self.tensors
+        unknown = self.applier.unknown
         applications: list[Application | None] = []
         for s in body:
             if self.returned is not None:
@@ -125,7 +126,7 @@ class BodyChecker:
                     self.error(s.span, "nothing can stand after return")
                 self.over = True
                 break
-            found = None
+            found = key = None
             if isinstance(s, Apply):
                 try:
                     key = (
@@ -139,7 +140,9 @@ class BodyChecker:
                     found = cache.get(key)
                 except KeyError:  # an unknown name
                     pass
-                if found is None or found.literals or found.needs:
+                if found is None:
+                    found = None if key in unknown else self.applier.apply(s, self)
+                elif found.literals or found.needs:
                     found = self.applier.apply(s, self)
                 results = s.results
                 if found is not None and len(results) == 1 == len(found.resolved.results):

@@ -1,0 +1,104 @@
+"""When texts are checked: soon after something was typed, and in slices, so that whoever asks in
+between is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from opstep.lsp import checking, telling
+from opstep.lsp.project import Project
+from opstep.runtime.ir.collector import collector_paused
+from opstep.serving import Log
+
+DELAY_S = 0.004  # a text is checked when nothing more was typed for so long
+SLICE_S = 0.02  # of work, between two looks at what the client says
+LARGE = 200_000  # characters; from here on Python's collector is kept away from a text
+
+# Cycles are few: what the collector would walk through is mostly syntax trees.
+_THRESHOLDS = (50_000, 20, 50)
+
+Tell = Callable[[str, dict[str, Any]], None]
+
+
+class Checks:
+    """Checks the open texts of one client, and tells it what is wrong."""
+
+    def __init__(self, project: Project, tell: Tell, log: Log):
+        self.project = project
+        self.tell = tell
+        self.log = log
+        self._waiting: dict[str, asyncio.TimerHandle] = {}
+        self._told: dict[str, bool] = {}  # whether there was something to tell
+        self._thresholds = gc.get_threshold()
+        gc.set_threshold(*_THRESHOLDS)
+
+    def check_soon(self, uri: str) -> None:
+        """Checks a text when nothing more has come for a moment; what is going on is dropped."""
+        self._cancel(uri)
+        loop = asyncio.get_running_loop()
+        self._waiting[uri] = loop.call_later(DELAY_S, self._begin, uri)
+
+    def check_all(self) -> None:
+        """Checks all open texts."""
+        for file in self.project.files():
+            self.check_soon(file.uri)
+
+    def forget(self, uri: str) -> None:
+        """A text is closed: nothing is wrong with it any more."""
+        self._cancel(uri)
+        self._told.pop(uri, None)
+        self._publish(uri, [], None)
+        gc.unfreeze()
+
+    def end(self) -> None:
+        """The client is gone."""
+        for uri in list(self._waiting):
+            self._cancel(uri)
+        gc.set_threshold(*self._thresholds)
+
+    def _cancel(self, uri: str) -> None:
+        if waiting := self._waiting.pop(uri, None):
+            waiting.cancel()
+
+    def _begin(self, uri: str) -> None:
+        file = self.project.opened(uri)
+        if file is not None:
+            self._go_on(uri, checking.steps(file))
+
+    def _go_on(self, uri: str, steps: Iterator[None]) -> None:
+        """One slice; the next one comes when what the client has said is answered."""
+        self._waiting.pop(uri, None)
+        try:
+            until = time.perf_counter() + SLICE_S
+            with collector_paused():
+                for _ in steps:
+                    if time.perf_counter() > until:
+                        loop = asyncio.get_running_loop()
+                        self._waiting[uri] = loop.call_later(0, self._go_on, uri, steps)
+                        return
+                self._finish(uri)
+        except Exception:  # a bug; the next text may be checked all the same
+            self.log(f"checking {uri}: {traceback.format_exc()}")
+
+    def _finish(self, uri: str) -> None:
+        file = self.project.opened(uri)
+        if file is None:
+            return
+        first = uri not in self._told
+        found = telling.as_json(file)
+        self._publish(uri, found, file.version)
+        self._told[uri] = bool(found)
+        if first and len(file.text) > LARGE:
+            gc.freeze()
+
+    def _publish(self, uri: str, found: list[dict[str, Any]], version: int | None) -> None:
+        params: dict[str, Any] = {"uri": uri, "diagnostics": found}
+        if version is not None:
+            params["version"] = version
+        self.tell("textDocument/publishDiagnostics", params)
