@@ -31,9 +31,7 @@ export async function walk(
   }, count);
 }
 
-/** The grey of sRGB whose lightness in OKLab is `t`. */
+/** The grey of the black-to-white map at a place between 0 and 1. */
 export function greyOf(t: number): number {
-  const linear = t ** 3;
-  const encoded = linear <= 0.0031308 ? 12.92 * linear : 1.055 * linear ** (1 / 2.4) - 0.055;
-  return Math.round(255 * encoded);
+  return Math.round(255 * t);
 }

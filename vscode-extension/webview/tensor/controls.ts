@@ -19,7 +19,9 @@ export interface Actions {
   fit(): void;
 }
 
-const WIDE = 720; // CSS pixels from which on all controls are seen
+// CSS pixels from which on all controls are seen.
+const WIDE = 720;
+const HIGH = 420;
 
 const MODES: readonly Choice<ViewState["mode"]>[] = [
   { value: "picture", label: "Picture" },
@@ -137,7 +139,7 @@ export class Controls {
   }
 
   private get open(): boolean {
-    return this.model.view.controls ?? window.innerWidth >= WIDE;
+    return this.model.view.controls ?? (window.innerWidth >= WIDE || window.innerHeight >= HIGH);
   }
 
   private tabs(): HTMLElement {
