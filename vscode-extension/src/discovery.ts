@@ -248,7 +248,19 @@ export async function discover(
 export type Action = "install" | "select" | "docs" | "settings";
 
 /** What is said where no Python is ready, and what can be done about it. */
-export function complaint(chosen: Interpreter | undefined): { text: string; actions: Action[] } {
+export function complaint(
+  chosen: Interpreter | undefined,
+  tried: Interpreter[] = [],
+): { text: string; actions: Action[] } {
+  const { text, actions } = trouble(chosen);
+  const others = tried.filter((one) => one.path !== chosen?.path).map((one) => one.path);
+  return {
+    text: text && others.length > 0 ? `${text} Tried as well: ${others.join(", ")}.` : text,
+    actions,
+  };
+}
+
+function trouble(chosen: Interpreter | undefined): { text: string; actions: Action[] } {
   if (!chosen) {
     return {
       text: `opstep needs Python ${OLDEST_PYTHON} or newer, and found no Python at all. Install one, or select where it is.`,

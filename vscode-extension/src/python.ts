@@ -37,6 +37,7 @@ export class Python implements vscode.Disposable {
   private readonly disposables: vscode.Disposable[] = [this.changed];
   private search: Promise<Interpreter | undefined> | undefined;
   private found: Interpreter | undefined;
+  private tried: Interpreter[] = [];
   private done = false;
   private said = "";
   private listening = false;
@@ -90,7 +91,7 @@ export class Python implements vscode.Disposable {
     const ready = (await this.find()) ?? (await this.refresh());
     if (!ready) {
       this.again();
-      throw new Error(complaint(this.found).text);
+      throw new Error(complaint(this.found, this.tried).text);
     }
     return ready.path;
   }
@@ -119,6 +120,7 @@ export class Python implements vscode.Disposable {
       this.log.info(`Python: ${one.path} (${one.origin}): ${one.verdict}${version}`);
     }
     this.found = chosen;
+    this.tried = found;
     this.done = true;
     return chosen;
   }
@@ -160,7 +162,7 @@ export class Python implements vscode.Disposable {
 
   /** Says what is missing, once for each thing that is. */
   async complain(): Promise<void> {
-    const { text, actions } = complaint(this.found);
+    const { text, actions } = complaint(this.found, this.tried);
     if (!text || text === this.said) {
       return;
     }

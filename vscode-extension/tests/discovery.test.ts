@@ -24,13 +24,9 @@ const READY: Probe = {
 describe("a path of the settings", () => {
   it.each([
     ["~/env/bin/python", "/home/me/env/bin/python"],
-    // biome-ignore lint/suspicious/noTemplateCurlyInString: VS Code's variables
     ["${workspaceFolder}/.venv/bin/python", "/one/.venv/bin/python"],
-    // biome-ignore lint/suspicious/noTemplateCurlyInString: VS Code's variables
     ["${workspaceFolder:two}/bin/python", "/two/bin/python"],
-    // biome-ignore lint/suspicious/noTemplateCurlyInString: VS Code's variables
     ["${env:CONDA}/bin/python", "/opt/conda/bin/python"],
-    // biome-ignore lint/suspicious/noTemplateCurlyInString: VS Code's variables
     ["${userHome}/python", "/home/me/python"],
     ["env/bin/python", "/one/env/bin/python"],
     ["python3.12", "python3.12"],
@@ -115,6 +111,9 @@ describe("discover", () => {
     const { chosen, found } = await discover(tried, ask, () => true);
     expect(chosen?.path).toBe("/b");
     expect(found.map((f) => f.verdict)).toEqual(["old-python", "no-opstep", "broken"]);
+    expect(complaint(chosen, found).text).toBe(
+      "opstep is not installed in /b (Python 3.12.1). Tried as well: /a, /c.",
+    );
   });
 
   it.each([

@@ -31,7 +31,6 @@ export class Configurations implements vscode.DebugConfigurationProvider {
             type: "opstep",
             request: "launch",
             name: "opstep: current file",
-            // biome-ignore lint/suspicious/noTemplateCurlyInString: VS Code replaces it
             program: "${file}",
             inputs: "random",
             stopOnEntry: true,

@@ -101,11 +101,7 @@ export function graphOf(target: GraphTarget | vscode.Uri | undefined): string | 
 function programFile(config: { program?: string } | undefined): string | undefined {
   const named = config?.program;
   const folder = vscode.workspace.workspaceFolders?.[0]?.uri.fsPath ?? "";
-  const file = named
-    // biome-ignore lint/suspicious/noTemplateCurlyInString: variables of VS Code
-    ?.replace("${workspaceFolder}", folder)
-    // biome-ignore lint/suspicious/noTemplateCurlyInString: variables of VS Code
-    .replace("${file}", activeFile() ?? "");
+  const file = named?.replace("${workspaceFolder}", folder).replace("${file}", activeFile() ?? "");
   return file && !file.includes("${") ? file : activeFile();
 }
 
