@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFINES", "READS", "WRITES", "Mark", "Occurrence", "Part", "Thing", "at", "definition",
-    "head_of", "hits", "looks_like", "marks_of", "occurrences", "op_named", "part_at",
+    "head_of", "looks_like", "marks_of", "occurrences", "op_named", "part_at",
     "statement_index",
 ]  # fmt: skip
 
@@ -148,12 +148,15 @@ def _start(statement: Statement) -> int:
     return statement.span.start
 
 
-def occurrences(file: File, thing: Thing) -> Iterator[Occurrence]:
-    """Where `thing` stands in the file, in its order."""
+def occurrences(file: File, thing: Thing, within: Span | None = None) -> Iterator[Occurrence]:
+    """Where `thing` stands in the file, or in a part of it, in its order."""
+    low, high = within or Span(0, len(file.text))
     for item in file.items:
-        if thing.kind in _LOCAL and item.name != thing.scope:
+        if (thing.kind in _LOCAL and item.name != thing.scope) or item.end < low:
             continue
-        for start in hits(item.text, thing.name):
+        if item.start > high:
+            return
+        for start in hits(item.text, thing.name, max(0, low - item.start), high - item.start):
             if item.node is None:
                 break
             part = part_at(item.node, start)
@@ -162,10 +165,11 @@ def occurrences(file: File, thing: Thing) -> Iterator[Occurrence]:
                 yield Occurrence(file, item, mark, part)
 
 
-def hits(text: str, name: str) -> Iterator[int]:
-    """Where a name stands as a word of its own, whatever it means there."""
+def hits(text: str, name: str, low: int, high: int) -> Iterator[int]:
+    """Where a name stands as a word of its own between two offsets, whatever it means there."""
     # The pattern begins with what is searched for: regular expressions are quick then.
-    for match in re.finditer(rf"{re.escape(name)}(?![\w.])", text, re.ASCII):
+    word = re.compile(rf"{re.escape(name)}(?![\w.])", re.ASCII)
+    for match in word.finditer(text, low, min(high, len(text))):
         start = match.start()
         if not start or not (text[start - 1].isalnum() or text[start - 1] in "_."):
             yield start

@@ -173,3 +173,18 @@ def test_an_unknown_answer_is_replaced_by_the_whole(client):
         "textDocument/semanticTokens/full/delta", previousResultId=answer["resultId"]
     )
     assert answer["edits"] == []
+
+
+def test_a_file_too_long_to_be_coloured_at_once_is_coloured_where_it_is_seen():
+    body = "".join(f"  v{k} = relu(x)\n" for k in range(31_000))
+    with editor() as client:
+        client.open(f"graph main(x: f32[N]) -> f32[N] {{\n{body}  return x\n}}\n")
+        assert client.about("textDocument/semanticTokens/full") is None
+        method = "textDocument/semanticTokens/full/delta"
+        assert client.about(method, previousResultId="1") is None
+        where = {
+            "start": {"line": 20_000, "character": 0},
+            "end": {"line": 20_001, "character": 0},
+        }
+        data = client.about("textDocument/semanticTokens/range", range=where)["data"]
+        assert len(data) == 2 * 3 * 5 and data[0] == 20_000

@@ -17,8 +17,10 @@ from opstep.lsp.occurrences import DEFINES, READS, WRITES, Occurrence, Thing, at
 from opstep.lsp.places import graph_item, is_library
 from opstep.lsp.project import Project
 from opstep.lsp.registry import feature
+from opstep.runtime.ir.graph import Span
 
 _NOTHING = ("keyword", "number", "string", "comment", "constant", "unknown")
+_NEAR = 50_000  # characters
 _KINDS = {
     DEFINES: types.DocumentHighlightKind.Write,
     WRITES: types.DocumentHighlightKind.Write,
@@ -70,14 +72,17 @@ def is_shared(project: Project, found: Occurrence) -> bool:
 def highlight(
     project: Project, params: types.DocumentHighlightParams
 ) -> list[types.DocumentHighlight]:
-    """The occurrences in this file, told apart by whether they define, write or read."""
+    """The occurrences in this file, told apart by whether they define, write or read. In long
+    files only those nearby: editors ask with every step of the cursor.
+    """
     file = project.file(params.text_document.uri)
     found = at(file, file.offset(params.position))
     if found is None or found.kind in _NOTHING:
         return []
+    near = Span(found.start - _NEAR, found.start + _NEAR)
     return [
         types.DocumentHighlight(file.range(o.start, o.end), _kind(o, found.thing))
-        for o in occurrences(file, found.thing)
+        for o in occurrences(file, found.thing, near)
     ]
 
 

@@ -14,24 +14,32 @@ _OPTIONS = types.SemanticTokensRegistrationOptions(
     legend=LEGEND, range=True, full=types.SemanticTokensFullDelta(delta=True)
 )
 _EVERYTHING = 1 << 31
+_MOST_LINES = 30_000  # of a file that is coloured at once; of longer ones, what is in sight
 
 # What each client has: by file, the number of the answer and its data.
 _told: WeakKeyDictionary[Project, dict[str, tuple[int, list[int]]]] = WeakKeyDictionary()
 
 
 @feature(types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, _OPTIONS)
-def full(project: Project, params: types.SemanticTokensParams) -> types.SemanticTokens:
-    """Those of the whole file."""
-    data = tokens(project.file(params.text_document.uri), 0, _EVERYTHING)
+def full(project: Project, params: types.SemanticTokensParams) -> types.SemanticTokens | None:
+    """Those of the whole file. None where that would make everything else wait: editors then go on
+    asking for the range that they show.
+    """
+    file = project.file(params.text_document.uri)
+    if len(file.lines.starts) > _MOST_LINES:
+        return None
+    data = tokens(file, 0, _EVERYTHING)
     return types.SemanticTokens(data, _remember(project, params.text_document.uri, data))
 
 
 @feature(types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL_DELTA, _OPTIONS)
 def delta(
     project: Project, params: types.SemanticTokensDeltaParams
-) -> types.SemanticTokens | types.SemanticTokensDelta:
+) -> types.SemanticTokens | types.SemanticTokensDelta | None:
     """What has changed since an answer that the client still has; all, where it has another."""
     uri = params.text_document.uri
+    if len(project.file(uri).lines.starts) > _MOST_LINES:
+        return None
     number, before = _told.get(project, {}).get(uri, (0, []))
     data = tokens(project.file(uri), 0, _EVERYTHING)
     name = _remember(project, uri, data)

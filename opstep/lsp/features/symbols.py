@@ -22,17 +22,22 @@ KINDS = {
     "value": types.SymbolKind.Variable,
 }
 _MOST_FOUND = 500
+_MOST_LINES = 20_000  # of a file whose values are listed
 
 
 @feature(types.TEXT_DOCUMENT_DOCUMENT_SYMBOL, types.DocumentSymbolOptions(label="opstep"))
 def outline(project: Project, params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
-    """Params, states and graphs and, in these, inputs and values, with their types."""
+    """Params, states and graphs and, in these, inputs and values, with their types.
+
+    Of files with more values than anybody looks through, graphs are shown without them.
+    """
     file = project.file(params.text_document.uri)
-    return [symbol for item in file.items if (symbol := _symbol(item)) is not None]
+    whole = len(file.lines.starts) <= _MOST_LINES
+    return [symbol for item in file.items if (symbol := _symbol(item, whole)) is not None]
 
 
-def _symbol(item: Item) -> types.DocumentSymbol | None:
-    node = item.node
+def _symbol(item: Item, whole: bool) -> types.DocumentSymbol | None:
+    node = item.node or item.signature
     if isinstance(node, Declaration):
         return types.DocumentSymbol(
             name=node.name.text,
@@ -49,7 +54,7 @@ def _symbol(item: Item) -> types.DocumentSymbol | None:
         range=item.span(node.span),
         selection_range=item.span(node.name.span),
         detail=" ".join(signature(item).split()).removeprefix(f"graph {node.name.text}"),
-        children=list(_values(item, node)),
+        children=list(_values(item, node)) if whole else [],
     )
 
 
@@ -91,19 +96,11 @@ def search(project: Project, params: types.WorkspaceSymbolParams) -> list[types.
 
 
 def _found(file: File, item: Item) -> types.WorkspaceSymbol:
-    start, end = name_span(item)
-    location = types.Location(file.uri, file.range(item.start + start, item.start + end))
+    end = item.start + item.behind_name
+    location = types.Location(file.uri, file.range(end - len(item.name), end))
     return types.WorkspaceSymbol(
         location=location, name=item.name, kind=KINDS[item.kind], container_name=_base(file)
     )
-
-
-def name_span(item: Item) -> tuple[int, int]:
-    """Where an item's name stands in its text, parsed or not."""
-    if item.node is not None:
-        return item.node.name.span
-    start = max(item.text.find(item.name), 0)
-    return start, start + len(item.name)
 
 
 def _base(file: File) -> str:
