@@ -49,7 +49,9 @@ def test_the_language_server(neovim, tmp_path):
     assert "softmax(x: F, *, axis: int = -1)" in found["hover"]
     assert found["definition"] == 9
     assert "scores" in found["completion"]
-    assert {"Run", "Debug", "Hunt NaN", "Plan"} <= {k for k, known in found["lenses"].items() if known}
+    assert {"Run", "Debug", "Hunt NaN", "Plan"} <= {
+        k for k, known in found["lenses"].items() if known
+    }
     assert found["text"] == MODEL.rstrip("\n")
     if version(neovim) >= (0, 10):
         assert ": f32[N, K]" in found["hints"]
