@@ -12,6 +12,13 @@ import type { Python } from "./python";
 import { Restarts } from "./restarts";
 import { MODULE } from "./shell";
 
+const SCHEMES = ["file", "untitled"];
+
+/** Whether the server looks at a document: files of virtual folders are on no disk. */
+function served(document: vscode.TextDocument): boolean {
+  return document.languageId === "opg" && SCHEMES.includes(document.uri.scheme);
+}
+
 /** A client whose troubles go to the log: what is said of them is said once, by `LanguageServer`. */
 class QuietClient extends LanguageClient {
   override error(message: string, data?: unknown): void {
@@ -55,7 +62,7 @@ export class LanguageServer implements vscode.Disposable {
     return this.after(async () => {
       const found = await this.python.find();
       if (!found) {
-        void this.python.complain();
+        this.complainOnceNeeded();
         return;
       }
       if (this.client) {
@@ -63,6 +70,23 @@ export class LanguageServer implements vscode.Disposable {
       }
       await this.startWith(found.path);
     });
+  }
+
+  /** Says what is missing as soon as a graph is in an editor: before, nobody asked for it. */
+  private complainOnceNeeded(): void {
+    if (vscode.workspace.textDocuments.some((document) => served(document))) {
+      void this.python.complain();
+      return;
+    }
+    const opened = vscode.workspace.onDidOpenTextDocument((document) => {
+      if (served(document)) {
+        opened.dispose();
+        if (!this.python.current) {
+          void this.python.complain();
+        }
+      }
+    });
+    this.disposables.push(opened);
   }
 
   stop(): Promise<void> {
@@ -121,10 +145,7 @@ export class LanguageServer implements vscode.Disposable {
       "opstep",
       { command: python, args: [...MODULE, "lsp"] },
       {
-        documentSelector: [
-          { scheme: "file", language: "opg" },
-          { scheme: "untitled", language: "opg" },
-        ],
+        documentSelector: SCHEMES.map((scheme) => ({ scheme, language: "opg" })),
         outputChannel: this.log,
         revealOutputChannelOn: RevealOutputChannelOn.Never,
         initializationOptions: () => vscode.workspace.getConfiguration("opstep"),

@@ -6,6 +6,7 @@ import { registerCommands } from "./commands/register";
 import { Live } from "./debug/live";
 import { registerDebugger } from "./debug/register";
 import { modules, type Register } from "./modules";
+import { placeholders } from "./placeholders";
 import { Python } from "./python";
 import type { Services } from "./services";
 import { quietly, visibly } from "./shell";
@@ -17,7 +18,14 @@ let server: LanguageServer | undefined;
 export async function activate(context: vscode.ExtensionContext): Promise<void> {
   if (!vscode.workspace.isTrusted) {
     // Colours and snippets are there without us; nothing of the folder may choose what is run.
-    context.subscriptions.push(vscode.workspace.onDidGrantWorkspaceTrust(() => start(context)));
+    const stand = placeholders(context, askForTrust);
+    context.subscriptions.push(
+      stand,
+      vscode.workspace.onDidGrantWorkspaceTrust(() => {
+        stand.dispose();
+        return start(context);
+      }),
+    );
     return;
   }
   await start(context);
@@ -25,6 +33,16 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
 
 export async function deactivate(): Promise<void> {
   await server?.stop();
+}
+
+async function askForTrust(): Promise<void> {
+  const picked = await vscode.window.showInformationMessage(
+    "opstep runs nothing in a folder that is not trusted. Colours, brackets and snippets work.",
+    "Manage Trust",
+  );
+  if (picked) {
+    await vscode.commands.executeCommand("workbench.trust.manage");
+  }
 }
 
 async function start(context: vscode.ExtensionContext): Promise<void> {

@@ -1,14 +1,18 @@
 /** In a browser without a machine behind it: colours and snippets only. */
 
 import * as vscode from "vscode";
+import { placeholders } from "./placeholders";
+
+const TEXT =
+  "opstep in the browser: colours and snippets work. To check, run and debug graphs, open the " +
+  "folder in VS Code on a machine with Python: desktop, SSH, a container, or code-server.";
+const SAID = "opstep.saidWeb";
 
 export function activate(context: vscode.ExtensionContext): void {
-  if (context.globalState.get("opstep.saidWeb")) {
-    return;
+  const say = () => vscode.window.showInformationMessage(TEXT);
+  context.subscriptions.push(placeholders(context, say));
+  if (!context.globalState.get(SAID)) {
+    void context.globalState.update(SAID, true);
+    void say();
   }
-  void context.globalState.update("opstep.saidWeb", true);
-  void vscode.window.showInformationMessage(
-    "opstep in the browser: colours and snippets work. To check, run and debug graphs, " +
-      "open the folder in VS Code on a machine with Python (desktop, SSH, container, or code-server).",
-  );
 }

@@ -1,0 +1,78 @@
+/** The manifest: what it promises is there, and said in words. */
+
+import { existsSync, readFileSync } from "node:fs";
+import path from "node:path";
+import { expect, it } from "vitest";
+import manifest from "../package.json";
+
+const ROOT = path.join(__dirname, "..");
+const { contributes } = manifest;
+
+const commands = contributes.commands.map((c) => c.command);
+
+it("names each command once, with a title", () => {
+  expect(new Set(commands).size).toBe(commands.length);
+  for (const command of contributes.commands) {
+    expect(command.title, command.command).toMatch(/\S/);
+  }
+});
+
+it("has menus and keys for commands that exist", () => {
+  const used = [
+    ...Object.values(contributes.menus).flatMap((items) => items.map((item) => item.command)),
+    ...contributes.keybindings.map((k) => k.command),
+    ...Object.values(contributes.debuggers[0]?.variables ?? {}),
+  ].filter((name): name is string => name?.startsWith("opstep.") ?? false);
+  const asked = ["pickGraph", "pickParams", "pickInput", "pickProgram"].map((n) => `opstep.${n}`);
+  expect(used.filter((name) => ![...commands, ...asked].includes(name))).toEqual([]);
+});
+
+it("describes each setting and each attribute of a launch", () => {
+  const { launch, attach } = contributes.debuggers[0]?.configurationAttributes ?? {};
+  const all = {
+    ...contributes.configuration.properties,
+    ...launch?.properties,
+    ...attach?.properties,
+  } as Record<string, { description?: string; markdownDescription?: string }>;
+  for (const [name, property] of Object.entries(all)) {
+    expect(property.description ?? property.markdownDescription, name).toMatch(/\S/);
+  }
+});
+
+it("offers all arguments that the debugger's launch and attach take", () => {
+  const read = (file: string) => readFileSync(path.join(ROOT, "../opstep/dap", file), "utf8");
+  const fields = (text: string, name: string) => {
+    const body = text.slice(text.indexOf(`class ${name}`)).split(/\n {4}def |\n\n\n|\n@/)[0] ?? "";
+    return [...body.matchAll(/^ {4}(\w+):/gm)].map((m) =>
+      (m[1] ?? "").replace(/_(\w)/g, (_, letter: string) => letter.toUpperCase()),
+    );
+  };
+  const attributes = contributes.debuggers[0]?.configurationAttributes;
+  const launch = fields(read("launching.py"), "LaunchArguments").filter((f) => f !== "noDebug");
+  const attach = fields(read("requests/lifecycle.py"), "AttachArguments");
+  expect(launch.length).toBeGreaterThan(20);
+  expect(Object.keys(attributes?.launch?.properties ?? {}).sort()).toEqual(launch.sort());
+  expect(Object.keys(attributes?.attach?.properties ?? {}).sort()).toEqual(attach.sort());
+});
+
+it("names files that are there", () => {
+  const files = [
+    manifest.icon,
+    ...contributes.grammars.map((g) => g.path),
+    ...contributes.snippets.map((s) => s.path),
+    ...contributes.languages.flatMap((l) => [l.configuration, l.icon.light, l.icon.dark]),
+    ...contributes.walkthroughs.flatMap((w) =>
+      w.steps
+        .flatMap((s) => Object.entries(s.media))
+        .flatMap(([kind, file]) => (kind === "altText" ? [] : [file as string])),
+    ),
+  ];
+  expect(files.filter((file) => !existsSync(path.join(ROOT, file)))).toEqual([]);
+});
+
+it("restricts in folders that are not trusted what could choose a program", () => {
+  const { restrictedConfigurations } = manifest.capabilities.untrustedWorkspaces;
+  expect(restrictedConfigurations).toEqual(
+    expect.arrayContaining(["opstep.python", "opstep.package"]),
+  );
+});
