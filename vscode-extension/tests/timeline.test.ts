@@ -1,7 +1,7 @@
 /** From slices of a timeline to lines of a program, and among the slices of a line. */
 
 import { describe, expect, it } from "vitest";
-import { candidates, lineOf } from "../src/timeline/lines";
+import { candidates, lineOf, standing } from "../src/timeline/lines";
 import { duration, next, told } from "../webview/timeline/choice";
 
 const TEXT = `graph main(x: f32[N]) -> f32[N] {
@@ -37,6 +37,14 @@ describe("the line of a statement", () => {
   it("is as it was told where there is no statement", () => {
     expect(lineOf(TEXT, 4, "")).toBe(4);
     expect(lineOf(TEXT, 400, "")).toBeUndefined();
+  });
+});
+
+describe("what stands on a line", () => {
+  it("has no comments, and goes on below", () => {
+    expect(standing(TEXT, 1).startsWith("  a = relu(x)  \n  b = concat(")).toBe(true);
+    expect(standing(TEXT, 99)).toBe("");
+    expect(standing("x = y(1)\n".repeat(10_000), 0).length).toBe(4000);
   });
 });
 

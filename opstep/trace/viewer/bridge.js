@@ -55,7 +55,7 @@
         theme(wanted.dark);
         if (asked.opstep === 'hello' && trace !== undefined) tell('ready');
       } else if (asked.opstep === 'find') {
-        tell('found', { request: asked.request, slices: await find(asked.file, asked.line) });
+        tell('found', { request: asked.request, slices: await find(asked.file, asked.line, asked.text) });
       } else if (asked.opstep === 'select') {
         await select(asked.id, asked.zoom);
       }
@@ -84,20 +84,36 @@
     return found;
   }
 
-  /** The slices of a line of a file. A trace has the file's name as the run was given it: relative. */
-  async function find(file, line) {
-    const files = await rows(
-      `select distinct ${argument('file')} as file from slice where category in ('op', 'control')`,
-    );
+  /**
+   * The slices of a line of a file. A trace has the file's name as the run was given it: relative.
+   * Lines may have moved since: what stands on the line now is looked for first, next to it.
+   */
+  async function find(file, line, text) {
     const path = String(file).replaceAll('\\', '/');
-    const same = files.map((row) => row.file).filter((name) => name && sameFile(path, name));
-    if (same.length === 0) return [];
+    const known = await rows(
+      `select distinct ${argument('file')} as file, ${argument('line')} as line,
+       ${argument('statement')} as statement from slice where category in ('op', 'control')`,
+    );
+    const here = known.filter((row) => row.file && sameFile(path, row.file));
+    const now = bare(text ?? '');
+    const moved = here.filter((row) => row.statement && now.startsWith(bare(row.statement)));
+    const off = (row) => Math.abs(Number(row.line) - Number(line));
+    const least = Math.min(...moved.map(off));
+    const places = moved.length
+      ? moved.filter((row) => off(row) === least)
+      : here.filter((row) => Number(row.line) === Number(line));
+    if (places.length === 0) return [];
+    const one = (row) =>
+      `(${argument('line')} = ${Number(row.line)} and ${argument('file')} = ${quoted(row.file)})`;
     return rows(
       `select id, name, ts, dur, ${argument('run')} as run, ${argument('step')} as step from slice
-       where category in ('op', 'control') and ${argument('line')} = ${Number(line)}
-       and ${argument('file')} in (${same.map(quoted).join(', ')}) order by ts, id limit ${MOST}`,
+       where category in ('op', 'control') and (${places.map(one).join(' or ')})
+       order by ts, id limit ${MOST}`,
     );
   }
+
+  // Without what only lays a statement out.
+  const bare = (statement) => statement.replace(/[\s,]+/g, '');
 
   function sameFile(path, name) {
     const parts = name.replaceAll('\\', '/').split('/').filter((part) => part && part !== '.');

@@ -39,6 +39,20 @@ export function lineOf(text: string, line: number, statement: string): number | 
   return undefined;
 }
 
+const MOST = 4000; // characters of a statement that is looked for
+
+/** What stands from a line on, from 0: its statement, and more. Comments are left out. */
+export function standing(text: string, line: number): string {
+  let found = "";
+  for (const each of text.split("\n").slice(line)) {
+    found += `${each.split("#")[0]}\n`;
+    if (found.length > MOST) {
+      break;
+    }
+  }
+  return found.slice(0, MOST);
+}
+
 /** Paths that a file's name in a trace may stand for: relative ones are as the run was given them. */
 export function candidates(file: string, folders: readonly string[]): string[] {
   if (/^(\/|[A-Za-z]:[\\/])/.test(file)) {

@@ -2,10 +2,10 @@
 
 import path from "node:path";
 import * as vscode from "vscode";
-import type { Slice, ToHost, ToPage } from "../../webview/timeline/messages";
+import type { Slice, ToHost, ToPage, Wanted } from "../../webview/timeline/messages";
 import { showLine } from "../graph/places";
 import type { Services } from "../services";
-import { candidates, lineOf } from "../timeline/lines";
+import { candidates, lineOf, standing } from "../timeline/lines";
 import { Panel } from "../webview";
 
 const TYPE = "opstep.timelineEditor";
@@ -79,7 +79,7 @@ function offered(): vscode.Disposable {
 class Timelines implements vscode.CustomReadonlyEditorProvider {
   private readonly editors = new Set<Timeline>();
   private last: Timeline | undefined;
-  private wanted: { uri: string; find: { file: string; line: number } } | undefined;
+  private wanted: { uri: string; find: Wanted } | undefined;
 
   constructor(private readonly services: Services) {}
 
@@ -103,7 +103,7 @@ class Timelines implements vscode.CustomReadonlyEditorProvider {
       this.tell();
     });
     if (this.wanted?.uri === document.uri.toString()) {
-      timeline.find(this.wanted.find.file, this.wanted.find.line);
+      timeline.find(this.wanted.find);
       this.wanted = undefined;
     }
   }
@@ -167,15 +167,17 @@ class Timelines implements vscode.CustomReadonlyEditorProvider {
       void vscode.window.showInformationMessage("Put the cursor on a line of a graph first.");
       return;
     }
+    const document = await vscode.workspace.openTextDocument(vscode.Uri.file(file));
+    const wanted = { file, line, text: standing(document.getText(), line - 1) };
     if (this.last === undefined) {
       const uri = await this.pick();
       if (uri !== undefined) {
-        this.wanted = { uri: uri.toString(), find: { file, line } };
+        this.wanted = { uri: uri.toString(), find: wanted };
         await this.open(uri);
       }
       return;
     }
-    this.last.find(file, line);
+    this.last.find(wanted);
   }
 }
 
@@ -185,7 +187,7 @@ class Timeline {
   private address: string | undefined;
   private number: number | undefined;
   private loaded = false;
-  private waiting: { file: string; line: number } | undefined;
+  private waiting: Wanted | undefined;
   private changed: NodeJS.Timeout | undefined;
 
   constructor(
@@ -208,12 +210,12 @@ class Timeline {
     });
   }
 
-  find(file: string, line: number): void {
+  find(wanted: Wanted): void {
     this.panel.reveal();
     if (this.loaded) {
-      void this.panel.post({ kind: "find", file, line });
+      void this.panel.post({ kind: "find", ...wanted });
     } else {
-      this.waiting = { file, line };
+      this.waiting = wanted;
     }
   }
 

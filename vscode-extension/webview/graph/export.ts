@@ -18,6 +18,7 @@ const WRITTEN = [
   "text-anchor",
   "display",
   "visibility",
+  "paint-order",
 ];
 const MOST_PIXELS = 8192; // along a side of a PNG: browsers draw no larger canvas
 
@@ -61,7 +62,7 @@ function written(element: Element): Element {
       const seen = getComputedStyle(child);
       const hidden =
         seen.display === "none" || seen.visibility === "hidden" || seen.opacity === "0";
-      if (!hidden && !child.classList.contains("grip")) {
+      if (!hidden && !child.matches(".grip, .act, .target")) {
         copy.append(written(child));
       }
     } else {

@@ -674,6 +674,10 @@ export class Page {
   }
 
   private async save(format: "svg" | "png"): Promise<void> {
+    // What is chosen, and where the cursor is, is no part of the picture.
+    const { chosen, cursor } = this;
+    this.chosen = this.cursor = undefined;
+    this.refresh();
     try {
       const data =
         format === "svg"
@@ -685,6 +689,8 @@ export class Page {
         `The picture could not be saved: ${error instanceof Error ? error.message : error}`,
       );
     }
+    [this.chosen, this.cursor] = [chosen, cursor];
+    this.refresh();
     this.moved();
   }
 }

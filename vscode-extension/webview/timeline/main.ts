@@ -1,7 +1,7 @@
 /** The Timeline view in the browser: a frame with Perfetto in it, and a row above. */
 
 import { next, told } from "./choice";
-import type { Found, FromFrame, ToHost, ToPage } from "./messages";
+import type { Found, FromFrame, ToHost, ToPage, Wanted } from "./messages";
 
 const HELLO_MS = 250; // between two words to a frame that has not answered
 
@@ -24,7 +24,7 @@ let loaded = false;
 let slices: Found[] = [];
 let at = -1;
 let request = 0;
-let waiting: { file: string; line: number } | undefined;
+let waiting: Wanted | undefined;
 
 text.setAttribute("role", "status");
 bar.append(text, before, after, again, close);
@@ -98,7 +98,7 @@ function fromFrame(message: FromFrame): void {
         row("");
         post({ kind: "loaded" });
         if (waiting !== undefined) {
-          find(waiting.file, waiting.line);
+          find(waiting);
         }
       }
       break;
@@ -125,17 +125,18 @@ function fromFrame(message: FromFrame): void {
 
 // --- slices of a line ---
 
-function find(file: string, line: number): void {
+function find(wanted: Wanted): void {
   if (!loaded) {
-    waiting = { file, line };
+    waiting = wanted;
     return;
   }
   waiting = undefined;
   request += 1;
-  asked = { file, line };
-  tell({ opstep: "find", request, file, line });
+  asked = wanted;
+  const { file, line, text } = wanted;
+  tell({ opstep: "find", request, file, line, text });
 }
-let asked = { file: "", line: 0 };
+let asked: Wanted = { file: "", line: 0, text: "" };
 
 function show(found: Found[], index: number): void {
   slices = found;
@@ -169,7 +170,7 @@ window.addEventListener("message", ({ data, source }: MessageEvent<ToPage | From
   if (data.kind === "open") {
     open(data.address);
   } else if (data.kind === "find") {
-    find(data.file, data.line);
+    find(data);
   } else {
     row(data.text, data.kind === "failed" ? [again] : [again, close]);
   }

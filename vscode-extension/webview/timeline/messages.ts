@@ -21,9 +21,16 @@ export interface Found {
   step: string;
 }
 
+/** A line of a program, from 1, and what stands there. */
+export interface Wanted {
+  file: string;
+  line: number;
+  text: string;
+}
+
 export type ToPage =
   | { kind: "open"; address: string }
-  | { kind: "find"; file: string; line: number }
+  | ({ kind: "find" } & Wanted)
   | { kind: "failed"; text: string }
   | { kind: "note"; text: string };
 
