@@ -102,7 +102,7 @@ class Applier:
             if graph is not None:
                 note = f"graph {callee} is declared here"
                 notes = (Note(note, graph.name.span, self.sources[callee]),)
-            body.reporter.error(body.source, mismatch_span(s, m), m.message, m.hint, notes)
+            body.error(mismatch_span(s, m), m.message, m.hint, notes, "operands")
             return None
         hint = body.reporter.near(callee, [*self.ops, *self.graphs])
         body.error(s.callee.span, f"there is no op or graph {callee}", hint)

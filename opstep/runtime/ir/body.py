@@ -82,8 +82,15 @@ class BodyChecker:
         self._inputs()
         self._results()
 
-    def error(self, span: Span, message: str, hint: str = "", notes: tuple[Note, ...] = ()) -> None:
-        self.reporter.error(self.source, span, message, hint, notes)
+    def error(
+        self,
+        span: Span,
+        message: str,
+        hint: str = "",
+        notes: tuple[Note, ...] = (),
+        code: str = "",
+    ) -> None:
+        self.reporter.error(self.source, span, message, hint, notes, code)
 
     # --- the head ---------------------------------------------------------------------------------
 
@@ -171,7 +178,8 @@ class BodyChecker:
             callee = s.callee.text
             if not count:
                 form = f"{', '.join(f'y{k}' for k in range(len(gives)))} = {callee}(…)"
-                self.error(s.callee.span, f"the results of {callee} have no names", f"write {form}")
+                message = f"the results of {callee} have no names"
+                self.error(s.callee.span, message, f"write {form}", code="unnamed-results")
             else:
                 many = amount(len(gives), "result") if gives else "no results"
                 span = Span(s.results[0].name.span.start, s.results[-1].name.span.end)
@@ -189,7 +197,8 @@ class BodyChecker:
         if binding.type is not None and binding.type is not t:
             known = self._check_symbols(binding.type, binding.type_span)
             if t is not None and known and binding.type != t:
-                self.error(binding.type_span, f"{name} is {t}, not {binding.type}")
+                message = f"{name} is {t}, not {binding.type}"
+                self.error(binding.type_span, message, code="annotation")
             t = binding.type if known else None
         types[name] = t
 
@@ -206,7 +215,7 @@ class BodyChecker:
             message = f"{text} is defined twice"
             first = self.definition(text)
             notes = (Note(f"{text} is defined here first", first),) if first else ()
-        self.error(name.span, message, hint, notes)
+        self.error(name.span, message, hint, notes, "redefined")
 
     def _update(self, s: Update) -> None:
         updates = self.updates
@@ -233,7 +242,8 @@ class BodyChecker:
             elif fault := literal_fault(value.value, t.dtype):
                 self.error(value.span, fault)
         elif given is not None and given != t:
-            self.error(value.span, f"{target} is {t}, and cannot become {value.text}, a {given}")
+            message = f"{target} is {t}, and cannot become {value.text}, a {given}"
+            self.error(value.span, message, code="update-type")
 
     def _assert(self, s: Assert) -> None:
         t = self.lookup(s.condition)
@@ -241,9 +251,8 @@ class BodyChecker:
             hint = ""
             if t.dtype is boolean:
                 hint = f"all({s.condition.text}) or any({s.condition.text}) is one bool"
-            self.error(
-                s.condition.span, f"assert wants a bool[], but {s.condition.text} is {t}", hint
-            )
+            message = f"assert wants a bool[], but {s.condition.text} is {t}"
+            self.error(s.condition.span, message, hint, code="condition")
 
     def check_returned(self) -> None:
         """Checks the return statement against the signature, behind all statements."""
@@ -254,7 +263,8 @@ class BodyChecker:
             if graph.results:
                 brace = Span(max(graph.span.start, graph.span.end - 1), graph.span.end)
                 wanted = ", ".join(map(str, graph.results))
-                self.error(brace, f"graph {graph.name.text} must return {wanted}", "", (signature,))
+                message = f"graph {graph.name.text} must return {wanted}"
+                self.error(brace, message, "", (signature,), "missing-return")
             return
         found = [self.lookup(name) for name in s.values]
         if len(found) != len(graph.results):
@@ -268,7 +278,7 @@ class BodyChecker:
         for name, t, wanted in zip(s.values, found, graph.results, strict=True):
             if t is not None and t != wanted:
                 message = f"graph {graph.name.text} returns {wanted}, but {name.text} is {t}"
-                self.error(name.span, message, "", (signature,))
+                self.error(name.span, message, "", (signature,), "return-type")
 
     # --- names ------------------------------------------------------------------------------------
 
@@ -292,7 +302,7 @@ class BodyChecker:
         hint = self.reporter.near(text, [*self.types, *self.tensors])
         if not hint and self.applier.is_callee(text):
             hint = f"{text} is an op or a graph: call it on a line of its own"
-        self.error(name.span, f"there is no value {text}", hint)
+        self.error(name.span, f"there is no value {text}", hint, code="undefined")
 
     def definition(self, text: str) -> Span | None:
         """Where a value is defined (first)."""

@@ -122,13 +122,23 @@ def nearest(name: str, candidates: Iterable[str], limit: int = 3) -> list[str]:
     return [lowered[n] for n in found if lowered[n] != name]
 
 
+class Suggestion(str):
+    """A hint that offers names in place of one that is wrong; `names` are these, best first."""
+
+    names: tuple[str, ...]
+
+    def __new__(cls, names: Iterable[str]) -> Suggestion:
+        *rest, last = names = tuple(names)
+        what = f"{', '.join(rest)} or {last}" if rest else last
+        made = super().__new__(cls, f"did you mean {what}?")
+        made.names = names
+        return made
+
+
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
-    """A hint with the nearest names, or "" where nothing is near."""
+    """A hint with the nearest names, a `Suggestion`; or "" where nothing is near."""
     found = nearest(name, candidates)
-    if not found:
-        return ""
-    *rest, last = found
-    return f"did you mean {', '.join(rest)} or {last}?" if rest else f"did you mean {last}?"
+    return Suggestion(found) if found else ""
 
 
 def visible(text: str) -> str:

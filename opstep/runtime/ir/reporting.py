@@ -30,9 +30,10 @@ class Reporter:
         message: str,
         hint: str = "",
         notes: tuple[Note, ...] = (),
+        code: str = "",
     ) -> None:
         """Adds an error; raises TooMany when there are enough."""
-        self.diagnostics.append(Diagnostic("error", message, span, source, hint, notes))
+        self.diagnostics.append(Diagnostic("error", message, span, source, hint, notes, code))
         if len(self.diagnostics) >= _MOST_ERRORS:
             message = f"there are more than {_MOST_ERRORS} errors; the rest is not checked"
             self.diagnostics.append(Diagnostic("note", message, span, source))

@@ -103,7 +103,8 @@ def check_names(
         known = first.setdefault((is_graph, name.text), (name.span, source))
         if known != (name.span, source):
             note = Note(f"{name.text} is declared here first", *known)
-            reporter.error(source, name.span, f"{name.text} is declared twice", "", (note,))
+            message = f"{name.text} is declared twice"
+            reporter.error(source, name.span, message, "", (note,), "redefined")
         if is_graph and name.text in ops:
             message = f"{name.text} is the name of an op"
             reporter.error(source, name.span, message, "rename the graph")
