@@ -30,7 +30,7 @@ from opstep.cli.common import COMMAND, OK, command, say
 def dap(listen: str | None, log_file: str | None) -> None:
     """Serve the debugger to an editor (Debug Adapter Protocol).
 
-    docs/dap.md shows how VS Code, Neovim and Emacs are set up, what launch takes, and each request.
+    docs/dap.md shows what launch takes, and each request; docs/editors.md how editors are set up.
     """
     from opstep.dap import server
 
