@@ -164,10 +164,10 @@ def workspaces_near(program: Path, folders: Iterable[Path], setting: str = "") -
     """
     folders = list(folders)
     if setting:
-        given = Path(setting).expanduser()
-        if given.is_absolute():
-            return [given]
-        return [base / given for base in (*folders, program.parent) if (base / given).exists()]
+        bases = (*folders, program.parent)
+        named = [Path(setting.replace("${workspaceFolder}", str(base))) for base in bases]
+        given = [base / path.expanduser() for base, path in zip(bases, named, strict=True)]
+        return list(dict.fromkeys(path for path in given if path.exists()))
     found: dict[Path, float] = {}
     for folder in (program.parent, *folders):
         try:

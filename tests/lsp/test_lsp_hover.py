@@ -39,6 +39,7 @@ PROGRAM = """
       k = cast(y, dtype=b‹bf16›f16)
       t = softmax(y, wr‹wrong›ong=1)
       u = attention_‹nothing›of(y)
+      l = mse_loss(y, y, red‹reduction›uction="sum")
       n = add(count, 1)
       count‹arrow› <- n
       return y
@@ -97,6 +98,7 @@ def client():
         ("padding", ["Attribute of `conv2d`"]),
         ("padding", ["left, bottom, right"]),
         ("padding", ["Here `[0, 1]`."]),
+        ("reduction", ["reduction: str = ", '`"none"` or `"sum"` or `"mean"`']),
         ("keepdims", ["keepdims: bool = false", "`true` or `false`", "Here `true`."]),
         # the rest
         ("N", ["Symbol of graph `features`: the size of axis 0 of input `x`, [line 10]"]),
@@ -215,6 +217,15 @@ def test_a_workspace_of_another_program_says_nothing(tmp_path):
     with editor(tmp_path) as client:
         client.open(RUN, (tmp_path / "another.opg").as_uri())
         assert "Last run" not in client.hover("y")
+
+
+@pytest.mark.parametrize("form", ["{folder}/kept.db", "${{workspaceFolder}}/kept.db", "./kept.db"])
+def test_the_setting_is_a_path_of_any_form(tmp_path, form):
+    program = recorded(tmp_path, "kept.db")
+    recorded(tmp_path, "newer.db")
+    with editor(tmp_path, options={"workspace": form.format(folder=tmp_path)}) as client:
+        client.open(RUN, program.as_uri())
+        assert "kept.db" in client.hover("y")
 
 
 @pytest.mark.parametrize("damage", ["foreign", "text", "locked", "empty"])

@@ -53,7 +53,8 @@ def declared(spec: AttrSpec) -> str:
 
 
 def _kind(op: type[Op], spec: AttrSpec) -> str:
-    kind = TYPES.get(spec.type, spec.type)
+    words = op.choices.get(spec.name, ())
+    kind = " or ".join(code(f'"{w}"') for w in words) or TYPES.get(spec.type, spec.type)
     if spec.required:
         return f"Attribute of {code(op.name)}: {kind}. It must be given."
     if spec.default is None:
