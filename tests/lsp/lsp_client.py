@@ -295,6 +295,7 @@ class Client:
         """Opens a text with marks; it is the one that later calls mean."""
         document = marked(text, uri)
         self.documents[uri] = self.current = document
+        self.diagnostics_of.pop(uri, None)
         item = {"uri": uri, "languageId": "opg", "version": 1, "text": document.text}
         self.notify("textDocument/didOpen", {"textDocument": item})
         return document

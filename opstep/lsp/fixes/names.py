@@ -1,0 +1,77 @@
+"""Names that are wrong, taken, missing or not used."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from opstep.lsp.fixes.making import Edit, Fix, Place, makes
+from opstep.lsp.unused import UNUSED
+from opstep.runtime.ir.diagnostics import Suggestion
+from opstep.runtime.ir.graph import Apply, Name, Return
+from opstep.runtime.ir.lexer import DOTTED
+
+_WORD = re.compile(DOTTED, re.ASCII)
+
+
+@makes("")
+def suggested(place: Place) -> Iterator[Fix]:
+    """Each name that the hint offers."""
+    hint = place.message.hint
+    if not isinstance(hint, Suggestion):
+        return
+    start, end = place.span
+    if not _WORD.fullmatch(place.text):  # a list of graphs: the wrong one is named at the end
+        wrong = place.message.message.rpartition(" ")[2]
+        match = re.search(rf"(?<![\w.]){re.escape(wrong)}(?![\w.])", place.text)
+        if match is None:
+            return
+        start, end = start + match.start(), start + match.end()
+    alone = len(hint.names) == 1
+    for k, name in enumerate(hint.names):
+        yield Fix(f"Change to {name}", (Edit(start, end, name),), likely=k == 0, safe=alone)
+
+
+@makes("redefined")
+def rename(place: Place) -> Iterator[Fix]:
+    """Another name for what has one that is taken; uses below go with it."""
+    old = place.text
+    new = _free(place, old)
+    edits = [Edit(*place.span, new)]
+    if place.statement is not None and place.graph is not None:
+        for s in place.graph.body[place.number + 1 :]:
+            if isinstance(s, Apply):
+                uses = [o for o in s.operands if isinstance(o, Name)]
+            else:
+                uses = list(s.values) if isinstance(s, Return) else []
+            edits += [Edit(*use.span, new) for use in uses if use.text == old]
+            if isinstance(s, Apply) and any(b.name.text == old for b in s.results):
+                break
+    yield Fix(f"Rename to {new}", tuple(edits), likely=True)
+
+
+def _free(place: Place, name: str) -> str:
+    if place.statement is not None:
+        return place.fresh(name.replace(".", "_"))
+    file = place.item.file
+    taken = {*file.graphs, *file.tensors, *file.environment.applier.ops}
+    number = 2
+    while f"{name}{number}" in taken:
+        number += 1
+    return f"{name}{number}"
+
+
+@makes(UNUSED)
+def remove(place: Place) -> Iterator[Fix]:
+    """Without the statement whose results nothing uses, or the named tensor."""
+    item, s = place.item, place.statement
+    if place.message.severity == "warning" and (s is not None or item.kind in ("param", "state")):
+        start, end = (s.span if s is not None else item.node.span) if item.node else place.span
+        start = item.text.rfind("\n", 0, start) + 1
+        end = item.text.find("\n", end) + 1 or len(item.text)
+        if s is None or place.stands_alone():
+            what = "Remove this statement" if s is not None else f"Remove {item.kind} {item.name}"
+            yield Fix(what, (Edit(start, end, ""),))
+    if isinstance(s, Apply):
+        name = f"_{place.text}"
+        yield Fix(f"Rename to {name}: it is meant not to be used", (Edit(*place.span, name),))

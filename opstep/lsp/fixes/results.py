@@ -1,0 +1,97 @@
+"""Results: their types, their names, and what a graph returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from opstep.lsp.fixes.making import Edit, Fix, Place, makes, without_types
+from opstep.runtime.ir.graph import Apply, Binding, Name
+from opstep.runtime.ir.types import TensorType
+
+
+@makes("annotation")
+def written_type(place: Place) -> Iterator[Fix]:
+    """The inferred type in place of the one that is written, or none."""
+    s = place.statement
+    if not isinstance(s, Apply):
+        return
+    results = place.tried(without_types(s), {})
+    for k, b in enumerate(s.results):
+        if b.type_span == place.span:
+            if results is not None:
+                yield Fix(f"Write {results[k]}", (Edit(*place.span, str(results[k])),), likely=True)
+            edit = Edit(b.name.span.end, place.span.end, "")
+            yield Fix(f"Remove the type of {b.name.text}", (edit,))
+
+
+@makes("unnamed-results")
+def named(place: Place) -> Iterator[Fix]:
+    """Names for the results of a call."""
+    s = place.statement
+    if not isinstance(s, Apply):
+        return
+    environment = place.item.file.environment
+    graph = environment.graphs.get(s.callee.text)
+    op = environment.applier.ops.get(s.callee.text)
+    count = len(graph.results) if graph is not None and op is None else 0
+    if not count:  # what an op gives depends on its operands
+        count = next((n for n in range(1, 33) if _gives(place, s, n)), 0)
+    if count:
+        names = [place.fresh("y" if count == 1 else f"y{k}") for k in range(count)]
+        text = f"{', '.join(names)} = "
+        where = Edit(s.callee.span.start, s.callee.span.start, text)
+        what = "Name the result" if count == 1 else f"Name the {count} results"
+        yield Fix(f"{what}: {', '.join(names)}", (where,), likely=True, safe=True)
+
+
+def _gives(place: Place, s: Apply, count: int) -> bool:
+    names = tuple(Binding(Name(f"y{k}"), None) for k in range(count))
+    return place.tried(replace(s, results=names), {}) is not None
+
+
+@makes("missing-return")
+def returned(place: Place) -> Iterator[Fix]:
+    """A return of the values that were defined last with the types that are wanted."""
+    graph = place.graph
+    if graph is None:
+        return
+    names = []
+    for wanted in graph.results:
+        name = _last_of(place, wanted, names) or _any_last(place)
+        if name is None:
+            return
+        names.append(name)
+    sure = all(place.types.get(n) == t for n, t in zip(names, graph.results, strict=True))
+    text = place.item.text
+    brace = place.span.start
+    line = text.rfind("\n", 0, brace) + 1
+    statement = f"return {', '.join(names)}"
+    if text[line:brace].strip():  # the brace stands behind something
+        before = "" if text[brace - 1 : brace] == "\n" else "\n"
+        edit = Edit(brace, brace, f"{before}  {statement}\n")
+    else:
+        edit = Edit(line, line, f"  {statement}\n")
+    yield Fix(f"Add {statement}", (edit,), likely=sure, safe=False)
+
+
+def _last_of(place: Place, wanted: TensorType, taken: list[str]) -> str | None:
+    """The last value of a type, one that is not taken if there is one."""
+    found = [name for name in _defined(place) if place.types.get(name) == wanted]
+    free = [name for name in found if name not in taken]
+    return (free or found or [None])[-1]
+
+
+def _any_last(place: Place) -> str | None:
+    """Where none fits: the last one, as a beginning."""
+    return next(reversed(_defined(place)), None)
+
+
+def _defined(place: Place) -> list[str]:
+    """Inputs and values in the order in which they are defined."""
+    assert place.graph is not None
+    names = [b.name.text for b in place.graph.inputs]
+    for s in place.graph.body:
+        if isinstance(s, Apply):
+            names += [b.name.text for b in s.results]
+    return names
