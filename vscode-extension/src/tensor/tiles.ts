@@ -43,7 +43,10 @@ export function layOut(
   const gap = count > 1 ? Math.max(loose.gap, Math.ceil(GAP / loose.scale)) : 0;
   const best = gap > loose.gap ? placed(count, w, h, gap)(width, height) : loose;
   const down = Math.max(1, Math.ceil(count / best.across));
-  return { count, first: from, width: w, height: h, across: best.across, down, gap };
+  // Tiles begin at whole pixels, so that all gaps are drawn alike.
+  const step = best.scale < 1 ? Math.ceil(1 / best.scale) : 1;
+  const even = count > 1 ? gap + ((step - ((w + gap) % step)) % step) : 0;
+  return { count, first: from, width: w, height: h, across: best.across, down, gap: even };
 }
 
 /** The columns that leave tiles the most room. */

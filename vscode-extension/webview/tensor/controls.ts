@@ -373,12 +373,12 @@ export class Controls {
       onchange: () => set({ expression: by.value }),
     });
     return [
+      chooser("compare with", AGAINST, comparison.kind, (kind) => set({ kind })),
       counted &&
         numberBox("", comparison.count, (n) => set({ count: Math.max(1, Math.round(n)) }), {
           min: 1,
           "aria-label": "How many ago",
         }),
-      chooser("compare with", AGAINST, comparison.kind, (kind) => set({ kind })),
       comparison.kind === "expression" && by,
       comparison.kind !== "none" &&
         model.view.mode === "picture" &&

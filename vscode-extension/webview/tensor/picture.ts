@@ -1,7 +1,7 @@
 /** One canvas with the tiles of a tensor: drawing, and what lies under the pointer. */
 
 import { SPECIAL } from "../../src/tensor/colours";
-import { type Elements, FINITE } from "../../src/tensor/elements";
+import { type Elements, FINITE, NAN } from "../../src/tensor/elements";
 import type { Atlas, Painted } from "../../src/tensor/painting";
 import { countOf, type Part, stridesOf } from "../../src/tensor/parts";
 import { type Camera, type Grid, type Spot, spotAt, tileOrigin } from "../../src/tensor/tiles";
@@ -130,7 +130,13 @@ export class Picture {
   }
 
   /** Draws all; `marks` are elements that somebody pointed at. */
-  draw(grid: Grid, camera: Camera, marks: readonly Marked[], cursor: Spot | undefined): void {
+  draw(
+    grid: Grid,
+    camera: Camera,
+    marks: readonly Marked[],
+    cursor: Spot | undefined,
+    odd: readonly Spot[],
+  ): void {
     this.resize();
     const { context: g, canvas } = this;
     g.setTransform(1, 0, 0, 1, 0, 0);
@@ -145,6 +151,7 @@ export class Picture {
     g.imageSmoothingEnabled = false;
     this.tiles(grid, camera);
     this.closer(grid, camera);
+    this.dots(grid, camera, odd);
     for (const mark of marks) {
       this.outline(grid, camera, mark.spot, mark.label);
     }
@@ -238,6 +245,24 @@ export class Picture {
     }
   }
 
+  /** What is no number, where an element is less than a pixel: a dot each. */
+  private dots(grid: Grid, camera: Camera, odd: readonly Spot[]): void {
+    const g = this.context;
+    const size = Math.round(4 * this.dpr);
+    g.strokeStyle = "#000";
+    g.lineWidth = 1;
+    g.fillStyle = `rgb(${SPECIAL[NAN]?.join(",")})`;
+    for (const spot of odd) {
+      if (spot.tile >= grid.first && spot.tile < grid.first + grid.count) {
+        const origin = tileOrigin(grid, spot.tile);
+        const x = Math.floor((origin.x + spot.column + 0.5 - camera.x) * camera.scale - size / 2);
+        const y = Math.floor((origin.y + spot.row + 0.5 - camera.y) * camera.scale - size / 2);
+        g.fillRect(x, y, size, size);
+        g.strokeRect(x - 0.5, y - 0.5, size + 1, size + 1);
+      }
+    }
+  }
+
   private odd(block: Block, index: number, x: number, y: number, size: number): void {
     const kind = Number.isFinite(block.painted.numbers[index]) ? FINITE : block.painted.kind(index);
     if (kind !== FINITE) {
@@ -292,51 +317,55 @@ export class Picture {
     }
   }
 
-  /** Indices along the left and the top: of rows and columns, or of tiles where there are several. */
+  /** Indices along the left and the top: of tiles; inside of those that are large, of elements. */
   private indices(grid: Grid, camera: Camera, left: number, top: number): void {
     const g = this.context;
     g.fillStyle = themed("descriptionForeground", "#888");
     g.font = `${Math.round(10 * this.dpr)}px ${themed("font-family", "sans-serif")}`;
     const several = grid.count > 1;
-    const sizes = {
-      x: {
-        step: several ? grid.width + grid.gap : 1,
-        count: several ? Math.min(grid.across, grid.count) : grid.width,
-      },
-      y: { step: several ? grid.height + grid.gap : 1, count: several ? grid.down : grid.height },
-    };
     g.textBaseline = "bottom";
-    const wide = (several ? grid.width : 1) * camera.scale;
-    this.ticks(sizes.x, camera.x, camera.scale, this.canvas.width - left, 34, (k, at) => {
-      g.textAlign = "center";
-      g.fillText(several ? `+${k}` : String(k), left + at + wide / 2, top - 4 * this.dpr);
+    g.textAlign = "center";
+    const across = { size: grid.width, gap: grid.gap, count: Math.min(grid.across, grid.count) };
+    this.along(across, camera.x, camera.scale, this.canvas.width - left, 34, (k, at, inside) => {
+      g.fillText(several && !inside ? `+${k}` : String(k), left + at, top - 4 * this.dpr);
     });
     g.textBaseline = "middle";
-    const high = (several ? grid.height : 1) * camera.scale;
-    this.ticks(sizes.y, camera.y, camera.scale, this.canvas.height - top, 16, (k, at) => {
-      g.textAlign = "right";
-      const index = several ? grid.first + k * grid.across : k;
-      g.fillText(String(index), left - 6 * this.dpr, top + at + high / 2);
+    g.textAlign = "right";
+    const down = { size: grid.height, gap: grid.gap, count: grid.down };
+    this.along(down, camera.y, camera.scale, this.canvas.height - top, 16, (k, at, inside) => {
+      const index = several && !inside ? grid.first + k * grid.across : k;
+      g.fillText(String(index), left - 6 * this.dpr, top + at);
     });
   }
 
-  private ticks(
-    along: { step: number; count: number },
+  /** Calls `write` with an index and the middle of what it stands for, in pixels. */
+  private along(
+    tiles: { size: number; gap: number; count: number },
     from: number,
     scale: number,
     length: number,
     apart: number,
-    write: (index: number, at: number) => void,
+    write: (index: number, at: number, inside: boolean) => void,
   ): void {
-    const pitch = along.step * scale;
-    const every = niceStep((apart * this.dpr) / pitch);
-    const first = Math.max(0, Math.ceil(from / along.step / every) * every);
-    for (let k = first; k < along.count; k += every) {
-      const at = (k * along.step - from) * scale;
-      if (at > length) {
-        return;
+    const pitch = tiles.size + tiles.gap;
+    const inside = tiles.count === 1 || tiles.size * scale > length * 0.6;
+    const unit = inside ? 1 : pitch;
+    const every = niceStep((apart * this.dpr) / (unit * scale));
+    const middle = (inside ? scale : tiles.size * scale) / 2;
+    const firstTile = inside ? Math.max(0, Math.floor(from / pitch)) : 0;
+    const lastTile = inside
+      ? Math.min(tiles.count - 1, Math.floor((from + length / scale) / pitch))
+      : 0;
+    for (let tile = firstTile; tile <= lastTile; tile++) {
+      const count = inside ? tiles.size : tiles.count;
+      const begin = from - tile * pitch;
+      const first = Math.max(0, Math.ceil(begin / unit / every - 1) * every);
+      for (let k = first; k < count; k += every) {
+        const at = (k * unit - begin) * scale + middle;
+        if (at >= 0 && at <= length) {
+          write(k, at, inside);
+        }
       }
-      write(k, at);
     }
   }
 }

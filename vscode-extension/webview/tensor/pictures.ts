@@ -1,6 +1,6 @@
 /** The picture view: one pane, or three (now, earlier, difference) that move together. */
 
-import { sizeOf } from "../../src/tensor/axes";
+import { roleOf, sizeOf } from "../../src/tensor/axes";
 import { colourAt, type MapName } from "../../src/tensor/colours";
 import type { Elements } from "../../src/tensor/elements";
 import type { Slice } from "../../src/tensor/messages";
@@ -24,6 +24,8 @@ import { fill, h, shown } from "./dom";
 import type { Model } from "./model";
 import { type Block, type Marked, Picture } from "./picture";
 
+const MOST_ODD = 2000; // elements that are marked in a picture that is thinned out
+
 /** What the pictures tell the page. */
 export interface Listener {
   hovered(place: number[] | undefined, texts: string[]): void;
@@ -46,6 +48,7 @@ export class Pictures {
   private drag: { x: number; y: number; camera: Camera; moved: boolean } | undefined;
   private frame = 0;
   private gapNote = "";
+  private odd: Spot[] = [];
   private beforeNote = "";
 
   constructor(
@@ -134,12 +137,47 @@ export class Pictures {
       };
       this.beforeNote = b instanceof Error ? b.message : "";
       model.trouble = "";
+      this.odd = [];
       this.paint();
+      if (wanted.rows.step > 1 || wanted.columns.step > 1) {
+        await this.findOdd(wanted);
+      }
     } catch (error) {
       if (!(error instanceof Outdated)) {
         this.listener.failed((error as Error).message);
       }
     }
+  }
+
+  /** Thinned out, a picture may miss the elements that matter most: their places are asked for. */
+  private async findOdd(part: Part): Promise<void> {
+    const { model } = this;
+    if (model.type?.unwritten === undefined) {
+      return; // only floats can be NaN or infinite
+    }
+    const step = {
+      ...part,
+      rows: { ...part.rows, step: 1 },
+      columns: { ...part.columns, step: 1 },
+    };
+    const of = partExpression(model.subject.expression, model.shape, step);
+    const slice = await this.connection.call("slice", {
+      expression: `where(not isfinite(${of}))[:${MOST_ODD}]`,
+    });
+    const found = model.elements(slice).numbers;
+    const { axes } = model;
+    const seen = axes.at.map((_, k) => k).filter((k) => roleOf(axes, k));
+    const rank = seen.length;
+    const at = (k: number, axis: number, from: number) =>
+      axis < 0 ? 0 : from + (found[k + seen.indexOf(axis)] as number);
+    for (let k = 0; rank && k < found.length; k += rank) {
+      this.odd.push({
+        tile: at(k, axes.tiles, part.tiles.from),
+        row: at(k, axes.rows, part.rows.from),
+        column: at(k, axes.columns, part.columns.from),
+      });
+    }
+    this.redraw();
   }
 
   /** Paints what is there: after it came, or in other colours. */
@@ -172,7 +210,8 @@ export class Pictures {
   private gapText(gap: Difference): string {
     const what =
       this.model.view.difference === "relative" ? "relative to the earlier one" : "now − earlier";
-    return `${what}; at most ${shown(gap.most)}, ${shown(gap.differing)} of ${shown(gap.numbers.length)} shown differ`;
+    const many = `${shown(gap.differing)} of ${shown(gap.numbers.length)}`;
+    return `${what}: at most ${shown(gap.most)}, ${many} differ`;
   }
 
   private block(
@@ -265,7 +304,7 @@ export class Pictures {
     });
     const cursor = model.cursor && this.spotOf(model.cursor);
     for (const pane of this.panes) {
-      pane.draw(this.grid, this.camera, marks, cursor);
+      pane.draw(this.grid, this.camera, marks, cursor, pane === this.now ? this.odd : []);
     }
     const block = this.now.block;
     if (block) {
