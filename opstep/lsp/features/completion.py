@@ -43,6 +43,9 @@ _TRIGGERS = {
 }  # fmt: skip
 
 
+_NEAR = 1_000  # statements above the cursor that are looked at while nothing is typed
+
+
 @feature(
     types.TEXT_DOCUMENT_COMPLETION,
     types.CompletionOptions(trigger_characters=list(_TRIGGERS), resolve_provider=True),
@@ -55,10 +58,12 @@ def completion(project: Project, params: types.CompletionParams) -> types.Comple
     propose = _AT.get(cursor.place)
     if propose is None or not _wanted(params, cursor, file.text[max(0, offset - 2) : offset]):
         return None
-    scope = Scope.at(file, file.item_at(offset), cursor.statement)
+    most = None if cursor.word else _NEAR
+    scope = Scope.at(file, file.item_at(offset), cursor.statement, most)
     out = Proposals(cursor, scope, takes_snippets(project))
     propose(out)
-    return types.CompletionList(is_incomplete=out.cut or out.cut_short, items=out.items)
+    more = out.cut or out.cut_short or not scope.whole
+    return types.CompletionList(is_incomplete=more, items=out.items)
 
 
 @feature(types.COMPLETION_ITEM_RESOLVE)

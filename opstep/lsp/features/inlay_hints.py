@@ -52,7 +52,8 @@ def items_between(file: File, low: int, high: int) -> Iterator[Item]:
     """The items that a range touches."""
     items = file.items
     first = max(0, bisect_left(items, low, key=lambda item: item.start) - 1)
-    for item in items[first:]:
+    for k in range(first, len(items)):
+        item = items[k]
         if item.start > high:
             break
         yield item
@@ -62,7 +63,8 @@ def statements_between(graph: Graph, low: int, high: int) -> Iterator[Apply]:
     """The applies of a graph that a range of its text touches."""
     body = graph.body
     first = max(0, bisect_left(body, low, key=lambda s: s.span.start) - 1)
-    for s in body[first:]:
+    for k in range(first, len(body)):  # a slice would copy the rest of a long graph
+        s = body[k]
         if s.span.start > high:
             break
         if isinstance(s, Apply):

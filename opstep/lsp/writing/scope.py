@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from opstep.catalogue import Entry
@@ -32,10 +33,13 @@ class Scope:
     item: Item | None
     values: list[str] = field(default_factory=list)
     types: dict[str, TensorType] = field(default_factory=dict)
+    whole: bool = True  # all statements above were looked at
 
     @classmethod
-    def at(cls, file: File, item: Item | None, statement: int) -> Scope:
-        """The scope of the statement that begins at an offset of the file."""
+    def at(cls, file: File, item: Item | None, statement: int, most: int | None = None) -> Scope:
+        """The scope of the statement that begins at an offset of the file. With `most`, only so
+        many of the statements above it are looked at.
+        """
         scope = cls(file, item)
         for name, declaration in file.environment.tensors.items():
             scope.types[name] = declaration.type
@@ -45,7 +49,10 @@ class Scope:
         if isinstance(node, Graph):
             before = bisect_left(node.body, statement - item.start, key=lambda s: s.span.start)
             names = [b.name.text for b in node.inputs]
-            names += _defined(node.body[:before])
+            first = 0 if most is None else max(0, before - most)
+            above = (node.body[k] for k in range(first, before)) if first else node.body
+            names += _defined(islice(above, before - first))
+            scope.whole = first == 0
             scope.types.update((b.name.text, b.type) for b in node.inputs if b.type is not None)
         else:  # the head cannot be read: names alone, without their types
             above = item.text[: max(0, statement - item.start)]
