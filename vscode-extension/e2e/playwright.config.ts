@@ -5,6 +5,11 @@ import { chromium } from "./lib/places";
 /** 1280 x 800 is a laptop's window, and what the pictures of the guides are taken at. */
 export default defineConfig({
   testDir: "tests",
+  // Pictures and figures are taken where they are asked for.
+  testIgnore: [
+    ...(process.env.OPSTEP_PICTURES ? [] : ["pictures.spec.ts"]),
+    ...(process.env.OPSTEP_BENCH ? [] : ["bench.spec.ts"]),
+  ],
   outputDir: "build/results",
   globalSetup: "./lib/prepare.ts",
   globalTeardown: "./lib/conclude.ts",

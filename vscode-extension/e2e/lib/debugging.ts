@@ -94,10 +94,21 @@ export class Debugging {
     return this.page.locator(".debug-variables .monaco-list-row");
   }
 
-  /** The row of one variable or scope, by its name. */
-  variable(name: string): Locator {
+  /** The row of one variable, by its name, in a scope that is opened for it. */
+  async variable(name: string, scope = "Values"): Promise<Locator> {
+    const row = this.row(name);
+    await expect(async () => {
+      await this.expand(this.scope(scope));
+      await expect(row).toBeVisible({ timeout: 2_000 });
+    }).toPass();
+    return row;
+  }
+
+  /** A row that is in sight, by its name. */
+  row(name: string): Locator {
+    const exact = name.replace(/[[\]]/g, "\\$&");
     return this.variables()
-      .filter({ has: this.page.locator(".name", { hasText: new RegExp(`^${name}( =|:)?\\s*$`) }) })
+      .filter({ has: this.page.locator(".name", { hasText: new RegExp(`^${exact}( =|:)?\\s*$`) }) })
       .first();
   }
 
@@ -110,7 +121,7 @@ export class Debugging {
   async expand(row: Locator): Promise<void> {
     const twistie = row.locator(".monaco-tl-twistie");
     if ((await row.getAttribute("aria-expanded")) === "false") await twistie.click();
-    await expect(row).toHaveAttribute("aria-expanded", "true");
+    await expect(row).toHaveAttribute("aria-expanded", "true", { timeout: 3_000 });
   }
 
   /** Sets a variable in its row, as F2 does. */

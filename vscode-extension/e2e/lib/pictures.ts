@@ -30,8 +30,3 @@ export async function walk(
     return found;
   }, count);
 }
-
-/** The grey of the black-to-white map at a place between 0 and 1. */
-export function greyOf(t: number): number {
-  return Math.round(255 * t);
-}

@@ -18,20 +18,17 @@ test("variables are shown with their figures, opened, and set", async ({ workben
   const { debug } = workbench;
   await debug.next();
   await debug.expectStoppedAt(5);
-  const x = debug.variable("x");
-  await expect(x).toContainText("[1.0, -2.0, 3.0]");
-  await debug.expand(debug.scope("Values"));
-  const y = debug.variable("y");
+  await expect(await debug.variable("x", "Inputs")).toContainText("[1.0, -2.0, 3.0]");
+  const y = await debug.variable("y");
   await expect(y).toContainText("[2.0, -4.0, 6.0]");
   await debug.expand(y);
-  await expect(debug.variable("[1]")).toContainText("-4");
+  await expect(debug.row("[1]")).toContainText("-4");
 
-  await debug.setValue(debug.variable("[1]"), "10");
-  await expect(debug.variable("[1]")).toContainText("10");
-  await expect(debug.variable("y")).toContainText("[2.0, 10.0, 6.0]");
+  await debug.setValue(debug.row("[1]"), "10");
+  await expect(await debug.variable("y")).toContainText("[2.0, 10.0, 6.0]");
   await debug.next();
   await debug.expectStoppedAt(6);
-  await expect(debug.variable("positive")).toContainText("[2.0, 10.0, 6.0]");
+  await expect(await debug.variable("positive")).toContainText("[2.0, 10.0, 6.0]");
   await debug.stop();
 });
 
@@ -50,10 +47,9 @@ test("watches and the console take expressions over tensors", async ({ workbench
 
 test("a data breakpoint stops behind the op that changes a value", async ({ workbench }) => {
   const { debug } = workbench;
-  await debug.expand(debug.scope("Params"));
-  await debug.breakOnChange(debug.variable("total"));
+  await debug.breakOnChange(await debug.variable("total", "Params"));
   await debug.pressF5();
   await debug.expectStoppedAt(7);
-  await expect(debug.variable("total")).toContainText("8.0");
+  await expect(await debug.variable("total", "Params")).toContainText("8.0");
   await debug.stop();
 });

@@ -1,0 +1,163 @@
+/** Takes the pictures of the guides: `make pictures`. Without it nothing here runs. */
+
+import { execFileSync } from "node:child_process";
+import { copyFile } from "node:fs/promises";
+import { join } from "node:path";
+
+import { ENTROPY } from "../lib/configurations";
+import { PICTURES, python, REPOSITORY } from "../lib/places";
+import { expect, test } from "../lib/test";
+import type { Workbench } from "../lib/workbench";
+
+test.slow();
+
+test.use({
+  settings: {
+    "debug.toolBarLocation": "docked",
+    "editor.fontSize": 13,
+    "workbench.colorTheme": "Default Light Modern",
+    "window.title": "opstep",
+  },
+});
+
+const SIZES = ["--symbol", "N=4", "--symbol", "K=5"];
+
+async function take(workbench: Workbench, name: string): Promise<void> {
+  const path = join(PICTURES, `vscode-${name}.png`);
+  await workbench.page.mouse.move(640, 795);
+  await workbench.page.screenshot({ path, animations: "disabled", caret: "hide" });
+  try {
+    execFileSync("pngquant", ["--force", "--skip-if-larger", "--output", path, "--", path]);
+  } catch {
+    // Without pngquant the file is larger; where it would not be smaller it says so.
+  }
+}
+
+async function example(workbench: Workbench, name: string): Promise<void> {
+  await copyFile(join(REPOSITORY, "examples", name), workbench.folder.at(name));
+}
+
+test.beforeEach(async ({ folder }) => {
+  for (const name of ["roots.opg", "small.opg"]) await folder.delete(name);
+});
+
+test("types", async ({ closed: workbench, server }) => {
+  await workbench.open(server.url);
+  await workbench.openFile("entropy.opg");
+  await expect.poll(() => workbench.text()).toMatch(/each\s*:\s*f32\[N\]\s*= information/);
+  await workbench.goTo(4, "  p = soft".length + 1);
+  await workbench.hover();
+  await take(workbench, "types");
+});
+
+test("debug", async ({ closed: workbench, server, folder }) => {
+  const { debug } = workbench;
+  await folder.launch({ ...ENTROPY, stopOnEntry: true });
+  await workbench.open(server.url);
+  await workbench.openFile("entropy.opg");
+  await debug.setBreakpoint(13);
+  await debug.pressF5();
+  await debug.expectStoppedAt(3);
+  await debug.pressF5();
+  await debug.expectStoppedAt(13);
+  await debug.view();
+  await debug.variable("lg");
+  await debug.watch("min(p)");
+  await debug.evaluate("where(nan(h))");
+  await expect(debug.frames()).toHaveCount(2);
+  await take(workbench, "debug");
+});
+
+test("nan", async ({ closed: workbench, server, folder }) => {
+  const { debug } = workbench;
+  await folder.launch({ ...ENTROPY, stopOnEntry: true });
+  await workbench.open(server.url);
+  await workbench.openFile("entropy.opg");
+  await debug.pressF5();
+  await debug.expectStoppedAt(3);
+  await debug.view();
+  await debug.filter("NaN, only where it is born", true);
+  await debug.pressF5();
+  await debug.expectStoppedAt(12);
+  await workbench.command("opstep: Show NaN Report");
+  const report = await workbench.webview(".chain");
+  await expect(report.locator(".chain .link").first()).toBeVisible();
+  await workbench.command("View: Close Panel");
+  await take(workbench, "nan");
+});
+
+test("tensor", async ({ closed: workbench, server, folder }) => {
+  const { debug } = workbench;
+  await example(workbench, "lenet.opg");
+  await folder.launch({
+    program: "${workspaceFolder}/lenet.opg",
+    graph: "main",
+    inputs: { images: `${REPOSITORY}/opstep/data/digits.npz:test_images` },
+    params: `${REPOSITORY}/opstep/data/lenet.safetensors`,
+    stopOnEntry: true,
+  });
+  await workbench.open(server.url);
+  await workbench.openFile("lenet.opg");
+  await debug.setBreakpoint(20);
+  await debug.pressF5();
+  await expect(workbench.editor().locator(".debug-top-stack-frame-line")).toHaveCount(1);
+  await debug.pressF5();
+  await debug.expectStoppedAt(20);
+  await debug.view();
+  await workbench.command("View: Close Panel");
+  await workbench.command("opstep: Open Tensor…");
+  await workbench.answer("r1");
+  const view = await workbench.webview("canvas");
+  await expect(view.locator('[aria-label="Type"]')).toContainText("f32");
+  await take(workbench, "tensor");
+});
+
+test("graph", async ({ closed: workbench, server, folder }) => {
+  const { debug } = workbench;
+  await folder.launch({ ...ENTROPY, stopOnEntry: true });
+  await workbench.open(server.url);
+  await workbench.openFile("entropy.opg");
+  await debug.pressF5();
+  await debug.expectStoppedAt(3);
+  await debug.next();
+  await debug.expectStoppedAt(4);
+  await workbench.command("opstep: Open Graph View");
+  const view = await workbench.webview("svg .nodes");
+  await expect(view.locator(".node.is-now")).toContainText("softmax");
+  await workbench.command("View: Close Panel");
+  await take(workbench, "graph");
+});
+
+test("timeline", async ({ closed: workbench, server, folder }) => {
+  await example(workbench, "branches.opg");
+  const run = ["-m", "opstep", "run", folder.at("branches.opg"), "--input", "random", "--symbol", "N=256"];
+  execFileSync(python(), [...run, "--streams", "2", "--steps", "3", "--trace", folder.at("run.pftrace")]);
+  await workbench.open(server.url);
+  await workbench.openFile("branches.opg");
+  await workbench.openOther("run.pftrace");
+  const view = await workbench.webview("iframe");
+  await expect(view.getByRole("status")).toHaveText("", { timeout: 90_000 });
+  await take(workbench, "timeline");
+});
+
+test("workspace", async ({ closed: workbench, server, folder, page }) => {
+  const run = ["-m", "opstep", "run", folder.at("entropy.opg"), "--input", "random", ...SIZES];
+  for (const seed of ["0", "1"]) {
+    execFileSync(python(), [...run, "--seed", seed, "--steps", "20", "--workspace", folder.at("runs.db")]);
+  }
+  await workbench.open(server.url);
+  await workbench.openFile("entropy.opg");
+  await page.getByRole("tab", { name: "opstep", exact: true }).click();
+  await expect(page.locator(".monaco-list-row", { hasText: "runs.db" }).first()).toBeVisible();
+  await workbench.command("opstep: Open Workspace Query");
+  const query = await workbench.webview(".cm-content");
+  await query.locator(".cm-content").click();
+  await workbench.press("Control+a");
+  await page.keyboard.insertText(
+    "select run, name, line, mean_ns, total_ns\nfrom slowest_ops\norder by total_ns desc",
+  );
+  await workbench.press("Control+Enter");
+  await expect(query.locator(".grid-row").first()).toBeVisible();
+  await workbench.press("Escape");
+  await take(workbench, "workspace");
+});

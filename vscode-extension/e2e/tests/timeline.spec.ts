@@ -1,0 +1,52 @@
+import { execFileSync } from "node:child_process";
+
+import { python } from "../lib/places";
+import { expect, test } from "../lib/test";
+
+test("a slice that is selected in Perfetto shows its line, also when the text has moved", async ({
+  closed: workbench,
+  server,
+  folder,
+}) => {
+  const sizes = ["--input", "random", "--symbol", "N=4", "--symbol", "K=5", "--steps", "3"];
+  const trace = ["--trace", "run.pftrace"];
+  execFileSync(python(), ["-m", "opstep", "run", "entropy.opg", ...sizes, ...trace], {
+    cwd: folder.path, // the trace names the file as it was given: relative
+  });
+  await folder.write("entropy.opg", `# A line more.\n${await folder.read("entropy.opg")}`);
+  await workbench.open(server.url);
+  await workbench.openFile("entropy.opg");
+  await workbench.command("opstep: Open Timeline");
+  await workbench.quickRows().filter({ hasText: "run.pftrace" }).click();
+  const view = await workbench.webview("iframe");
+  await expect(view.getByRole("status")).toHaveText("", { timeout: 40_000 });
+  const perfetto = view.frameLocator("iframe");
+
+  // Perfetto's own search selects what it finds.
+  const search = perfetto.getByPlaceholder(/Search/);
+  await search.fill("lg = log");
+  await search.press("Enter");
+  await expect(perfetto.locator(".pf-details-shell, .pf-drawer-panel").first()).toContainText(
+    "lg = log",
+  );
+  await workbench.tab("entropy.opg").click();
+  await expect(workbench.status(/Ln 12/)).toBeVisible();
+
+  // And back: the slices of a line, one after the other.
+  await workbench.goTo(5);
+  await workbench.command("opstep: Show in Timeline");
+  const row = view.getByRole("status");
+  await expect(row).toContainText("p = softmax · 1 of 3 · step 0");
+  await view.getByRole("button", { name: /next one/ }).click();
+  await expect(row).toContainText("2 of 3 · step 1");
+});
+
+test("a file that is no timeline says so", async ({ closed: workbench, server, folder }) => {
+  await folder.write("bad.pftrace", "this is no trace");
+  await workbench.open(server.url);
+  await workbench.openFile("entropy.opg");
+  await workbench.openOther("bad.pftrace");
+  const view = await workbench.webview("header button");
+  await expect(view.getByRole("status")).toContainText("is no Perfetto trace");
+  await expect(view.getByRole("button", { name: /again/ })).toBeVisible();
+});
