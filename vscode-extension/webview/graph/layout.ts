@@ -48,6 +48,7 @@ export interface Arranged {
 
 const MARGIN = 24;
 const PIECE = 360; // nodes that are laid out at once: dagre is slow beyond, and recurses too deep
+const TITLE = 14; // height of a frame's title, beyond the room that dagre leaves
 const GAP = 60; // between two pieces
 
 /**
@@ -193,9 +194,11 @@ function piece({ nodes, wires, across }: Asked): Arranged {
   }
   layout(graph);
   const boxes: Record<string, Box> = {};
-  for (const { key } of nodes) {
+  for (const { key, frame } of nodes) {
     const { x = 0, y = 0, width = 0, height = 0 } = graph.node(key) as Partial<Box>;
-    boxes[key] = { x, y, width, height };
+    // A frame has its title above what is in it.
+    const more = frame ? TITLE : 0;
+    boxes[key] = { x, y: y - more / 2, width, height: height + more };
   }
   const routes: Arranged["routes"] = {};
   for (const { key, from, to, width } of wires) {

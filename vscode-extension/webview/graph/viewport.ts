@@ -8,6 +8,7 @@ export interface View {
 
 const LEAST = 0.02;
 const MOST = 4;
+const THRESHOLD = 4; // pixels that a pointer moves before it drags
 
 export class Viewport {
   view: View = { x: 0, y: 0, scale: 1 };
@@ -117,12 +118,20 @@ export class Viewport {
     if (event.button > 1 || (event.button === 0 && onNode)) {
       return;
     }
-    this.surface.setPointerCapture(event.pointerId);
-    this.surface.classList.add("dragging");
     let last = { x: event.clientX, y: event.clientY };
+    let dragging = false;
     const move = (e: PointerEvent) => {
-      this.pan(e.clientX - last.x, e.clientY - last.y);
-      last = { x: e.clientX, y: e.clientY };
+      const [x, y] = [e.clientX - last.x, e.clientY - last.y];
+      if (!dragging && Math.hypot(x, y) > THRESHOLD) {
+        // Not before: a click is told to whoever has the pointer.
+        dragging = true;
+        this.surface.setPointerCapture(event.pointerId);
+        this.surface.classList.add("dragging");
+      }
+      if (dragging) {
+        this.pan(x, y);
+        last = { x: e.clientX, y: e.clientY };
+      }
     };
     const end = () => {
       this.surface.classList.remove("dragging");

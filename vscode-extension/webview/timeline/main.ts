@@ -182,6 +182,14 @@ function around(): string[] {
   for (const each of Array.from(window.location.ancestorOrigins ?? [])) {
     found.add(each);
   }
+  if (window.location.ancestorOrigins === undefined) {
+    // Firefox does not tell; VS Code tells the page around this one, which is of the same origin.
+    try {
+      found.add(new URLSearchParams(window.parent.location.search).get("parentOrigin") ?? "null");
+    } catch {
+      // Not of the same origin after all: then the editor's own schemes have to do.
+    }
+  }
   return [...found].filter((each) => each !== "null");
 }
 
