@@ -21,7 +21,7 @@ export interface ChartEvents {
 }
 
 /** Colours by theme; dashes tell lines apart where colours do not. */
-const COLOURS = ["blue", "orange", "green", "purple", "red", "yellow"].map(
+const COLOURS = ["blue", "green", "purple", "yellow", "red", "orange"].map(
   (name) => `--vscode-charts-${name}`,
 );
 const DASHES = [[], [], [], [], [], [], [6, 3], [2, 3]];

@@ -236,15 +236,15 @@ class Panel {
       this.say(answer.count ? `${counted(answer.count, "row")} before it went wrong` : "");
       return;
     }
-    const parts = [counted(answer.count, "row") + (answer.more ? " of more" : "")];
-    parts.push(`${answer.done ? "in " : ""}${duration(answer.seconds)}`);
-    let text = parts.join(" ");
+    const rows = counted(answer.count, "row");
+    const time = duration(answer.seconds);
+    let text = `${rows} in ${time}`;
     if (answer.problem) {
-      text = `Stopped after ${parts.join(", ")}`;
+      text = `Stopped after ${rows}, ${time}`;
     } else if (!answer.done) {
-      text = `${parts.join(", ")} … still reading (Escape stops)`;
+      text = `${rows}, ${time} … still reading (Escape stops)`;
     } else if (answer.more) {
-      text += ": the first of them; export writes all";
+      text = `The first ${rows} in ${time}; there are more: Export writes all`;
     }
     this.say(text);
     this.actions(answer);
