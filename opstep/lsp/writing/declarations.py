@@ -41,9 +41,10 @@ def propose_type(out: Proposals) -> None:
         out.add(str(t), Kind.Struct, f"as {name}", rank=3)
         if len(seen) >= _MOST_TYPES:
             break
+    open_already = scope.file.text.startswith("[", out.cursor.end)
     for name in DTYPES:
-        out.add(name, Kind.Keyword, "an element type", f"{name}[", snippet=f"{name}[$1]$0", rank=2,
-                commit=("[",))  # fmt: skip
+        new, snippet = (name, "") if open_already else (f"{name}[", f"{name}[$1]$0")
+        out.add(name, Kind.Keyword, "an element type", new, snippet=snippet, rank=2)
 
 
 def propose_results(out: Proposals) -> None:
