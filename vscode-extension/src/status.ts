@@ -28,6 +28,14 @@ function show(bar: vscode.StatusBarItem, python: Python): void {
     return;
   }
   const settings = vscode.workspace.getConfiguration("opstep");
+  if (debugged?.request === "attach") {
+    bar.text = "$(plug) opstep";
+    bar.tooltip = "Attached to a Python program: it chooses device and mode";
+    bar.command = "opstep.changeRun";
+    bar.backgroundColor = undefined;
+    bar.show();
+    return;
+  }
   const device = debugged?.device ?? settings.get<string>("device", "cpu");
   const mode = debugged?.mode ?? settings.get<string>("mode", "auto");
   const found = python.current;
