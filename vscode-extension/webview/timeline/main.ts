@@ -41,10 +41,10 @@ function button(label: string, title: string, act: () => void): HTMLButtonElemen
   return made;
 }
 
-/** Says something in the row above; nothing hides it. */
+/** Says something in the row above; without words it takes no room. */
 function row(words: string, buttons: HTMLButtonElement[] = []): void {
   text.textContent = words;
-  bar.hidden = words === "";
+  bar.classList.toggle("quiet", words === "");
   for (const each of [before, after, again, close]) {
     each.hidden = !buttons.includes(each);
   }
