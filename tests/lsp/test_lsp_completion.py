@@ -199,7 +199,9 @@ def test_an_initialiser_has_no_shape_and_no_operands(client):
         ("  re|", "relu"), ("  q = |", "same"), ("  q = rel|", "relu"), ("  q = rel|u(y)", "relu"),
         ("  q = argmax(y, |)", "axis="), ("  q = argmax(y, ax|is=1)", "axis="),
         ("  q = argmax(y, |)", "keepdims="), ('  q = gelu(y, approximate="|")', '"tanh"'),
-        ("  q = relu(|)", "y"), ("  q: | = relu(y)", "f32[N, 10]"), ("  q: f|32[N] = relu(y)", "f64"),
+        ("  q = relu(|)", "y"), ("  q: | = relu(y)", "f32[N, 10]"),
+        ("  q: f|32[N] = relu(y)", "f64"), ("  # \U0001f600 of é\n  q = re|lu(y)", "reshape"),
+        ('  assert fine, "\U0001f600"\r\n  q = relu(|)\r', "y"),
     ],
 )  # fmt: skip
 def test_what_is_inserted_is_in_the_language(client, line, label):

@@ -18,6 +18,7 @@ from opstep.runtime.ir.types import TensorType
 if TYPE_CHECKING:
     from opstep.lsp.file import File, Item
 
+_MOST_TEXT = 200_000  # characters in which names are looked for
 _RESULTS = re.compile(r"^[ \t]*([A-Za-z_][\w, \t]*?)[ \t]*(?::[^=\n]*)?=(?!=)", re.MULTILINE)
 
 
@@ -56,7 +57,8 @@ class Scope:
             scope.types.update((b.name.text, b.type) for b in node.inputs if b.type is not None)
         else:  # the head cannot be read: names alone, without their types
             above = item.text[: max(0, statement - item.start)]
-            found = _RESULTS.finditer(above, above.find("{") + 1)
+            start = max(above.find("{") + 1, len(above) - _MOST_TEXT)
+            found = _RESULTS.finditer(above, start)
             names = [name.strip() for match in found for name in match[1].split(",")]
         verified = item.verified
         if verified is not None:
