@@ -31,22 +31,33 @@ _INDENT = "  "
 
 def print_module(module: Module) -> str:
     """The text of a module; "" for an empty one."""
-    lines: list[str] = []
+    return "".join(print_parts(module))
+
+
+def print_parts(module: Module) -> list[str]:
+    """The text of each item, with the blank line that sets it apart; then the comments behind the
+    last, if any.
+    """
+    parts: list[str] = []
     after_graph = False
     for item in module.items:
         is_graph = isinstance(item, Graph)
-        if lines and (is_graph or after_graph):  # graphs stand apart
-            lines.append("")
+        lines = [""] if parts and (is_graph or after_graph) else []  # graphs stand apart
         if isinstance(item, Graph):
             _graph(item, lines)
         else:
             _above(item.comments, "", lines)
             lines += _behind(_declaration(item), item.comments)
         after_graph = is_graph
+        parts.append(_text(lines))
     if module.closing.above:
-        if after_graph:
-            lines.append("")
+        lines = [""] if after_graph else []
         _above(module.closing, "", lines)
+        parts.append(_text(lines))
+    return parts
+
+
+def _text(lines: list[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -54,7 +65,7 @@ def print_graph(graph: Graph) -> str:
     """The text of one graph."""
     lines: list[str] = []
     _graph(graph, lines)
-    return "".join(f"{line}\n" for line in lines)
+    return _text(lines)
 
 
 def print_statement(s: Statement) -> str:
