@@ -182,18 +182,24 @@ class Server(LanguageServer):
 
     def _bad(self, text: str) -> None:
         self.log(f"a message is of no use: {text}")
-        error = types.ResponseError(code=-32700, message=text)
-        self._send({"jsonrpc": "2.0", "id": None, "error": error.__dict__})
+        self._refuse(None, -32700, text)
+
+    def _refuse(self, id: Any, code: int, text: str) -> None:
+        """An error response."""
+        self._send({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": text}})
 
     def _handle(self, message: dict[str, Any]) -> None:
+        id, method = message.get("id"), message.get("method")
+        if not isinstance(id, (int, str, type(None))) or not isinstance(method, (str, type(None))):
+            self._bad("an id is a number or a string, and a method is a string")
+            return
         try:
             known: Any = self.protocol.structure_message(message)
             self.protocol.handle_message(known)
         except JsonRpcException as error:
-            self.log(f"{message.get('method', 'a message')}: {error}")
-            if "method" in message and "id" in message:
-                told = {"code": error.code, "message": error.message or "invalid params"}
-                self._send({"jsonrpc": "2.0", "id": message["id"], "error": told})
+            self.log(f"{method or 'a message'}: {error}")
+            if method is not None and id is not None:
+                self._refuse(id, error.code, error.message or "these params are not understood")
         except Gone:
             self.leave(1)
         except Exception:

@@ -243,7 +243,8 @@ class Client:
         method = message.get("method")
         if method is None:
             checked_answer(self._sent.pop(message["id"], ""), message)
-            self._answers[message["id"]] = message
+            if message["id"] is not None:  # else it is about a message that was none
+                self._answers[message["id"]] = message
             return
         checked(method, message)
         if "id" in message:
