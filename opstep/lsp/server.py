@@ -34,6 +34,8 @@ from opstep.wire import BadMessage, BrokenStream, Gone, Wire
 # What pygls tells of errors is told by us, in the client's log: not on stderr as well.
 logging.getLogger("pygls").addHandler(logging.NullHandler())
 
+logging.getLogger("pygls").setLevel(logging.CRITICAL)  # what matters is written to our own log
+
 LONGEST_MESSAGE = 256 << 20  # bytes; a text is sent whole when it is opened
 PARENT_S = 2.0  # how often to look whether the editor still lives
 FAILED = -32803  # RequestFailed: the request is right, and cannot be answered
@@ -192,6 +194,9 @@ class Server(LanguageServer):
         id, method = message.get("id"), message.get("method")
         if not isinstance(id, (int, str, type(None))) or not isinstance(method, (str, type(None))):
             self._bad("an id is a number or a string, and a method is a string")
+            return
+        if message.get("jsonrpc") != "2.0":
+            self._bad('it does not say "jsonrpc": "2.0"')
             return
         try:
             known: Any = self.protocol.structure_message(message)
