@@ -250,3 +250,16 @@ def test_a_text_that_cannot_be_read_still_says_what_is_in_it():
         assert "relu(" in client.hover("lost")
         assert len(client.definition("x")) == 1
         assert len(client.definition("graph")) == 1
+
+
+def test_highlights_of_a_long_file_are_those_nearby():
+    body = "".join(f"  value_{k} = relu(x)\n" for k in range(4_000))
+    with editor() as client:
+        client.open(f"graph main(x: f32[N]) -> f32[N] {{\n{body}‹end›  return x\n}}\n")
+        place = client.current.text.index("relu", client.current.marks["end"] // 2)
+        found = client.ask("documentHighlight", place)
+        lines = [h["range"]["start"]["line"] for h in found]
+        here = client.current.position(place)["line"]
+        assert here in lines and 500 < len(lines) < 2_500
+        assert lines == list(range(min(lines), max(lines) + 1))
+        assert here - min(lines) > 500 and max(lines) - here > 500

@@ -20,7 +20,7 @@ from opstep.lsp.registry import feature
 from opstep.runtime.ir.graph import Span
 
 _NOTHING = ("keyword", "number", "string", "comment", "constant", "unknown")
-_NEAR = 50_000  # characters
+_NEAR = 20_000  # characters
 _KINDS = {
     DEFINES: types.DocumentHighlightKind.Write,
     WRITES: types.DocumentHighlightKind.Write,

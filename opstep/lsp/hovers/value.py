@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -110,10 +109,14 @@ def _beginning(d: Declaration) -> str:
 def _updates(file: File, name: str) -> str:
     """The graphs that give it a new value."""
     graphs: dict[str, None] = {}
-    for match in re.finditer(rf"^[ \t]*{re.escape(name)}[ \t]*<-", file.text, re.MULTILINE):
-        item = file.item_at(match.end())
+    text = file.text
+    sign = text.find("<-")  # there are few of them, and many of the name
+    while sign >= 0:
+        written = text[text.rfind("\n", 0, sign) + 1 : sign].strip()
+        item = file.item_at(sign) if written == name else None
         if item is not None and item.kind == "graph":
             graphs[item.name] = None
+        sign = text.find("<-", sign + 2)
     return f"Updated by {', '.join(map(code, graphs))}." if graphs else ""
 
 
