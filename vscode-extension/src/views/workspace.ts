@@ -37,6 +37,7 @@ export function register(services: Services): vscode.Disposable {
     view.message = undefined;
   };
   void files.find();
+  seen();
   return vscode.Disposable.from(
     view,
     actions.register(),

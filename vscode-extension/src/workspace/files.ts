@@ -179,7 +179,8 @@ export class Files implements vscode.Disposable {
     const live = this.all.some((standing) => standing.running);
     this.timer = setTimeout(
       async () => {
-        await this.look([...this.known.keys()]);
+        // None is known where no server ran yet, too: Python may have been chosen meanwhile.
+        await (this.known.size ? this.look([...this.known.keys()]) : this.find());
         if (this.watched) {
           this.again();
         }

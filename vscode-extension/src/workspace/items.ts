@@ -115,7 +115,7 @@ function shape(node: Node): vscode.TreeItem {
       const item = made(node.message, { name: "info" });
       item.description = node.hint;
       item.tooltip = [node.message, node.hint].filter(Boolean).join("\n");
-      return item;
+      return node.older ? clicked(item, "opstep.workspace.update", node) : item;
     }
   }
 }

@@ -24,7 +24,7 @@ export type Node =
   | { kind: "version"; path: string; run?: Run; tensor: KeptTensor }
   | ({ kind: "slow"; op: SlowOp; total: number } & OfRun)
   | { kind: "more"; path: string; run?: Run; what: string; left: number }
-  | { kind: "problem"; path: string; message: string; hint: string };
+  | { kind: "problem"; path: string; message: string; hint: string; older?: boolean };
 
 /** A name that stays the same while what it names does: the tree keeps what is open by it. */
 export function idOf(node: Node): string {

@@ -126,7 +126,8 @@ export class Tree implements vscode.TreeDataProvider<Node>, vscode.Disposable {
   private async inFile(node: Extract<Node, { kind: "file" }>): Promise<Node[]> {
     const { path, standing } = node;
     if (standing.kind !== "workspace") {
-      return [{ kind: "problem", path, message: standing.message, hint: standing.hint }];
+      const { message, hint, kind } = standing;
+      return [{ kind: "problem", path, message, hint, older: kind === "older" }];
     }
     const limit = this.shown.get(idOf(node)) ?? RUNS;
     const { count, runs } = await this.ask<{ count: number; runs: Run[] }>("runs", node, { limit });

@@ -1,0 +1,155 @@
+import { execFileSync, spawn } from "node:child_process";
+
+import type { FrameLocator, Page } from "@playwright/test";
+import type { Folder } from "../lib/folder";
+import { python } from "../lib/places";
+import { expect, test } from "../lib/test";
+import type { Workbench } from "../lib/workbench";
+
+/** What a recorded run is given. */
+const RUN = ["--input", "random", "--symbol", "N=4", "--symbol", "K=5", "--workspace", "runs.db"];
+
+function record(folder: Folder, ...more: string[]): void {
+  execFileSync(python(), ["-m", "opstep", "run", "entropy.opg", ...RUN, ...more], {
+    cwd: folder.path,
+    stdio: "ignore",
+  });
+}
+
+function rows(page: Page) {
+  return page.locator(".tree-explorer-viewlet-tree-view .monaco-list-row");
+}
+
+async function opened(workbench: Workbench, url: string, page: Page): Promise<void> {
+  await workbench.open(url);
+  await workbench.openFile("entropy.opg");
+  await page.getByRole("tab", { name: "opstep", exact: true }).click();
+}
+
+async function ask(workbench: Workbench, page: Page, text: string): Promise<FrameLocator> {
+  const query = await workbench.webview(".cm-content");
+  await query.locator(".cm-content").focus();
+  await workbench.press("Control+a");
+  await page.keyboard.insertText(text);
+  await workbench.press("Control+Enter");
+  return query;
+}
+
+test("rows are sorted and paged, a line is gone to, a mistake is marked", async ({
+  closed: workbench,
+  server,
+  folder,
+  page,
+}) => {
+  record(folder, "--steps", "100");
+  await opened(workbench, server.url, page);
+  await expect(rows(page).filter({ hasText: "runs.db" })).toBeVisible();
+  await workbench.command("opstep: Open Workspace Query");
+  const query = await ask(
+    workbench,
+    page,
+    "select s.step, o.file, o.line, o.name from stats as s join ops as o using (run, op) where s.step >= 0",
+  );
+  await expect(query.locator(".status")).toContainText("rows in");
+  const count = Number(
+    (await query.locator(".status").textContent())?.match(/^([\d,]+) rows/)?.[1]?.replace(",", ""),
+  );
+  expect(count).toBeGreaterThan(400);
+  const first = query.locator(".grid-row").first().locator(".cell");
+  await expect(first).toHaveText(["0", "entropy.opg", /\d+/, /\w+/]);
+
+  // The end of the answer, which was not sent with its beginning.
+  await query.locator(".grid").focus();
+  await workbench.press("Control+End");
+  const last = query.locator(`.grid-row[aria-rowindex="${count + 1}"] .cell`);
+  await expect(last.first()).toHaveText("99");
+  expect(await query.locator(".grid-row").count()).toBeLessThan(100);
+
+  // Downwards by step, from the keyboard's column.
+  await workbench.press("Control+Home", "s", "s");
+  await expect(first.first()).toHaveText("99");
+  await expect(query.locator('[role="columnheader"][aria-sort="descending"]')).toContainText(
+    "step",
+  );
+
+  const line = await first.nth(2).textContent();
+  await first.nth(2).click();
+  await expect(page.locator('.statusbar-item[id="status.editor.selection"]')).toContainText(
+    `Ln ${line}`,
+  );
+
+  await workbench.command("opstep: Open Workspace Query");
+  await ask(workbench, page, "select absmx from stats");
+  await expect(query.locator(".problem")).toContainText("no such column: absmx");
+  await expect(query.locator(".problem")).toContainText("did you mean absmax?");
+  await expect(query.locator(".cm-lintRange-error")).toHaveText("absmx");
+
+  await ask(workbench, page, "delete from runs");
+  await expect(query.locator(".problem")).toContainText("not allowed: it would write");
+});
+
+test("a run that is under way grows in the tree and in its plot", async ({
+  closed: workbench,
+  server,
+  folder,
+  page,
+}) => {
+  await opened(workbench, server.url, page);
+  await expect(page.getByText("No workspace was found in this folder.")).toBeVisible();
+  const run = spawn(
+    python(),
+    ["-m", "opstep", "run", "entropy.opg", ...RUN, "--steps", "10000000"],
+    {
+      cwd: folder.path,
+      stdio: "ignore",
+    },
+  );
+  try {
+    const row = rows(page).filter({ hasText: "entropy.opg" });
+    await expect(row).toHaveAttribute("aria-label", /running/, { timeout: 20_000 });
+    await workbench.command("opstep: Open Workspace Query");
+    const query = await workbench.webview(".cm-content");
+    await query.getByRole("radio", { name: "Plot" }).click();
+    await ask(workbench, page, "metrics.seconds");
+    const points = async () =>
+      Number(
+        (await query.locator(".chart-note").textContent())
+          ?.match(/([\d,]+) points/)?.[1]
+          ?.replaceAll(",", ""),
+      );
+    await expect(query.locator(".chart-area canvas")).toBeVisible();
+    const before = await points();
+    await expect.poll(points, { timeout: 15_000 }).toBeGreaterThan(before);
+  } finally {
+    run.kill("SIGINT");
+  }
+  await expect(rows(page).filter({ hasText: "entropy.opg" })).toHaveAttribute(
+    "aria-label",
+    /interrupted/,
+  );
+});
+
+test("a kept tensor is a picture, and a run is removed after a question", async ({
+  closed: workbench,
+  server,
+  folder,
+  page,
+}) => {
+  record(folder, "--seed", "1");
+  record(folder, "--seed", "2");
+  await opened(workbench, server.url, page);
+  const runs = rows(page).filter({ hasText: "entropy.opg" });
+  await expect(runs).toHaveCount(2);
+  await runs.first().click();
+  await rows(page)
+    .filter({ hasText: /^Tensors/ })
+    .click();
+  await rows(page).filter({ hasText: "f32[4, 5]" }).first().click();
+  const tensor = await workbench.webview("canvas");
+  await expect(tensor.locator("body")).toContainText("f32[4, 5]");
+
+  await runs.first().click({ button: "right" });
+  await workbench.menuItem("Remove Run…").click();
+  await page.getByRole("button", { name: "Remove", exact: true }).click();
+  await expect(runs).toHaveCount(1);
+});
