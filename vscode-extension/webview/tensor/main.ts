@@ -123,6 +123,7 @@ class Page {
     model.subject = message.subject;
     model.remember(message.view);
     model.pins = [];
+    this.hover.textContent = "";
     model.cursor = undefined;
     model.figures = undefined;
     this.stand(message.place);

@@ -350,6 +350,9 @@ export class Picture {
     const pitch = tiles.size + tiles.gap;
     const inside = tiles.count === 1 || tiles.size * scale > length * 0.6;
     const unit = inside ? 1 : pitch;
+    if (!(unit * scale > 0)) {
+      return; // no element
+    }
     const every = niceStep((apart * this.dpr) / (unit * scale));
     const middle = (inside ? scale : tiles.size * scale) / 2;
     const firstTile = inside ? Math.max(0, Math.floor(from / pitch)) : 0;

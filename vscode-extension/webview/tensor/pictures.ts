@@ -72,6 +72,9 @@ export class Pictures {
     const panes = this.panes;
     fill(this.node, ...panes.map((p) => p.node));
     this.node.classList.toggle("several", panes.length > 1);
+    if (!this.model.type) {
+      return; // what was shown last stays
+    }
     const { width, height } = this.now.room;
     const { axes, shape, view } = this.model;
     this.grid = layOut(axes, shape, width, height, view.firstTile);
@@ -183,7 +186,7 @@ export class Pictures {
   /** Paints what is there: after it came, or in other colours. */
   paint(): void {
     const { now, before, part } = this.parts;
-    if (!now || !part) {
+    if (!now || !part || !this.model.type) {
       return;
     }
     const { model } = this;

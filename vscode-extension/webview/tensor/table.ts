@@ -48,11 +48,11 @@ export class Table {
   }
 
   get rows(): number {
-    return sizeOf(this.model.shape, this.model.axes.rows);
+    return this.model.type ? sizeOf(this.model.shape, this.model.axes.rows) : 0;
   }
 
   get columns(): number {
-    return sizeOf(this.model.shape, this.model.axes.columns);
+    return this.model.type ? sizeOf(this.model.shape, this.model.axes.columns) : 0;
   }
 
   /** Lays it out for another tensor, or other axes. */
