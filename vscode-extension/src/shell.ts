@@ -81,24 +81,35 @@ export async function visibly(
   options: { cwd?: string; title?: string } = {},
 ): Promise<number | undefined> {
   const made = task(await python.need(), args, options);
-  return new Promise((resolve, reject) => {
-    let execution: vscode.TaskExecution | undefined;
-    const ended = vscode.tasks.onDidEndTaskProcess((e) => {
-      if (e.execution === execution) {
-        ended.dispose();
-        resolve(e.exitCode);
-      }
-    });
-    vscode.tasks.executeTask(made).then(
-      (e) => {
-        execution = e;
-      },
-      (error) => {
-        ended.dispose();
-        reject(error);
-      },
-    );
-  });
+  // It may have ended before it is known which execution it was.
+  const ended = new Map<vscode.TaskExecution, number | undefined>();
+  const told = new vscode.EventEmitter<void>();
+  const note = (execution: vscode.TaskExecution, code: number | undefined) => {
+    if (!ended.has(execution)) {
+      ended.set(execution, code);
+    }
+    told.fire();
+  };
+  const listening = vscode.Disposable.from(
+    told,
+    vscode.tasks.onDidEndTaskProcess((e) => note(e.execution, e.exitCode)),
+    // One whose process could not be started ends without a code.
+    vscode.tasks.onDidEndTask((e) => note(e.execution, undefined)),
+  );
+  try {
+    const execution = await vscode.tasks.executeTask(made);
+    while (!ended.has(execution)) {
+      await new Promise<void>((resolve) => {
+        const once = told.event(() => {
+          once.dispose();
+          resolve();
+        });
+      });
+    }
+    return ended.get(execution);
+  } finally {
+    listening.dispose();
+  }
 }
 
 /** Where commands run: the first folder, if one is open. */
