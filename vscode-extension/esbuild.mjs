@@ -2,6 +2,7 @@
 import { existsSync, readdirSync, rmSync } from "node:fs";
 import { resolve } from "node:path";
 import esbuild from "esbuild";
+import { writeNotices } from "./notices.mjs";
 
 const production = process.argv.includes("--production");
 const watch = process.argv.includes("--watch");
@@ -97,5 +98,11 @@ if (production) {
 if (watch) {
   await Promise.all(builds.map(async (options) => (await esbuild.context(options)).watch()));
 } else {
-  await Promise.all(builds.map((options) => esbuild.build(options)));
+  const built = await Promise.all(
+    builds.map((options) => esbuild.build({ ...options, metafile: true })),
+  );
+  writeNotices(
+    built.map(({ metafile }) => metafile),
+    "dist/THIRD-PARTY-NOTICES.txt",
+  );
 }
