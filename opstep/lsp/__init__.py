@@ -7,7 +7,14 @@ item.py        one graph or declaration, parsed and checked by itself
 lines.py       offsets and an editor's positions
 checking.py    messages about a file
 environment.py what the items of a file are checked against
+marks.py       the words of a statement, each with what it is
 occurrences.py what stands at a place, and where else
+places.py      where things are that a file names: in the library, in opstep's own code
+derivation.py  how the dims of a result come about
+recorded.py    what the last recorded run found out about a value
+renaming.py    what can be renamed, to what, and where the edits are
+tokens.py      the meaning of each word as colours
+hovers/        what is said about a word
 features/      the protocol's requests, a file a family
 custom/        requests of our own, ``opstep/…``
 protocol.py    the protocol's own requests

@@ -35,7 +35,7 @@ def graph_item(project: Project, file: File, name: str) -> Place | None:
 
 def is_library(project: Project, file: File) -> bool:
     """Whether a file belongs to the standard library, which nobody edits."""
-    return any(file is own or file.uri == own.uri for own in project.library)
+    return any(file is own or file.path == own.path for own in project.library)
 
 
 @cache

@@ -11,6 +11,7 @@ import sqlite3
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
@@ -26,6 +27,7 @@ _MOST_FILES = 8  # of those that lie about, the newest
 _MOST_REMEMBERED = 512
 
 _LIMIT_S = 0.2  # of a question
+_MOST_RUNS = 4  # of a program, looked back for a value that not every run computes
 _MOST_STEPS = 16  # looked back for a value that not every step computes
 
 _RUNS = "select id, key, began, file from runs order by id desc limit 50"
@@ -104,8 +106,9 @@ class Records:
 
 
 def _last(workspace: Workspace, path: Path, program: Path, sought: Sought) -> Recorded | None:
-    for id, key, began, file in _ask(workspace, _RUNS):
-        if _is_of(file, path, program) and (found := _of_run(workspace, id, sought)):
+    own = (run for run in _ask(workspace, _RUNS) if _is_of(run[3], path, program))
+    for id, key, began, _ in islice(own, _MOST_RUNS):
+        if found := _of_run(workspace, id, sought):
             step, row, (site, line) = found
             return Recorded._make((str(path), key, began, step, *row, site, line))
     return None

@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 import pytest
-from lsp_client import editor
+from lsp_client import ServerError, editor
 
 PROGRAM = """
     ‹top›param ‹w›conv.w: ‹w type›f32[4, 8] = normal(std=0.1)
@@ -263,3 +263,15 @@ def test_highlights_of_a_long_file_are_those_nearby():
         assert here in lines and 500 < len(lines) < 2_500
         assert lines == list(range(min(lines), max(lines) + 1))
         assert here - min(lines) > 500 and max(lines) - here > 500
+
+
+def test_a_file_of_the_library_that_is_opened_is_still_the_library():
+    from opstep.kernels import stdlib
+
+    path = Path(stdlib.__file__).parent / "attention.opg"
+    with editor() as other:
+        text = path.read_text(encoding="utf-8")
+        other.open(text.replace("graph attention(", "graph ‹at›attention("), path.as_uri())
+        assert len(other.references("at")) >= 1
+        with pytest.raises(ServerError, match="belongs to the standard library"):
+            other.ask("prepareRename", "at")
