@@ -23,17 +23,19 @@ const READY: Probe = {
 
 describe("a path of the settings", () => {
   it.each([
-    ["~/env/bin/python", "/home/me/env/bin/python"],
+    ["~/env/bin/python", "/people/me/env/bin/python"],
     ["${workspaceFolder}/.venv/bin/python", "/one/.venv/bin/python"],
     ["${workspaceFolder:two}/bin/python", "/two/bin/python"],
     ["${env:CONDA}/bin/python", "/opt/conda/bin/python"],
-    ["${userHome}/python", "/home/me/python"],
+    ["${userHome}/python", "/people/me/python"],
     ["env/bin/python", "/one/env/bin/python"],
     ["python3.12", "python3.12"],
     ["  /usr/bin/python3 ", "/usr/bin/python3"],
     ["a~b", "a~b"],
   ])("%s", (text, expanded) => {
-    expect(expandPath(text, ["/one", "/two"], "/home/me", { CONDA: "/opt/conda" })).toBe(expanded);
+    expect(expandPath(text, ["/one", "/two"], "/people/me", { CONDA: "/opt/conda" })).toBe(
+      expanded,
+    );
   });
 });
 
@@ -51,7 +53,7 @@ describe("candidates", () => {
     file: "/ws/sub/deep/model.opg",
     searchPath: "/opt/bin:/usr/bin",
     platform: "linux",
-    home: "/home/me",
+    home: "/people/me",
     exists: (file) => files.has(file),
   };
 
