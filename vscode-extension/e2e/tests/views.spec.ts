@@ -25,6 +25,8 @@ test("the Graph view shows what runs next, and a click goes to its line", async 
   await expect(view.locator(".node.is-now")).toContainText("softmax");
   await expect(view.locator(".node.is-done")).toContainText(["mul"]);
   await view.locator(".node", { hasText: "mean = mean" }).locator(".body").click();
+  // The graph keeps the focus; without it an editor does not tell where its cursor is.
+  await workbench.tab("entropy.opg").click();
   await expect(page.locator('.statusbar-item[id="status.editor.selection"]')).toContainText("Ln 6");
 });
 

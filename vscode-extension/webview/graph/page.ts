@@ -1,28 +1,16 @@
 /** The page: its state, and what a message, a key or the pointer makes of it. */
 
-import { Arranger, Overtaken } from "./arranger";
-import { Drawing, idOf, type Marks, svg } from "./drawing";
+import { Overtaken } from "./arranger";
+import { idOf } from "./drawing";
 import { asPng, asSvg } from "./export";
-import type { Asked } from "./layout";
-import { type Measure, sizeOf } from "./measure";
-import type { Breakpoint, GraphData, Standing, Tainted, ToHost, ToPage } from "./messages";
-import { Minimap } from "./minimap";
-import {
-  type Direction,
-  matches,
-  nodeAt,
-  type Picture,
-  picture,
-  progress,
-  type Shown,
-  step,
-} from "./model";
+import type { GraphData, Standing, ToHost, ToPage } from "./messages";
+import { type Direction, matches, nodeAt, picture, type Shown, step } from "./model";
+import { type Placing, Scene } from "./scene";
+import { State } from "./state";
 import { type ButtonName, element, press, toolbar } from "./toolbar";
 import { aboutLink, aboutNode, Tooltip } from "./tooltip";
-import { Viewport } from "./viewport";
 
 const MOST = 1000; // nodes that are drawn without being asked for more
-const LABELLED = 90; // nodes up to which edges have labels
 const WEIGHTY = 120; // nodes from which on weights are folded unless asked for
 
 export interface Kept {
@@ -35,30 +23,14 @@ export interface Kept {
 
 export class Page {
   private readonly bar = toolbar();
-  private readonly surface = svg("svg", { class: "surface", tabindex: 0, role: "application" });
-  private readonly drawing = new Drawing();
-  private readonly viewport = new Viewport(this.surface, () => this.moved());
-  private readonly minimap = new Minimap(this.drawing, this.viewport);
+  private readonly state = new State();
+  private readonly scene = new Scene(this.state.marks);
   private readonly tooltip = new Tooltip();
   private readonly note = element("div", { className: "note", hidden: true });
   private readonly said = element("div", { className: "said" });
-  private readonly arranger = new Arranger();
-  private readonly measure: Measure;
-
-  private data: GraphData | undefined;
   private path: string[] = [];
   private expanded = new Map<string, GraphData>();
-  private picture: Picture = { nodes: [], links: [], whole: 0 };
-  private cursor: string | undefined;
-  private chosen: string | undefined;
-  private words: string[] = [];
-  private found: string[] = [];
   private all = false; // of a large graph
-  private standing: Standing | null = null;
-  private values: Record<string, string> = {};
-  private breakpoints: Record<string, Breakpoint[]> = {};
-  private tainted: Tainted | null = null;
-  private streams: Record<number, number> | null = null;
   private clicked = 0;
 
   constructor(
@@ -67,26 +39,19 @@ export class Page {
     private readonly kept: Kept,
     private readonly keep: (kept: Kept) => void,
   ) {
-    this.surface.setAttribute("aria-label", "Data flow. Arrow keys go along the edges.");
-    const arrow = svg("marker", {
-      id: "arrow",
-      viewBox: "0 0 8 8",
-      refX: 7,
-      refY: 4,
-      markerWidth: 7,
-      markerHeight: 7,
-      orient: "auto-start-reverse",
-    });
-    arrow.append(svg("path", { d: "M0,0.6L8,4L0,7.4Z", class: "head" }));
-    this.surface.append(svg("defs", {}, arrow), this.drawing.root);
     this.said.setAttribute("role", "status");
     root.append(
       this.bar.root,
-      element("main", {}, this.surface as unknown as HTMLElement, this.minimap.canvas, this.note),
+      element(
+        "main",
+        {},
+        this.scene.surface as unknown as HTMLElement,
+        this.scene.minimap.canvas,
+        this.note,
+      ),
       this.tooltip.root,
       this.said,
     );
-    this.measure = measuring(this.surface);
     this.listen();
     press(this.bar.buttons.across, Boolean(kept.across));
     press(this.bar.buttons.follow, kept.follow ?? true);
@@ -114,19 +79,19 @@ export class Page {
         this.stand(message.standing);
         break;
       case "value":
-        this.values[message.name] = message.text;
+        this.state.values[message.name] = message.text;
         this.refresh();
         break;
       case "breakpoints":
-        this.breakpoints = message.byUri;
+        this.state.breakpoints = message.byUri;
         this.refresh();
         break;
       case "tainted":
-        this.tainted = message.tainted;
+        this.state.tainted = message.tainted;
         this.refresh();
         break;
       case "streams":
-        this.streams = message.byLine;
+        this.state.streams = message.byLine;
         press(this.bar.buttons.streams, message.byLine !== null);
         this.say(message.text);
         this.refresh();
@@ -138,45 +103,45 @@ export class Page {
   }
 
   private open(data: GraphData, path: string[], line: number | null): void {
-    const same = this.data?.uri === data.uri && this.data.graph === data.graph;
+    const same = this.state.data?.uri === data.uri && this.state.data.graph === data.graph;
     if (!same) {
       this.expanded.clear();
-      this.chosen = this.cursor = undefined;
+      this.state.chosen = this.state.cursor = undefined;
       this.all = false;
-      this.streams = null;
+      this.state.streams = null;
       press(this.bar.buttons.streams, false);
     }
-    this.data = data;
+    this.state.data = data;
     this.path = path;
     this.keep({ ...this.kept, uri: data.uri, graph: data.graph });
     this.crumbs();
     if (line !== null) {
-      this.cursor = nodeAt(shownOf(data), data.uri, line)?.key;
+      this.state.cursor = nodeAt(shownOf(data), data.uri, line)?.key;
     }
     this.draw(same ? "stay" : "fit");
   }
 
   private follow(uri: string, line: number): void {
-    const shown = nodeAt(this.picture.nodes, uri, line);
-    if (shown === undefined && this.data?.uri === uri && this.limited) {
-      const whole = nodeAt(shownOf(this.data), uri, line);
+    const shown = nodeAt(this.scene.picture.nodes, uri, line);
+    if (shown === undefined && this.state.data?.uri === uri && this.limited) {
+      const whole = nodeAt(shownOf(this.state.data), uri, line);
       if (whole !== undefined) {
-        this.cursor = whole.key;
+        this.state.cursor = whole.key;
         this.draw("focus");
       }
       return;
     }
-    if (shown?.key === this.cursor) {
+    if (shown?.key === this.state.cursor) {
       return;
     }
-    this.cursor = shown?.key;
+    this.state.cursor = shown?.key;
     this.refresh();
-    this.reveal(this.cursor);
+    this.scene.reveal(this.state.cursor);
   }
 
   private stand(standing: Standing | null): void {
-    this.standing = standing;
-    this.values = { ...standing?.values };
+    this.state.standing = standing;
+    this.state.values = { ...standing?.values };
     this.refresh();
     if (standing !== null) {
       this.follow(standing.uri, standing.line);
@@ -188,7 +153,7 @@ export class Page {
       this.bar.search.focus();
       this.bar.search.select();
     } else if (command === "fit") {
-      this.viewport.fit(this.drawing.size);
+      this.scene.fit();
     } else {
       void this.save(command);
     }
@@ -197,11 +162,11 @@ export class Page {
   // --- drawing ---
 
   private get limited(): boolean {
-    return this.picture.whole > this.picture.nodes.length;
+    return this.scene.picture.whole > this.scene.picture.nodes.length;
   }
 
-  private async draw(then: "fit" | "stay" | "focus" = "stay"): Promise<void> {
-    const data = this.data;
+  private async draw(then: Placing = "stay"): Promise<void> {
+    const data = this.state.data;
     if (data === undefined) {
       return;
     }
@@ -210,19 +175,17 @@ export class Page {
     const next = picture(data, this.expanded, {
       weights,
       most: this.all ? Infinity : MOST,
-      focus: this.cursor ?? this.chosen ?? null,
+      focus: this.state.cursor ?? this.state.chosen ?? null,
     });
     const slow = window.setTimeout(
       () => this.tell(`Drawing ${next.nodes.length.toLocaleString()} nodes …`, "Stop"),
       400,
     );
     try {
-      const arranged = await this.arranger.arrange(this.asked(next));
-      const anchor = then === "stay" ? this.anchor() : undefined;
-      this.picture = next;
-      this.drawing.set(next, arranged, (shown) => this.marks(shown));
+      await this.scene.draw(next, Boolean(this.kept.across), then, this.state);
       this.tell("");
-      this.place(then, anchor);
+      this.search(false);
+      this.partly();
     } catch (error) {
       if (!(error instanceof Overtaken)) {
         this.tell(
@@ -234,125 +197,18 @@ export class Page {
     }
   }
 
-  private asked(next: Picture): Asked {
-    const labelled = next.nodes.length <= LABELLED;
-    const first = new Set<string>();
-    const makers = new Set(next.nodes.filter((n) => n.node.op !== "").map((n) => n.key));
-    return {
-      across: Boolean(this.kept.across),
-      nodes: next.nodes.map((shown) => ({
-        key: shown.key,
-        parent: shown.parent,
-        frame: shown.frame,
-        ...(shown.frame ? { width: 0, height: 0 } : sizeOf(shown, this.measure)),
-      })),
-      wires: next.links.map((link) => {
-        // Of a value that is used several times, one edge has the label; none where the node it
-        // comes from is the value.
-        const label = labelled && makers.has(link.from) && !first.has(`${link.from} ${link.value}`);
-        first.add(`${link.from} ${link.value}`);
-        const text = link.type === null ? link.value : `${link.value}: ${link.type}`;
-        const width = label ? this.measure(text, false) * 0.9 + 8 : 0;
-        return { key: link.key, from: link.from, to: link.to, width, height: label ? 14 : 0 };
-      }),
-    };
-  }
-
-  /** What is to stay where it is when the picture changes: a node and its place in the window. */
-  private anchor(): { key: string; x: number; y: number } | undefined {
-    const { x, y, scale } = this.viewport.view;
-    for (const key of [this.cursor, this.chosen, ...this.picture.nodes.map((n) => n.key)]) {
-      const box = key === undefined ? undefined : this.drawing.box(key);
-      if (key !== undefined && box !== undefined) {
-        return { key, x: box.x * scale + x, y: (box.y - box.height / 2) * scale + y };
-      }
-    }
-    return undefined;
-  }
-
-  private place(then: "fit" | "stay" | "focus", anchor?: { key: string; x: number; y: number }) {
-    const focus = this.cursor === undefined ? undefined : this.drawing.box(this.cursor);
-    const kept = anchor === undefined ? undefined : this.drawing.box(anchor.key);
-    const { view } = this.viewport;
-    if (then === "stay" && anchor !== undefined && kept !== undefined) {
-      const top = kept.y - kept.height / 2;
-      this.viewport.set({
-        ...view,
-        x: anchor.x - kept.x * view.scale,
-        y: anchor.y - top * view.scale,
-      });
-    } else if (then === "focus" && focus !== undefined) {
-      this.viewport.center(focus.x, focus.y);
-    } else {
-      this.viewport.fit(this.drawing.size);
-      // Too small to be read: at the beginning, or where the cursor is.
-      if (this.viewport.view.scale < 0.45) {
-        const { width, height } = this.drawing.size;
-        const at = focus ?? (this.kept.across ? { x: 0, y: height / 2 } : { x: width / 2, y: 0 });
-        this.viewport.center(at.x, at.y, 0.8);
-        if (focus === undefined) {
-          const size = this.viewport.size;
-          this.viewport.pan(
-            this.kept.across ? -size.width / 2 + 20 : 0,
-            this.kept.across ? 0 : -size.height / 2 + 20,
-          );
-        }
-      }
-    }
-    this.search(false);
-    this.moved();
-    this.standingNote();
-  }
-
-  private moved(): void {
-    const { x, y, scale } = this.viewport.view;
-    this.drawing.root.setAttribute("transform", `translate(${x} ${y}) scale(${scale})`);
-    this.surface.classList.toggle("far", scale < 0.35);
-    this.drawing.show(this.viewport.part());
-    this.minimap.paint();
-  }
-
   private refresh(): void {
-    this.drawing.refresh();
-    this.minimap.paint();
-    const shown = this.shown(this.chosen);
+    this.scene.refresh();
+    const shown = this.scene.shown(this.state.chosen);
     if (shown !== undefined) {
-      this.tooltip.update(shown.key, () => aboutNode(shown, this.marks(shown)));
+      this.tooltip.update(shown.key, () => aboutNode(shown, this.state.marks(shown)));
     }
-  }
-
-  private marks(shown: Shown): Marks {
-    const [first, last] = shown.node.lines;
-    const own = this.data?.uri === shown.uri && this.data.graph === shown.graph;
-    const at = (line: number) => first <= line && line <= last;
-    const breakpoint = (this.breakpoints[shown.uri] ?? []).find((b) => at(b.line));
-    const nan = this.tainted?.uri === shown.uri ? this.tainted.lines : {};
-    const bad = Object.entries(nan).find(([line]) => at(Number(line)));
-    const stands = this.standing?.uri === shown.uri && this.standing.graph === shown.graph;
-    const found = this.found.includes(shown.key);
-    return {
-      progress: progress(shown, this.standing),
-      cursor: shown.key === this.cursor,
-      chosen: shown.key === this.chosen,
-      found,
-      faded: this.words.length > 0 && !found,
-      tainted: bad === undefined || shown.node.kind === "input" ? null : bad[1],
-      stream: own && this.streams !== null ? (this.streams[first] ?? null) : null,
-      breakpoint: !breakpoint
-        ? null
-        : !breakpoint.enabled
-          ? "off"
-          : breakpoint.special
-            ? "special"
-            : "on",
-      live: stands ? this.values : null,
-    };
   }
 
   // --- what people do ---
 
   private listen(): void {
-    const { surface } = this;
+    const { surface } = this.scene;
     surface.addEventListener("click", (event) => this.click(event));
     surface.addEventListener("dblclick", (event) => {
       const shown = this.under(event);
@@ -371,7 +227,6 @@ export class Page {
         this.command("search");
       }
     });
-    new ResizeObserver(() => this.moved()).observe(surface);
     this.bar.search.addEventListener("input", () => this.search(true));
     this.bar.search.addEventListener("keydown", (event) => {
       if (event.key === "Enter") {
@@ -402,9 +257,9 @@ export class Page {
         this.option({ follow: on });
         this.post({ kind: "follow", on });
       },
-      out: () => this.viewport.zoom(1 / 1.25),
-      in: () => this.viewport.zoom(1.25),
-      fit: () => this.viewport.fit(this.drawing.size),
+      out: () => this.scene.viewport.zoom(1 / 1.25),
+      in: () => this.scene.viewport.zoom(1.25),
+      fit: () => this.scene.fit(),
       svg: () => void this.save("svg"),
       png: () => void this.save("png"),
     };
@@ -423,7 +278,7 @@ export class Page {
 
   private under(event: Event): Shown | undefined {
     const at = event.target instanceof Element ? event.target.closest("[data-key]") : null;
-    return this.shown(at?.getAttribute("data-key") ?? undefined);
+    return this.scene.shown(at?.getAttribute("data-key") ?? undefined);
   }
 
   private act(event: Event): string | undefined {
@@ -432,11 +287,11 @@ export class Page {
   }
 
   private shown(key: string | undefined): Shown | undefined {
-    return key === undefined ? undefined : this.picture.nodes.find((n) => n.key === key);
+    return key === undefined ? undefined : this.scene.picture.nodes.find((n) => n.key === key);
   }
 
   private click(event: MouseEvent): void {
-    this.surface.focus();
+    this.scene.surface.focus();
     const shown = this.under(event);
     const act = this.act(event);
     if (shown === undefined) {
@@ -501,14 +356,14 @@ export class Page {
     } else if (shown !== undefined) {
       this.tooltip.later(shown.key, at, () => this.about(shown));
     } else {
-      const found = this.picture.links.find((l) => l.key === link);
+      const found = this.scene.picture.links.find((l) => l.key === link);
       this.tooltip.later(`link ${link}`, at, () => found && aboutLink(found));
     }
   }
 
   /** What the tooltip says; statistics that nobody has asked for yet are asked for. */
   private about(shown: Shown): HTMLElement[] {
-    const marks = this.marks(shown);
+    const marks = this.state.marks(shown);
     for (const { name } of shown.node.values) {
       if (marks.live?.[name] !== undefined) {
         this.post({ kind: "inspect", name });
@@ -518,7 +373,7 @@ export class Page {
   }
 
   private key(event: KeyboardEvent): void {
-    const shown = this.shown(this.chosen);
+    const shown = this.scene.shown(this.state.chosen);
     const arrows: Record<string, Direction> = {
       ArrowUp: "up",
       ArrowDown: "down",
@@ -532,11 +387,11 @@ export class Page {
       b: () => shown && this.toggle(shown),
       t: () =>
         shown?.node.values[0] && this.post({ kind: "tensor", name: shown.node.values[0].name }),
-      f: () => this.viewport.fit(this.drawing.size),
-      "+": () => this.viewport.zoom(1.25),
-      "=": () => this.viewport.zoom(1.25),
-      "-": () => this.viewport.zoom(1 / 1.25),
-      Home: () => this.choose(this.cursor ?? this.picture.nodes[0]?.key),
+      f: () => this.scene.fit(),
+      "+": () => this.scene.viewport.zoom(1.25),
+      "=": () => this.scene.viewport.zoom(1.25),
+      "-": () => this.scene.viewport.zoom(1 / 1.25),
+      Home: () => this.choose(this.state.cursor ?? this.scene.picture.nodes[0]?.key),
       Backspace: () =>
         this.path.length > 1 && this.post({ kind: "back", to: this.path.length - 2 }),
       Escape: () => this.choose(undefined),
@@ -553,58 +408,54 @@ export class Page {
   }
 
   private walk(direction: Direction): void {
-    const nodes = this.drawing.boxes.filter(({ shown }) => !shown.frame);
+    const nodes = this.scene.drawing.boxes.filter(({ shown }) => !shown.frame);
     const placed = nodes.map(({ shown, box }) => ({ key: shown.key, x: box.x, y: box.y }));
-    const from = placed.find((n) => n.key === (this.chosen ?? this.cursor)) ?? undefined;
-    if (from === undefined || this.chosen === undefined) {
+    const from =
+      placed.find((n) => n.key === (this.state.chosen ?? this.state.cursor)) ?? undefined;
+    if (from === undefined || this.state.chosen === undefined) {
       this.choose(from?.key ?? placed[0]?.key);
       return;
     }
-    const to = step(from, direction, placed, this.picture.links, Boolean(this.kept.across));
+    const to = step(from, direction, placed, this.scene.picture.links, Boolean(this.kept.across));
     if (to !== undefined) {
       this.choose(to);
     }
   }
 
   private choose(key: string | undefined): void {
-    this.chosen = key;
-    this.reveal(key);
+    this.state.chosen = key;
+    this.scene.reveal(key);
     this.refresh();
     if (key === undefined) {
-      this.surface.removeAttribute("aria-activedescendant");
+      this.scene.surface.removeAttribute("aria-activedescendant");
     } else {
-      this.surface.setAttribute("aria-activedescendant", idOf(key));
-      this.say(this.drawing.element(key)?.getAttribute("aria-label") ?? "");
-    }
-  }
-
-  private reveal(key: string | undefined): void {
-    const box = key === undefined ? undefined : this.drawing.box(key);
-    if (box !== undefined) {
-      this.viewport.reveal(box);
+      this.scene.surface.setAttribute("aria-activedescendant", idOf(key));
+      this.say(this.scene.drawing.element(key)?.getAttribute("aria-label") ?? "");
     }
   }
 
   // --- search ---
 
   private search(jump: boolean): void {
-    this.words = this.bar.search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    this.state.words = this.bar.search.value.toLowerCase().split(/\s+/).filter(Boolean);
     const found =
-      this.words.length === 0 ? [] : this.picture.nodes.filter((n) => matches(n, this.words));
-    this.found = found.map((n) => n.key);
+      this.state.words.length === 0
+        ? []
+        : this.scene.picture.nodes.filter((n) => matches(n, this.state.words));
+    this.state.found = found.map((n) => n.key);
     const { buttons, count } = this.bar;
     buttons.next.disabled = buttons.previous.disabled = found.length === 0;
-    count.textContent = this.words.length === 0 ? "" : `${found.length} found`;
-    if (jump && this.found[0] !== undefined) {
-      this.choose(this.found[0]);
+    count.textContent = this.state.words.length === 0 ? "" : `${found.length} found`;
+    if (jump && this.state.found[0] !== undefined) {
+      this.choose(this.state.found[0]);
     }
     this.refresh();
   }
 
   private next(by: number): void {
-    const { found } = this;
+    const { found } = this.state;
     if (found.length > 0) {
-      const at = this.chosen === undefined ? -1 : found.indexOf(this.chosen);
+      const at = this.state.chosen === undefined ? -1 : found.indexOf(this.state.chosen);
       const to = (at + by + found.length) % found.length;
       this.choose(found[at < 0 && by < 0 ? found.length - 1 : to]);
       this.bar.count.textContent = `${to + 1} of ${found.length}`;
@@ -631,21 +482,21 @@ export class Page {
         return [back, element("span", { className: "then", textContent: "›" })];
       }),
     );
-    const names = this.data?.graphs ?? [];
+    const names = this.state.data?.graphs ?? [];
     this.bar.graphs.hidden = names.length < 2;
     this.bar.graphs.replaceChildren(
       ...names.map((name) => element("option", { value: name, textContent: name })),
     );
-    this.bar.graphs.value = this.data?.graph ?? "";
+    this.bar.graphs.value = this.state.data?.graph ?? "";
   }
 
   /** Says that a part is shown, where that is so. */
-  private standingNote(): void {
+  private partly(): void {
     if (this.limited) {
-      const { nodes, whole } = this.picture;
+      const { nodes, whole } = this.scene.picture;
       const some = nodes.length.toLocaleString();
       this.tell(`${some} of ${whole.toLocaleString()} nodes, those around the cursor`, "Draw all");
-    } else if (this.data?.nodes.length === 0) {
+    } else if (this.state.data?.nodes.length === 0) {
       this.tell("The graph is empty");
     }
   }
@@ -657,7 +508,7 @@ export class Page {
       const button = element("button", { type: "button", textContent: act });
       button.addEventListener("click", () => {
         if (act === "Stop") {
-          this.arranger.cancel();
+          this.scene.cancel();
           this.all = false;
           void this.draw("focus");
         } else {
@@ -675,45 +526,27 @@ export class Page {
 
   private async save(format: "svg" | "png"): Promise<void> {
     // What is chosen, and where the cursor is, is no part of the picture.
-    const { chosen, cursor } = this;
-    this.chosen = this.cursor = undefined;
+    const { chosen, cursor } = this.state;
+    this.state.chosen = this.state.cursor = undefined;
     this.refresh();
     try {
       const data =
         format === "svg"
-          ? asSvg(this.drawing, this.surface)
-          : await asPng(this.drawing, this.surface);
+          ? asSvg(this.scene.drawing, this.scene.surface)
+          : await asPng(this.scene.drawing, this.scene.surface);
       this.post({ kind: "export", format, data });
     } catch (error) {
       this.tell(
         `The picture could not be saved: ${error instanceof Error ? error.message : error}`,
       );
     }
-    [this.chosen, this.cursor] = [chosen, cursor];
+    [this.state.chosen, this.state.cursor] = [chosen, cursor];
     this.refresh();
-    this.moved();
+    this.scene.moved();
   }
 }
 
 /** The nodes of a graph as they are before anything is opened or left out. */
 function shownOf(data: GraphData): Shown[] {
   return picture(data, new Map(), { weights: true, most: Infinity, focus: null }).nodes;
-}
-
-function measuring(surface: SVGSVGElement): Measure {
-  const context = document.createElement("canvas").getContext("2d");
-  const known = new Map<string, number>();
-  return (text, bold) => {
-    const key = `${bold} ${text}`;
-    let width = known.get(key);
-    if (width === undefined) {
-      const { fontFamily } = getComputedStyle(surface);
-      if (context !== null) {
-        context.font = bold ? `600 12px ${fontFamily}` : `11px ${fontFamily}`;
-      }
-      width = context?.measureText(text).width ?? text.length * 7;
-      known.set(key, width);
-    }
-    return width;
-  };
 }

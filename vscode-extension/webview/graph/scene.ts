@@ -1,0 +1,181 @@
+/** What is seen: the picture in its window, arranged anew for each new one. */
+
+import { Arranger } from "./arranger";
+import { Drawing, type Marks, svg } from "./drawing";
+import type { Asked } from "./layout";
+import { type Measure, sizeOf } from "./measure";
+import { Minimap } from "./minimap";
+import type { Picture, Shown } from "./model";
+import { Viewport } from "./viewport";
+
+const LABELLED = 90; // nodes up to which edges have labels
+const READABLE = 0.45; // below this scale texts cannot be read
+
+/** What a new picture shows at first: all of it, what the last one showed, or the cursor's node. */
+export type Placing = "fit" | "stay" | "focus";
+
+/** Nodes that matter when a picture is placed. */
+export interface Focus {
+  cursor: string | undefined;
+  chosen: string | undefined;
+}
+
+interface Anchor {
+  key: string;
+  x: number;
+  y: number;
+}
+
+export class Scene {
+  readonly surface = svg("svg", { class: "surface", tabindex: 0, role: "application" });
+  readonly drawing = new Drawing();
+  readonly viewport = new Viewport(this.surface, () => this.moved());
+  readonly minimap = new Minimap(this.drawing, this.viewport);
+  picture: Picture = { nodes: [], links: [], whole: 0 };
+  private readonly arranger = new Arranger();
+  private readonly measure: Measure = measuring(this.surface);
+
+  constructor(private readonly marks: (shown: Shown) => Marks) {
+    this.surface.setAttribute("aria-label", "Data flow. Arrow keys go along the edges.");
+    const arrow = svg("marker", {
+      id: "arrow",
+      viewBox: "0 0 8 8",
+      refX: 7,
+      refY: 4,
+      markerWidth: 7,
+      markerHeight: 7,
+      orient: "auto-start-reverse",
+    });
+    arrow.append(svg("path", { d: "M0,0.6L8,4L0,7.4Z", class: "head" }));
+    this.surface.append(svg("defs", {}, arrow), this.drawing.root);
+    new ResizeObserver(() => this.moved()).observe(this.surface);
+  }
+
+  /** Draws a picture. Rejects with `Overtaken` where another one was asked for since. */
+  async draw(next: Picture, across: boolean, then: Placing, focus: Focus): Promise<void> {
+    const arranged = await this.arranger.arrange(this.asked(next, across));
+    const anchor = then === "stay" ? this.anchor(focus) : undefined;
+    this.picture = next;
+    this.drawing.set(next, arranged, this.marks);
+    this.place(then, across, focus, anchor);
+    this.moved();
+  }
+
+  /** Ends a layout that is under way. */
+  cancel(): void {
+    this.arranger.cancel();
+  }
+
+  /** A node of the picture. */
+  shown(key: string | undefined): Shown | undefined {
+    return key === undefined ? undefined : this.picture.nodes.find((n) => n.key === key);
+  }
+
+  fit(): void {
+    this.viewport.fit(this.drawing.size);
+  }
+
+  refresh(): void {
+    this.drawing.refresh();
+    this.minimap.paint();
+  }
+
+  /** Brings a node into the window. */
+  reveal(key: string | undefined): void {
+    const box = key === undefined ? undefined : this.drawing.box(key);
+    if (box !== undefined) {
+      this.viewport.reveal(box);
+    }
+  }
+
+  /** Follows the window. */
+  moved(): void {
+    const { x, y, scale } = this.viewport.view;
+    this.drawing.root.setAttribute("transform", `translate(${x} ${y}) scale(${scale})`);
+    this.surface.classList.toggle("far", scale < 0.35);
+    this.drawing.show(this.viewport.part());
+    this.minimap.paint();
+  }
+
+  private asked(next: Picture, across: boolean): Asked {
+    const labelled = next.nodes.length <= LABELLED;
+    const first = new Set<string>();
+    const makers = new Set(next.nodes.filter((n) => n.node.op !== "").map((n) => n.key));
+    return {
+      across,
+      nodes: next.nodes.map((shown) => ({
+        key: shown.key,
+        parent: shown.parent,
+        frame: shown.frame,
+        ...(shown.frame ? { width: 0, height: 0 } : sizeOf(shown, this.measure)),
+      })),
+      wires: next.links.map((link) => {
+        // Of a value that is used several times, one edge has the label; none where the node it
+        // comes from is the value.
+        const label = labelled && makers.has(link.from) && !first.has(`${link.from} ${link.value}`);
+        first.add(`${link.from} ${link.value}`);
+        const text = link.type === null ? link.value : `${link.value}: ${link.type}`;
+        const width = label ? this.measure(text, false) * 0.9 + 8 : 0;
+        return { key: link.key, from: link.from, to: link.to, width, height: label ? 14 : 0 };
+      }),
+    };
+  }
+
+  /** What is to stay where it is when the picture changes: a node and its place in the window. */
+  private anchor({ cursor, chosen }: Focus): Anchor | undefined {
+    const { x, y, scale } = this.viewport.view;
+    for (const key of [cursor, chosen, ...this.picture.nodes.map((n) => n.key)]) {
+      const box = key === undefined ? undefined : this.drawing.box(key);
+      if (key !== undefined && box !== undefined) {
+        return { key, x: box.x * scale + x, y: (box.y - box.height / 2) * scale + y };
+      }
+    }
+    return undefined;
+  }
+
+  private place(then: Placing, across: boolean, { cursor }: Focus, anchor?: Anchor): void {
+    const focus = cursor === undefined ? undefined : this.drawing.box(cursor);
+    const kept = anchor === undefined ? undefined : this.drawing.box(anchor.key);
+    const { view } = this.viewport;
+    if (then === "stay" && anchor !== undefined && kept !== undefined) {
+      const top = kept.y - kept.height / 2;
+      this.viewport.set({
+        ...view,
+        x: anchor.x - kept.x * view.scale,
+        y: anchor.y - top * view.scale,
+      });
+    } else if (then === "focus" && focus !== undefined) {
+      this.viewport.center(focus.x, focus.y);
+    } else {
+      this.viewport.fit(this.drawing.size);
+      // Too small to be read: at the beginning, or where the cursor is.
+      if (this.viewport.view.scale < READABLE) {
+        const { width, height } = this.drawing.size;
+        const at = focus ?? (across ? { x: 0, y: height / 2 } : { x: width / 2, y: 0 });
+        this.viewport.center(at.x, at.y, 0.8);
+        if (focus === undefined) {
+          const size = this.viewport.size;
+          this.viewport.pan(across ? -size.width / 2 + 20 : 0, across ? 0 : -size.height / 2 + 20);
+        }
+      }
+    }
+  }
+}
+
+function measuring(surface: SVGSVGElement): Measure {
+  const context = document.createElement("canvas").getContext("2d");
+  const known = new Map<string, number>();
+  return (text, bold) => {
+    const key = `${bold} ${text}`;
+    let width = known.get(key);
+    if (width === undefined) {
+      const { fontFamily } = getComputedStyle(surface);
+      if (context !== null) {
+        context.font = bold ? `600 12px ${fontFamily}` : `11px ${fontFamily}`;
+      }
+      width = context?.measureText(text).width ?? text.length * 7;
+      known.set(key, width);
+    }
+    return width;
+  };
+}

@@ -1,0 +1,49 @@
+/** What is known about the graph beside its text, and what that makes of each node. */
+
+import type { Marks } from "./drawing";
+import type { Breakpoint, GraphData, Standing, Tainted } from "./messages";
+import { progress, type Shown } from "./model";
+
+export class State {
+  data: GraphData | undefined;
+  cursor: string | undefined;
+  chosen: string | undefined;
+  /** What is searched for, and what was found. */
+  words: string[] = [];
+  found: string[] = [];
+  standing: Standing | null = null;
+  /** Of the frame where the run stands: lines of values by name. */
+  values: Record<string, string> = {};
+  breakpoints: Record<string, Breakpoint[]> = {};
+  tainted: Tainted | null = null;
+  /** By line. */
+  streams: Record<number, number> | null = null;
+
+  readonly marks = (shown: Shown): Marks => {
+    const [first, last] = shown.node.lines;
+    const own = this.data?.uri === shown.uri && this.data.graph === shown.graph;
+    const at = (line: number) => first <= line && line <= last;
+    const breakpoint = (this.breakpoints[shown.uri] ?? []).find((b) => at(b.line));
+    const nan = this.tainted?.uri === shown.uri ? this.tainted.lines : {};
+    const bad = Object.entries(nan).find(([line]) => at(Number(line)));
+    const stands = this.standing?.uri === shown.uri && this.standing.graph === shown.graph;
+    const found = this.found.includes(shown.key);
+    return {
+      progress: progress(shown, this.standing),
+      cursor: shown.key === this.cursor,
+      chosen: shown.key === this.chosen,
+      found,
+      faded: this.words.length > 0 && !found,
+      tainted: bad === undefined || shown.node.kind === "input" ? null : bad[1],
+      stream: own && this.streams !== null ? (this.streams[first] ?? null) : null,
+      breakpoint: !breakpoint
+        ? null
+        : !breakpoint.enabled
+          ? "off"
+          : breakpoint.special
+            ? "special"
+            : "on",
+      live: stands ? this.values : null,
+    };
+  };
+}
