@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from opstep.lsp.item import Item, Summary
 from opstep.lsp.unused import unused_in_graph, unused_tensors
+from opstep.runtime.ir.body import BodyChecker
 from opstep.runtime.ir.callgraph import check_calls
 from opstep.runtime.ir.collector import collector_paused
 from opstep.runtime.ir.diagnostics import Diagnostic, in_order
@@ -19,6 +20,7 @@ from opstep.runtime.ir.graph import Graph
 from opstep.runtime.ir.parser import too_many
 from opstep.runtime.ir.reading import MOST_ERRORS
 from opstep.runtime.ir.reporting import Reporter, TooMany
+from opstep.runtime.ir.verified import VerifiedGraph
 from opstep.runtime.ir.verify import check_names
 
 if TYPE_CHECKING:
@@ -95,7 +97,11 @@ class Between:
             return []
         own = {n: i.verified for n, i in file.graphs.items() if i.verified is not None}
         library = file.project.library_graphs
-        others = {n: i.verified for n, i in library.items() if i.verified and n not in own}
+        overriding = not library.keys().isdisjoint(own)
+        if overriding:
+            others = self._library(summaries, reporter)
+        else:
+            others = {n: i.verified for n, i in library.items() if i.verified is not None}
         callees = {n: library[n].callees for n in others}
         callees |= {n: s.callees for n in own if (s := file.graphs[n].summary)}
         with suppress(TooMany):
@@ -109,9 +115,32 @@ class Between:
             for verified in graphs.values():
                 verified.steps = 0  # where calls go round in a circle it is not set
             check_calls(graphs, reporter, callees)
-        self._known = None if reporter.diagnostics else present
+        self._known = None if reporter.diagnostics or overriding else present
         self._steps = {name: verified.steps for name, verified in own.items()}
         return reporter.diagnostics
+
+    def _library(self, summaries: list[Summary], reporter: Reporter) -> dict[str, VerifiedGraph]:
+        """The graphs of the library that the file reaches, checked against its own: where it has
+        graphs of the library's names, the library calls these.
+        """
+        environment, library = self.file.environment, self.file.project.library_graphs
+        found: dict[str, VerifiedGraph] = {}
+        todo = [name for s in summaries for name in s.callees]
+        while todo:
+            name = todo.pop()
+            item = library.get(name)
+            if item is None or name in found or name in self.file.graphs:
+                continue
+            graph = item.node
+            assert isinstance(graph, Graph)
+            checker = BodyChecker(
+                graph, item.source, environment.tensors, environment.applier, reporter
+            )
+            found[name] = VerifiedGraph(graph, item.source, {}, [], ())
+            with suppress(TooMany):
+                found[name] = checker.check()
+            todo += item.callees
+        return found
 
 
 def _follows(d: Diagnostic, broken: list[Item]) -> bool:

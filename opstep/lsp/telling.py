@@ -56,9 +56,11 @@ def _range(found: dict[str, dict[str, int]]) -> types.Range:
 
 
 def _as_json(file: File, d: Diagnostic) -> dict[str, Any]:
+    elsewhere = isinstance(d.source, ItemSource) and d.source.item.file is not file
+    message = f"{d.where()}: {d.message}" if elsewhere else d.message
     made: dict[str, Any] = {
         "range": place(file, d),
-        "message": f"{d.message}\n{d.hint}" if d.hint else d.message,
+        "message": f"{message}\n{d.hint}" if d.hint else message,
         "severity": _SEVERITY.get(d.severity, 3),
         "source": SOURCE,
     }

@@ -61,7 +61,8 @@ PIECES = [
     "", "\n", "}", "{", "(", ")", "x", "a", "b", "w", "double", "relu", "graph", "param", "#", " ",
     "  v = relu(x)\n", "  y = relu(a)\n", "  return b\n", "graph more(x: f32[N]) -> f32[N] {\n",
     "param v: f32[2] = zeros()\n", "state step: i64[] = 1\n", "}\n", "}\n\n", "# note\n", "\n\n",
-    "  z = add(a,\n", "=", ", ", "[", "]", "f32[N]", "\"", "\r\n", "\ufeff", "é", "𝔘", "  double(x)\n",
+    "  z = add(a,\n", "=", ", ", "[", "]", "f32[N]", "\"", "\r\n", "\ufeff", "é", "𝔘",
+    "  double(x)\n",
     "graph double(x: i32[M]) -> i32[M] {\n  return x\n}\n", "  w <- x\n", "  step <- x\n", "1",
     "graph relu(x: f32[N]) -> f32[N] {\n  return x\n}\n", "N", "  return a, b\n", " at \"f.py\":3",
     "graph mha(x: f32[N]) -> f32[N] {\n", "  loop = double(loop)\n", "\n  # c\n  \n",
@@ -207,3 +208,41 @@ def test_a_file_is_checked_as_by_the_command(path):
         messages(typed)
     check_same(typed)
     check_agrees(typed)
+
+
+OWN = """\
+graph attention_scores(q: f32[B, H, L, D], k: f32[B, H, S, D]) -> f32[B, H, S, L] {
+  a = zeros(shape=[B, H, S, L], dtype=f32)
+  return a
+}
+
+graph main(q: f32[B, H, L, D], k: f32[B, H, S, D], v: f32[B, H, S, E]) -> f32[B, H, L, E] {
+  y = attention(q, k, v)
+  return y
+}
+"""
+
+
+def test_the_library_calls_the_graphs_of_the_file():
+    """What is wrong in the library then is the file's affair."""
+    file = source(OWN)
+    check_agrees(file)
+    assert [d.severity for d in messages(file)].count("error") > 0
+    for wrong in ("f32[B, H, S, L]", "shape=[B, H, S, L]"):
+        start = file.text.index(wrong) + wrong.index("S")
+        file.replace(start, start + 4, "L, S")
+    check_agrees(file)
+    check_same(file)
+    assert "error" not in [d.severity for d in messages(file)]
+
+
+def test_a_call_that_never_ends_is_told_with_its_places():
+    file = source(SMALL)
+    start = file.text.index("add(x, x)")
+    file.replace(start, start + 9, "again(x)")
+    file.replace(0, 0, "graph again(x: f32[N]) -> f32[N] {\n  y = double(x)\n  return y\n}\n\n")
+    check_agrees(file)
+    assert any("never ends" in d.message for d in messages(file))
+    file.replace(0, 0, "# moved\n")
+    check_agrees(file)
+    check_same(file)
