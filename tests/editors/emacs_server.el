@@ -8,7 +8,7 @@
 (defun note (key value) (push (cons key value) out))
 
 (defun wait-for (what condition)
-  (with-timeout (60 (error "No %s" what))
+  (with-timeout (150 (error "No %s" what))
     (while (not (funcall condition))
       (accept-process-output nil 0.05))))
 

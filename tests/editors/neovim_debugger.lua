@@ -4,7 +4,7 @@ local dap = require('dap')
 local stops = 0
 
 local function wait(what, condition)
-  assert(vim.wait(60000, condition, 20), 'no ' .. what)
+  assert(vim.wait(150000, condition, 20), 'no ' .. what)
 end
 
 -- The line of the topmost frame once the session has stopped again.

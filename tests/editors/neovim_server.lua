@@ -3,7 +3,7 @@ local out = {}
 local bufnr = vim.api.nvim_get_current_buf()
 
 local function wait(what, condition)
-  assert(vim.wait(60000, condition, 20), 'no ' .. what)
+  assert(vim.wait(150000, condition, 20), 'no ' .. what)
 end
 
 local function at(word, offset)

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from opstep.runtime.device.cache import Compiler
+
 DOC = Path(__file__).parents[2] / "docs" / "editors.md"
 HERE = Path(__file__).parent
 PATIENCE_S = 180
@@ -61,7 +63,9 @@ def plugin(variable: str, what: str) -> Path:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """Variables for an editor: a home of its own, and this opstep first on the path."""
+    """Variables for an editor: a home of its own, this opstep first on the path, and the kernels
+    that are compiled already.
+    """
     command = home / "bin" / "opstep"
     command.parent.mkdir(parents=True, exist_ok=True)
     root = Path(__file__).parents[2]

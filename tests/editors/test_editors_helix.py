@@ -7,7 +7,7 @@ import time
 import pytest
 from snippets import BROKEN, MODEL, block, environment, needs
 
-PATIENCE_S = 40
+PATIENCE_S = 60
 SCREEN = ["-x", "120", "-y", "40"]
 
 
@@ -23,10 +23,13 @@ class Terminal:
         ).stdout
 
     def type(self, *keys):
-        """Names of keys, or ``=text``."""
+        """Names of keys, or ``=text``; as fast as a person, as Helix may send changes that come
+        at the same instant in the wrong order.
+        """
         for key in keys:
-            self.tmux("send-keys", *(["-l", key[1:]] if key.startswith("=") else [key]))
-            time.sleep(0.1)
+            for one in key[1:] if key.startswith("=") else [key]:
+                self.tmux("send-keys", *(["-l", one] if key.startswith("=") else [one]))
+                time.sleep(0.15)
 
     def screen(self):
         return self.tmux("capture-pane", "-p")
