@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from opstep.runtime.ir.calls import symbols_of
 from opstep.runtime.ir.dims import Dim
+from opstep.runtime.ir.graph import Graph
 from opstep.runtime.ir.op import Op
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.ir.verified import Application
@@ -21,6 +22,7 @@ from opstep.runtime.ir.verified import Application
 _MOST = 400  # characters of a formula that anybody reads
 _RANK = {"+": 1, "-": 1, "*": 2, "//": 2, "%": 2}
 _AXES = re.compile(r"\b([a-z]\w*) \[([^\]]*)\]")
+_WORD = re.compile(r"[A-Za-z_]\w*")
 _LETTER = re.compile(r"[A-Z]'?")
 
 
@@ -160,7 +162,9 @@ def _operand(value, key: str, rank: int) -> str:
 
 
 def derive(application: Application) -> list[Step]:
-    """Where each dim of the results of an op comes from; [] where that cannot be told."""
+    """Where each dim of the results comes from; [] where that cannot be told."""
+    if application.graph is not None:
+        return _of_call(application.graph, application)
     op = application.op
     if op is None or op.host:
         return []
@@ -176,6 +180,26 @@ def derive(application: Application) -> list[Step]:
         if _same(results, application.resolved.results):
             return list(_steps(results))
     return []
+
+
+def _of_call(graph: Graph, application: Application) -> list[Step]:
+    """The dims that the callee's head declares, with what its symbols are in this call."""
+    symbols = {name: _shown(d) for name, d in application.symbols.items()}
+    steps = []
+    for k, (declared, t) in enumerate(
+        zip(graph.results, application.resolved.results, strict=True)
+    ):
+        for axis, (d, value) in enumerate(zip(declared.shape, t.shape, strict=True)):
+            formula = str(d)
+            numbers = _WORD.sub(lambda match: symbols.get(match[0], match[0]), formula)
+            steps.append(Step(k, axis, formula, _bare(numbers), value))
+    return steps
+
+
+def _bare(text: str) -> str:
+    """A lone dim needs no parentheses."""
+    inner = text[1:-1]
+    return inner if text == f"({inner})" and "(" not in inner and ")" not in inner else text
 
 
 def _same(found, wanted) -> bool:

@@ -66,6 +66,35 @@ graph f(x: f32[N, 3, 9, H], w: f32[4, 3, 3, 5]) -> f32[N, 4, 4, (H - 3)//2 + 1] 
     assert steps[3].numbers == "(H + 1 + 1 - (1*(5 - 1) + 1))//2 + 1"
 
 
+def test_calls_have_the_dims_of_the_callee_s_head():
+    verified, _ = verify_with_diagnostics(
+        parse("""
+graph twice(x: f32[N, K]) -> f32[N*2, K], f32[N - 1] {
+  y = concat(x, x)
+  z = slice(x, starts=[0, 0], ends=[1, 1])
+  return y, z
+}
+graph main(x: f32[M - 3, 8]) -> f32[M] {
+  a, b = twice(x)
+  return x
+}
+graph numbers(x: f32[5, 8]) -> f32[M] {
+  a, b = twice(x)
+  return x
+}
+"""),
+        library=library(),
+    )
+    (call,) = [a for a in verified.graphs["main"].applications if a]
+    assert [(s.result, s.axis, s.formula, s.numbers, str(s.value)) for s in derive(call)] == [
+        (0, 0, "N*2", "(M - 3)*2", "M*2 - 6"),
+        (0, 1, "K", "8", "8"),
+        (1, 0, "N - 1", "(M - 3) - 1", "M - 4"),
+    ]
+    (call,) = [a for a in verified.graphs["numbers"].applications if a]
+    assert [(s.numbers, s.value) for s in derive(call)] == [("5*2", 10), ("8", 8), ("5 - 1", 4)]
+
+
 def test_a_rule_that_looks_too_closely_is_not_explained():
     found = applications("""
 graph f(x: f32[4, 9]) -> f32[4, 9] {

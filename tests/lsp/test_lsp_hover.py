@@ -33,7 +33,7 @@ PROGRAM = """
     }
 
     graph main(images: f32[B, 3, 8, 8]) -> f32[B, 4, 6, 8] {
-      y = fea‹call›tures(images)
+      ‹given›y = fea‹call›tures(images)
       q = tr‹transpose›anspose(y, perm=[1, 0, 2, 3])
       s = sum(y, kee‹keepdims›pdims=tr‹true›ue)
       k = cast(y, dtype=b‹bf16›f16)
@@ -93,6 +93,7 @@ def client():
         ("features", ["Scores of a batch."]),
         ("features", ["5 ops.", "Called by `main`."]),
         ("call", ["Here `N = B`, `H = 8`.", "[line 10](file:///programs/model.opg#L10)"]),
+        ("given", ["axis 0: `N = B`", "axis 2: `H - 2 = 8 - 2 = 6`", "axis 3: `8`"]),
         # attributes
         ("padding", ["padding: ints = [0, 0]"]),
         ("padding", ["Attribute of `conv2d`"]),
