@@ -28,6 +28,7 @@ export function register(services: Services): vscode.Disposable {
     tree,
     (given) => queries.open(given),
     (path, tensor) => kept.open(path, tensor),
+    () => view.selection,
   );
   const clock = setInterval(() => view.visible && tree.refresh(), REDRAWN_MS);
   const seen = () => files.watch(view.visible || queries.open_);

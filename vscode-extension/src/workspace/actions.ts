@@ -18,6 +18,9 @@ export type Ask = (given: { path?: string; mode?: "sql" | "plot"; text?: string 
 /** Opens a kept tensor. */
 export type Look = (path: string, tensor: KeptTensor) => Promise<void>;
 
+/** What needs nothing to be chosen. */
+const ALONE = new Set(["refresh", "open", "query"]);
+
 export class Actions {
   constructor(
     private readonly services: Services,
@@ -25,6 +28,7 @@ export class Actions {
     private readonly tree: Tree,
     private readonly ask: Ask,
     private readonly look: Look,
+    private readonly selected: () => readonly Node[],
   ) {}
 
   register(): vscode.Disposable {
@@ -58,13 +62,17 @@ export class Actions {
       ...Object.entries(all).map(([name, act]) =>
         vscode.commands.registerCommand(
           `opstep.workspace.${name}`,
-          async (node: Node, nodes?: Node[]) => {
+          async (given?: Node, several?: Node[]) => {
+            // A key says nothing of what it is about: what is selected is meant.
+            const nodes = several ?? (given ? undefined : [...this.selected()]);
+            if (!given && !nodes?.length && !ALONE.has(name)) {
+              return;
+            }
             try {
-              await act(node, nodes);
+              await act(given ?? (nodes?.[0] as Node), nodes);
             } catch (error) {
-              void vscode.window.showErrorMessage(
-                error instanceof Error ? error.message : String(error),
-              );
+              const text = error instanceof Error ? error.message : String(error);
+              void vscode.window.showErrorMessage(text);
             }
           },
         ),
