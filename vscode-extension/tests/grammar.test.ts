@@ -8,28 +8,43 @@ import oniguruma from "vscode-oniguruma";
 import textmate from "vscode-textmate";
 
 const ROOT = path.join(__dirname, "..");
+const FILES: Record<string, string> = {
+  "source.opg": "syntaxes/opg.tmLanguage.json",
+  "markdown.opg.codeblock": "syntaxes/markdown.tmLanguage.json",
+};
+/** As much of Markdown's grammar as an injection needs. */
+const MARKDOWN = '{"scopeName": "text.html.markdown", "patterns": []}';
+
 let grammar: textmate.IGrammar;
+let markdown: textmate.IGrammar;
 
 beforeAll(async () => {
   const wasm = createRequire(__filename).resolve("vscode-oniguruma/release/onig.wasm");
   await oniguruma.loadWASM(readFileSync(wasm));
-  const file = path.join(ROOT, "syntaxes/opg.tmLanguage.json");
   const registry = new textmate.Registry({
     onigLib: Promise.resolve({
       createOnigScanner: (patterns) => new oniguruma.OnigScanner(patterns),
       createOnigString: (text) => new oniguruma.OnigString(text),
     }),
-    loadGrammar: async () => textmate.parseRawGrammar(readFileSync(file, "utf8"), file),
+    loadGrammar: async (scope) => {
+      const file = FILES[scope];
+      return file
+        ? textmate.parseRawGrammar(readFileSync(path.join(ROOT, file), "utf8"), file)
+        : textmate.parseRawGrammar(MARKDOWN, "markdown.json");
+    },
+    getInjections: (scope) =>
+      scope === "text.html.markdown" ? ["markdown.opg.codeblock"] : undefined,
   });
+  markdown = (await registry.loadGrammar("text.html.markdown")) as textmate.IGrammar;
   grammar = (await registry.loadGrammar("source.opg")) as textmate.IGrammar;
 });
 
 /** `word scope` for each word of a text that is not blank; `.opg` is left out. */
-function words(text: string): string[] {
+function words(text: string, by = grammar): string[] {
   const found: string[] = [];
   let stack = textmate.INITIAL;
   for (const line of text.split("\n")) {
-    const { tokens, ruleStack } = grammar.tokenizeLine(line, stack);
+    const { tokens, ruleStack } = by.tokenizeLine(line, stack);
     stack = ruleStack;
     for (const token of tokens) {
       const word = line.slice(token.startIndex, token.endIndex).trim();
@@ -183,4 +198,11 @@ it("leaves nothing of the examples without a scope, and finds nothing illegal in
       text.match(/^graph /gm)?.length,
     );
   }
+});
+
+it("colours graphs in fences of Markdown, and nothing behind them", () => {
+  const text =
+    "graph one\n\n```opg\ngraph two(x: f32[N]) {\n}\n```\n\ngraph three\n\n```py\ngraph four()\n```";
+  const found = words(text, markdown).filter((w) => w.endsWith(" entity.name.function"));
+  expect(found).toEqual(["two entity.name.function"]);
 });
