@@ -8,6 +8,7 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { promisify } from "node:util";
 
+import { CACHE } from "./opstep";
 import { BUILD, codeServer, python } from "./places";
 
 const MARK = "OPSTEP_E2E_SERVER";
@@ -169,7 +170,7 @@ function bare(root: string, node: string): Record<string, string> {
     TERM: "xterm-256color",
     TMPDIR: tmpdir(),
     // Compiled kernels are kept between servers, else each would compile them again.
-    OPSTEP_CACHE: process.env.OPSTEP_CACHE ?? join(BUILD, "kernels"),
+    OPSTEP_CACHE: CACHE,
     ...(process.env.PYTHONPATH ? { PYTHONPATH: process.env.PYTHONPATH } : {}),
   };
 }

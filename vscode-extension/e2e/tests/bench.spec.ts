@@ -19,7 +19,9 @@ function median(times: number[]): number {
 
 function note(what: string, times: number[], bar: number, less = 0): void {
   const told = median(times) - less;
-  const beside = less ? ` (${median(times).toFixed(0)} less ${less.toFixed(0)} on the wire alone)` : "";
+  const beside = less
+    ? ` (${median(times).toFixed(0)} less ${less.toFixed(0)} on the wire alone)`
+    : "";
   figures.push(`${what}: ${told.toFixed(0)} ms${beside}, bar ${bar} ms`);
 }
 
@@ -134,7 +136,9 @@ class Wire {
     this.text = Buffer.concat([this.text, data]);
     for (;;) {
       const end = this.text.indexOf("\r\n\r\n");
-      const length = Number(/Content-Length: (\d+)/.exec(this.text.toString("latin1", 0, end))?.[1]);
+      const length = Number(
+        /Content-Length: (\d+)/.exec(this.text.toString("latin1", 0, end))?.[1],
+      );
       if (end < 0 || this.text.length < end + 4 + length) return;
       const message = JSON.parse(this.text.toString("utf8", end + 4, end + 4 + length));
       this.text = this.text.subarray(end + 4 + length);
@@ -151,7 +155,11 @@ test("the first picture of f32[64, 256, 56, 56]", async ({ workbench, folder }) 
     "large.opg",
     "graph main(x: f32[64, 256, 56, 56]) -> f32[64, 256, 56, 56] {\n  y = relu(x)\n  return y\n}\n",
   );
-  await folder.launch({ program: "${workspaceFolder}/large.opg", inputs: "random", stopOnEntry: true });
+  await folder.launch({
+    program: "${workspaceFolder}/large.opg",
+    inputs: "random",
+    stopOnEntry: true,
+  });
   await workbench.openFile("large.opg");
   await debug.pressF5();
   await workbench.page.locator(".debug-top-stack-frame-line").waitFor({ timeout: 60_000 });

@@ -5,7 +5,8 @@ import { copyFile } from "node:fs/promises";
 import { join } from "node:path";
 
 import { ENTROPY } from "../lib/configurations";
-import { PICTURES, python, REPOSITORY } from "../lib/places";
+import { opstep } from "../lib/opstep";
+import { PICTURES, REPOSITORY } from "../lib/places";
 import { expect, test } from "../lib/test";
 import type { Workbench } from "../lib/workbench";
 
@@ -13,9 +14,8 @@ test.slow();
 
 test.use({
   settings: {
-    "debug.toolBarLocation": "docked",
+    "debug.internalConsoleOptions": "neverOpen",
     "editor.fontSize": 13,
-    "workbench.colorTheme": "Default Light Modern",
     "window.title": "opstep",
   },
 });
@@ -64,6 +64,7 @@ test("debug", async ({ closed: workbench, server, folder }) => {
   await debug.variable("lg");
   await debug.watch("min(p)");
   await debug.evaluate("where(nan(h))");
+  await debug.expectConsole(/\[\[1, 3\]/);
   await expect(debug.frames()).toHaveCount(2);
   await take(workbench, "debug");
 });
@@ -82,29 +83,32 @@ test("nan", async ({ closed: workbench, server, folder }) => {
   await workbench.command("opstep: Show NaN Report");
   const report = await workbench.webview(".chain");
   await expect(report.locator(".chain .link").first()).toBeVisible();
-  await workbench.command("View: Close Panel");
   await take(workbench, "nan");
 });
 
 test("tensor", async ({ closed: workbench, server, folder }) => {
   const { debug } = workbench;
   await example(workbench, "lenet.opg");
+  const digits = `images=${REPOSITORY}/opstep/data/digits.npz:test_images`;
+  const weights = `${REPOSITORY}/opstep/data/lenet.safetensors`;
+  opstep("run", folder.at("lenet.opg"), "--input", digits, "--params", weights);
   await folder.launch({
     program: "${workspaceFolder}/lenet.opg",
     graph: "main",
     inputs: { images: `${REPOSITORY}/opstep/data/digits.npz:test_images` },
-    params: `${REPOSITORY}/opstep/data/lenet.safetensors`,
+    params: weights,
     stopOnEntry: true,
   });
   await workbench.open(server.url);
   await workbench.openFile("lenet.opg");
   await debug.setBreakpoint(20);
   await debug.pressF5();
-  await expect(workbench.editor().locator(".debug-top-stack-frame-line")).toHaveCount(1);
+  await expect(workbench.editor().locator(".debug-top-stack-frame-line")).toHaveCount(1, {
+    timeout: 60_000,
+  });
   await debug.pressF5();
   await debug.expectStoppedAt(20);
   await debug.view();
-  await workbench.command("View: Close Panel");
   await workbench.command("opstep: Open Tensor…");
   await workbench.answer("r1");
   const view = await workbench.webview("canvas");
@@ -124,14 +128,13 @@ test("graph", async ({ closed: workbench, server, folder }) => {
   await workbench.command("opstep: Open Graph View");
   const view = await workbench.webview("svg .nodes");
   await expect(view.locator(".node.is-now")).toContainText("softmax");
-  await workbench.command("View: Close Panel");
   await take(workbench, "graph");
 });
 
 test("timeline", async ({ closed: workbench, server, folder }) => {
   await example(workbench, "branches.opg");
-  const run = ["-m", "opstep", "run", folder.at("branches.opg"), "--input", "random", "--symbol", "N=256"];
-  execFileSync(python(), [...run, "--streams", "2", "--steps", "3", "--trace", folder.at("run.pftrace")]);
+  const run = ["run", folder.at("branches.opg"), "--input", "random", "--symbol", "N=256"];
+  opstep(...run, "--streams", "2", "--steps", "3", "--trace", folder.at("run.pftrace"));
   await workbench.open(server.url);
   await workbench.openFile("branches.opg");
   await workbench.openOther("run.pftrace");
@@ -141,9 +144,9 @@ test("timeline", async ({ closed: workbench, server, folder }) => {
 });
 
 test("workspace", async ({ closed: workbench, server, folder, page }) => {
-  const run = ["-m", "opstep", "run", folder.at("entropy.opg"), "--input", "random", ...SIZES];
+  const run = ["run", folder.at("entropy.opg"), "--input", "random", ...SIZES];
   for (const seed of ["0", "1"]) {
-    execFileSync(python(), [...run, "--seed", seed, "--steps", "20", "--workspace", folder.at("runs.db")]);
+    opstep(...run, "--seed", seed, "--steps", "20", "--workspace", folder.at("runs.db"));
   }
   await workbench.open(server.url);
   await workbench.openFile("entropy.opg");

@@ -1,7 +1,5 @@
-import { execFileSync } from "node:child_process";
-
 import { ENTROPY } from "../lib/configurations";
-import { python } from "../lib/places";
+import { opstep } from "../lib/opstep";
 import { expect, test } from "../lib/test";
 
 const SIZES = ["--input", "random", "--symbol", "N=4", "--symbol", "K=5"];
@@ -36,9 +34,7 @@ test("the Workspace view lists runs, and a question has rows", async ({
   folder,
   page,
 }) => {
-  execFileSync(python(), [
-    "-m",
-    "opstep",
+  opstep(
     "run",
     folder.at("entropy.opg"),
     ...SIZES,
@@ -46,7 +42,7 @@ test("the Workspace view lists runs, and a question has rows", async ({
     "3",
     "--workspace",
     folder.at("runs.db"),
-  ]);
+  );
   await workbench.open(server.url);
   await workbench.openFile("entropy.opg");
   await page.getByRole("tab", { name: "opstep", exact: true }).click();
