@@ -38,6 +38,7 @@ describe("open symbols", () => {
     [{}, ["N", "K"]],
     [{ inputs: "random" }, ["N", "K"]],
     [{ inputs: { images: "random" }, symbols: { N: 3 } }, ["K"]],
+    [{ symbols: ["N=3", "K = 4"] }, []],
     [{ inputs: { images: "x.npy" } }, []],
     [{ inputs: { images: "data.npz:test" } }, []],
     [{ inputs: { images: [[1, 2]] } }, []],
@@ -87,6 +88,7 @@ it("says the same in the words of the command line", () => {
     ...["--symbol", "N=4", "--params", "w.safetensors"],
   ]);
   expect(asOptions({ inputs: "random" })).toEqual(["--input", "random"]);
+  expect(asOptions({ symbols: ["N=4", "K=2"] })).toEqual(["--symbol", "N=4", "--symbol", "K=2"]);
   expect(asOptions({ inputs: ["x=1", "zeros"] })).toEqual(["--input", "x=1", "--input", "zeros"]);
   expect(asOptions({})).toEqual([]);
 });

@@ -7,7 +7,8 @@ export type Inputs = string | string[] | Record<string, unknown>;
 
 export interface Given {
   inputs?: Inputs;
-  symbols?: Record<string, number>;
+  /** `{"N": 32}`, or `["N=32"]`. */
+  symbols?: Record<string, number> | string[];
   params?: string;
 }
 
@@ -64,9 +65,24 @@ export function paramsBeside(program: Program, stem: string, files: Beside[]): s
   return program.hasParams && files.some((file) => file.name === name) ? name : undefined;
 }
 
+/** Sizes by name, however they are written; a word that is none is left to the debugger to refuse. */
+export function sizesOf(symbols: Given["symbols"]): Record<string, number | string> {
+  if (!Array.isArray(symbols)) {
+    return symbols ?? {};
+  }
+  return Object.fromEntries(
+    symbols.map((word) => {
+      const [name = "", size = ""] = String(word)
+        .split("=")
+        .map((part) => part.trim());
+      return [name, /^\d+$/.test(size) ? Number(size) : size];
+    }),
+  );
+}
+
 /** Symbols whose sizes neither the configuration nor the shape of a given array tells. */
 export function openSymbols(graph: GraphHead, given: Given): string[] {
-  const known = new Set(Object.keys(given.symbols ?? {}));
+  const known = new Set(Object.keys(sizesOf(given.symbols)));
   for (const input of graph.inputs) {
     if (hasShape(sourceFor(input.name, given.inputs))) {
       for (const symbol of symbolsOf([input])) {
@@ -133,7 +149,7 @@ export function asOptions(given: Given): string[] {
   } else if (inputs) {
     options.push(...Object.entries(inputs).flatMap(([n, source]) => ["--input", `${n}=${source}`]));
   }
-  for (const [name, size] of Object.entries(given.symbols ?? {})) {
+  for (const [name, size] of Object.entries(sizesOf(given.symbols))) {
     options.push("--symbol", `${name}=${size}`);
   }
   if (given.params) {

@@ -6,7 +6,7 @@ import * as vscode from "vscode";
 import type { Python } from "../python";
 import { addressTrouble, answers, KERNEL } from "./adapters";
 import { chooseGraph, givenBeside, programOf, type Sizes } from "./asking";
-import type { Given } from "./given";
+import { type Given, sizesOf } from "./given";
 import { applyDefaults, named } from "./launch";
 
 const MOST_PROGRAMS = 50;
@@ -159,7 +159,7 @@ export class Configurations implements vscode.DebugConfigurationProvider {
       ...config,
       graph: graph.name,
       inputs: config.inputs ?? (graph.inputs.length > 0 ? "random" : undefined),
-      symbols: { ...sizes.sizes, ...config.symbols },
+      symbols: { ...sizes.sizes, ...sizesOf(config.symbols) },
     };
   }
 }
