@@ -51,11 +51,17 @@ def messages(file: File) -> list[Diagnostic]:
             found = [d for d in found if not _follows(d, broken)]
         else:
             found += unused_tensors(file, set().union(*[s.tensors for s in summaries]))
-        ordered = _in_order(file, found)
-    if len(ordered) > MOST_ERRORS:
-        ordered = ordered[:MOST_ERRORS]
-        ordered.append(too_many(ordered[-1]))
-    return ordered
+        return _in_order(file, _not_too_many(found))
+
+
+def _not_too_many(found: list[Diagnostic]) -> list[Diagnostic]:
+    """The first errors, and others for as long as there is room."""
+    if len(found) <= MOST_ERRORS:
+        return found
+    errors = [d for d in found if d.severity == "error"]
+    others = [d for d in found if d.severity != "error"][: max(0, MOST_ERRORS - len(errors))]
+    kept = [*errors[:MOST_ERRORS], *others]
+    return [*kept, too_many(errors[MOST_ERRORS - 1])] if len(errors) > MOST_ERRORS else kept
 
 
 def _summary(item: Item) -> Summary:

@@ -34,7 +34,7 @@ class Checks:
         self.tell = tell
         self.log = log
         self._waiting: dict[str, asyncio.TimerHandle] = {}
-        self._told: dict[str, bool] = {}  # whether there was something to tell
+        self._known: set[str] = set()  # texts that were checked once
         self._thresholds = gc.get_threshold()
         gc.set_threshold(*_THRESHOLDS)
 
@@ -52,7 +52,7 @@ class Checks:
     def forget(self, uri: str) -> None:
         """A text is closed: nothing is wrong with it any more."""
         self._cancel(uri)
-        self._told.pop(uri, None)
+        self._known.discard(uri)
         self._publish(uri, [], None)
         gc.unfreeze()
 
@@ -79,23 +79,32 @@ class Checks:
             with collector_paused():
                 for _ in steps:
                     if time.perf_counter() > until:
-                        loop = asyncio.get_running_loop()
-                        self._waiting[uri] = loop.call_later(0, self._go_on, uri, steps)
+                        gc.freeze()  # else the collector walks through all that was read so far
+                        self._later(self._go_on, uri, steps)
                         return
-                self._finish(uri)
+            self._later(self._finish, uri)
         except Exception:  # a bug; the next text may be checked all the same
             self.log(f"checking {uri}: {traceback.format_exc()}")
 
+    def _later(self, function: Callable[..., None], uri: str, *rest: Any) -> None:
+        """Goes on when what the client has said so far is answered."""
+        loop = asyncio.get_running_loop()
+        self._waiting[uri] = loop.call_later(0, function, uri, *rest)
+
     def _finish(self, uri: str) -> None:
+        """Tells what was found."""
+        self._waiting.pop(uri, None)
         file = self.project.opened(uri)
         if file is None:
             return
-        first = uri not in self._told
-        found = telling.as_json(file)
-        self._publish(uri, found, file.version)
-        self._told[uri] = bool(found)
-        if first and len(file.text) > LARGE:
-            gc.freeze()
+        try:
+            with collector_paused():
+                self._publish(uri, telling.as_json(file), file.version)
+                if uri not in self._known and len(file.text) > LARGE:
+                    gc.freeze()
+                self._known.add(uri)
+        except Exception:  # likewise
+            self.log(f"checking {uri}: {traceback.format_exc()}")
 
     def _publish(self, uri: str, found: list[dict[str, Any]], version: int | None) -> None:
         params: dict[str, Any] = {"uri": uri, "diagnostics": found}
