@@ -17,6 +17,8 @@ interface LiveValue {
   text: string;
 }
 
+/** A stop that is left sooner is not looked at: who holds F10 down is not to wait for figures. */
+const REST = 60;
 /** How long inline values wait for live ones, so that none is shown twice. */
 const PATIENCE = 400;
 
@@ -61,6 +63,10 @@ export class Live implements vscode.Disposable {
       this.shown = undefined;
     }
     if (!stop || !uri) {
+      return;
+    }
+    await new Promise((resolve) => setTimeout(resolve, REST));
+    if (services.stop !== stop) {
       return;
     }
     try {
