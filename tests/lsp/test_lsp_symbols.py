@@ -197,3 +197,12 @@ def test_calls_lead_into_the_library(client):
 def test_no_graph_has_no_calls(client):
     client.rewrite("‹here›param w: f32[2]\n")
     assert not client.ask("prepareCallHierarchy", "here")
+
+
+def test_the_outline_of_a_very_long_file_has_no_values():
+    body = "".join(f"  v{k} = relu(x)\n" for k in range(6_000))
+    with editor() as client:
+        client.open(f"graph main(x: f32[N]) -> f32[N] {{\n{body}  return x\n}}\n")
+        (graph,) = client.about("documentSymbol")
+        assert graph["name"] == "main" and not graph["children"]
+        assert graph["range"]["end"]["line"] == 6_002

@@ -22,7 +22,7 @@ KINDS = {
     "value": types.SymbolKind.Variable,
 }
 _MOST_FOUND = 500
-_MOST_LINES = 20_000  # of a file whose values are listed
+_MOST_LINES = 5_000  # of a file whose values are listed
 
 
 @feature(types.TEXT_DOCUMENT_DOCUMENT_SYMBOL, types.DocumentSymbolOptions(label="opstep"))
