@@ -81,7 +81,12 @@ test("keys walk along the edges, search finds, a picture is saved", async ({
   await workbench.command("opstep: Open Graph View");
   const view = await workbench.webview("svg .nodes");
   await expect(view.locator("g.node.cursor")).toBeVisible();
-  await view.locator("svg.surface").focus();
+  const surface = view.locator("svg.surface");
+  const toGraph = async () => {
+    await surface.click({ position: { x: 20, y: 200 } }); // where nothing is drawn
+    await expect(surface).toBeFocused();
+  };
+  await toGraph();
   await workbench.press("Home", "ArrowDown", "ArrowDown");
   await expect(view.locator("g.node.chosen")).toContainText("each = information");
   await workbench.press("ArrowUp");
@@ -89,8 +94,9 @@ test("keys walk along the edges, search finds, a picture is saved", async ({
   await workbench.press("Enter");
   await expect(workbench.status(/Ln 4/)).toBeVisible();
 
-  await view.locator("svg.surface").focus();
+  await toGraph();
   await workbench.press("Control+f");
+  await expect(view.getByRole("searchbox")).toBeFocused();
   await workbench.type("mean");
   await expect(view.locator(".count")).toHaveText("2 found");
   await expect(view.locator("g.node.found").first()).toContainText("mean");

@@ -1,5 +1,6 @@
 import { execFileSync } from "node:child_process";
 
+import { ENTROPY } from "../lib/configurations";
 import { python } from "../lib/places";
 import { expect, test } from "../lib/test";
 
@@ -49,4 +50,16 @@ test("a file that is no timeline says so", async ({ closed: workbench, server, f
   const view = await workbench.webview("header button");
   await expect(view.getByRole("status")).toContainText("is no Perfetto trace");
   await expect(view.getByRole("button", { name: /again/ })).toBeVisible();
+});
+
+test("a run that writes a timeline offers it when it has ended", async ({ workbench, folder }) => {
+  await folder.launch({ ...ENTROPY, trace: "run.pftrace" });
+  await workbench.openFile("entropy.opg");
+  await workbench.press("Control+F5");
+  const said = workbench.notification("run.pftrace is written");
+  await expect(said).toBeVisible({ timeout: 30_000 });
+  await said.getByRole("button", { name: "Open Timeline" }).click();
+  await expect(workbench.tab("run.pftrace")).toBeVisible();
+  const view = await workbench.webview("iframe");
+  await expect(view.getByRole("status")).toHaveText("", { timeout: 40_000 });
 });

@@ -42,8 +42,9 @@ export class Scene {
       viewBox: "0 0 8 8",
       refX: 7,
       refY: 4,
-      markerWidth: 7,
-      markerHeight: 7,
+      markerUnits: "userSpaceOnUse",
+      markerWidth: 8,
+      markerHeight: 8,
       orient: "auto-start-reverse",
     });
     arrow.append(svg("path", { d: "M0,0.6L8,4L0,7.4Z", class: "head" }));
