@@ -112,7 +112,11 @@ function shape(node: Node): vscode.TreeItem {
         node,
       );
     default: {
-      const item = made(node.message, { name: "info" });
+      // Which file it is stands above.
+      const words = node.message.startsWith(node.path)
+        ? node.message.slice(node.path.length)
+        : node.message;
+      const item = made(words.replace(/^:? /, ""), { name: "info" });
       item.description = node.hint;
       item.tooltip = [node.message, node.hint].filter(Boolean).join("\n");
       return node.older ? clicked(item, "opstep.workspace.update", node) : item;

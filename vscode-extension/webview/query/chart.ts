@@ -201,7 +201,7 @@ export class Chart {
         {
           ...axis,
           grid: { stroke: grid, width: 1 },
-          size: (_, values) => 16 + 7 * Math.max(2, ...(values ?? []).map((v) => v.length)),
+          size: (_, values) => 20 + 7 * Math.max(2, ...(values ?? []).map((v) => v.length)),
           label: this.unit.label || undefined,
           labelSize: this.unit.label ? 18 : 0,
           values: (_, ticks) => ticks.map((t) => tick(t)),

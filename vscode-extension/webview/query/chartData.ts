@@ -98,9 +98,9 @@ export function tick(value: number | null): string {
     return "";
   }
   const size = Math.abs(value);
-  if (size !== 0 && (size >= 1e6 || size < 1e-3)) {
+  if (size !== 0 && (size >= 1e5 || size < 1e-3)) {
     return value
-      .toExponential(size >= 1e6 && Number(value.toPrecision(2)) === value ? 0 : 1)
+      .toExponential(size >= 1e5 && Number(value.toPrecision(2)) === value ? 0 : 1)
       .replace("e+", "e")
       .replace(".0e", "e");
   }

@@ -583,9 +583,9 @@ const PLOTS: [string, string][] = [
 
 const root = document.getElementById("root");
 if (root) {
+  const state = api.getState(); // before the panel keeps its own
   const panel = new Panel(root);
   window.addEventListener("message", (event: MessageEvent<ToPage>) => panel.take(event.data));
-  const state = api.getState();
   if (state) {
     panel.restore(state);
   }
