@@ -12,9 +12,9 @@ import { History } from "./history";
 import { Model, nameOf } from "./model";
 import { Odd } from "./odd";
 import { Pictures } from "./pictures";
+import { Pins } from "./pins";
 import { Table } from "./table";
 
-const MOST_PINS = 9;
 const PATIENCE_MS = 3000; // in which the page is told what to show, else it asks again
 
 class Page {
@@ -27,7 +27,7 @@ class Page {
   private readonly live = h("div", { class: "unseen", "aria-live": "polite" });
   private readonly trouble = h("div", { class: "trouble", role: "status" });
   private readonly figures = h("div", { class: "figures" });
-  private readonly pins = h("ul", { class: "pins", "aria-label": "Pinned elements", hidden: true });
+  private readonly pins: Pins;
   private readonly main = h("main", {});
   private readonly newest = new Newest();
   private readonly controls: Controls;
@@ -54,7 +54,7 @@ class Page {
     this.pictures = new Pictures(model, connection, {
       hovered: (place, texts) => this.hovered(place, texts),
       chosen: (place) => this.choose(place),
-      pinned: (place) => this.pin(place),
+      pinned: (place) => this.pins.toggle(place),
       failed,
       painted: () => this.painted(),
     });
@@ -66,6 +66,12 @@ class Page {
       },
     });
     this.history = new History(model, connection, () => this.keep());
+    this.pins = new Pins(
+      model,
+      connection,
+      (place) => this.look(place),
+      () => this.pictures.redraw(),
+    );
     this.odd = new Odd(model, connection, { look: (place) => this.look(place), failed });
     fill(
       root,
@@ -74,7 +80,7 @@ class Page {
       this.controls.tools,
       this.trouble,
       this.main,
-      this.pins,
+      this.pins.node,
       h("footer", {}, this.hover, h("span", { class: "space" }), this.odd.node),
       h("div", { class: "bottom" }, this.figures, this.history.node),
       this.live,
@@ -185,7 +191,7 @@ class Page {
     this.view.want();
     void this.takeFigures();
     this.history.want();
-    void this.takePins();
+    void this.pins.refresh();
   }
 
   private get view(): { want(): void } {
@@ -381,61 +387,6 @@ class Page {
     } catch {
       // The element is gone with its stop: what is said of the tensor says so.
     }
-  }
-
-  private pin(place: number[]): void {
-    const { pins } = this.model;
-    const at = pins.findIndex((p) => String(p.place) === String(place));
-    if (at >= 0) {
-      pins.splice(at, 1);
-    } else {
-      pins.push({ place, text: "…" });
-      pins.splice(0, Math.max(0, pins.length - MOST_PINS));
-    }
-    void this.takePins();
-    this.pictures.redraw();
-  }
-
-  private async takePins(): Promise<void> {
-    const { model } = this;
-    this.showPins();
-    for (const pin of [...model.pins]) {
-      try {
-        const expression = elementExpression(model.subject.expression, pin.place);
-        const slice = await this.connection.call("slice", { expression });
-        const text = model.elements(slice).text(0);
-        pin.was = pin.text !== "…" && pin.text !== text ? pin.text : pin.was;
-        pin.text = text;
-      } catch (error) {
-        if (error instanceof Outdated) {
-          return;
-        }
-        pin.text = "not there";
-      }
-    }
-    this.showPins();
-  }
-
-  private showPins(): void {
-    const items = this.model.pins.map((pin, k) =>
-      h(
-        "li",
-        {},
-        h(
-          "button",
-          { class: "link", title: "Show it", onclick: () => this.look(pin.place) },
-          `${k + 1}: [${pin.place.join(", ")}] = ${pin.text}`,
-        ),
-        pin.was !== undefined && h("span", { class: "was" }, ` was ${pin.was}`),
-        h(
-          "button",
-          { class: "flat", "aria-label": `Unpin ${k + 1}`, onclick: () => this.pin(pin.place) },
-          "×",
-        ),
-      ),
-    );
-    fill(this.pins, ...items);
-    this.pins.hidden = !items.length;
   }
 
   private key(event: KeyboardEvent): void {

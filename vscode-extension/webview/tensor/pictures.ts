@@ -1,7 +1,7 @@
 /** The picture view: one pane, or three (now, earlier, difference) that move together. */
 
-import { roleOf, sizeOf } from "../../src/tensor/axes";
-import { colourAt, type MapName } from "../../src/tensor/colours";
+import { sizeOf } from "../../src/tensor/axes";
+import type { MapName } from "../../src/tensor/colours";
 import type { Elements } from "../../src/tensor/elements";
 import type { Slice } from "../../src/tensor/messages";
 import { Difference, paint } from "../../src/tensor/painting";
@@ -21,10 +21,10 @@ import {
 } from "../../src/tensor/tiles";
 import { type Connection, Newest, Outdated } from "./connection";
 import { fill, h, shown } from "./dom";
+import { legend } from "./legend";
 import type { Model } from "./model";
+import { oddPlaces } from "./oddplaces";
 import { type Block, type Marked, Picture } from "./picture";
-
-const MOST_ODD = 2000; // elements that are marked in a picture that is thinned out
 
 /** What the pictures tell the page. */
 export interface Listener {
@@ -143,44 +143,14 @@ export class Pictures {
       this.odd = [];
       this.paint();
       if (wanted.rows.step > 1 || wanted.columns.step > 1) {
-        await this.findOdd(wanted);
+        this.odd = await oddPlaces(model, this.connection, wanted);
+        this.redraw();
       }
     } catch (error) {
       if (!(error instanceof Outdated)) {
         this.listener.failed((error as Error).message);
       }
     }
-  }
-
-  /** Thinned out, a picture may miss the elements that matter most: their places are asked for. */
-  private async findOdd(part: Part): Promise<void> {
-    const { model } = this;
-    if (model.type?.unwritten === undefined) {
-      return; // only floats can be NaN or infinite
-    }
-    const step = {
-      ...part,
-      rows: { ...part.rows, step: 1 },
-      columns: { ...part.columns, step: 1 },
-    };
-    const of = partExpression(model.subject.expression, model.shape, step);
-    const slice = await this.connection.call("slice", {
-      expression: `where(not isfinite(${of}))[:${MOST_ODD}]`,
-    });
-    const found = model.elements(slice).numbers;
-    const { axes } = model;
-    const seen = axes.at.map((_, k) => k).filter((k) => roleOf(axes, k));
-    const rank = seen.length;
-    const at = (k: number, axis: number, from: number) =>
-      axis < 0 ? 0 : from + (found[k + seen.indexOf(axis)] as number);
-    for (let k = 0; rank && k < found.length; k += rank) {
-      this.odd.push({
-        tile: at(k, axes.tiles, part.tiles.from),
-        row: at(k, axes.rows, part.rows.from),
-        column: at(k, axes.columns, part.columns.from),
-      });
-    }
-    this.redraw();
   }
 
   /** Paints what is there: after it came, or in other colours. */
@@ -239,12 +209,13 @@ export class Pictures {
   private captions(): void {
     const { model } = this;
     const several = this.panes.length > 1;
-    const legend = (scale: Scale | undefined, map: MapName) => scale && this.legend(scale, map);
+    const legendOf = (scale: Scale | undefined, map: MapName, colours = model.axes.colours >= 0) =>
+      scale && legend(scale, map, colours);
     const each = model.view.scale.over === "tile" ? " (first tile)" : "";
     fill(
       this.now.caption,
       several && h("b", {}, "now"),
-      legend(this.now.block?.atlas.scale, model.view.map),
+      legendOf(this.now.block?.atlas.scale, model.view.map),
       each,
     );
     if (several) {
@@ -252,38 +223,16 @@ export class Pictures {
       fill(
         this.before.caption,
         h("b", {}, model.earlier),
-        block && legend(block.atlas.scale, model.view.map),
+        block && legendOf(block.atlas.scale, model.view.map),
         h("span", { class: "trouble" }, this.beforeNote),
       );
       fill(
         this.gap.caption,
         h("b", {}, "difference"),
-        this.gap.block && legend(this.gap.block.atlas.scale, "diverging"),
+        this.gap.block && legendOf(this.gap.block.atlas.scale, "diverging", false),
         h("span", { title: this.gapNote }, this.gapNote),
       );
     }
-  }
-
-  private legend(scale: Scale, map: MapName): HTMLElement {
-    if (this.model.axes.colours >= 0 && map !== "diverging") {
-      return h(
-        "span",
-        { class: "legend" },
-        `black ${shown(scale.low)} · white ${shown(scale.high)}`,
-      );
-    }
-    const stops = Array.from({ length: 17 }, (_, k) => `rgb(${colourAt(map, k / 16).join(" ")})`);
-    return h(
-      "span",
-      { class: "legend" },
-      shown(scale.low),
-      h("i", {
-        class: "ramp",
-        style: `background: linear-gradient(to right, ${stops.join(", ")})`,
-      }),
-      shown(scale.high),
-      scale.log && " (log)",
-    );
   }
 
   /** Draws at the next frame. */
