@@ -74,6 +74,7 @@ def environment(home: Path) -> dict[str, str]:
     path = f"{command.parent}{os.pathsep}{os.environ['PATH']}"
     kept = {k: v for k, v in os.environ.items() if not k.startswith("XDG_")}
     packages = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
+    kept["OPSTEP_CACHE"] = str(Compiler.cache_folder())
     return {
         **kept,
         "PYTHONPATH": packages,
