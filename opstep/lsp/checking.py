@@ -35,6 +35,7 @@ def steps(file: File) -> Iterator[None]:
     for item in list(file.items):
         if item.summary is None:
             yield from item.steps()
+            yield
             item.summary = _summary(item)
 
 

@@ -75,6 +75,7 @@ class GraphCheck:
             checker.check_returned()
         except TooMany:
             self._heads = -1  # what was not checked is no base for the next time
+        yield
         self._stale = {}
         applications = [a for b in text.blocks if b.checked for a in b.checked.applications]
         self.verified = checker.verified(applications)

@@ -30,77 +30,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from lsp.lsp_capabilities import CAPABILITIES
+
 from opstep.wire import Wire
 
 PATIENCE_S = 60.0
 _MARK = re.compile("‹([^›]*)›")
-
-# What a modern editor says it can do.
-CAPABILITIES: dict[str, Any] = {
-    "general": {"positionEncodings": ["utf-16"]},
-    "workspace": {
-        "applyEdit": True,
-        "configuration": True,
-        "workspaceEdit": {"documentChanges": True, "resourceOperations": ["create", "rename"]},
-        "didChangeConfiguration": {"dynamicRegistration": True},
-        "didChangeWatchedFiles": {"dynamicRegistration": True},
-        "inlayHint": {"refreshSupport": True},
-        "codeLens": {"refreshSupport": True},
-        "semanticTokens": {"refreshSupport": True},
-        "inlineValue": {"refreshSupport": True},
-        "symbol": {"dynamicRegistration": False},
-    },
-    "textDocument": {
-        "synchronization": {"didSave": True},
-        "publishDiagnostics": {
-            "relatedInformation": True,
-            "tagSupport": {"valueSet": [1, 2]},
-            "codeDescriptionSupport": True,
-            "dataSupport": True,
-            "versionSupport": True,
-        },
-        "hover": {"contentFormat": ["markdown", "plaintext"]},
-        "completion": {
-            "completionItem": {
-                "snippetSupport": True,
-                "documentationFormat": ["markdown", "plaintext"],
-                "labelDetailsSupport": True,
-                "insertReplaceSupport": True,
-                "resolveSupport": {"properties": ["documentation", "detail"]},
-            },
-            "contextSupport": True,
-        },
-        "signatureHelp": {
-            "signatureInformation": {
-                "documentationFormat": ["markdown", "plaintext"],
-                "parameterInformation": {"labelOffsetSupport": True},
-                "activeParameterSupport": True,
-            },
-        },
-        "codeAction": {
-            "codeActionLiteralSupport": {
-                "codeActionKind": {"valueSet": ["quickfix", "refactor", "source", "source.fixAll"]}
-            },
-            "isPreferredSupport": True,
-            "dataSupport": True,
-        },
-        "documentSymbol": {"hierarchicalDocumentSymbolSupport": True},
-        "rename": {"prepareSupport": True},
-        "foldingRange": {"lineFoldingOnly": False},
-        "diagnostic": {"relatedDocumentSupport": False},
-        "linkedEditingRange": {},
-        "inlayHint": {},
-        "inlineValue": {},
-        "definition": {"linkSupport": True},
-        "typeDefinition": {"linkSupport": True},
-        "semanticTokens": {
-            "requests": {"full": {"delta": True}, "range": True},
-            "tokenTypes": [],
-            "tokenModifiers": [],
-            "formats": ["relative"],
-        },
-    },
-}
 
 
 class ServerError(Exception):

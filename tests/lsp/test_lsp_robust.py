@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 
 import pytest
-from lsp.lsp_client import CAPABILITIES, PATIENCE_S, Client, ServerError, editor, pipe, started
+from lsp.lsp_capabilities import CAPABILITIES
+from lsp.lsp_client import PATIENCE_S, Client, ServerError, editor, pipe, started
 
 from opstep.lsp.server import serve
 from opstep.wire import Wire
