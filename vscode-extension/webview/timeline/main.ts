@@ -3,6 +3,7 @@
 import { next, told } from "./choice";
 import type { Found, FromFrame, ToHost, ToPage, Wanted } from "./messages";
 
+const COVERED_MS = 15_000; // longest that Perfetto's own page before a trace is covered
 const HELLO_MS = 250; // between two words to a frame that has not answered
 
 const vscode = acquireVsCodeApi<{ address?: string }>();
@@ -61,6 +62,8 @@ function open(address: string): void {
   frame.src = address;
   frame.allow = "clipboard-write";
   main.replaceChildren(frame);
+  main.classList.add("covered");
+  window.setTimeout(() => main.classList.remove("covered"), COVERED_MS);
   row("Loading the timeline …");
   hello();
 }
@@ -95,6 +98,7 @@ function fromFrame(message: FromFrame): void {
     case "ready":
       if (!loaded) {
         loaded = true;
+        main.classList.remove("covered");
         row("");
         post({ kind: "loaded" });
         if (waiting !== undefined) {
