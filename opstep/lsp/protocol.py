@@ -59,6 +59,8 @@ class Protocol(LanguageServerProtocol):
 
     @lsp_method(types.INITIALIZE)
     def lsp_initialize(self, params: types.InitializeParams):
+        if params.capabilities.general is not None:  # UTF-16, which every client knows
+            params.capabilities.general.position_encodings = None
         result = yield from super().lsp_initialize(params)
         self._server.greet(params)
         return result
