@@ -68,6 +68,16 @@ local ok, err = pcall(function()
     vim.lsp.buf.formatting_sync(nil, 60000)
   end
   out.text = table.concat(vim.api.nvim_buf_get_lines(bufnr, 0, -1, true), '\n')
+
+  -- A lens opens a terminal.
+  local graph = { uri = vim.uri_from_bufnr(bufnr), graph = 'information' }
+  vim.lsp.commands['opstep.plan']({ arguments = { graph } })
+  local terminal = vim.api.nvim_get_current_buf()
+  local function shown()
+    return table.concat(vim.api.nvim_buf_get_lines(terminal, 0, -1, true), '\n')
+  end
+  wait('end of the command', function() return shown():find('Process exited', 1, true) end)
+  out.terminal = shown()
 end)
 if not ok then
   out.error = tostring(err)

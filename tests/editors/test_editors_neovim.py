@@ -53,6 +53,7 @@ def test_the_language_server(neovim, tmp_path):
         k for k, known in found["lenses"].items() if known
     }
     assert found["text"] == MODEL.rstrip("\n")
+    assert "needs a size for K, N" in " ".join(found["terminal"].split())  # it says so
     if version(neovim) >= (0, 10):
         assert ": f32[N, K]" in found["hints"]
 
