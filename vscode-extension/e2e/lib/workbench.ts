@@ -160,7 +160,7 @@ export class Workbench {
             text: line.textContent ?? "",
           }))
           .sort((a, b) => a.top - b.top)
-          .map((line) => line.text.replaceAll(" ", " ").replaceAll("‌", "")),
+          .map((line) => line.text.replace(/\u00a0/g, " ").replace(/[\u200b\u200c]/g, "")),
       );
     return lines.join("\n");
   }
