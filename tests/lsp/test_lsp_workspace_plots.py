@@ -124,7 +124,6 @@ def test_many_points_are_thinned_to_what_a_screen_shows(tmp_path, made):
         )
         (line,) = near["lines"]
         assert line["xs"] == list(range(999, 1502)), "all of a small part, and to its edges"
-        assert near["seconds"] < plot["seconds"] + 0.05
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 999, 1000, 1001, 54_321])
