@@ -28,7 +28,9 @@ def neovim():
 
 def version(neovim):
     shown = subprocess.run([neovim, "--version"], capture_output=True, text=True, check=True).stdout
-    return tuple(map(int, re.search(r"v(\d+)\.(\d+)", shown).groups()))
+    found = re.search(r"v(\d+)\.(\d+)", shown)
+    assert found, shown
+    return int(found[1]), int(found[2])
 
 
 def opened(neovim, tmp_path, text, configuration, script):
