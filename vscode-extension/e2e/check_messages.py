@@ -1,7 +1,6 @@
 """Holds captured DAP conversations against the protocol's schema: python check_messages.py FOLDER.
 
-Each line of the folder's .jsonl files is one message. Requests must have their answers, too, where the
-conversation went on after them.
+Each line of the folder's .jsonl files is one message.
 """
 
 from __future__ import annotations
@@ -30,7 +29,8 @@ def main(folder: str) -> int:
     files = sorted(Path(folder).glob("*.jsonl"))
     results = [faults(path) for path in files]
     wrong = [text for _, found in results for text in found]
-    print(f"{sum(n for n, _ in results)} DAP messages of {len(files)} tests, {len(wrong)} against the schema")
+    count = sum(n for n, _ in results)
+    print(f"{count} DAP messages of {len(files)} tests, {len(wrong)} against the schema")
     for text in wrong[:20]:
         print(text)
     return 1 if wrong else 0

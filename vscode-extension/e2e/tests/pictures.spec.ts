@@ -24,7 +24,6 @@ const SIZES = ["--symbol", "N=4", "--symbol", "K=5"];
 
 async function take(workbench: Workbench, name: string): Promise<void> {
   const path = join(PICTURES, `vscode-${name}.png`);
-  await workbench.page.mouse.move(640, 795);
   await workbench.page.screenshot({ path, animations: "disabled", caret: "hide" });
   try {
     execFileSync("pngquant", ["--force", "--skip-if-larger", "--output", path, "--", path]);
@@ -46,7 +45,7 @@ test("types", async ({ closed: workbench, server }) => {
   await workbench.openFile("entropy.opg");
   await expect.poll(() => workbench.text()).toMatch(/each\s*:\s*f32\[N\]\s*= information/);
   await workbench.goTo(4, "  p = soft".length + 1);
-  await workbench.hover();
+  await expect(await workbench.hover()).toBeVisible();
   await take(workbench, "types");
 });
 
