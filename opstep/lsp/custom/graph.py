@@ -79,6 +79,7 @@ class Drawing:
         self.nodes: list[Json] = []
         self.edges: list[Json] = []
         self.made: dict[str, str] = {}  # the node that makes a value
+        self.written: dict[TensorType, str] = {}
         self.problems = _problems(item)
 
     def told(self) -> Json:
@@ -163,7 +164,12 @@ class Drawing:
         found = self.types.get(name)
         if found is None:  # an input keeps its type, whatever is wrong with the graph
             found = next((b.type for b in self.graph.inputs if b.name.text == name), None)
-        return None if found is None else str(found)
+        if found is None:
+            return None
+        text = self.written.get(found)
+        if text is None:
+            text = self.written[found] = str(found)
+        return text
 
     # --- edges ------------------------------------------------------------------------------------
 

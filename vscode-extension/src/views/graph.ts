@@ -12,6 +12,8 @@ import type { Services, Stop } from "../services";
 import { onRestore, Panel } from "../webview";
 
 const TYPING_MS = 200;
+const TYPING_LARGE_MS = 1000; // of graphs that take the server a while
+const LARGE = 2000; // nodes
 const CURSOR_MS = 60;
 
 /** A graph of a file, as commands are given it. */
@@ -209,7 +211,8 @@ class GraphView implements vscode.Disposable {
     const { data } = this;
     if (this.panel !== undefined && data !== undefined && document.uri.toString() === data.uri) {
       clearTimeout(this.typing);
-      this.typing = setTimeout(() => void this.again(data), TYPING_MS);
+      const pause = data.nodes.length > LARGE ? TYPING_LARGE_MS : TYPING_MS;
+      this.typing = setTimeout(() => void this.again(data), pause);
     }
   }
 
