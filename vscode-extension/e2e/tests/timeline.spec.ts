@@ -9,6 +9,7 @@ test("a slice that is selected in Perfetto shows its line, also when the text ha
   server,
   folder,
 }) => {
+  test.slow(); // Perfetto's engine is compiled by the browser first
   const sizes = ["--input", "random", "--symbol", "N=4", "--symbol", "K=5", "--steps", "3"];
   const trace = ["--trace", "run.pftrace"];
   execFileSync(python(), ["-m", "opstep", "run", "entropy.opg", ...sizes, ...trace], {
