@@ -138,7 +138,7 @@ test("timeline", async ({ closed: workbench, server, folder }) => {
   await workbench.openFile("branches.opg");
   await workbench.openOther("run.pftrace");
   const view = await workbench.webview("iframe");
-  await expect(view.getByRole("status")).toHaveText("", { timeout: 90_000 });
+  await expect(view.getByRole("status")).toBeHidden({ timeout: 90_000 });
   await take(workbench, "timeline");
 });
 
