@@ -10,7 +10,7 @@ export default defineConfig({
     ...(process.env.OPSTEP_PICTURES ? [] : ["pictures.spec.ts"]),
     ...(process.env.OPSTEP_BENCH ? [] : ["bench.spec.ts"]),
   ],
-  outputDir: "build/results",
+  outputDir: process.env.OPSTEP_E2E_RESULTS ?? "build/results",
   globalSetup: "./lib/prepare.ts",
   globalTeardown: "./lib/conclude.ts",
   workers: Number(process.env.OPSTEP_E2E_WORKERS ?? 2),

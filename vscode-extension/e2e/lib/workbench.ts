@@ -87,7 +87,11 @@ export class Workbench {
     await expect(this.page.locator(`.tab.active[data-resource-name="${title}"]`)).toBeVisible();
     await expect(this.editor().locator(".view-line").first()).toBeVisible();
     await this.focusEditor();
-    if (name.endsWith(".opg") && ready) await this.expectReady();
+    if (name.endsWith(".opg") && ready) {
+      await this.expectReady();
+      // The language server has answered: completion, rename and the rest are there.
+      await expect(this.editor().locator(".codelens-decoration a").first()).toBeVisible();
+    }
   }
 
   /** Opens a file that an editor of its own shows. */

@@ -16,7 +16,7 @@ test("from a stop into the kernel: Python frames in a session of its own", async
   await debug.expectStoppedAt(4);
   await debug.next();
   await debug.expectStoppedAt(5);
-  await workbench.command("opstep: Step into a Kernel...");
+  await workbench.command("opstep: Step into a Kernel…");
   await workbench.quickRows().first().click();
   await debug.view();
   await expect(debug.frames().filter({ hasText: ".py" }).first()).toBeVisible({ timeout: 60_000 });
