@@ -31,10 +31,11 @@ def changes(file: File) -> Iterator[Change]:
     """What must change, from the beginning to the end."""
     text = file.text
     mark = 1 if text.startswith("\ufeff") else 0
+    returns = "\r\n" in text
     module, faults = parse_with_diagnostics(text, file.path)
     for start, end, new in _faulty(file) if faults else _whole(text, module):
         start = max(start, mark)
-        if "\r\n" in text:  # the editor keeps its line ends
+        if returns:  # the editor keeps its line ends
             new = new.replace("\n", "\r\n")
         yield from _differences(text[start:end], new, start)
 

@@ -10,8 +10,9 @@ import json
 import re
 from typing import NamedTuple
 
+# What is not closed goes on to the end: from each place on again would take a long text hours.
 _TOKEN = re.compile(
-    r"""[ \t\r\n]*(?://[^\n]*|/\*.*?\*/|(?P<string>"(?:[^"\\\n]|\\.)*")|(?P<sign>[{}\[\],:])
+    r"""[ \t\r\n]*(?://[^\n]*|/\*.*?(?:\*/|\Z)|(?P<string>"(?:[^"\\\n]|\\.)*"?)|(?P<sign>[{}\[\],:])
     |(?P<word>[^\s{}\[\],:"/]+)|(?P<bad>.))""",
     re.VERBOSE | re.DOTALL,
 )

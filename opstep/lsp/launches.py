@@ -57,7 +57,7 @@ def _folders(project: Project, file: File) -> list[Path]:
 
 def _text(path: Path) -> str:
     try:
-        if path.stat().st_size > _MOST_BYTES:
+        if not path.is_file() or path.stat().st_size > _MOST_BYTES:  # a pipe would make us wait
             return ""
         return path.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError):

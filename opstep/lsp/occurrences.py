@@ -40,6 +40,10 @@ __all__ = [
 ]  # fmt: skip
 
 _LOCAL = ("value", "symbol")
+_NO_NAMES = (
+    "comment",
+    "string",
+)  # what they say stands for nothing, and may be as long as the text
 
 
 class Thing(NamedTuple):
@@ -150,6 +154,8 @@ def _start(statement: Statement) -> int:
 
 def occurrences(file: File, thing: Thing, within: Span | None = None) -> Iterator[Occurrence]:
     """Where `thing` stands in the file, or in a part of it, in its order."""
+    if thing.kind in _NO_NAMES:
+        return
     low, high = within or Span(0, len(file.text))
     for item in file.items:
         if (thing.kind in _LOCAL and item.name != thing.scope) or item.end < low:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -63,6 +64,8 @@ class Project:
                 return self._open[known]
         try:
             found = os.stat(path)
+            if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+                raise InputError(f"{path} is no file: a pipe or a device would be waited for")
             stamp = found.st_mtime_ns, found.st_size
         except (OSError, ValueError):
             self._read.pop(path, None)

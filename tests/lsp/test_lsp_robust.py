@@ -205,6 +205,61 @@ def test_random_messages(seed):
         assert client.diagnostics() == []
 
 
+PILES = {  # what took hours, as each place of a long line was begun at
+    "a long word in a comment": "# " + "a" * 300_000,
+    "many dots in a comment": "# " + "a." * 150_000,
+    "many folders in a comment": "# " + "a/" * 150_000,
+    "many files in one word": "# " + "a.opg" * 60_000 + "x",
+    "open strings": 'at "' * 75_000,
+    "comments": "#\n" * 20_000 + GOOD,
+}
+
+
+@pytest.mark.parametrize("name", PILES)
+def test_long_texts_are_answered_soon(client, name):
+    document = client.open(PILES[name], "file:///long.opg")
+    client.diagnostics()
+    began = time.perf_counter()
+    for line, character in PLACES[:3]:
+        everything(client, document.uri, line, character)
+    assert time.perf_counter() - began < PATIENCE_S / 2
+    client.close()
+
+
+def test_pipes_and_devices_are_not_waited_for(tmp_path):
+    (tmp_path / ".vscode").mkdir()
+    os.mkfifo(tmp_path / ".vscode" / "launch.json")
+    os.mkfifo(tmp_path / "pipe.opg")
+    (tmp_path / "endless.opg").symlink_to("/dev/zero")
+    (tmp_path / "round.opg").symlink_to("round.opg")
+    (tmp_path / "folder.opg").mkdir()
+    path = tmp_path / "a.opg"
+    path.write_text(GOOD, encoding="utf-8")
+    with editor(tmp_path) as client:
+        client.open(GOOD, path.as_uri())
+        assert client.diagnostics() == []
+        everything(client, path.as_uri(), 0, 7)
+        assert client.request("workspace/symbol", {"query": "f"})
+        for name in ("pipe.opg", "endless.opg", "round.opg", "folder.opg"):
+            everything(client, (tmp_path / name).as_uri(), 0, 7)
+
+
+def test_a_launch_configuration_that_is_a_pile(tmp_path):
+    (tmp_path / ".vscode").mkdir()
+    path = tmp_path / "a.opg"
+    path.write_text(GOOD, encoding="utf-8")
+    with editor(tmp_path) as client:
+        client.open(GOOD, path.as_uri())
+        for pile in ('\\"' * 200_000, "/*" * 200_000, "f[" * 50_000):
+            settings = tmp_path / ".vscode" / "launch.json"
+            settings.write_text(pile + '"f"', encoding="utf-8")
+            place = {"line": 0, "character": 6}
+            params = {"textDocument": {"uri": path.as_uri()}, "position": place, "newName": "g"}
+            began = time.perf_counter()
+            assert client.request("textDocument/rename", params)
+            assert time.perf_counter() - began < PATIENCE_S / 2
+
+
 def test_it_ends_when_the_stream_ends():
     with started() as (_, process):
         process.stdin.close()

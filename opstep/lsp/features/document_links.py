@@ -16,9 +16,10 @@ _MOST = 20_000  # links of a file: an imported program names a line of its origi
 _STRING = r'"[^"\\\n]*(?:\\[^\n][^"\\\n]*)*"'
 _ORIGIN = re.compile(rf"\bat[ \t]+(?P<string>{_STRING})[ \t]*:[ \t]*(?P<line>\d+)")
 _COMMENT = re.compile(rf"(?:{_STRING}|[^#\n\"])*(?P<comment>#[^\n]*)?")
-# A path in a comment: an ending that says it is a file, then maybe an array's name or a line.
+# A path in a comment: an ending that says it is a file, then maybe an array's name or a line. It is
+# looked for where a run of its characters begins: from each of them would take a long line hours.
 _PATH = re.compile(
-    r"(?P<path>(?:[\w.~-]+/)*[\w.-]+\.(?:opg|py|safetensors|npz|npy|onnx|db|pftrace|json|toml|md|txt))"
+    r"(?<![\w.~/-])(?P<path>/?(?:[\w.~-]+/)*[\w.-]+\.(?:opg|py|safetensors|npz|npy|onnx|db|pftrace|json|toml|md|txt))"
     r"(?::(?P<key>[\w.]+))?(?![\w/])"
 )
 
