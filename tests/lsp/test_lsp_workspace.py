@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import shutil
 import sqlite3
 from pathlib import Path
@@ -311,3 +312,50 @@ def test_what_makes_no_sense_is_refused_in_words(ask: Asking, what, params):
         ask(what, **params)
     assert caught.value.message and "Traceback" not in caught.value.message
     assert ask("runs")["count"] == 3, "the server goes on"
+
+
+def test_a_file_whose_rows_never_end_is_damaged(tmp_path, made):
+    """Files of a folder are looked at unasked: what stands in for a table must not be run."""
+    path = tmp_path / "x.db"
+    shutil.copy(made[0], path)
+    connection = sqlite3.connect(path)
+    connection.execute("drop table runs")
+    connection.execute(
+        "create view runs as with recursive t(x) as (select 1 union all select x + 1 from t) "
+        "select x as id, x as began, 'running' as status from t"
+    )
+    connection.close()
+    with asking(path) as ask:
+        (told,) = ask("find", paths=[str(path), "a\0b", "\ud800", "x" * 5000])["files"]
+        assert (told["kind"], "runs is no table" in told["message"]) == ("damaged", True)
+        for request in ("runs", "schema"):
+            with pytest.raises(ServerError, match="runs is no table"):
+                ask(request)
+
+
+def test_a_file_without_a_table_is_damaged(tmp_path, made):
+    path = tmp_path / "x.db"
+    shutil.copy(made[0], path)
+    connection = sqlite3.connect(path)
+    connection.execute("drop table metrics")
+    connection.close()
+    with asking(path) as ask:
+        assert "metrics is missing" in ask("examine")["message"]
+
+
+def test_a_program_that_is_a_pipe_is_not_waited_for(tmp_path, made):
+    path = tmp_path / "x.db"
+    shutil.copy(made[0], path)
+    os.mkfifo(tmp_path / "pipe.opg")
+    connection = sqlite3.connect(path)
+    connection.execute("update runs set file = ?", (str(tmp_path / "pipe.opg"),))
+    connection.commit()
+    connection.close()
+    with asking(path) as ask:
+        told = ask("program", run=1)
+        assert told["text"] and told["place"] is None and not told["same"]
+
+
+def test_a_path_that_no_file_can_have(tmp_path):
+    with asking(tmp_path / ("x" * 5000)) as ask:
+        assert ask("examine")["kind"] == "unreadable"

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MOST_FILES = 1_000
 MOST_RUNS = 500  # in one response
+MOST_PROGRAM = 256 << 20  # bytes of a program's file
 
 
 @feature("opstep/workspace/find", thread=True)
@@ -107,11 +108,22 @@ def program(project: Project, params: Params) -> dict[str, Any]:
     place = place_of(path, run.file)
     now = None
     if place is not None:
-        try:
-            now = Path(place).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError):
+        now = _text(Path(place))
+        if now is None:
             place = None
     return {"text": run.program, "file": run.file, "place": place, "same": now == run.program}
+
+
+def _text(path: Path) -> str | None:
+    """A program as it is now; None where it cannot be read. A run may name any file, such as a
+    pipe, which would make us wait.
+    """
+    try:
+        if not path.is_file() or path.stat().st_size > MOST_PROGRAM:
+            return None
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return None
 
 
 @feature("opstep/workspace/place", thread=True)

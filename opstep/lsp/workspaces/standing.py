@@ -28,7 +28,7 @@ def is_ours(path: Path) -> bool:
     try:
         with open(path, "rb", opener=_without_waiting) as file:
             head = file.read(_HEADER)
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a name that no file can have
         return False
     if not head.startswith(_MAGIC) or len(head) < _HEADER:
         return False

@@ -63,7 +63,11 @@ def open_reading(
     One of an older version is brought up to date first; it is left as it is, and complained of,
     where `update` is False. `patience`: seconds to wait for a file that is locked.
     """
-    if not path.exists():
+    try:
+        there = path.exists()
+    except OSError as error:  # such as a name that is too long
+        raise FileProblem("unreadable", f"{path} cannot be read: {error.strerror}") from None
+    if not there:
         hint = f"opstep run FILE --workspace {path} makes one"
         raise FileProblem("absent", f"there is no file {path}", hint)
     _check_file(path)
@@ -71,6 +75,8 @@ def open_reading(
         connection = _connect_reading(path, patience)
         try:
             version = _version(connection, path)
+            if version == VERSION:
+                _check_tables(connection, path)
         except BaseException:
             connection.close()
             raise
@@ -171,6 +177,18 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
             "nothing was changed in it; update opstep",
         )
     return version
+
+
+def _check_tables(connection: sqlite3.Connection, path: Path) -> None:
+    """Raises `FileProblem` where one of our tables is missing, or something else: what stands for
+    rows that are worked out, such as a view, may never come to an end.
+    """
+    rows = "select name, type = 'table' and sql like 'create table%' from sqlite_master"
+    known = {name: bool(plain) for name, plain in connection.execute(rows)}
+    for table in TABLES:
+        if not known.get(table.name):
+            what = "is no table" if table.name in known else "is missing"
+            raise FileProblem("damaged", f"{path}: it is damaged ({table.name} {what})", _RECOVER)
 
 
 # --- opening --------------------------------------------------------------------------------------
