@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from pathlib import Path
 
@@ -278,3 +279,37 @@ def test_live_values_are_shown_while_they_are_there(client):
     assert "**Now**" not in client.hover("d")
     client.notify("opstep/live", {"uri": client.current.uri, "values": None})
     assert "**Now**" not in client.hover("c")
+
+
+REMOTE = "![picture](https://elsewhere/a.png)"
+
+
+@pytest.mark.parametrize("around", ["``` {} ```", "`` {}", "```{}`", "``a`` ``{}", "`{}", "{}"])
+def test_what_a_program_or_a_value_says_is_no_markdown(client, around):
+    """A picture from elsewhere would be loaded by the editor as soon as the text is shown."""
+    text = around.format(REMOTE)
+    document = client.open(
+        f"# {text}\ngraph ‹f›first(x: f32[N]) -> f32[N] {{\n  ‹y›y = relu(x)\n  return y\n}}\n"
+        "graph second(x: f32[N]) -> f32[N] {\n  y = ‹call›fir(x)\n  return y\n}\n",
+        "file:///programs/a)b(c.opg",
+    )
+    values = [{"name": "y", "graph": "first", "text": text, "step": 1}]
+    client.request("opstep/live", {"uri": document.uri, "values": values})
+    for mark in ("f", "y"):
+        shown = client.hover(mark)
+        assert "elsewhere" in shown
+        assert not pictures(shown)
+        assert "](file:///programs/a%29b%28c.opg#L" in shown
+    listed = client.ask("completion", "call")
+    items = listed["items"] if isinstance(listed, dict) else listed
+    item = next(i for i in items if i["label"].startswith("first"))
+    told = client.request("completionItem/resolve", item)["documentation"]["value"]
+    assert "elsewhere" in told
+    assert not pictures(told)
+    client.close()
+
+
+def pictures(text: str) -> list[str]:
+    """Pictures in Markdown: those outside of code, that is, of a run of ticks up to one as long."""
+    bare = re.sub(r"(?<![\\`])(`+)(?!`).*?(?<!`)\1(?!`)", "", text, flags=re.DOTALL)
+    return re.findall(r"!\[[^\]\\]*\]\(", bare)

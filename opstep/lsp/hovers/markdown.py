@@ -9,7 +9,8 @@ from opstep.lsp.file import File
 
 LANGUAGE = "opstep"
 _SPECIAL = re.compile(r"[\\`*<~]|(?<!\w)_|_(?!\w)|^[#>+-]|\](?=[(\[:])", re.MULTILINE)
-_CODE = re.compile(r"(`[^`]*`)")
+_TICKS = re.compile(r"`+")
+_CODE = re.compile(r"(?<!`)(`[^`]+`)(?!`)")
 
 
 def block(text: str, language: str = LANGUAGE) -> str:
@@ -20,8 +21,10 @@ def block(text: str, language: str = LANGUAGE) -> str:
 def code(text: object) -> str:
     """Code within a line."""
     shown = str(text)
-    if "`" in shown:
-        return f"`` {shown} ``"
+    longest = max(map(len, _TICKS.findall(shown)), default=0)
+    if longest:
+        around = "`" * (longest + 1)
+        return f"{around} {shown} {around}"
     return f"`{shown}`"
 
 
@@ -60,7 +63,8 @@ def _row(cells: tuple[str, ...]) -> str:
 def link(file: File, offset: int, text: str = "") -> str:
     """A link to a line of a file: ``line 12``."""
     line = file.position(offset).line + 1
-    return f"[{escape(text) or f'line {line}'}]({file.uri}#L{line})"
+    uri = file.uri.replace("(", "%28").replace(")", "%29")  # a parenthesis would end it
+    return f"[{escape(text) or f'line {line}'}]({uri}#L{line})"
 
 
 def count(number: int, what: str, many: str = "") -> str:
