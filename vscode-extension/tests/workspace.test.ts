@@ -57,6 +57,18 @@ it("says what a run was in one line", () => {
   expect(runTooltip({ ...RUN, error: "a | b" })).toContain("| memory | 2 KiB temporary");
 });
 
+it("shows what a run says as it is: none of it is Markdown", () => {
+  const picture = "![x](https://elsewhere/a.png)";
+  const lines = ["```", picture, "````", picture].join("\n");
+  const shown = runTooltip({ ...RUN, graph: `main\n\n${picture}`, device: picture, error: lines });
+  expect(shown).toContain(`\n\n\`\`\`\`\`\n${lines}\n\`\`\`\`\``);
+  const before = shown.slice(0, shown.indexOf("`````"));
+  expect(before).toContain("elsewhere");
+  expect(before).not.toContain("![");
+  expect(before.split("\n").filter((line) => line.includes("elsewhere"))).toHaveLength(2);
+  expect(runTooltip({ ...RUN, status: picture as Run["status"] })).not.toContain("![");
+});
+
 it.each([
   ["done", 0, "pass"],
   ["done", 2, "warning"],

@@ -195,7 +195,7 @@ export class Actions {
     });
     if (file) {
       await this.run(
-        ["ws", node.path, "load", tensor.reference, "-o", file],
+        ["ws", node.path, "load", "-o", file, "--", tensor.reference],
         `Wrote ${path.basename(file)}`,
       );
     }
@@ -271,7 +271,7 @@ export class Actions {
   private async rerun(node: Node, more: string[]): Promise<void> {
     await withRun(node, async (n) => {
       const title = `rerun ${n.run.key}`;
-      await this.services.show(["ws", n.path, "rerun", n.run.key, ...more], { title });
+      await this.services.show(["ws", n.path, "rerun", ...more, "--", n.run.key], { title });
       this.files.touch(n.path);
     });
   }
@@ -298,7 +298,7 @@ export class Actions {
     if (file) {
       const of = run ? ["--run", run.key] : [];
       await this.run(
-        ["ws", node.path, "export", chosen.label, ...of, "-o", file],
+        ["ws", node.path, "export", ...of, "-o", file, "--", chosen.label],
         `Wrote ${path.basename(file)}`,
       );
     }
@@ -347,7 +347,10 @@ export class Actions {
     });
   }
 
-  /** Runs a verb quietly, with a bar, and says what it said where it failed. */
+  /**
+   * Runs a verb quietly, with a bar, and says what it said where it failed. Names that the file has
+   * stand behind `--`: they may begin as an option does.
+   */
   private async run(words: string[], done?: string): Promise<void> {
     const title = `opstep ${words[0]} ${words[2] ?? ""}`;
     const told = await vscode.window.withProgress(

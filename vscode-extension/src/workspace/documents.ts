@@ -75,9 +75,12 @@ async function text(
           .text;
       }
       default: {
-        const told = await services.opstep(["ws", path, "compare", run, shown.other ?? "last"], {
-          token,
-        });
+        const told = await services.opstep(
+          ["ws", path, "compare", "--", run, shown.other ?? "last"],
+          {
+            token,
+          },
+        );
         return told.code > 1 ? told.stderr || told.stdout : told.stdout;
       }
     }

@@ -46,8 +46,8 @@ export function runDescription(run: Run, now: number): string {
 /** All about a run, a line each, as a table of Markdown. */
 export function runTooltip(run: Run): string {
   const facts = runFacts(run).map(([name, value]) => `| ${name} | ${escaped(value)} |`);
-  const error = run.error ? `\n\n\`\`\`\n${run.error}\n\`\`\`` : "";
-  return `**${escaped(runLabel(run))}** ${run.status}\n\n| | |\n|---|---|\n${facts.join("\n")}${error}`;
+  const error = run.error ? `\n\n${fenced(run.error)}` : "";
+  return `**${escaped(runLabel(run))}** ${escaped(run.status)}\n\n| | |\n|---|---|\n${facts.join("\n")}${error}`;
 }
 
 /** Names and values of what is known of a run. */
@@ -245,6 +245,14 @@ export function ago(iso: string, now: number): string {
   return "just now";
 }
 
+/** Markdown that shows a text as it is, in one line. */
 function escaped(text: string): string {
-  return text.replace(/([\\`*_{}[\]<>|#])/g, "\\$1");
+  return text.replace(/\s+/g, " ").replace(/([\\`*_{}[\]<>|#&!~])/g, "\\$1");
+}
+
+/** A block of code that nothing in the text ends. */
+function fenced(text: string): string {
+  const runs = text.match(/`+/g) ?? [];
+  const fence = "`".repeat(Math.max(3, ...runs.map((run) => run.length + 1)));
+  return `${fence}\n${text}\n${fence}`;
 }
