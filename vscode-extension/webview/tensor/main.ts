@@ -13,6 +13,7 @@ import { Model, nameOf } from "./model";
 import { Odd } from "./odd";
 import { Pictures } from "./pictures";
 import { Pins } from "./pins";
+import { Setting } from "./setting";
 import { Table } from "./table";
 
 const PATIENCE_MS = 3000; // in which the page is told what to show, else it asks again
@@ -36,6 +37,11 @@ class Page {
   private readonly histogram: HistogramView;
   private readonly history: History;
   private readonly odd: Odd;
+  private readonly setting: Setting;
+  /** The element that is told at the bottom of the picture. */
+  private over: number[] | undefined;
+  /** The element that was asked for last. */
+  private said: { place: number[]; text: string } | undefined;
   private opened = 0;
   private told = false;
 
@@ -52,11 +58,19 @@ class Page {
     });
     const failed = (text: string) => this.failed(text);
     this.pictures = new Pictures(model, connection, {
-      hovered: (place, texts) => this.hovered(place, texts),
+      hovered: (place) => this.hovered(place),
       chosen: (place) => this.choose(place),
       pinned: (place) => this.pins.toggle(place),
+      edited: (place) => void this.edit(place),
       failed,
       painted: () => this.painted(),
+    });
+    this.setting = new Setting(model, connection, this.hover, (trouble) => {
+      this.pictures.now.canvas.focus();
+      this.hovered(model.cursor);
+      if (trouble) {
+        this.failed(trouble);
+      }
     });
     this.table = new Table(model, connection, { chosen: (place) => this.choose(place), failed });
     this.histogram = new HistogramView(model, connection, {
@@ -129,7 +143,8 @@ class Page {
     model.subject = message.subject;
     model.remember(message.view);
     model.pins = [];
-    this.hover.textContent = "";
+    this.over = undefined;
+    this.tell();
     model.cursor = undefined;
     model.figures = undefined;
     this.stand(message.place);
@@ -325,27 +340,55 @@ class Page {
       this.connection.post({ kind: "painted", milliseconds: performance.now() - this.opened });
       this.opened = 0;
     }
+    if (this.over) {
+      this.tell(); // what stands there may have changed
+    }
     this.state();
   }
 
   // --- elements ---
 
-  private hovered(place: number[] | undefined, texts: string[]): void {
+  private hovered(place: number[] | undefined): void {
+    this.over = place;
+    this.tell();
+  }
+
+  /** Says what the element under the pointer, or the cursor, is now. */
+  private tell(): void {
+    if (this.setting.open) {
+      return; // somebody types there
+    }
+    const place = this.over;
+    const spot = place && this.pictures.spotOf(place);
+    if (!place || !spot) {
+      this.hover.textContent = "";
+      return;
+    }
     const step = this.pictures.now.block?.part.columns.step ?? 1;
     const thin = step > 1 ? `  (each ${step}th row and column is drawn)` : "";
     const named = ["", " earlier ", " difference "];
-    const text = texts.map((t, k) => `${named[k]}${t}`).join("  ");
-    this.hover.textContent = place ? `[${place.join(", ")}] = ${text}${thin}` : "";
+    const text = this.pictures
+      .textsAt(spot)
+      .map((t, k) => `${named[k]}${t}`)
+      .join("  ");
+    this.hover.textContent = `[${place.join(", ")}] = ${text}${thin}`;
+  }
+
+  /** Lets an element of the picture be given another value. */
+  private async edit(place: number[]): Promise<void> {
+    await this.say(place);
+    const { said } = this;
+    if (said && said.place === place && this.model.state === "stopped") {
+      this.setting.begin(place, said.text);
+    }
   }
 
   /** An element is chosen: by keys, or in the table. */
   private choose(place: number[]): void {
     this.model.cursor = place;
-    const spot = this.pictures.spotOf(place);
     if (this.model.view.mode === "picture") {
       this.pictures.look(place);
-      const texts = spot ? this.pictures.textsAt(spot) : [];
-      this.hovered(place, texts);
+      this.hovered(place);
       this.live.textContent = this.hover.textContent;
     } else {
       this.hover.textContent = `[${place.join(", ")}]`;
@@ -359,6 +402,7 @@ class Page {
       return;
     }
     model.cursor = place;
+    this.over = undefined; // it is asked for exactly
     model.setAxes({ ...model.axes, at: [...place] });
     if (model.view.mode === "histogram") {
       model.view.mode = "picture";
@@ -382,7 +426,8 @@ class Page {
       const slice = await this.connection.call("slice", {
         expression: elementExpression(expression, place),
       });
-      this.hover.textContent = `[${place.join(", ")}] = ${this.model.elements(slice).text(0)}`;
+      this.said = { place, text: this.model.elements(slice).text(0) };
+      this.hover.textContent = `[${place.join(", ")}] = ${this.said.text}`;
       this.live.textContent = this.hover.textContent;
     } catch {
       // The element is gone with its stop: what is said of the tensor says so.

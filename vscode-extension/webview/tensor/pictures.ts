@@ -28,9 +28,10 @@ import { type Block, type Marked, Picture } from "./picture";
 
 /** What the pictures tell the page. */
 export interface Listener {
-  hovered(place: number[] | undefined, texts: string[]): void;
+  hovered(place: number[] | undefined): void;
   chosen(place: number[]): void;
   pinned(place: number[]): void;
+  edited(place: number[]): void;
   failed(text: string): void;
   painted(): void;
 }
@@ -323,7 +324,7 @@ export class Pictures {
   private listen(pane: Picture): void {
     const { canvas } = pane;
     canvas.addEventListener("pointermove", (e) => this.moved(pane, e));
-    canvas.addEventListener("pointerleave", () => this.listener.hovered(undefined, []));
+    canvas.addEventListener("pointerleave", () => this.listener.hovered(undefined));
     canvas.addEventListener("pointerdown", (e) => {
       canvas.setPointerCapture(e.pointerId);
       this.drag = { x: e.clientX, y: e.clientY, camera: this.camera, moved: false };
@@ -366,7 +367,7 @@ export class Pictures {
       return;
     }
     const spot = pane.at(this.grid, this.camera, e.clientX, e.clientY);
-    this.listener.hovered(spot && this.placeAt(spot), spot ? this.textsAt(spot) : []);
+    this.listener.hovered(spot && this.placeAt(spot));
   }
 
   private released(pane: Picture, e: PointerEvent): void {
@@ -374,7 +375,8 @@ export class Pictures {
     this.drag = undefined;
     const spot = pane.at(this.grid, this.camera, e.clientX, e.clientY);
     if (drag && !drag.moved && spot) {
-      this.listener.pinned(this.placeAt(spot));
+      this.model.cursor = this.placeAt(spot); // keys go on from there
+      this.listener.pinned(this.model.cursor);
     }
   }
 
@@ -393,6 +395,8 @@ export class Pictures {
       this.fit();
     } else if (e.key === "Enter" && this.model.cursor) {
       this.listener.pinned(this.model.cursor);
+    } else if (e.key === "F2" && this.model.cursor) {
+      this.listener.edited(this.model.cursor);
     } else {
       return;
     }
