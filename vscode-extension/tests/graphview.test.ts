@@ -351,11 +351,13 @@ describe("texts", () => {
     const live = { h: "f32[4]  mean 0.1  std 1.2  [-3, 4]  3 NaN" };
     expect(textOf(h, live).types).toBe("3 NaN  0.1 ± 1.2");
     const measure = (text: string) => text.length * 7;
-    expect(sizeOf(h, measure).width).toBe("h = relu".length * 7 + 28);
+    expect(sizeOf(h, measure).width).toBe("-0.0123 ± 0.0456".length * 7 + 28);
   });
 
   it.each([
     ["f32[8, 8]  mean 0.5  std 2  [-1, 1]", "0.5 ± 2"],
+    ["f32[4, 5]  mean -0.05967  std 1.039  [-2.087, 1.62]", "-0.0597 ± 1.04"],
+    ["f32[8]  mean 12345.6  std 1.5e+20  [0, 2e+22]", "12346 ± 1.5e+20"],
     ["3", "3"],
     ["i64[2]  [1, 2]", "[1, 2]"],
     ["f32[8]  dropped", "dropped"],

@@ -1,7 +1,7 @@
 /** The picture as SVG: nodes, edges, and the marks on them. Only what is in view is in the page. */
 
 import { type Arranged, type Box, curve } from "./layout";
-import { textOf } from "./measure";
+import { FIGURES, textOf } from "./measure";
 import type { Link, Picture, Progress, Shown } from "./model";
 
 const NS = "http://www.w3.org/2000/svg";
@@ -289,10 +289,14 @@ function mark(element: SVGGElement, shown: Shown, marks: Marks): void {
   if (types !== null) {
     const text = textOf(shown, live);
     // The box was made for the types: what is longer is in the tooltip.
-    const room = Math.max(text.types.length, 0);
     const width = textOf(shown, null);
-    const most = Math.max(width.types.length, width.title.length, width.detail.length);
-    types.textContent = room > most ? `${text.types.slice(0, most - 1)}…` : text.types;
+    const most = Math.max(
+      FIGURES.length,
+      width.types.length,
+      width.title.length,
+      width.detail.length,
+    );
+    types.textContent = text.types.length > most ? `${text.types.slice(0, most - 1)}…` : text.types;
     types.classList.toggle("live", text.types !== width.types);
   }
 }

@@ -15,6 +15,8 @@ export interface Text {
 export type Measure = (text: string, bold: boolean) => number;
 
 const LONGEST = { title: 40, detail: 44, types: 44 };
+/** What a node that computes something has room for in any case: its figures at a stop. */
+export const FIGURES = "-0.0123 ± 0.0456";
 const LINE = 16;
 const PADDING = { x: 14, y: 8 };
 const MARKS = 34; // at the right of calls: the buttons
@@ -53,7 +55,16 @@ export function short(text: string): string {
   if (mean === undefined) {
     return (figures || text).replaceAll(/\s{2,}/g, "  ");
   }
-  return [...bad, std === undefined ? mean : `${mean} ± ${std}`].join("  ");
+  return [...bad, std === undefined ? brief(mean) : `${brief(mean)} ± ${brief(std)}`].join("  ");
+}
+
+/** Three digits, or all of those before the point. */
+function brief(figure: string): string {
+  const value = Number(figure);
+  if (!Number.isFinite(value) || Math.abs(value) >= 1e6) {
+    return figure;
+  }
+  return String(Math.abs(value) < 100 ? Number(value.toPrecision(3)) : Math.round(value));
 }
 
 function cut(text: string, most: number): string {
@@ -69,6 +80,7 @@ export function sizeOf(shown: Shown, measure: Measure): { width: number; height:
     measure(title, true) + calls,
     measure(detail, false),
     measure(types, false),
+    types === "" ? 0 : measure(FIGURES, false),
   );
   return {
     width: Math.max(56, Math.ceil(width) + 2 * PADDING.x),
