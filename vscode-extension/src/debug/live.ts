@@ -19,8 +19,11 @@ interface LiveValue {
 
 /** A stop that is left sooner is not looked at: who holds F10 down is not to wait for figures. */
 const REST = 60;
-/** How long inline values wait for live ones, so that none is shown twice. */
-const PATIENCE = 400;
+/**
+ * How long inline values wait for live ones, so that none is shown twice: also on a machine that is
+ * busy. Where live ones cannot be had, that is told at once.
+ */
+const PATIENCE = 5000;
 
 /** Hands the values of the chosen frame over at each stop, and takes them back when it goes on. */
 export class Live implements vscode.Disposable {
