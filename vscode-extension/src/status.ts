@@ -45,7 +45,7 @@ function show(bar: vscode.StatusBarItem, python: Python): void {
   const lines = [
     debugged
       ? `**This session** runs on ${device}, mode ${mode}.`
-      : `Runs go to **${device}**, mode **${mode}**.`,
+      : `Runs go to **${device}**, mode **${mode}**${meaning(mode)}.`,
   ];
   if (found) {
     lines.push(`opstep ${found.probe?.opstep} in ${found.path}`);
@@ -55,6 +55,7 @@ function show(bar: vscode.StatusBarItem, python: Python): void {
     bar.command = "opstep.selectPython";
     bar.backgroundColor = new vscode.ThemeColor("statusBarItem.warningBackground");
   }
+  lines.push(found || !python.searched ? "Click to change it." : "Click to choose one.");
   bar.tooltip = new vscode.MarkdownString(lines.join("\n\n"));
   bar.accessibilityInformation = {
     label: `opstep: device ${device}, mode ${mode}`,
@@ -68,6 +69,11 @@ const MODES = [
   { value: "async", detail: "everything queued, several streams, memory reused: full speed" },
   { value: "debug", detail: "one op at a time on one stream, fresh memory filled with NaN" },
 ];
+
+function meaning(mode: string): string {
+  const known = MODES.find((m) => m.value === mode);
+  return known ? `: ${known.detail}` : "";
+}
 
 /** Changes the settings for the device and the mode. */
 async function changeRun(services: Services): Promise<void> {

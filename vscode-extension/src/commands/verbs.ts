@@ -106,7 +106,7 @@ function withoutMode(options: string[]): string[] {
 /** `opstep run --trace`: a timeline beside the program. */
 export async function runTraced(run: RunOptions): Words {
   const options = await run();
-  const file = options && (await target("Timeline", "run.pftrace", TRACES));
+  const file = options && (await target("Where to write the timeline", "run.pftrace", TRACES));
   return file ? ["run", ...options, "--trace", file] : undefined;
 }
 
@@ -114,7 +114,8 @@ export async function runTraced(run: RunOptions): Words {
 export async function runRecorded(run: RunOptions): Words {
   const options = await run();
   const configured = vscode.workspace.getConfiguration("opstep").get<string>("workspace", "");
-  const file = options && (configured || (await target("Workspace", "runs.db", WORKSPACES)));
+  const file =
+    options && (configured || (await target("Where to record the run", "runs.db", WORKSPACES)));
   return file ? ["run", ...options, "--workspace", file] : undefined;
 }
 
