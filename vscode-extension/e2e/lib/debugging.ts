@@ -124,12 +124,13 @@ export class Debugging {
     await expect(row).toHaveAttribute("aria-expanded", "true", { timeout: 3_000 });
   }
 
-  /** Sets a variable in its row, as F2 does. */
+  /** Sets a variable in its row, by a double click. */
   async setValue(row: Locator, value: string): Promise<void> {
-    await row.click();
-    await this.workbench.press("F2");
     const input = this.page.locator(".debug-variables .inputBoxContainer input");
-    await expect(input).toBeFocused();
+    await expect(async () => {
+      if (!(await input.isVisible())) await row.locator(".value").dblclick({ timeout: 1_000 });
+      await expect(input).toBeFocused({ timeout: 1_000 });
+    }).toPass();
     await input.fill(value);
     await input.press("Enter");
     await expect(input).toHaveCount(0);
@@ -138,7 +139,10 @@ export class Debugging {
   /** From a variable's context menu: a data breakpoint. */
   async breakOnChange(row: Locator): Promise<void> {
     await row.click({ button: "right" });
-    await this.workbench.menuItem("Break on Value Change").click();
+    await this.workbench.choose("Break on Value Change");
+    await expect(
+      this.page.locator(".debug-breakpoints .codicon-debug-breakpoint-data"),
+    ).toBeVisible();
   }
 
   frames(): Locator {

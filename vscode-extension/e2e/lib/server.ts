@@ -171,7 +171,6 @@ function bare(root: string, node: string): Record<string, string> {
     TMPDIR: tmpdir(),
     // Compiled kernels are kept between servers, else each would compile them again.
     OPSTEP_CACHE: CACHE,
-    ...(process.env.PYTHONPATH ? { PYTHONPATH: process.env.PYTHONPATH } : {}),
   };
 }
 

@@ -201,9 +201,7 @@ export class Workbench {
   }
 
   notification(text: string | RegExp): Locator {
-    return this.page
-      .locator(".notification-list-item, .notifications-list-container .monaco-list-row")
-      .filter({ hasText: text });
+    return this.page.locator(".notification-list-item").filter({ hasText: text });
   }
 
   status(text: string | RegExp): Locator {
@@ -237,9 +235,14 @@ export class Workbench {
     return found as FrameLocator;
   }
 
-  /** An entry of a context menu that is open. */
-  menuItem(label: string | RegExp): Locator {
-    return this.page.locator(".monaco-menu .action-item").filter({ hasText: label }).first();
+  /** Takes an entry of a context menu that is open. One that has just opened ignores the mouse at first. */
+  async choose(label: string | RegExp): Promise<void> {
+    const entry = this.page.locator(".monaco-menu .action-item").filter({ hasText: label }).first();
+    await expect(entry).toBeVisible();
+    await expect(async () => {
+      if (await entry.isVisible()) await entry.click({ timeout: 1_000 });
+      await expect(entry).toBeHidden({ timeout: 1_000 });
+    }).toPass();
   }
 
   /** Shows a view container by its command, where it is not already. */
@@ -253,5 +256,6 @@ export class Workbench {
 }
 
 export function exactly(text: string): RegExp {
-  return new RegExp(`^${text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")}$`);
+  // A label may have an icon in front.
+  return new RegExp(`^\\s*${text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")}\\s*$`);
 }

@@ -3,6 +3,7 @@ import { expect, test } from "../lib/test";
 test("from a stop into the kernel: Python frames in a session of its own", async ({
   workbench,
   folder,
+  page,
 }) => {
   const { debug } = workbench;
   test.slow();
@@ -17,7 +18,11 @@ test("from a stop into the kernel: Python frames in a session of its own", async
   await debug.next();
   await debug.expectStoppedAt(5);
   await workbench.command("opstep: Step into a Kernel…");
-  await workbench.quickRows().first().click();
+  await expect(page.locator(".quick-input-titlebar", { hasText: "Which kernel?" })).toBeVisible();
+  await workbench.press("Enter");
+  const first = workbench.quickRows().filter({ hasText: "First thread of the first block" });
+  await expect(first).toBeVisible();
+  await workbench.press("Enter");
   await debug.view();
   await expect(debug.frames().filter({ hasText: ".py" }).first()).toBeVisible({ timeout: 60_000 });
 });

@@ -53,7 +53,7 @@ test("the Tensor view shows the right pixels, and follows the run", async ({
   await debug.expectStoppedAt(4);
   await debug.view();
   await (await debug.variable("root")).click({ button: "right" });
-  await workbench.menuItem("Open in Tensor View").click();
+  await workbench.choose("Open in Tensor View");
 
   const view = await workbench.webview("canvas");
   await expect(view.locator('[aria-label="Type"]')).toHaveText("f32[4, 4]");

@@ -3,17 +3,17 @@ import { expect, test } from "../lib/test";
 test("a Python that is not there: what to do is said once", async ({ folder, closed, server }) => {
   await folder.settings({ "opstep.python": "/nowhere/python" });
   await closed.open(server.url);
-  await closed.openFile("small.opg");
+  await closed.openFile("small.opg", false);
   await expect(
     closed.notification("There is no Python at /nowhere/python (setting opstep.python)."),
   ).toHaveCount(1);
-  await expect(closed.status("opstep")).toBeVisible();
+  await closed.expectReady();
 });
 
 test("a Python without opstep: what to install", async ({ folder, closed, server }) => {
   await folder.settings({ "opstep.python": "/usr/bin/python3" });
   await closed.open(server.url);
-  await closed.openFile("small.opg");
+  await closed.openFile("small.opg", false);
   await expect(closed.notification(/opstep (is not installed in|needs Python)/)).toHaveCount(1);
 });
 

@@ -6,6 +6,9 @@ const THREE = {
   stopOnEntry: true,
 };
 
+// Rows out of sight do not exist for a page: the list of variables needs room.
+test.use({ viewport: { width: 1280, height: 1600 } });
+
 test.beforeEach(async ({ folder, workbench }) => {
   await folder.launch(THREE);
   await workbench.openFile("small.opg");

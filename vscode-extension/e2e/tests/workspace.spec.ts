@@ -149,7 +149,7 @@ test("a kept tensor is a picture, and a run is removed after a question", async 
   await expect(tensor.locator("body")).toContainText("f32[4, 5]");
 
   await runs.first().click({ button: "right" });
-  await workbench.menuItem("Remove Run…").click();
+  await workbench.choose("Remove Run…");
   await page.getByRole("button", { name: "Remove", exact: true }).click();
   await expect(runs).toHaveCount(1);
 });
