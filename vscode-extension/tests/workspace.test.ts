@@ -11,6 +11,7 @@ import {
   runTooltip,
   size,
   slowDescription,
+  slowLabel,
   standingDescription,
   stepDescription,
   stepSpans,
@@ -119,6 +120,11 @@ it("says what a step, a tensor, an op was", () => {
   expect(tensorDescription({ ...tensor, step: -1 })).toContain("before the first step");
   const op = { total_ns: 25_000_000, executions: 200 } as never;
   expect(slowDescription(op, 100_000_000)).toBe("25 ms · 25 % · 200 times");
+  expect([
+    slowLabel({ statement: "h = linear(a, fc.w)", site: "main:3" } as never),
+    slowLabel({ statement: "a, b = split(x, sizes=[1, 2])", site: "main:4" } as never),
+    slowLabel({ statement: null, site: "main:5" } as never),
+  ]).toEqual(["h = linear", "a, b = split", "main:5"]);
   expect([
     metricText("seconds", 0.00037),
     metricText("loss", null),

@@ -12,6 +12,7 @@ import {
   runLabel,
   runTooltip,
   slowDescription,
+  slowLabel,
   standingDescription,
   stepDescription,
   tensorDescription,
@@ -100,9 +101,15 @@ function shape(node: Node): vscode.TreeItem {
       return clicked(item, "opstep.workspace.tensor", node);
     }
     case "slow": {
-      const item = made(node.op.statement ?? node.op.site, { name: "symbol-event" });
+      const item = made(slowLabel(node.op), { name: "symbol-event" });
       item.description = slowDescription(node.op, node.total);
-      item.tooltip = `${node.op.site}\n${node.op.file ?? ""}:${node.op.line ?? ""}`;
+      item.tooltip = [
+        node.op.statement,
+        node.op.site,
+        `${node.op.file ?? ""}:${node.op.line ?? ""}`,
+      ]
+        .filter(Boolean)
+        .join("\n");
       return clicked(item, "opstep.workspace.goto", node);
     }
     case "more":

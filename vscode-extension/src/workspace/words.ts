@@ -142,6 +142,11 @@ export function findingLabel(finding: Finding): string {
   return file ? `${file}:${finding.line}` : finding.kind;
 }
 
+/** `h = linear` of `h = linear(a, fc.w, fc.b)`: short, as its time stands behind it. */
+export function slowLabel(op: SlowOp): string {
+  return /^[^(]*[^(\s]/.exec(op.statement ?? "")?.[0] ?? op.site;
+}
+
 /** `12.3 ms · 34 % · 200 times` */
 export function slowDescription(op: SlowOp, total: number): string {
   const share = total > 0 ? `${Math.round((100 * op.total_ns) / total)} %` : "";

@@ -83,7 +83,8 @@ function show(button: HTMLButtonElement, items: Item[], empty: string): () => vo
   document.body.append(menu);
   place(menu, button);
   button.setAttribute("aria-expanded", "true");
-  (entries[0] ?? menu).focus();
+  // What is around the page would be scrolled, too, where the menu reaches beyond it.
+  (entries[0] ?? menu).focus({ preventScroll: true });
 
   const outside = (event: MouseEvent) => {
     const target = event.target as Node;
