@@ -133,7 +133,7 @@ export class Debugging {
     }).toPass();
     await input.fill(value);
     await input.press("Enter");
-    await expect(input).toHaveCount(0);
+    await expect(input).toBeHidden();
   }
 
   /** From a variable's context menu: a data breakpoint. */
