@@ -6,6 +6,8 @@ are, to the letter.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator
 from difflib import SequenceMatcher
 from typing import NamedTuple
@@ -17,6 +19,8 @@ from opstep.runtime.ir.parser import parse_with_diagnostics
 from opstep.runtime.ir.printer import print_module, print_parts
 
 _MANY = 2_000  # lines; from here on differences are found quickly rather than best
+_FAR = 24  # changes around those of a range that may belong to them
+_WORD = re.compile(r'"(?:\\.|[^"\\\n])*"?|#[^\n]*|[^\s"#]')
 
 
 class Change(NamedTuple):
@@ -38,6 +42,60 @@ def changes(file: File) -> Iterator[Change]:
         if returns:  # the editor keeps its line ends
             new = new.replace("\n", "\r\n")
         yield from _differences(text[start:end], new, start)
+
+
+def changes_within(file: File, start: int, end: int) -> list[Change]:
+    """Those that touch a part of the file, with those that belong to them: a comment may move to
+    another line, and would be lost, or be there twice, if one of the two places was left as it is.
+    """
+    found = list(changes(file))
+    chosen = [k for k, c in enumerate(found) if c.start <= end and start <= c.end]
+    if not chosen:
+        return []
+    balances = _Balances(file.text, found)
+    first, last = chosen[0], chosen[-1] + 1
+    for more in range(_FAR):
+        for above in range(more + 1):
+            low, high = max(0, first - above), min(len(found), last + more - above)
+            if balances.hold(low, high):
+                return found[low:high]
+    return found
+
+
+class _Balances:
+    """Whether some changes, one after the other, put in what they take out."""
+
+    def __init__(self, text: str, found: list[Change]):
+        self._text = text
+        self._found = found
+        self._known: dict[int, tuple[str, str, Counter[str]]] = {}
+
+    def hold(self, first: int, last: int) -> bool:
+        told = [self._told(k) for k in range(first, last)]
+        if "".join(old for old, _, _ in told) != "".join(new for _, new, _ in told):
+            return False
+        comments: Counter[str] = Counter()
+        for _, _, more in told:
+            comments.update(more)
+        return not any(comments.values())
+
+    def _told(self, k: int) -> tuple[str, str, Counter[str]]:
+        """What a change takes out and puts in, without blanks and commas, and how often more it has
+        each comment.
+        """
+        if k not in self._known:
+            change = self._found[k]
+            old, gone = _said(self._text[change.start : change.end])
+            new, come = _said(change.text)
+            come.subtract(gone)
+            self._known[k] = old, new, come
+        return self._known[k]
+
+
+def _said(text: str) -> tuple[str, Counter[str]]:
+    words = _WORD.findall(text)
+    comments = Counter("".join(word.split()) for word in words if word[0] == "#")
+    return "".join(word for word in words if word[0] not in "#,"), comments
 
 
 def _whole(text: str, module: Module) -> Iterator[Change]:

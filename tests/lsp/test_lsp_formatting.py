@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from lsp.lsp_client import editor
 
 from opstep.lsp.file import File
-from opstep.lsp.formatting import changes
+from opstep.lsp.formatting import changes, changes_within
 from opstep.lsp.project import Project
 from opstep.runtime.ir.parser import parse, parse_with_diagnostics
 from opstep.runtime.ir.printer import print_module
@@ -96,3 +97,57 @@ def test_what_cannot_be_read_stays():
     broken = "graph f(x:f32[N]) {\n   y=relu(\n}\n\n\ngraph g(x:f32[N]) {\n   y=relu(x)\n}\n"
     wanted = "graph f(x:f32[N]) {\n   y=relu(\n}\n\n\ngraph g(x: f32[N]) {\n  y = relu(x)\n}\n"
     assert formatted(broken) == wanted
+
+
+MOVING = """graph f(
+  x: f32[N],  # ‹head›first
+  w: f32[N]
+) -> f32[N] {
+  y = add(
+    # the one
+    x,
+    ‹operand›w  # the other
+  )
+  return   y  # ‹end›done
+}
+"""
+
+
+@pytest.mark.parametrize("mark", ["head", "operand", "end"])
+def test_a_range_keeps_comments_that_move_out_of_it(mark):
+    with editor() as client:
+        document = client.open(MOVING)
+        edits = client.about("rangeFormatting", range=document.range(mark, mark), options=OPTIONS)
+        after = document.edited(edits)
+        assert after != document.text
+        for comment in ("# first", "# the one", "# the other", "# done"):
+            assert after.count(comment) == 1
+        parse(after)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_any_range_keeps_all_that_is_said(data):
+    text = MOVING + UNTIDY
+    for mark in ("head", "operand", "end"):
+        text = text.replace(f"‹{mark}›", "")
+    for piece in data.draw(
+        st.lists(st.sampled_from([" # a\n", "\n# b\n", "\n", "  "]), max_size=6)
+    ):
+        places = [k for k, c in enumerate(text) if c in " ,(=\n"]
+        k = data.draw(st.sampled_from(places)) + 1
+        text = text[:k] + piece + text[k:]
+    start = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(start, len(text)))
+    after = text
+    file = File(Project(), "file:///m.opg", "m.opg", text, 1)
+    for change in reversed(changes_within(file, start, end)):
+        after = after[: change.start] + change.text + after[change.end :]
+    assert said(after) == said(text)
+
+
+def said(text: str) -> tuple[str, Counter[str]]:
+    """What is not layout: all but comments, in its order, and the comments."""
+    parts = [line.partition("#") for line in text.split("\n")]
+    comments = Counter("".join(comment.split()) for _, sign, comment in parts if sign)
+    return "".join("".join(code.replace(",", "").split()) for code, _, _ in parts), comments

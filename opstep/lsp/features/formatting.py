@@ -5,7 +5,7 @@ from __future__ import annotations
 from lsprotocol import types
 
 from opstep.lsp.file import File
-from opstep.lsp.formatting import Change, changes
+from opstep.lsp.formatting import Change, changes, changes_within
 from opstep.lsp.project import Project
 from opstep.lsp.registry import feature
 
@@ -21,11 +21,11 @@ def formatting(project: Project, params: types.DocumentFormattingParams) -> list
 def range_formatting(
     project: Project, params: types.DocumentRangeFormattingParams
 ) -> list[types.TextEdit]:
-    """The same, for the lines of a range."""
+    """The same, for the lines of a range, and what belongs to them."""
     file = project.file(params.text_document.uri)
     start = file.offset(types.Position(params.range.start.line, 0))
     end = file.offset(params.range.end)
-    return [_edit(file, c) for c in changes(file) if c.start <= end and start <= c.end]
+    return [_edit(file, change) for change in changes_within(file, start, end)]
 
 
 def _edit(file: File, change: Change) -> types.TextEdit:
