@@ -31,6 +31,11 @@ class Client:
     supports_start_debugging_request: bool = False
     supports_ansi_styling: bool = named("supportsANSIStyling", False)
 
+    @property
+    def selects_frames(self) -> bool:
+        """VS Code selects all that a frame spans, and what is typed next would replace it."""
+        return self.client_id == "vscode"
+
     def line(self, ours: int) -> int:
         """Our lines start at 1."""
         return ours if self.lines_start_at1 else ours - 1

@@ -69,6 +69,14 @@ def test_frames_are_graphs_and_turns(halving, loops):
     assert frames[0]["endColumn"] > frames[0]["column"]
 
 
+def test_where_a_frame_ends_is_not_said_to_who_would_select_it(client, loops):
+    client.initialize(clientID="vscode")
+    client.start(loops, graph="main", inputs=INPUT, breakpoints=["halving"])
+    client.expect_stop("breakpoint")
+    frame = client.stack()[0]
+    assert frame["column"] > 1 and not {"endLine", "endColumn"} & frame.keys()
+
+
 def test_the_stack_is_loaded_in_parts(halving):
     part = halving.request("stackTrace", threadId=1, startFrame=1, levels=1)
     assert [f["name"] for f in part["stackFrames"]] == ["main"] and part["totalFrames"] == 2

@@ -60,8 +60,9 @@ def _frame(session: Session, arguments: StackTraceArguments, frame: Frame) -> di
         "canRestart": frame.imported is None,
     }
     if not frame.imported:
-        line, column = frame.end
-        found |= {"endLine": client.line(line), "endColumn": client.column(column)}
+        if not client.selects_frames:
+            line, column = frame.end
+            found |= {"endLine": client.line(line), "endColumn": client.column(column)}
     elif "path" not in source:  # a file of the importer that is not here
         found["presentationHint"] = "subtle"
     if not frame.number:
