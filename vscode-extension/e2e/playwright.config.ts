@@ -15,8 +15,8 @@ export default defineConfig({
   globalTeardown: "./lib/conclude.ts",
   workers: Number(process.env.OPSTEP_E2E_WORKERS ?? 2),
   retries: 0,
-  timeout: 60_000,
-  expect: { timeout: 15_000 },
+  timeout: 120_000,
+  expect: { timeout: 30_000 },
   reporter: [["list"]],
   use: {
     browserName: "chromium",
