@@ -71,7 +71,10 @@ export class Pictures {
   /** Other axes, another window, another tensor: tiles are laid out anew. */
   layOut(): void {
     const panes = this.panes;
-    fill(this.node, ...panes.map((p) => p.node));
+    const there = [...this.node.children];
+    if (there.length !== panes.length || panes.some((p, k) => p.node !== there[k])) {
+      fill(this.node, ...panes.map((p) => p.node)); // what is put in anew loses the focus
+    }
     this.node.classList.toggle("several", panes.length > 1);
     if (!this.model.type) {
       return; // what was shown last stays
