@@ -78,7 +78,11 @@ def _resolved(text: str, folder: Path, base: Path) -> Path:
     text = text.replace("${workspaceFolder}", str(folder))
     text = text.replace("${workspaceFolderBasename}", folder.name)
     path = Path(text)
-    return (path if path.is_absolute() else base / path).resolve()
+    path = path if path.is_absolute() else base / path
+    try:
+        return path.resolve()
+    except (OSError, ValueError, RuntimeError):  # a path that cannot be one, links in a circle
+        return path
 
 
 def _named(configuration: Node, file: File, thing: Thing, is_input: bool) -> Iterator[Node]:

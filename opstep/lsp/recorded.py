@@ -143,8 +143,11 @@ def _is_of(file: str | None, workspace: Path, program: Path) -> bool:
         return False
     if PurePath(file).is_absolute():
         return Path(file) == program
-    if (workspace.parent / file).resolve() == program:
-        return True
+    try:
+        if (workspace.parent / file).resolve() == program:
+            return True
+    except (OSError, ValueError, RuntimeError):  # a path that cannot be one, links in a circle
+        return False
     parts = tuple(part for part in PurePath(file).parts if part not in (".", ".."))
     return program.parts[-len(parts) :] == parts
 
@@ -152,7 +155,7 @@ def _is_of(file: str | None, workspace: Path, program: Path) -> bool:
 def _stamp(path: Path) -> _Stamp:
     """Changes when the file does, or what is written beside it."""
     found: list[int] = []
-    for file in (path, path.with_name(path.name + "-wal")):
+    for file in (path, Path(f"{path}-wal")):
         try:
             status = file.stat()
             found += [status.st_mtime_ns, status.st_size]

@@ -28,6 +28,7 @@ from opstep.lsp.project import Project
 from opstep.lsp.protocol import Protocol, converter, folders_of, in_loop
 from opstep.lsp.registry import Feature, features
 from opstep.runtime.ir.diagnostics import OpstepError
+from opstep.runtime.ir.errors import InputError
 from opstep.serving import Log, standard_streams, streams_of
 from opstep.wire import BadMessage, BrokenStream, Gone, Wire
 
@@ -74,6 +75,8 @@ class Server(LanguageServer):
         @wraps(declared.function)
         def handler(params: Any) -> Any:
             try:
+                if declared.method.startswith("opstep/") and not isinstance(params, dict):
+                    raise InputError(f"{declared.method}: its params are an object")
                 return declared.function(self.project, params)
             except OpstepError as error:
                 hints = [f"\nhint: {d.hint}" if d.hint else "" for d in error.diagnostics]

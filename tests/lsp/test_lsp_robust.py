@@ -250,7 +250,16 @@ def test_a_launch_configuration_that_is_a_pile(tmp_path):
     path.write_text(GOOD, encoding="utf-8")
     with editor(tmp_path) as client:
         client.open(GOOD, path.as_uri())
-        for pile in ('\\"' * 200_000, "/*" * 200_000, "f[" * 50_000):
+        round_and_round = tmp_path / "round.opg"
+        round_and_round.symlink_to(round_and_round)
+        runs = '{"configurations": [{"type": "opstep", "program": "%s", "graph": '
+        for pile in (
+            runs % "round.opg",
+            runs % "a\\u0000b",
+            '\\"' * 200_000,
+            "/*" * 200_000,
+            "f[" * 50_000,
+        ):
             settings = tmp_path / ".vscode" / "launch.json"
             settings.write_text(pile + '"f"', encoding="utf-8")
             place = {"line": 0, "character": 6}
@@ -258,6 +267,15 @@ def test_a_launch_configuration_that_is_a_pile(tmp_path):
             began = time.perf_counter()
             assert client.request("textDocument/rename", params)
             assert time.perf_counter() - began < PATIENCE_S / 2
+
+
+@pytest.mark.parametrize("params", [None, 1, "", [], [{}], True])
+def test_params_of_our_own_requests_that_are_no_object(client, params):
+    from opstep.lsp.registry import features
+
+    for method in [m for m in features() if m.startswith("opstep/")]:
+        with pytest.raises(ServerError, match="its params are an object"):
+            client.request(method, params)
 
 
 def test_it_ends_when_the_stream_ends():

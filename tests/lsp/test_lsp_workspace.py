@@ -359,3 +359,22 @@ def test_a_program_that_is_a_pipe_is_not_waited_for(tmp_path, made):
 def test_a_path_that_no_file_can_have(tmp_path):
     with asking(tmp_path / ("x" * 5000)) as ask:
         assert ask("examine")["kind"] == "unreadable"
+
+
+@pytest.mark.parametrize("given", ["\ud800", "a\udfffb"])
+def test_half_characters_name_nothing(ask, given):
+    with pytest.raises(ServerError, match=r"run: expected|half a character"):
+        ask("tensors", run=given)
+    with pytest.raises(ServerError, match="half a character"):
+        ask("query", query="half", sql=f"select '{given}'")
+
+
+def test_a_range_beyond_all_numbers(ask):
+    (tensor,) = ask("tensors")["names"][0]["versions"]
+    with pytest.raises(ServerError, match="f64"):
+        ask("histogram", tensor=tensor["id"], low=10**400)
+
+
+def test_the_root_of_all_folders_is_no_workspace():
+    with asking(Path("/")) as ask:
+        assert ask("examine")["kind"] == "folder"

@@ -110,10 +110,13 @@ def histogram(project: Project, params: Params) -> dict[str, Any]:
     told |= {"finite": len(flat)}
     if not len(flat):
         return told
-    low, high = (
-        float(params[name]) if isinstance(params.get(name), (int, float)) else float(extreme)
-        for name, extreme in (("low", flat.min()), ("high", flat.max()))
-    )
+    try:
+        low, high = (
+            float(params[name]) if isinstance(params.get(name), (int, float)) else float(extreme)
+            for name, extreme in (("low", flat.min()), ("high", flat.max()))
+        )
+    except OverflowError:
+        raise InputError("low and high: expected numbers that f64 can hold") from None
     if low > high:
         raise InputError("low is above high")
     try:

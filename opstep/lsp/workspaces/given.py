@@ -21,7 +21,18 @@ def text(params: Params, name: str, default: str | None = None) -> str:
     found = params.get(name, default)
     if not isinstance(found, str) or len(found) > MOST_TEXT:
         raise InputError(f"{name}: expected a text")
+    if not _is_unicode(found):
+        raise InputError(f"{name}: it has half a character in it")
     return found
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether it can be written: JSON can tell of one half of a pair of surrogates alone."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def number(
@@ -62,6 +73,6 @@ def opened(params: Params) -> AbstractContextManager[Workspace]:
 def run_of(params: Params) -> str:
     """What names a run: its key, or its number."""
     found = params.get("run")
-    if isinstance(found, bool) or not isinstance(found, (int, str)):
+    if isinstance(found, bool) or not isinstance(found, (int, str)) or not _is_unicode(str(found)):
         raise InputError("run: expected the key or the number of a run")
     return str(found)

@@ -73,7 +73,7 @@ class Drawings:
 def stamp(path: Path) -> tuple:
     """Another one whenever the file was written to."""
     found = []
-    for each in (path, path.with_name(path.name + "-wal")):
+    for each in (path, Path(f"{path}-wal")):
         try:
             stat = each.stat()
         except OSError:
