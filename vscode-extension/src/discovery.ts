@@ -102,7 +102,9 @@ export function candidates(around: Surroundings): Candidate[] {
     return found;
   }
   add(around.active, "extension");
-  for (const folder of [...around.folders, ...parents(around.file)]) {
+  // A folder of examples is often opened alone: its environment is that of the folder around it.
+  const above = around.folders.flatMap((folder) => parents(folder));
+  for (const folder of [...around.folders, ...parents(around.file), ...above]) {
     for (const name of [".venv", "venv"]) {
       const inside = windows ? ["Scripts", "python.exe"] : ["bin", "python"];
       const python = path.join(folder, name, ...inside);
