@@ -103,16 +103,33 @@ function withoutMode(options: string[]): string[] {
   return at < 0 ? options : options.toSpliced(at, 2);
 }
 
+/** Options of a run of several steps; undefined where the user went away. */
+async function severalSteps(run: RunOptions): Words {
+  const options = await run();
+  const steps =
+    options &&
+    (await vscode.window.showInputBox({
+      title: "How many steps?",
+      value: "20",
+      prompt:
+        "The graph runs so often, each time with the params and states that the step before left.",
+      ignoreFocusOut: true,
+      validateInput: (text) =>
+        /^[1-9]\d{0,8}$/.test(text.trim()) ? undefined : "a whole number from 1 on",
+    }));
+  return options && steps ? [...options, "--steps", steps.trim()] : undefined;
+}
+
 /** `opstep run --trace`: a timeline beside the program. */
 export async function runTraced(run: RunOptions): Words {
-  const options = await run();
+  const options = await severalSteps(run);
   const file = options && (await target("Where to write the timeline", "run.pftrace", TRACES));
   return file ? ["run", ...options, "--trace", file] : undefined;
 }
 
 /** `opstep run --workspace`. */
 export async function runRecorded(run: RunOptions): Words {
-  const options = await run();
+  const options = await severalSteps(run);
   const configured = vscode.workspace.getConfiguration("opstep").get<string>("workspace", "");
   const file =
     options && (configured || (await target("Where to record the run", "runs.db", WORKSPACES)));

@@ -65,7 +65,20 @@ export async function givenBeside(
   };
 }
 
-/** The graph at the cursor, the only one, `main`, or the one that is picked; undefined where none is. */
+/** By file: the graph that ran last, until somebody moves the cursor. A stop moves it, too, into any graph. */
+const last = new Map<string, string>();
+
+/** Keeps what ran last while only the debugger has moved the cursor. */
+export function followCursor(): vscode.Disposable {
+  return vscode.window.onDidChangeTextEditorSelection((event) => {
+    const { Keyboard, Mouse } = vscode.TextEditorSelectionChangeKind;
+    if (event.kind === Keyboard || event.kind === Mouse) {
+      last.delete(event.textEditor.document.uri.fsPath);
+    }
+  });
+}
+
+/** The graph that ran last, the one at the cursor, the only one, `main`, or the one that is picked; undefined where none is. */
 export async function chooseGraph(
   file: string,
   program: Program,
@@ -76,8 +89,12 @@ export async function chooseGraph(
     editor?.document.uri.fsPath === file
       ? graphAt(program, editor.selection.active.line)
       : undefined;
-  const known = ask ? undefined : (at ?? defaultGraph(program));
+  const again = program.graphs.find((graph) => graph.name === last.get(file));
+  const known = ask ? undefined : (again ?? at ?? defaultGraph(program));
   if (known || program.graphs.length === 0) {
+    if (known) {
+      last.set(file, known.name);
+    }
     return known;
   }
   const picked = await vscode.window.showQuickPick(
@@ -117,11 +134,11 @@ export class Sizes {
       return { sizes: {}, remembered: false };
     }
     const key = Sizes.key(file, graph.name);
-    const last = this.memory.get<Record<string, number>>(key, {});
-    const known = wanted.every((name) => name in last);
+    const before = this.memory.get<Record<string, number>>(key, {});
+    const known = wanted.every((name) => name in before);
     if (known && !again) {
       return {
-        sizes: Object.fromEntries(wanted.map((name) => [name, last[name] as number])),
+        sizes: Object.fromEntries(wanted.map((name) => [name, before[name] as number])),
         remembered: true,
       };
     }
@@ -129,7 +146,8 @@ export class Sizes {
       title: `${graph.name}: sizes of ${wanted.join(", ")}`,
       prompt:
         "Sizes of the symbolic dims. They are remembered; “opstep: Change Sizes…” asks again.",
-      value: wanted.map((name) => `${name}=${last[name] ?? 4}`).join(", "),
+      // Sizes that differ show what is transposed.
+      value: wanted.map((name, k) => `${name}=${before[name] ?? 4 + k}`).join(", "),
       ignoreFocusOut: true,
       validateInput: (value) => {
         try {
@@ -144,7 +162,7 @@ export class Sizes {
       return undefined;
     }
     const sizes = readSizes(text, wanted);
-    await this.memory.update(key, { ...last, ...sizes });
+    await this.memory.update(key, { ...before, ...sizes });
     return { sizes, remembered: false };
   }
 }

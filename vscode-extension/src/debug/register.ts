@@ -4,7 +4,7 @@ import * as vscode from "vscode";
 import type { Python } from "../python";
 import type { Services } from "../services";
 import { registerAdapters } from "./adapters";
-import { chooseGraph, givenBeside, programOf, Sizes } from "./asking";
+import { chooseGraph, followCursor, givenBeside, programOf, Sizes } from "./asking";
 import { registerEditing } from "./editing";
 import { enterKernel, followKernels, runToLine } from "./kernels";
 import { activeFile, Configurations, DynamicConfigurations } from "./provider";
@@ -34,6 +34,7 @@ export function registerDebugger(services: Services, python: Python): vscode.Dis
   return vscode.Disposable.from(
     registerAdapters(python, services.log),
     registerEditing(services),
+    followCursor(),
     followKernels(),
     vscode.debug.registerDebugConfigurationProvider("opstep", configurations),
     vscode.debug.registerDebugConfigurationProvider(
