@@ -326,10 +326,13 @@ def test_ctrl_c_in_a_long_loop(write, tmp_path):
         [sys.executable, "-m", "opstep", "run", "loop.opg", "-i", "ones", "-s", "N=3"],
         cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    time.sleep(5)
-    assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    try:
+        time.sleep(5)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert "Traceback" not in out + err
     assert "interrupted" in err
