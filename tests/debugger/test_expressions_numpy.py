@@ -311,10 +311,10 @@ def one_answer(text, scope):
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile(text):
     scope = Scope(x=np.arange(6, dtype="f4").reshape(2, 3), y=np.arange(4))
-    start = time.perf_counter()
+    start = time.process_time()
     shown = one_answer(text, scope)
     assert "\n" not in shown and "Traceback" not in shown and len(shown) < 20_000
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 BIG = np.zeros(1 << 20, "f4")
@@ -335,10 +335,10 @@ BIG = np.zeros(1 << 20, "f4")
     ],
 )
 def test_what_is_too_large_is_refused_before_it_runs(text):
-    start = time.perf_counter()
+    start = time.process_time()
     with suppress(ExpressionError):
         parse(text).evaluate(Scope(v=BIG))
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
 
 
 WORDS = [
@@ -408,18 +408,18 @@ def test_a_condition_takes_microseconds():
 
 
 def _timed(expression, scope, times=200):
-    start = time.perf_counter()
+    start = time.process_time()
     for _ in range(times):
         expression.evaluate(scope)
-    return (time.perf_counter() - start) / times
+    return (time.process_time() - start) / times
 
 
 def test_three_shapes_that_are_large_only_together():
     sides = [np.arange(1024.0).reshape(s) for s in ((1024, 1, 1), (1, 1024, 1), (1, 1, 1024))]
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(ExpressionError, match="bytes"):
         evaluated("where(a, b, c)", a=sides[0], b=sides[1], c=sides[2])
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 def test_what_cannot_be_told_is_not_denied():

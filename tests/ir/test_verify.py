@@ -265,10 +265,10 @@ def test_a_broken_module_is_verified_as_far_as_it_goes() -> None:
 
 def test_thousands_of_errors_come_to_an_end() -> None:
     lines = "\n".join(f"  v{k} = relu(w{k})" for k in range(20_000))
-    started = time.perf_counter()
+    started = time.process_time()
     _, diagnostics = verify_with_diagnostics(parse(f"graph g() {{\n{lines}\n}}\n"), SMALL_OPS)
     assert len(diagnostics) == 1_001
-    assert time.perf_counter() - started < 10
+    assert time.process_time() - started < 10
 
 
 def test_long_chains_of_calls_are_no_matter_of_depth() -> None:
@@ -285,9 +285,9 @@ def test_time_grows_with_the_number_of_statements_and_no_faster() -> None:
         module = parse(chain(count))
         best = math.inf
         for _ in range(3):
-            started = time.perf_counter()
+            started = time.process_time()
             verify(module, SMALL_OPS)
-            best = min(best, time.perf_counter() - started)
+            best = min(best, time.process_time() - started)
         return best / count
 
     assert seconds(32_000) < 4 * seconds(2_000)
@@ -300,9 +300,9 @@ def test_time_grows_with_the_number_of_graphs_and_no_faster() -> None:
         module = parse("\n".join(form.format(k) for k in range(count)))
         best = math.inf
         for _ in range(3):
-            started = time.perf_counter()
+            started = time.process_time()
             verify(module, SMALL_OPS)
-            best = min(best, time.perf_counter() - started)
+            best = min(best, time.process_time() - started)
         return best / count
 
     assert seconds(8_000) < 4 * seconds(500)
