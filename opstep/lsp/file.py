@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _WORD = re.compile(DOTTED, re.ASCII)
 
 _Key = tuple[bool, str]  # whether it is a graph, and its name
-_Interface = tuple[Span, object, object]
+_Interface = tuple[Span | None, object, object]
 
 
 class File:
@@ -220,4 +220,6 @@ def _interfaces(items: list[Item]) -> dict[_Key, _Interface]:
                 found.setdefault(key, (node.name.span, inputs, node.results))
             elif isinstance(node, Declaration):
                 found.setdefault(key, (node.name.span, node.kind, node.type))
+            else:  # its head is broken: that there is such a name is known to messages
+                found.setdefault(key, (None, None, None))
     return found
