@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from opstep.cli.common import COMMAND, OK, PROGRAM, command, say
+from opstep.cli.common import COMMAND, OK, PROGRAM, command
+from opstep.cli.serving import serve_port, serving_options, writer
 
 
 @command(
@@ -21,13 +22,7 @@ from opstep.cli.common import COMMAND, OK, PROGRAM, command, say
         COMMAND: "usage; the port cannot be had",
     },
 )
-@click.option(
-    "--listen",
-    metavar="HOST:PORT",
-    help="Listen on a port of this machine; port 0 finds a free one. Without it, messages come on "
-    "standard input.",
-)
-@click.option("--log", "log_file", metavar="FILE", help="Write down what goes wrong inside.")
+@serving_options
 @click.option("--stdio", is_flag=True, help="What is done without --listen; many editors say so.")
 def lsp(listen: str | None, log_file: str | None, stdio: bool) -> int:
     """Serve what editors ask while programs are written (Language Server Protocol).
@@ -35,7 +30,6 @@ def lsp(listen: str | None, log_file: str | None, stdio: bool) -> int:
     Messages as one types, types and docs of what is pointed at, completion, renaming, formatting.
     docs/lsp.md has all that is offered, docs/editors.md how editors are set up.
     """
-    from opstep.cli.dap import address, writer
     from opstep.lsp import server
 
     if stdio and listen is not None:
@@ -43,11 +37,5 @@ def lsp(listen: str | None, log_file: str | None, stdio: bool) -> int:
     log = writer(log_file)
     if listen is None:
         return server.serve_stdio(log)
-    host, port = address(listen)
-    listener = server.listener(host, port, log)
-    say(f"listening on {listener.host}:{listener.port}")
-    try:
-        listener.run()
-    finally:
-        listener.close()
+    serve_port(listen, log, server.listener)
     return OK

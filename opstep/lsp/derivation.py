@@ -174,7 +174,7 @@ def derive(application: Application) -> list[Step]:
                 *_operands(op, application.resolved.operands),
                 **_attrs(op, application, with_attrs),
             )
-        except Exception:
+        except Exception:  # the rule asks of a dim what only a number can answer: nothing is shown
             continue
         results = (results,) if isinstance(results, TensorType) else tuple(results)
         if _same(results, application.resolved.results):

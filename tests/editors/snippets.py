@@ -92,3 +92,22 @@ def run(arguments: list[str], home: Path, out: Path) -> dict[str, Any]:
     )  # fmt: skip
     assert out.is_file(), found.stdout + found.stderr
     return json.loads(out.read_text("utf-8"))
+
+
+def check_journey(found: dict[str, Any]) -> None:
+    """Holds what an editor told of the debugger against the way that it was led: forwards, back, in
+    and out, to the begin, and on to a breakpoint.
+    """
+    assert found["stops"] == [
+        "entry: main 2",
+        "step over: main 3",
+        "step over: main 4",
+        "step back: main 3",
+        "step over: main 4",
+        "step into: information 10",
+        "step out: main 5",
+        "reverse continue: main 2",
+        "continue: information 12",
+    ]
+    assert found["variables"]["h"].startswith("f32[8, 4]")
+    assert 0.25 < float(found["evaluated"].split()[0]) <= 1
