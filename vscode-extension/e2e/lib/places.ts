@@ -1,8 +1,8 @@
 /** Where things are: this folder, the repository, Python, Chromium, code-server. */
 
 import { execFileSync } from "node:child_process";
-import { existsSync } from "node:fs";
-import { dirname, join, resolve } from "node:path";
+import { existsSync, mkdirSync } from "node:fs";
+import { basename, dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 
 export const HERE = resolve(dirname(fileURLToPath(import.meta.url)), "..");
@@ -56,4 +56,14 @@ export function vsix(): string {
     throw new Error(`there is no ${found}: run \`npm run package\` in vscode-extension`);
   }
   return found;
+}
+
+/** An extension of plain JavaScript, packed into a `.vsix`. */
+export function packed(folder: string): string {
+  const made = join(BUILD, `${basename(folder)}.vsix`);
+  const vsce = join(HERE, "../node_modules/.bin/vsce");
+  mkdirSync(BUILD, { recursive: true });
+  const quiet = ["--no-dependencies", "--allow-missing-repository", "--skip-license"];
+  execFileSync(vsce, ["package", ...quiet, "--out", made], { cwd: folder, stdio: "ignore" });
+  return made;
 }

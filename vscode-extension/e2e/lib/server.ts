@@ -54,8 +54,8 @@ export class Server {
     private readonly child: ChildProcess,
   ) {}
 
-  /** Starts one with the extension in it; resolves when it answers. */
-  static async start(vsix: string, settings: Record<string, unknown> = {}): Promise<Server> {
+  /** Starts one with these extensions in it (.vsix files); resolves when it answers. */
+  static async start(vsixes: string[], settings: Record<string, unknown> = {}): Promise<Server> {
     const root = await mkdtemp(join(tmpdir(), "opstep-e2e-"));
     const user = join(root, "data/User/settings.json");
     await mkdir(dirname(user), { recursive: true });
@@ -78,7 +78,8 @@ export class Server {
       join(root, "extensions"),
     ];
     const common = [entry, "--config", join(root, "config.yaml"), ...folders];
-    await promisify(execFile)(node, [...common, "--install-extension", vsix], { env: environment });
+    const install = vsixes.flatMap((vsix) => ["--install-extension", vsix]);
+    await promisify(execFile)(node, [...common, ...install], { env: environment });
 
     const port = await freePort();
     const quiet = [

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { test as base } from "@playwright/test";
 
 import { Folder } from "./folder";
-import { BUILD, vsix } from "./places";
+import { BUILD, packed, vsix } from "./places";
 import { Server } from "./server";
 import { Workbench } from "./workbench";
 
@@ -24,12 +24,20 @@ interface OfTest {
   closed: Workbench;
 }
 
-export const test = base.extend<OfTest, { settings: Record<string, unknown>; server: Server }>({
+interface OfWorker {
+  settings: Record<string, unknown>;
+  /** Extensions beside ours, as folders of their sources. */
+  extensions: string[];
+  server: Server;
+}
+
+export const test = base.extend<OfTest, OfWorker>({
   settings: [{}, { option: true, scope: "worker" }],
+  extensions: [[], { option: true, scope: "worker" }],
 
   server: [
-    async ({ settings }, use) => {
-      const server = await Server.start(vsix(), {
+    async ({ settings, extensions }, use) => {
+      const server = await Server.start([vsix(), ...extensions.map(packed)], {
         "opstep.debug.traceMessages": true,
         ...settings,
       });

@@ -1,28 +1,37 @@
 /** How long a person waits: `make bench-vscode`. Medians, beside their bars. */
 
 import { type ChildProcess, spawn } from "node:child_process";
+import { join } from "node:path";
 
 import type { Page } from "@playwright/test";
 
 import { ENTROPY } from "../lib/configurations";
-import { python } from "../lib/places";
+import { HERE, python } from "../lib/places";
 import { test } from "../lib/test";
 
 test.setTimeout(240_000);
 
+test.use({
+  extensions: [join(HERE, "peer")],
+  settings: { "opstep.debug.traceMessages": false }, // as a person has it
+});
+
 const ROUNDS = 7;
+/** After a stop, until variables, inline values and the lower frames have been fetched, in ms. */
+const SETTLED = 1000;
 const figures: string[] = [];
 
 function median(times: number[]): number {
   return [...times].sort((a, b) => a - b)[Math.floor(times.length / 2)];
 }
 
-function note(what: string, times: number[], bar: number, less = 0): void {
+function note(what: string, times: number[], bar?: number, less = 0): void {
   const told = median(times) - less;
   const beside = less
     ? ` (${median(times).toFixed(0)} less ${less.toFixed(0)} on the wire alone)`
     : "";
-  figures.push(`${what}: ${told.toFixed(0)} ms${beside}, bar ${bar} ms`);
+  const held = bar === undefined ? "" : `, bar ${bar} ms`;
+  figures.push(`${what}: ${told.toFixed(0)} ms${beside}${held}`);
 }
 
 test.afterAll(() => {
@@ -57,28 +66,51 @@ async function armed(page: Page): Promise<() => Promise<number>> {
   return () => page.evaluate(() => (window as unknown as { measured: Promise<number> }).measured);
 }
 
+const PEER = { type: "peer", name: "peer", program: "${workspaceFolder}/entropy.opg" };
+
 test("F5 to the entry, and steps", async ({ workbench, folder, page }) => {
   const { debug } = workbench;
-  await folder.launch({ ...ENTROPY, stopOnEntry: true });
+  await folder.launch({ ...ENTROPY, stopOnEntry: true }, PEER);
   await workbench.openFile("entropy.opg");
-  const starts: number[] = [];
-  const steps: number[] = [];
+  const taken = { starts: [], settled: [], quick: [], peerSettled: [], peerQuick: [] } as Record<
+    "starts" | "settled" | "quick" | "peerSettled" | "peerQuick",
+    number[]
+  >;
+  /** Three steps: the first two when what follows a stop is over, as a person's; the last at once. */
+  const steps = async (settled: number[], quick: number[]) => {
+    for (const [line, wait] of [
+      [4, SETTLED],
+      [5, SETTLED],
+      [6, 0],
+    ]) {
+      await page.waitForTimeout(wait);
+      const stepped = await armed(page);
+      await debug.next();
+      (wait ? settled : quick).push(await stepped());
+      await debug.expectStoppedAt(line);
+    }
+    await debug.stop();
+  };
   for (let round = 0; round < ROUNDS; round++) {
     await workbench.focusEditor();
     const started = await armed(page);
     await debug.pressF5();
-    starts.push(await started());
+    taken.starts.push(await started());
     await debug.expectStoppedAt(3);
-    for (const line of [4, 5, 6]) {
-      const stepped = await armed(page);
-      await debug.next();
-      steps.push(await stepped());
-      await debug.expectStoppedAt(line);
-    }
-    await debug.stop();
+    await steps(taken.settled, taken.quick);
   }
-  note("F5 to stopped at the entry", starts, 1500);
-  note("a step, key to line", steps, 60, await bareStep(folder.at("entropy.opg")));
+  for (let round = 0; round < ROUNDS; round++) {
+    await workbench.focusEditor();
+    await workbench.pick(() => workbench.press("Control+p"), "debug peer", "peer");
+    await debug.expectStoppedAt(3);
+    await steps(taken.peerSettled, taken.peerQuick);
+  }
+  const bare = await bareStep(folder.at("entropy.opg"));
+  note("F5 to stopped at the entry", taken.starts, 1500);
+  note("a step, key to line", taken.settled, 60, bare);
+  note("a step in a debugger that does nothing (VS Code by itself)", taken.peerSettled);
+  note("a step right behind another", taken.quick, undefined, bare);
+  note("the same in a debugger that does nothing", taken.peerQuick);
 });
 
 /** The median of a step over the wire: `next` to the answer of the `stackTrace` behind its stop. */
