@@ -15,6 +15,7 @@ export default defineConfig({
   globalTeardown: "./lib/conclude.ts",
   workers: Number(process.env.OPSTEP_E2E_WORKERS ?? 2),
   retries: 0,
+  fullyParallel: true, // the two workers end together
   timeout: 120_000,
   expect: { timeout: 30_000 },
   reporter: [["list"]],

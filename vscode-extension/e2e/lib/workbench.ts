@@ -71,6 +71,19 @@ export class Workbench {
     await expect(input).toBeHidden();
   }
 
+  /** Answers a file dialog. It proposes a name as soon as it has read the folder, whatever was typed before. */
+  async chooseFile(proposed: RegExp, path: string): Promise<void> {
+    const input = this.page.locator(".quick-input-widget input.input");
+    await expect(input).toHaveValue(proposed);
+    await expect(async () => {
+      await input.fill(path);
+      await expect(this.page.locator(".quick-input-progress.active")).toHaveCount(0);
+      await expect(input).toHaveValue(path, { timeout: 1_000 });
+    }).toPass({ timeout: 15_000 });
+    await this.press("Enter");
+    await expect(input).toBeHidden();
+  }
+
   quickRows(): Locator {
     return this.page.locator(".quick-input-list .monaco-list-row");
   }
@@ -80,11 +93,7 @@ export class Workbench {
   /** Opens a file of the folder's top from the explorer, and waits until it can be typed into. */
   async openFile(name: string, ready = true): Promise<void> {
     const title = name.split("/").at(-1) ?? name;
-    await this.page
-      .locator(".explorer-folders-view .monaco-list-row .monaco-icon-label-container .label-name")
-      .filter({ hasText: exactly(title) })
-      .dblclick();
-    await expect(this.page.locator(`.tab.active[data-resource-name="${title}"]`)).toBeVisible();
+    await this.openOther(title);
     await expect(this.editor().locator(".view-line").first()).toBeVisible();
     await this.focusEditor();
     if (name.endsWith(".opg") && ready) {
@@ -96,11 +105,14 @@ export class Workbench {
 
   /** Opens a file that an editor of its own shows. */
   async openOther(name: string): Promise<void> {
-    await this.page
-      .locator(".explorer-folders-view .monaco-list-row .label-name")
-      .filter({ hasText: exactly(name) })
-      .dblclick();
-    await expect(this.page.locator(`.tab.active[data-resource-name="${name}"]`)).toBeVisible();
+    const row = this.page
+      .locator(".explorer-folders-view .monaco-list-row .monaco-icon-label-container .label-name")
+      .filter({ hasText: exactly(name) });
+    const tab = this.page.locator(`.tab.active[data-resource-name="${name}"]`);
+    await expect(async () => {
+      if (!(await tab.isVisible())) await row.dblclick();
+      await expect(tab).toBeVisible({ timeout: 5_000 });
+    }).toPass({ timeout: 30_000 });
   }
 
   /** The extension runs: it says on which device and in which mode. */
@@ -179,6 +191,25 @@ export class Workbench {
       const found = numbers.find((n) => Math.abs(n.getBoundingClientRect().top - top) < 3);
       return found?.textContent ? Number(found.textContent) : null;
     }, selector);
+  }
+
+  /** What completion offers at the cursor; it is asked for where typing did not. */
+  async expectSuggested(text: string): Promise<void> {
+    const rows = this.page.locator(".suggest-widget.visible .monaco-list-row");
+    await expect(async () => {
+      if ((await rows.count()) === 0) await this.press("Control+Space");
+      await expect(rows.first()).toContainText(text, { timeout: 3_000 });
+    }).toPass({ timeout: 20_000 });
+  }
+
+  /** Takes a quick fix at the cursor: the lamp comes when the server has told what it would do. */
+  async fix(label: string): Promise<void> {
+    const row = this.page.locator(".action-widget .monaco-list-row.action", { hasText: label });
+    await expect(async () => {
+      if (!(await row.first().isVisible())) await this.press("Control+.");
+      await row.first().click({ timeout: 3_000 });
+      await expect(row).toHaveCount(0, { timeout: 3_000 });
+    }).toPass({ timeout: 30_000 });
   }
 
   /** What the hover at the cursor says. */

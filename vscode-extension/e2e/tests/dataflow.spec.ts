@@ -39,7 +39,7 @@ test("the Graph view goes into calls, opens them in place, and follows the text"
   await expect(page.locator(".tab", { hasText: "Graph: main" })).toBeVisible();
 });
 
-test("breakpoints are set on nodes, and the chosen frame's graph is shown", async ({
+test("it shows what runs next, breakpoints are set on nodes, and a click goes to a line", async ({
   workbench,
   folder,
 }) => {
@@ -57,6 +57,11 @@ test("breakpoints are set on nodes, and the chosen frame's graph is shown", asyn
   await workbench.tab("entropy.opg").click();
   await debug.pressF5();
   await debug.expectStoppedAt(3);
+  await expect(view.locator("g.node.is-now")).toContainText("sharp = mul");
+  await debug.button("Step Over");
+  await expect(view.locator("g.node.is-now")).toContainText("p = softmax");
+  await expect(view.locator("g.node.is-done")).toContainText(["sharp = mul"]);
+  await workbench.focusEditor();
   await debug.pressF5();
   await debug.expectStoppedAt(11);
   await expect(view.locator(".path")).toHaveText("main›information");
@@ -70,6 +75,11 @@ test("breakpoints are set on nodes, and the chosen frame's graph is shown", asyn
   await expect(done.locator(".types")).toHaveText(/inf|±/);
   await debug.stop();
   await expect(view.locator("g.node.is-now")).toHaveCount(0);
+
+  await view.locator("g.node", { hasText: "h = mul" }).locator(".body").click();
+  // The graph keeps the focus; without it an editor does not tell where its cursor is.
+  await workbench.tab("entropy.opg").click();
+  await expect(workbench.status(/Ln 12/)).toBeVisible();
 });
 
 test("keys walk along the edges, search finds, a picture is saved", async ({
@@ -105,7 +115,7 @@ test("keys walk along the edges, search finds, a picture is saved", async ({
   await expect(view.locator("g.node.found").first()).toContainText("mean");
 
   await view.getByRole("button", { name: "Save the picture as SVG" }).click();
-  await workbench.answer(folder.at("flow.svg"));
+  await workbench.chooseFile(/main\.svg$/, folder.at("flow.svg"));
   await expect(async () => {
     expect(await folder.read("flow.svg")).toMatch(/^<svg[\s\S]*softmax[\s\S]*<\/svg>$/);
   }).toPass();

@@ -1,6 +1,6 @@
 import { expect, test } from "../lib/test";
 
-test("graphs are coloured; a mistake is marked as it is typed, and mended by a quick fix", async ({
+test("hover explains; a mistake is marked as it is typed, and mended by a quick fix", async ({
   workbench,
   page,
 }) => {
@@ -11,6 +11,13 @@ test("graphs are coloured; a mistake is marked as it is typed, and mended by a q
     .evaluateAll((spans) => new Set(spans.map((s) => s.className)).size);
   expect(classes).toBeGreaterThan(3);
 
+  await workbench.goTo(5, "  positive = re".length + 1);
+  await expect(await workbench.hover()).toContainText("max(x, 0)");
+  await workbench.press("Escape");
+  await workbench.goTo(4, "  y".length + 1);
+  await expect(await workbench.hover()).toContainText("f32[3]");
+  await workbench.press("Escape");
+
   await workbench.goTo(5, "  positive = relu".length + 1);
   await workbench.type("u");
   await expect(workbench.editor().locator(".squiggly-error")).toHaveCount(1);
@@ -19,54 +26,37 @@ test("graphs are coloured; a mistake is marked as it is typed, and mended by a q
   await expect(problem).toContainText("there is no op or graph reluu");
   await workbench.focusEditor();
   await workbench.goTo(5, "  positive = rel".length + 1);
-  await workbench.press("Control+.");
-  const fix = page.locator(".action-widget .monaco-list-row.action", { hasText: "relu" }).first();
-  await fix.click();
+  await workbench.fix("relu");
   await expect(workbench.editor().locator(".squiggly-error")).toHaveCount(0);
   expect(await workbench.text()).toMatch(/= relu\(y\)/);
 });
 
-test("hover tells what an op computes, and the type of a value", async ({ workbench }) => {
-  await workbench.openFile("small.opg");
-  await workbench.goTo(5, "  positive = re".length + 1);
-  await expect(await workbench.hover()).toContainText("max(x, 0)");
-  await workbench.press("Escape");
-  await workbench.goTo(4, "  y".length + 1);
-  await expect(await workbench.hover()).toContainText("f32[3]");
-});
-
-test("types stand beside values, and lenses above graphs run it", async ({ workbench, page }) => {
+test("types, definitions, the outline, formatting, lenses, renaming and completion", async ({
+  workbench,
+  page,
+}) => {
   await workbench.openFile("entropy.opg");
   await expect.poll(() => workbench.text()).toMatch(/each\s*:\s*f32\[N\]\s*= information/);
+
+  await workbench.goTo(5, "  each = infor".length + 1);
+  await workbench.press("F12");
+  await expect(workbench.status(/Ln 10/)).toBeVisible();
+  await workbench.pick(() => workbench.press("Control+Shift+O"), "@information", "information");
+  await workbench.goTo(4, "  p = softmax(".length + 1);
+  await workbench.type("   ");
+  await expect.poll(() => workbench.text()).toContain("softmax(   sharp)");
+  await workbench.command("Format Document");
+  await expect.poll(() => workbench.text()).toContain("softmax(sharp)");
+  await workbench.save();
+
   const lens = page.locator(".codelens-decoration a", { hasText: "Debug" });
   await expect(lens).toHaveCount(2);
   await lens.first().click();
   await workbench.answer("N=4, K=5");
   await workbench.debug.expectStoppedAt(3);
   await workbench.debug.stop();
-});
 
-test("completion knows ops, their attributes and the values that fit", async ({
-  workbench,
-  page,
-}) => {
-  const widget = page.locator(".suggest-widget.visible .monaco-list-row");
-  await workbench.openFile("entropy.opg");
-  await workbench.goTo(13, "  total = sum(h, axes=[1])".length + 1);
-  await workbench.press("Enter");
-  await workbench.type("r = softm");
-  await expect(widget.first()).toContainText("softmax");
-  await workbench.press("Tab");
-  await expect.poll(() => workbench.text()).toContain("r = softmax(");
-  await workbench.type("l");
-  await expect(widget.first()).toContainText("lg");
-});
-
-test("a value is renamed everywhere, and nothing of the same name elsewhere is", async ({
-  workbench,
-  page,
-}) => {
-  await workbench.openFile("entropy.opg");
+  await workbench.focusEditor();
   await workbench.goTo(11, "  l".length + 1);
   await workbench.press("F2");
   const box = page.locator(".rename-box input");
@@ -76,16 +66,13 @@ test("a value is renamed everywhere, and nothing of the same name elsewhere is",
   await expect.poll(() => workbench.text()).toMatch(/logs\b.*= log\(p\)/);
   expect(await workbench.text()).toMatch(/= mul\(p, logs\)/);
   expect(await workbench.text()).not.toMatch(/\blg\b/);
-});
 
-test("definitions, references and the outline", async ({ workbench, page }) => {
-  await workbench.openFile("entropy.opg");
-  await workbench.goTo(5, "  each = infor".length + 1);
-  await workbench.press("F12");
-  await expect(page.locator('.statusbar-item[id="status.editor.selection"]')).toContainText(
-    "Ln 10",
-  );
-  await workbench.pick(() => workbench.press("Control+Shift+O"), "@information", "information");
-  await workbench.press("Shift+Alt+F");
-  await expect(page.locator(".tab.active.dirty")).toHaveCount(0);
+  await workbench.goTo(13, "  total = sum(h, axes=[1])".length + 1);
+  await workbench.press("Enter");
+  await workbench.type("r = softm");
+  await workbench.expectSuggested("softmax");
+  await workbench.press("Tab");
+  await expect.poll(() => workbench.text()).toContain("r = softmax(");
+  await workbench.type("l");
+  await workbench.expectSuggested("logs");
 });

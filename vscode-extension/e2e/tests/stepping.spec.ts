@@ -5,14 +5,7 @@ test.beforeEach(async ({ folder }) => {
   await folder.launch({ ...ENTROPY, stopOnEntry: true });
 });
 
-test("F5 stops at the entry, with a launch.json", async ({ workbench }) => {
-  await workbench.openFile("entropy.opg");
-  await workbench.debug.pressF5();
-  await workbench.debug.expectStoppedAt(3);
-  await workbench.debug.stop();
-});
-
-test("steps go over, into, out of and back", async ({ workbench }) => {
+test("F5 stops at the entry; steps go over, into, out of and back", async ({ workbench }) => {
   const { debug } = workbench;
   await workbench.openFile("entropy.opg");
   await debug.pressF5();
@@ -68,25 +61,18 @@ test("a breakpoint moves to the statement that is next, and one may be set while
   await debug.expectEnded();
 });
 
-test("a breakpoint with a condition over a tensor", async ({ workbench }) => {
+test("a breakpoint with a condition over a tensor stops; a log point writes, and does not", async ({
+  workbench,
+}) => {
   const { debug } = workbench;
   await workbench.openFile("entropy.opg");
   await debug.setCondition(4, "Conditional Breakpoint", "max(sharp) > 1e9");
+  await debug.setCondition(12, "Logpoint", "the least is {min(lg)}");
   await debug.setCondition(13, "Conditional Breakpoint", "inf(lg) and min(p) == 0");
   await debug.pressF5();
   await debug.expectStoppedAt(3);
   await debug.pressF5();
   await debug.expectStoppedAt(13);
-  await debug.stop();
-});
-
-test("a log point writes values to the console, and does not stop", async ({ workbench }) => {
-  const { debug } = workbench;
-  await workbench.openFile("entropy.opg");
-  await debug.setCondition(12, "Logpoint", "the least is {min(lg)}");
-  await debug.pressF5();
-  await debug.expectStoppedAt(3);
-  await debug.pressF5();
-  await debug.expectEnded();
   await debug.expectConsole("the least is -inf");
+  await debug.stop();
 });

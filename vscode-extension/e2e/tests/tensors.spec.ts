@@ -104,13 +104,19 @@ test("what is drawn is what the values say, and follows each step", async ({ wor
   await debug.stop();
 });
 
-test("a NaN report leads to the element that it blames", async ({ workbench }) => {
+test("a NaN stops where it is born; its report says why, and leads to the element that it blames", async ({
+  workbench,
+  page,
+}) => {
   const { debug } = workbench;
   await stopped(workbench);
   await debug.view();
   await debug.filter("NaN, only where it is born", true);
   await debug.pressF5();
   await debug.expectStoppedAt(4);
+  const widget = page.locator(".exception-widget");
+  await expect(widget).toContainText("NaN");
+  await expect(widget).toContainText("l, the result of log");
   const report = await workbench.webview(".chain");
   await expect(report.locator(".why")).toContainText(
     "2 NaNs of l were born in this op, log: log of a negative number.",

@@ -27,10 +27,11 @@ test("a slice that is selected in Perfetto shows its line, also when the text ha
   // Perfetto's own search selects what it finds.
   const search = perfetto.getByPlaceholder(/Search/);
   await search.fill("lg = log");
-  await search.press("Enter");
-  await expect(perfetto.locator(".pf-details-shell, .pf-drawer-panel").first()).toContainText(
-    "lg = log",
-  );
+  const details = perfetto.locator(".pf-details-shell, .pf-drawer-panel").first();
+  await expect(async () => {
+    await search.press("Enter"); // goes to what was found so far, which at first is nothing
+    await expect(details).toContainText("lg = log", { timeout: 3_000 });
+  }).toPass({ timeout: 40_000 });
   await workbench.tab("entropy.opg").click();
   await expect(workbench.status(/Ln 12/)).toBeVisible();
 

@@ -1,3 +1,6 @@
+import { chmod } from "node:fs/promises";
+
+import { python } from "../lib/places";
 import { expect, test } from "../lib/test";
 
 test("a Python that is not there: what to do is said once", async ({ folder, closed, server }) => {
@@ -36,6 +39,41 @@ test("a language server that is killed is started again, and it goes on", async 
   await expect(
     page.locator(".notification-list-item.error, .notification-list-item .codicon-error"),
   ).toHaveCount(0);
+});
+
+test("a language server that ends as often as it is started is given up, and that is said once", async ({
+  folder,
+  closed,
+  server,
+}) => {
+  // Answers what Python it is, counts the starts of a server, and ends.
+  await folder.write(
+    "python",
+    `#!/bin/sh
+case "$*" in *" lsp"*) echo start >> "$(dirname "$0")/starts"; exit 1;; esac
+exec ${python()} "$@"
+`,
+  );
+  await chmod(folder.at("python"), 0o755);
+  await folder.launch({
+    program: "${workspaceFolder}/small.opg",
+    inputs: { x: [1, -2, 3] },
+    stopOnEntry: true,
+  });
+  await folder.settings({ "opstep.python": folder.at("python") });
+  await closed.open(server.url);
+  await closed.openFile("small.opg", false);
+  const said = closed.notification("ended several times and is not started again");
+  await expect(said).toHaveCount(1, { timeout: 40_000 });
+  const starts = await folder.read("starts");
+  expect(starts.split("\n").length - 1).toBe(5);
+  // The debugger is there all the same.
+  await closed.focusEditor();
+  await closed.debug.pressF5();
+  await closed.debug.expectStoppedAt(4);
+  await closed.debug.stop();
+  await expect(said).toHaveCount(1);
+  expect(await folder.read("starts")).toBe(starts);
 });
 
 test("a file that is deleted while it is debugged", async ({ workbench, folder }) => {

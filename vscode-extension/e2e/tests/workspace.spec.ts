@@ -1,4 +1,5 @@
 import { execFileSync, spawn } from "node:child_process";
+import { once } from "node:events";
 
 import type { FrameLocator, Page } from "@playwright/test";
 import type { Folder } from "../lib/folder";
@@ -79,6 +80,9 @@ test("rows are sorted and paged, a line is gone to, a mistake is marked", async 
   );
 
   await workbench.command("opstep: Open Workspace Query");
+  await ask(workbench, page, "select name, op, line from slowest_ops order by line");
+  await expect(query.locator(".grid-row").first()).toContainText("mul");
+  await expect(query.locator(".grid-row")).toHaveCount(7);
   await ask(workbench, page, "select absmx from stats");
   await expect(query.locator(".problem")).toContainText("no such column: absmx");
   await expect(query.locator(".problem")).toContainText("did you mean absmax?");
@@ -152,4 +156,44 @@ test("a kept tensor is a picture, and a run is removed after a question", async 
   await workbench.choose("Remove Run…");
   await page.getByRole("button", { name: "Remove", exact: true }).click();
   await expect(runs).toHaveCount(1);
+});
+
+/** Holds a workspace as a process does that writes to it and does not end. */
+const HOLD = `
+import sqlite3, sys
+held = sqlite3.connect("runs.db", isolation_level=None)
+held.execute("pragma locking_mode = exclusive")
+held.execute("begin exclusive")
+held.execute("update runs set id = id")
+print("held", flush=True)
+sys.stdin.read()
+`;
+
+test("a workspace that another process holds, and files that are none, are told apart", async ({
+  closed: workbench,
+  server,
+  folder,
+  page,
+}) => {
+  record(folder);
+  await folder.write("notes.db", "not SQLite at all");
+  const holder = spawn(python(), ["-c", HOLD], { cwd: folder.path });
+  try {
+    await once(holder.stdout, "data");
+    await opened(workbench, server.url, page);
+    const row = rows(page).filter({ hasText: "runs.db" });
+    await expect(row).toContainText("locked");
+    await row.click();
+    await expect(rows(page).nth(1)).toContainText("another process is writing to it");
+    await expect(rows(page).filter({ hasText: "notes.db" })).toHaveCount(0);
+    await workbench.command("opstep: Open a Workspace…");
+    await workbench.chooseFile(/\/$/, folder.at("notes.db"));
+    await expect(workbench.notification("it is not an SQLite file")).toHaveCount(1);
+  } finally {
+    holder.stdin.end();
+    await once(holder, "exit");
+  }
+  // Let go, it is read without a word.
+  await expect(rows(page).filter({ hasText: "runs.db" })).toContainText("1 run");
+  expect(await folder.read("notes.db")).toBe("not SQLite at all");
 });
