@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from opstep.dap.session import Session
     from opstep.program import Program
+    from opstep.runtime.ir.graph import Graph
 
 # A word of the command line in a message, and how launch arguments say the same.
 _OPTION = re.compile(r"--(input|symbol)s? (\w[\w.]*)=(\S+?)([,;)]|$| )")
@@ -111,7 +112,20 @@ def launch(session: Session, arguments: LaunchArguments) -> Debuggee:
         goes_on=arguments.on_disconnect == "continue",
     )
     debuggee.debugger = debugger
+    if made := made_here(arguments, program.module.graphs[graph]):
+        session.output(f"Made for this run, not read: {made}.")
     return debuggee
+
+
+def made_here(arguments: LaunchArguments, graph: Graph) -> str:
+    """Which inputs come from nowhere, in words: ``x random, y zeros (seed 0)``."""
+    from opstep.given import GENERATED, parse_inputs
+
+    words, lists = words_of(arguments, graph)
+    types = {b.name.text: b.type for b in graph.inputs if b.type and b.name.text not in lists}
+    sources = {n: s for n, s in parse_inputs(words, types).items() if s in GENERATED}
+    seed = f" (seed {arguments.seed})" if "random" in sources.values() else ""
+    return ", ".join(f"{name} {source}" for name, source in sources.items()) + seed
 
 
 def check_folder(arguments: LaunchArguments) -> None:
@@ -134,20 +148,26 @@ def loaded(arguments: LaunchArguments) -> tuple[Program, str, dict[str, np.ndarr
     return program, graph.name.text, inputs
 
 
-def arrays_of(arguments: LaunchArguments, graph: Any) -> dict[str, np.ndarray]:
+def arrays_of(arguments: LaunchArguments, graph: Graph) -> dict[str, np.ndarray]:
     """An array for each input: from words, or from numbers and lists that stand there."""
+    from opstep import given
+
+    words, lists = words_of(arguments, graph)
+    return given.gather(graph, words, arguments.sizes, arguments.seed, lists)
+
+
+def words_of(arguments: LaunchArguments, graph: Graph) -> tuple[list[str], dict[str, np.ndarray]]:
+    """The inputs as the command line would have them, and those that stand there as arrays."""
     import numpy as np
 
-    from opstep import given
     from opstep.inputs import as_array
 
     wanted: Any = arguments.inputs if arguments.inputs is not None else []
     if isinstance(wanted, str):
         wanted = [wanted]
     if not isinstance(wanted, Mapping):
-        return given.gather(graph, [here(arguments, w) for w in wanted], arguments.sizes,
-                            arguments.seed)  # fmt: skip
-    types = {b.name.text: b.type for b in graph.inputs}
+        return [here(arguments, w) for w in wanted], {}
+    types = {b.name.text: b.type for b in graph.inputs if b.type is not None}
     words, lists = [], {}
     for name, value in wanted.items():
         if isinstance(value, list) and name in types:
@@ -158,7 +178,7 @@ def arrays_of(arguments: LaunchArguments, graph: Any) -> dict[str, np.ndarray]:
             lists[name] = np.asarray(value, types[name].dtype.numpy)
         else:
             words.append(f"{name}=")
-    return given.gather(graph, words, arguments.sizes, arguments.seed, lists)
+    return words, lists
 
 
 def here(arguments: LaunchArguments, word: str) -> str:

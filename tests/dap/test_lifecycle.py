@@ -111,6 +111,17 @@ def test_inputs_in_words_numbers_and_lists(client, program, tmp_path, symbols):
     assert "t = f32[2]  [3.5, 4.25]" in client.output("stdout")
 
 
+def test_inputs_that_nobody_gave_are_said_to_be_made(client, program):
+    path = program(
+        "graph main(a: f32[2], b: f32[2], c: f32[2]) -> f32[2] {\n"
+        "  s = add(a, b)\n  t = add(s, c)\n  return t\n}\n"
+    )
+    inputs = {"a": "random", "b": [1, 2], "c": "zeros"}
+    client.start(path, inputs=inputs, seed=3, stopOnEntry=True)
+    client.expect_stop("entry")
+    assert "Made for this run, not read: a random, c zeros (seed 3)." in client.output()
+
+
 def test_a_run_that_fails_tells_where(client, program):
     path = program(
         "graph main(x: f32[2]) -> f32[2] {\n  m = max(x)\n  fine = less(m, 0.0)\n"

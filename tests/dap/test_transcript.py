@@ -134,7 +134,7 @@ def moved(client, path, markers):
     client.go("reverseContinue")
     client.request("pause", threadId=1)
     client.request("cancel", requestId=1)
-    client.request("opstep/reload")
+    assert client.request("opstep/reload")["lost"] == ["x"]  # set above
     client.expect_stop("restart")
     client.set_breakpoints(path, [])
     client.request("setFunctionBreakpoints", breakpoints=[])

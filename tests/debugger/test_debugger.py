@@ -334,6 +334,25 @@ def test_an_edit_keeps_what_did_not_change(file):
     assert debugger.result()["c"].tolist() == [15, 25, 35]
 
 
+def test_an_edit_tells_what_was_set_by_hand_and_is_no_longer(file):
+    debugger = debug(file)
+    debugger.start()
+    debugger.set(debugger.stack()[0], "seen", np.array(41, "i4"))  # at the begin: stays
+    while where(debugger) != [("main", 7)]:
+        debugger.go("over")
+    debugger.set(debugger.stack()[0], "b", np.array([0, 0, 0], "f4"))
+    debugger.set(debugger.stack()[0], "b", np.array([1, 1, 1], "f4"))
+    assert debugger.reload().lost == ["b"]
+    assert debugger.reload().lost == []
+    debugger.go("over")
+    debugger.set(debugger.stack()[0], "a", np.array([-1, -1, 1], "f4"))
+    debugger.go("back")  # what is ahead is as it was set, too
+    assert debugger.reload().lost == ["a"]
+    assert debugger.go("continue").reason == "end"
+    assert debugger.result()["c"].tolist() == [9, 15, 21]
+    assert debugger.program.params["seen"] == 42
+
+
 def test_an_edit_with_errors_changes_nothing(file):
     debugger = debug(file)
     debugger.start()

@@ -235,9 +235,11 @@ def reload(session: Session) -> dict[str, Any]:
     wishes.tell_changes(before)
     session.moved()
     session.output(f"The program was read again: kept {found.kept} of {found.of} values.")
+    if found.lost:
+        session.output(found.told_of_lost)
     if session.client.supports_invalidated_event:
         session.event("invalidated", {"areas": ["all"]})
-    return {"kept": found.kept, "of": found.of}
+    return {"kept": found.kept, "of": found.of, "lost": found.lost}
 
 
 # --- of our own -----------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Mapping
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from opstep.runtime.debugger.activation import Activation
 from opstep.runtime.debugger.executor import Executor
@@ -38,6 +38,14 @@ class Host(Protocol):
         ...
 
 
+class ByHand(NamedTuple):
+    """A value, or a named tensor, that somebody set at a position."""
+
+    position: int
+    name: str
+    named: bool
+
+
 class History:
     """Of one run. `at` and `pc` say which point is run next at the frontier; `at` is None when all
     is done.
@@ -53,6 +61,7 @@ class History:
         self.named: dict[str, list[tuple[int, Node]]] = {}
         self.finished: list[tuple[int, Activation]] = []  # steps that ended, and where
         self.memo: dict[tuple, tuple[Node, ...]] = {}  # what was cut off: op, operands -> results
+        self.by_hand: list[ByHand] = []
         self.partial: tuple[Producer, list[Any], int] | None = None  # launches done of an op
         self.at: Activation | None = None
         self.pc = 0
@@ -132,6 +141,7 @@ class History:
             self._restore(activation, when)
         for name, versions in self.named.items():
             self.named[name] = [v for v in versions if v[0] <= when] or versions[:1]
+        self.by_hand = [b for b in self.by_hand if b.position <= when]
         self.finished = [f for f in self.finished if f[0] <= when]
         self.cursor = when
 
@@ -141,11 +151,13 @@ class History:
         since, old = activation.env[value]
         activation.replaced.setdefault(value, []).append((self.cursor, since, old))
         activation.env[value] = (since, node)
+        self.by_hand.append(ByHand(self.cursor, node.name, named=False))
 
     def set_named(self, name: str, node: Node) -> None:
         """From the cursor on, a named tensor is another one."""
         self.cut()
         self._versions(name).append((self.cursor, node))
+        self.by_hand.append(ByHand(self.cursor, name, named=True))
 
     # --- what is known ---
 

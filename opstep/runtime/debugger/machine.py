@@ -141,14 +141,21 @@ class Machine(History):
             ):
                 del self.named[name]
 
-    def restart_step(self) -> None:
-        """Cuts back to the begin of the step under the cursor, and makes its plan anew."""
+    def restart_step(self) -> list[str]:
+        """Cuts back to the begin of the step under the cursor, and makes its plan anew. Gives the
+        names of what was set by hand since, which holds no longer.
+        """
         here = self.here()
         activation = here[0] if here else self.finished[-1][1]
         while activation.parent is not None:
             activation = activation.parent
-        self.cut(max(activation.start, self.base))
+        begin = max(activation.start, self.base)
+        # A named tensor that was set at the very begin stays as it was set.
+        lost = [b.name for b in self.by_hand if b.position >= begin + b.named]
+        self.cut(begin)
+        self.by_hand = [b for b in self.by_hand if b.position < begin or b.named]
         self._begin_step(activation.turn)
+        return list(dict.fromkeys(lost))
 
     # --- running a point ---
 

@@ -47,11 +47,21 @@ class Host(history.Host, Protocol):
 
 
 class Reloaded(NamedTuple):
-    """What came of reading the file again: `kept` of `of` values did not have to be computed."""
+    """What came of reading the file again: `kept` of `of` values did not have to be computed, and
+    the values that were set by hand, `lost`, are those of the program again.
+    """
 
     kept: int
     of: int
     moved: list[Breakpoint]
+    lost: list[str]
+
+    @property
+    def told_of_lost(self) -> str:
+        """Says what was lost, empty where nothing was."""
+        if not self.lost:
+            return ""
+        return f"No longer as they were set by hand: {', '.join(self.lost)}."
 
 
 class Target(NamedTuple):
@@ -216,18 +226,18 @@ class Traveller:
             self.host, self.outputs = host, None
             moved = self.breakpoints.moved(host.texts())
             self._stopped(Stop("restart", "nothing was kept", self._thread()))
-            return Reloaded(0, 0, moved)
+            return Reloaded(0, 0, moved, [])
         length = machine.cursor
         machine.found_again = machine.asked_again = 0
         machine.replace_program(host)
-        machine.restart_step()
+        lost = machine.restart_step()
         self.host = host
         moved = self.breakpoints.moved(host.texts())
         entered = self._replay(length, names)
         kept, asked = machine.found_again, machine.asked_again
         machine.cursor = entered
         self._stopped(Stop("restart", f"kept {kept} of {asked} values", self._thread()))
-        return Reloaded(kept, asked, moved)
+        return Reloaded(kept, asked, moved, lost)
 
     # --- helpers ---
 

@@ -92,8 +92,13 @@ async function reload(services: Services): Promise<void> {
     return;
   }
   try {
-    const { kept, of } = await stop.session.customRequest("opstep/reload");
+    const { kept, of, lost } = await stop.session.customRequest("opstep/reload");
     vscode.window.setStatusBarMessage(`$(refresh) Reloaded: kept ${kept} of ${of} values`, 6000);
+    if (lost?.length) {
+      void vscode.window.showWarningMessage(
+        `Reloaded: what was set by hand is the program's own again (${lost.join(", ")}).`,
+      );
+    }
   } catch (error) {
     const text = error instanceof Error ? error.message : String(error);
     void vscode.window.showErrorMessage(`Not reloaded, the old text goes on: ${text}`);

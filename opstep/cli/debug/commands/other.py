@@ -53,6 +53,8 @@ def reload(session: Session, text: str) -> None:
     session.select(0)
     if told.of:
         session.say(f"Kept {told.kept} of {told.of} values.")
+    if told.lost:
+        session.say(told.told_of_lost)
     for entry in session.points.entries.values():
         if entry.core is not None and entry.core in told.moved:
             where = f"line {entry.core.line}" if entry.core.verified else entry.core.message
