@@ -11,6 +11,7 @@ import numpy as np
 
 from opstep.dap.frames import Held, Stacks
 from opstep.dap.registry import DapError
+from opstep.viewing import HostTensor
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
@@ -18,9 +19,7 @@ if TYPE_CHECKING:
     from opstep.runtime.debugger.frames import Frame
     from opstep.runtime.debugger.node import Node
     from opstep.runtime.debugger.scope import Handle
-    from opstep.runtime.ir.types import TensorType
     from opstep.runtime.plan.plan import Plan
-    from opstep.runtime.statistics import Statistics
 
 NO_VALUE = 2201
 MOST_NUMBERED = 16  # frames of large graphs whose numbering is kept
@@ -155,32 +154,6 @@ class Opened:
     def target(self, name: str) -> tuple[Held, str] | None:
         """The frame in which a child of that name is set, as what; None where it cannot be."""
         raise NotImplementedError
-
-
-class HostTensor:
-    """An array of ours, to be looked at as a tensor of a device is."""
-
-    __slots__ = ("_array", "_figures", "type")
-
-    def __init__(self, array: np.ndarray):
-        from opstep.runtime.ir.types import TensorType, dtype_of
-
-        self._array = array
-        self._figures: Statistics | None = None
-        self.type: TensorType = TensorType(dtype_of(array.dtype), array.shape)
-
-    def array(self) -> np.ndarray:
-        return self._array
-
-    def part(self, index: tuple[int | slice, ...]) -> np.ndarray:
-        return np.asarray(self._array[index])
-
-    def statistics(self) -> Statistics:
-        from opstep.runtime.device.cpu import statistics_of
-
-        if self._figures is None:
-            self._figures = statistics_of(self._array)
-        return self._figures
 
 
 def indexed(expression: str, place: Sequence[int]) -> str:

@@ -184,6 +184,17 @@ def test_figures_and_histograms(wide):
         wide.request("opstep/histogram", expression="a", bins=10**9)
 
 
+def test_figures_that_f64_cannot_hold_are_texts(client, program):
+    """The norm of four elements of 1e308 is infinite; JSON has no such number."""
+    path = program("graph main(x: f64[4]) -> f64[4] {\n  y = neg(x)\n  return y\n}\n")
+    client.start(path, inputs={"x": [1e308, 1e308, 1e308, -1e308]}, stopOnEntry=True)
+    client.expect_stop("entry")
+    told = client.request("opstep/statistics", expression="x")["statistics"]
+    assert (told["l2"], told["max"]) == ("inf", 1e308)
+    with pytest.raises(Refused, match="no histogram of this range"):
+        client.request("opstep/histogram", expression="x")
+
+
 def test_figures_over_the_turns_of_a_loop(halving):
     halving.go("continue", "breakpoint")
     halving.go("continue", "breakpoint")

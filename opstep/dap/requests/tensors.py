@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import base64
-from dataclasses import asdict, dataclass
-from math import prod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from opstep import viewing
 from opstep.dap.frames import Held, held_of
-from opstep.dap.looking import HostTensor
 from opstep.dap.registry import BAD_ARGUMENTS, DapError, request
 from opstep.dap.requests.memory import origin_of
 from opstep.dap.requests.variables import evaluated
 from opstep.runtime.device.payload import payload
+from opstep.runtime.ir.errors import InputError
+from opstep.viewing import MOST_BINS, HostTensor, Viewed, statistics_told
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
     from opstep.runtime.debugger.node import Node
 
 NO_TENSOR = 2250
-MOST_BYTES = 48 << 20  # of a slice
-MOST_BINS = 4096
 MOST_POINTS = 10_000  # of a timeline, or a history, in one response
 
 
@@ -45,7 +45,7 @@ class SliceArguments(TensorArguments):
     max_elements: int | None = None
 
 
-def tensor_of(session: Session, arguments: TensorArguments) -> Any:
+def tensor_of(session: Session, arguments: TensorArguments) -> Viewed:
     """What an expression gives, as a tensor. Raises `DapError`."""
     held, extra = held_of(session, arguments.frame_id), {}
     if arguments.memory_reference is not None:
@@ -66,8 +66,8 @@ def tensor_of(session: Session, arguments: TensorArguments) -> Any:
 @request("opstep/tensorType", custom=True)
 def tensor_type(session: Session, arguments: TensorArguments) -> dict[str, Any]:
     """What a tensor is, of which nothing is copied for that."""
-    t = tensor_of(session, arguments).type
-    told: dict[str, Any] = {"type": str(t), "dtype": t.dtype.name, "shape": list(t.shape)}
+    tensor = tensor_of(session, arguments)
+    told, t = viewing.type_told(tensor), tensor.type
     if t.dtype.is_float:  # integers that look like it may well have been written
         told["unwritten"] = f"{int(payload(t.dtype)):0{t.dtype.itemsize * 2}x}"
     return told
@@ -76,38 +76,20 @@ def tensor_type(session: Session, arguments: TensorArguments) -> dict[str, Any]:
 @request("opstep/tensorSlice", custom=True)
 def tensor_slice(session: Session, arguments: SliceArguments) -> dict[str, Any]:
     """Elements as bytes in base64, little-endian, the last axis fastest."""
-    tensor = tensor_of(session, arguments)
-    shape: tuple[int, ...] = tuple(tensor.type.shape)
-    steps = _strides(shape, arguments.max_elements)
-    taken = [-(-n // s) for n, s in zip(shape, steps, strict=True)]
-    if prod(taken) * tensor.type.dtype.itemsize > MOST_BYTES:
-        text = f"{tensor.type} is more than {MOST_BYTES:,} bytes: take a part, or maxElements"
-        raise DapError(text, NO_TENSOR)
-    if max(steps, default=1) > 1:
-        array = tensor.part(tuple(slice(None, None, s) for s in steps))
-    else:
-        array = tensor.array()
-    data = np.ascontiguousarray(array).tobytes()
-    return {
-        "dtype": tensor.type.dtype.name,
-        "shape": taken,
-        "of": list(shape),
-        "steps": steps,
-        "data": base64.b64encode(data).decode("ascii"),
-    }
-
-
-def _strides(shape: tuple[int, ...], most: int | None) -> list[int]:
-    """Steps along each axis; the longest axis is thinned out first."""
-    if most is not None and most < 1:
+    if arguments.max_elements is not None and arguments.max_elements < 1:
         raise DapError("maxElements is at least 1", BAD_ARGUMENTS)
-    steps = [1] * len(shape)
-    sizes = list(shape)
-    while most is not None and prod(sizes) > most:
-        k = sizes.index(max(sizes))
-        steps[k] *= 2
-        sizes[k] = -(-shape[k] // steps[k])
-    return steps
+    tensor = tensor_of(session, arguments)
+    with refused(NO_TENSOR):
+        return viewing.sliced(tensor, arguments.max_elements)
+
+
+@contextmanager
+def refused(id: int) -> Iterator[None]:
+    """What views cannot have is an error with this number."""
+    try:
+        yield
+    except InputError as error:
+        raise DapError(error.diagnostics[0].message, id) from None
 
 
 # --- figures --------------------------------------------------------------------------------------
@@ -117,15 +99,7 @@ def _strides(shape: tuple[int, ...], most: int | None) -> list[int]:
 def statistics(session: Session, arguments: TensorArguments) -> dict[str, Any]:
     """All figures of a tensor, taken on its device."""
     tensor = tensor_of(session, arguments)
-    return {"type": str(tensor.type), "statistics": figures(tensor.statistics())}
-
-
-def figures(s: Any) -> dict[str, Any]:
-    """Statistics as JSON, without what is not known; `histogram` by exponents of 2."""
-    from opstep.runtime.statistics import LOWEST
-
-    told = {name: value for name, value in asdict(s).items() if value is not None}
-    return told | {"histogram": list(s.histogram), "lowestExponent": LOWEST}
+    return {"type": str(tensor.type), "statistics": statistics_told(tensor.statistics())}
 
 
 @dataclass(frozen=True)
@@ -141,25 +115,8 @@ def histogram(session: Session, arguments: HistogramArguments) -> dict[str, Any]
     if not 1 <= arguments.bins <= MOST_BINS:
         raise DapError(f"bins is 1 to {MOST_BINS}", BAD_ARGUMENTS)
     tensor = tensor_of(session, arguments)
-    s = tensor.statistics()
-    low = s.min if arguments.low is None else arguments.low
-    high = s.max if arguments.high is None else arguments.high
-    if low is None or high is None:
-        return {"type": str(tensor.type), "counts": [], "edges": [], "finite": 0}
-    if low > high:
-        raise DapError("low is above high", BAD_ARGUMENTS)
-    array = tensor.array().reshape(-1).astype(np.float64)
-    array = array[np.isfinite(array)]
-    try:
-        counts, edges = np.histogram(array, arguments.bins, (float(low), float(high)))
-    except ValueError as error:  # f64 cannot hold the width of the range, or of a bin
-        raise DapError(f"no histogram of this range: {error}", BAD_ARGUMENTS) from None
-    return {
-        "type": str(tensor.type),
-        "counts": counts.tolist(),
-        "edges": edges.tolist(),
-        "finite": s.finite,
-    }
+    with refused(BAD_ARGUMENTS):
+        return viewing.histogram(tensor, arguments.bins, arguments.low, arguments.high)
 
 
 @dataclass(frozen=True)
@@ -184,7 +141,7 @@ def statistics_history(session: Session, arguments: HistoryArguments) -> dict[st
     for label, node in _versions(session.debugger, held, arguments.name)[-most:]:
         session.check_cancelled()
         s = session.debugger.machine.executor.statistics(node)
-        entries.append(label | {"type": str(node.type), "statistics": figures(s)})
+        entries.append(label | {"type": str(node.type), "statistics": statistics_told(s)})
     return {"entries": entries}
 
 

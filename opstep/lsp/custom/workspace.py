@@ -10,13 +10,14 @@ from opstep.lsp.workspaces import given, plots
 from opstep.lsp.workspaces.examples import EXAMPLES
 from opstep.lsp.workspaces.given import Params
 from opstep.lsp.workspaces.standing import is_ours, standing
-from opstep.lsp.workspaces.told import figure, place_of, run_told
+from opstep.lsp.workspaces.told import place_of, run_told
 from opstep.runtime.ir.errors import InputError
 from opstep.trace.workspace import query
 from opstep.trace.workspace.runs import read_runs
 from opstep.trace.workspace.schema import TABLES
 from opstep.trace.workspace.store import open_reading
 from opstep.trace.workspace.views import VIEWS
+from opstep.viewing import figure
 
 if TYPE_CHECKING:
     from opstep.lsp.project import Project

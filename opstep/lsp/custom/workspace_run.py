@@ -8,9 +8,10 @@ from opstep.lsp.registry import feature
 from opstep.lsp.workspaces import given
 from opstep.lsp.workspaces.given import Params
 from opstep.lsp.workspaces.reports import report
-from opstep.lsp.workspaces.told import figure, place_of, tensor_told
+from opstep.lsp.workspaces.told import place_of, tensor_told
 from opstep.trace.workspace.views import BAD
 from opstep.trace.workspace.workspace import Workspace
+from opstep.viewing import figure
 
 if TYPE_CHECKING:
     from opstep.lsp.project import Project

@@ -49,6 +49,19 @@ def number(
     return max(low, min(found, high))
 
 
+def real(params: Params, name: str) -> float | None:
+    """A number that f64 can hold; None where there is none."""
+    found = params.get(name)
+    if found is None:
+        return None
+    try:
+        if isinstance(found, (int, float)) and not isinstance(found, bool):
+            return float(found)
+    except OverflowError:
+        pass
+    raise InputError(f"{name}: expected a number that f64 can hold")
+
+
 def numbers(params: Params, name: str) -> list[int]:
     """A list of whole numbers, none where there is none."""
     found = params.get(name, [])

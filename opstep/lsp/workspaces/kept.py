@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from opstep.runtime.debugger.expressions import ExpressionError, parse
 from opstep.runtime.ir.errors import InputError
-from opstep.runtime.ir.types import DTYPES, TensorType, dtype_of
+from opstep.runtime.ir.types import DTYPES, TensorType
 from opstep.runtime.statistics import Statistics
 from opstep.trace.workspace.records import TensorRecord
 from opstep.trace.workspace.workspace import Workspace
+from opstep.viewing import HostTensor, Viewed
 
 MOST_KEPT = 512 << 20  # bytes of all that are remembered
 
@@ -44,25 +44,6 @@ class KeptTensors:
         return found
 
 
-class Shown:
-    """An array, to be looked at as the debugger's tensors are."""
-
-    def __init__(self, array: np.ndarray):
-        self._array = array
-        self.type = TensorType(dtype_of(array.dtype), array.shape)
-
-    def array(self) -> np.ndarray:
-        return self._array
-
-    def part(self, index: tuple[int | slice, ...]) -> np.ndarray:
-        return np.asarray(self._array[index])
-
-    def statistics(self) -> Statistics:
-        from opstep.runtime.device.cpu import statistics_of
-
-        return statistics_of(self._array)
-
-
 class Kept:
     """A tensor of a workspace, of which nothing is read before somebody asks."""
 
@@ -78,7 +59,7 @@ class Kept:
         return np.asarray(self.array()[index])
 
     def statistics(self) -> Statistics:
-        return Shown(self.array()).statistics()
+        return HostTensor(self.array()).statistics()
 
 
 class KeptScope:
@@ -146,7 +127,7 @@ def find(ws: Workspace, number: int) -> TensorRecord:
     raise InputError("this tensor is gone", hint="refresh the view: its run was removed")
 
 
-def evaluated(scope: KeptScope, text: str) -> Kept | Shown:
+def evaluated(scope: KeptScope, text: str) -> Viewed:
     """What an expression over kept tensors gives, as a tensor. Raises `InputError`."""
     try:
         value: Any = parse(text).evaluate(scope)
@@ -155,17 +136,5 @@ def evaluated(scope: KeptScope, text: str) -> Kept | Shown:
     if isinstance(value, Kept):
         return value
     if isinstance(value, (np.ndarray, np.generic, bool, int, float)):
-        return Shown(np.asarray(value))
+        return HostTensor(np.asarray(value))
     raise InputError(f"{text[:80]} is no tensor")
-
-
-def strides(shape: tuple[int, ...], most: int | None) -> list[int]:
-    """Steps along each axis so that at most so many elements are left; the longest axis is thinned
-    out first.
-    """
-    steps, sizes = [1] * len(shape), list(shape)
-    while most is not None and prod(sizes) > most:
-        k = sizes.index(max(sizes))
-        steps[k] *= 2
-        sizes[k] = -(-shape[k] // steps[k])
-    return steps

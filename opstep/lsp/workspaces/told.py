@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -36,11 +35,6 @@ def tensor_told(tensor: TensorRecord) -> dict[str, Any]:
         "digest": tensor.digest,
         "saved": tensor.saved,
     }
-
-
-def figure(value: float | None) -> float | str | None:
-    """A figure as JSON has it: infinities as texts."""
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def place_of(database: Path, recorded: str | None) -> str | None:
