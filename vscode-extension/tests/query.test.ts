@@ -1,4 +1,5 @@
 import { expect, it } from "vitest";
+import { Asked } from "../webview/query/asked";
 import {
   aligned,
   apart,
@@ -290,4 +291,26 @@ it.each([
   [["a", "b"], ["text", "number"], undefined],
 ])("draws %j by what it knows of the columns", (columns, kinds, expected) => {
   expect(plotColumns({ columns, kinds })).toEqual(expected);
+});
+
+it("goes through what was asked before, of one kind at a time", () => {
+  const asked = new Asked();
+  asked.entries = [
+    { mode: "sql", text: "select 1" },
+    { mode: "plot", text: "metrics.loss" },
+    { mode: "sql", text: "select 2\nfrom runs" },
+  ];
+  const all = [1, 1, 1, -1, -1].map((step) => asked.recall("sql", step));
+  expect(all).toEqual(["select 1", "select 2\nfrom runs", undefined, "select 1", undefined]);
+  asked.add({ mode: "sql", text: "select 2\nfrom runs" }); // again: it is the last now
+  expect(asked.recall("sql", 1)).toBe("select 2\nfrom runs");
+  const chosen: string[] = [];
+  const items = asked.items(({ text }) => chosen.push(text));
+  expect(items.map((item) => [item.label, item.detail])).toEqual([
+    ["select 2", "from runs"],
+    ["select 1", undefined],
+    ["metrics.loss", undefined],
+  ]);
+  items[2]?.run();
+  expect(chosen).toEqual(["metrics.loss"]);
 });

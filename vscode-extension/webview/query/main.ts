@@ -1,23 +1,17 @@
 /** The query panel: a question above, its answer below, as a table or as a chart. */
 
+import { answerActions, chartActions } from "./actions";
 import { Answers } from "./answers";
+import { Asked } from "./asked";
 import { Chart } from "./chart";
-import { element, type Item, menuButton } from "./dom";
+import { element, type Item } from "./dom";
 import { Editor } from "./editor";
+import { showField } from "./field";
 import { counted, duration, isNs } from "./format";
-import type {
-  Answer,
-  FromPage,
-  Known,
-  Mode,
-  Plot,
-  Problem,
-  Schema,
-  State,
-  ToPage,
-} from "./messages";
+import type { Answer, FromPage, Mode, Plot, Problem, Schema, State, ToPage } from "./messages";
 import { askPlot, plotColumns } from "./plotting";
 import { Rpc } from "./rpc";
+import { splitter } from "./splitter";
 import { ResultTable } from "./table";
 import { Toolbar } from "./toolbar";
 
@@ -30,8 +24,7 @@ class Panel {
   private mode: Mode = "sql";
   private texts: Record<Mode, string> = { sql: "", plot: "" };
   private schema: Schema | undefined;
-  private history: { mode: Mode; text: string }[] = [];
-  private recalled = -1;
+  private readonly asked = new Asked();
   private ran = "";
   private stale = false;
 
@@ -91,9 +84,9 @@ class Panel {
     });
     this.chart = new Chart({ look: (part) => void this.plotAgain(part) });
     this.msBox.addEventListener("change", () => this.table.show(this.msBox.checked));
-    const splitter = this.splitter(box);
+    const border = splitter(box);
     const bar = element("div", { class: "result-bar" }, this.status, this.msLabel, this.more);
-    root.append(this.toolbar.element, box, splitter, this.problem, bar, this.stage);
+    root.append(this.toolbar.element, box, border, this.problem, bar, this.stage);
     this.show("none");
     document.addEventListener("keydown", (event) => {
       if (event.key === "Escape" && this.answers.running) {
@@ -113,7 +106,7 @@ class Panel {
       return;
     }
     if (message.type === "open") {
-      this.history = message.history;
+      this.asked.entries = message.history;
       this.toolbar.know(message.known, message.path);
       this.texts = { ...this.texts, ...(message.mode && { [message.mode]: message.text ?? "" }) };
       const another = this.path !== message.path;
@@ -157,12 +150,7 @@ class Panel {
 
   /** The file was written to: what is drawn is drawn again, with the steps that came. */
   private async changed(): Promise<void> {
-    if (
-      this.mode === "plot" &&
-      this.ran &&
-      !this.answers.running &&
-      document.hasFocus() !== undefined
-    ) {
+    if (this.mode === "plot" && this.ran && !this.answers.running) {
       await this.draw(this.ran, true, undefined);
     } else {
       this.stale = true;
@@ -205,7 +193,6 @@ class Panel {
     this.forgive();
     this.ran = text;
     this.stale = false;
-    this.recalled = -1;
     this.remember(this.editor.text.trim());
     if (this.mode === "plot") {
       await this.draw(text, false, undefined);
@@ -340,68 +327,26 @@ class Panel {
       this.more.replaceChildren();
       return;
     }
-    const plot = element("button", {
-      text: "Plot",
-      title: "Draw the columns of numbers over the first of them",
-      disabled: !answer.done || !plotColumns(answer),
-      onclick: () => void this.plotAnswer(answer),
-    });
-    const copy = menuButton(
-      "Copy",
-      "Copy all rows",
-      () => [
-        { label: "As CSV", run: () => void this.copyAs("csv") },
-        { label: "As a Markdown table", run: () => void this.copyAs("markdown") },
-        { label: "As JSON", run: () => void this.copyAs("json") },
-      ],
-      "",
+    const { path, ran: sql } = this;
+    this.more.replaceChildren(
+      ...answerActions({
+        plot: answer.done && plotColumns(answer) ? () => void this.plotAnswer(answer) : undefined,
+        copy: (format) => void this.copyAs(format),
+        write: (format) => post({ type: "export", path, sql, format }),
+      }),
     );
-    const write = menuButton(
-      "Export",
-      "Write all rows to a file",
-      () => [
-        {
-          label: "CSV …",
-          run: () => post({ type: "export", path: this.path, sql: this.ran, format: "csv" }),
-        },
-        {
-          label: "JSON …",
-          run: () => post({ type: "export", path: this.path, sql: this.ran, format: "json" }),
-        },
-      ],
-      "",
-    );
-    this.more.replaceChildren(plot, copy, write);
   }
 
   private chartActions(): HTMLElement[] {
-    const name = this.ran.replace(/\s+/g, " ").trim();
-    const save = menuButton(
-      "Export",
-      "Write the chart to a file",
-      () => {
-        const items: Item[] = [
-          {
-            label: "Picture (PNG) …",
-            run: () => {
-              const data = this.chart.picture(name.slice(0, 100));
-              if (data) {
-                post({ type: "save", name: "plot.png", data });
-              }
-            },
-          },
-        ];
-        if (this.mode === "plot") {
-          items.push({
-            label: "All points (CSV) …",
-            run: () => post({ type: "exportPlot", path: this.path, what: this.ran }),
-          });
-        }
-        return items;
-      },
-      "",
-    );
-    return [save];
+    const { path, ran: what } = this;
+    const save = () => {
+      const data = this.chart.picture(what.replace(/\s+/g, " ").trim().slice(0, 100));
+      if (data) {
+        post({ type: "save", name: "plot.png", data });
+      }
+    };
+    const points = () => post({ type: "exportPlot", path, what });
+    return chartActions(save, this.mode === "plot" ? points : undefined);
   }
 
   private async copyAs(format: string, offset = 0, limit?: number): Promise<void> {
@@ -417,21 +362,11 @@ class Panel {
   private async openField(row: number, column: number): Promise<void> {
     try {
       const text = await this.answers.field(row, column, this.table.pages.sort);
-      const dialog = element("dialog", { class: "field", "aria-label": "Field" });
-      const body = element("pre", { tabindex: 0, text });
-      const copy = element("button", {
-        text: "Copy",
-        onclick: () => post({ type: "copy", text, told: "" }),
-      });
-      const close = element("button", { text: "Close", onclick: () => dialog.close() });
-      dialog.append(body, element("div", { class: "dialog-buttons" }, copy, close));
-      dialog.addEventListener("close", () => {
-        dialog.remove();
-        this.table.focus();
-      });
-      document.body.append(dialog);
-      dialog.showModal();
-      body.focus();
+      showField(
+        text,
+        () => post({ type: "copy", text, told: "" }),
+        () => this.table.focus(),
+      );
     } catch (error) {
       this.say((error as Error).message);
     }
@@ -441,16 +376,12 @@ class Panel {
 
   private remember(text: string): void {
     const entry = { mode: this.mode, text };
-    this.history = [entry, ...this.history.filter((h) => h.text !== text)].slice(0, 100);
+    this.asked.add(entry);
     post({ type: "remember", ...entry });
   }
 
   private historyItems(): Item[] {
-    return this.history.slice(0, 30).map(({ mode, text }) => {
-      const [first = "", ...rest] = text.split("\n");
-      const detail = rest.length ? rest.join(" ").slice(0, 120) : undefined;
-      return { label: first.slice(0, 100), detail, run: () => this.put(mode, text) };
-    });
+    return this.asked.items((entry) => this.put(entry.mode, entry.text));
   }
 
   private exampleItems(): Item[] {
@@ -479,14 +410,11 @@ class Panel {
   }
 
   private recall(step: number): boolean {
-    const mine = this.history.filter((h) => h.mode === this.mode);
-    const next = this.recalled + step;
-    const entry = mine[next];
-    if (!entry) {
+    const text = this.asked.recall(this.mode, step);
+    if (text === undefined) {
       return false;
     }
-    this.recalled = next;
-    this.editor.text = entry.text;
+    this.editor.text = text;
     return true;
   }
 
@@ -540,36 +468,6 @@ class Panel {
     this.problem.hidden = true;
     this.editor.unmark();
   }
-
-  /** A border between question and answer that is dragged, or moved by the arrow keys. */
-  private splitter(box: HTMLElement): HTMLElement {
-    const made = element("div", {
-      class: "splitter",
-      role: "separator",
-      tabindex: 0,
-      "aria-orientation": "horizontal",
-      "aria-label": "Height of the query",
-    });
-    const set = (height: number) => {
-      box.style.height = `${Math.max(44, Math.min(height, window.innerHeight * 0.7))}px`;
-    };
-    made.addEventListener("keydown", (event) => {
-      if (event.key === "ArrowDown" || event.key === "ArrowUp") {
-        event.preventDefault();
-        set(box.offsetHeight + (event.key === "ArrowDown" ? 20 : -20));
-      }
-    });
-    made.addEventListener("pointerdown", (event) => {
-      made.setPointerCapture(event.pointerId);
-      const [start, height] = [event.clientY, box.offsetHeight];
-      const move = (moved: PointerEvent) => set(height + moved.clientY - start);
-      made.addEventListener("pointermove", move);
-      made.addEventListener("pointerup", () => made.removeEventListener("pointermove", move), {
-        once: true,
-      });
-    });
-    return made;
-  }
 }
 
 const PLOTS: [string, string][] = [
@@ -591,5 +489,3 @@ if (root) {
   }
   post({ type: "ready" });
 }
-
-export type { Known };
