@@ -8,3 +8,9 @@ export const ENTROPY = {
   symbols: { N: 4, K: 5 },
   seed: 0,
 };
+
+/** `small.opg`, whose inputs stand there. */
+export const SMALL = {
+  program: "${workspaceFolder}/small.opg",
+  inputs: { x: [1, -2, 3] },
+};

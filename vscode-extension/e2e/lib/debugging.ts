@@ -19,6 +19,17 @@ export class Debugging {
     await this.workbench.press("F5");
   }
 
+  /** The only configuration is this one; F5 in its program's editor stops at the entry, this line. */
+  async enter(
+    configuration: { program: string; [more: string]: unknown },
+    line: number,
+  ): Promise<void> {
+    await this.workbench.folder.launch({ ...configuration, stopOnEntry: true });
+    await this.workbench.openFile(configuration.program.split("/").at(-1) as string);
+    await this.pressF5();
+    await this.expectStoppedAt(line);
+  }
+
   async next(): Promise<void> {
     await this.workbench.press("F10");
   }

@@ -1,20 +1,13 @@
+import { SMALL } from "../lib/configurations";
 import { expect, test } from "../lib/test";
 
 test("from a stop into the kernel: Python frames in a session of its own", async ({
   workbench,
-  folder,
   page,
 }) => {
   const { debug } = workbench;
   test.slow();
-  await folder.launch({
-    program: "${workspaceFolder}/small.opg",
-    inputs: { x: [1, -2, 3] },
-    stopOnEntry: true,
-  });
-  await workbench.openFile("small.opg");
-  await debug.pressF5();
-  await debug.expectStoppedAt(4);
+  await debug.enter(SMALL, 4);
   await debug.next();
   await debug.expectStoppedAt(5);
   await workbench.command("opstep: Step into a Kernel…");

@@ -68,13 +68,10 @@ test("debug", async ({ closed: workbench, server, folder }) => {
   await take(workbench, "debug");
 });
 
-test("nan", async ({ closed: workbench, server, folder }) => {
+test("nan", async ({ closed: workbench, server }) => {
   const { debug } = workbench;
-  await folder.launch({ ...ENTROPY, stopOnEntry: true });
   await workbench.open(server.url);
-  await workbench.openFile("entropy.opg");
-  await debug.pressF5();
-  await debug.expectStoppedAt(3);
+  await debug.enter(ENTROPY, 3);
   await debug.view();
   await debug.filter("NaN, only where it is born", true);
   await debug.pressF5();
@@ -115,13 +112,10 @@ test("tensor", async ({ closed: workbench, server, folder }) => {
   await take(workbench, "tensor");
 });
 
-test("graph", async ({ closed: workbench, server, folder }) => {
+test("graph", async ({ closed: workbench, server }) => {
   const { debug } = workbench;
-  await folder.launch({ ...ENTROPY, stopOnEntry: true });
   await workbench.open(server.url);
-  await workbench.openFile("entropy.opg");
-  await debug.pressF5();
-  await debug.expectStoppedAt(3);
+  await debug.enter(ENTROPY, 3);
   await debug.next();
   await debug.expectStoppedAt(4);
   await workbench.command("opstep: Open Graph View");

@@ -7,9 +7,7 @@ test.beforeEach(async ({ folder }) => {
 
 test("F5 stops at the entry; steps go over, into, out of and back", async ({ workbench }) => {
   const { debug } = workbench;
-  await workbench.openFile("entropy.opg");
-  await debug.pressF5();
-  await debug.expectStoppedAt(3);
+  await debug.enter(ENTROPY, 3);
   await debug.next();
   await debug.expectStoppedAt(4);
   await debug.next();
@@ -51,9 +49,7 @@ test("a breakpoint moves to the statement that is next, and one may be set while
   workbench,
 }) => {
   const { debug } = workbench;
-  await workbench.openFile("entropy.opg");
-  await debug.pressF5();
-  await debug.expectStoppedAt(3);
+  await debug.enter(ENTROPY, 3);
   await debug.setBreakpoint(10);
   await debug.pressF5();
   await debug.expectStoppedAt(11);

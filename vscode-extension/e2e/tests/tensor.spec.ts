@@ -34,21 +34,11 @@ async function seen(view: FrameLocator): Promise<Map<string, { text: string; rgb
   return new Map([...met].map(([k, { text, colours }]) => [k, { text, rgb: often(colours) }]));
 }
 
-test("the Tensor view shows the right pixels, and follows the run", async ({
-  workbench,
-  folder,
-}) => {
+test("the Tensor view shows the right pixels, and follows the run", async ({ workbench }) => {
   const { debug } = workbench;
   const input = X.map((row) => [...row]);
   input[2][1] = -1;
-  await folder.launch({
-    program: "${workspaceFolder}/roots.opg",
-    inputs: { x: input },
-    stopOnEntry: true,
-  });
-  await workbench.openFile("roots.opg");
-  await debug.pressF5();
-  await debug.expectStoppedAt(3);
+  await debug.enter({ program: "${workspaceFolder}/roots.opg", inputs: { x: input } }, 3);
   await debug.next();
   await debug.expectStoppedAt(4);
   await debug.view();

@@ -18,19 +18,11 @@ function grey(value: number, low: number, high: number): number {
   return Math.round(Math.min(1, Math.max(0, (value - low) / (high - low))) * 255);
 }
 
-async function stopped(workbench: Workbench, launch: Record<string, unknown> = {}): Promise<void> {
+async function stopped(workbench: Workbench): Promise<void> {
   const { debug, folder } = workbench;
   await folder.write("ramp.opg", RAMP);
   const x = [0, 1, 2].map((row) => Array.from({ length: 20 }, (_, k) => row * 20 + k));
-  await folder.launch({
-    program: "${workspaceFolder}/ramp.opg",
-    inputs: { x },
-    stopOnEntry: true,
-    ...launch,
-  });
-  await workbench.openFile("ramp.opg");
-  await debug.pressF5();
-  await debug.expectStoppedAt(2);
+  await debug.enter({ program: "${workspaceFolder}/ramp.opg", inputs: { x } }, 2);
 }
 
 async function openTensor(workbench: Workbench, expression: string): Promise<FrameLocator> {

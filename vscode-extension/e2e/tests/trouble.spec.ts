@@ -1,5 +1,6 @@
 import { chmod } from "node:fs/promises";
 
+import { SMALL } from "../lib/configurations";
 import { python } from "../lib/places";
 import { expect, test } from "../lib/test";
 
@@ -55,11 +56,7 @@ exec ${python()} "$@"
 `,
   );
   await chmod(folder.at("python"), 0o755);
-  await folder.launch({
-    program: "${workspaceFolder}/small.opg",
-    inputs: { x: [1, -2, 3] },
-    stopOnEntry: true,
-  });
+  await folder.launch({ ...SMALL, stopOnEntry: true });
   await folder.settings({ "opstep.python": folder.at("python") });
   await closed.open(server.url);
   await closed.openFile("small.opg", false);
@@ -78,14 +75,7 @@ exec ${python()} "$@"
 
 test("a file that is deleted while it is debugged", async ({ workbench, folder }) => {
   const { debug } = workbench;
-  await folder.launch({
-    program: "${workspaceFolder}/small.opg",
-    inputs: { x: [1, -2, 3] },
-    stopOnEntry: true,
-  });
-  await workbench.openFile("small.opg");
-  await debug.pressF5();
-  await debug.expectStoppedAt(4);
+  await debug.enter(SMALL, 4);
   await folder.delete("small.opg");
   await debug.next();
   await debug.expectStoppedAt(5);

@@ -1,19 +1,11 @@
+import { SMALL } from "../lib/configurations";
 import { expect, test } from "../lib/test";
-
-const THREE = {
-  program: "${workspaceFolder}/small.opg",
-  inputs: { x: [1, -2, 3] },
-  stopOnEntry: true,
-};
 
 // Rows out of sight do not exist for a page: the list of variables needs room.
 test.use({ viewport: { width: 1280, height: 1600 } });
 
-test.beforeEach(async ({ folder, workbench }) => {
-  await folder.launch(THREE);
-  await workbench.openFile("small.opg");
-  await workbench.debug.pressF5();
-  await workbench.debug.expectStoppedAt(4);
+test.beforeEach(async ({ workbench }) => {
+  await workbench.debug.enter(SMALL, 4);
   await workbench.debug.view();
 });
 
