@@ -4,6 +4,7 @@ somebody opens them.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -84,18 +85,18 @@ def renew(session: Session) -> None:
     session.here(Stacks).renew()
 
 
-class Origin:
+class Origin(ABC):
     """Where a tensor that is shown comes from."""
 
     __slots__ = ()
     expression: str  # that gives it again, "" where nothing does
 
+    @abstractmethod
     def node(self) -> Node | None:
         """None for an array of ours."""
-        raise NotImplementedError
 
-    def handle(self) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def handle(self) -> Any: ...
 
 
 class Named(Origin):
@@ -141,19 +142,19 @@ class Given(Origin):
         return self._value
 
 
-class Opened:
+class Opened(ABC):
     """What a ``variablesReference`` stands for: something with children."""
 
     named: int  # how many have names
     indexed: int  # how many have numbers
 
+    @abstractmethod
     def page(self, w: Writer, kind: str, start: int, stop: int) -> list[dict[str, Any]]:
         """Children of one kind, "named" or "indexed"."""
-        raise NotImplementedError
 
+    @abstractmethod
     def target(self, name: str) -> tuple[Held, str] | None:
         """The frame in which a child of that name is set, as what; None where it cannot be."""
-        raise NotImplementedError
 
 
 def indexed(expression: str, place: Sequence[int]) -> str:
