@@ -112,20 +112,21 @@ def launch(session: Session, arguments: LaunchArguments) -> Debuggee:
         goes_on=arguments.on_disconnect == "continue",
     )
     debuggee.debugger = debugger
-    if made := made_here(arguments, program.module.graphs[graph]):
-        session.output(f"Made for this run, not read: {made}.")
+    tell_of_made(session, arguments, program.module.graphs[graph])
     return debuggee
 
 
-def made_here(arguments: LaunchArguments, graph: Graph) -> str:
-    """Which inputs come from nowhere, in words: ``x random, y zeros (seed 0)``."""
+def tell_of_made(session: Session, arguments: LaunchArguments, graph: Graph) -> None:
+    """Says which inputs come from nowhere: ``x random, y zeros (seed 0)``."""
     from opstep.given import GENERATED, parse_inputs
 
     words, lists = words_of(arguments, graph)
     types = {b.name.text: b.type for b in graph.inputs if b.type and b.name.text not in lists}
     sources = {n: s for n, s in parse_inputs(words, types).items() if s in GENERATED}
     seed = f" (seed {arguments.seed})" if "random" in sources.values() else ""
-    return ", ".join(f"{name} {source}" for name, source in sources.items()) + seed
+    if sources:
+        made = ", ".join(f"{name} {source}" for name, source in sources.items())
+        session.output(f"Made for this run, not read: {made}{seed}.")
 
 
 def check_folder(arguments: LaunchArguments) -> None:
@@ -236,6 +237,7 @@ def run_plainly(session: Session, arguments: LaunchArguments) -> int:
         with explained():
             check_folder(arguments)
             program, graph, inputs = loaded(arguments)
+        tell_of_made(session, arguments, program.module.graphs[graph])
         recording = recording_of(arguments)
         result = program.run(
             graph, inputs, device=arguments.device, steps=arguments.steps,

@@ -111,15 +111,23 @@ def test_inputs_in_words_numbers_and_lists(client, program, tmp_path, symbols):
     assert "t = f32[2]  [3.5, 4.25]" in client.output("stdout")
 
 
-def test_inputs_that_nobody_gave_are_said_to_be_made(client, program):
+@pytest.mark.parametrize("plainly", [False, True])
+def test_inputs_that_nobody_gave_are_said_to_be_made(client, program, plainly):
     path = program(
         "graph main(a: f32[2], b: f32[2], c: f32[2]) -> f32[2] {\n"
         "  s = add(a, b)\n  t = add(s, c)\n  return t\n}\n"
     )
     inputs = {"a": "random", "b": [1, 2], "c": "zeros"}
-    client.start(path, inputs=inputs, seed=3, stopOnEntry=True)
-    client.expect_stop("entry")
+    client.start(path, inputs=inputs, seed=3, noDebug=plainly)
+    client.expect_end()
     assert "Made for this run, not read: a random, c zeros (seed 3)." in client.output()
+
+
+def test_inputs_that_were_given_are_not_said_to_be_made(client, program):
+    path = program("graph main(a: f32[2]) -> f32[2] {\n  s = neg(a)\n  return s\n}\n")
+    client.start(path, inputs={"a": 0.5})
+    client.expect_end()
+    assert "Made for this run" not in client.output()
 
 
 def test_a_run_that_fails_tells_where(client, program):
