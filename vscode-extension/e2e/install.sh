@@ -27,10 +27,17 @@ if [ "$(node -p 'process.versions.node.split(".")[0]')" != 24 ]; then
     echo "code-server needs Node 24, and there is none for this machine to download: install it" >&2
     exit 1
   }
-  export PATH="$node/bin:$PATH" npm_config_nodedir=$node
+  # What this machine says of registries and certificates is found from where its own Node stands.
+  npm_config_globalconfig=$(npm config get globalconfig)
+  export PATH="$node/bin:$PATH" npm_config_nodedir=$node npm_config_globalconfig
   # npm leaves out what does not say that it runs on the Node at hand: now it takes code-server as well.
   npm install --no-save --ignore-scripts --no-audit --no-fund
 fi
+[ -e node_modules/code-server/package.json ] || {
+  # It is optional, for it does not run everywhere: npm says nothing when it cannot be had.
+  echo "npm could not install code-server (try it: npm install code-server in vscode-extension/e2e)" >&2
+  exit 1
+}
 echo "Building code-server: once, about two minutes"
 npm rebuild --foreground-scripts >node_modules/.build.log 2>&1 || {
   tail -n 40 node_modules/.build.log >&2
