@@ -120,8 +120,8 @@ def tell_of_made(session: Session, arguments: LaunchArguments, graph: Graph) -> 
     """Says which inputs come from nowhere: ``x random, y zeros (seed 0)``."""
     from opstep.given import GENERATED, parse_inputs
 
-    words, lists = words_of(arguments, graph)
-    types = {b.name.text: b.type for b in graph.inputs if b.type and b.name.text not in lists}
+    words, there = words_of(arguments, graph)
+    types = {b.name.text: b.type for b in graph.inputs if b.type and b.name.text not in there}
     sources = {n: s for n, s in parse_inputs(words, types).items() if s in GENERATED}
     seed = f" (seed {arguments.seed})" if "random" in sources.values() else ""
     if sources:
@@ -151,35 +151,39 @@ def loaded(arguments: LaunchArguments) -> tuple[Program, str, dict[str, np.ndarr
 
 def arrays_of(arguments: LaunchArguments, graph: Graph) -> dict[str, np.ndarray]:
     """An array for each input: from words, or from numbers and lists that stand there."""
-    from opstep import given
-
-    words, lists = words_of(arguments, graph)
-    return given.gather(graph, words, arguments.sizes, arguments.seed, lists)
-
-
-def words_of(arguments: LaunchArguments, graph: Graph) -> tuple[list[str], dict[str, np.ndarray]]:
-    """The inputs as the command line would have them, and those that stand there as arrays."""
     import numpy as np
 
+    from opstep import given
     from opstep.inputs import as_array
 
+    words, there = words_of(arguments, graph)
+    dtypes = {b.name.text: b.type.dtype for b in graph.inputs if b.type is not None}
+    arrays = {
+        name: as_array(f"input {name}", value, dtypes[name])
+        if isinstance(value, list)
+        else np.asarray(value, dtypes[name].numpy)
+        for name, value in there.items()
+    }
+    return given.gather(graph, words, arguments.sizes, arguments.seed, arrays)
+
+
+def words_of(arguments: LaunchArguments, graph: Graph) -> tuple[list[str], dict[str, list | bool]]:
+    """The inputs as the command line would have them, and those whose values stand there."""
     wanted: Any = arguments.inputs if arguments.inputs is not None else []
     if isinstance(wanted, str):
         wanted = [wanted]
     if not isinstance(wanted, Mapping):
         return [here(arguments, w) for w in wanted], {}
-    types = {b.name.text: b.type for b in graph.inputs if b.type is not None}
-    words, lists = [], {}
+    names = {b.name.text for b in graph.inputs if b.type is not None}
+    words, there = [], {}
     for name, value in wanted.items():
-        if isinstance(value, list) and name in types:
-            lists[name] = as_array(f"input {name}", value, types[name].dtype)
+        if isinstance(value, (list, bool)) and name in names:
+            there[name] = value
         elif isinstance(value, (str, int, float)) and not isinstance(value, bool):
             words.append(here(arguments, f"{name}={value}"))
-        elif name in types and isinstance(value, bool):
-            lists[name] = np.asarray(value, types[name].dtype.numpy)
         else:
             words.append(f"{name}=")
-    return words, lists
+    return words, there
 
 
 def here(arguments: LaunchArguments, word: str) -> str:

@@ -44,7 +44,14 @@ TEXT = textwrap.dedent("""\
     }
     """)
 X = np.array([1.0, 2.0, 3.0], "f4")
-LINES = {line.strip().split(" ")[0]: k for k, line in enumerate(TEXT.splitlines(), 1)}
+
+
+def lines_of(text):
+    """The numbers of a program's lines, by their first words."""
+    return {line.strip().split(" ")[0]: k for k, line in enumerate(text.splitlines(), 1)}
+
+
+LINES = lines_of(TEXT)
 
 
 def debug(file, graph="main", **options):

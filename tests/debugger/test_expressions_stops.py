@@ -6,6 +6,7 @@ import textwrap
 
 import numpy as np
 import pytest
+from debugger.sessions import lines_of
 
 import opstep
 from opstep.debugging import Debugger
@@ -37,7 +38,7 @@ TEXT = textwrap.dedent("""\
       return y
     }
     """)
-LINES = {line.strip().split(" ")[0]: k for k, line in enumerate(TEXT.splitlines(), 1)}
+LINES = lines_of(TEXT)
 
 
 @pytest.fixture

@@ -1,10 +1,6 @@
 import { ENTROPY } from "../lib/configurations";
 import { expect, test } from "../lib/test";
 
-test.beforeEach(async ({ folder }) => {
-  await folder.launch({ ...ENTROPY, stopOnEntry: true });
-});
-
 test("F5 stops at the entry; steps go over, into, out of and back", async ({ workbench }) => {
   const { debug } = workbench;
   await debug.enter(ENTROPY, 3);
@@ -27,8 +23,9 @@ test("F5 stops at the entry; steps go over, into, out of and back", async ({ wor
   await debug.stop();
 });
 
-test("the run goes backwards to a breakpoint, and to its begin", async ({ workbench }) => {
+test("the run goes backwards to a breakpoint, and to its begin", async ({ workbench, folder }) => {
   const { debug } = workbench;
+  await folder.launch({ ...ENTROPY, stopOnEntry: true });
   await workbench.openFile("entropy.opg");
   await debug.setBreakpoint(4);
   await debug.setBreakpoint(13);
@@ -59,8 +56,10 @@ test("a breakpoint moves to the statement that is next, and one may be set while
 
 test("a breakpoint with a condition over a tensor stops; a log point writes, and does not", async ({
   workbench,
+  folder,
 }) => {
   const { debug } = workbench;
+  await folder.launch({ ...ENTROPY, stopOnEntry: true });
   await workbench.openFile("entropy.opg");
   await debug.setCondition(4, "Conditional Breakpoint", "max(sharp) > 1e9");
   await debug.setCondition(12, "Logpoint", "the least is {min(lg)}");
