@@ -63,7 +63,7 @@ test("debug", async ({ closed: workbench, server, folder }) => {
   await debug.variable("lg");
   await debug.watch("min(p)");
   await debug.evaluate("where(nan(h))");
-  await expect(workbench.page.locator(".repl .monaco-list-row")).toHaveCount(2);
+  await expect(workbench.page.locator(".repl .monaco-list-row")).toHaveCount(3);
   await expect(debug.frames()).toHaveCount(2);
   await take(workbench, "debug");
 });
