@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from functools import partial
+from threading import Event
 
 import numpy as np
 import pytest
@@ -13,11 +13,11 @@ import opstep
 from opstep.differing import diff, settings
 from opstep.runtime.debugger.lockstep.taps import Taps
 from opstep.runtime.ir.errors import InputError
-from opstep.runtime.plan.hazards import Hazard, check
+from opstep.runtime.plan.hazards import Site, check
 from opstep.runtime.plan.plan import Call, Plan, Run, Wait
 
 SIZE = 1 << 16
-LATE_S = 0.02
+PATIENCE_S = 20  # of one op with another
 
 WIDE = f"""\
 param w: f32[{SIZE}] = normal()
@@ -275,8 +275,8 @@ def damaged(program: opstep.Program, how: str, damage) -> Plan:
     return made
 
 
-def step_of(plan: Plan, hazard: Hazard, which: str) -> int:
-    site = getattr(hazard, which)
+def step_of(plan: Plan, site: Site | None) -> int:
+    assert site is not None
     instruction = plan.instructions[site.instruction]
     assert isinstance(instruction, (Run, Call))
     return instruction.step
@@ -284,19 +284,45 @@ def step_of(plan: Plan, hazard: Hazard, which: str) -> int:
 
 @pytest.fixture
 def late(monkeypatch):
-    """Ops of a plan that begin late: ``late(plan, {numbers})``."""
-    wanted: list[tuple[Plan, set[int]]] = []
+    """Races that are decided, however busy the machine is: `late(plan)` holds back the op that
+    should come first of each hazard of the plan until the other one is done, with `times` in that
+    many runs; behind them the ops come in the order that is meant.
+    """
+    races: list[tuple[int, int, Event]] = []  # of the steps, one waits until the other is done
+    subject: Plan | None = None
+    lost: int = 0
+    runs: list[Taps] = []
 
     def before(self, execution):
-        for plan, numbers in wanted:
-            if execution.binding.plan is plan and execution.number in numbers:
-                stream = execution.binding.streams[execution.stream]
-                stream.submit(partial(time.sleep, LATE_S))
+        if execution.binding.plan is subject:
+            if self not in runs:
+                runs.append(self)
+            for first, second, done in races:
+                if execution.number == first:
+                    done.clear()
+                if execution.number == (first if runs.index(self) < lost else second):
+                    stream_of(execution).submit(partial(done.wait, PATIENCE_S))
 
+    def after(self, execution):
+        keep(self, execution)
+        if execution.binding.plan is subject:
+            for first, second, done in races:
+                if execution.number == (second if runs.index(self) < lost else first):
+                    stream_of(execution).submit(done.set)
+
+    def stream_of(execution):
+        return execution.binding.streams[execution.stream]
+
+    keep = Taps.after
     monkeypatch.setattr(Taps, "before", before)
+    monkeypatch.setattr(Taps, "after", after)
 
-    def make_late(plan: Plan, numbers: set[int]) -> None:
-        wanted[:] = [(plan, numbers)]
+    def make_late(plan: Plan, times: int = 1 << 30) -> None:
+        nonlocal subject, lost
+        subject, lost = plan, times
+        runs.clear()
+        pairs = {(step_of(plan, h.first), step_of(plan, h.second)) for h in check(plan)}
+        races[:] = [(first, second, Event()) for first, second in pairs]
 
     return make_late
 
@@ -308,7 +334,7 @@ def count_of_waits(how: str) -> int:
 @pytest.mark.parametrize("how", ["streams=4", "streams=4,alloc=fresh", "streams=2"])
 def test_each_wait_that_is_missing_is_named_and_found(how, late):
     """Every wait of the plan is taken out in turn. The checker names it from the plan alone; then
-    the op that should come first is late, and the run shows it.
+    the op that should come first comes after the other, and the run shows it.
     """
     number = count_of_waits(how)
     assert number >= 3
@@ -317,7 +343,7 @@ def test_each_wait_that_is_missing_is_named_and_found(how, late):
         plan = damaged(program, how, lambda plan, k=k: without(plan, waits(plan)[k]))
         hazards = check(plan)
         assert hazards, f"wait {k} is missing, and nobody says so"
-        late(plan, {step_of(plan, hazard, "first") for hazard in hazards})
+        late(plan)
         found = diff(program, opstep.loads(WIDE), inputs=vector(k), settings_a=settings(how))
         assert not found.same, f"wait {k}: {hazards[0]}"
         assert found.first is not None
@@ -371,15 +397,6 @@ def test_a_side_that_changes_from_run_to_run_is_told(late, monkeypatch):
     how = "streams=4"
     program = opstep.loads(WIDE)
     plan = damaged(program, how, lambda plan: without(plan, waits(plan)[0]))
-    late(plan, {step_of(plan, hazard, "first") for hazard in check(plan)})
-    before, runs = Taps.before, []
-
-    def only_first(self, execution):
-        if self not in runs:
-            runs.append(self)
-        if runs.index(self) == 0:  # the run that is compared; those behind it are as they should be
-            before(self, execution)
-
-    monkeypatch.setattr(Taps, "before", only_first)
+    late(plan, times=1)  # the one that is compared
     found = diff(program, opstep.loads(WIDE), inputs=vector(), settings_a=settings(how))
     assert found.first is not None and found.first.changing == ("a",)
