@@ -76,7 +76,11 @@ class Listener:
     def _serve(self, connection: socket.socket) -> None:
         try:
             with connection:
-                self._serve_one(connection)
+                try:
+                    self._serve_one(connection)
+                finally:  # closing alone does nothing while files that were made of it live on
+                    with suppress(OSError):
+                        connection.shutdown(socket.SHUT_RDWR)
         except Exception as error:  # a thread's: nobody else would hear of it
             if self._log:
                 self._log(f"a session ended with {type(error).__name__}: {error}")

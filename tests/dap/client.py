@@ -237,6 +237,15 @@ class Client:
         assert self.expect("exited")["exitCode"] == code, self.output()
         self.expect("terminated")
 
+    def expect_closed(self, patience: float = PATIENCE_S) -> None:
+        """The server closes the connection; what it says before is taken in."""
+        until = time.monotonic() + patience
+        while not self._ended:
+            try:
+                self._next(until)
+            except queue.Empty:
+                raise AssertionError("the server keeps the connection open") from None
+
     def output(self, category: str | None = None) -> str:
         """All that was written so far."""
         bodies = [e["body"] for e in self.events if e["event"] == "output"]

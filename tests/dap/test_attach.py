@@ -119,6 +119,7 @@ def test_a_client_that_ends_the_run(door, loops):
         run = Running(opstep.load(loops), "main", INPUT)
         client.expect_stop("breakpoint")
         client.request("disconnect", terminateDebuggee=True)
+        client.expect_closed()
     assert "ended from the debugger" in str(run.join().error)
 
 
@@ -138,6 +139,8 @@ def test_after_one_client_comes_another(door, loops):
         with Client.connect(door) as client:
             client.attach()
             client.request("configurationDone")
+            client.request("disconnect")
+            client.expect_closed()
 
 
 def test_through_a_server_that_an_editor_started(door, loops):
