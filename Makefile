@@ -1,7 +1,7 @@
 # Everything is done in .venv, which the first target that needs it makes.
 #
 #   make demo    the command line's demo: a trained network on real data (default dependencies only)
-#   make test    all tests, then those in the simulator of GPUs, then the unit tests of the extension
+#   make test    all tests, then the unit tests of the extension
 #   make test-gpu   on a machine with a GPU: its tests, and compute-sanitizer over all kernels
 #   make bench-gpu  on a machine with a GPU: our figures beside their peers', in the same run
 #   make test-vscode   the extension in a real VS Code in headless Chromium (needs Node.js 20, npm, Chromium)
@@ -54,7 +54,6 @@ demo: $(VENV)/.base
 test: $(VENV)/.dev $(if $(NODE),$(EXTENSION)/node_modules/.stamp)
 	@failed=0; \
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests || failed=1; \
-	NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/simulator || failed=1; \
 	if [ -n "$(NODE)" ]; then (cd $(EXTENSION) && npm test) || failed=1; fi; \
 	exit $$failed
 	$(if $(NODE),,$(SKIPPED))

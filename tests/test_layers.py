@@ -31,7 +31,18 @@ RUNTIME_LAYERS = [
 # Slow to import, so only where they are needed: inside functions.
 SLOW = {"numba", "llvmlite", "rich", "torch", "ml_dtypes", "safetensors", "pandas", "datasette"}
 SLOW |= {"perfetto", "google", "sqlite_utils", "viztracer", "matplotlib"}
-SLOW |= {"pygls", "lsprotocol", "cattrs", "cuda", "cupti", "nvmath", "cupy", "debugpy", "pydevd"}
+SLOW |= {
+    "pygls",
+    "lsprotocol",
+    "cattrs",
+    "cuda",
+    "cupti",
+    "nvmath",
+    "cupy",
+    "debugpy",
+    "pydevd",
+    "greenlet",
+}
 # Modules that are themselves imported late, by the first compilation of a kernel: they may import
 # numba at the top, and each other.
 COMPILERS = {
@@ -40,6 +51,7 @@ COMPILERS = {
 COMPILERS |= {
     f"opstep.runtime.device.cuda.{name}" for name in ("elements", "intrinsics", "tiles", "ufuncs")
 }
+COMPILERS.add("opstep.runtime.device.cuda.simulated_block")  # what simulates them, likewise
 
 # What may import these at the top, as nothing else imports it at the top: the language server.
 EDITORS = {"pygls", "lsprotocol", "cattrs"}

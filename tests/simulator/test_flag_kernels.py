@@ -11,8 +11,6 @@ from opstep.runtime.device.cuda.lowering import Lowering, Prepared
 from opstep.runtime.device.flagging import step_for
 from opstep.runtime.ir.types import DTYPES, TensorType
 
-pytestmark = pytest.mark.skipif(not simulator.available(), reason="runs in numba's simulator")
-
 FLOATS = ("f64", "f32", "f16", "bf16")
 
 

@@ -13,8 +13,6 @@ from opstep.runtime.device.cuda.target import targeting
 from opstep.runtime.ir.op import OPS, complete
 from opstep.runtime.ir.types import DTYPES
 
-pytestmark = pytest.mark.skipif(not simulator.available(), reason="runs in numba's simulator")
-
 TOLERANCE = {"f64": 1e-14, "f32": 2e-6, "f16": 1e-3, "bf16": 8e-3}  # of the largest element
 TRANSPOSED = [(False, False), (False, True), (True, False), (True, True)]
 

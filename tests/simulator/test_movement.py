@@ -9,8 +9,6 @@ from opstep.runtime.device.cuda import simulator
 from opstep.runtime.ir.op import OPS, complete
 from opstep.runtime.ir.types import DTYPES
 
-pytestmark = pytest.mark.skipif(not simulator.available(), reason="runs in numba's simulator")
-
 CASES = [
     ("transpose", [(5, 9)], {}),
     ("transpose", [(70, 40)], {}),  # tiles with edges

@@ -7,11 +7,8 @@ import pytest
 from rowwise import check, numbers
 
 from opstep.kernels.gpu import rows
-from opstep.runtime.device.cuda import simulator
 from opstep.runtime.device.cuda.simulator import execute
 from opstep.runtime.ir.op import OPS, complete
-
-pytestmark = pytest.mark.skipif(not simulator.available(), reason="runs in numba's simulator")
 
 
 @pytest.fixture

@@ -10,8 +10,6 @@ from opstep.runtime.device.cuda import simulator
 from opstep.runtime.ir.op import OPS, complete
 from opstep.runtime.ir.types import DTYPES
 
-pytestmark = pytest.mark.skipif(not simulator.available(), reason="runs in numba's simulator")
-
 SHAPES = [
     ((3, 5), None),
     ((3, 40), (1,)),

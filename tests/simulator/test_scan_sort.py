@@ -7,9 +7,6 @@ import pytest
 from rowwise import check, numbers
 
 from opstep.kernels.gpu import scan, segments, sort
-from opstep.runtime.device.cuda import simulator
-
-pytestmark = pytest.mark.skipif(not simulator.available(), reason="runs in numba's simulator")
 
 
 @pytest.mark.parametrize("exclusive", [False, True])

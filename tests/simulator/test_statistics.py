@@ -22,8 +22,6 @@ from opstep.runtime.device.payload import payload
 from opstep.runtime.ir.types import DTYPES, TensorType, dtype_of
 from opstep.runtime.statistics import ENABLED, RECORD, WORDS, Statistics, decode, step_for
 
-pytestmark = pytest.mark.skipif(not simulator.available(), reason="runs in numba's simulator")
-
 FLOATS = ("f64", "f32", "f16", "bf16")
 
 

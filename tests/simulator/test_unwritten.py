@@ -11,8 +11,6 @@ from opstep.runtime.device.cuda.unwritten import EACH, THREADS, search_for
 from opstep.runtime.device.payload import payload
 from opstep.runtime.ir.types import DTYPES
 
-pytestmark = pytest.mark.skipif(not simulator.available(), reason="runs in numba's simulator")
-
 
 @pytest.mark.parametrize("dtype", ["f64", "f32", "bf16", "u8"])
 @pytest.mark.parametrize("size", [5, THREADS * EACH + 5])

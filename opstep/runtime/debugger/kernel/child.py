@@ -16,7 +16,6 @@ PATIENCE = 120.0  # seconds for a client to come
 
 
 def main() -> None:
-    os.environ["NUMBA_ENABLE_CUDASIM"] = "1"  # numba reads it as it is imported
     folder = Path(sys.argv[1])
     sys.path[:] = json.loads((folder / "folders.json").read_text(encoding="utf-8"))
     told = os.fdopen(os.dup(1), "w", encoding="utf-8")

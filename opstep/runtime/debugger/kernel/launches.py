@@ -11,13 +11,13 @@ from opstep.runtime.device import internal, source
 from opstep.runtime.device.cuda.compiler import CUDA
 from opstep.runtime.device.cuda.lowering import Lowering, Prepared
 from opstep.runtime.device.cuda.names import Deferred
-from opstep.runtime.device.cuda.simulator import SIMULATOR
+from opstep.runtime.device.cuda.simulated_thread import Three, written
+from opstep.runtime.device.cuda.simulator import value_of
 from opstep.runtime.device.cuda.target import targeting
 from opstep.runtime.device.launch import Launch
 from opstep.runtime.ir.types import DType, TensorType
 from opstep.runtime.plan.plan import Step
 
-Three = tuple[int, int, int]
 ARCH = "sm_80"  # kernels are taken as they are for it where no GPU says otherwise
 MOST_WORK = 1 << 23  # elements and FLOPs of an op whose first launches are simulated before others
 
@@ -51,7 +51,7 @@ class KernelLaunch(NamedTuple):
         name = f"kernel {self.op}{which if self.count > 1 else ''}"
         if self.target == "cpu":
             return f"{name} on the CPU, unit {unit}"
-        return f"{name}, block {_written(block)}, thread {_written(thread)}"
+        return f"{name}, block {written(block)}, thread {written(thread)}"
 
     def complaint(self, block: Three, thread: Three, unit: int) -> str:
         """What is wrong with wanting these, if anything is."""
@@ -62,7 +62,7 @@ class KernelLaunch(NamedTuple):
             return "" if fits else f"unit {unit} is none of the {self.units} of the launch"
         for what, wanted, sizes in (("block", block, self.grid), ("thread", thread, self.block)):
             if not all(0 <= k < n for k, n in zip(wanted, sizes, strict=True)):
-                return f"{what} {_written(wanted)} is not within {_written(sizes)}"
+                return f"{what} {written(wanted)} is not within {written(sizes)}"
         return ""
 
 
@@ -107,10 +107,6 @@ def lowered(
     return [launch for launch in launches if isinstance(launch, Prepared)], size
 
 
-def _written(three: Three) -> str:
-    return f"({three[0]},{three[1]},{three[2]})"
-
-
 def _work(step: Step, types: tuple[TensorType | None, ...]) -> int:
     """Elements that the op reads and writes, and its arithmetic."""
     there: Any = sum(t.size for t in types if t is not None)  # concrete here
@@ -146,4 +142,4 @@ class _Looking:
         return function
 
     def value(self, value: Any, dtype: DType) -> Any:
-        return value if isinstance(value, Deferred) else SIMULATOR.value(value, dtype)
+        return value if isinstance(value, Deferred) else value_of(value, dtype)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from itertools import chain, zip_longest
@@ -11,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from opstep.runtime.debugger.kernel.block import Plainly, run_block, run_unit
-from opstep.runtime.debugger.kernel.launches import Three
+from opstep.runtime.debugger.kernel.block import run_unit
+from opstep.runtime.device.cuda import simulator
 from opstep.runtime.device.cuda.lowering import Prepared
+from opstep.runtime.device.cuda.simulated import this_thread
+from opstep.runtime.device.cuda.simulated_thread import Three
 from opstep.runtime.device.cuda.simulator import Pointer
 
 PATIENCE = 60.0  # seconds
@@ -36,7 +37,7 @@ class Noticing(Pointer):
 
     def __setitem__(self, index: int, value: Any) -> None:
         if self._place(index) == self.watched:
-            x, y, z = getattr(threading.current_thread(), "threadIdx", NOBODY)
+            x, y, z = getattr(this_thread(), "threadIdx", NOBODY)
             self.noticed.append((x, y, z))
         super().__setitem__(index, value)
 
@@ -69,7 +70,7 @@ def writer_of(
         if target == "cpu":
             run_unit(*given, range(number, number + 1), seen=seen)
         else:
-            run_block(*given, _block(number, launch.grid), NOBODY, Plainly(), seen=seen)
+            simulator.run(*given, [_block(number, launch.grid)], seen)
         tried += 1
         if noticed and target == "cpu":
             return (0, 0, 0), (0, 0, 0), number

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from opstep.runtime.device import source
 from opstep.runtime.device.cache import kept
-from opstep.runtime.device.cuda.names import Deferred, Real
+from opstep.runtime.device.cuda import names
 from opstep.runtime.device.source import Intrinsic
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.types import DType
@@ -67,9 +67,9 @@ class _Cuda:
     def value(self, value: Any, dtype: DType) -> Any:
         if isinstance(value, Intrinsic):
             return _intrinsic(value.name, value.shape)
-        if isinstance(value, Deferred):
+        if isinstance(value, names.Deferred):
             return value.load()
-        if isinstance(value, Real):
+        if isinstance(value, names.Real):
             return _real(dtype)
         return value
 
@@ -222,24 +222,23 @@ def entry(kernel: Kernel, target: source.Target) -> FunctionType:
     function: Any = kernel.function
     if not kernel.per_unit:
         return source.specialise(function, source.dtype_within(function, kernel.dtype), target)
-    return _per_unit(kernel, target.callee(function, kernel.dtype))
+    return _per_unit(kernel, target)
 
 
-def _per_unit(kernel: Kernel, callee: Any) -> FunctionType:
+def _per_unit(kernel: Kernel, target: source.Target) -> FunctionType:
     """Gives each thread its units: ``entry(*args, units)``."""
-    from numba import cuda
-
-    function = kernel.function
+    function: Any = kernel.function
     parameters = function.__code__.co_varnames[: function.__code__.co_argcount]
-    names = [f"a{k}" for k in range(len(kernel.signature))]
-    passed = [*names, "unit", "unit + 1"] + ["thread"] * (parameters[-1] == "lane")
+    args = [f"a{k}" for k in range(len(kernel.signature))]
+    passed = [*args, "unit", "unit + 1"] + ["thread"] * (parameters[-1] == "lane")
     lines = (
-        f"def entry({', '.join([*names, 'units'])}):\n"
+        f"def entry({', '.join([*args, 'units'])}):\n"
         "    thread = cuda.grid(1)\n"
         "    for unit in range(thread, units, cuda.gridsize(1)):\n"
         f"        kernel({', '.join(passed)})\n"
     )
-    scope: dict[str, Any] = {"kernel": callee, "cuda": cuda}
+    callee = target.callee(function, kernel.dtype)
+    scope: dict[str, Any] = {"kernel": callee, "cuda": target.value(names.cuda, kernel.dtype)}
     exec(compile(lines, f"<entry of {function.__name__}>", "exec"), scope)
     scope["entry"].__name__ = function.__name__
     return scope["entry"]

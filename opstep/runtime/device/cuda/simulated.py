@@ -60,23 +60,19 @@ atomic_add = _atomic(lambda before, value: before + before.dtype.type(value))
 atomic_swap = _atomic(lambda before, value: value)
 
 
-def exchanged(value: Any) -> dict[int, Any]:
-    """What each thread of the block gave, by its number."""
-    thread: Any = threading.current_thread()
-    given = thread._manager.__dict__.setdefault("exchanged", {})
-    given[thread.thread_id] = value
-    thread.syncthreads()
-    all_given = dict(given)
-    thread.syncthreads()
-    return all_given
+def this_thread() -> Any:
+    """The `BlockThread` that runs."""
+    from opstep.runtime.device.cuda.simulated_block import current  # loads numba's simulator
+
+    return current()
 
 
 def _shuffle(source):
     def shuffle(value, other):
-        mine: Any = threading.current_thread()
+        mine = this_thread()
         lane = mine.thread_id % 32
         there = source(lane, int(other))
-        given = exchanged(value)
+        given = mine.exchanged(value)
         if not 0 <= there < 32:
             return value
         return given.get(mine.thread_id - lane + there, value)

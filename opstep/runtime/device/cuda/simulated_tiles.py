@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
 
-from opstep.runtime.device.cuda.simulated import exchanged
+from opstep.runtime.device.cuda.simulated import this_thread
 
 _LINE = 64  # halves, of operands of tensor cores
 
@@ -89,7 +88,7 @@ def warp_product(m_tiles: int, n_tiles: int, steps: int, a_turned: int, b_turned
                     made = (x @ y.T)[[g, g + 8]]
                     total[i, 2 * j] += made[:, t : t + 2]
                     total[i, 2 * j + 1] += made[:, t + 8 : t + 10]
-        exchanged(None)  # nothing is overwritten before all have read
+        this_thread().exchanged(None)  # nothing is overwritten before all have read
         return tuple(total.reshape(-1))
 
     return multiply
@@ -97,8 +96,8 @@ def warp_product(m_tiles: int, n_tiles: int, steps: int, a_turned: int, b_turned
 
 def _warp(value: Any) -> tuple[int, list]:
     """This thread's lane, and what each lane of its warp gives."""
-    thread: Any = threading.current_thread()
-    given = exchanged(value)
+    thread = this_thread()
+    given = thread.exchanged(value)
     first = thread.thread_id // 32 * 32
     return thread.thread_id % 32, [given[first + lane] for lane in range(32)]
 
@@ -132,7 +131,7 @@ def _numbers(bits: np.ndarray, bf16: int) -> np.ndarray:
 def warpgroup_product(columns: int, steps: int, a_turned: int, b_turned: int, bf16: int):
     def multiply(sums, a, b):
         lane, _ = _warp(None)
-        thread: Any = threading.current_thread()
+        thread = this_thread()
         x = _numbers(_operand(a, 64, 16 * steps, a_turned), bf16)
         y = _numbers(_operand(b, columns, 16 * steps, b_turned), bf16)
         row = thread.thread_id // 32 % 4 * 16 + lane // 4
@@ -140,7 +139,7 @@ def warpgroup_product(columns: int, steps: int, a_turned: int, b_turned: int, bf
         t = lane % 4 * 2
         total = np.array(sums, np.float32).reshape(columns // 8, 2, 2)
         total += made[:, :, t : t + 2].swapaxes(0, 1)
-        exchanged(None)
+        this_thread().exchanged(None)
         return tuple(total.reshape(-1))
 
     return multiply

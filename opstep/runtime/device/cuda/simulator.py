@@ -1,7 +1,7 @@
-"""Runs CUDA kernels without a GPU, thread by thread, in numba's simulator.
+"""Runs CUDA kernels without a GPU, thread by thread, with the parts of numba's simulator.
 
-It is there if `NUMBA_ENABLE_CUDASIM=1` was set before numba was imported. A kernel sees pointers
-that know how much memory they point to, so what reads or writes beyond it raises `IndexError`.
+A kernel sees pointers that know how much memory they point to, so what reads or writes beyond it
+raises `IndexError`.
 """
 
 from __future__ import annotations
@@ -9,27 +9,24 @@ from __future__ import annotations
 import math
 import struct
 import warnings
-from functools import cache
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
+from pathlib import Path
+from random import Random
 from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from opstep.runtime.device import source
+from opstep.runtime.device.cuda import names
 from opstep.runtime.device.cuda.compiler import CUDA, entry
 from opstep.runtime.device.cuda.lowering import Lowering, Prepared
-from opstep.runtime.device.cuda.names import Deferred, Real
+from opstep.runtime.device.cuda.simulated_thread import Three, places
 from opstep.runtime.device.payload import payload
 from opstep.runtime.device.source import Intrinsic
+from opstep.runtime.device.texts import text_of
 from opstep.runtime.ir.types import DTYPES, DType
-
-
-def available() -> bool:
-    """Whether this process runs CUDA kernels in the simulator."""
-    from numba.core import config
-
-    return bool(getattr(config, "ENABLE_CUDASIM", False))
 
 
 class Pointer:
@@ -98,56 +95,82 @@ def _mask(dtype: np.dtype) -> int:
     return (1 << 8 * dtype.itemsize) - 1
 
 
-class _Simulator:
-    """The target: plain Python, with numba.cuda's simulated threads."""
+class Simulated:
+    """A target: plain functions, in which `cuda` is what is given here. Texts of kernels that were
+    written by code are put into `folder`, where debuggers find them.
+    """
 
     body = CUDA.body
 
-    def callee(self, function: FunctionType, dtype: DType) -> Any:
-        return _callee(function, source.dtype_within(function, dtype))
+    def __init__(self, cuda: Any, folder: Path | None = None):
+        self.cuda = cuda
+        self.folder = folder
+        self._callees: dict[tuple[FunctionType, str], FunctionType] = {}
+
+    def callee(self, function: FunctionType, dtype: DType) -> FunctionType:
+        dtype = source.dtype_within(function, dtype)
+        key = (function, dtype.name)
+        if key not in self._callees:
+            made = source.specialise(function, dtype, self)
+            text = text_of(function.__code__)
+            if text is not None and self.folder is not None:
+                path = self.folder / f"{function.__name__}.py"
+                path.write_text(text, encoding="utf-8")
+                made.__code__ = made.__code__.replace(co_filename=str(path))
+            self._callees[key] = made
+        return self._callees[key]
 
     def value(self, value: Any, dtype: DType) -> Any:
-        if isinstance(value, Intrinsic):
-            from opstep.runtime.device.cuda import simulated, simulated_tiles
-
-            made = getattr(simulated, value.name, None) or getattr(simulated_tiles, value.name)
-            return made(*value.shape)
-        if isinstance(value, Deferred):
-            return value.load()
-        if isinstance(value, Real):
-            return np.float64 if dtype.name == "f64" else np.float32
-        if value is math:
-            from opstep.runtime.device.cuda import simulated_math
-
-            return simulated_math
-        return value
+        if value is names.cuda:
+            return self.cuda
+        return value_of(value, dtype)
 
 
-SIMULATOR = _Simulator()
+def value_of(value: Any, dtype: DType) -> Any:
+    """What stands in plain Python for what a kernel names. Raises `AttributeError` or
+    `NotImplementedError` where nothing does.
+    """
+    if isinstance(value, Intrinsic):
+        from opstep.runtime.device.cuda import simulated, simulated_tiles
+
+        made = getattr(simulated, value.name, None) or getattr(simulated_tiles, value.name)
+        return made(*value.shape)
+    if isinstance(value, names.Deferred):
+        return value.load()
+    if isinstance(value, names.Real):
+        return np.float64 if dtype.name == "f64" else np.float32
+    if value is math:
+        from opstep.runtime.device.cuda import simulated_math
+
+        return simulated_math
+    return value
 
 
-@cache
-def _callee(function: FunctionType, dtype: DType) -> Any:
-    from numba import cuda
-
-    return cuda.jit(device=True)(source.specialise(function, dtype, SIMULATOR))
+Adapt = Callable[[tuple], tuple]  # from a kernel's arguments to what it gets
 
 
-def run(prepared: Prepared, memory: list[np.ndarray | None], workspace: np.ndarray) -> None:
-    """One launch over operands and results given as flat arrays."""
-    from numba import cuda
+def run(
+    prepared: Prepared, memory: Sequence[np.ndarray | None], workspace: np.ndarray,
+    blocks: Iterable[Three] | None = None, seen: Adapt = tuple,
+) -> None:  # fmt: skip
+    """One launch over operands and results given as flat arrays, block by block; with `blocks` only
+    these.
+    """
+    from opstep.runtime.device.cuda.simulated_block import Cuda, run_block
 
-    kernel = prepared.kernel
-    args = arguments(prepared, memory, workspace)
+    kernel, cuda = prepared.kernel, Cuda(prepared)
+    args = seen(arguments(prepared, memory, workspace))
     if kernel.per_unit:
         args = (*args, prepared.words[-1])
-    made: Any = cuda.jit(entry(kernel, SIMULATOR))
+    made, order = entry(kernel, Simulated(cuda)), Random(0)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # what floats do, they do on a GPU silently
-        made[prepared.grid, prepared.block, 0, prepared.shared](*args)
+        warnings.simplefilter("ignore", RuntimeWarning)
+        for block in places(prepared.grid) if blocks is None else blocks:
+            cuda.begin_block()
+            run_block(prepared, made, args, block, order)
 
 
-def arguments(prepared: Prepared, memory: list, workspace: np.ndarray) -> tuple:
+def arguments(prepared: Prepared, memory: Sequence, workspace: np.ndarray) -> tuple:
     """What a kernel is called with, for operands and results given as flat arrays of bytes."""
     slots, tuples = dict(prepared.slots), dict(prepared.tuples)
     places = dict(prepared.workspace)
