@@ -4,9 +4,10 @@ sizes: what is compiled where there is no GPU.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from types import FunctionType
+from heapq import heapify, heappop, heappush
+from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 from cases import Case, cases, program
@@ -70,9 +71,67 @@ def representatives(found: dict[Kernel, Use], each: int) -> dict[Kernel, Use]:
     return {kernel: found[kernel] for kernel in chosen}
 
 
+def covering(found: Iterable[Kernel]) -> list[Kernel]:
+    """Few kernels that hold every function of the source among them, in every family, with and
+    without conversions, and every kernel's text so, with the least and the most of its constants.
+    """
+    kernels = list(found)
+    constants: dict[tuple, set[str]] = {}
+    for kernel in kernels:
+        constants.setdefault(_kind(kernel), set()).add(_constants(kernel))
+    extremes = {kind: _extremes(texts) for kind, texts in constants.items()}
+    left = {k: _traits(k, extremes[_kind(k)]) for k in kernels}
+    queue = [(-len(traits), n) for n, traits in enumerate(left.values())]
+    heapify(queue)
+    covered: set[tuple] = set()
+    chosen = []
+    while queue:  # the one that adds most is next
+        _, n = heappop(queue)
+        new = left[kernels[n]] - covered
+        if new and queue and -len(new) > queue[0][0]:
+            heappush(queue, (-len(new), n))
+        elif new:
+            chosen.append(kernels[n])
+            covered |= new
+    return chosen
+
+
+def _traits(kernel: Kernel, extremes: set[str]) -> set[tuple]:
+    converts = any(":" in kind for kind in kernel.signature)
+    traits = {(*_kind(kernel), converts)}
+    traits |= {(f.__code__, family(kernel), converts) for f in _called(kernel.function)}
+    constants = _constants(kernel)
+    return traits | ({(*_kind(kernel), constants)} if constants in extremes else set())
+
+
+def _kind(kernel: Kernel) -> tuple:
+    """Its text, whatever functions are put into it, and its family."""
+    code: Any = kernel.function.__code__  # pyright: ignore[reportFunctionMemberAccess]
+    values = tuple(repr(c) for c in code.co_consts if not isinstance(c, CodeType))
+    return code.co_name, code.co_code, values, code.co_names, len(kernel.signature), family(kernel)
+
+
+def _constants(kernel: Kernel) -> str:
+    return repr([c for c in _cells(kernel.function) if not isinstance(c, FunctionType)])
+
+
+def _extremes(texts: set[str]) -> set[str]:
+    ordered = sorted(texts, key=lambda text: (len(text), text))
+    return {ordered[0], ordered[-1]}
+
+
+def _called(function: Any) -> list[FunctionType]:
+    """What it closes over, and what it names of its module."""
+    named = [function.__globals__.get(name) for name in function.__code__.co_names]
+    return [f for f in (*_cells(function), *named) if isinstance(f, FunctionType)]
+
+
+def _cells(function: Any) -> list[Any]:
+    return [cell.cell_contents for cell in function.__closure__ or ()]
+
+
 def _closed_over(function: Any) -> list[FunctionType]:
-    cells = [c.cell_contents for c in function.__closure__ or ()]
-    return [c for c in cells if isinstance(c, FunctionType)]
+    return [c for c in _cells(function) if isinstance(c, FunctionType)]
 
 
 def steps(case: Case, dtype: str) -> Iterator[tuple[Any, Step, list[TensorType | None]]]:
