@@ -11,6 +11,7 @@ import zipfile
 
 import numpy as np
 import pytest
+from waiting import wait_until
 
 from opstep.runtime import arrays
 
@@ -323,14 +324,18 @@ def test_ctrl_c_in_a_long_loop(write, tmp_path):
     write("loop.opg", LOOP % ", limit=1000000000")
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
     process = subprocess.Popen(
-        [sys.executable, "-m", "opstep", "run", "loop.opg", "-i", "ones", "-s", "N=3"],
+        [
+            sys.executable, "-m", "opstep", "run", "loop.opg", "-i", "ones", "-s", "N=3",
+            "--workspace", "runs.db",
+        ],
         cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
-        time.sleep(5)
+        wait_until((tmp_path / "runs.db").exists)
+        time.sleep(1)  # into the loop
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=60)
     finally:
         process.kill()
     assert process.returncode == 130

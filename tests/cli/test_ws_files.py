@@ -7,11 +7,11 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import open_files, wait_until
 from workspaces import record
 
 import opstep
@@ -163,9 +163,9 @@ def test_ctrl_c_ends_a_question(tmp_path):
     )
     command = [sys.executable, "-m", "opstep", "ws", str(tmp_path / "runs.db"), "sql", endless]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    time.sleep(1.5)
+    wait_until(lambda: str(tmp_path / "runs.db") in open_files(process.pid))
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=8)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "interrupted" in err and "Traceback" not in err
 
@@ -174,6 +174,6 @@ def test_a_reader_that_leaves_is_no_error(tmp_path):
     opstep.Workspace.create(tmp_path / "runs.db")
     many = "with recursive n(x) as (select 1 union all select x + 1 from n) select x from n"
     line = f'{sys.executable} -m opstep ws {tmp_path}/runs.db sql "{many}" --csv | head -3'
-    done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=9)
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == ["x", "1", "2"]
     assert done.stderr == ""

@@ -311,13 +311,16 @@ def test_a_damaged_cache_file_is_compiled_anew(tmp_path):
 def test_a_cache_file_whose_header_says_something_else_is_compiled_anew(tmp_path):
     """The check sum is of the code; a header may be whole JSON and yet wrong."""
     _, _, values = run_script(tmp_path)
-    for wrong in ({"symbol": "elsewhere"}, {"symbol": 5}, {"numba": "no"}, [], "text", None):
-        for file in sorted(tmp_path.iterdir()):
+    faults = [{"symbol": "elsewhere"}, {"symbol": 5}, {"numba": "no"}, [], "text", None]
+    while faults:
+        files = sorted(tmp_path.iterdir())
+        spoilt = list(zip(files, [faults.pop() for _ in files[: len(faults)]], strict=False))
+        for file, wrong in spoilt:
             head, _, code = file.read_bytes().partition(b"\n")
             header = {**json.loads(head), **wrong} if isinstance(wrong, dict) else wrong
             file.write_bytes(json.dumps(header).encode() + b"\n" + code)
         compiled, _, again = run_script(tmp_path)
-        assert compiled > 0
+        assert compiled == len(spoilt)
         assert again == values
 
 

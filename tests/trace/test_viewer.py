@@ -10,13 +10,13 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import parse_qs
 
 import made_timelines
 import pytest
+from waiting import runs, wait_until
 
 from opstep.runtime.ir.errors import InputError
 from opstep.trace.viewer import files, server
@@ -38,21 +38,6 @@ def path(tmp_path_factory) -> Path:
 def engine(path):
     with Engine(path) as engine:
         yield engine
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-
-
-def ends_soon(pid: int) -> bool:
-    until = time.monotonic() + 10
-    while alive(pid) and time.monotonic() < until:
-        time.sleep(0.02)
-    return not alive(pid)
 
 
 # --- the engine -----------------------------------------------------------------------------------
@@ -93,7 +78,7 @@ def test_endless_sql_is_stopped_with_its_process(path):
         engine.timeout = 0.3
         with pytest.raises(InputError, match=r"took longer than 0\.3 s"):
             engine.query(ENDLESS)
-        assert ends_soon(engine._child.pid)
+        wait_until(lambda: not runs(engine._child.pid))
         with pytest.raises(InputError, match="closed"):
             engine.query("select 1")
 
@@ -120,9 +105,9 @@ def test_an_engine_that_is_killed_is_told(path):
 def test_the_child_ends_with_an_error_a_block_or_its_parent(path):
     with suppress(ZeroDivisionError), Engine(path) as engine:
         pid = engine._child.pid
-        assert alive(pid)
+        assert runs(pid)
         raise ZeroDivisionError
-    assert not alive(pid)
+    assert not runs(pid)
     text = (
         "import os, sys; from opstep.trace.viewer.engine import Engine\n"
         "engine = Engine(sys.argv[1]); print(engine._child.pid, flush=True)\n"
@@ -132,7 +117,7 @@ def test_the_child_ends_with_an_error_a_block_or_its_parent(path):
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         parent.kill()
-    assert ends_soon(pid)  # in the middle of a query
+    wait_until(lambda: not runs(pid))  # in the middle of a query
 
 
 def test_the_engine_waits_for_the_next_question(engine):

@@ -32,15 +32,17 @@ def test_a_full_queue_makes_its_callers_wait():
     gate = threading.Event()
     writer = Writer(lambda: None, limit=1000)
     writer.put(gate.wait, 600)
-    entered = []
+    entered, one = [], threading.Event()
 
     def bring():
         for k in range(20):
             writer.put(lambda: None, 300)
             entered.append(k)
+            one.set()
 
     caller = threading.Thread(target=bring)
     caller.start()
+    assert one.wait(20)
     caller.join(0.1)
     assert caller.is_alive()
     assert len(entered) == 1  # 600 + 300 bytes; another 300 do not fit
