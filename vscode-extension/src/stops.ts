@@ -4,12 +4,17 @@ import type { DebugProtocol } from "@vscode/debugprotocol";
 import * as vscode from "vscode";
 import type { Stop } from "./services";
 
+/** A session that stands: why, and by which requests its innermost frame is asked for, until it is known. */
+interface Standing {
+  readonly stopped: DebugProtocol.StoppedEvent["body"];
+  asking: Set<number> | undefined;
+}
+
 /** Follows sessions of type `opstep`, and which frame is chosen. */
 export class Stops implements vscode.Disposable {
   private readonly fired = new vscode.EventEmitter<Stop | undefined>();
   private readonly disposables: vscode.Disposable[] = [this.fired];
-  /** Of sessions that stand: the last `stopped` event. */
-  private readonly standing = new Map<vscode.DebugSession, DebugProtocol.StoppedEvent["body"]>();
+  private readonly standing = new Map<vscode.DebugSession, Standing>();
   private present: Stop | undefined;
   readonly onStop = this.fired.event;
 
@@ -40,6 +45,8 @@ export class Stops implements vscode.Disposable {
       const { command } = message as DebugProtocol.Request;
       if (["disconnect", "terminate", "restart"].includes(command)) {
         this.leave(session);
+      } else if (command === "stackTrace") {
+        this.asked(session, message as DebugProtocol.StackTraceRequest);
       }
     }
   }
@@ -49,6 +56,8 @@ export class Stops implements vscode.Disposable {
       const answer = message as DebugProtocol.Response;
       if (answer.success && GOES_ON.has(answer.command)) {
         this.leave(session);
+      } else if (answer.success && answer.command === "stackTrace") {
+        this.answered(session, answer as DebugProtocol.StackTraceResponse);
       }
       return;
     }
@@ -57,8 +66,7 @@ export class Stops implements vscode.Disposable {
     }
     const { event, body } = message as DebugProtocol.Event;
     if (event === "stopped") {
-      this.standing.set(session, body);
-      void this.top(session);
+      this.standing.set(session, { stopped: body, asking: new Set() });
     } else if (event === "continued" || event === "terminated" || event === "exited") {
       this.leave(session);
     } else if (event === "invalidated" && this.present?.session === session) {
@@ -80,13 +88,21 @@ export class Stops implements vscode.Disposable {
     }
   }
 
-  /** The innermost frame of a session that has just stopped. */
-  private async top(session: vscode.DebugSession): Promise<void> {
-    const stopped = this.standing.get(session);
-    const threadId = stopped?.threadId ?? 1;
-    const frame = await this.frames(session, threadId, 1);
-    if (frame[0] && this.standing.get(session) === stopped) {
-      this.tell(this.stopOf(session, threadId, frame[0]));
+  private asked(session: vscode.DebugSession, request: DebugProtocol.StackTraceRequest): void {
+    const standing = this.standing.get(session);
+    const { startFrame, threadId } = request.arguments;
+    if (!startFrame && threadId === threadOf(standing?.stopped)) {
+      standing?.asking?.add(request.seq);
+    }
+  }
+
+  /** VS Code asks every session that stops for its frames: views need not ask once more. */
+  private answered(session: vscode.DebugSession, answer: DebugProtocol.StackTraceResponse): void {
+    const standing = this.standing.get(session);
+    const frame = answer.body.stackFrames[0];
+    if (standing?.asking?.has(answer.request_seq) && frame) {
+      standing.asking = undefined;
+      this.tell(this.stopOf(session, threadOf(standing.stopped), frame));
     }
   }
 
@@ -101,10 +117,10 @@ export class Stops implements vscode.Disposable {
     if (this.present?.session === session && this.present.frameId === frameId) {
       return;
     }
-    const stopped = this.standing.get(session);
-    const frames = await this.frames(session, threadId, 0);
+    const standing = this.standing.get(session);
+    const frames = await this.frames(session, threadId);
     const frame = frames.find((f) => f.id === frameId);
-    if (frame && this.standing.get(session) === stopped) {
+    if (frame && this.standing.get(session) === standing) {
       this.tell(this.stopOf(session, threadId, frame));
     }
   }
@@ -112,10 +128,9 @@ export class Stops implements vscode.Disposable {
   private async frames(
     session: vscode.DebugSession,
     threadId: number,
-    levels: number,
   ): Promise<DebugProtocol.StackFrame[]> {
     try {
-      const answer = await session.customRequest("stackTrace", { threadId, startFrame: 0, levels });
+      const answer = await session.customRequest("stackTrace", { threadId });
       return (answer as DebugProtocol.StackTraceResponse["body"]).stackFrames;
     } catch (error) {
       this.log.debug(`no frames: ${error}`);
@@ -128,7 +143,7 @@ export class Stops implements vscode.Disposable {
     threadId: number,
     frame: DebugProtocol.StackFrame,
   ): Stop {
-    const stopped = this.standing.get(session);
+    const stopped = this.standing.get(session)?.stopped;
     return {
       session,
       threadId,
@@ -140,6 +155,10 @@ export class Stops implements vscode.Disposable {
       graph: graphOf(frame.name),
     };
   }
+}
+
+function threadOf(stopped: DebugProtocol.StoppedEvent["body"] | undefined): number {
+  return stopped?.threadId ?? 1;
 }
 
 const GOES_ON = new Set([
