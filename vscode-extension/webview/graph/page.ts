@@ -4,10 +4,12 @@ import { Overtaken } from "./arranger";
 import { idOf } from "./drawing";
 import { asPng, asSvg } from "./export";
 import type { GraphData, Standing, ToHost, ToPage } from "./messages";
-import { type Direction, matches, nodeAt, picture, type Shown, step } from "./model";
+import { type Direction, nodeAt, picture, type Shown, step } from "./model";
+import { Note } from "./note";
 import { type Placing, Scene } from "./scene";
+import { Search } from "./search";
 import { State } from "./state";
-import { type ButtonName, element, press, toolbar } from "./toolbar";
+import { type ButtonName, element, press, showWhere, toolbar } from "./toolbar";
 import { aboutLink, aboutNode, Tooltip } from "./tooltip";
 
 const MOST = 1000; // nodes that are drawn without being asked for more
@@ -25,8 +27,9 @@ export class Page {
   private readonly bar = toolbar();
   private readonly state = new State();
   private readonly scene = new Scene(this.state.marks);
+  private readonly search = new Search(this.bar, this.scene, this.state, (key) => this.choose(key));
   private readonly tooltip = new Tooltip();
-  private readonly note = element("div", { className: "note", hidden: true });
+  private readonly note = new Note();
   private readonly said = element("div", { className: "said" });
   private path: string[] = [];
   private expanded = new Map<string, GraphData>();
@@ -47,7 +50,7 @@ export class Page {
         {},
         this.scene.surface as unknown as HTMLElement,
         this.scene.minimap.canvas,
-        this.note,
+        this.note.root,
       ),
       this.tooltip.root,
       this.said,
@@ -70,7 +73,7 @@ export class Page {
         this.draw();
         break;
       case "failed":
-        this.tell(message.text);
+        this.note.tell(message.text);
         break;
       case "cursor":
         this.follow(message.uri, message.line);
@@ -114,7 +117,7 @@ export class Page {
     this.state.data = data;
     this.path = path;
     this.keep({ ...this.kept, uri: data.uri, graph: data.graph });
-    this.crumbs();
+    showWhere(this.bar, path, data, (to) => this.post({ kind: "back", to }));
     if (line !== null) {
       this.state.cursor = nodeAt(shownOf(data), data.uri, line)?.key;
     }
@@ -150,8 +153,7 @@ export class Page {
 
   private command(command: "search" | "fit" | "svg" | "png"): void {
     if (command === "search") {
-      this.bar.search.focus();
-      this.bar.search.select();
+      this.search.focus();
     } else if (command === "fit") {
       this.scene.fit();
     } else {
@@ -178,23 +180,33 @@ export class Page {
       focus: this.state.cursor ?? this.state.chosen ?? null,
     });
     const slow = window.setTimeout(
-      () => this.tell(`Drawing ${next.nodes.length.toLocaleString()} nodes …`, "Stop"),
+      () =>
+        this.note.tell(`Drawing ${next.nodes.length.toLocaleString()} nodes …`, "Stop", () => {
+          this.scene.cancel();
+          this.drawAll(false);
+        }),
       400,
     );
     try {
       await this.scene.draw(next, Boolean(this.kept.across), then, this.state);
-      this.tell("");
-      this.search(false);
+      this.note.tell("");
+      this.search.find();
+      this.refresh();
       this.partly();
     } catch (error) {
       if (!(error instanceof Overtaken)) {
-        this.tell(
+        this.note.tell(
           `The graph could not be drawn: ${error instanceof Error ? error.message : error}`,
         );
       }
     } finally {
       window.clearTimeout(slow);
     }
+  }
+
+  private drawAll(all: boolean): void {
+    this.all = all;
+    void this.draw("focus");
   }
 
   private refresh(): void {
@@ -227,13 +239,16 @@ export class Page {
         this.command("search");
       }
     });
-    this.bar.search.addEventListener("input", () => this.search(true));
+    this.bar.search.addEventListener("input", () => {
+      this.search.jump();
+      this.refresh();
+    });
     this.bar.search.addEventListener("keydown", (event) => {
       if (event.key === "Enter") {
-        this.next(event.shiftKey ? -1 : 1);
+        this.search.next(event.shiftKey ? -1 : 1);
       } else if (event.key === "Escape") {
-        this.bar.search.value = "";
-        this.search(false);
+        this.search.clear();
+        this.refresh();
         surface.focus();
       }
     });
@@ -248,8 +263,8 @@ export class Page {
   private button(name: ButtonName, button: HTMLButtonElement): void {
     const on = button.getAttribute("aria-pressed") !== "true";
     const actions: Record<ButtonName, () => void> = {
-      previous: () => this.next(-1),
-      next: () => this.next(1),
+      previous: () => this.search.next(-1),
+      next: () => this.search.next(1),
       weights: () => this.option({ weights: on }),
       across: () => this.option({ across: on }),
       streams: () => this.post({ kind: "streams", on }),
@@ -434,89 +449,20 @@ export class Page {
     }
   }
 
-  // --- search ---
-
-  private search(jump: boolean): void {
-    this.state.words = this.bar.search.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const found =
-      this.state.words.length === 0
-        ? []
-        : this.scene.picture.nodes.filter((n) => matches(n, this.state.words));
-    this.state.found = found.map((n) => n.key);
-    const { buttons, count } = this.bar;
-    buttons.next.disabled = buttons.previous.disabled = found.length === 0;
-    count.textContent = this.state.words.length === 0 ? "" : `${found.length} found`;
-    if (jump && this.state.found[0] !== undefined) {
-      this.choose(this.state.found[0]);
-    }
-    this.refresh();
-  }
-
-  private next(by: number): void {
-    const { found } = this.state;
-    if (found.length > 0) {
-      const at = this.state.chosen === undefined ? -1 : found.indexOf(this.state.chosen);
-      const to = (at + by + found.length) % found.length;
-      this.choose(found[at < 0 && by < 0 ? found.length - 1 : to]);
-      this.bar.count.textContent = `${to + 1} of ${found.length}`;
-    }
-  }
-
   // --- the rest of the page ---
-
-  private crumbs(): void {
-    const last = this.path.length - 1;
-    this.bar.path.replaceChildren(
-      ...this.path.flatMap((name, k) => {
-        if (k === last) {
-          const here = element("span", { className: "here", textContent: name });
-          here.setAttribute("aria-current", "true");
-          return [here];
-        }
-        const back = element("button", {
-          type: "button",
-          textContent: name,
-          title: `Back to ${name}`,
-        });
-        back.addEventListener("click", () => this.post({ kind: "back", to: k }));
-        return [back, element("span", { className: "then", textContent: "›" })];
-      }),
-    );
-    const names = this.state.data?.graphs ?? [];
-    this.bar.graphs.hidden = names.length < 2;
-    this.bar.graphs.replaceChildren(
-      ...names.map((name) => element("option", { value: name, textContent: name })),
-    );
-    this.bar.graphs.value = this.state.data?.graph ?? "";
-  }
 
   /** Says that a part is shown, where that is so. */
   private partly(): void {
     if (this.limited) {
       const { nodes, whole } = this.scene.picture;
       const some = nodes.length.toLocaleString();
-      this.tell(`${some} of ${whole.toLocaleString()} nodes, those around the cursor`, "Draw all");
+      this.note.tell(
+        `${some} of ${whole.toLocaleString()} nodes, those around the cursor`,
+        "Draw all",
+        () => this.drawAll(true),
+      );
     } else if (this.state.data?.nodes.length === 0) {
-      this.tell("The graph is empty");
-    }
-  }
-
-  private tell(text: string, act?: "Draw all" | "Stop"): void {
-    this.note.hidden = text === "";
-    this.note.replaceChildren(text);
-    if (act !== undefined) {
-      const button = element("button", { type: "button", textContent: act });
-      button.addEventListener("click", () => {
-        if (act === "Stop") {
-          this.scene.cancel();
-          this.all = false;
-          void this.draw("focus");
-        } else {
-          this.all = true;
-          void this.draw("focus");
-        }
-      });
-      this.note.append(" ", button);
+      this.note.tell("The graph is empty");
     }
   }
 
@@ -536,7 +482,7 @@ export class Page {
           : await asPng(this.scene.drawing, this.scene.surface);
       this.post({ kind: "export", format, data });
     } catch (error) {
-      this.tell(
+      this.note.tell(
         `The picture could not be saved: ${error instanceof Error ? error.message : error}`,
       );
     }

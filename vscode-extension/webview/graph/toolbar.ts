@@ -86,3 +86,31 @@ export function toolbar(): Toolbar {
 export function press(button: HTMLButtonElement, on: boolean): void {
   button.setAttribute("aria-pressed", String(on));
 }
+
+/** The calls that lead here, each a way back, and which other graphs there are. */
+export function showWhere(
+  bar: Toolbar,
+  path: string[],
+  data: { graph: string; graphs: string[] },
+  back: (to: number) => void,
+): void {
+  const last = path.length - 1;
+  bar.path.replaceChildren(
+    ...path.flatMap((name, k) => {
+      if (k === last) {
+        const here = element("span", { className: "here", textContent: name });
+        here.setAttribute("aria-current", "true");
+        return [here];
+      }
+      const title = `Back to ${name}`;
+      const there = element("button", { type: "button", textContent: name, title });
+      there.addEventListener("click", () => back(k));
+      return [there, element("span", { className: "then", textContent: "›" })];
+    }),
+  );
+  bar.graphs.hidden = data.graphs.length < 2;
+  bar.graphs.replaceChildren(
+    ...data.graphs.map((name) => element("option", { value: name, textContent: name })),
+  );
+  bar.graphs.value = data.graph;
+}
