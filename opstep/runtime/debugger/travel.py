@@ -58,9 +58,7 @@ class Reloaded(NamedTuple):
 
     @property
     def told_of_lost(self) -> str:
-        """Says what was lost, empty where nothing was."""
-        if not self.lost:
-            return ""
+        """A sentence about what was lost, for where something was."""
         return f"No longer as they were set by hand: {', '.join(self.lost)}."
 
 
