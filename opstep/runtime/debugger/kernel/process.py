@@ -39,7 +39,7 @@ class KernelProcess:
     host = "127.0.0.1"
 
     def __init__(self, job: Job, cancelled: Callable[[], Any] = lambda: None):
-        _need_debugpy()
+        _need_extra()
         job.check()
         self.label = job.label
         self._folder = tempfile.TemporaryDirectory(prefix="opstep-kernel-")
@@ -140,9 +140,11 @@ def _end(process: subprocess.Popen, said: Any, folder: tempfile.TemporaryDirecto
     folder.cleanup()
 
 
-def _need_debugpy() -> None:
-    if importlib.util.find_spec("debugpy") is None:
+def _need_extra() -> None:
+    """The packages of the extra `debug`."""
+    missing = [name for name in ("debugpy", "greenlet") if importlib.util.find_spec(name) is None]
+    if missing:
         raise DeviceError(
-            "kernels are debugged with debugpy, which is not installed",
+            f"kernels are debugged with {' and '.join(missing)}, not installed here",
             hint="pip install 'opstep[debug]'",
         )
