@@ -57,6 +57,12 @@ def test_files_are_short():
     assert long == {}
 
 
+def test_names_of_test_files_are_unique():
+    """pytest imports them by their names alone."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
 def test_every_module_says_what_it_is_for():
     silent = []
     for path in files():
