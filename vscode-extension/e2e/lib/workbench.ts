@@ -71,17 +71,21 @@ export class Workbench {
     await expect(input).toBeHidden();
   }
 
-  /** Answers a file dialog. It proposes a name as soon as it has read the folder, whatever was typed before. */
+  /**
+   * Answers a file dialog. It proposes a name as soon as it has read the folder, whatever was typed
+   * before, and while it reads one it is deaf to Enter.
+   */
   async chooseFile(proposed: RegExp, path: string): Promise<void> {
     const input = this.page.locator(".quick-input-widget input.input");
     await expect(input).toHaveValue(proposed);
     await expect(async () => {
+      if (await input.isHidden()) return;
       await input.fill(path);
       await expect(this.page.locator(".quick-input-progress.active")).toHaveCount(0);
       await expect(input).toHaveValue(path, { timeout: 1_000 });
-    }).toPass({ timeout: 15_000 });
-    await this.press("Enter");
-    await expect(input).toBeHidden();
+      await this.press("Enter");
+      await expect(input).toBeHidden({ timeout: 3_000 });
+    }).toPass({ timeout: 30_000 });
   }
 
   quickRows(): Locator {
