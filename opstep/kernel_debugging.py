@@ -29,7 +29,7 @@ def debug_kernel(
     element: int | Sequence[int] | None = None,
     result: int = 0,
 ) -> KernelProcess:
-    """Runs one block of a launch of an op on these operands, in numba's simulator, in a process of
+    """Runs one block of a launch of an op on these operands, in the simulator, in a process of
     its own, under debugpy. A debugger of Python that attaches to the ``host`` and ``port`` of what
     is returned stands at the kernel's first line, in the thread that was asked for.
 

@@ -6,12 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import zipfile
 
 import numpy as np
 import pytest
-from waiting import wait_until
+from waiting import cpu_seconds, wait_until
 
 from opstep.runtime import arrays
 
@@ -332,7 +331,8 @@ def test_ctrl_c_in_a_long_loop(write, tmp_path):
     )  # fmt: skip
     try:
         wait_until((tmp_path / "runs.db").exists)
-        time.sleep(1)  # into the loop
+        used = cpu_seconds(process.pid)
+        wait_until(lambda: cpu_seconds(process.pid) > used + 3)  # it is in the loop
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)

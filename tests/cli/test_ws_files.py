@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from waiting import open_files, wait_until
+from waiting import cpu_seconds, open_files, wait_until
 from workspaces import record
 
 import opstep
@@ -164,6 +164,8 @@ def test_ctrl_c_ends_a_question(tmp_path):
     command = [sys.executable, "-m", "opstep", "ws", str(tmp_path / "runs.db"), "sql", endless]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_until(lambda: str(tmp_path / "runs.db") in open_files(process.pid))
+    used = cpu_seconds(process.pid)
+    wait_until(lambda: cpu_seconds(process.pid) > used + 0.5)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from cases import cases
-from kernels import Use, covering, kernels
+from kernels import Use, covering, kernels, parts
 from numba.cuda.codegen import CUDACodeLibrary
 
 from opstep.runtime.device.cuda import compiler
@@ -42,9 +42,16 @@ def for_both(found: dict):
         CUDACodeLibrary.get_asm_strs = original
 
 
+class Chosen(NamedTuple):
+    """What there is to compile, and what is compiled, each with its architectures."""
+
+    all: dict[Kernel, set]
+    kernels: list[Kernel]
+    uses: dict[Kernel, tuple[str, Use]]  # the file of the test graph that a kernel is of, and which
+
+
 @pytest.fixture(scope="session")
-def chosen(request) -> dict[str, list[tuple[Kernel, Use, set]]]:
-    """What is compiled, and for which architectures, by the file of the test graph it is of."""
+def chosen(request) -> Chosen:
     uses: dict[Kernel, tuple[str, Use]] = {}
     archs: dict[Kernel, set] = {}
     for file in FILES:
@@ -53,11 +60,7 @@ def chosen(request) -> dict[str, list[tuple[Kernel, Use, set]]]:
                 uses.setdefault(kernel, (file, use))
                 archs.setdefault(kernel, set()).add(arch)
     every = request.config.getoption("--every-kernel", default=False)
-    found: dict[str, list[tuple[Kernel, Use, set]]] = {file: [] for file in FILES}
-    for kernel in uses if every else covering(uses):
-        file, use = uses[kernel]
-        found[file].append((kernel, use, archs[kernel]))
-    return found
+    return Chosen(archs, list(archs) if every else covering(archs), uses)
 
 
 def compiled(kernel: Kernel, archs: set) -> dict:
@@ -75,10 +78,19 @@ def compiled(kernel: Kernel, archs: set) -> dict:
 @pytest.mark.parametrize("file", FILES)
 def test_kernels_compile(file, chosen):
     wrong = []
-    for kernel, use, archs in chosen[file]:
-        for arch, ptx in compiled(kernel, archs).items():
-            wrong += [f"{named(kernel, use)} {arch}: {text}" for text in complaints(kernel, ptx)]
+    for kernel in chosen.kernels:
+        of_file, use = chosen.uses[kernel]
+        if of_file == file:
+            for arch, ptx in compiled(kernel, chosen.all[kernel]).items():
+                found = complaints(kernel, ptx)
+                wrong += [f"{named(kernel, use)} {arch}: {text}" for text in found]
     assert wrong == []
+
+
+def test_no_part_of_a_kernel_is_left_out(chosen):
+    there = set().union(*(parts(kernel, archs) for kernel, archs in chosen.all.items()))
+    taken = set().union(*(parts(kernel, chosen.all[kernel]) for kernel in chosen.kernels))
+    assert taken == there
 
 
 def named(kernel: Kernel, use: Use) -> str:

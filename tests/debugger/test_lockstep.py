@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from math import inf
 from threading import Event
 
 import numpy as np
@@ -290,8 +291,9 @@ def late(monkeypatch):
     """
     races: list[tuple[int, int, Event]] = []  # of the steps, one waits until the other is done
     subject: Plan | None = None
-    lost: int = 0
+    lost = inf
     runs: list[Taps] = []
+    decided: list[bool] = []
 
     def before(self, execution):
         if execution.binding.plan is subject:
@@ -301,7 +303,7 @@ def late(monkeypatch):
                 if execution.number == first:
                     done.clear()
                 if execution.number == (first if runs.index(self) < lost else second):
-                    stream_of(execution).submit(partial(done.wait, PATIENCE_S))
+                    stream_of(execution).submit(partial(decide, done))
 
     def after(self, execution):
         keep(self, execution)
@@ -310,6 +312,9 @@ def late(monkeypatch):
                 if execution.number == (second if runs.index(self) < lost else first):
                     stream_of(execution).submit(done.set)
 
+    def decide(done):
+        decided.append(done.wait(PATIENCE_S))
+
     def stream_of(execution):
         return execution.binding.streams[execution.stream]
 
@@ -317,14 +322,15 @@ def late(monkeypatch):
     monkeypatch.setattr(Taps, "before", before)
     monkeypatch.setattr(Taps, "after", after)
 
-    def make_late(plan: Plan, times: int = 1 << 30) -> None:
+    def make_late(plan: Plan, times: float = inf) -> None:
         nonlocal subject, lost
         subject, lost = plan, times
         runs.clear()
         pairs = {(step_of(plan, h.first), step_of(plan, h.second)) for h in check(plan)}
         races[:] = [(first, second, Event()) for first, second in pairs]
 
-    return make_late
+    yield make_late
+    assert decided and all(decided)
 
 
 def count_of_waits(how: str) -> int:
@@ -393,7 +399,7 @@ def test_delays_at_random_bring_races_out():
     assert shown >= 1
 
 
-def test_a_side_that_changes_from_run_to_run_is_told(late, monkeypatch):
+def test_a_side_that_changes_from_run_to_run_is_told(late):
     how = "streams=4"
     program = opstep.loads(WIDE)
     plan = damaged(program, how, lambda plan: without(plan, waits(plan)[0]))

@@ -4,7 +4,7 @@ sizes: what is compiled where there is no GPU.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from types import CodeType, FunctionType
@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 
 from cases import Case, cases, program
 
-from opstep.runtime.device.cuda.compiler import Kernel
+from opstep.runtime.device import source
+from opstep.runtime.device.cuda.compiler import CUDA, Kernel
 from opstep.runtime.device.cuda.lowering import Lowering, Prepared
 from opstep.runtime.device.cuda.target import targeting
 from opstep.runtime.ir.graph import Apply, Literal
 from opstep.runtime.ir.op import Mismatch, resolve
-from opstep.runtime.ir.types import TensorType
+from opstep.runtime.ir.types import DType, TensorType
 from opstep.runtime.ir.verified import Application
 from opstep.runtime.plan.plan import Step
 
@@ -71,23 +72,26 @@ def representatives(found: dict[Kernel, Use], each: int) -> dict[Kernel, Use]:
     return {kernel: found[kernel] for kernel in chosen}
 
 
-def covering(found: Iterable[Kernel]) -> list[Kernel]:
-    """Few kernels that hold every function of the source among them, in every family, with and
-    without conversions, and every kernel's text so, with the least and the most of its constants.
+def covering(found: Mapping[Kernel, Iterable[Any]]) -> list[Kernel]:
+    """Few of these kernels, given with their architectures, that hold all `parts` of all of them,
+    and every kernel's text with the least and the most of its constants.
     """
     kernels = list(found)
     constants: dict[tuple, set[str]] = {}
     for kernel in kernels:
-        constants.setdefault(_kind(kernel), set()).add(_constants(kernel))
-    extremes = {kind: _extremes(texts) for kind, texts in constants.items()}
-    left = {k: _traits(k, extremes[_kind(k)]) for k in kernels}
-    queue = [(-len(traits), n) for n, traits in enumerate(left.values())]
+        constants.setdefault(_text(kernel), set()).add(_constants(kernel))
+    extremes = {text: _extremes(of_text) for text, of_text in constants.items()}
+    traits = {kernel: parts(kernel, found[kernel]) for kernel in kernels}
+    for kernel in kernels:
+        if _constants(kernel) in extremes[_text(kernel)]:
+            traits[kernel].add((*_text(kernel), _constants(kernel)))
+    queue = [(-len(of_kernel), n) for n, of_kernel in enumerate(traits.values())]
     heapify(queue)
     covered: set[tuple] = set()
     chosen = []
     while queue:  # the one that adds most is next
         _, n = heappop(queue)
-        new = left[kernels[n]] - covered
+        new = traits[kernels[n]] - covered
         if new and queue and -len(new) > queue[0][0]:
             heappush(queue, (-len(new), n))
         elif new:
@@ -96,16 +100,18 @@ def covering(found: Iterable[Kernel]) -> list[Kernel]:
     return chosen
 
 
-def _traits(kernel: Kernel, extremes: set[str]) -> set[tuple]:
+def parts(kernel: Kernel, archs: Iterable[Any]) -> set[tuple]:
+    """What is compiled as part of it: its text, and every function that is called from there; of
+    each the family of dtypes, whether elements are converted, and the architecture.
+    """
     converts = any(":" in kind for kind in kernel.signature)
-    traits = {(*_kind(kernel), converts)}
-    traits |= {(f.__code__, family(kernel), converts) for f in _called(kernel.function)}
-    constants = _constants(kernel)
-    return traits | ({(*_kind(kernel), constants)} if constants in extremes else set())
+    codes = {f.__code__ for f in _called(kernel.function, kernel.dtype, set())}
+    found = {_text(kernel), *((code, family(kernel)) for code in codes)}
+    return {(*part, converts, arch) for part in found for arch in archs}
 
 
-def _kind(kernel: Kernel) -> tuple:
-    """Its text, whatever functions are put into it, and its family."""
+def _text(kernel: Kernel) -> tuple:
+    """The kernel's own code, whatever functions are put into it, and its family."""
     code: Any = kernel.function.__code__  # pyright: ignore[reportFunctionMemberAccess]
     values = tuple(repr(c) for c in code.co_consts if not isinstance(c, CodeType))
     return code.co_name, code.co_code, values, code.co_names, len(kernel.signature), family(kernel)
@@ -120,10 +126,13 @@ def _extremes(texts: set[str]) -> set[str]:
     return {ordered[0], ordered[-1]}
 
 
-def _called(function: Any) -> list[FunctionType]:
-    """What it closes over, and what it names of its module."""
-    named = [function.__globals__.get(name) for name in function.__code__.co_names]
-    return [f for f in (*_cells(function), *named) if isinstance(f, FunctionType)]
+def _called(function: Any, dtype: DType, found: set[FunctionType]) -> set[FunctionType]:
+    """All that it calls, directly or not, as the compiler for CUDA goes."""
+    for value in source.referenced(function).values():
+        if isinstance(value, FunctionType) and (body := CUDA.body(value, dtype)) not in found:
+            found.add(body)
+            _called(body, dtype, found)
+    return found
 
 
 def _cells(function: Any) -> list[Any]:

@@ -313,8 +313,8 @@ def test_a_cache_file_whose_header_says_something_else_is_compiled_anew(tmp_path
     _, _, values = run_script(tmp_path)
     faults = [{"symbol": "elsewhere"}, {"symbol": 5}, {"numba": "no"}, [], "text", None]
     while faults:
-        files = sorted(tmp_path.iterdir())
-        spoilt = list(zip(files, [faults.pop() for _ in files[: len(faults)]], strict=False))
+        spoilt = [(file, faults.pop()) for file in sorted(tmp_path.iterdir())[: len(faults)]]
+        assert spoilt
         for file, wrong in spoilt:
             head, _, code = file.read_bytes().partition(b"\n")
             header = {**json.loads(head), **wrong} if isinstance(wrong, dict) else wrong

@@ -30,11 +30,9 @@ def python(*arguments: str, **options) -> subprocess.Popen:
     )  # fmt: skip
 
 
-def steps_of(path: Path) -> dict[int, int]:
-    """Steps of each run, all of them whole, as they stand at one moment. Nobody waits for writers;
-    who leaves a file last, or comes to one that was left open, has it alone for a moment.
-    """
-    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5)
+def steps_of(path: Path, timeout: float = 5) -> dict[int, int]:
+    """Steps of each run, all of them whole, as they stand at one moment."""
+    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=timeout)
     connection.execute("begin")
     told = dict(connection.execute("select id, steps from runs").fetchall())
     for table in ("steps", "executions", "stats", "metrics"):
@@ -73,16 +71,17 @@ for seed in range(2):
 def test_several_processes_write_and_others_read(tmp_path):
     path = tmp_path / "runs.db"
     record(path)  # readers find the tables there
+    connection = sqlite3.connect(path)  # who leaves a file last has it alone for a moment: nobody
+    connection.execute("select * from runs").fetchall()
     writers = [python("-c", WRITER, str(path)) for _ in range(3)]
-    seen = [steps_of(path)]
+    seen = [steps_of(path, timeout=0)]
     while any(w.poll() is None for w in writers):
-        seen.append(steps_of(path))
+        seen.append(steps_of(path, timeout=0))
     told = [w.communicate() for w in writers]
     assert [w.returncode for w in writers] == [0, 0, 0], told
     lines = [line.split() for out, _ in told for line in out.splitlines()]
     assert [problem for _, problem in lines] == ["None"] * 6
     sound(path)
-    connection = sqlite3.connect(path)
     keys = {k for (k,) in connection.execute("select key from runs where id > 1")}
     assert keys == {key for key, _ in lines}
     assert steps_of(path) == {1: 1} | dict.fromkeys(range(2, 8), 60)

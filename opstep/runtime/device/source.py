@@ -114,7 +114,7 @@ def digest(function: FunctionType, dtype: DType, target: Target) -> str:
         if function.__doc__ in consts:
             consts.remove(function.__doc__)
         parts = [code.co_code.hex(), repr(consts), repr(code.co_names), repr(fastmath(function))]
-        for name, value in _referenced(function).items():
+        for name, value in referenced(function).items():
             if isinstance(value, FunctionType):
                 body = target.body(value, dtype)
                 parts.append(f"{name}={digest(body, dtype, target)}")
@@ -133,7 +133,7 @@ def _source_of(value) -> str:
     return getattr(value, "digest", None) or repr(value)
 
 
-def _referenced(function: FunctionType) -> dict[str, Any]:
+def referenced(function: FunctionType) -> dict[str, Any]:
     """Globals and closure cells that a function's code names, by name."""
     names = _loaded_globals(function.__code__)
     found = {n: function.__globals__[n] for n in sorted(names) if n in function.__globals__}
@@ -168,7 +168,7 @@ def specialise(function: FunctionType, dtype: DType, target: Target) -> Function
     code = function.__code__
     code = code.replace(co_consts=tuple(_literal(c, dtype) for c in code.co_consts))
     scope = dict(function.__globals__)
-    for name, value in _referenced(function).items():
+    for name, value in referenced(function).items():
         scope[name] = compiled(value)
     cells = tuple(CellType(compiled(c.cell_contents)) for c in function.__closure__ or ())
     return FunctionType(code, scope, function.__name__, function.__defaults__, cells)

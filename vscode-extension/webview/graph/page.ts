@@ -240,8 +240,9 @@ export class Page {
       }
     });
     this.bar.search.addEventListener("input", () => {
-      this.search.jump();
-      this.refresh();
+      if (!this.search.jump()) {
+        this.refresh();
+      }
     });
     this.bar.search.addEventListener("keydown", (event) => {
       if (event.key === "Enter") {

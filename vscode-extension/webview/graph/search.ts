@@ -35,20 +35,23 @@ export class Search {
     count.textContent = words.length === 0 ? "" : `${found.length} found`;
   }
 
-  /** Finds, and goes to the first one. */
-  jump(): void {
+  /** Finds, and goes to the first one, where there is one. */
+  jump(): boolean {
     this.find();
-    if (this.state.found[0] !== undefined) {
-      this.choose(this.state.found[0]);
+    const [first] = this.state.found;
+    if (first !== undefined) {
+      this.choose(first);
     }
+    return first !== undefined;
   }
 
   next(by: number): void {
     const { found } = this.state;
     if (found.length > 0) {
       const at = this.state.chosen === undefined ? -1 : found.indexOf(this.state.chosen);
-      const to = (at + by + found.length) % found.length;
-      this.choose(found[at < 0 && by < 0 ? found.length - 1 : to]);
+      const last = found.length - 1;
+      const to = at < 0 && by < 0 ? last : (at + by + found.length) % found.length;
+      this.choose(found[to]);
       this.bar.count.textContent = `${to + 1} of ${found.length}`;
     }
   }

@@ -41,12 +41,13 @@ def run_block(
     enter: Enter, every: bool = False, folder: Path | None = None, seen: Adapt = tuple,
 ) -> None:  # fmt: skip
     """Runs one block; `enter` calls the kernel in the thread that is wanted, and where `every`
-    holds, debuggers see the other threads, too. `folder`: see `Inside`. `seen`: makes of the
+    holds, debuggers see the other threads, too. `folder`: see `Simulated`. `seen`: makes of the
     kernel's arguments what it gets.
     """
     from opstep.runtime.device.cuda.simulated_block import Cuda
 
     cuda = Cuda(launch)
+    cuda.begin_block()
     kernel = Simulated(cuda, folder).callee(launch.kernel.function, launch.kernel.dtype)  # pyright: ignore[reportArgumentType]
     args = seen(arguments(launch, memory, workspace))
     enter.prepare(kernel)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain, zip_longest
 from math import prod
 from typing import Any
@@ -18,7 +18,6 @@ from opstep.runtime.device.cuda.simulated_thread import Three
 from opstep.runtime.device.cuda.simulator import Pointer
 
 PATIENCE = 60.0  # seconds
-NOBODY: Three = (-1, -1, -1)
 
 
 class NotFound(Exception):
@@ -26,26 +25,25 @@ class NotFound(Exception):
 
 
 class Noticing(Pointer):
-    """A pointer that notices who writes one element of its array."""
+    """A pointer that calls `notice` before one element of its array is written."""
 
-    __slots__ = ("noticed", "watched")
+    __slots__ = ("notice", "watched")
 
-    def __init__(self, pointer: Pointer, watched: int, noticed: list[Three]):
+    def __init__(self, pointer: Pointer, watched: int, notice: Callable[[], None]):
         super().__init__(pointer.array, pointer.seen, pointer.start)
         self.watched = watched
-        self.noticed = noticed
+        self.notice = notice
 
     def __setitem__(self, index: int, value: Any) -> None:
         if self._place(index) == self.watched:
-            x, y, z = getattr(this_thread(), "threadIdx", NOBODY)
-            self.noticed.append((x, y, z))
+            self.notice()
         super().__setitem__(index, value)
 
     def moved(self, count: int) -> Pointer:
-        return Noticing(super().moved(count), self.watched, self.noticed)
+        return Noticing(super().moved(count), self.watched, self.notice)
 
     def as_stored(self) -> Pointer:
-        return Noticing(super().as_stored(), self.watched, self.noticed)
+        return Noticing(super().as_stored(), self.watched, self.notice)
 
 
 def writer_of(
@@ -58,6 +56,7 @@ def writer_of(
     """
     until = time.monotonic() + PATIENCE
     count = launch.words[-1] if target == "cpu" else prod(launch.grid)
+    who: Callable[[], Three] = (lambda: (0, 0, 0)) if target == "cpu" else _this_thread
     tried = 0
     for number in _outwards(offset * count // max(len(memory[slot]), 1), count):
         noticed: list[Three] = []
@@ -65,7 +64,7 @@ def writer_of(
         given = (launch, copies, workspace.copy())
 
         def seen(args: tuple, found=noticed, array=copies[slot]) -> tuple:
-            return tuple(_noticing(a, array, offset, found) for a in args)
+            return tuple(_noticing(a, array, offset, lambda: found.append(who())) for a in args)
 
         if target == "cpu":
             run_unit(*given, range(number, number + 1), seen=seen)
@@ -73,7 +72,7 @@ def writer_of(
             simulator.run(*given, [_block(number, launch.grid)], seen)
         tried += 1
         if noticed and target == "cpu":
-            return (0, 0, 0), (0, 0, 0), number
+            return (0, 0, 0), noticed[-1], number
         if noticed:
             return _block(number, launch.grid), noticed[-1], 0
         if time.monotonic() > until:
@@ -82,10 +81,15 @@ def writer_of(
     raise NotFound(f"none of the {tried:,} {what} that were tried writes it")
 
 
-def _noticing(argument: Any, array: Any, offset: int, noticed: list[Three]) -> Any:
+def _this_thread() -> Three:
+    x, y, z = this_thread().threadIdx
+    return x, y, z
+
+
+def _noticing(argument: Any, array: Any, offset: int, notice: Callable[[], None]) -> Any:
     if not isinstance(argument, Pointer) or not np.shares_memory(argument.array, array):
         return argument
-    return Noticing(argument, offset // argument.array.itemsize, noticed)
+    return Noticing(argument, offset // argument.array.itemsize, notice)
 
 
 def _outwards(first: int, count: int) -> Iterator[int]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from contextvars import copy_context
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -44,10 +46,9 @@ class Cuda(FakeCUDAModule):
         super().__init__(launch.grid, launch.block, launch.shared)
         self._nbytes = launch.shared
         self._local = _Local()
-        self.begin_block()
 
     def begin_block(self) -> None:
-        """Shared memory is a block's own."""
+        """Shared memory is a block's own: before each one."""
         self._shared = _Shared(self._nbytes)
 
     threadIdx = property(lambda self: current().threadIdx)  # noqa: N815 - CUDA's names
@@ -84,7 +85,7 @@ class _Shared:
             size = np.dtype(dtype).itemsize
             return self._dynamic[: len(self._dynamic) // size * size].view(np.dtype(dtype))
         asked = sys._getframe(1)
-        key = (asked.f_code, asked.f_lasti)
+        key = (id(asked.f_globals), asked.f_lasti)  # each function has globals of its own here
         found = self._static.get(key)
         return self._static.setdefault(key, _junk(shape, dtype)) if found is None else found
 
@@ -95,28 +96,26 @@ def _junk(shape: Any, dtype: Any) -> np.ndarray:
     return made
 
 
-def run_block(
+def take_turns(
     launch: Prepared, kernel: Callable[..., None], args: tuple, block: Three, order: Random
 ) -> None:
     """Runs one block. Between two barriers the threads run one after the other, as `order` shuffles
-    them each time, so a barrier that is missing shows. What a thread raises is told where.
+    them each time, so a barrier that is missing shows, if there is no exchange in its place. What a
+    thread raises is told where.
     """
-    together = Together()
-
-    def thread() -> None:
-        with np.errstate(all="ignore"):  # what floats do, they do on a GPU silently
-            kernel(*args)
-
-    running = []
-    for place in places(launch.block):
-        running.append(Turn(thread))
-        running[-1].put(launch, together, block, place)
-    while running:
-        order.shuffle(running)
-        for turn in running:
-            try:
-                turn.switch()
-            except Exception as error:
-                error.add_note(f"in {turn.title}")
-                raise
-        running = [turn for turn in running if not turn.dead]
+    together, running = Together(), []
+    with np.errstate(all="ignore"):  # what floats do, they do on a GPU silently
+        context = copy_context()
+        for place in places(launch.block):
+            running.append(Turn(partial(kernel, *args)))
+            running[-1].gr_context = context
+            running[-1].put(launch, together, block, place)
+        while running:
+            order.shuffle(running)
+            for turn in running:
+                try:
+                    turn.switch()
+                except Exception as error:
+                    error.add_note(f"in {turn.title}")
+                    raise
+            running = [turn for turn in running if not turn.dead]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import struct
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from pathlib import Path
@@ -135,8 +134,6 @@ def value_of(value: Any, dtype: DType) -> Any:
 
         made = getattr(simulated, value.name, None) or getattr(simulated_tiles, value.name)
         return made(*value.shape)
-    if isinstance(value, names.Deferred):
-        return value.load()
     if isinstance(value, names.Real):
         return np.float64 if dtype.name == "f64" else np.float32
     if value is math:
@@ -156,18 +153,16 @@ def run(
     """One launch over operands and results given as flat arrays, block by block; with `blocks` only
     these.
     """
-    from opstep.runtime.device.cuda.simulated_block import Cuda, run_block
+    from opstep.runtime.device.cuda.simulated_block import Cuda, take_turns
 
     kernel, cuda = prepared.kernel, Cuda(prepared)
     args = seen(arguments(prepared, memory, workspace))
     if kernel.per_unit:
         args = (*args, prepared.words[-1])
     made, order = entry(kernel, Simulated(cuda)), Random(0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        for block in places(prepared.grid) if blocks is None else blocks:
-            cuda.begin_block()
-            run_block(prepared, made, args, block, order)
+    for block in places(prepared.grid) if blocks is None else blocks:
+        cuda.begin_block()
+        take_turns(prepared, made, args, block, order)
 
 
 def arguments(prepared: Prepared, memory: Sequence, workspace: np.ndarray) -> tuple:
