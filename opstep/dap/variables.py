@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from opstep.runtime.debugger.node import Node
 
 EAGER_S = 0.005  # of a request, in which statistics are taken of tensors that it shows
+SMALL_ELEMENTS, SMALL_COUNT = 1 << 16, 50  # of so many small ones they are taken in any case
 EAGER_ELEMENTS = 1 << 22  # of a tensor whose statistics are taken unasked
 GROUP = 100  # values and rows that are shown together
 MOST = 10_000  # children of one response
@@ -33,6 +34,7 @@ class Writer:
         self.session = session
         self.hex = hex
         self._until = time.perf_counter() + EAGER_S
+        self._small_left = SMALL_COUNT
 
     def children(self, of: Opened, kind: str | None, start: int, count: int) -> list[Variable]:
         """A page of children; `count` 0 stands for all. Named ones come before indexed ones."""
@@ -91,7 +93,11 @@ class Writer:
         """The line, where it takes little."""
         if node is not None and node.figures is None:
             size: Any = node.type.size
-            if not node.present or size > EAGER_ELEMENTS or time.perf_counter() > self._until:
+            if not node.present or size > EAGER_ELEMENTS:
+                return None
+            if size <= SMALL_ELEMENTS and self._small_left > 0:
+                self._small_left -= 1
+            elif time.perf_counter() > self._until:
                 return None
         return described(origin, self.hex)
 

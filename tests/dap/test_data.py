@@ -9,6 +9,8 @@ import pytest
 from branching import branching
 from dap.client import Client, Refused, markers_of
 
+from opstep.dap import variables
+
 INPUT = {"x": [1.0, 2.0, 3.0, 4.0]}
 WIDE = """\
 param w: f32[300, 20] = normal(std=1.0)
@@ -228,6 +230,20 @@ def test_ten_thousand_values(program):
         group = children(client, found["v0 … v99"])
         assert len(group) == 100 and group["v7"]["evaluateName"] == "v7"
         assert statistics.median(taken) < 0.5, taken  # the benchmark has the figure
+
+
+def test_small_tensors_are_told_at_once_however_slow_the_machine_is(program, monkeypatch):
+    monkeypatch.setattr(variables, "EAGER_S", -1.0)
+    lines = ["graph main(x: f32[4]) -> f32[4] {", "  v0 = mul(x, 1.5)"]
+    lines += [f"  v{i} = add(v{i - 1}, 1.0)" for i in range(1, 60)]
+    lines += ["  return v59", "}", ""]
+    with Client.over_socket() as client:
+        client.start(program("\n".join(lines)), graph="main", inputs="ones", breakpoints=[62])
+        client.expect_stop("breakpoint")
+        found = children(client, scopes(client)["Values"])
+        told = [name for name, v in found.items() if "[" in v["value"].removeprefix("f32[4]")]
+        lazy = [name for name, v in found.items() if v.get("presentationHint", {}).get("lazy")]
+        assert (len(told), len(lazy)) == (50, 10)
 
 
 def test_what_was_dropped_waits_until_it_is_opened(program):
