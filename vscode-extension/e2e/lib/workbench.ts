@@ -130,11 +130,15 @@ export class Workbench {
       .first();
   }
 
+  /** Clicks into its first line: by the place, for an editor is not scrolled as a page is. */
   async focusEditor(): Promise<void> {
-    await this.page
-      .locator(".editor-group-container.active .view-lines")
-      .first()
-      .click({ position: { x: 400, y: 5 } });
+    const editor = this.editor();
+    await expect(async () => {
+      const box = await editor.boundingBox({ timeout: 1_000 });
+      if (box === null) throw new Error("no editor is shown");
+      await this.page.mouse.click(box.x + Math.min(470, box.width - 40), box.y + 10);
+      await expect(editor).toHaveClass(/\bfocused\b/, { timeout: 2_000 });
+    }).toPass({ timeout: 20_000 });
   }
 
   /** Puts the cursor behind `column - 1` characters of a line. */
