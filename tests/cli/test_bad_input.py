@@ -335,7 +335,7 @@ def test_ctrl_c_in_a_long_loop(write, tmp_path):
         wait_until(lambda: cpu_seconds(process.pid) > used + 3)  # it is in the loop
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=20)
     finally:
         process.kill()
     assert process.returncode == 130

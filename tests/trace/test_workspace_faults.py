@@ -30,7 +30,7 @@ def python(*arguments: str, **options) -> subprocess.Popen:
     )  # fmt: skip
 
 
-def steps_of(path: Path, timeout: float = 5) -> dict[int, int]:
+def steps_of(path: Path, timeout: float = 0) -> dict[int, int]:
     """Steps of each run, all of them whole, as they stand at one moment."""
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=timeout)
     connection.execute("begin")
@@ -70,13 +70,13 @@ for seed in range(2):
 
 def test_several_processes_write_and_others_read(tmp_path):
     path = tmp_path / "runs.db"
-    record(path)  # readers find the tables there
+    record(path)  # a reader without patience finds the tables there
     connection = sqlite3.connect(path)  # who leaves a file last has it alone for a moment: nobody
     connection.execute("select * from runs").fetchall()
     writers = [python("-c", WRITER, str(path)) for _ in range(3)]
-    seen = [steps_of(path, timeout=0)]
+    seen = [steps_of(path)]
     while any(w.poll() is None for w in writers):
-        seen.append(steps_of(path, timeout=0))
+        seen.append(steps_of(path))
     told = [w.communicate() for w in writers]
     assert [w.returncode for w in writers] == [0, 0, 0], told
     lines = [line.split() for out, _ in told for line in out.splitlines()]
@@ -133,10 +133,10 @@ def test_a_disk_that_fills(tmp_path, limit):
     assert (graph, float(loss)) == ("main", float(whole["loss"])), "the run itself is finished"
     assert "disk" in problem
     sound(path)
-    steps = steps_of(path)
+    steps = steps_of(path, timeout=5)
     assert steps == {} or 0 <= steps[1] < 400
     record(path)  # there is room again
-    assert len(steps_of(path)) == len(steps) + 1
+    assert len(steps_of(path, timeout=5)) == len(steps) + 1
 
 
 def test_what_came_before_a_full_disk_stays(tmp_path):
@@ -147,7 +147,7 @@ def test_what_came_before_a_full_disk_stays(tmp_path):
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0 and "disk" in out, err
     sound(path)
-    assert steps_of(path)[1] == 5
+    assert steps_of(path, timeout=5)[1] == 5
 
 
 def test_a_file_that_stays_locked_is_told_before_the_run(tmp_path, monkeypatch):
