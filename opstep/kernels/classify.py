@@ -15,7 +15,8 @@ from opstep.kernels.axes import around, axis_of
 from opstep.kernels.gpu import loss as gpu
 from opstep.kernels.gpu.moments import small_enough
 from opstep.kernels.pitfalls import LABELLED
-from opstep.kernels.rows import exponential_sum, largest, rounded
+from opstep.kernels.rows import exponential_sum, rounded
+from opstep.kernels.runs import largest_of
 from opstep.kernels.softmax import COLUMNS, column_exponential_sums, column_softmax, softmax_row
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch, Scratch
@@ -347,7 +348,7 @@ def label_losses(
 def log_sums(x, n, inner, count, top, log_sum):
     """log(sum(exp(x))) of each of `count` neighbouring columns."""
     if inner == 1:
-        centre = largest(x, n)
+        centre = largest_of(x, n)
         log_sum[0] = math.log(exponential_sum(x, centre, n)) + centre
     else:
         column_exponential_sums(x, n, inner, count, top, log_sum)

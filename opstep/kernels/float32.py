@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from opstep.kernels.float64 import exp64, log64
-from opstep.runtime.device.builtin import bits_to_float, float_to_bits, pick
+from opstep.runtime.device.builtin import bits_to_float, float_to_bits, fma, pick
 from opstep.runtime.device.source import pinned
 
 
@@ -22,17 +22,17 @@ def exp32(x):
     x = pick(x > 89.0, 89.0, x)
     x = pick(x < -104.0, -104.0, x)
     # adding 1.5 * 2**23 rounds to a whole number and leaves it in the low bits
-    shifted = x * 1.44269504 + 12582912.0
+    shifted = fma(x, 1.44269504, 12582912.0)
     n = shifted - 12582912.0
     whole = x - n * 0.69287109375
     part = n * 2.7608680994530943e-04
     r = whole - part
-    p = 8.3690817e-3 + r * 1.3813662e-3
-    p = 4.1668426e-2 + r * p
-    p = 1.6666518e-1 + r * p
-    p = 4.9999994e-1 + r * p
+    p = fma(r, 1.3813662e-3, 8.3690817e-3)
+    p = fma(r, p, 4.1668426e-2)
+    p = fma(r, p, 1.6666518e-1)
+    p = fma(r, p, 4.9999994e-1)
     sum = 1.0 + r
-    p = sum + (r * r * p + (((1.0 - sum) + r) + ((whole - r) - part)))
+    p = sum + fma(r * r, p, ((1.0 - sum) + r) + ((whole - r) - part))
     return scaled32(p, float_to_bits(shifted) - 0x4B400000)
 
 
@@ -52,12 +52,12 @@ def exp2_32(x):
     x = pick(x < -151.0, -151.0, x)
     shifted = x + 12582912.0
     r = x - (shifted - 12582912.0)
-    p = 1.3399137e-3 + r * 1.5359485e-4
-    p = 9.6184155e-3 + r * p
-    p = 5.5503316e-2 + r * p
-    p = 2.4022648e-1 + r * p
-    p = 6.9314718e-1 + r * p
-    return scaled32(1.0 + r * p, float_to_bits(shifted) - 0x4B400000)
+    p = fma(r, 1.5359485e-4, 1.3399137e-3)
+    p = fma(r, p, 9.6184155e-3)
+    p = fma(r, p, 5.5503316e-2)
+    p = fma(r, p, 2.4022648e-1)
+    p = fma(r, p, 6.9314718e-1)
+    return scaled32(fma(r, p, 1.0), float_to_bits(shifted) - 0x4B400000)
 
 
 @pinned("f32")
@@ -66,19 +66,19 @@ def expm1_32(x):
     top = x > 89.0
     x = pick(top, 89.0, x)
     x = pick(x < -20.0, -20.0, x)
-    shifted = x * 1.44269504 + 12582912.0
+    shifted = fma(x, 1.44269504, 12582912.0)
     n = shifted - 12582912.0
     whole = x - n * 0.69287109375
     part = n * 2.7608680994530943e-04
     r = whole - part
-    p = 8.3668586e-3 + r * 1.3882228e-3
-    p = 4.1667216e-2 + r * p
-    p = 1.6666541e-1 + r * p
-    p = 4.9999997e-1 + r * p
-    q = r + (r * r * p + ((whole - r) - part))
+    p = fma(r, 1.3882228e-3, 8.3668586e-3)
+    p = fma(r, p, 4.1667216e-2)
+    p = fma(r, p, 1.6666541e-1)
+    p = fma(r, p, 4.9999997e-1)
+    q = r + fma(r * r, p, (whole - r) - part)
     # half of the power, for 2**128 alone would be out of range
     power = bits_to_float(np.int32((float_to_bits(shifted) - 0x4B400000 + 126) << 23))
-    return 2.0 * (power * q + (power - 0.5))
+    return 2.0 * fma(power, q, power - 0.5)
 
 
 @pinned("f32")
@@ -89,17 +89,17 @@ def log32(x):
     bits = float_to_bits(scaled) - 0x3F3504F3  # sqrt(0.5)
     n = np.float32(np.int32(bits >> 23)) - pick(small, 23.0, 0.0)
     f = bits_to_float(np.int32((bits & 0x007FFFFF) + 0x3F3504F3)) - 1.0
-    p = -1.1694136e-1 + f * 6.7624368e-2
-    p = 1.1890769e-1 + f * p
-    p = -1.2402429e-1 + f * p
-    p = 1.4218757e-1 + f * p
-    p = -1.6668169e-1 + f * p
-    p = 2.0002168e-1 + f * p
-    p = -2.5000006e-1 + f * p
-    p = 3.3333310e-1 + f * p
+    p = fma(f, 6.7624368e-2, -1.1694136e-1)
+    p = fma(f, p, 1.1890769e-1)
+    p = fma(f, p, -1.2402429e-1)
+    p = fma(f, p, 1.4218757e-1)
+    p = fma(f, p, -1.6668169e-1)
+    p = fma(f, p, 2.0002168e-1)
+    p = fma(f, p, -2.5000006e-1)
+    p = fma(f, p, 3.3333310e-1)
     square = f * f
-    y = f * square * p + n * 2.7608680994530943e-04
-    y = (f + (y - 0.5 * square)) + n * 0.69287109375
+    y = fma(f * square, p, n * 2.7608680994530943e-04)
+    y = fma(n, 0.69287109375, f + fma(-0.5, square, y))
     y = pick(x == 1e999, x, y)
     y = pick(x == 0.0, -1e999, y)
     return pick(x >= 0.0, y, (x - x) / (x - x))
@@ -114,7 +114,7 @@ def log2_32(x):
     bits = float_to_bits(scaled) - 0x3F3504F3
     n = np.float32(np.int32(bits >> 23)) - pick(small, 23.0, 0.0)
     part = log32(bits_to_float(np.int32((bits & 0x007FFFFF) + 0x3F3504F3)))
-    y = n + part * 1.44269504
+    y = fma(part, 1.44269504, n)
     y = pick(x == 1e999, x, y)
     y = pick(x == 0.0, -1e999, y)
     return pick(x >= 0.0, y, (x - x) / (x - x))
@@ -135,11 +135,11 @@ def tanh32(x):
     x = np.float32(x)
     size = np.abs(x)
     z = x * x
-    p = 2.0636400e-2 + z * -5.7019694e-3
-    p = -5.3738892e-2 + z * p
-    p = 1.3331433e-1 + z * p
-    p = -3.3333281e-1 + z * p
-    near = x + x * z * p
+    p = fma(z, -5.7019694e-3, 2.0636400e-2)
+    p = fma(z, p, -5.3738892e-2)
+    p = fma(z, p, 1.3331433e-1)
+    p = fma(z, p, -3.3333281e-1)
+    near = fma(x * z, p, x)
     far = 1.0 - 2.0 / (exp32(2.0 * size) + 1.0)
     return pick(size < 0.625, near, pick(x < 0.0, -far, far))
 
@@ -149,7 +149,7 @@ def sigmoid32(x):
     x = np.float32(x)
     e = exp32(-np.abs(x))
     share = e / (1.0 + e)
-    return pick(x >= 0.0, 1.0 - share, e - e * share)
+    return pick(x >= 0.0, 1.0 - share, fma(-e, share, e))
 
 
 @pinned("f32")
@@ -159,27 +159,27 @@ def erf32(x):
     size = np.abs(x)
     size = pick(size > 4.0, 4.0, size)
     z = size * size
-    p = -8.2109979e-4 + z * 8.6749104e-5
-    p = 5.2067386e-3 + z * p
-    p = -2.6861582e-2 + z * p
-    p = 1.1283733e-1 + z * p
-    p = -3.7612635e-1 + z * p
-    near = size + size * (1.2837917e-1 + z * p)
-    q = 4.2627046e-4 + size * -2.0380472e-5
-    q = -4.1317530e-3 + size * q
-    q = 2.5017036e-2 + size * q
-    q = -1.0812366e-1 + size * q
-    q = -6.3348716e-1 + size * q
-    q = -1.1294465 + size * q
-    q = 1.6067796e-4 + size * q
+    p = fma(z, 8.6749104e-5, -8.2109979e-4)
+    p = fma(z, p, 5.2067386e-3)
+    p = fma(z, p, -2.6861582e-2)
+    p = fma(z, p, 1.1283733e-1)
+    p = fma(z, p, -3.7612635e-1)
+    near = fma(size, fma(z, p, 1.2837917e-1), size)
+    q = fma(size, -2.0380472e-5, 4.2627046e-4)
+    q = fma(size, q, -4.1317530e-3)
+    q = fma(size, q, 2.5017036e-2)
+    q = fma(size, q, -1.0812366e-1)
+    q = fma(size, q, -6.3348716e-1)
+    q = fma(size, q, -1.1294465)
+    q = fma(size, q, 1.6067796e-4)
     # e**q, -18 < q < 0, to the precision that 1 - e**q has
-    shifted = q * 1.44269504 + 12582912.0
-    r = q - (shifted - 12582912.0) * 0.693147182
-    e = 8.3690817e-3 + r * 1.3813662e-3
-    e = 4.1668426e-2 + r * e
-    e = 1.6666518e-1 + r * e
-    e = 4.9999994e-1 + r * e
-    e = 1.0 + (r + r * r * e)
+    shifted = fma(q, 1.44269504, 12582912.0)
+    r = fma(12582912.0 - shifted, 0.693147182, q)
+    e = fma(r, 1.3813662e-3, 8.3690817e-3)
+    e = fma(r, e, 4.1668426e-2)
+    e = fma(r, e, 1.6666518e-1)
+    e = fma(r, e, 4.9999994e-1)
+    e = 1.0 + fma(r * r, e, r)
     e *= bits_to_float(np.int32((float_to_bits(shifted) - 0x4B400000 + 127) << 23))
     y = pick(size < 0.875, near, 1.0 - e)
     return pick(x < 0.0, -y, y)
@@ -203,10 +203,10 @@ def cos32(x):
 @pinned("f64")
 def _turned(x):
     """(quarter turns, in the low bits, and what is left of x: -pi/4 to pi/4)"""
-    shifted = np.float64(x) * 0.6366197723675814 + 6755399441055744.0
+    shifted = fma(np.float64(x), 0.6366197723675814, 6755399441055744.0)
     n = shifted - 6755399441055744.0
-    r = np.float64(x) - n * 1.5707963267341256
-    return float_to_bits(shifted), r - n * 6.077100506506192e-11
+    r = fma(-n, 1.5707963267341256, np.float64(x))
+    return float_to_bits(shifted), fma(-n, 6.077100506506192e-11, r)
 
 
 @pinned("f32")
@@ -222,7 +222,7 @@ def turn_cos32(u):
 
 @pinned("f32")
 def _wave_of_turn(u, quarter):
-    shifted = 4.0 * u + 12582912.0
+    shifted = fma(u, 4.0, 12582912.0)
     r = (4.0 * u - (shifted - 12582912.0)) * 1.5707964
     return _wave(r, float_to_bits(shifted) + quarter)
 
@@ -231,10 +231,10 @@ def _wave_of_turn(u, quarter):
 def _wave(r, turns):
     """The sine of r, -pi/4 to pi/4, and so many quarter turns."""
     z = r * r
-    s = 8.3321361e-3 + z * -1.9511938e-4
-    s = r + r * z * (-1.6666654e-1 + z * s)
-    c = -1.3887283e-3 + z * 2.4428709e-5
-    c = 1.0 - 0.5 * z + z * z * (4.1666646e-2 + z * c)
+    s = fma(z, -1.9511938e-4, 8.3321361e-3)
+    s = fma(r * z, fma(z, s, -1.6666654e-1), r)
+    c = fma(z, 2.4428709e-5, -1.3887283e-3)
+    c = fma(z * z, fma(z, c, 4.1666646e-2), fma(-0.5, z, 1.0))
     turns = np.int32(turns)
     y = pick(turns & 1, c, s)
     return pick(turns & 2, -y, y)

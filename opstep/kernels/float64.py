@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from opstep.runtime.device.builtin import bits_to_float, float_to_bits, pick
+from opstep.runtime.device.builtin import bits_to_float, float_to_bits, fma, pick
 from opstep.runtime.device.source import pinned
 
 
@@ -16,22 +16,22 @@ def exp64(x):
     x = pick(x > 710.0, 710.0, x)
     x = pick(x < -746.0, -746.0, x)
     # adding 1.5 * 2**52 rounds to a whole number and leaves it in the low bits
-    shifted = x * 1.4426950408889634 + 6755399441055744.0
+    shifted = fma(x, 1.4426950408889634, 6755399441055744.0)
     n = shifted - 6755399441055744.0
     whole = x - n * 0.6931471803691238
     part = n * 1.9082149292705877e-10
     r = whole - part
-    p = 2.7630500970414433e-07 + r * 2.500450892210545e-08
-    p = 2.755757271189609e-06 + r * p
-    p = 2.4801492380281524e-05 + r * p
-    p = 0.00019841269521522916 + r * p
-    p = 0.0013888888944344191 + r * p
-    p = 0.008333333333487661 + r * p
-    p = 0.04166666666652729 + r * p
-    p = 0.16666666666666424 + r * p
-    p = 0.5000000000000011 + r * p
+    p = fma(r, 2.500450892210545e-08, 2.7630500970414433e-07)
+    p = fma(r, p, 2.755757271189609e-06)
+    p = fma(r, p, 2.4801492380281524e-05)
+    p = fma(r, p, 0.00019841269521522916)
+    p = fma(r, p, 0.0013888888944344191)
+    p = fma(r, p, 0.008333333333487661)
+    p = fma(r, p, 0.04166666666652729)
+    p = fma(r, p, 0.16666666666666424)
+    p = fma(r, p, 0.5000000000000011)
     sum = 1.0 + r
-    p = sum + (r * r * p + (((1.0 - sum) + r) + ((whole - r) - part)))
+    p = sum + fma(r * r, p, ((1.0 - sum) + r) + ((whole - r) - part))
     return scaled64(p, float_to_bits(shifted) - 0x4338000000000000)
 
 
@@ -49,24 +49,24 @@ def expm1_64(x):
     x = np.float64(x)
     x = pick(x > 710.0, 710.0, x)
     x = pick(x < -40.0, -40.0, x)
-    shifted = x * 1.4426950408889634 + 6755399441055744.0
+    shifted = fma(x, 1.4426950408889634, 6755399441055744.0)
     n = shifted - 6755399441055744.0
     whole = x - n * 0.6931471803691238
     part = n * 1.9082149292705877e-10
     r = whole - part
-    p = 2.5109089826710898e-08 + r * 2.0875200698399215e-09
-    p = 2.755740336811386e-07 + r * p
-    p = 2.755724407788557e-06 + r * p
-    p = 2.4801587171321854e-05 + r * p
-    p = 0.00019841269886236855 + r * p
-    p = 0.001388888888896318 + r * p
-    p = 0.008333333333321594 + r * p
-    p = 0.041666666666666505 + r * p
-    p = 0.16666666666666677 + r * p
-    q = r + (r * r * (0.5 + r * p) + ((whole - r) - part))
+    p = fma(r, 2.0875200698399215e-09, 2.5109089826710898e-08)
+    p = fma(r, p, 2.755740336811386e-07)
+    p = fma(r, p, 2.755724407788557e-06)
+    p = fma(r, p, 2.4801587171321854e-05)
+    p = fma(r, p, 0.00019841269886236855)
+    p = fma(r, p, 0.001388888888896318)
+    p = fma(r, p, 0.008333333333321594)
+    p = fma(r, p, 0.041666666666666505)
+    p = fma(r, p, 0.16666666666666677)
+    q = r + fma(r * r, fma(r, p, 0.5), (whole - r) - part)
     # half of the power, for 2**1024 alone would be out of range
     power = bits_to_float((float_to_bits(shifted) - 0x4338000000000000 + 1022) << 52)
-    return 2.0 * (power * q + (power - 0.5))
+    return 2.0 * fma(power, q, power - 0.5)
 
 
 @pinned("f64")
@@ -80,14 +80,15 @@ def log64(x):
     f = bits_to_float((bits & 0x000FFFFFFFFFFFFF) + 0x3FE6A09E667F3BCD) - 1.0
     s = f / (2.0 + f)
     z = s * s
-    p = 0.15313743225830448 + z * 0.14799181492168054
-    p = 0.18183575705166483 + z * p
-    p = 0.2222219836682637 + z * p
-    p = 0.2857142874427216 + z * p
-    p = 0.3999999999940678 + z * p
-    p = z * (0.6666666666666735 + z * p)
+    p = fma(z, 0.14799181492168054, 0.15313743225830448)
+    p = fma(z, p, 0.18183575705166483)
+    p = fma(z, p, 0.2222219836682637)
+    p = fma(z, p, 0.2857142874427216)
+    p = fma(z, p, 0.3999999999940678)
+    p = z * fma(z, p, 0.6666666666666735)
     half = 0.5 * f * f
-    y = n * 0.6931471803691238 - ((half - (s * (half + p) + n * 1.9082149292705877e-10)) - f)
+    low = fma(s, half + p, n * 1.9082149292705877e-10)
+    y = fma(n, 0.6931471803691238, f - (half - low))
     y = pick(x == 1e999, x, y)
     y = pick(x == 0.0, -1e999, y)
     return pick(x >= 0.0, y, (x - x) / (x - x))
@@ -110,7 +111,7 @@ def tanh64(x):
     size = pick(size > 22.0, 22.0, size)
     t = expm1_64(2.0 * size)
     share = t / (t + 2.0)
-    y = pick(size < 0.5, 0.5 * (t - t * share), 1.0 - 2.0 / (t + 2.0))
+    y = pick(size < 0.5, 0.5 * fma(-t, share, t), 1.0 - 2.0 / (t + 2.0))
     return pick(x < 0.0, -y, y)
 
 
@@ -119,7 +120,7 @@ def sigmoid64(x):
     x = np.float64(x)
     e = exp64(-np.abs(x))
     share = e / (1.0 + e)
-    return pick(x >= 0.0, 1.0 - share, e - e * share)
+    return pick(x >= 0.0, 1.0 - share, fma(-e, share, e))
 
 
 REACH64 = 1e6  # sin64 and cos64 are good up to here
@@ -138,25 +139,25 @@ def cos64(x):
 @pinned("f64")
 def _sine(x, quarter):
     """The sine of x plus so many quarter turns."""
-    shifted = x * 0.6366197723675814 + 6755399441055744.0
+    shifted = fma(x, 0.6366197723675814, 6755399441055744.0)
     n = shifted - 6755399441055744.0
-    r = x - n * 1.5707963267341256
-    r = r - n * 6.077100506303966e-11
-    r = r - n * 2.0222662487959506e-21
+    r = fma(-n, 1.5707963267341256, x)
+    r = fma(-n, 6.077100506303966e-11, r)
+    r = fma(-n, 2.0222662487959506e-21, r)
     z = r * r
-    s = -2.505072000814351e-08 + z * 1.5894584156303039e-10
-    s = 2.7557313448451427e-06 + z * s
-    s = -0.0001984126982910418 + z * s
-    s = 0.008333333333321528 + z * s
-    s = r + r * z * (-0.1666666666666663 + z * s)
-    c = 2.087567882332567e-09 + z * -1.1357378907491399e-11
-    c = -2.755731401987191e-07 + z * c
-    c = 2.4801587288308857e-05 + z * c
-    c = -0.0013888888888872201 + z * c
-    c = 0.04166666666666659 + z * c
+    s = fma(z, 1.5894584156303039e-10, -2.505072000814351e-08)
+    s = fma(z, s, 2.7557313448451427e-06)
+    s = fma(z, s, -0.0001984126982910418)
+    s = fma(z, s, 0.008333333333321528)
+    s = fma(r * z, fma(z, s, -0.1666666666666663), r)
+    c = fma(z, -1.1357378907491399e-11, 2.087567882332567e-09)
+    c = fma(z, c, -2.755731401987191e-07)
+    c = fma(z, c, 2.4801587288308857e-05)
+    c = fma(z, c, -0.0013888888888872201)
+    c = fma(z, c, 0.04166666666666659)
     half = 0.5 * z
     one = 1.0 - half
-    c = one + (((1.0 - one) - half) + z * z * c)
+    c = one + fma(z * z, c, (1.0 - one) - half)
     turns = float_to_bits(shifted) + quarter
     y = pick(turns & 1, c, s)
     return pick(turns & 2, -y, y)

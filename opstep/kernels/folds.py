@@ -8,8 +8,9 @@ import numpy as np
 
 from opstep.kernels.fastmath import exp, log
 from opstep.kernels.reduction import Fold
+from opstep.kernels.runs import product_of, sum_of
 from opstep.runtime.device.builtin import bits_to_float, float_to_bits
-from opstep.runtime.device.source import by_dtype, reassociate
+from opstep.runtime.device.source import by_dtype
 from opstep.runtime.ir.types import DType, boolean, f32, f64, i32, i64
 
 # --- sums and products ----------------------------------------------------------------------------
@@ -39,12 +40,10 @@ def whole(v, c):
     return np.int64(v)
 
 
-@reassociate
 def plus(acc, term):
     return acc + term
 
 
-@reassociate
 def times(acc, term):
     return acc * term
 
@@ -59,17 +58,17 @@ def over_count(acc, c, count):
 
 def total(dtype: DType) -> Fold:
     if dtype.is_float:
-        return Fold("sum", f64, zero, wide, plus, as_it_is)
+        return Fold("sum", f64, zero, wide, plus, as_it_is, sum_of)
     return Fold("sum", i64, no_count, whole, plus, as_it_is)
 
 
 def product(dtype: DType) -> Fold:
     if dtype.is_float:
-        return Fold("prod", f64, one, wide, times, as_it_is)
+        return Fold("prod", f64, one, wide, times, as_it_is, product_of)
     return Fold("prod", i64, one_count, whole, times, as_it_is)
 
 
-average = Fold("mean", f64, zero, wide, plus, over_count)
+average = Fold("mean", f64, zero, wide, plus, over_count, sum_of)
 
 # --- distances from the mean ----------------------------------------------------------------------
 
@@ -83,8 +82,8 @@ def root_over_count(acc, c, count):
     return np.sqrt(acc / np.float64(count))
 
 
-variance = Fold("var", f64, zero, squared_distance, plus, over_count)
-deviation = Fold("std", f64, zero, squared_distance, plus, root_over_count)
+variance = Fold("var", f64, zero, squared_distance, plus, over_count, sum_of)
+deviation = Fold("std", f64, zero, squared_distance, plus, root_over_count, sum_of)
 
 # --- extremes -------------------------------------------------------------------------------------
 # Floats are compared as integers of the same order, in which NaN is the outermost: integer
@@ -233,7 +232,7 @@ def log_over_centre(acc, c, count):
     return log(acc) + c
 
 
-log_of_exponentials = Fold("logsumexp", f64, zero, exponential, plus, log_over_centre)
+log_of_exponentials = Fold("logsumexp", f64, zero, exponential, plus, log_over_centre, sum_of)
 
 # --- norms ----------------------------------------------------------------------------------------
 
@@ -260,7 +259,7 @@ def key_of_zero():
 
 def norms(p: float, dtype: DType) -> Fold:
     if p == 1:
-        return Fold("norm", f64, zero, size, plus, as_it_is)
+        return Fold("norm", f64, zero, size, plus, as_it_is, sum_of)
     if p == 2:
-        return Fold("norm", f64, zero, squared, plus, root)
+        return Fold("norm", f64, zero, squared, plus, root, sum_of)
     return Fold("norm", _key_type(dtype), key_of_zero, size_key, larger, value_of_key)

@@ -17,13 +17,14 @@ from opstep.kernels.gpu.elementwise import elementwise
 from opstep.kernels.gpu.loss import pair_sum
 from opstep.kernels.reduce import number_of
 from opstep.kernels.relations import by_reduction
+from opstep.kernels.runs import RUN, sum_of_terms
+from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Launch, Scratch
-from opstep.runtime.device.source import reassociate
 from opstep.runtime.ir.faults import Faults, Rule, infinite
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import f64
 
-BLOCK = 512  # pairs whose losses are summed in the data's type
+BLOCK = RUN  # pairs whose losses are summed in the data's type
 UNIT = 16 * BLOCK  # pairs whose sum is kept for the second launch
 
 
@@ -71,7 +72,7 @@ class PairLoss(Op):
         blocks = -(-x.size // UNIT)
         partial = Scratch(f64, max(blocks, 1))
         kernel = summed_losses(cls.scalar, cls.name, len(numbers))
-        given = (x, target, partial, *numbers, x.size)
+        given = (x, target, partial, *(numbers or (0.0,)), x.size)
         grain = max(1, 32768 // UNIT)
         return [
             Launch(kernel, *given, units=blocks, grain=grain),
@@ -325,31 +326,20 @@ def each_loss(f: Callable, name: str, numbers: int) -> Callable:
 def summed_losses(f: Callable, name: str, numbers: int) -> Callable:
     """Units are blocks of UNIT pairs, each summed to one f64."""
 
-    @reassociate
-    def plain(x, target, partial, size, lo, hi):
+    def plain_term(x, target, p):
+        return f(x, target)
+
+    some_losses = sum_of_terms(f if numbers else plain_term)
+
+    def kernel(x, target, partial, p, size, lo, hi):
         for unit in range(lo, hi):
             total = np.float64(0.0)
             end = min((unit + 1) * UNIT, size)
             for start in range(unit * UNIT, end, BLOCK):
-                part = 0.0
-                for i in range(start, min(start + BLOCK, end)):
-                    part += f(x[i], target[i])
-                total += part
+                count = min(BLOCK, end - start)
+                total += some_losses(offset(x, start), offset(target, start), p, count)
             partial[unit] = total
 
-    @reassociate
-    def with_one(x, target, partial, p, size, lo, hi):
-        for unit in range(lo, hi):
-            total = np.float64(0.0)
-            end = min((unit + 1) * UNIT, size)
-            for start in range(unit * UNIT, end, BLOCK):
-                part = 0.0
-                for i in range(start, min(start + BLOCK, end)):
-                    part += f(x[i], target[i], p)
-                total += part
-            partial[unit] = total
-
-    kernel = (plain, with_one)[numbers]
     kernel.__name__ = f"{name}_sum"
     return kernel
 

@@ -13,6 +13,7 @@ from opstep.kernels.gpu.vendor import products
 from opstep.kernels.pitfalls import LINEAR, MATRIX_PRODUCT
 from opstep.kernels.products import (
     OVERREAD,
+    PANEL,
     add_parts,
     dot_rows,
     lay_out_right,
@@ -136,6 +137,7 @@ def _blocks(
 ) -> list[Launch]:
     """Register tiles over blocks of the result; `turned`: c is stored column by column."""
     size = c.dtype.itemsize
+    panel = PANEL // size
     # a left operand that has to be laid out as well: fewer steps at a time, for more columns
     spread = 1 if a.column == 1 else 2
     n_block = _columns(n, size, spread * _COLUMNS)
@@ -154,7 +156,7 @@ def _blocks(
         right = Scratch(c.dtype, -(-n // n_block) * n_block * k + OVERREAD // size)
         launches.append(
             Launch(
-                *(lay_out_right, b.array, right, k, n, b.row, b.column, n_block),
+                *(lay_out_right, b.array, right, k, n, b.row, b.column, panel),
                 units=-(-k // 64),
                 grain=max(1, 65536 // (64 * n)),
             )
@@ -168,10 +170,10 @@ def _blocks(
     launches.append(
         Launch(
             *(multiply, a.array, right, bias or a.array, c, Scratch(c.dtype, lane, per_lane=True)),
-            *(lane, laid_out, laid_out + left, tuple(i * n_block for i in range(steps))),
+            *(lane, laid_out, laid_out + left, tuple(i * panel for i in range(steps))),
             *(shape, a.batch, b.batch, len(shape)),
             *(m, n, k, a.row, a.column, b.row, b.column, *((1, m) if turned else (n, 1))),
-            *(biased and turned, biased and not turned, m_block, n_block, steps, ready),
+            *(biased and turned, biased and not turned, m_block, n_block, steps, panel, ready),
             units=units,
             grain=_grain(units, 2 * c.size * k),
         )
@@ -180,10 +182,10 @@ def _blocks(
 
 
 def _columns(n: int, itemsize: int, nbytes: int) -> int:
-    """Columns in a block: about so many bytes, blocks alike, in whole vectors."""
+    """Columns in a block: about so many bytes, blocks alike, in whole panels."""
     blocks = max(1, round(n * itemsize / nbytes))
-    vector = 64 // itemsize
-    return -(-n // (blocks * vector)) * vector
+    panel = PANEL // itemsize
+    return -(-n // (blocks * panel)) * panel
 
 
 class matmul(Op):

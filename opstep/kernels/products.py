@@ -14,19 +14,32 @@ from functools import cache
 from opstep.runtime.device.builtin import (
     clear_run,
     copy_run,
+    fma,
     inner_tile_1x8,
     offset,
     outer_tile_8,
+    transpose_8x8,
     vector_length,
 )
+from opstep.runtime.device.source import by_dtype
 
-OVERREAD = 3 * 64  # bytes that a tile may read past its columns
+PANEL = 3 * 64  # bytes of the right operand's rows that are laid out behind each other
+OVERREAD = PANEL  # bytes that a tile may read past its columns
 
 
 @cache
 def pieces() -> int:
     """What large work is cut into at least, where no bit depends on the cut: four pieces a core."""
     return 4 * max(2, os.cpu_count() or 1)
+
+
+def _fused(a, b, c):
+    return fma(a, b, c)
+
+
+@by_dtype(f32=_fused, f64=_fused)
+def multiply_add(a, b, c):
+    return a * b + c
 
 
 def batch_offset(batch, rank, shape, strides):
@@ -38,28 +51,39 @@ def batch_offset(batch, rank, shape, strides):
     return at
 
 
-def lay_out(b, buffer, steps, columns, b_row, b_column, line):
-    """buffer[k, j] = b[k*b_row + j*b_column]; one of the strides is 1."""
-    if b_column == 1:
-        for k in range(steps):
-            copy_run(offset(buffer, k * line), offset(b, k * b_row), columns)
-    else:
-        for j0 in range(0, columns, 8):
-            count = min(8, columns - j0)
-            if count == 8:
-                for k in range(steps):
-                    for j in range(8):
-                        buffer[k * line + j0 + j] = b[(j0 + j) * b_column + k]
-            else:
-                for k in range(steps):
-                    for j in range(count):
-                        buffer[k * line + j0 + j] = b[(j0 + j) * b_column + k]
+def lay_out(b, buffer, steps, columns, b_row, b_column, pitch, panel):
+    """Panels of so many columns: element (k, j) of b stands in the panel of column j, `pitch` behind
+    the one before, in row k. One of b's strides is 1.
+    """
+    for j in range(0, columns, panel):
+        to = offset(buffer, j // panel * pitch)
+        source = offset(b, j * b_column)
+        count = min(panel, columns - j)
+        if b_column == 1:
+            for k in range(steps):
+                copy_run(offset(to, k * panel), offset(source, k * b_row), count)
+        else:
+            transpose(source, b_column, to, panel, count, steps)
+
+
+def transpose(x, x_row, y, y_row, rows, columns):
+    """y[j, i] = x[i, j] for i < rows, j < columns."""
+    whole = columns - columns % 8
+    for i in range(0, rows - rows % 8, 8):
+        for j in range(0, whole, 8):
+            transpose_8x8(offset(x, i * x_row + j), x_row, offset(y, j * y_row + i), y_row)
+        for j in range(whole, columns):
+            for k in range(8):
+                y[j * y_row + i + k] = x[(i + k) * x_row + j]
+    for i in range(rows - rows % 8, rows):
+        for j in range(columns):
+            y[j * y_row + i] = x[i * x_row + j]
 
 
 def multiply(
     a, b, bias, c, buffers, lane_size, left_at, held_at, table, batch_shape, a_strides, b_strides,
     rank, m, n, steps, a_row, a_step, b_row, b_column, c_row, c_column, bias_row, bias_column,
-    m_block, n_block, step_block, ready, lo, hi, lane,
+    m_block, n_block, step_block, panel, ready, lo, hi, lane,
 ):  # fmt: skip
     """c[i, j] = sum of a[i, k] * b[k, j], and a bias for each row or each column if set."""
     buffer = offset(buffers, lane * lane_size)
@@ -84,10 +108,14 @@ def multiply(
         for k in range(0, max(steps, 1), step_block):
             some = min(step_block, steps - k)
             source = buffer
+            apart = step_block * panel
             if ready:
-                source = offset(b, j0 * steps + k * n_block)
+                source = offset(b, j0 * steps + k * panel)
+                apart = steps * panel
             else:
-                lay_out(offset(right, k * b_row), buffer, some, columns, b_row, b_column, n_block)
+                lay_out(
+                    offset(right, k * b_row), buffer, some, columns, b_row, b_column, apart, panel
+                )
             if a_step != 1:  # rows are not contiguous along the sum: panels of eight that are
                 for s in range(some):
                     part = offset(left, (k + s) * a_step)
@@ -95,6 +123,7 @@ def multiply(
                         to = offset(buffer, left_at + i * step_block + i * 2 + s * 8)
                         copy_run(to, offset(part, i), min(8, rows - i))
             for j in range(0, columns, widest):
+                across = offset(source, j // panel * apart + j % panel)
                 for i in range(0, rows, 8):
                     place = offset(target, i * pitch + j)
                     start = place
@@ -118,28 +147,23 @@ def multiply(
                         row = 1
                         step = 8
                     outer_tile_8(
-                        some, rows_here, row, step, offset(source, j), table, place, pitch, mode,
+                        some, rows_here, row, step, across, table, place, pitch, mode,
                         start, start_row, rows - i, min(widest, columns - j),
                     )  # fmt: skip
         if c_column != 1:
-            for j in range(columns):
-                for i in range(rows):
-                    whole[j * c_column + i] = target[i * pitch + j]
+            transpose(target, pitch, whole, c_column, rows, columns)
 
 
-def lay_out_right(b, packed, steps, n, b_row, b_column, n_block, lo, hi):
-    """The right operand as `multiply` wants it `ready`: blocks of columns, each [steps, n_block]; a
-    unit is 64 steps
+def lay_out_right(b, packed, steps, n, b_row, b_column, panel, lo, hi):
+    """The right operand as `multiply` wants it `ready`: panels of [steps, panel]; a unit is 64
+    steps of all.
     """
     for unit in range(lo, hi):
         k = unit * 64
-        some = min(64, steps - k)
-        for j in range(0, n, n_block):
-            part = offset(packed, j * steps + k * n_block)
-            lay_out(
-                offset(b, k * b_row + j * b_column), part, some, min(n_block, n - j), b_row,
-                b_column, n_block,
-            )  # fmt: skip
+        lay_out(
+            offset(b, k * b_row), offset(packed, k * panel), min(64, steps - k), n, b_row, b_column,
+            steps * panel, panel,
+        )  # fmt: skip
 
 
 def dot_rows(
@@ -194,12 +218,15 @@ def weigh_rows(
             row2 = offset(rows, (k + 2) * matrix_row)
             row3 = offset(rows, (k + 3) * matrix_row)
             for j in range(some):
-                out[j] = out[j] + x0 * row0[j] + x1 * row1[j] + x2 * row2[j] + x3 * row3[j]
+                y0 = multiply_add(x0, row0[j], out[j])
+                y1 = multiply_add(x1, row1[j], y0)
+                y2 = multiply_add(x2, row2[j], y1)
+                out[j] = multiply_add(x3, row3[j], y2)
         for k in range(whole, terms):
             one = vector[k]
             row = offset(rows, k * matrix_row)
             for j in range(some):
-                out[j] = out[j] + one * row[j]
+                out[j] = multiply_add(one, row[j], out[j])
 
 
 def add_parts(parts, bias, y, count, part_count, biased, lo, hi):

@@ -15,8 +15,10 @@ from math import prod
 from typing import NamedTuple
 
 from opstep.kernels.broadcast import place
-from opstep.runtime.device.builtin import offset
+from opstep.kernels.runs import RUN
+from opstep.runtime.device.builtin import buffer_f64_512, offset
 from opstep.runtime.device.launch import Arg, Launch, Scratch
+from opstep.runtime.device.source import vectorised
 from opstep.runtime.ir.types import DType
 
 ROW = 8192  # a longer run is cut into rows of this length
@@ -32,7 +34,8 @@ class Fold(NamedTuple):
     ``start()`` begins the accumulator, ``load(v, c)`` makes a term of an element v and the result's
     centre c, ``combine(acc, term)`` adds it, ``finish(acc, c, count)`` gives the result from the
     accumulator, the centre and an integer. `accumulator` is the dtype in which it is kept in
-    memory.
+    memory. Where the order of terms matters, as for sums of floats, ``together(terms, n)`` is what
+    `combine` makes of a run of f64 terms, in an order of its own.
     """
 
     name: str
@@ -41,6 +44,7 @@ class Fold(NamedTuple):
     load: Callable
     combine: Callable
     finish: Callable
+    together: Callable | None = None
 
 
 class Groups(NamedTuple):
@@ -107,14 +111,40 @@ def merged_axes(shape: Sequence[int], axes: Sequence[int]) -> list[tuple[int, in
     return merged
 
 
-@cache
-def rows_kernel(name, start, load, combine, finish):
-    """One unit folds one block of rows of one result."""
+FEW_TERMS = 8  # of a run: folded one by one
+
+
+def _run(load, combine, together):
+    """A function that folds n neighbouring elements."""
 
     def run(x, n, c, acc):  # on its own, so that nothing around it keeps LLVM from vectorising
         for j in range(n):
             acc = combine(acc, load(x[j], c))
         return acc
+
+    if together is None:
+        return run
+
+    def in_vectors(x, n, c, acc):
+        terms = buffer_f64_512()
+        if n <= FEW_TERMS:
+            for j in range(n):
+                acc = combine(acc, load(x[j], c))
+        else:
+            for first in range(0, n, RUN):
+                count = min(RUN, n - first)
+                for j in range(count):
+                    terms[j] = load(x[first + j], c)
+                acc = combine(acc, together(terms, count))
+        return acc
+
+    return vectorised(f32=in_vectors, f64=in_vectors)(run)
+
+
+@cache
+def rows_kernel(name, start, load, combine, finish, together):
+    """One unit folds one block of rows of one result."""
+    run = _run(load, combine, together)
 
     def kernel(
         x, centre, y, kept_sizes, kept_strides, kept, row_sizes, row_strides, axes,
@@ -247,7 +277,7 @@ def _launch(fold: Fold, g: Groups, x, y, per: int, blocks: int, count: int, cent
     grain = max(1, WORK // max(1, per * (min(TILE, g.n) if g.columns else g.n)))
     centre = (0,) if centre is None else centre  # which `load` and `finish` do not look at
     if not g.columns:
-        kernel = rows_kernel(*functions)
+        kernel = rows_kernel(*functions, fold.together)
         args = (x, centre, y, *about, g.last, centred, count)
         return Launch(kernel, *args, units=units, grain=grain)
     tiles = Scratch(fold.accumulator, TILE, per_lane=True)

@@ -15,7 +15,8 @@ from opstep.kernels.fastmath import exp
 from opstep.kernels.gpu import longrows
 from opstep.kernels.gpu import softmax as gpu
 from opstep.kernels.pitfalls import SOFTMAX, SOFTMAX_GRAD
-from opstep.kernels.rows import dot, exponential_sum, exponentials, largest, rounded, row_sum
+from opstep.kernels.rows import dot, exponential_sum, exponentials, rounded, row_sum
+from opstep.kernels.runs import largest_of
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Grid, Launch, Scratch
 from opstep.runtime.ir.op import Op
@@ -165,7 +166,7 @@ def _on_gpu(name: str, args: tuple[Arg, ...], axis: int) -> Grid | list[Grid]:
 
 
 def softmax_row(x, y, n):
-    total = exponentials(x, largest(x, n), y, n)
+    total = exponentials(x, largest_of(x, n), y, n)
     share = rounded(1.0 / total)
     for i in range(n):
         y[i] *= share
@@ -180,7 +181,7 @@ def log_softmax_rows(x, y, n, lo, hi):
     for row in range(lo, hi):
         source = offset(x, row * n)
         target = offset(y, row * n)
-        top = largest(source, n)
+        top = largest_of(source, n)
         log_total = rounded(math.log(exponential_sum(source, top, n)))
         for i in range(n):
             target[i] = source[i] - top - log_total

@@ -14,7 +14,6 @@ import numpy as np
 
 from opstep.runtime.device.builtin import bits_to_float, float_to_bits, offset
 from opstep.runtime.device.convert import bfloat_to_float, half_to_float
-from opstep.runtime.device.source import pinned, reassociate
 from opstep.runtime.ir.types import DType, bf16, boolean, f16, f32, f64, i8, i16, u8
 from opstep.runtime.statistics import BINS, LOWEST
 
@@ -197,26 +196,3 @@ def ordered_double(key):
 def order(bits):
     """From the bits of an f64 to its key, and back."""
     return bits ^ ((bits >> 63) & 0x7FFFFFFFFFFFFFFF)
-
-
-# --- numbers --------------------------------------------------------------------------------------
-
-
-@pinned("f64")
-@reassociate
-def total(p, n):
-    sum = 0.0
-    for i in range(n):
-        sum += np.float64(p[i])
-    return sum
-
-
-@pinned("f64")
-@reassociate
-def spread(p, n, mean):
-    """The sum of squared distances from the mean."""
-    sum = 0.0
-    for i in range(n):
-        d = np.float64(p[i]) - mean
-        sum += d * d
-    return sum

@@ -57,31 +57,12 @@ def cpu_sections(entry: int) -> list[Section]:
     found = compiled_at(entry)
     if found is None:
         return []
-    library = _library(*found)
+    with jit._lock:
+        library = jit.compiled(*found).library
     return [
         Section("native assembly", library.get_asm_str().splitlines()),
         Section("LLVM IR", library.get_llvm_str().splitlines()),
     ]
-
-
-def _library(kernel: Any, signature: jit.Signature, dtype: Any, distinct: bool) -> Any:
-    from numba.core import compiler, registry, types
-
-    from opstep.runtime.device import intrinsics, source
-
-    with jit._lock:
-        entry = jit._entry(kernel, signature, dtype, distinct, intrinsics)
-        flags: Any = compiler.Flags()
-        flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
-        flags.nrt = False
-        flags.error_model = "numpy"
-        flags.fastmath = set(source.fastmath(kernel))
-        target = registry.cpu_target
-        arguments = (types.CPointer(types.int64), types.int64, types.int64, types.int64)
-        made = compiler.compile_extra(
-            target.typing_context, target.target_context, entry, arguments, types.none, flags, {}
-        )
-    return made.library
 
 
 # --- CUDA -----------------------------------------------------------------------------------------

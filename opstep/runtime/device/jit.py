@@ -5,6 +5,11 @@ Every compiled kernel has one C signature, ``int f(void*, void*, int64* args, in
 int64 lane)`` (the first two are numba's slots for results and errors; a kernel has neither).
 ``args`` is a block of 64-bit words, packed by `device.cpu`. numba is imported only when something
 has to be compiled: a warm start loads object code through llvmlite alone.
+
+A kernel gives the same bits on every processor, because the compiler is free to change none: floats
+are multiplied, added and ordered as the source says. No `contract` (a loop's vector body would fuse
+what its remainder does not; `fma` says where to) and no `reassoc` (the width of the machine's
+vectors would decide the order of sums; `fixed_sum` and its like have one of their own).
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from opstep.runtime.device import source
+from opstep.runtime.device import processor, source
 from opstep.runtime.device.cache import kept
 from opstep.runtime.device.source import Intrinsic
 from opstep.runtime.ir.types import DType
@@ -75,16 +80,16 @@ CPU = _Cpu()
 
 @cache
 def _intrinsic(name: str, shape: tuple[int, ...]) -> Any:
-    from opstep.runtime.device import intrinsics, tiles
+    from opstep.runtime.device import intrinsics, tiles, vectors
 
-    return getattr(tiles if hasattr(tiles, name) else intrinsics, name)(*shape)
+    return next(getattr(m, name) for m in (tiles, vectors, intrinsics) if hasattr(m, name))(*shape)
 
 
 @cache
 def _recipe() -> str:
     """A digest of how kernels are compiled: of this file and of those that emit LLVM."""
     here = Path(__file__)
-    others = ("source", "intrinsics", "shared_intrinsics", "tiles")
+    others = ("source", "intrinsics", "shared_intrinsics", "vectors", "tiles")
     files = (here, *(here.with_name(f"{name}.py") for name in others))
     return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()
 
@@ -93,10 +98,7 @@ def _recipe() -> str:
 def _machine() -> str:
     from importlib.metadata import version  # slow to import, like tempfile
 
-    import llvmlite.binding as llvm
-
-    features = llvm.get_host_cpu_features().flatten()
-    return f"{version('numba')} {version('llvmlite')} {llvm.get_host_cpu_name()} {features}"
+    return f"{version('numba')} {version('llvmlite')} {processor.this()}"
 
 
 @cache
@@ -140,10 +142,7 @@ def _callee(function: FunctionType, dtype: DType, distinct: bool = False):
     dtype = source.dtype_within(function, dtype)
     key = (function, dtype.name, distinct)
     if key not in _specialised:
-        fastmath = set(source.fastmath(function))
-        made: Any = numba.njit(error_model="numpy", fastmath=fastmath)(
-            source.specialise(function, dtype, CPU)
-        )
+        made: Any = numba.njit(error_model="numpy")(source.specialise(function, dtype, CPU))
         if distinct:
             made._compiler._customize_flags = _with_noalias
         elif not source.has_loop(function.__code__):
@@ -165,20 +164,28 @@ def _with_forced_inlining(flags):
 
 def _compile(kernel, signature: Signature, dtype: DType, distinct: bool) -> tuple[dict, bytes]:
     """({kernel, symbol, numba}, object code)."""
-    from numba.core import compiler, registry, types
+    result = compiled(kernel, signature, dtype, distinct)
+    text = result.library.get_llvm_str()
+    outside = re.findall(r"^declare .*?@\"?([\w.$]+)", text, re.MULTILINE)
+    own = any(name.startswith(("numba_", "NRT_", "numba.")) for name in outside)
+    header = {"kernel": kernel.__name__, "symbol": result.fndesc.llvm_func_name, "numba": own}
+    return header, result.library._get_compiled_object()
 
-    from opstep.runtime.device import intrinsics
 
-    entry = _entry(kernel, signature, dtype, distinct, intrinsics)
+def compiled(kernel, signature: Signature, dtype: DType, distinct: bool) -> Any:
+    """numba's result for the entry of `kernel`; its `library` has LLVM's text and the assembly."""
+    from numba.core import compiler, config, registry, types
+
+    config.CPU_NAME, config.CPU_FEATURES = processor.this()
+    entry = _entry(kernel, signature, dtype, distinct)
     flags: Any = compiler.Flags()
     flags.no_cpython_wrapper = True
     flags.no_cfunc_wrapper = True
     flags.nrt = False  # no allocation inside a kernel
     flags.error_model = "numpy"
-    flags.fastmath = set(source.fastmath(kernel))
     target = registry.cpu_target
     words = types.CPointer(types.int64)
-    result = compiler.compile_extra(
+    return compiler.compile_extra(
         target.typing_context,
         target.target_context,
         entry,
@@ -187,15 +194,12 @@ def _compile(kernel, signature: Signature, dtype: DType, distinct: bool) -> tupl
         flags,
         {},
     )
-    text = result.library.get_llvm_str()
-    outside = re.findall(r"^declare .*?@\"?([\w.$]+)", text, re.MULTILINE)
-    own = any(name.startswith(("numba_", "NRT_", "numba.")) for name in outside)
-    header = {"kernel": kernel.__name__, "symbol": result.fndesc.llvm_func_name, "numba": own}
-    return header, result.library._get_compiled_object()
 
 
-def _entry(kernel, signature: Signature, dtype: DType, distinct: bool, intrinsics) -> FunctionType:
+def _entry(kernel, signature: Signature, dtype: DType, distinct: bool) -> FunctionType:
     """``entry(args, lo, hi, lane)``, which unpacks the words and calls the kernel."""
+    from opstep.runtime.device import intrinsics
+
     scope: dict[str, Any] = {"kernel": _callee(kernel, dtype, distinct)}
     passed = []
     for k, kind in enumerate(signature):

@@ -53,3 +53,12 @@ def offset(_, pointer, i):
         return builder.gep(args[0], [args[1]])
 
     return pointer(pointer, types.int64), generate
+
+
+def fma(_, a, b, c):
+    """(a, b, c) of one float type -> a * b + c, rounded once."""
+
+    def generate(context, builder, signature, args):
+        return builder.fma(*args)
+
+    return a(a, a, a), generate

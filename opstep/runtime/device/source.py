@@ -18,14 +18,6 @@ from opstep.runtime.ir.types import DTYPES, DType
 # --- marks ----------------------------------------------------------------------------------------
 
 
-def reassociate(kernel):
-    """Marks a kernel whose float sums may be reordered, so that LLVM vectorises them (the order is
-    fixed).
-    """
-    kernel.fastmath = frozenset({"reassoc", "contract", "nsz"})
-    return kernel
-
-
 def by_dtype(**bodies: Callable):
     """Gives a function a body for each dtype named; the function itself is that of all others.
 
@@ -113,7 +105,7 @@ def digest(function: FunctionType, dtype: DType, target: Target) -> str:
         consts = [c.co_code if isinstance(c, CodeType) else c for c in code.co_consts[:]]
         if function.__doc__ in consts:
             consts.remove(function.__doc__)
-        parts = [code.co_code.hex(), repr(consts), repr(code.co_names), repr(fastmath(function))]
+        parts = [code.co_code.hex(), repr(consts), repr(code.co_names)]
         for name, value in referenced(function).items():
             if isinstance(value, FunctionType):
                 body = target.body(value, dtype)
@@ -122,10 +114,6 @@ def digest(function: FunctionType, dtype: DType, target: Target) -> str:
                 parts.append(f"{name}={_source_of(value)}")
         _digests[key] = hashlib.sha256("\n".join(parts).encode()).hexdigest()
     return _digests[key]
-
-
-def fastmath(function) -> list[str]:
-    return sorted(getattr(function, "fastmath", {"contract"}))
 
 
 def _source_of(value) -> str:

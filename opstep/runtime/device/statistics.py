@@ -28,14 +28,18 @@ from opstep.runtime.device.blocks import (
     ordered_double,
     ordered_single,
     scanner,
-    spread,
     squeezer,
     stager,
     tally,
-    total,
     width_of,
 )
-from opstep.runtime.device.builtin import bits_to_float, float_to_bits, offset
+from opstep.runtime.device.builtin import (
+    bits_to_float,
+    fixed_squares_f64,
+    fixed_sum_f64,
+    float_to_bits,
+    offset,
+)
 from opstep.runtime.device.launch import Arg, Launch, Scratch
 from opstep.runtime.device.payload import payload
 from opstep.runtime.device.source import pinned
@@ -182,8 +186,8 @@ def begin(record):
 
 
 def add_block(p, n, record):
-    mean = total(p, n) / np.float64(n)
-    add_moments(record, n, mean, spread(p, n, mean))
+    mean = fixed_sum_f64(p, n) / np.float64(n)
+    add_moments(record, n, mean, fixed_squares_f64(p, mean, n))
 
 
 @pinned("f64")

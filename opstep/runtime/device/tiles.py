@@ -9,198 +9,29 @@ a thousand products are added to it. Two forms, for any number type:
   right rows; the lanes are added up at the end. For operands that are both contiguous along the
   sum.
 
-An element of `outer_tile` is one sum in the order of the steps, so its bits depend neither on where
-its tile begins nor on the width of the machine's vectors. Imported only where something is
-compiled.
+Every product is added with one rounding (`fma`). An element of `outer_tile` is one sum in the order
+of the steps, whatever the width of the machine's vectors; the vectors of `inner_tile` have one
+length on all machines. So bits depend neither on where a tile begins nor on the processor. Imported
+only where something is compiled.
 """
 
 from __future__ import annotations
 
-from functools import cache
-
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
-_WORD = ir.IntType(64)
-_INDEX = ir.IntType(32)
+from opstep.runtime.device import processor
+from opstep.runtime.device.vectors import FIXED, WORD, Vectors, loop
+
 # widths (in vectors) that an outer tile of so many rows comes in; rows * width fit in 32 registers
 _WIDTHS = {8: (1, 2, 3), 4: (1, 2, 4, 6), 2: (1, 2, 4, 8), 1: (1, 2, 4, 8)}
 
 
-@cache
-def _registers() -> tuple[int, int]:
-    """(bytes of a vector register, number of such registers) of this machine."""
-    import llvmlite.binding as llvm
-
-    has = llvm.get_host_cpu_features()
-    if has.get("avx512f"):
-        return 64, 32
-    if has.get("avx2"):
-        return 32, 16
-    return 16, 16 if "sse2" in has else 32
-
-
-class _Vectors:
-    """Emits vector code for one element type."""
-
-    def __init__(self, context, builder, number):
-        self.builder = builder
-        self.real = context.get_value_type(number)
-        self.size = context.get_abi_sizeof(self.real)
-        self.length = _registers()[0] // self.size
-        self.type = ir.VectorType(self.real, self.length)
-        self.floating = isinstance(number, types.Float)
-        zero = 0.0 if self.floating else 0
-        self.zero = ir.Constant(self.type, [zero] * self.length)
-        self.suffix = f"v{self.length}{'f' if self.floating else 'i'}{self.size * 8}"
-
-    def at(self, pointer, words):
-        return self.builder.gep(pointer, [words])
-
-    def load(self, pointer):
-        whole = self.builder.bitcast(pointer, self.type.as_pointer())
-        return self.builder.load(whole, align=self.size)
-
-    def store(self, value, pointer):
-        whole = self.builder.bitcast(pointer, self.type.as_pointer())
-        self.builder.store(value, whole, align=self.size)
-
-    def load_under(self, mask, pointer):
-        """The elements under the mask (None: all), zeros for others, which are not read."""
-        if mask is None:
-            return self.load(pointer)
-        whole = self.builder.bitcast(pointer, self.type.as_pointer())
-        kind = ir.FunctionType(self.type, [whole.type, _INDEX, mask.type, self.type])
-        function = self._function(f"llvm.masked.load.{self.suffix}.p0", kind)
-        return self.builder.call(function, [whole, _INDEX(self.size), mask, self.zero])
-
-    def store_under(self, mask, value, pointer):
-        if mask is None:
-            self.store(value, pointer)
-            return
-        whole = self.builder.bitcast(pointer, self.type.as_pointer())
-        kind = ir.FunctionType(ir.VoidType(), [self.type, whole.type, _INDEX, mask.type])
-        function = self._function(f"llvm.masked.store.{self.suffix}.p0", kind)
-        self.builder.call(function, [value, whole, _INDEX(self.size), mask])
-
-    def mask(self, count):
-        """Lanes below `count`."""
-        b, lanes = self.builder, ir.VectorType(_INDEX, self.length)
-        counts = self._spread(b.trunc(count, _INDEX), lanes)
-        return b.icmp_signed("<", ir.Constant(lanes, list(range(self.length))), counts)
-
-    def broadcast(self, number):
-        return self._spread(number, self.type)
-
-    def _spread(self, number, kind):
-        one = self.builder.insert_element(ir.Constant(kind, ir.Undefined), number, _INDEX(0))
-        zeros = ir.Constant(ir.VectorType(_INDEX, self.length), [0] * self.length)
-        return self.builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), zeros)
-
-    def multiply_add(self, a, b, c):
-        if not self.floating:
-            return self.builder.add(self.builder.mul(a, b), c)
-        kind = ir.FunctionType(self.type, [self.type] * 3)
-        return self.builder.call(self._function(f"llvm.fmuladd.{self.suffix}", kind), [a, b, c])
-
-    def add(self, a, b):
-        return self.builder.fadd(a, b) if self.floating else self.builder.add(a, b)
-
-    def total(self, vector):
-        """The sum of the lanes: halves on halves."""
-        span = self.length
-        while span > 1:
-            span //= 2
-            picks = [(k + span) % self.length for k in range(self.length)]
-            pattern = ir.Constant(ir.VectorType(_INDEX, self.length), picks)
-            vector = self.add(vector, self.builder.shuffle_vector(vector, vector, pattern))
-        return self.builder.extract_element(vector, _INDEX(0))
-
-    def _function(self, name, kind):
-        return cgutils.get_or_insert_function(self.builder.module, kind, name)
-
-
-def _loop(builder, first, stop, start, step):
-    """Emits ``values = start; for k in first..stop: values = step(k, values)``; gives the last
-    values.
-    """
-    before = builder.block
-    head = builder.append_basic_block("head")
-    body = builder.append_basic_block("body")
-    done = builder.append_basic_block("done")
-    builder.branch(head)
-    builder.position_at_end(head)
-    k = builder.phi(_WORD)
-    k.add_incoming(first, before)
-    values = [builder.phi(v.type) for v in start]
-    for phi, v in zip(values, start, strict=True):
-        phi.add_incoming(v, before)
-    builder.cbranch(builder.icmp_signed("<", k, stop), body, done)
-    builder.position_at_end(body)
-    after = step(k, values)
-    k.add_incoming(builder.add(k, _WORD(1)), builder.block)
-    for phi, v in zip(values, after, strict=True):
-        phi.add_incoming(v, builder.block)
-    builder.branch(head)
-    builder.position_at_end(done)
-    return values
-
-
 def _clamped(builder, i: int, live):
     """min(i, live - 1): rows past the last are the last once more."""
-    last = builder.sub(live, _WORD(1))
-    return builder.select(builder.icmp_signed("<", _WORD(i), last), _WORD(i), last)
-
-
-def vector_length():
-    """(pointer) -> elements in a vector of its type."""
-
-    @intrinsic
-    def length(_, pointer):
-        def generate(context, builder, signature, args):
-            return _WORD(_Vectors(context, builder, pointer.dtype).length)
-
-        return types.int64(pointer), generate
-
-    return length
-
-
-def copy_run():
-    """(to, source, count): to[j] = source[j]. Short runs are what it is for."""
-    return _run(lambda v, mask, source: v.load_under(mask, source))
-
-
-def clear_run():
-    """(to, source, count): to[j] = 0; `source` is not looked at."""
-    return _run(lambda v, mask, source: v.zero)
-
-
-def _run(value):
-    @intrinsic
-    def run(_, pointer, source, count):
-        def generate(context, builder, signature, args):
-            v = _Vectors(context, builder, pointer.dtype)
-            to, source, count = args
-            length = _WORD(v.length)
-
-            def step(k, _):
-                at = builder.mul(k, length)
-                v.store(value(v, None, v.at(source, at)), v.at(to, at))
-                return []
-
-            whole = builder.udiv(count, length)
-            _loop(builder, _WORD(0), whole, [], step)
-            done = builder.mul(whole, length)
-            with builder.if_then(builder.icmp_signed("<", done, count)):
-                mask = v.mask(builder.sub(count, done))
-                v.store_under(mask, value(v, mask, v.at(source, done)), v.at(to, done))
-            return context.get_dummy_value()
-
-        return types.void(pointer, pointer, types.int64), generate
-
-    return run
+    last = builder.sub(live, WORD(1))
+    return builder.select(builder.icmp_signed("<", WORD(i), last), WORD(i), last)
 
 
 def outer_tile(rows: int):
@@ -215,11 +46,11 @@ def outer_tile(rows: int):
     @intrinsic
     def tile(_, steps, a, a_row, a_step, b, table, c, c_row, mode, start, start_row, live, columns):
         def generate(context, builder, signature, args):
-            v = _Vectors(context, builder, a.dtype)
+            v = Vectors(context, builder, a.dtype)
             end = builder.append_basic_block("end")
             sure = 0
             for width in _WIDTHS[rows]:
-                fits = builder.icmp_signed("<=", args[-1], _WORD(width * v.length))
+                fits = builder.icmp_signed("<=", args[-1], WORD(width * v.length))
                 here = builder.append_basic_block(f"width{width}")
                 wider = builder.append_basic_block("wider")
                 builder.cbranch(fits, here, wider)
@@ -246,15 +77,15 @@ def _outer(v, rows, width, sure, steps, a, a_row, a_step, b, table, c, c_row, *r
     registers hold.
     """
     mode, start, start_row, live, columns = rest
-    builder, number = v.builder, _registers()[1]
+    builder, number = v.builder, processor.this().registers[1]
     band = next(
         r for r in (8, 4, 2, 1) if r <= rows and (r * width + width + 1 <= number or r == 1)
     )
-    masks = [v.mask(builder.sub(columns, _WORD(j * v.length))) for j in range(sure, width)]
+    masks = [v.mask(builder.sub(columns, WORD(j * v.length))) for j in range(sure, width)]
     masks = [None] * sure + masks
-    whole = builder.icmp_signed(">=", columns, _WORD(width * v.length))
+    whole = builder.icmp_signed(">=", columns, WORD(width * v.length))
     for first in range(0, rows, band):
-        with builder.if_then(builder.icmp_signed("<", _WORD(first), live)):
+        with builder.if_then(builder.icmp_signed("<", WORD(first), live)):
             rank = [_clamped(builder, i, live) for i in range(first, first + band)]
             left = [v.at(a, builder.mul(a_row, i)) for i in rank]
             origin = [v.at(start, builder.mul(start_row, i)) for i in rank]
@@ -262,7 +93,7 @@ def _outer(v, rows, width, sure, steps, a, a_row, a_step, b, table, c, c_row, *r
 
             def step(k, sums, left=left):
                 base = v.at(b, builder.load(builder.gep(table, [k])))
-                right = [v.load(v.at(base, _WORD(j * v.length))) for j in range(width)]
+                right = [v.load(v.at(base, WORD(j * v.length))) for j in range(width)]
                 across = builder.mul(k, a_step)
                 after = []
                 for i, row in enumerate(left):
@@ -274,7 +105,7 @@ def _outer(v, rows, width, sure, steps, a, a_row, a_step, b, table, c, c_row, *r
                 return after
 
             sums = _start(v, mode, origin, masks)
-            sums = _loop(builder, _WORD(0), steps, sums, step)
+            sums = loop(builder, WORD(0), steps, sums, step)
             _finish(v, sums, target, masks, whole)
 
 
@@ -285,7 +116,7 @@ def _start(v, mode, origin, masks):
     ways = [builder.append_basic_block(f"from{k}") for k in range(3)]
     switch = builder.switch(mode, ways[0])
     for k in (1, 2):
-        switch.add_case(_WORD(k), ways[k])
+        switch.add_case(WORD(k), ways[k])
     incoming = []
     for k, block in enumerate(ways):
         builder.position_at_end(block)
@@ -294,7 +125,7 @@ def _start(v, mode, origin, masks):
             if k == 0:
                 values += [v.zero] * len(masks)
             elif k == 1:
-                places = [v.at(row, _WORD(j * v.length)) for j in range(len(masks))]
+                places = [v.at(row, WORD(j * v.length)) for j in range(len(masks))]
                 values += [v.load_under(m, p) for m, p in zip(masks, places, strict=True)]
             else:
                 values += [v.broadcast(builder.load(row))] * len(masks)
@@ -316,7 +147,7 @@ def _finish(v, sums, target, masks, whole):
                 values = iter(sums)
                 for row in target:
                     for j, mask in enumerate(chosen):
-                        v.store_under(mask, next(values), v.at(row, _WORD(j * v.length)))
+                        v.store_under(mask, next(values), v.at(row, WORD(j * v.length)))
 
 
 def inner_tile(rows: int, columns: int):
@@ -332,13 +163,16 @@ def inner_tile(rows: int, columns: int):
         _, steps, a, a_row, b, table, c, c_row, c_column, mode, start, live_rows, live_columns
     ):
         def generate(context, builder, signature, args):
-            v = _Vectors(context, builder, a.dtype)
-            band = columns
-            while band > 1 and (rows * band + rows + 1 > _registers()[1]):
-                band = -(-band // 2)
-            for first in range(0, columns, band):
-                with builder.if_then(builder.icmp_signed("<", _WORD(first), args[-1])):
-                    _inner(v, rows, range(first, min(first + band, columns)), *args)
+            size = context.get_abi_sizeof(context.get_value_type(a.dtype))
+            v = Vectors(context, builder, a.dtype, FIXED // size)
+            high, wide = _bands(rows, columns)
+            for i in range(0, rows, high):
+                for j in range(0, columns, wide):
+                    corner = [builder.icmp_signed("<", WORD(i), args[-2])]
+                    corner += [builder.icmp_signed("<", WORD(j), args[-1])]
+                    with builder.if_then(builder.and_(*corner)):
+                        inside = range(i, i + high), range(j, min(j + wide, columns))
+                        _inner(v, *inside, *args)
             return context.get_dummy_value()
 
         word, table_type = types.int64, types.CPointer(types.int64)
@@ -348,9 +182,19 @@ def inner_tile(rows: int, columns: int):
     return tile
 
 
+def _bands(rows: int, columns: int) -> tuple[int, int]:
+    """The rows and columns of an inner tile whose sums the machine's registers hold at once."""
+    size, number = processor.this().registers
+    parts = FIXED // size  # registers that a vector takes
+    heights = [h for h in (4, 2, 1) if h <= rows]
+    widths = sorted({-(-columns // d) for d in (1, 2, 4, 8)}, reverse=True)
+    fitting = [(h, w) for h in heights for w in widths if (h * w + min(h, w)) * parts <= number]
+    return max(fitting, key=lambda band: band[0] * band[1], default=(1, 1))
+
+
 def _inner(v, rows, columns, steps, a, a_row, b, table, c, c_row, c_column, mode, start, *live):
     builder = v.builder
-    row = [_clamped(builder, i, live[0]) for i in range(rows)]
+    row = [_clamped(builder, i, live[0]) for i in rows]
     column = [_clamped(builder, j, live[1]) for j in columns]
     left = [v.at(a, builder.mul(a_row, i)) for i in row]
     right = [v.at(b, builder.load(builder.gep(table, [j]))) for j in column]
@@ -361,15 +205,15 @@ def _inner(v, rows, columns, steps, a, a_row, b, table, c, c_row, c_column, mode
         products = [(x, y) for x in ls for y in rs]
         return [v.multiply_add(x, y, s) for (x, y), s in zip(products, sums, strict=True)]
 
-    whole = builder.sdiv(steps, _WORD(v.length))
-    sums = _loop(
+    whole = builder.sdiv(steps, WORD(v.length))
+    sums = loop(
         builder,
-        _WORD(0),
+        WORD(0),
         whole,
         [v.zero] * (len(left) * len(right)),
-        lambda k, sums: add_products(v.load, builder.mul(k, _WORD(v.length)), sums),
+        lambda k, sums: add_products(v.load, builder.mul(k, WORD(v.length)), sums),
     )
-    done = builder.mul(whole, _WORD(v.length))
+    done = builder.mul(whole, WORD(v.length))
     mask = v.mask(builder.sub(steps, done))
     rest = builder.icmp_signed("<", done, steps)
     before = builder.block
@@ -388,8 +232,8 @@ def _finish_inner(v, totals, row, column, c, c_row, c_column, mode, start):
     """Adds each total to its first value. A clamped row or column writes what the true one did."""
     builder = v.builder
     places, firsts = [], []
-    accumulates = builder.icmp_signed("==", mode, _WORD(1))
-    biased = builder.icmp_signed("==", mode, _WORD(2))
+    accumulates = builder.icmp_signed("==", mode, WORD(1))
+    biased = builder.icmp_signed("==", mode, WORD(2))
     zero = ir.Constant(v.real, 0.0 if v.floating else 0)
     for i in row:
         for j in column:

@@ -26,6 +26,7 @@ _WHOLE = ir.IntType(32)
 bits_to_float = partial(intrinsic, shared.bits_to_float)
 float_to_bits = partial(intrinsic, shared.float_to_bits)
 pick = partial(intrinsic, shared.pick)
+fma = partial(intrinsic, shared.fma)
 offset = partial(intrinsic, shared.offset)
 
 

@@ -6,7 +6,10 @@ What travels between threads waits for the whole block, so all threads of a bloc
 
 from __future__ import annotations
 
+import ctypes
+import ctypes.util
 import threading
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -40,6 +43,21 @@ def float_to_bits():
 
 def pick():
     return lambda condition, a, b: a if condition else b
+
+
+@cache
+def fma():
+    """C's, which rounds once."""
+    library = ctypes.CDLL(ctypes.util.find_library("m"))
+    single, double = library.fmaf, library.fma
+    single.restype, single.argtypes = ctypes.c_float, (ctypes.c_float,) * 3
+    double.restype, double.argtypes = ctypes.c_double, (ctypes.c_double,) * 3
+
+    def multiply_add(a, b, c):
+        wide = any(isinstance(number, np.float64) for number in (a, b, c))
+        return np.float64(double(a, b, c)) if wide else np.float32(single(a, b, c))
+
+    return multiply_add
 
 
 def offset():

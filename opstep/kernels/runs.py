@@ -1,0 +1,147 @@
+"""Runs of elements that become one number: what stands here is the meaning, and what a GPU's thread
+does; the CPU's bodies are vectors, in an order of additions that is the same on every machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+
+from opstep.runtime.device.builtin import (
+    buffer_f32_512,
+    buffer_f64_512,
+    fixed_dot,
+    fixed_largest,
+    fixed_product,
+    fixed_squares,
+    fixed_squares_f64,
+    fixed_sum,
+    fixed_sum_f64,
+)
+from opstep.runtime.device.source import vectorised
+
+RUN = 512  # terms that are computed before they are added, at most
+
+
+def _on_floats(body):
+    """Marks a function whose loop over a run of floats the CPU replaces by `body`."""
+    return vectorised(f32=body, f64=body)
+
+
+def _sum(x, n):
+    return fixed_sum(x, n)
+
+
+@_on_floats(_sum)
+def sum_of(x, n):
+    """In the elements' type."""
+    total = x[0] - x[0]
+    for i in range(n):
+        total += x[i]
+    return total
+
+
+def _sum_f64(x, n):
+    return fixed_sum_f64(x, n)
+
+
+@_on_floats(_sum_f64)
+def sum_in_f64(x, n):
+    total = np.float64(0)
+    for i in range(n):
+        total += np.float64(x[i])
+    return total
+
+
+def _product(x, n):
+    return fixed_product(x, n)
+
+
+@_on_floats(_product)
+def product_of(x, n):
+    product = np.float64(1)
+    for i in range(n):
+        product *= x[i]
+    return product
+
+
+def _largest(x, n):
+    return fixed_largest(x, n)
+
+
+@_on_floats(_largest)
+def largest_of(x, n):
+    """Of n > 0 elements; where one is NaN, any of them."""
+    top = x[0]
+    for i in range(1, n):
+        top = x[i] if x[i] > top else top
+    return top
+
+
+def _squares(x, centre, n):
+    return fixed_squares(x, centre, n)
+
+
+@_on_floats(_squares)
+def squares_of(x, centre, n):
+    """The sum of (x - centre)**2, in the elements' type."""
+    total = centre - centre
+    for i in range(n):
+        total += (x[i] - centre) * (x[i] - centre)
+    return total
+
+
+def _squares_f64(x, centre, n):
+    return fixed_squares_f64(x, centre, n)
+
+
+@_on_floats(_squares_f64)
+def squares_in_f64(x, centre, n):
+    total = np.float64(0)
+    for i in range(n):
+        d = np.float64(x[i]) - centre
+        total += d * d
+    return total
+
+
+def _dot(a, x, centre, n):
+    return fixed_dot(a, x, centre, n)
+
+
+@_on_floats(_dot)
+def dot_of(a, x, centre, n):
+    """The sum of a * (x - centre), in the elements' type."""
+    total = centre - centre
+    for i in range(n):
+        total += a[i] * (x[i] - centre)
+    return total
+
+
+@cache
+def sum_of_terms(term: Callable) -> Callable:
+    """A function (x, other, c, n) for n up to `RUN`: the sum of term(x[i], other[i], c) in the type
+    of c, the kernel's.
+    """
+
+    def single(x, other, c, n):
+        terms = buffer_f32_512()
+        for i in range(n):
+            terms[i] = term(x[i], other[i], c)
+        return fixed_sum(terms, n)
+
+    def double(x, other, c, n):
+        terms = buffer_f64_512()
+        for i in range(n):
+            terms[i] = term(x[i], other[i], c)
+        return fixed_sum(terms, n)
+
+    @vectorised(f32=single, f64=double)
+    def plain(x, other, c, n):
+        total = c - c
+        for i in range(n):
+            total += term(x[i], other[i], c)
+        return total
+
+    return plain
