@@ -10,12 +10,15 @@ right.
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from opstep.kernels.correlation import Geometry, correlate
 from opstep.kernels.filtergrad import filter_gradients
 from opstep.kernels.gpu import conv as gpu
 from opstep.kernels.gpu.vendor import convolutions
+from opstep.kernels.matmul import Side, product
 from opstep.kernels.pitfalls import CONVOLUTION
 from opstep.kernels.windows import Window, padded, pair, taps, want_images, windows
 from opstep.runtime.device.builtin import offset
@@ -99,7 +102,10 @@ class conv2d(Op):
         if not y.size:
             return []
         rows, columns = windows(w.shape[2:], stride, padding, dilation)
-        return correlate(x, w, b, y, groups, _looks(rows, columns, y))
+        geometry = _looks(rows, columns, y)
+        if w.shape[2:] == (1, 1) and not any(padding) and groups == 1 and w.shape[0] >= 8:
+            return _mixed(x, w, b, y, geometry.stride)
+        return correlate(x, w, b, y, groups, geometry)
 
     def cuda(x, w, b, y, *, stride, padding, dilation, groups):
         if not y.size:
@@ -123,6 +129,33 @@ class conv2d(Op):
         rows, columns = windows(w.shape[2:], stride, padding, dilation)
         out = rows.count(x.shape[2], "height") * columns.count(x.shape[3], "width")
         return 2 * x.shape[0] * out * w.size
+
+
+def _mixed(x, w, bias, y, stride: tuple[int, int]) -> list[Launch]:
+    """Filters of one pixel: a product of the filters and each image's channels."""
+    (images, channels), filters, pixels = x.shape[:2], w.shape[0], prod(y.shape[2:])
+    launches = []
+    seen = x
+    if x.shape[2:] != y.shape[2:]:
+        seen = Scratch(x.dtype, images * channels * pixels)
+        sizes = (*x.shape[2:], *y.shape[2:], *stride)
+        launches.append(Launch(thin_out, x, seen, *sizes, units=images * channels, grain=8))
+    shape, of_filters, of_images = (), (), ()
+    if images > 1:
+        shape, of_filters, of_images = (images,), (0,), (channels * pixels,)
+    left, right = Side(w, channels, 1, of_filters), Side(seen, pixels, 1, of_images)
+    launches += product(left, right, y, shape, filters, pixels, channels, bias, of_rows=True)
+    return launches
+
+
+def thin_out(x, y, height, width, out_h, out_w, stride_h, stride_w, lo, hi):
+    """The pixels that strides do not leave out, of one channel a unit."""
+    for unit in range(lo, hi):
+        for i in range(out_h):
+            source = offset(x, (unit * height + i * stride_h) * width)
+            to = offset(y, (unit * out_h + i) * out_w)
+            for j in range(out_w):
+                to[j] = source[j * stride_w]
 
 
 def _gather_back(gy, w, bias, gx, rows: Window, columns: Window, groups: int) -> list[Launch]:

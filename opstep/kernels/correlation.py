@@ -31,6 +31,8 @@ _WIDEST = {8: 3, 4: 6, 2: 8, 1: 8}  # vectors in a tile of so many filters
 _OVERREAD = 8 * 64  # bytes that a tile may read past its pixels
 _BUFFER = 40 * 1024  # bytes of image laid out at a time: the first-level cache, nearly
 _FILTERS = 384 * 1024  # bytes of filters that meet them: half of the second-level cache
+_SHARING = 64  # filters at least, of many, that meet what was laid out once
+_PIXELS = 48  # in a block at least, where an image has them: a full tile
 _GRAIN = 1 << 20  # floating-point operations under which another lane is not woken
 
 
@@ -175,12 +177,14 @@ def _cut(
         rows = -(-g.out[0] // blocks)
     work = 2 * images * prod(g.out) * filters * channels * taps
     wanted = min(pieces(), work // (_GRAIN // 4)) / max(1, images * -(-g.out[0] // max(rows, 1)))
+    # what is laid out costs the more, the fewer rows or filters share it
     block = filters
     if wanted > 1 and filters * taps > prod(g.out):
-        block = _even(filters, -(-filters // ceil(wanted)), tile)
+        block = _even(filters, max(_SHARING, -(-filters // ceil(wanted))), tile)
         wanted /= -(-filters // block)
     if wanted > 1 and columns == g.out[1]:
-        rows = max(1, int(rows / wanted))
+        least = -(-_PIXELS // columns)
+        rows = max(min(rows, least), int(rows / wanted))
     most = min(room(rows), _FILTERS // (itemsize * taps * max(1, block)))
     return _Blocks(max(1, rows), max(1, columns), block, _even(channels, most), tile)
 

@@ -20,7 +20,8 @@ from opstep.runtime.device.source import pinned
 def exp32(x):
     x = np.float32(x)
     x = pick(x > 89.0, 89.0, x)
-    x = pick(x < -104.0, -104.0, x)
+    gone = x < -104.0  # 0, without a product that underflows: those are slow
+    x = pick(gone, 0.0, x)
     # adding 1.5 * 2**23 rounds to a whole number and leaves it in the low bits
     shifted = fma(x, 1.44269504, 12582912.0)
     n = shifted - 12582912.0
@@ -33,7 +34,7 @@ def exp32(x):
     p = fma(r, p, 4.9999994e-1)
     sum = 1.0 + r
     p = sum + fma(r * r, p, ((1.0 - sum) + r) + ((whole - r) - part))
-    return scaled32(p, float_to_bits(shifted) - 0x4B400000)
+    return pick(gone, 0.0, scaled32(p, float_to_bits(shifted) - 0x4B400000))
 
 
 @pinned("f32")
@@ -49,7 +50,8 @@ def scaled32(p, n):
 def exp2_32(x):
     x = np.float32(x)
     x = pick(x > 129.0, 129.0, x)
-    x = pick(x < -151.0, -151.0, x)
+    gone = x < -151.0
+    x = pick(gone, 0.0, x)
     shifted = x + 12582912.0
     r = x - (shifted - 12582912.0)
     p = fma(r, 1.5359485e-4, 1.3399137e-3)
@@ -57,7 +59,7 @@ def exp2_32(x):
     p = fma(r, p, 5.5503316e-2)
     p = fma(r, p, 2.4022648e-1)
     p = fma(r, p, 6.9314718e-1)
-    return scaled32(fma(r, p, 1.0), float_to_bits(shifted) - 0x4B400000)
+    return pick(gone, 0.0, scaled32(fma(r, p, 1.0), float_to_bits(shifted) - 0x4B400000))
 
 
 @pinned("f32")

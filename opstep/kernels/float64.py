@@ -14,7 +14,8 @@ from opstep.runtime.device.source import pinned
 def exp64(x):
     x = np.float64(x)
     x = pick(x > 710.0, 710.0, x)
-    x = pick(x < -746.0, -746.0, x)
+    gone = x < -746.0  # 0, without a product that underflows: those are slow
+    x = pick(gone, 0.0, x)
     # adding 1.5 * 2**52 rounds to a whole number and leaves it in the low bits
     shifted = fma(x, 1.4426950408889634, 6755399441055744.0)
     n = shifted - 6755399441055744.0
@@ -32,7 +33,7 @@ def exp64(x):
     p = fma(r, p, 0.5000000000000011)
     sum = 1.0 + r
     p = sum + fma(r * r, p, ((1.0 - sum) + r) + ((whole - r) - part))
-    return scaled64(p, float_to_bits(shifted) - 0x4338000000000000)
+    return pick(gone, 0.0, scaled64(p, float_to_bits(shifted) - 0x4338000000000000))
 
 
 @pinned("f64")

@@ -27,7 +27,8 @@ from opstep.runtime.ir.types import TensorType
 
 _ROWS = 128  # of the left operand in a block of the result
 _COLUMNS = 384  # bytes of the right one's rows in it
-_STEPS = 256  # terms of the sums at a time
+_STEPS = 128  # terms of the sums at a time: their part of a panel stays in the first-level cache
+_LAID_OUT = 32 << 20  # bytes of a right operand that may be laid out as a whole
 _PARTS = 16  # of the sum that a large matrix is shared by
 _GRAIN = 1 << 20  # floating-point operations under which another lane is not woken
 
@@ -35,7 +36,7 @@ _GRAIN = 1 << 20  # floating-point operations under which another lane is not wo
 class Side(NamedTuple):
     """A matrix operand: elements from row to row, column to column, and from matrix to matrix."""
 
-    array: Arg
+    array: Arg | Scratch
     row: int
     column: int
     batch: tuple[int, ...]
@@ -50,24 +51,24 @@ def product(
     n: int,
     k: int,
     bias: Arg | None = None,
+    of_rows: bool = False,
 ) -> list[Launch]:
-    """Launches for c = a·b (+ a bias for each column): matrices [m, k] and [k, n], as many as
-    `shape` counts.
+    """Launches for c = a·b: matrices [m, k] and [k, n], as many as `shape` counts. A bias is added
+    for each column, or for each row.
     """
     if not c.size:
         return []
     if m == 1 or n == 1:
         vector, matrix, count = (a, _turned(b), n) if m == 1 else (_turned(b), a, m)
-        step = vector.column
-        if step == 1 and (m == 1 or bias is None):
+        if vector.column == 1 and (bias is None or of_rows == (m != 1)):
             if matrix.column == 1:
                 return [_dots(vector, matrix, c, shape, count, k, bias)]
             return _weighted(vector, matrix, c, shape, count, k, bias)
     if b.row == 1 and b.column != 1 and m < n and not shape:
         # few rows under many: the columns of b, contiguous, serve as rows of a product turned
         # around
-        return _blocks(_turned(b), _turned(a), c, shape, n, m, k, bias, turned=True)
-    return _blocks(a, b, c, shape, m, n, k, bias)
+        return _blocks(_turned(b), _turned(a), c, shape, n, m, k, bias, not of_rows, turned=True)
+    return _blocks(a, b, c, shape, m, n, k, bias, of_rows)
 
 
 def _turned(side: Side) -> Side:
@@ -133,27 +134,41 @@ def _weighted(
 
 
 def _blocks(
-    a: Side, b: Side, c: Arg, shape, m: int, n: int, k: int, bias: Arg | None, turned: bool = False
+    a: Side,
+    b: Side,
+    c: Arg,
+    shape,
+    m: int,
+    n: int,
+    k: int,
+    bias: Arg | None,
+    of_rows: bool,
+    turned: bool = False,
 ) -> list[Launch]:
     """Register tiles over blocks of the result; `turned`: c is stored column by column."""
     size = c.dtype.itemsize
     panel = PANEL // size
-    # a left operand that has to be laid out as well: fewer steps at a time, for more columns
-    spread = 1 if a.column == 1 else 2
-    n_block = _columns(n, size, spread * _COLUMNS)
-    steps = max(1, min(k, _STEPS // spread))
+    n_block = _columns(n, size, _COLUMNS)
+    steps = max(1, min(k, _STEPS))
     batches = prod(shape)
-    m_block = _ROWS if b.column == 1 else 2 * _ROWS  # what is costly to lay out serves more rows
+    m_block = min(-(-m // 8) * 8, _ROWS)
     wanted = min(pieces(), 2 * c.size * k // _GRAIN)
-    while m_block > 32 and batches * -(-m // m_block) * -(-n // n_block) < wanted:
+
+    def units() -> int:
+        return batches * -(-m // m_block) * -(-n // n_block)
+
+    # Columns are cut first, for each block of rows lays the right operand out anew; unless that is
+    # done once, for all of them.
+    once = not shape and n * k * size <= _LAID_OUT
+    while units() < wanted and n_block > panel and not (once and m > _ROWS):
+        n_block = -(-n_block // (2 * panel)) * panel
+    while units() < wanted and m_block > 32:
         m_block //= 2
-    m_block = min(-(-m // 8) * 8, m_block)
+    ready = once and m > m_block
     right: Arg | Scratch = b.array
     launches = []
-    # a small right operand that many blocks of rows would lay out again is laid out once
-    ready = not shape and b.column != 1 and 4 * n <= m and m > m_block
     if ready:
-        right = Scratch(c.dtype, -(-n // n_block) * n_block * k + OVERREAD // size)
+        right = Scratch(c.dtype, -(-n // panel) * panel * k + OVERREAD // size)
         launches.append(
             Launch(
                 *(lay_out_right, b.array, right, k, n, b.row, b.column, panel),
@@ -165,7 +180,6 @@ def _blocks(
     left = m_block * (steps + 2) if a.column != 1 else 0
     held = m_block * n_block if turned else 0
     lane = -(-(laid_out + left + held) // 64) * 64
-    units = batches * -(-m // m_block) * -(-n // n_block)
     biased = bias is not None
     launches.append(
         Launch(
@@ -173,9 +187,10 @@ def _blocks(
             *(lane, laid_out, laid_out + left, tuple(i * panel for i in range(steps))),
             *(shape, a.batch, b.batch, len(shape)),
             *(m, n, k, a.row, a.column, b.row, b.column, *((1, m) if turned else (n, 1))),
-            *(biased and turned, biased and not turned, m_block, n_block, steps, panel, ready),
-            units=units,
-            grain=_grain(units, 2 * c.size * k),
+            *(biased and of_rows, biased and not of_rows),
+            *(m_block, n_block, steps, panel, ready),
+            units=units(),
+            grain=_grain(units(), 2 * c.size * k),
         )
     )
     return launches

@@ -18,12 +18,14 @@ from opstep.runtime.device.builtin import (
     inner_tile_1x8,
     offset,
     outer_tile_8,
+    prefetch_run,
     transpose_8x8,
     vector_length,
 )
 from opstep.runtime.device.source import by_dtype
 
 PANEL = 3 * 64  # bytes of the right operand's rows that are laid out behind each other
+_AHEAD = 32  # rows that are asked for before they are copied
 OVERREAD = PANEL  # bytes that a tile may read past its columns
 
 
@@ -52,8 +54,8 @@ def batch_offset(batch, rank, shape, strides):
 
 
 def lay_out(b, buffer, steps, columns, b_row, b_column, pitch, panel):
-    """Panels of so many columns: element (k, j) of b stands in the panel of column j, `pitch` behind
-    the one before, in row k. One of b's strides is 1.
+    """Panels of so many columns: element (k, j) of b stands in row k of the panel of column j, and
+    panels are `pitch` apart. One of b's strides is 1.
     """
     for j in range(0, columns, panel):
         to = offset(buffer, j // panel * pitch)
@@ -61,6 +63,7 @@ def lay_out(b, buffer, steps, columns, b_row, b_column, pitch, panel):
         count = min(panel, columns - j)
         if b_column == 1:
             for k in range(steps):
+                prefetch_run(offset(source, (k + _AHEAD) * b_row), count)
                 copy_run(offset(to, k * panel), offset(source, k * b_row), count)
         else:
             transpose(source, b_column, to, panel, count, steps)
@@ -125,6 +128,13 @@ def multiply(
             for j in range(0, columns, widest):
                 across = offset(source, j // panel * apart + j % panel)
                 for i in range(0, rows, 8):
+                    # what the next tile reads, and a share of what is laid out next
+                    if j == 0 and a_step == 1:
+                        for r in range(i + 8, min(i + 16, rows)):
+                            prefetch_run(offset(left, r * a_row + k), some)
+                    if j == 0 and b_column == 1 and not ready:
+                        for s in range(i * some // rows, (i + 8) * some // rows):
+                            prefetch_run(offset(right, (k + some + s) * b_row), columns)
                     place = offset(target, i * pitch + j)
                     start = place
                     start_row = pitch

@@ -174,8 +174,10 @@ def _compile(kernel, signature: Signature, dtype: DType, distinct: bool) -> tupl
 
 def compiled(kernel, signature: Signature, dtype: DType, distinct: bool) -> Any:
     """numba's result for the entry of `kernel`; its `library` has LLVM's text and the assembly."""
-    from numba.core import compiler, config, registry, types
+    from numba.core import compiler, registry, types
+    from numba.core import config as numba_config
 
+    config: Any = numba_config
     config.CPU_NAME, config.CPU_FEATURES = processor.this()
     entry = _entry(kernel, signature, dtype, distinct)
     flags: Any = compiler.Flags()

@@ -180,6 +180,32 @@ def _run(value):
     return run
 
 
+def prefetch_run():
+    """(pointer, count): asks for the memory of so many elements; no address is wrong."""
+
+    @intrinsic
+    def ask(_, pointer, count):
+        def generate(context, builder, signature, args):
+            v = Vectors(context, builder, pointer.dtype)
+            byte = ir.IntType(8).as_pointer()
+            kind = ir.FunctionType(ir.VoidType(), [byte, INDEX, INDEX, INDEX])
+            function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+            line = WORD(64 // v.size)
+
+            def step(k, _):
+                where = builder.bitcast(v.at(args[0], builder.mul(k, line)), byte)
+                builder.call(function, [where, INDEX(0), INDEX(3), INDEX(1)])
+                return []
+
+            lines = builder.udiv(builder.add(args[1], builder.sub(line, WORD(1))), line)
+            loop(builder, WORD(0), lines, [], step)
+            return context.get_dummy_value()
+
+        return types.void(pointer, types.int64), generate
+
+    return ask
+
+
 def transpose(n: int):
     """(x, x_row, y, y_row): y[j*y_row + i] = x[i*x_row + j] for i and j below n, a power of 2."""
 
@@ -281,7 +307,8 @@ def _fixed(runs: int, in_f64: bool, term, join, start: float | None = 0.0, centr
 
             value = term(v, read, centre)
             if isinstance(value, tuple):
-                return v.multiply_add(*value, chain)
+                a, b = value
+                return v.multiply_add(a, b, chain)
             return join(v)(chain, value)
 
         first = v.broadcast(
