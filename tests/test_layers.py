@@ -46,7 +46,8 @@ SLOW |= {
 # Modules that are themselves imported late, by the first compilation of a kernel: they may import
 # numba at the top, and each other.
 COMPILERS = {
-    f"opstep.runtime.device.{name}" for name in ("intrinsics", "shared_intrinsics", "tiles")
+    f"opstep.runtime.device.{name}"
+    for name in ("intrinsics", "shared_intrinsics", "tiles", "vectors")
 }
 COMPILERS |= {
     f"opstep.runtime.device.cuda.{name}" for name in ("elements", "intrinsics", "tiles", "ufuncs")

@@ -1,0 +1,60 @@
+"""The same bits on every processor: kernels compiled for others, as far as this one can run them,
+give what they give here.
+
+Each processor needs a process of its own: kernels are compiled once a process. Some ops stand for
+all, those whose kernels are made of vectors or that add; ``pytest tests/runtime/test_processors.py
+--every-op`` compiles all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from opstep.runtime.device import processor
+
+SCRIPT = Path(__file__).with_name("on_processor.py")
+OPS = ("conv2d", "conv2d_weight_grad", "layer_norm", "matmul", "normal", "softmax", "sum")
+
+_V2 = "sse2 sse3 ssse3 sse4.1 sse4.2 popcnt cx16"
+_V3 = f"{_V2} avx avx2 bmi bmi2 f16c fma lzcnt movbe"
+_V4 = f"{_V3} avx512f avx512bw avx512cd avx512dq avx512vl"
+PROCESSORS = {
+    "without fma": ("x86-64-v2", _V2, "-avx"),
+    "avx2": ("x86-64-v3", _V3, "-avx512f"),
+    "avx512, vectors of 256 bits": ("x86-64-v4", _V4, "+prefer-256-bit"),
+    "avx512, vectors of 512 bits": ("x86-64-v4", _V4, "-prefer-256-bit"),
+}
+
+
+def results(folder, name: str, features: str, every: bool) -> dict[str, str]:
+    command = [sys.executable, str(SCRIPT), str(folder), name, features, "0/1"]
+    done = subprocess.run(
+        [*command, *([] if every else OPS)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def here(request, tmp_path_factory) -> dict[str, str]:
+    every = request.config.getoption("--every-op", default=False)
+    return results(tmp_path_factory.mktemp("here"), "", "", every)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", PROCESSORS)
+def test_same_bits(which, here, request, tmp_path):
+    name, features, setting = PROCESSORS[which]
+    missing = [f for f in features.split() if not processor.this().has(f)]
+    if missing:
+        pytest.skip(f"this processor has no {', '.join(missing)}")
+    flags = ",".join([*(f"+{f}" for f in features.split()), setting])
+    every = request.config.getoption("--every-op", default=False)
+    there = results(tmp_path, name, flags, every)
+    assert len(there) == len(here) > 0
+    assert {k for k in here if here[k] != there[k]} == set()
