@@ -3,8 +3,8 @@ off.
 
 Polynomials are least-squares fits of the relative error, reweighted towards the minimax. Reduction
 of the argument follows Cody and Waite, "Software Manual for the Elementary Functions" (1980).
-Infinities, NaN and subnormal numbers, in and out, are as in the C library; `sin32` and `cos32` say
-up to where they hold.
+Infinities, NaN, zeros of both signs and subnormal numbers, in and out, are as in the C library;
+`sin32` and `cos32` say up to where they hold.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def expm1_32(x):
     q = r + fma(r * r, p, (whole - r) - part)
     # half of the power, for 2**128 alone would be out of range
     power = bits_to_float(np.int32((float_to_bits(shifted) - 0x4B400000 + 126) << 23))
-    return 2.0 * fma(power, q, power - 0.5)
+    return pick(x == 0.0, x, 2.0 * fma(power, q, power - 0.5))
 
 
 @pinned("f32")
@@ -128,7 +128,8 @@ def log1p32(x):
     x = np.float32(x)
     u = 1.0 + x
     y = log32(u)
-    return pick((u == 0.0) | (u == 1e999), y, y + (x - (u - 1.0)) / u)
+    y = pick((u == 0.0) | (u == 1e999), y, y + (x - (u - 1.0)) / u)
+    return pick(x == 0.0, x, y)
 
 
 @pinned("f32")
@@ -141,9 +142,9 @@ def tanh32(x):
     p = fma(z, p, -5.3738892e-2)
     p = fma(z, p, 1.3331433e-1)
     p = fma(z, p, -3.3333281e-1)
-    near = fma(x * z, p, x)
-    far = 1.0 - 2.0 / (exp32(2.0 * size) + 1.0)
-    return pick(size < 0.625, near, pick(x < 0.0, -far, far))
+    near = fma(size * z, p, size)
+    y = pick(size < 0.625, near, 1.0 - 2.0 / (exp32(2.0 * size) + 1.0))
+    return pick(float_to_bits(x) < 0, -y, y)
 
 
 @pinned("f32")
@@ -184,7 +185,7 @@ def erf32(x):
     e = 1.0 + fma(r * r, e, r)
     e *= bits_to_float(np.int32((float_to_bits(shifted) - 0x4B400000 + 127) << 23))
     y = pick(size < 0.875, near, 1.0 - e)
-    return pick(x < 0.0, -y, y)
+    return pick(float_to_bits(x) < 0, -y, y)
 
 
 REACH32 = 1e6  # sin32 and cos32 are good up to here
@@ -234,7 +235,7 @@ def _wave(r, turns):
     """The sine of r, -pi/4 to pi/4, and so many quarter turns."""
     z = r * r
     s = fma(z, -1.9511938e-4, 8.3321361e-3)
-    s = fma(r * z, fma(z, s, -1.6666654e-1), r)
+    s = pick(r == 0.0, r, fma(r * z, fma(z, s, -1.6666654e-1), r))
     c = fma(z, 2.4428709e-5, -1.3887283e-3)
     c = fma(z * z, fma(z, c, 4.1666646e-2), fma(-0.5, z, 1.0))
     turns = np.int32(turns)

@@ -67,7 +67,7 @@ def expm1_64(x):
     q = r + fma(r * r, fma(r, p, 0.5), (whole - r) - part)
     # half of the power, for 2**1024 alone would be out of range
     power = bits_to_float((float_to_bits(shifted) - 0x4338000000000000 + 1022) << 52)
-    return 2.0 * fma(power, q, power - 0.5)
+    return pick(x == 0.0, x, 2.0 * fma(power, q, power - 0.5))
 
 
 @pinned("f64")
@@ -101,7 +101,8 @@ def log1p64(x):
     x = np.float64(x)
     u = 1.0 + x
     y = log64(u)
-    return pick((u == 0.0) | (u == 1e999), y, y + (x - (u - 1.0)) / u)
+    y = pick((u == 0.0) | (u == 1e999), y, y + (x - (u - 1.0)) / u)
+    return pick(x == 0.0, x, y)
 
 
 @pinned("f64")
@@ -113,7 +114,7 @@ def tanh64(x):
     t = expm1_64(2.0 * size)
     share = t / (t + 2.0)
     y = pick(size < 0.5, 0.5 * fma(-t, share, t), 1.0 - 2.0 / (t + 2.0))
-    return pick(x < 0.0, -y, y)
+    return pick(float_to_bits(x) < 0, -y, y)
 
 
 @pinned("f64")
@@ -150,7 +151,7 @@ def _sine(x, quarter):
     s = fma(z, s, 2.7557313448451427e-06)
     s = fma(z, s, -0.0001984126982910418)
     s = fma(z, s, 0.008333333333321528)
-    s = fma(r * z, fma(z, s, -0.1666666666666663), r)
+    s = pick(r == 0.0, r, fma(r * z, fma(z, s, -0.1666666666666663), r))
     c = fma(z, -1.1357378907491399e-11, 2.087567882332567e-09)
     c = fma(z, c, -2.755731401987191e-07)
     c = fma(z, c, 2.4801587288308857e-05)
