@@ -18,6 +18,7 @@ from opstep.kernels.float32 import turn_cos32, turn_sin32
 from opstep.kernels.gpu.elementwise import elementwise
 from opstep.kernels.gpu.random import by_fours, by_twos, random_grid, word_by_word
 from opstep.kernels.gpu.random import drop as gpu_drop
+from opstep.kernels.literals import check_value
 from opstep.kernels.philox import philox, philox_words
 from opstep.runtime.device.launch import Launch
 from opstep.runtime.ir.op import Mismatch, Op
@@ -69,8 +70,12 @@ def unit_f64(high, low):
 
 
 def between(u, low, high):
-    """Rounding may reach `high`, which is not in the range."""
-    v = low + u * (high - low)
+    """Rounding may reach `high`, which is not in the range; a range wider than the largest number
+    is gone through by halves.
+    """
+    span = high - low
+    half = u * (0.5 * high - 0.5 * low)
+    v = low + u * span if span < 1e999 else (low + half) + half
     return v if v < high else low
 
 
@@ -129,11 +134,15 @@ class uniform(Random):
         floats_only(dtype)
         if not low <= high:
             raise Mismatch(f"low={low} is above high={high}", "low")
+        for name, limit in (("low", low), ("high", high)):
+            check_value(limit, dtype, name)
+            if abs(limit) == math.inf:
+                raise Mismatch(f"{name}={limit}: nothing is evenly spread to infinity", name)
         return Random.infer(step, shape=shape, dtype=dtype)
 
     def oracle(step=None, *, shape, low, high, dtype, seed):
         u = units_of(math.prod(shape), at(step), seed, dtype is f64)
-        return (low + u * (high - low)).reshape(shape)
+        return (low * (1.0 - u) + high * u).reshape(shape)
 
     def cpu(step, y, *, shape, low, high, dtype, seed):
         kernel, each = (uniform_f64, 2) if y.dtype is f64 else (uniform_f32, 4)
@@ -211,6 +220,8 @@ class normal(Random):
         floats_only(dtype)
         if not std >= 0:
             raise Mismatch(f"std={std} is negative", "std")
+        check_value(mean, dtype, "mean")
+        check_value(std, dtype, "std")
         return Random.infer(step, shape=shape, dtype=dtype)
 
     def oracle(step=None, *, shape, mean, std, dtype, seed):

@@ -98,3 +98,10 @@ graph kept(x: f32[N], step: i64[]) -> f32[N] {
     np.testing.assert_array_equal(kept, gradient)
     assert set(np.unique(kept)) == {np.float32(0), np.float32(1) / np.float32(0.75)}
     standing((kept == 0).astype(np.float64), 0.25, 0.1875)
+
+
+@pytest.mark.parametrize("dtype, most", [("f32", 3e38), ("f64", 1.5e308)])
+def test_a_range_wider_than_the_largest_number(dtype, most):
+    made = draw(f"uniform(shape=[4000], low={-most}, high={most}, dtype={dtype})", f"{dtype}[4000]")
+    standing(made.astype(np.float64) / most, 0.0, 1 / 3)
+    assert np.all((-most <= made) & (made < most))
