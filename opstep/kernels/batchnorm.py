@@ -1,8 +1,8 @@
 """Batch normalisation over channels (axis 1): with given statistics, with the batch's own, and its
 gradient.
 
-Means and variances are made in f64, plane by plane, and put together by Chan, Golub and LeVeque's
-formula, so a large mean does not cost the variance its digits.
+Means and variances are made in f64, plane by plane, and put together by the formula of Chan, Golub
+and LeVeque; a large mean costs neither the variance nor the results their digits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from opstep.kernels.axes import around, want_shape
 from opstep.kernels.gpu import batchnorm as gpu
 from opstep.kernels.gpu.moments import small_enough
 from opstep.kernels.pitfalls import BATCH_NORM, BATCH_NORM_TRAIN
-from opstep.kernels.rows import centred_dot, rounded, row_sum, squared_distance
+from opstep.kernels.rows import centred_dot, rounded, row_sum, row_sum_in_f64, squared_distance
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch, Scratch
 from opstep.runtime.ir.op import Mismatch, Op
@@ -116,8 +116,8 @@ class batch_norm_train(Op):
 
     def cpu(x, scale, bias, y, mean, var, *, epsilon):
         outer, channels, plane = around(x.shape, 1)
-        factor = Scratch(x.dtype, channels)
-        given = (x, scale, mean, var, factor, outer, channels)
+        factor, shift = Scratch(x.dtype, channels), Scratch(x.dtype, channels)
+        given = (x, scale, bias, mean, var, factor, shift, outer, channels)
         if plane == 1:
             tiles = [Scratch(f64, COLUMNS, per_lane=True) for _ in range(2)]
             grain = max(COLUMNS, 32768 // max(outer, 1))
@@ -125,13 +125,13 @@ class batch_norm_train(Op):
         else:
             grain = max(1, 32768 // max(outer * plane, 1))
             first = Launch(plane_statistics, *given, plane, epsilon, units=channels, grain=grain)
-        return [first, _normalise(x, mean, factor, bias, y)]
+        return [first, _normalise(x, mean, factor, shift, y)]
 
     def cuda(x, scale, bias, y, mean, var, *, epsilon):
         given = (x, scale, bias, y, mean, var)
         if x.size == 0 or not small_enough(x):
             return batch_norm_train.cpu(*given, epsilon=epsilon)
-        return gpu.train(*given, around(x.shape, 1), epsilon)
+        return gpu.train(*given, around(x.shape, 1), epsilon, put_channel)
 
     def flops(x, *others, epsilon):
         return 8 * x.size
@@ -275,7 +275,22 @@ def normalise_channels(x, mean, factor, bias, y, channels, plane, lo, hi):
         i += count
 
 
-def plane_statistics(x, scale, mean, var, factor, outer, channels, plane, epsilon, lo, hi):
+def put_channel(c, centre, variance, scale, bias, mean, var, factor, shift, epsilon):
+    """A channel's statistics, in f64 until here: its results, and y = (x - mean)*factor + shift.
+
+    The shift makes good what the mean loses when it is stored.
+    """
+    mean[c] = centre
+    var[c] = variance
+    slope = np.float64(scale[c]) / math.sqrt(variance + epsilon)
+    lost = centre - np.float64(mean[c])
+    factor[c] = slope
+    shift[c] = bias[c] if lost == 0.0 else bias[c] - lost * slope
+
+
+def plane_statistics(
+    x, scale, bias, mean, var, factor, shift, outer, channels, plane, epsilon, lo, hi
+):
     """Units are channels."""
     for c in range(lo, hi):
         seen = np.float64(0.0)
@@ -283,20 +298,21 @@ def plane_statistics(x, scale, mean, var, factor, outer, channels, plane, epsilo
         spread = np.float64(0.0)  # sum of squared distances from the mean
         for n in range(outer):
             row = offset(x, (n * channels + c) * plane)
-            own = row_sum(row, plane) / plane
-            own_spread = squared_distance(row, rounded(own), plane)
+            own = row_sum_in_f64(row, plane) / plane
+            near = rounded(own)
+            off = own - np.float64(near)
+            own_spread = squared_distance(row, near, plane) - off * off * plane
             step = own - centre
             total = seen + plane
             spread += own_spread + step * step * seen * plane / total
             centre += step * plane / total
             seen = total
-        mean[c] = centre if seen > 0 else np.nan
-        var[c] = spread / seen
-        factor[c] = scale[c] / math.sqrt(spread / seen + epsilon)
+        centre = centre if seen > 0 else np.nan
+        put_channel(c, centre, spread / seen, scale, bias, mean, var, factor, shift, epsilon)
 
 
 def column_statistics(
-    x, scale, mean, var, factor, outer, channels, epsilon, sums, squares, lo, hi, lane
+    x, scale, bias, mean, var, factor, shift, outer, channels, epsilon, sums, squares, lo, hi, lane
 ):
     """As `plane_statistics`, for planes of one element."""
     centre = offset(sums, lane * COLUMNS)
@@ -318,9 +334,9 @@ def column_statistics(
                 away = row[k] - centre[k]
                 spread[k] += away * away
         for k in range(count):
-            mean[first + k] = centre[k]
-            var[first + k] = spread[k] / outer
-            factor[first + k] = scale[first + k] / math.sqrt(spread[k] / outer + epsilon)
+            c = first + k
+            variance = spread[k] / outer
+            put_channel(c, centre[k], variance, scale, bias, mean, var, factor, shift, epsilon)
 
 
 def gradients_of_channel(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from opstep.kernels.fastmath import exp
-from opstep.kernels.runs import RUN, dot_of, squares_of, sum_of, sum_of_terms
+from opstep.kernels.runs import RUN, dot_of, squares_of, sum_in_f64, sum_of, sum_of_terms
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.source import by_dtype
 
@@ -30,6 +30,14 @@ def row_sum(x, n):
     total = np.float64(0.0)
     for start in range(0, n, BLOCK):
         total += sum_of(offset(x, start), min(BLOCK, n - start))
+    return total
+
+
+def row_sum_in_f64(x, n):
+    """The sum of numbers that are much larger than what they differ by."""
+    total = np.float64(0.0)
+    for start in range(0, n, BLOCK):
+        total += sum_in_f64(offset(x, start), min(BLOCK, n - start))
     return total
 
 

@@ -24,12 +24,15 @@ ROWS = 8  # samples that a thread takes, where a plane is one element
 Shape = tuple[int, int, int]  # elements before the channels, channels, elements behind
 
 
-def train(x: Arg, scale, bias, y, mean: Arg, var: Arg, shape: Shape, epsilon: float) -> list[Grid]:
+def train(
+    x: Arg, scale, bias, y, mean: Arg, var: Arg, shape: Shape, epsilon: float, put: Callable
+) -> list[Grid]:
+    """`put`: what writes a channel's results, and what y is made of."""
     sums = Sums(x, shape)
-    factor = Scratch(x.dtype, shape[1])
-    given = (x, scale, mean, var, factor, sums.count, sums.stride, epsilon)
-    finish = sums.finish(finisher(batch_statistics, len(given)), *given)
-    return [sums.launch, finish, normalise(x, mean, factor, bias, y, shape)]
+    factor, shift = Scratch(x.dtype, shape[1]), Scratch(x.dtype, shape[1])
+    given = (x, scale, bias, mean, var, factor, shift, sums.count, sums.stride, epsilon)
+    finish = sums.finish(finisher(batch_statistics(put), len(given)), *given)
+    return [sums.launch, finish, normalise(x, mean, factor, shift, y, shape)]
 
 
 def gradients(
@@ -117,11 +120,15 @@ def channel_factors(scale, var, factor, epsilon, channels):
         factor[c] = scale[c] / math.sqrt(var[c] + epsilon)
 
 
-def batch_statistics(c, s1, s2, s3, s4, x, scale, mean, var, factor, count, stride, epsilon):
-    centre, variance = moments_of(s1, s2, count, np.float64(x[c * stride]))
-    mean[c] = centre
-    var[c] = variance
-    factor[c] = np.float64(scale[c]) / math.sqrt(variance + epsilon)
+@cache
+def batch_statistics(put: Callable) -> Callable:
+    def batch_statistics(
+        c, s1, s2, s3, s4, x, scale, bias, mean, var, factor, shift, count, stride, epsilon
+    ):
+        centre, variance = moments_of(s1, s2, count, np.float64(x[c * stride]))
+        put(c, centre, variance, scale, bias, mean, var, factor, shift, epsilon)
+
+    return batch_statistics
 
 
 def row_statistics(row, s1, s2, s3, s4, x, centre, factor, n, epsilon):
