@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
+from opstep.runtime.device import cpu
 from opstep.runtime.device.cuda import simulator
 from opstep.runtime.ir.op import OPS, complete
 from opstep.runtime.ir.types import DTYPES
@@ -94,6 +97,22 @@ def test_a_half_is_rounded_once():
     x = np.array([1 + 2.0**-8 + 2.0**-30], np.float64)
     (found,) = simulator.execute(OPS["cast"], [x], {"dtype": DTYPES["bf16"]})
     assert float(found[0]) == 1 + 2.0**-7
+
+
+def in_bf16(n: int) -> float:
+    """A whole number to 8 bits, ties to even."""
+    dropped = max(abs(n).bit_length() - 8, 0)
+    return float(round(Fraction(n, 1 << dropped)) << dropped)
+
+
+@pytest.mark.parametrize("device", [simulator, cpu], ids=["cuda", "cpu"])
+def test_a_long_integer_is_rounded_once(device):
+    """Halfway between two bf16 but for its last bit, which neither f32 nor f64 holds."""
+    n = np.random.default_rng(0).integers(-(2**62), 2**62, 60)
+    tie = (257 << 52) + np.array([-1, 0, 1, -1024, 1024, -(1 << 27), 1 << 27])
+    n = np.concatenate([n, tie, -tie, [2**63 - 1, -(2**63), 2**53 + 1, 257 * 2**45 + 1]])
+    (found,) = device.execute(OPS["cast"], [n], {"dtype": DTYPES["bf16"]})
+    assert found.astype(float).tolist() == [in_bf16(int(v)) for v in n]
 
 
 @pytest.mark.parametrize("dtype", ["f64", "f32", "bf16", "i32"])

@@ -6,9 +6,9 @@ import numpy as np
 
 from opstep.kernels.gpu.copying import CARRIERS
 from opstep.kernels.gpu.elementwise import elementwise
-from opstep.runtime.device.convert import limits_of, round_to_odd
+from opstep.runtime.device.convert import limits_of, round_to_odd, shortened
 from opstep.runtime.device.launch import Arg, Grid
-from opstep.runtime.ir.types import TensorType, f32
+from opstep.runtime.ir.types import TensorType, f32, i64
 
 
 def as_bits(*args: Arg) -> tuple[Arg, ...]:
@@ -39,7 +39,7 @@ def cast_of(x: Arg, y: Arg) -> Grid | None:
     if a.is_float and b.is_integer:
         return elementwise(to_integer, "to_integer", (x,), y, limits_of(b))
     if b.is_half and a.itemsize >= 4 and a is not f32:
-        return elementwise(to_odd, "to_half", (x,), y)  # rounded once
+        return elementwise(long_to_odd if a is i64 else to_odd, "to_half", (x,), y)  # rounded once
     return elementwise(itself, "convert", (x,), y)
 
 
@@ -53,6 +53,10 @@ def truth(v):
 
 def to_odd(v):
     return round_to_odd(v)
+
+
+def long_to_odd(v):
+    return round_to_odd(shortened(v))
 
 
 def to_integer(v, low, high):

@@ -1,8 +1,8 @@
 """Changing the element type of a tensor; f16 and bf16 by their bits.
 
-Rounding to a narrower float is to nearest, ties to even, once (from f64 to a half through an f32
-that is rounded to odd). Floats become integers by truncation, NaN becomes 0 and what is out of
-range the nearest limit. To bool: ``x != 0``, so NaN is true.
+Rounding to a narrower float is to nearest, ties to even, once (from f64 or integers to a half
+through an f32 that is rounded to odd). Floats become integers by truncation, NaN becomes 0 and what
+is out of range the nearest limit. To bool: ``x != 0``, so NaN is true.
 """
 
 from __future__ import annotations
@@ -66,6 +66,13 @@ def round_to_odd(wide):
     return bits_to_float(np.uint32(bits & 0xFFFFFFFF))
 
 
+def shortened(n):
+    """An i64 as an f64, exactly or, where that has too few bits, on the same side of every half."""
+    if -(1 << 53) <= n <= (1 << 53):
+        return np.float64(n)
+    return np.float64((n & -2048) | (1024 if n & 2047 else 0))
+
+
 def f16_in(x, y, lo, hi):
     for i in range(lo, hi):
         y[i] = half_to_float(np.int64(x[i]))
@@ -94,6 +101,11 @@ def f16_out_of_wide(x, y, lo, hi):
 def bf16_out_of_wide(x, y, lo, hi):
     for i in range(lo, hi):
         y[i] = float_to_bfloat(round_to_odd(x[i]))
+
+
+def bf16_out_of_long(x, y, lo, hi):
+    for i in range(lo, hi):
+        y[i] = float_to_bfloat(round_to_odd(shortened(x[i])))
 
 
 def plain(x, y, lo, hi):
@@ -151,6 +163,7 @@ def conversion(x: Arg, y: Arg, temporary) -> list[Launch]:
     if b.is_half:
         wide = a.name == "f64" or a.itemsize == 8 or a is i32
         kernels = (bf16_out, bf16_out_of_wide) if b is bf16 else (f16_out, f16_out_of_wide)
-        return [Launch(kernels[wide], x, y, units=n)]
+        kernel = bf16_out_of_long if a is i64 and b is bf16 else kernels[wide]
+        return [Launch(kernel, x, y, units=n)]
     least, most = limits_of(b)
     return [Launch(to_integer, x, y, least, most, units=n)]
