@@ -19,7 +19,7 @@ from opstep.runtime.ir.op import Mismatch
 
 
 class relu(Unary):
-    """x where it is positive, else 0; the gradient at 0 is 0."""
+    """x where it is positive, else 0, of -0 too (PyTorch keeps it); the gradient at 0 is 0."""
 
     signature = "relu(x: N)"
     formula = "max(x, 0)"
@@ -88,7 +88,7 @@ class prelu(Binary):
 
 
 class elu(Unary):
-    """Exponential linear unit: tends to -alpha for very negative x."""
+    """Exponential linear unit: tends to -alpha for very negative x. -0 stays -0."""
 
     signature = "elu(x: F, *, alpha: float = 1.0)"
     formula = "x where x > 0, else alpha*(e**x - 1)"

@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from opstep.kernels.elementwise import Binary, Unary, onto, same
-from opstep.kernels.literals import limits
+from opstep.kernels.literals import check_value, limits
 from opstep.kernels.pitfalls import OVERFLOW, REMAINDER
 from opstep.kernels.relations import elementwise
 from opstep.runtime.ir.faults import NO_FAULTS, Faults, Rule, infinite
@@ -111,7 +111,10 @@ class _IntegerOrFloat(Binary):
 
 
 class floor_div(_IntegerOrFloat):
-    """The largest whole number not above a / b; integers divided by 0 give 0."""
+    """The largest whole number not above a / b; integers divided by 0 give 0.
+
+    A zero has the sign of a / b, as in NumPy and PyTorch.
+    """
 
     signature = "floor_div(a: N, b: N)"
     formula = "floor(a / b), exact where a / b itself would be rounded up to a whole number"
@@ -128,7 +131,8 @@ class floor_div(_IntegerOrFloat):
             return a / b
         rest = np.fmod(a, b)
         whole = (a - rest) / b
-        return np.rint(whole - 1.0 if (b < 0.0) != (rest < 0.0) and rest != 0.0 else whole)
+        whole = np.rint(whole - 1.0 if (b < 0.0) != (rest < 0.0) and rest != 0.0 else whole)
+        return math.copysign(whole, a / b) if whole == 0.0 else whole
 
     @staticmethod
     def whole(a, b):
@@ -274,7 +278,7 @@ class abs(Unary):
 
 
 class sign(Unary):
-    """-1, 0 or 1; NaN of NaN (PyTorch gives 0)."""
+    """-1, 0 or 1; NaN of NaN (PyTorch gives 0). -0 stays -0 (PyTorch and NumPy give 0)."""
 
     signature = "sign(x: N)"
     formula = "-1 where x < 0, 0 where x = 0, 1 where x > 0"
@@ -337,7 +341,7 @@ class reciprocal(Unary):
 class clip(Unary):
     """x, but not below `low` nor above `high` (either may be left out); NaN stays.
 
-    The gradient passes where low <= x <= high.
+    The gradient passes where low <= x <= high, so not at NaN.
     """
 
     signature = "clip(x: N, *, low: number = none, high: number = none)"
@@ -357,6 +361,8 @@ class clip(Unary):
                 )
             if limit != limit:
                 raise Mismatch(f"{name}={limit} limits nothing", name)
+            if x.dtype.is_float:
+                check_value(limit, x.dtype, name)
         if x.dtype.is_integer:
             least, most = limits(x.dtype)
             if low is not None and low > most:
@@ -391,9 +397,9 @@ class clip(Unary):
     def grad(g, operands, results, grads, *, low, high):
         (x,), (gy,) = operands, grads
         if low is not None:
-            gy = g.where(g.less(x, low), 0.0, gy)
+            gy = g.where(g.greater_equal(x, low), gy, 0.0)
         if high is not None:
-            gy = g.where(g.greater(x, high), 0.0, gy)
+            gy = g.where(g.less_equal(x, high), gy, 0.0)
         return (gy,)
 
 

@@ -14,10 +14,11 @@ from opstep.kernels.axes import around, axis_of, volume
 from opstep.kernels.elementwise import same
 from opstep.kernels.gpu.elementwise import elementwise
 from opstep.kernels.gpu.places import LIMIT
+from opstep.kernels.literals import check_value
 from opstep.runtime.device.cuda.names import cuda, div32, mod32
 from opstep.runtime.device.launch import Arg, Grid, Launch
 from opstep.runtime.ir.op import Mismatch, Op
-from opstep.runtime.ir.types import DType, TensorType
+from opstep.runtime.ir.types import TensorType
 
 
 def put(y, value, lo, hi):
@@ -36,18 +37,6 @@ def put_all(y: Arg, value: int | float) -> Launch:
     return Launch(
         put, y, value, units=y.size, cuda=partial(elementwise, same, "put", (), y, (value,))
     )
-
-
-def checked_value(value: int | float, dtype: DType, name: str) -> None:
-    """Raises Mismatch where `value` is no number of that type."""
-    if dtype.is_float:
-        return
-    if value != value or value in (np.inf, -np.inf) or value != int(value):
-        raise Mismatch(f"{name}={value} is no {dtype}", name)
-    if dtype.is_integer:
-        limits = np.iinfo(dtype.numpy)
-        if not limits.min <= value <= limits.max:
-            raise Mismatch(f"{name}={value} is out of range for {dtype}", name)
 
 
 class Creation(Op):
@@ -76,7 +65,7 @@ class full(Creation):
     source = "torch.full, ONNX ConstantOfShape"
 
     def infer(*, shape, value, dtype):
-        checked_value(value, dtype, "value")
+        check_value(value, dtype)
         return shaped(shape, dtype)
 
     def oracle(*, shape, value, dtype):
@@ -151,8 +140,8 @@ class iota(Creation):
 
     def infer(*, shape, axis, start, step, dtype):
         axis_of(axis, len(shape))
-        checked_value(start, dtype, "start")
-        checked_value(step, dtype, "step")
+        check_value(start, dtype, "start")
+        check_value(step, dtype, "step")
         if dtype.kind == "b":
             raise Mismatch("bools do not count", "dtype")
         return shaped(shape, dtype)
@@ -241,7 +230,7 @@ class extent(Creation):
         shaped(of, dtype, "of")
         n = volume(of)
         if isinstance(n, int):
-            checked_value(n, dtype, "of")
+            check_value(n, dtype, "of")
             if n >= 2**63:
                 raise Mismatch(f"the product of the dims, {n}, does not fit 64 bits", "of")
         return TensorType(dtype, ())

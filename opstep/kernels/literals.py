@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from opstep.runtime.ir.calls import literal_fault
 from opstep.runtime.ir.op import Mismatch
 from opstep.runtime.ir.types import DType
 
@@ -18,15 +19,13 @@ def limits(dtype: DType) -> tuple[int, int]:
 
 
 def check_value(value: int | float, dtype: DType, attribute: str = "value") -> None:
-    """Raises Mismatch where a tensor of `dtype` cannot hold the number."""
-    if dtype.is_float:
-        return
-    least, most = limits(dtype)
-    if value != value or abs(value) == float("inf") or value != int(value):
-        raise Mismatch(f"{value} is not a value of {dtype}", attribute)
-    if not least <= value <= most:
-        hint = f"it holds {least} to {most}"
-        raise Mismatch(f"{value} is beyond {dtype}", attribute, hint=hint)
+    """Raises Mismatch where a tensor of `dtype` cannot hold the number; a float that is whole is an
+    integer.
+    """
+    if dtype.is_integer and value % 1 == 0:
+        value = int(value)
+    if fault := literal_fault(value, dtype):
+        raise Mismatch(f"{attribute}={fault}", attribute)
 
 
 def bits_of(value: int | float, dtype: DType) -> int:

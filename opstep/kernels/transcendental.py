@@ -81,7 +81,11 @@ class pow(Binary):
 
         def by_exponent():
             slope = g.mul(y, g.log(a))
-            none = g.logical_and(g.equal(a, 0.0), g.greater_equal(b, 0.0))
+            if isinstance(a, int | float) and a != 0:
+                return g.mul(gy, slope)
+            none = g.greater_equal(b, 0.0)
+            if not isinstance(a, int | float):
+                none = g.logical_and(g.equal(a, 0.0), none)
             return g.mul(gy, g.where(none, 0.0, slope))
 
         return onto(g, a, by_base), onto(g, b, by_exponent)

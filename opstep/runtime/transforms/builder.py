@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from opstep.runtime.ir.graph import NOWHERE, Apply, Assert, Attr, Binding, Literal, Name, Provenance
 from opstep.runtime.ir.op import OPS, Op, Ref, complete, resolve
 from opstep.runtime.ir.types import DType, TensorType
@@ -58,13 +60,22 @@ class Builder:
     def apply(
         self, op: type[Op], operands: tuple[Operand | None, ...], attrs: dict[str, Any]
     ) -> Any:
-        """Appends ``op(*operands, **attrs)``; trailing operands may be None. Raises `Mismatch`."""
+        """Appends ``op(*operands, **attrs)``; trailing operands may be None. Raises `Mismatch`.
+
+        Of numbers alone a number is made, in f64, where that is a float: as an op they would be
+        computed in f32, whatever type they meet later.
+        """
         given = list(operands)
         while given and given[-1] is None:
             given.pop()
         types = [o.type if isinstance(o, Var) else o for o in given]
         attrs = {k: tuple(v) if isinstance(v, list) else v for k, v in attrs.items()}
         resolved = resolve(op, types, complete(op, attrs))  # pyright: ignore[reportArgumentType]
+        if given and all(isinstance(o, int | float) for o in given):
+            (made, *more) = resolved.results
+            if not more and made.dtype.is_float and not made.rank:
+                with np.errstate(all="ignore"):
+                    return float(op.oracle(*map(np.float64, given), **complete(op, attrs)))
         results = [Var(self.fresh(f"{self.prefix}_{op.name}"), t) for t in resolved.results]
         written = tuple(
             Attr(Name(k), Ref(v.name) if isinstance(v, DType) else v) for k, v in attrs.items()
@@ -103,9 +114,9 @@ class Builder:
             gradient = self.reshape(gradient, shape=x.shape)
         return self.to_dtype(gradient, x.dtype)
 
-    def to_dtype(self, x: Var, dtype: DType) -> Var:
-        """`x` itself where it has that dtype already."""
-        return x if x.dtype is dtype else self.cast(x, dtype=dtype)
+    def to_dtype(self, x: Any, dtype: DType) -> Any:
+        """`x` itself where it has that dtype already, or adapts to any, as a literal does."""
+        return self.cast(x, dtype=dtype) if isinstance(x, Var) and x.dtype is not dtype else x
 
     def zeros_like(self, x: Var) -> Var:
         return self.full(shape=x.shape, value=0.0 if x.dtype.is_float else 0, dtype=x.dtype)

@@ -42,6 +42,7 @@ class GradientError(Exception):
 class _Taped(NamedTuple):
     op: type[Op]
     operands: tuple
+    computed: tuple[TensorType | None, ...]  # the operands' types once they are promoted
     results: tuple[Var, ...]
     attrs: dict
     statement: Apply
@@ -198,7 +199,8 @@ class _Tape:
             )
         )
         padded = (*operands, *[None] * (len(op.operands) - len(operands)))
-        self.taped.append(_Taped(op, padded, tuple(results), attrs, statement))
+        taped = _Taped(op, padded, resolved.operands, tuple(results), attrs, statement)
+        self.taped.append(taped)
         return results
 
 
@@ -245,10 +247,15 @@ def _backward(tape: _Tape, gradients: dict[str, Var]) -> None:
                 raise GradientError(f"{taped.op.name} has no gradient", taped.statement)
             continue
         builder.at = taped.statement.at
-        outgoing = taped.op.grad(builder, taped.operands, taped.results, incoming, **taped.attrs)
+        # a rule sees operands as the op does, promoted
+        seen = [
+            builder.to_dtype(o, t.dtype) if t else o
+            for o, t in zip(taped.operands, taped.computed, strict=True)
+        ]
+        outgoing = taped.op.grad(builder, seen, taped.results, incoming, **taped.attrs)
         for x, gradient in zip(taped.operands, outgoing, strict=True):
             if gradient is not None and isinstance(x, Var) and x.dtype.is_float:
-                _accumulate(builder, gradients, x, gradient)
+                _accumulate(builder, gradients, x, builder.to_dtype(gradient, x.dtype))
 
 
 def _needed(statements: list[Apply | Assert], wanted: set[str]) -> list[Apply | Assert]:
