@@ -14,7 +14,7 @@ from math import prod
 
 import numpy as np
 
-from opstep.kernels.correlation import Geometry, correlate
+from opstep.kernels.correlation import Geometry, correlate, only_bias
 from opstep.kernels.filtergrad import filter_gradients
 from opstep.kernels.gpu import conv as gpu
 from opstep.kernels.gpu.vendor import convolutions
@@ -163,15 +163,16 @@ def _gather_back(gy, w, bias, gx, rows: Window, columns: Window, groups: int) ->
     filters w.
 
     Pixels h with equal h % stride receive through the same filter rows, so each such phase of gx is
-    a convolution of gy with stride 1.
+    a convolution of gy with stride 1; one that receives through none is the bias alone.
     """
     launches = []
     buffer = Scratch(gy.dtype, 0, per_lane=True)
     filters, channels = w.shape[0] // groups, w.shape[1]
-    for a in range(min(rows.stride, gx.shape[2])):
-        for b in range(min(columns.stride, gx.shape[3])):
-            over = _phase(rows, a)
-            across = _phase(columns, b)
+    down, right = rows.phases(gx.shape[2]), columns.phases(gx.shape[3])
+    if len(down) < min(rows.stride, gx.shape[2]) or len(right) < min(columns.stride, gx.shape[3]):
+        launches.append(only_bias(bias, gx))
+    for a, over in down.items():
+        for b, across in right.items():
             picked = tuple(r * columns.kernel + s for r in over for s in across)
             turned = Scratch(w.dtype, groups * channels * filters * len(picked))
             launches.append(
@@ -198,12 +199,6 @@ def _gather_back(gy, w, bias, gx, rows: Window, columns: Window, groups: int) ->
             )
             launches.append(correlate(gy, turned, bias, gx, groups, geometry, buffer))
     return launches
-
-
-def _phase(window: Window, phase: int) -> list[int]:
-    """The filter rows through which pixels h with ``h % stride == phase`` receive."""
-    here = phase + window.before
-    return [r for r in range(window.kernel) if (here - r * window.dilation) % window.stride == 0]
 
 
 def turn_filters(w, turned, picked, count, filters, channels, taps, groups, lo, hi):

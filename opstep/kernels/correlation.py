@@ -9,6 +9,7 @@ column) multiplies. Each output is one sum in the order of the steps, however th
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from functools import cache
 from math import ceil, prod
 from typing import NamedTuple
@@ -101,7 +102,7 @@ def correlate(
     lane = -(-(laid_out + held) // 64) * 64
     buffer = buffer or Scratch(x.dtype, lane, per_lane=True)
     buffer.size = max(buffer.size, lane)
-    planes = not together and g.stride == (1, 1) and blocks.columns == g.out[1] == x.shape[3]
+    planes = not together and in_one_run(g, slots) and blocks.columns == g.out[1] == x.shape[3]
     cuts = zip((filters, *g.out), (blocks.filters, blocks.rows, blocks.columns), strict=True)
     units = images * groups * prod(-(-whole // piece) for whole, piece in cuts)
     work = 2 * prod(g.out) * images * groups * filters * channels * taps
@@ -133,20 +134,35 @@ def buffer_slots(g: Geometry, rows: int) -> tuple[tuple[int, ...], list[int]]:
     row begins.
 
     Output rows that follow each other see image rows that are `stride` apart; these stand together.
-
+    Rows that none sees, between filter rows far apart, are left out.
     """
-    slots: list[int] = []
+    runs, starts = _runs(g, rows)
+    return tuple(row for run in runs for row in run), starts
+
+
+def count_slots(g: Geometry, rows: int) -> int:
+    """How many `buffer_slots` there are."""
+    return sum(len(run) for run in _runs(g, rows)[0])
+
+
+def _runs(g: Geometry, rows: int) -> tuple[list[range], list[int]]:
+    stride = g.stride[0]
+    runs: list[range] = []
     starts = [0] * len(g.rows)
-    for phase in range(g.stride[0]):
-        members = [r for r, row in enumerate(g.rows) if row % g.stride[0] == phase]
-        if members:
-            lowest = min(g.rows[r] for r in members)
-            highest = max(g.rows[r] for r in members)
-            for r in members:
-                starts[r] = len(slots) + (g.rows[r] - lowest) // g.stride[0]
-            count = (highest - lowest) // g.stride[0] + rows
-            slots += [lowest + t * g.stride[0] for t in range(count)]
-    return tuple(slots), starts
+    count = 0
+    for r in sorted(range(len(g.rows)), key=lambda r: (g.rows[r] % stride, g.rows[r])):
+        first = g.rows[r]
+        end = runs[-1].stop if runs else first - 1
+        begin = end if end >= first and end % stride == first % stride else first
+        starts[r] = count - (begin - first) // stride
+        runs.append(range(begin, first + rows * stride, stride))
+        count += len(runs[-1])
+    return runs, starts
+
+
+def in_one_run(g: Geometry, slots: tuple[int, ...]) -> bool:
+    """Whether slots are neighbouring rows of the image."""
+    return g.stride == (1, 1) and slots[-1:] == (slots[0] + len(slots) - 1,) if slots else False
 
 
 def _even(total: int, most: int, multiple: int = 1) -> int:
@@ -163,18 +179,19 @@ def _cut(
     copies, taps = max(1, copies), max(1, len(g.rows) * len(g.columns))
     budget = _BUFFER // itemsize
     few = min(channels, -(-96 // taps))  # at a time: the tile's loop shall be long
-    columns = _even(g.out[1], budget // (few * copies * len(buffer_slots(g, 1)[0]) or 1), 16)
+    columns = _even(g.out[1], budget // (few * copies * count_slots(g, 1) or 1), 16)
     columns = min(columns, g.out[1])
 
     def room(rows: int) -> int:
         """Channels that fit into the buffer."""
-        return budget // (copies * max(1, len(buffer_slots(g, rows)[0])) * max(columns, 1))
+        return budget // (copies * max(1, count_slots(g, rows)) * max(columns, 1))
 
-    blocks = 1
-    rows = g.out[0] if columns == g.out[1] else 1
-    while rows > 1 and room(rows) < few:
-        blocks += 1
-        rows = -(-g.out[0] // blocks)
+    def enough(blocks: int) -> bool:
+        return room(-(-g.out[0] // blocks)) >= few
+
+    rows = 1
+    if columns == g.out[1]:
+        rows = -(-g.out[0] // (1 + bisect_left(range(1, g.out[0]), True, key=enough)))
     work = 2 * images * prod(g.out) * filters * channels * taps
     wanted = min(pieces(), work // (_GRAIN // 4)) / max(1, images * -(-g.out[0] // max(rows, 1)))
     # what is laid out costs the more, the fewer rows or filters share it
@@ -279,6 +296,17 @@ def _kernel(rows: int):
                             y[at + j * step_w] = target[held + j]
 
     return slide_filters
+
+
+def only_bias(bias: Arg | None, y: Arg) -> Launch:
+    """y [N, C, H, W] before anything is added to it."""
+    area = y.shape[2] * y.shape[3]
+    return Launch(put_bias, bias or y, bias is not None, y, y.shape[1], area, units=y.size)
+
+
+def put_bias(bias, biased, y, channels, area, lo, hi):
+    for i in range(lo, hi):
+        y[i] = bias[i // area % channels] if biased else 0
 
 
 def lay_out_rows(

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from opstep.kernels.correlation import Geometry, buffer_slots, lay_out_planes, lay_out_rows
+from opstep.kernels.correlation import (
+    Geometry,
+    buffer_slots,
+    count_slots,
+    in_one_run,
+    lay_out_planes,
+    lay_out_rows,
+)
 from opstep.kernels.products import add_parts
 from opstep.runtime.device.builtin import inner_tile_4x6, offset
 from opstep.runtime.device.launch import Arg, Launch, Scratch
@@ -47,7 +54,7 @@ def filter_gradients(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list
     parts = -(-images // cut.images)
     sums = Scratch(gw.dtype, parts * gw.size) if parts > 1 else gw
     lane = -(-cut.channels * copies * pitch // 64) * 64
-    planes = g.stride == (1, 1) and cut.columns == g.out[1] == x.shape[3]
+    planes = in_one_run(g, slots) and cut.columns == g.out[1] == x.shape[3]
     units = parts * groups * -(-channels // cut.channels) * -(-filters // cut.filters)
     launches = [
         Launch(
@@ -69,12 +76,12 @@ def _cut(
 ) -> _Cut:
     budget = _BUFFER // itemsize // len(g.columns)
     rows, columns, some = g.out[0], g.out[1], 1
-    if columns * len(buffer_slots(g, 1)[0]) > budget:
-        rows, columns = 1, max(16, budget // len(buffer_slots(g, 1)[0]))
+    if columns * count_slots(g, 1) > budget:
+        rows, columns = 1, max(16, budget // count_slots(g, 1))
     else:
-        while rows > 1 and columns * len(buffer_slots(g, rows)[0]) > budget:
+        while rows > 1 and columns * count_slots(g, rows) > budget:
             rows = -(-rows // 2)
-        room = budget // (columns * len(buffer_slots(g, rows)[0]))
+        room = budget // (columns * count_slots(g, rows))
         some = -(-channels // -(-channels // max(1, min(room, channels))))
     pieces = groups * -(-channels // some)
     block = filters

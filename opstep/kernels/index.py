@@ -26,6 +26,7 @@ from opstep.kernels.literals import bits_of, check_value, nowhere
 from opstep.kernels.pitfalls import GATHER, GATHER_ELEMENTS, GATHER_ND
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch
+from opstep.runtime.ir.dims import Dim
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import DType, TensorType
 
@@ -75,6 +76,7 @@ class embedding(Op):
 
     def infer(weight, index, *, padding_index):
         axis_of(0, weight.rank, 0)
+        _want_row(padding_index, weight.shape[0], "padding_index")
         return weight.with_shape((*index.shape, *weight.shape[1:]))
 
     def oracle(weight, index, *, padding_index):
@@ -87,6 +89,12 @@ class embedding(Op):
         weight, index = operands
         size = weight.shape[0]
         return g.gather_grad(grads[0], index, size=size, ignored=padding_index), None
+
+
+def _want_row(row: int | None, rows: Dim, attribute: str) -> None:
+    """Raises Mismatch where there is no such row; below 0 they count from the end."""
+    if row is not None and isinstance(rows, int) and not -rows <= row < rows:
+        raise Mismatch(f"{attribute}={row} is none of {rows} rows", attribute)
 
 
 class gather_grad(Op):
@@ -105,6 +113,7 @@ class gather_grad(Op):
         a = axis_of(axis, rank)
         if gy.shape[a : a + index.rank] != index.shape:
             raise Mismatch(f"{gy} does not hold a part for each index of {index}", 1)
+        _want_row(ignored, size, "ignored")
         return gy.with_shape((*gy.shape[:a], size, *gy.shape[a + index.rank :]))
 
     def oracle(gy, index, *, size, axis, ignored):

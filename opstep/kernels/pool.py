@@ -64,6 +64,12 @@ def _places(rows: Window, columns: Window) -> tuple:
     )
 
 
+def _within(x, y, kernel, stride, padding, dilation) -> tuple[Window, Window]:
+    """The windows that make y of x, as kernels take them."""
+    rows, columns = pool_windows(kernel, stride, padding, dilation)
+    return rows.within(x.shape[2], y.shape[2]), columns.within(x.shape[3], y.shape[3])
+
+
 class _MaxPool(Op):
     """Base: attributes checked, the shape of the result."""
 
@@ -135,10 +141,10 @@ class max_pool2d(_MaxPool):
         return _highest(x, **attrs)[0]
 
     def cuda(x, y, *, kernel, stride, padding, dilation, ceil_mode):
-        return gpu.maxima(x, y, _lowest(x.dtype), *pool_windows(kernel, stride, padding, dilation))
+        return gpu.maxima(x, y, _lowest(x.dtype), *_within(x, y, kernel, stride, padding, dilation))
 
     def cpu(x, y, *, kernel, stride, padding, dilation, ceil_mode):
-        rows, columns = pool_windows(kernel, stride, padding, dilation)
+        rows, columns = _within(x, y, kernel, stride, padding, dilation)
         line = max((y.shape[3] - 1) * columns.stride + columns.span, columns.before + 1)
         units = prod(y.shape[:3])
         return Launch(
@@ -168,17 +174,17 @@ class max_pool2d_with_indices(_MaxPool):
         return _highest(x, **attrs)
 
     def cuda(x, y, indices, *, kernel, stride, padding, dilation, ceil_mode):
-        both = pool_windows(kernel, stride, padding, dilation)
+        both = _within(x, y, kernel, stride, padding, dilation)
         return gpu.maxima_and_places(x, y, indices, _lowest(x.dtype), *both)
 
     def cpu(x, y, indices, *, kernel, stride, padding, dilation, ceil_mode):
-        rows, columns = pool_windows(kernel, stride, padding, dilation)
+        rows, columns = _within(x, y, kernel, stride, padding, dilation)
         units = prod(y.shape[:3])
         return Launch(
             *(highest_and_places, x, y, indices, _lowest(x.dtype), *x.shape[2:], *y.shape[2:]),
             *_places(rows, columns),
             units=units,
-            grain=grain_of(units, y.size * prod(kernel) * 2),
+            grain=grain_of(units, y.size * rows.kernel * columns.kernel * 2),
         )
 
 
@@ -209,15 +215,15 @@ class max_pool2d_grad(Op):
         return gx.reshape(x.shape)
 
     def cuda(gy, x, gx, *, kernel, stride, padding, dilation, ceil_mode):
-        return gpu.maxima_gradient(gy, x, gx, *pool_windows(kernel, stride, padding, dilation))
+        return gpu.maxima_gradient(gy, x, gx, *_within(x, gy, kernel, stride, padding, dilation))
 
     def cpu(gy, x, gx, *, kernel, stride, padding, dilation, ceil_mode):
-        rows, columns = pool_windows(kernel, stride, padding, dilation)
+        rows, columns = _within(x, gy, kernel, stride, padding, dilation)
         units = prod(x.shape[:2])
         return Launch(
             *(give_to_highest, gy, x, gx, *x.shape[2:], *gy.shape[2:], *_places(rows, columns)),
             units=units if x.size else 0,
-            grain=grain_of(units, gy.size * prod(kernel) * 2),
+            grain=grain_of(units, gy.size * rows.kernel * columns.kernel * 2),
         )
 
     def grad(g, operands, results, grads, **attrs):

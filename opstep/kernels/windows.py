@@ -32,6 +32,27 @@ class Window(NamedTuple):
         """Elements from a window's first to its last, both included."""
         return self.dilation * (self.kernel - 1) + 1
 
+    def phases(self, size: int) -> dict[int, list[int]]:
+        """For each p below `stride`: the kernel places through which elements i of an axis of
+        `size` with ``i % stride == p`` are met; those that are met by none are left out.
+        """
+        met: dict[int, list[int]] = {}
+        for place in range(self.kernel):  # pyright: ignore[reportArgumentType] - a number by now
+            phase = (place * self.dilation - self.before) % self.stride
+            if phase < size:
+                met.setdefault(phase, []).append(place)
+        return dict(sorted(met.items()))
+
+    def within(self, size: int, out: int) -> Window:
+        """The same `out` windows of an axis of `size` without places that are padding in all of
+        them, but for one at least: how far padding reaches costs nothing.
+        """
+        first = max(0, (self.before - (out - 1) * self.stride) // self.dilation)
+        end = min(self.kernel, -(-(size + self.before) // self.dilation))  # pyright: ignore[reportArgumentType] - a number by now
+        first = min(first, self.kernel - 1)  # pyright: ignore[reportOperatorIssue]
+        before = self.before - first * self.dilation
+        return self._replace(kernel=max(1, end - first), before=before)
+
     def count(self, size: Dim, axis: str, ceil_mode: bool = False) -> Dim:
         """How many windows an axis of that size has; raises Mismatch where there is none."""
         padded = size + self.before + self.after

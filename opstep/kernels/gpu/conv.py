@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
-from opstep.kernels.correlation import Geometry
+from opstep.kernels.correlation import Geometry, only_bias
 from opstep.kernels.gpu.conv_direct import (
     CHUNK,
     THREADS,
@@ -29,7 +29,7 @@ from opstep.kernels.gpu.places import LIMIT
 from opstep.kernels.gpu.tile import Tile, WarpTile
 from opstep.kernels.windows import Window
 from opstep.runtime.device.cuda.target import architecture
-from opstep.runtime.device.launch import Arg, Grid, Scratch
+from opstep.runtime.device.launch import Arg, Grid, Launch, Scratch
 from opstep.runtime.ir.types import i16
 
 _MULTIPROCESSORS = 128  # that work is cut for
@@ -218,11 +218,11 @@ def _added(shares: Scratch, bias: Arg | None, y: Arg, parts: int) -> Grid:
 
 def gather_back(
     gy: Arg, w: Arg, bias: Arg | None, gx: Arg, rows: Window, columns: Window, groups: int
-) -> list[Grid]:
+) -> list[Grid | Launch]:
     """gx [N, C, H, W]: what each of its pixels receives from gy [N, K, H', W'] through filters w.
 
     Pixels h with equal h % stride receive through the same filter rows, so each such phase of gx is
-    a convolution of gy with stride 1.
+    a convolution of gy with stride 1; one that receives through none is the bias alone.
     """
     if not gx.size:
         return []
@@ -239,10 +239,12 @@ def gather_back(
     )
     halves = tensor and bool(_halves(gy, w))
     turned = Scratch(_BITS if halves else w.dtype, 0)
-    launches: list[Grid] = []
-    for a in range(min(rows.stride, gx.shape[2])):
-        for b in range(min(columns.stride, gx.shape[3])):
-            over, across = _phase(rows, a), _phase(columns, b)
+    launches: list[Grid | Launch] = []
+    down, right = rows.phases(gx.shape[2]), columns.phases(gx.shape[3])
+    if len(down) < min(rows.stride, gx.shape[2]) or len(right) < min(columns.stride, gx.shape[3]):
+        launches.append(only_bias(bias, gx))
+    for a, over in down.items():
+        for b, across in right.items():
             picked = [r * columns.kernel + s for r in over for s in across]
             for at, t in enumerate(picked):
                 starts[t], counts[t], places[t] = turned.size, len(picked), at
@@ -276,12 +278,6 @@ def gather_back(
         block=THREADS,
     )
     return [turn, *launches] if turned.size else launches
-
-
-def _phase(window: Window, phase: int) -> list[int]:
-    """The filter rows through which pixels h with ``h % stride == phase`` receive."""
-    here = phase + window.before
-    return [r for r in range(window.kernel) if (here - r * window.dilation) % window.stride == 0]
 
 
 def filter_gradients(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list[Grid]:

@@ -49,14 +49,19 @@ def out_of_memory(nbytes: int) -> DeviceError:
     )
 
 
+def want_memory(nbytes: int) -> None:
+    """Raises DeviceError where there is not so much of it."""
+    if nbytes > _LARGE and nbytes > _available():
+        raise out_of_memory(nbytes)
+
+
 class CpuMemory:
     """Aligned bytes of this process."""
 
     __slots__ = ("_array", "address", "nbytes")
 
     def __init__(self, nbytes: int):
-        if nbytes > _LARGE and nbytes > _available():
-            raise out_of_memory(nbytes)
+        want_memory(nbytes)
         try:
             self._array = np.empty(nbytes + ALIGNMENT, np.uint8)
         except (MemoryError, ValueError):
@@ -140,6 +145,8 @@ class CpuDevice:
         key = (step.op, types, step.operand_types, attrs)
         found = self._prepared.get(key)
         if found is None:
+            # before tables are made that are as large as the tensors
+            want_memory(max((t.nbytes for t in types if t), default=0))
             found = self._prepared[key] = Lowering(step, types, self.lanes).prepared()
         return found
 
