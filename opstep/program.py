@@ -19,7 +19,7 @@ from opstep.results import Result
 from opstep.runtime.ir.diagnostics import OpstepError, did_you_mean
 from opstep.runtime.ir.dims import Expr
 from opstep.runtime.ir.errors import InputError
-from opstep.runtime.ir.graph import Graph, Module, Return
+from opstep.runtime.ir.graph import NOWHERE, Graph, Module, Return
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import MODES, Plan, Policy
 from opstep.tensors import Tensors
@@ -134,8 +134,11 @@ class Program:
         try:
             made = grad(self.module, graph, wrt, name=name, library=self.library)
         except GradientError as error:
-            span = error.statement.span if error.statement else None
-            raise OpstepError(str(error), span=span, source=self.module.source) from None
+            span = error.statement.span if error.statement else NOWHERE
+            raise OpstepError(  # what a gradient was made of has no place in the text
+                str(error), span=None if span == NOWHERE else span, source=self.module.source,
+                hint=error.hint,
+            ) from None  # fmt: skip
         module = Module((*self.module.items, made), self.module.closing, self.module.source)
         program = Program(module)
         program.seed = self.seed

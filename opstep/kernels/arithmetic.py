@@ -113,14 +113,13 @@ class _IntegerOrFloat(Binary):
 class floor_div(_IntegerOrFloat):
     """The largest whole number not above a / b; integers divided by 0 give 0.
 
-    A zero has the sign of a / b, as in NumPy and PyTorch.
+    A zero has the sign of a / b, as in NumPy and PyTorch. The gradient is 0 almost everywhere.
     """
 
     signature = "floor_div(a: N, b: N)"
     formula = "floor(a / b), exact where a / b itself would be rounded up to a whole number"
     source = "torch.floor_divide, numpy.floor_divide"
     faults = div.faults
-    grad = None
 
     def oracle(a, b):
         with np.errstate(all="ignore"):
@@ -139,6 +138,9 @@ class floor_div(_IntegerOrFloat):
         if b == 0:
             return b
         return -a if b == -1 else a // b
+
+    def grad(g, operands, results, grads):
+        return None, None
 
 
 class rem(_IntegerOrFloat):

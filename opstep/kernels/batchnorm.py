@@ -8,6 +8,7 @@ and LeVeque; a large mean costs neither the variance nor the results their digit
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch, Scratch
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import TensorType, f32, f64
+from opstep.runtime.transforms.backward import pull_back
 
 COLUMNS = 64  # channels that are worked on side by side, where a plane is one element
 
@@ -65,12 +67,8 @@ class batch_norm(Op):
     def grad(g, operands, results, grads, *, epsilon):
         x, scale, _, mean, var = operands
         gy = grads[0]
-        rank, channels = x.type.rank, x.shape[1]
-        others = [k for k in range(rank) if k != 1]
-
-        def wide(p):
-            return g.reshape(p, shape=(channels, *(1,) * (rank - 2)))
-
+        others = [k for k in range(x.type.rank) if k != 1]
+        wide = partial(_wide, g, x)
         inverse = g.rsqrt(g.add(var, epsilon))
         factor = g.mul(scale, inverse)
         g_bias = g.sum(gy, axes=others, keepdims=False)
@@ -162,7 +160,6 @@ class batch_norm_grad(Op):
     )
     source = "ATen native_batch_norm_backward"
     results = ("gx", "g_scale", "g_bias")
-    grad = None
 
     def infer(x, scale, gy, mean, var, g_mean, g_var, *, epsilon):
         _check(x, (scale,), epsilon)
@@ -223,6 +220,25 @@ class batch_norm_grad(Op):
             x, scale, gy, mean, var, given, *into, shape, epsilon, gradients_of_channel
         )
 
+    def grad(g, operands, results, grads, *, epsilon):
+        def written(x, scale, gy, mean, var, g_mean, g_var):
+            others = [k for k in range(x.type.rank) if k != 1]
+            count = g.extent(of=[x.shape[k] for k in others], dtype=x.dtype)
+            wide = partial(_wide, g, x)
+            inverse = g.rsqrt(g.add(var, epsilon))
+            away = g.sub(x, wide(mean))
+            plain = g.mul(away, wide(inverse))
+            g_bias = g.sum(gy, axes=others, keepdims=False)
+            g_scale = g.sum(g.mul(gy, plain), axes=others, keepdims=False)
+            passed = g.add(wide(g_bias), g.mul(plain, wide(g_scale)))
+            gx = g.mul(g.sub(gy, g.div(passed, count)), wide(g.mul(scale, inverse)))
+            if g_mean is not None:
+                of_statistics = g.add(wide(g_mean), g.mul(g.mul(away, 2.0), wide(g_var)))
+                gx = g.add(gx, g.div(of_statistics, count))
+            return gx, g_scale, g_bias
+
+        return pull_back(g, written, operands, grads)
+
     def flops(x, *others, epsilon):
         return 11 * x.size
 
@@ -239,6 +255,11 @@ def _check(x: TensorType, params: tuple[TensorType, ...], epsilon: float) -> Non
             )
     if not epsilon >= 0.0:
         raise Mismatch(f"epsilon={epsilon} is below 0", "epsilon")
+
+
+def _wide(g, x, p):
+    """One number a channel, as it broadcasts to x."""
+    return g.reshape(p, shape=(x.shape[1], *(1,) * (x.type.rank - 2)))
 
 
 def _along_channels(p, rank: int):

@@ -132,7 +132,6 @@ class softmax_cross_entropy_grad(ByLabel):
     )
     formula = "gy * weight[label] * (softmax(x) - one_hot(label))"
     faults = LABELLED
-    grad = None
 
     def infer(x, label, gy, weight, *, axis, reduction, ignore_index):
         _check_gradient(x, label, gy, weight, axis, reduction)
@@ -169,6 +168,14 @@ class softmax_cross_entropy_grad(ByLabel):
         given = (x, label, gy, step, weight, mass, ignore_index, gx, positions)
         return [*launches, gpu.cross_entropy_grad(*given, factor_of)]
 
+    def grad(g, operands, results, grads, **attrs):
+        (x, label, gy, weight), (h,) = operands, grads
+        picked = g.nll_loss_grad(x, label, gy, weight, **attrs)
+        factor = g.neg(g.sum(picked, axes=[attrs["axis"]], keepdims=True))
+        share = g.softmax(x, axis=attrs["axis"])
+        by_x = g.softmax_grad(share, g.mul(h, factor), axis=attrs["axis"])
+        return by_x, None, _by_incoming(g, operands, h, attrs, g.softmax_cross_entropy_grad), None
+
 
 class nll_loss_grad(ByLabel):
     """The gradient of nll_loss by x."""
@@ -180,7 +187,6 @@ class nll_loss_grad(ByLabel):
     formula = "-gy * weight[label] * one_hot(label)"
     source = "ATen nll_loss_backward"
     faults = LABELLED
-    grad = None
 
     def infer(x, label, gy, weight, *, axis, reduction, ignore_index):
         _check_gradient(x, label, gy, weight, axis, reduction)
@@ -213,6 +219,19 @@ class nll_loss_grad(ByLabel):
         return [*launches, gpu.nll_grad(*given, factor_of)]
 
     flops = nll_loss.flops
+
+    def grad(g, operands, results, grads, **attrs):
+        return None, None, _by_incoming(g, operands, grads[0], attrs, g.nll_loss_grad), None
+
+
+def _by_incoming(g, operands, h, attrs: dict, gradient):
+    """What a loss's gradient, in which gy is a factor, passes on to gy; `h` is what comes in."""
+    x, label, gy, weight = operands
+    each = g.mul(
+        h, gradient(x, label, g.full(shape=gy.shape, value=1.0, dtype=gy.dtype), weight, **attrs)
+    )
+    axes = [attrs["axis"]] if attrs["reduction"] == "none" else None
+    return g.sum(each, axes=axes, keepdims=False)
 
 
 def _check(x: TensorType, label: TensorType, weight: TensorType | None, axis: int, reduction: str):

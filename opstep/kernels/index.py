@@ -106,7 +106,6 @@ class gather_grad(Op):
 
     signature = "gather_grad(gy: F, index: X, *, size: dim, axis: int = 0, ignored: int = none)"
     source = "ATen embedding_dense_backward"
-    grad = None
 
     def infer(gy, index, *, size, axis, ignored):
         rank = gy.rank - index.rank + 1
@@ -145,6 +144,18 @@ class gather_grad(Op):
         skipped = -1 if ignored is None else (ignored + n if ignored < 0 else ignored)
         found = segments.add_rows(gy, index, gx, skipped) if outer == 1 and gx.size else None
         return found or gather_grad.cpu(gy, index, gx, size=size, axis=axis, ignored=ignored)
+
+    def grad(g, operands, results, grads, *, size, axis, ignored):
+        gy, index = operands
+        count = g.extent(of=[size], dtype=index.dtype)
+        at = g.where(g.less(index, 0), g.add(index, count), index)
+        counts = g.logical_and(g.greater_equal(at, 0), g.less(at, count))
+        if ignored is not None:
+            skipped = ignored if ignored >= 0 else g.add(count, ignored)
+            counts = g.logical_and(counts, g.not_equal(at, skipped))
+        behind = gy.type.rank - index.type.rank - axis_of(axis, results[0].type.rank)
+        wide = g.reshape(counts, shape=(*index.shape, *(1,) * behind))
+        return g.where(wide, g.gather(grads[0], index, axis=axis), 0.0), None
 
     def flops(gy, index, **attrs):
         return gy.size

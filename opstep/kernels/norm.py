@@ -7,6 +7,7 @@ from the mean, in a second pass over a row that is still in the cache.
 from __future__ import annotations
 
 import math
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -23,6 +24,7 @@ from opstep.runtime.device.launch import Arg, Launch
 from opstep.runtime.ir.faults import Faults
 from opstep.runtime.ir.op import Mismatch, Op
 from opstep.runtime.ir.types import TensorType
+from opstep.runtime.transforms.backward import pull_back
 
 
 class RowNorm(Op):
@@ -93,7 +95,6 @@ class layer_norm_grad(RowNorm):
     source = "ATen native_layer_norm_backward"
     inplace = ()
     faults = LAYER_NORM
-    grad = None
 
     def infer(x, gy, scale, *, shape, epsilon):
         _check_rows(x, (scale,), shape, epsilon, first=2)
@@ -121,6 +122,17 @@ class layer_norm_grad(RowNorm):
         if not small_enough(x):
             return layer_norm_grad.cpu(*given, shape=shape, epsilon=epsilon)
         return gpu.layer_norm_grad(*given, n, epsilon)
+
+    def grad(g, operands, results, grads, *, shape, epsilon):
+        def written(x, gy, scale):
+            mean = partial(g.mean, axes=[*range(-len(shape), 0)], keepdims=True)
+            plain = g.layer_norm(x, shape=shape, epsilon=epsilon)
+            inverse = g.rsqrt(g.add(mean(g.square(g.sub(x, mean(x)))), epsilon))
+            d = gy if scale is None else g.mul(gy, scale)
+            along = g.mul(plain, mean(g.mul(d, plain)))
+            return g.mul(inverse, g.sub(g.sub(d, mean(d)), along))
+
+        return pull_back(g, written, operands, grads)
 
 
 class rms_norm(RowNorm):
@@ -170,7 +182,6 @@ class rms_norm_grad(RowNorm):
     signature = "rms_norm_grad(x: F, gy: F, scale: F?, *, shape: dims, epsilon: float = 1e-5)"
     inplace = ()
     faults = RMS_NORM
-    grad = None
 
     def infer(x, gy, scale, *, shape, epsilon):
         _check_rows(x, (scale,), shape, epsilon, first=2)
@@ -196,6 +207,16 @@ class rms_norm_grad(RowNorm):
         if not small_enough(x):
             return rms_norm_grad.cpu(*given, shape=shape, epsilon=epsilon)
         return gpu.rms_norm_grad(*given, n, epsilon)
+
+    def grad(g, operands, results, grads, *, shape, epsilon):
+        def written(x, gy, scale):
+            mean = partial(g.mean, axes=[*range(-len(shape), 0)], keepdims=True)
+            plain = g.rms_norm(x, shape=shape, epsilon=epsilon)
+            inverse = g.rsqrt(g.add(mean(g.square(x)), epsilon))
+            d = gy if scale is None else g.mul(gy, scale)
+            return g.mul(inverse, g.sub(d, g.mul(plain, mean(g.mul(d, plain)))))
+
+        return pull_back(g, written, operands, grads)
 
 
 class group_norm(Op):

@@ -20,7 +20,8 @@ from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch, Scratch
 from opstep.runtime.ir.faults import Faults, Rule, infinite
 from opstep.runtime.ir.op import Op
-from opstep.runtime.ir.types import f64, i64
+from opstep.runtime.ir.types import boolean, f64, i64
+from opstep.runtime.transforms.backward import pull_back
 
 TILE = 256  # neighbouring sequences that are run side by side
 
@@ -180,14 +181,16 @@ def products_backwards(x, gy, gx, n, inner, exclusive, reverse, lo, hi):
 
 
 class cumprod_grad(Op):
-    """The gradient of cumprod by x, without a division: zeros do no harm."""
+    """The gradient of cumprod by x, without a division: zeros do no harm.
+
+    Its own gradient takes memory for each pair of elements along the axis.
+    """
 
     signature = (
         "cumprod_grad(x: F, gy: F, *, axis: int, exclusive: bool = false, reverse: bool = false)"
     )
     formula = "gx[i] = prod(x[:i]) * s[i], s[i] = gy[i] + x[i+1]*s[i+1]"
     source = "the product rule, collected from the end"
-    grad = None
 
     def infer(x, gy, *, axis, exclusive, reverse):
         axis_of(axis, x.rank)
@@ -217,3 +220,22 @@ class cumprod_grad(Op):
 
     def flops(x, gy, **attrs):
         return x.size * 4
+
+    def grad(g, operands, results, grads, *, axis, exclusive, reverse):
+        def written(x, gy):
+            rank = x.type.rank
+            a = axis_of(axis, rank)
+            n, order = x.shape[a], [k for k in range(rank) if k != a]
+            last = [*order, a]
+            back = sorted(range(rank), key=last.__getitem__)
+            # [..., i, k]: the product up to k without element i, where result k has that in it
+            rows = [g.unsqueeze(g.transpose(v, perm=last), axes=[rank - 1]) for v in (x, gy)]
+            itself = g.eye(shape=(n, n), dtype=boolean)
+            others = g.where(itself, 1.0, rows[0])
+            products = g.cumprod(others, axis=rank, exclusive=exclusive, reverse=reverse)
+            keep = g.tril if reverse else g.triu
+            beside = int(exclusive) * (-1 if reverse else 1)
+            used = keep(g.mul(products, rows[1]), diagonal=beside)
+            return g.transpose(g.sum(used, axes=[rank], keepdims=False), perm=back)
+
+        return pull_back(g, written, operands, grads)

@@ -118,13 +118,13 @@ class scatter_add(Scatter):
 class scatter_reduce(Scatter):
     """x with y[index[i, j, k], j, k] made its product, maximum or minimum with source[i, j, k].
 
-    `reduction`: "mul", "max" or "min", which give NaN where one of the two is NaN.
+    `reduction`: "mul", "max" or "min", which give NaN where one of the two is NaN; of equal largest
+    or smallest elements each gets the same share of the gradient.
     """
 
     signature = "scatter_reduce(x: N, index: X, source: N, *, reduction: str, axis: int = 0)"
     choices = {"reduction": ("mul", "max", "min")}
     source = "torch.scatter_reduce(include_self=True), ONNX ScatterElements(reduction=...)"
-    grad = None
 
     def infer(x, index, source, *, reduction, axis):
         if reduction not in _REDUCTIONS:
@@ -144,6 +144,34 @@ class scatter_reduce(Scatter):
     def flops(x, index, source, **attrs):
         return index.size
 
+    def grad(g, operands, results, grads, *, reduction, axis):
+        (x, index, source), (y,), (gy,) = operands, results, grads
+
+        def there(v):
+            return g.gather_elements(v, index, axis=axis, missing=0)
+
+        if reduction != "mul":
+            # equal elements share
+            mine, given = g.equal(x, y), g.equal(source, there(y))
+            ones = [g.cast(v, dtype=y.dtype) for v in (mine, given)]
+            share = g.div(gy, g.scatter_add(ones[0], index, ones[1], axis=axis))
+            return g.where(mine, share, 0.0), None, g.where(given, there(share), 0.0)
+        # no division by what may be 0: of a place with one 0 only that one has a gradient
+        zero = g.equal(source, 0.0)
+        others = g.where(zero, 1.0, source)
+        zeros = g.scatter_add(g.zeros_like(y), index, g.cast(zero, dtype=y.dtype), axis=axis)
+        product = g.mul(gy, g.scatter_reduce(x, index, others, reduction="mul", axis=axis))
+        alone = g.equal(there(zeros), g.cast(zero, dtype=y.dtype))
+        by_source = g.where(alone, g.div(there(product), others), 0.0)
+        factors = g.scatter_reduce(
+            g.full(shape=x.shape, value=1.0, dtype=y.dtype),
+            index,
+            source,
+            reduction="mul",
+            axis=axis,
+        )
+        return g.mul(gy, factors), None, by_source
+
 
 _REDUCTIONS = {"mul": _times, "max": _larger, "min": _smaller}
 
@@ -152,7 +180,6 @@ class gather_elements_grad(Op):
     """The gradient of gather_elements by x, whose shape is given: scatter_add to zeros."""
 
     signature = "gather_elements_grad(gy: F, index: X, *, shape: dims, axis: int = 0)"
-    grad = None
 
     def infer(gy, index, *, shape, axis):
         x = gy.with_shape(shape)
@@ -174,6 +201,9 @@ class gather_elements_grad(Op):
 
     def flops(gy, index, **attrs):
         return gy.size
+
+    def grad(g, operands, results, grads, *, shape, axis):
+        return g.gather_elements(grads[0], operands[1], axis=axis, missing=0), None
 
 
 class ScatterParts(Op):

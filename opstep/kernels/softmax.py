@@ -91,7 +91,6 @@ class softmax_grad(AlongAxis):
     source = "ATen _softmax_backward_data"
     inplace = ()
     faults = SOFTMAX_GRAD
-    grad = None
 
     def infer(y, gy, *, axis):
         axis_of(axis, y.rank)
@@ -107,6 +106,15 @@ class softmax_grad(AlongAxis):
     def cuda(y, gy, gx, *, axis):
         return _on_gpu("softmax_grad", (y, gy, gx), axis)
 
+    def grad(g, operands, results, grads, *, axis):
+        (y, gy), (h,) = operands, grads
+
+        def dot(a, b):
+            return g.sum(g.mul(a, b), axes=[axis], keepdims=True)
+
+        by_y = g.sub(g.mul(h, g.sub(gy, dot(gy, y))), g.mul(gy, dot(h, y)))
+        return by_y, g.softmax_grad(y, h, axis=axis)
+
 
 class log_softmax_grad(AlongAxis):
     """The gradient of log_softmax by x, from its result y and the gradient by y."""
@@ -116,7 +124,6 @@ class log_softmax_grad(AlongAxis):
     source = "ATen _log_softmax_backward_data"
     inplace = ()
     faults = SOFTMAX_GRAD
-    grad = None
 
     def infer(y, gy, *, axis):
         axis_of(axis, y.rank)
@@ -131,6 +138,12 @@ class log_softmax_grad(AlongAxis):
 
     def cuda(y, gy, gx, *, axis):
         return _on_gpu("log_softmax_grad", (y, gy, gx), axis)
+
+    def grad(g, operands, results, grads, *, axis):
+        (y, gy), (h,) = operands, grads
+        weighted = g.mul(h, g.exp(y))
+        by_y = g.neg(g.mul(weighted, g.sum(gy, axes=[axis], keepdims=True)))
+        return by_y, g.sub(h, g.sum(weighted, axes=[axis], keepdims=True))
 
 
 def _launch(rows, columns, args: tuple[Arg, ...], axis: int) -> Launch:

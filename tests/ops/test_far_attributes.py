@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import opstep
-import opstep.kernels  # noqa: F401 - registers the ops
+import opstep.kernels
 from opstep.runtime.device import cpu
 from opstep.runtime.device.cuda import simulator
 from opstep.runtime.ir.op import OPS, complete

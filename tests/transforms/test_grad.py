@@ -69,7 +69,11 @@ def test_what_does_not_depend_on_a_value_has_gradient_zero():
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("graph g(a: f32[3]) -> f32[3] {\n  b = exp(a)\n  return b\n}", "must be a float scalar"),
+        (
+            "graph g(a: f32[3]) -> f32[3] {\n  b = exp(a)\n  return b\n}",
+            r"m.opg:3:3: error: the first result must be a float scalar such as a loss: f32\[\]\n"
+            r"    return b\n    \^+\nhint: return its sum or its mean first",
+        ),
         (
             "graph t(x: f32[]) -> bool[] {\n  y = less(x, 1.0)\n  return y\n}\n"
             "graph h(x: f32[]) -> f32[] {\n  y = mul(x, 2.0)\n  return y\n}\n"

@@ -29,6 +29,17 @@ class Var(NamedTuple):
 Operand = Var | int | float
 
 
+class Taped(NamedTuple):
+    """What was applied to what; operands that are absent are None."""
+
+    op: type[Op]
+    operands: tuple
+    computed: tuple[TensorType | None, ...]  # the operands' types once they are promoted
+    results: tuple[Var, ...]
+    attrs: dict
+    statement: Apply
+
+
 class Builder:
     """Collects statements. ``b.mul(x, 0.5)`` appends one and gives its result as a `Var`.
 
@@ -40,6 +51,7 @@ class Builder:
         self.statements: list[Apply | Assert] = []
         self.prefix = prefix
         self.at: Provenance | None = None
+        self.tape: list[Taped] | None = None  # where what is written is noted, if anybody asks
         self._taken = set() if taken is None else taken
         self._next = 1
 
@@ -70,28 +82,32 @@ class Builder:
             given.pop()
         types = [o.type if isinstance(o, Var) else o for o in given]
         attrs = {k: tuple(v) if isinstance(v, list) else v for k, v in attrs.items()}
-        resolved = resolve(op, types, complete(op, attrs))  # pyright: ignore[reportArgumentType]
+        completed = complete(op, attrs)
+        resolved = resolve(op, types, completed)  # pyright: ignore[reportArgumentType]
         if given and all(isinstance(o, int | float) for o in given):
             (made, *more) = resolved.results
             if not more and made.dtype.is_float and not made.rank:
                 with np.errstate(all="ignore"):
-                    return float(op.oracle(*map(np.float64, given), **complete(op, attrs)))
+                    return float(op.oracle(*map(np.float64, given), **completed))
         results = [Var(self.fresh(f"{self.prefix}_{op.name}"), t) for t in resolved.results]
         written = tuple(
             Attr(Name(k), Ref(v.name) if isinstance(v, DType) else v) for k, v in attrs.items()
         )
-        self.statements.append(
-            Apply(
-                tuple(Binding(Name(r.name), None) for r in results),
-                Name(op.name),
-                tuple(
-                    Name(o.name) if isinstance(o, Var) else Literal(o, NOWHERE)  # pyright: ignore[reportArgumentType]
-                    for o in given
-                ),
-                written,
-                self.at,
-            )
+        statement = Apply(
+            tuple(Binding(Name(r.name), None) for r in results),
+            Name(op.name),
+            tuple(
+                Name(o.name) if isinstance(o, Var) else Literal(o, NOWHERE)  # pyright: ignore[reportArgumentType]
+                for o in given
+            ),
+            written,
+            self.at,
         )
+        self.statements.append(statement)
+        if self.tape is not None:
+            all_operands = (*given, *[None] * (len(op.operands) - len(given)))
+            made = (all_operands, resolved.operands, tuple(results), completed, statement)
+            self.tape.append(Taped(op, *made))
         return results[0] if len(results) == 1 else tuple(results)
 
     # --- what gradient rules need again and again ---

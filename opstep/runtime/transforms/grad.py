@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from opstep.runtime.ir.calls import unify
 from opstep.runtime.ir.dims import Expr, evaluate
@@ -23,29 +23,12 @@ from opstep.runtime.ir.graph import (
     Module,
     Name,
     Return,
-    Statement,
     Update,
 )
 from opstep.runtime.ir.op import OPS, Op, Ref, complete, resolve
 from opstep.runtime.ir.types import TensorType
-from opstep.runtime.transforms.builder import Builder, Var
-
-
-class GradientError(Exception):
-    """A graph that has no gradient: `statement` is the one that stands in the way."""
-
-    def __init__(self, message: str, statement: Statement | None = None):
-        super().__init__(message)
-        self.statement = statement
-
-
-class _Taped(NamedTuple):
-    op: type[Op]
-    operands: tuple
-    computed: tuple[TensorType | None, ...]  # the operands' types once they are promoted
-    results: tuple[Var, ...]
-    attrs: dict
-    statement: Apply
+from opstep.runtime.transforms.backward import GradientError, accumulate, backward
+from opstep.runtime.transforms.builder import Builder, Taped, Var
 
 
 def grad(
@@ -72,8 +55,8 @@ def grad(
     tape = _Tape(graphs, tensors, Builder("f", taken))
     inputs = {b.name.text: Var(b.name.text, _typed(b)) for b in source.inputs}
     results = tape.run(source, list(inputs.values()), {})
-    seeds, gradients = _seeds(results, seeded, tape.builder)
-    _backward(tape, gradients)
+    seeds, gradients = _seeds(results, seeded, tape.builder, source)
+    backward(tape.builder, tape.taped, gradients)
     found = []
     for wanted in wrt:
         x = inputs.get(wanted) or tensors.get(wanted)
@@ -137,7 +120,7 @@ class _Tape:
         self.graphs = graphs
         self.tensors = tensors
         self.builder = builder
-        self.taped: list[_Taped] = []
+        self.taped: list[Taped] = []
 
     @property
     def statements(self) -> list[Apply | Assert]:
@@ -199,7 +182,7 @@ class _Tape:
             )
         )
         padded = (*operands, *[None] * (len(op.operands) - len(operands)))
-        taped = _Taped(op, padded, resolved.operands, tuple(results), attrs, statement)
+        taped = Taped(op, padded, resolved.operands, tuple(results), attrs, statement)
         self.taped.append(taped)
         return results
 
@@ -213,7 +196,7 @@ def _with_symbols(value, symbols: dict):
     return evaluate(value, symbols) if isinstance(value, Expr) else value
 
 
-def _seeds(results: list[Var], seeded: bool, builder: Builder):
+def _seeds(results: list[Var], seeded: bool, builder: Builder, source: Graph):
     """(seed inputs, gradient of each result's name to begin with)."""
     builder.prefix = "g"
     floats = [r for r in results if r.dtype.is_float]
@@ -221,41 +204,18 @@ def _seeds(results: list[Var], seeded: bool, builder: Builder):
     if seeded:
         seeds = [Var(builder.fresh(f"d_{k}"), r.type) for k, r in enumerate(floats)]
         for r, seed in zip(floats, seeds, strict=True):
-            _accumulate(builder, gradients, r, seed)
+            accumulate(builder, gradients, r, seed)
         return seeds, gradients
     if not floats or floats[0] is not results[0] or results[0].type.rank:
-        raise GradientError("the first result must be a float scalar such as a loss: f32[]")
+        returned = next((s for s in source.body if isinstance(s, Return)), None)
+        raise GradientError(
+            "the first result must be a float scalar such as a loss: f32[]",
+            returned,
+            hint="return its sum or its mean first",
+        )
     loss = results[0]
     gradients[loss.name] = builder.full(shape=(), value=1.0, dtype=loss.dtype)
     return [], gradients
-
-
-def _accumulate(builder: Builder, gradients: dict[str, Var], x: Var, gradient: Var) -> None:
-    known = gradients.get(x.name)
-    gradients[x.name] = gradient if known is None else builder.add(known, gradient)
-
-
-def _backward(tape: _Tape, gradients: dict[str, Var]) -> None:
-    """Applies the rules in reverse; `gradients` maps a value's name to its gradient so far."""
-    builder = tape.builder
-    for taped in reversed(tape.taped):
-        incoming = tuple(gradients.get(r.name) for r in taped.results)
-        if not any(incoming):
-            continue
-        if taped.op.grad is None:
-            if any(isinstance(o, Var) and o.dtype.is_float for o in taped.operands):
-                raise GradientError(f"{taped.op.name} has no gradient", taped.statement)
-            continue
-        builder.at = taped.statement.at
-        # a rule sees operands as the op does, promoted
-        seen = [
-            builder.to_dtype(o, t.dtype) if t else o
-            for o, t in zip(taped.operands, taped.computed, strict=True)
-        ]
-        outgoing = taped.op.grad(builder, seen, taped.results, incoming, **taped.attrs)
-        for x, gradient in zip(taped.operands, outgoing, strict=True):
-            if gradient is not None and isinstance(x, Var) and x.dtype.is_float:
-                _accumulate(builder, gradients, x, builder.to_dtype(gradient, x.dtype))
 
 
 def _needed(statements: list[Apply | Assert], wanted: set[str]) -> list[Apply | Assert]:
