@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from opstep.dlpack import read_bf16
 from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Graph, Source
@@ -67,7 +68,9 @@ def as_array(what: str, value: Any, wanted: DType) -> np.ndarray:
         else:
             array = np.asarray(value)
     except Exception as error:  # whatever a foreign object raises when asked for its elements
-        raise InputError(f"{what} cannot be read as an array: {error}") from None
+        array = read_bf16(value)
+        if array is None:
+            raise InputError(f"{what} cannot be read as an array: {error}") from None
     if bare and _converts(array.dtype, wanted):
         return array.astype(wanted.numpy)
     try:
@@ -77,9 +80,11 @@ def as_array(what: str, value: Any, wanted: DType) -> np.ndarray:
             f"{what} has elements of type {array.dtype}, which no tensor has"
         ) from None
     if given is not wanted:
+        name = wanted.numpy.name
+        way = f".astype({name!r})" if hasattr(value, "astype") else f"to {name}"
         raise InputError(
             f"{what} has elements of type {given}, not {wanted}",
-            hint=f"convert it: .astype({wanted.numpy.name!r})",
+            hint=f"convert it: {way}",
         )
     return array
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Declaration
+from opstep.runtime.ir.types import bf16
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,6 +26,8 @@ class Tensors(MutableMapping):
     def __init__(self, program: Program):
         self._program = program
         self._declared: dict[str, Declaration] = program.module.tensors
+        if any(d.type.dtype is bf16 for d in self._declared.values()):
+            _ = bf16.numpy  # makes it known to NumPy, which reads files for us
         self._set: dict[str, str] = {}  # name -> "drawn" by its initialiser, or "given"
         self._updated: set[str] = set()  # by runs
         self._holders: dict[str, set[str]] = {}  # devices that have the tensor's present value
