@@ -69,12 +69,17 @@ def diagnose(path: str) -> tuple[Diagnostic, ...]:
     import opstep
 
     try:
-        opstep.load(path)
+        program = opstep.load(path)
     except InputError:
         raise
     except OpstepError as error:
         return error.diagnostics
-    return ()
+    if program.graphs:
+        return ()
+    hint = "a graph begins with graph name(x: f32[N]) -> f32[N] {"
+    return (
+        Diagnostic("warning", "there is no graph in this file", None, program.module.source, hint),
+    )
 
 
 def record(path: str, d: Diagnostic) -> dict[str, Any]:

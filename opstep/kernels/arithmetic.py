@@ -43,7 +43,7 @@ class sub(Binary):
 
     signature = "sub(a: N, b: N)"
     formula = "a - b"
-    source = "torch.sub, ONNX Sub"
+    source = "torch.sub, numpy.subtract, ONNX Sub"
     faults = Faults(elementwise, Rule("inf - inf", lambda a, b: infinite(a) & (a == b)))
     oracle = np.subtract
 
@@ -61,7 +61,7 @@ class mul(Binary):
 
     signature = "mul(a: N, b: N)"
     formula = "a * b"
-    source = "torch.mul, ONNX Mul"
+    source = "torch.mul, numpy.multiply, ONNX Mul"
     faults = Faults(
         elementwise,
         Rule("0 times infinity", lambda a, b: (a == 0) & infinite(b) | infinite(a) & (b == 0)),
@@ -82,7 +82,7 @@ class div(Binary):
 
     signature = "div(a: F, b: F)"
     formula = "a / b"
-    source = "torch.div, ONNX Div (of floats)"
+    source = "torch.div, numpy.divide and true_divide, ONNX Div (of floats)"
     faults = Faults(
         elementwise,
         Rule("0 / 0", lambda a, b: (a == 0) & (b == 0)),
@@ -252,7 +252,7 @@ class neg(Unary):
 
     signature = "neg(x: N)"
     formula = "-x"
-    source = "torch.neg, ONNX Neg"
+    source = "torch.neg, numpy.negative, ONNX Neg"
     faults = NO_FAULTS
     oracle = np.negative
 
@@ -268,7 +268,7 @@ class abs(Unary):
 
     signature = "abs(x: N)"
     formula = "x where x >= 0, else -x"
-    source = "torch.abs, ONNX Abs"
+    source = "torch.abs, numpy.absolute, ONNX Abs"
     faults = NO_FAULTS
     oracle = np.abs
 

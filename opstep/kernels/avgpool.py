@@ -114,11 +114,11 @@ class avg_pool2d(Op):
 
     x [N, C, H, W]; y as in `max_pool2d`. With `count_include_pad` zeros of the padding count as
     elements, else a window's sum is divided by the elements inside of the image, and by
-    `divisor_override` if given. `stride` is the kernel if left out. ATen: avg_pool2d. ONNX:
-    AveragePool (count_include_pad is false there).
+    `divisor_override` if given. `stride` is the kernel if left out.
     """
 
     signature = f"avg_pool2d(x: F, *, {_AVERAGE_ATTRS}"
+    source = "torch.nn.functional.avg_pool2d, ONNX AveragePool (whose count_include_pad is false)"
     formula = "y[n, c, i, j] = mean over r, s of x[n, c, i*stride + r - top, j*stride + s - left]"
     faults = Faults(
         window_of,
@@ -161,10 +161,11 @@ class avg_pool2d(Op):
 class avg_pool2d_grad(Op):
     """The derivative of `avg_pool2d`: each window's gy, divided, goes to all of its elements.
 
-    gy [N, C, H', W']; gx [N, C, *size]. ATen: avg_pool2d_backward.
+    gy [N, C, H', W']; gx [N, C, *size].
     """
 
     signature = f"avg_pool2d_grad(gy: F, *, size: dims, {_AVERAGE_ATTRS}"
+    source = "ATen avg_pool2d_backward"
     results = ("gx",)
 
     def infer(gy, *, size, **attrs):
@@ -208,10 +209,10 @@ class adaptive_avg_pool2d(Op):
     """Means over windows that share the image evenly, as many as `output_size` says.
 
     x [N, C, H, W]; y [N, C, *output_size]; window i covers rows i*H//n to (i + 1)*H/n, rounded up.
-    ATen: _adaptive_avg_pool2d.
     """
 
     signature = "adaptive_avg_pool2d(x: F, *, output_size: dims)"
+    source = "torch.nn.functional.adaptive_avg_pool2d"
 
     def infer(x, *, output_size):
         want_images("adaptive_avg_pool2d", x)
@@ -268,12 +269,10 @@ class adaptive_avg_pool2d_grad(Op):
 
 
 class global_avg_pool2d(Op):
-    """The mean of each plane: x [N, C, H, W]; y [N, C, 1, 1].
-
-    ATen: mean over [2, 3] with keepdim, adaptive_avg_pool2d to [1, 1]. ONNX: GlobalAveragePool.
-    """
+    """The mean of each plane: x [N, C, H, W]; y [N, C, 1, 1]."""
 
     signature = "global_avg_pool2d(x: F)"
+    source = "torch.mean over [2, 3] with keepdim, ONNX GlobalAveragePool"
 
     def infer(x):
         want_images("global_avg_pool2d", x)

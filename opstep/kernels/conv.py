@@ -59,13 +59,14 @@ class conv2d(Op):
     it.
 
     x [N, C, H, W], w [K, C/groups, R, S], b [K]; y [N, K, H', W'] with H' = (H + top + bottom -
-    dilation*(R - 1) - 1)//stride + 1, W' likewise. ATen: convolution. ONNX: Conv.
+    dilation*(R - 1) - 1)//stride + 1, W' likewise.
     """
 
     signature = (
         "conv2d(x: N, w: N, b: N?, *, stride: ints = [1, 1], padding: ints = [0, 0], "
         "dilation: ints = [1, 1], groups: int = 1)"
     )
+    source = "torch.nn.functional.conv2d, ATen convolution, ONNX Conv"
     formula = (
         "y[n, k, i, j] = b[k] + sum over c, r, s of "
         "x[n, c, i*stride + r*dilation - top, ...] * w[k, c, r, s]"
@@ -351,13 +352,16 @@ class conv_transpose2d(Op):
     """Each pixel spreads a filter over the output, `stride` apart: a convolution's transpose.
 
     x [N, C, H, W], w [C, K/groups, R, S], b [K]; y [N, K, H', W'] with H' = (H - 1)*stride - top -
-    bottom + dilation*(R - 1) + output_padding + 1. ATen: convolution with transposed=true. ONNX:
-    ConvTranspose.
+    bottom + dilation*(R - 1) + output_padding + 1.
     """
 
     signature = (
         "conv_transpose2d(x: N, w: N, b: N?, *, stride: ints = [1, 1], padding: ints = [0, 0], "
         "output_padding: ints = [0, 0], dilation: ints = [1, 1], groups: int = 1)"
+    )
+    source = (
+        "torch.nn.functional.conv_transpose2d, ATen convolution (transposed=true), "
+        "ONNX ConvTranspose"
     )
     formula = (
         "y[n, k, h, w] = b[k] + sum of x[n, c, i, j] * w[c, k, r, s] "

@@ -62,7 +62,7 @@ class full(Creation):
 
     signature = "full(*, shape: dims, value: number, dtype: dtype = f32)"
     formula = "value"
-    source = "torch.full, ONNX ConstantOfShape"
+    source = "torch.full, torch.full_like, ONNX ConstantOfShape"
 
     def infer(*, shape, value, dtype):
         check_value(value, dtype)
@@ -80,7 +80,7 @@ class zeros(Creation):
 
     signature = "zeros(*, shape: dims, dtype: dtype = f32)"
     formula = "0"
-    source = "torch.zeros"
+    source = "torch.zeros, torch.zeros_like"
 
     def oracle(*, shape, dtype):
         return np.zeros(shape, np.float64 if dtype.is_float else dtype.numpy)
@@ -94,7 +94,7 @@ class ones(Creation):
 
     signature = "ones(*, shape: dims, dtype: dtype = f32)"
     formula = "1"
-    source = "torch.ones"
+    source = "torch.ones, torch.ones_like"
 
     def oracle(*, shape, dtype):
         return np.ones(shape, np.float64 if dtype.is_float else dtype.numpy)
@@ -224,7 +224,7 @@ class extent(Creation):
 
     signature = "extent(*, of: dims, dtype: dtype = i64)"
     formula = "of[0] * of[1] * ..."
-    source = "torch.sym_size, ONNX Size"
+    source = "torch.sym_size, torch.numel, ONNX Size"
 
     def infer(*, of, dtype):
         shaped(of, dtype, "of")

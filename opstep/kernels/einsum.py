@@ -213,10 +213,11 @@ class einsum(Op):
     `equation` names the axes of each operand and of the result with letters, as in
     ``bij,bjk->bik``; axes that the result lacks are summed over. Without ``->`` the result has
     those named once, in alphabetical order. An ellipsis or a letter twice in one tensor (a
-    diagonal) is not taken. ATen: einsum. ONNX: Einsum.
+    diagonal) is not taken.
     """
 
     signature = "einsum(xs: N*, *, equation: str)"
+    source = "torch.einsum, ONNX Einsum"
     faults = Faults(by_labels)
 
     def infer(*xs, equation):

@@ -15,7 +15,7 @@ class concat(Op):
     """Tensors behind each other along an axis; other dims are equal."""
 
     signature = "concat(xs: T*, *, axis: int = 0)"
-    source = "torch.cat, ONNX Concat"
+    source = "torch.cat, numpy.concatenate, ONNX Concat"
     moves = True
 
     def infer(*xs, axis):

@@ -23,7 +23,7 @@ class transpose(Op):
     """
 
     signature = "transpose(x: T, *, perm: ints = none)"
-    source = "torch.permute, ONNX Transpose"
+    source = "torch.permute, torch.swapaxes, ONNX Transpose"
     moves = True
 
     def infer(x, *, perm):

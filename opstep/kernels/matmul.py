@@ -208,10 +208,10 @@ class matmul(Op):
 
     a [..., M, K] (or [..., K, M] with `transpose_a`), b [..., K, N] (or [..., N, K]); y [..., M,
     N]. A vector [K] counts as one row on the left, one column on the right, and has no axis in y.
-    ATen: mm, bmm, mv, dot, matmul. ONNX: MatMul.
     """
 
     signature = "matmul(a: N, b: N, *, transpose_a: bool = false, transpose_b: bool = false)"
+    source = "torch.matmul and mm and bmm and mv and dot, numpy.dot, ONNX MatMul"
     formula = "y[..., i, j] = sum over k of a[..., i, k] * b[..., k, j]"
     faults = MATRIX_PRODUCT
 
@@ -330,10 +330,11 @@ def _batch_strides(t: Arg, shape: tuple[int, ...]) -> tuple[int, ...]:
 class linear(Op):
     """A fully connected layer: x·Wᵀ + b over the last axis.
 
-    x [..., K], w [N, K], b [N]; y [..., N]. ATen: linear, addmm. ONNX: Gemm with transB=1.
+    x [..., K], w [N, K], b [N]; y [..., N].
     """
 
     signature = "linear(x: N, w: N, b: N?)"
+    source = "torch.nn.functional.linear, torch.addmm, ONNX Gemm (transB=1)"
     formula = "y[..., j] = b[j] + sum over k of x[..., k] * w[j, k]"
     faults = LINEAR
 

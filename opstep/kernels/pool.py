@@ -131,10 +131,11 @@ class max_pool2d(_MaxPool):
 
     x [N, C, H, W]; y [N, C, H', W'] with H' = (H + top + bottom - dilation*(kernel - 1) -
     1)//stride + 1, rounded up with `ceil_mode` (where the last window begins inside of the image or
-    the padding before it). `stride` is the kernel if left out. ONNX: MaxPool.
+    the padding before it). `stride` is the kernel if left out.
     """
 
     signature = f"max_pool2d(x: N, *, {_ATTRS}"
+    source = "torch.nn.functional.max_pool2d, ONNX MaxPool"
     formula = "y[n, c, i, j] = max over r, s of x[n, c, i*stride + r*dilation - top, ...]"
 
     def oracle(x, **attrs):
@@ -159,10 +160,13 @@ class max_pool2d_with_indices(_MaxPool):
     """`max_pool2d`, and where in its plane [H, W], flattened, each window's largest element stands.
 
     x [N, C, H, W]; y and i64 indices, both [N, C, H', W']. Of equal elements the first counts.
-    ATen: max_pool2d_with_indices. ONNX: MaxPool with two outputs, whose indices also count planes.
     """
 
     signature = f"max_pool2d_with_indices(x: N, *, {_ATTRS}"
+    source = (
+        "ATen max_pool2d_with_indices, "
+        "ONNX MaxPool with two outputs, whose indices also count planes"
+    )
     results = ("y", "indices")
 
     @classmethod
@@ -192,11 +196,11 @@ class max_pool2d_grad(Op):
     """The derivative of `max_pool2d`: each window's gy goes to its largest element (of equal ones
     the first).
 
-    gy [N, C, H', W'], x [N, C, H, W]; gx like x. ATen: max_pool2d_with_indices_backward.
-
+    gy [N, C, H', W'], x [N, C, H, W]; gx like x.
     """
 
     signature = f"max_pool2d_grad(gy: F, x: F, *, {_ATTRS}"
+    source = "ATen max_pool2d_with_indices_backward"
     results = ("gx",)
 
     def infer(gy, x, *, kernel, stride, padding, dilation, ceil_mode):

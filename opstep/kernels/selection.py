@@ -58,7 +58,7 @@ class where(Op):
 
     signature = "where(cond: B, a: T, b: T)"
     formula = "a if cond else b"
-    source = "torch.where, ONNX Where"
+    source = "torch.where, torch.Tensor.masked_fill, ONNX Where"
     moves = True
     inplace = (1, 2)
     oracle = np.where
@@ -95,7 +95,7 @@ class cast(Op):
     """
 
     signature = "cast(x: T, *, dtype: dtype)"
-    source = "torch.Tensor.to, ONNX Cast"
+    source = "torch.Tensor.to, numpy.astype, ONNX Cast"
     faults = OVERFLOW
     moves = True
 
@@ -126,7 +126,7 @@ class identity(Op):
 
     signature = "identity(x: T)"
     formula = "x"
-    source = "torch.clone, ONNX Identity"
+    source = "torch.clone, torch.Tensor.contiguous and detach, ONNX Identity"
     moves = True
     inplace = (0,)
 

@@ -33,7 +33,7 @@ class pow(Binary):
 
     signature = "pow(a: N, b: N)"
     formula = "a ** b"
-    source = "torch.pow, ONNX Pow"
+    source = "torch.pow, numpy.power, ONNX Pow"
     faults = Faults(
         elementwise,
         Rule("0 to a negative power", lambda a, b: (a == 0) & (b < 0)),
@@ -96,7 +96,7 @@ class atan2(Binary):
 
     signature = "atan2(a: F, b: F)"
     formula = "the angle t with a = r*sin(t), b = r*cos(t)"
-    source = "torch.atan2"
+    source = "torch.atan2, numpy.arctan2"
     faults = NO_FAULTS
     oracle = np.arctan2
 

@@ -187,15 +187,17 @@ def _check(x, mode: str, align_corners: bool) -> None:
 class upsample2d(Op):
     """Images of another size: nearest pixels, or bilinear mixtures of the four around each place.
 
-    x [N, C, H, W]; y [N, C, H*scale[0], W*scale[1]] or [N, C, *size]: give one of the two. ATen:
-    upsample_nearest2d, upsample_bilinear2d. ONNX: Resize (nearest: asymmetric, floor; linear:
-    half_pixel, or align_corners).
+    x [N, C, H, W]; y [N, C, H*scale[0], W*scale[1]] or [N, C, *size]: give one of the two.
     """
 
     choices = {"mode": MODES}
     signature = (
         'upsample2d(x: F, *, scale: ints = none, size: dims = none, mode: str = "nearest", '
         "align_corners: bool = false)"
+    )
+    source = (
+        "torch.nn.functional.interpolate, ATen upsample_nearest2d and upsample_bilinear2d, "
+        "ONNX Resize (nearest: asymmetric, floor; linear: half_pixel, or align_corners)"
     )
     formula = "nearest: y[..., i, j] = x[..., i*H//H', j*W//W']"
 

@@ -30,6 +30,13 @@ def test_no_errors(cli, write):
     assert (outcome.code, outcome.out, outcome.err) == (0, "no errors in 2 files\n", "")
 
 
+@pytest.mark.parametrize("text", ["", "# nothing yet\n", "param w: f32[2] = zeros()\n"])
+def test_a_file_without_a_graph_is_pointed_out(cli, write, text):
+    outcome = cli("check", write("a.opg", text))
+    assert (outcome.code, outcome.out) == (0, "no errors in 1 file\n")
+    assert "a.opg: warning: there is no graph in this file\nhint: a graph begins" in outcome.err
+
+
 def test_all_errors_of_all_files(cli, write):
     outcome = cli(
         "check", write("a.opg", BROKEN), write("b.opg", "graph (\n"), write("c.opg", GOOD)

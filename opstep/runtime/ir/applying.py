@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from opstep.runtime.ir.calls import literal_fault, resolve_call, symbols_of
 from opstep.runtime.ir.control import Control
-from opstep.runtime.ir.diagnostics import Note
+from opstep.runtime.ir.diagnostics import Note, Suggestion
 from opstep.runtime.ir.dims import Dim
+from opstep.runtime.ir.elsewhere import named_elsewhere
 from opstep.runtime.ir.graph import Apply, Attr, Graph, Literal, Source
 from opstep.runtime.ir.op import Mismatch, Op, Ref, Resolved, complete, resolve
 from opstep.runtime.ir.reporting import Reporter, mismatch_span
@@ -77,11 +78,7 @@ class Applier:
             if fault:
                 body.error(operand.span, fault)
                 good = False
-        free = sorted(found.needs - body.bound.keys())
-        if free:
-            hint = f"an input must have {free[0]} alone as a dim, as in x: f32[{free[0]}]"
-            body.error(s.callee.span, f"no input says what {' and '.join(free)} is", hint)
-        return good and not free
+        return body.check_bound(found.needs, s.callee.span) and good
 
     def _new(self, s: Apply, types: list, body: BodyChecker) -> Application | None:
         callee = s.callee.text
@@ -104,7 +101,8 @@ class Applier:
                 notes = (Note(note, graph.name.span, self.sources[callee]),)
             body.error(mismatch_span(s, m), m.message, m.hint, notes, "operands")
             return None
-        hint = body.reporter.near(callee, [*self.ops, *self.graphs])
+        same = [name for name in named_elsewhere(callee) if name in self.ops]
+        hint = Suggestion(same) if same else body.reporter.near(callee, [*self.ops, *self.graphs])
         body.error(s.callee.span, f"there is no op or graph {callee}", hint)
         return None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from opstep.runtime.ir.applying import Applier, attrs_key
@@ -58,6 +58,7 @@ class BodyChecker:
         self.reporter = reporter
         self.types: Any = _Types(tensors)
         self.bound = bound_symbols(graph)
+        self.unbound: set[str] = set()  # symbols that no input binds, each reported once
         self.updates: dict[str, Update] = {}  # the first of each named tensor
         self.returned: Return | None = None
         self.over = False  # something stands behind the return, and was reported
@@ -106,15 +107,18 @@ class BodyChecker:
                 return
 
     def _check_symbols(self, t: TensorType, span: Span) -> bool:
-        """Reports symbols that no input binds."""
-        free = () if t.is_concrete else sorted(symbols_of(t.shape) - self.bound.keys())
-        if not free:
+        """Whether inputs bind all symbols of a type."""
+        return t.is_concrete or self.check_bound(symbols_of(t.shape), span)
+
+    def check_bound(self, symbols: Set[str], span: Span) -> bool:
+        """Whether inputs bind all these; reports those that none binds, where they occur first."""
+        if symbols <= self.bound.keys():
             return True
-        self.error(
-            span,
-            f"no input says what {' and '.join(free)} is",
-            f"an input must have {free[0]} alone as a dim, as in x: f32[{free[0]}]",
-        )
+        free = sorted(symbols - self.bound.keys() - self.unbound)
+        self.unbound.update(free)
+        if free:
+            hint = f"an input must have {free[0]} alone as a dim, as in x: f32[{free[0]}]"
+            self.error(span, f"no input says what {' and '.join(free)} is", hint)
         return False
 
     # --- statements -------------------------------------------------------------------------------
@@ -199,6 +203,7 @@ class BodyChecker:
             if t is not None and known and binding.type != t:
                 message = f"{name} is {t}, not {binding.type}"
                 self.error(binding.type_span, message, code="annotation")
+                known = False  # either may be what was meant
             t = binding.type if known else None
         types[name] = t
 
@@ -276,7 +281,8 @@ class BodyChecker:
             )  # fmt: skip
             return
         for name, t, wanted in zip(s.values, found, graph.results, strict=True):
-            if t is not None and t != wanted:
+            known = symbols_of(wanted.shape) <= self.bound.keys()
+            if t is not None and known and t != wanted:
                 message = f"graph {graph.name.text} returns {wanted}, but {name.text} is {t}"
                 self.error(name.span, message, "", (signature,), "return-type")
 

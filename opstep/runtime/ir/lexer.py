@@ -53,6 +53,7 @@ _DESCRIBED = {
     "end": "the end",
     "comment": "a comment",
 }
+_SPELT = {"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss", "ø": "oe", "æ": "ae", "ı": "i", "ł": "l"}
 _QUOTES = "'‘’“”`´"
 
 
@@ -147,14 +148,33 @@ class Lexer:
                 return "a string cannot end in a lone \\", 'write "\\\\" for one backslash'
             return "the string is not closed", 'strings end in " on the line on which they begin'
         if value[0] in "0123456789.":
-            return f"{value[:40]} is not a number", ""
+            message = f"{value[:40]} is not a number"
+            if re.match(r"[0-9]+\.[A-Za-z_]", value):
+                return message, f"a name begins with a letter or _, such as layers.{value[:40]}"
+            return message, ""
         if value in _QUOTES:
             return f"unexpected character {value}", 'strings stand in "double quotes"'
+        if f"_{value}".isidentifier():
+            return f"unexpected character {value}", self._ascii_hint()
         name = unicodedata.name(value, "")
         shown = value if value.isprintable() and value.strip() else f"U+{ord(value):04X}"
         return f"unexpected character {shown}" + (
             f" ({name})" if name and not value.isascii() else ""
         ), ""
+
+    def _ascii_hint(self) -> str:
+        """What to call the word instead in which a letter stands that is not ASCII."""
+        begin, end = self.start, self.end
+        while f"_{self.text[begin - 1 : begin]}".isidentifier() and begin:
+            begin -= 1
+        while f"_{self.text[end : end + 1]}".isidentifier() and end < self.limit:
+            end += 1
+        word = self.text[begin:end]
+        for letter, plain in _SPELT.items():
+            word = word.replace(letter, plain)
+        plain = unicodedata.normalize("NFKD", word).encode("ascii", "ignore").decode()
+        hint = "names are made of ASCII letters, digits and _"
+        return f"{hint}: {plain[:40]}" if plain.isidentifier() else hint
 
 
 def _number_kind(number: str, tail: str) -> str:
