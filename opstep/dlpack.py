@@ -59,6 +59,6 @@ def read_bf16(value: Any) -> np.ndarray | None:
     before = -sum(e for e in ends if e < 0)
     nbytes = before + sum(e for e in ends if e > 0) + 2
     start = (tensor.data or 0) + tensor.byte_offset - before
-    memory = (ctypes.c_char * nbytes).from_address(start)
+    memory: Any = (ctypes.c_char * nbytes).from_address(start)
     bits = np.ndarray(shape, np.uint16, memory, before, steps)
     return bits.copy().view(bf16.numpy)  # the capsule gives the memory back when it goes

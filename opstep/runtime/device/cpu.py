@@ -146,7 +146,7 @@ class CpuDevice:
         found = self._prepared.get(key)
         if found is None:
             # before tables are made that are as large as the tensors
-            want_memory(max((t.nbytes for t in types if t), default=0))
+            want_memory(max([t.nbytes for t in types if t], default=0))  # pyright: ignore
             found = self._prepared[key] = Lowering(step, types, self.lanes).prepared()
         return found
 

@@ -84,11 +84,12 @@ class Builder:
         attrs = {k: tuple(v) if isinstance(v, list) else v for k, v in attrs.items()}
         completed = complete(op, attrs)
         resolved = resolve(op, types, completed)  # pyright: ignore[reportArgumentType]
-        if given and all(isinstance(o, int | float) for o in given):
+        numbers = [o for o in given if isinstance(o, int | float)]
+        if numbers and len(numbers) == len(given):
             (made, *more) = resolved.results
             if not more and made.dtype.is_float and not made.rank:
                 with np.errstate(all="ignore"):
-                    return float(op.oracle(*map(np.float64, given), **completed))
+                    return float(op.oracle(*map(np.float64, numbers), **completed))
         results = [Var(self.fresh(f"{self.prefix}_{op.name}"), t) for t in resolved.results]
         written = tuple(
             Attr(Name(k), Ref(v.name) if isinstance(v, DType) else v) for k, v in attrs.items()
