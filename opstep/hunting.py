@@ -16,8 +16,10 @@ from opstep.debugging import ProgramHost
 from opstep.devices import Setup, canonical
 from opstep.program import Program
 from opstep.program import policy as policy_of
+from opstep.runtime.debugger.findings import INTENDED, MASKED, Finding, Link
 from opstep.runtime.debugger.machine import Machine
-from opstep.runtime.debugger.tracing import INTENDED, MASKED, Finding, Link, Trace, Verdict
+from opstep.runtime.debugger.tracing import Trace
+from opstep.runtime.debugger.verdict import Verdict
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.plan.plan import DEBUG, Plan, Policy

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from opstep.runtime.debugger.tracing import PROPAGATED, Finding, Link, Operand
+from opstep.runtime.debugger.findings import PROPAGATED, Finding, Link, Operand
 from opstep.runtime.debugger.verdict import Element, Verdict
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from opstep.runtime.debugger.watching import Problem
 if TYPE_CHECKING:
     from opstep.hunting import Hunt
     from opstep.program import Program
-    from opstep.runtime.debugger.tracing import Finding
+    from opstep.runtime.debugger.findings import Finding
 
 SWITCHES = ("device", "threads", "kernels")
 

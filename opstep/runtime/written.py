@@ -1,8 +1,8 @@
 """Finds elements that an op never wrote, in a run whose memory is filled with the NaN payload.
 
-An element that still holds the payload after its op is only a suspect: an integer may well be the
-largest one. So the op runs again over memory filled with other bits; what shows the fill both times
-was not written.
+Where a result shows the payload or any NaN, and the first time that an op which gives integers or
+uses working memory runs, it runs again over memory that holds other bits: what differs then depends
+on what nobody wrote.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 
 from opstep.runtime.device.binding import Execution
-from opstep.runtime.device.payload import payload
 from opstep.runtime.plan.plan import Step
 
 
@@ -34,6 +33,7 @@ class WrittenCheck:
 
     def __init__(self):
         self.found: list[Unwritten] = []
+        self._seen: dict[int, Step] = {}  # by id
 
     def before(self, execution: Execution) -> None:
         """Nothing to see before an op has run."""
@@ -42,22 +42,31 @@ class WrittenCheck:
         step = execution.step
         if step.op.host or not step.launches or not _was_filled(execution):
             return
-        if not execution.may_be_unwritten():
+        if not self._suspect(execution):
             return
-        arrays = execution.results()
-        suspects = [_bits(a) == payload(_dtype(execution, k)) for k, a in enumerate(arrays)]
-        kept = [a.copy() for a in arrays]
-        other = [a.copy() for a in arrays]
-        for array, suspect in zip(other, suspects, strict=True):
-            _bits(array)[suspect] = 0
-        execution.write_results(other)
+        kept = [a.copy() for a in execution.results()]
+        execution.write_results([np.zeros_like(a) for a in kept])
+        execution.junk()
         execution.repeat()
         again = execution.results()
-        for k, (array, suspect) in enumerate(zip(again, suspects, strict=True)):
-            unwritten = suspect & (_bits(array) == 0)
-            if unwritten.any():
-                self._report(execution, k, unwritten)
+        for k, (array, before) in enumerate(zip(again, kept, strict=True)):
+            differs = np.asarray(_bits(array) != _bits(before))
+            if differs.any():
+                self._report(execution, k, differs)
         execution.write_results(kept)
+
+    def _suspect(self, execution: Execution) -> bool:
+        step = execution.step
+        first = id(step) not in self._seen
+        self._seen[id(step)] = step
+        if execution.may_be_unwritten():
+            return True
+        if not first and execution.binding.device.name != "cpu":
+            return False  # to look for NaNs would be to copy each result, in each step
+        results = execution.results()
+        if any(a.dtype.kind not in "iub" and np.isnan(a).any() for a in results):
+            return True
+        return first and (step.workspace >= 0 or any(a.dtype.kind in "iub" for a in results))
 
     def _report(self, execution: Execution, k: int, unwritten: np.ndarray) -> None:
         plan, step = execution.binding.plan, execution.step
@@ -84,10 +93,6 @@ def _was_filled(execution: Execution) -> bool:
     read = {plan.values[v].buffer for v in step.operands if v is not None}
     written = [plan.values[v].buffer for v in step.results]
     return all(plan.buffers[b].kind == "temp" and b not in read for b in written)
-
-
-def _dtype(execution: Execution, k: int):
-    return execution.binding.plan.values[execution.step.results[k]].type.dtype
 
 
 def _bits(array: np.ndarray) -> np.ndarray:

@@ -1,108 +1,85 @@
 """Follows NaNs and infinities through one step that the debugger's machine runs: where each was
 born, which way it went, and whether it came out.
 
-A *root* is a result with elements that no operand accounts for, a result that its op did not
-write, or a value from outside. From results to the operands that their bad elements came through,
-or that caused them, there are edges; so whether a root reaches an output, and how, is a search.
+A *root* is a result with elements that were born in its op, a result that its op did not write, or
+a value from outside. What becomes of its elements, and of no others, is told by `reach`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 import numpy as np
 
-from opstep.runtime.debugger.frames import named
+from opstep.runtime.debugger.activation import Activation
+from opstep.runtime.debugger.again import on_device
+from opstep.runtime.debugger.births import bad, born
+from opstep.runtime.debugger.findings import (
+    INTENDED,
+    MASKED,
+    ORIGIN,
+    PROPAGATED,
+    UNINITIALISED,
+    Finding,
+    Link,
+    Operand,
+    where,
+)
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.node import Node, Producer
-from opstep.runtime.debugger.points import OP
+from opstep.runtime.debugger.points import OP, Point
+from opstep.runtime.debugger.reach import Reach, fate
+from opstep.runtime.debugger.sources import ITSELF
 from opstep.runtime.debugger.verdict import Element, Verdict, judge
 from opstep.runtime.debugger.watching import Unwritten, unwritten
 from opstep.runtime.ir.diagnostics import OpstepError
-from opstep.runtime.ir.graph import Apply, Assert, Name, Source
-from opstep.runtime.ir.printer import print_statement
-from opstep.runtime.statistics import Statistics
+from opstep.runtime.ir.graph import Apply, Name
 
 INF = float("inf")
-ORIGIN, MASKED, UNINITIALISED, INTENDED = "origin", "masked", "uninitialised", "intended"
-PROPAGATED = "propagated"
-
-
-class Where(NamedTuple):
-    """The place of an op: the graph with the turn of its loop; file and line of its statement, and
-    of the source that it was imported from.
-    """
-
-    graph: str
-    path: str
-    line: int
-    text: str
-    imported: str
-
-
-class Link(NamedTuple):
-    """A value on the way from a root to an output."""
-
-    value: str
-    op: str
-    where: Where | None
-
-
-class Operand(NamedTuple):
-    """What an op took in."""
-
-    name: str
-    type: str
-    statistics: Statistics
-
-
-class Finding(NamedTuple):
-    """One root. `kind`: origin, masked (no output shows it), uninitialised, or intended (an
-    infinity that the program itself writes, or -inf given to it).
-
-    `bad`: nan or inf. `op`: "" for what came from outside, then `given` says what it is: an input,
-    a param or state, a literal. `chain`: from here to the first output; `masked_by`: ops that took
-    it in and gave finite results.
-    """
-
-    kind: str
-    bad: str
-    value: str
-    op: str
-    given: str
-    type: str
-    where: Where | None
-    verdict: Verdict | None
-    unwritten: Unwritten | None
-    operands: tuple[Operand | None, ...]  # None: absent
-    chain: tuple[Link, ...]
-    masked_by: tuple[Link, ...]
-    output: str
-    position: int
+TOLD = 8  # elements of a value from outside
+FATES = 16  # roots that do not come out whose fate is told
 
 
 class _Root(NamedTuple):
+    """`own`: the elements that began here. `intended`: infinities that the program writes."""
+
     node: Node
-    verdict: Verdict | None
+    own: np.ndarray
     unwritten: Unwritten | None
     given: str
     intended: bool
     position: int
 
+    @property
+    def site(self) -> tuple:
+        """The same for all executions of a statement."""
+        made = self.node.producer
+        if made is None:
+            return self.given, id(self.own)
+        return id(made.step.statement), self.node.index, self.unwritten is None
+
 
 class Trace:
-    """Listens to a machine while it runs a step."""
+    """Listens to a machine while it runs a step.
 
-    def __init__(self, machine: Machine, skip_infinities: bool = False):
+    `skip_infinities`: only NaNs count. `wanted`: names of values whose infinities are as they
+    should be, whether an op computes them or an input has them.
+    """
+
+    def __init__(
+        self, machine: Machine, skip_infinities: bool = False, wanted: Collection[str] = ()
+    ):
         self.machine = machine
         self.skip = skip_infinities
+        self.wanted = frozenset(wanted)
         self.roots: list[_Root] = []
         self.bad: dict[int, tuple[bool, bool]] = {}  # by id of a node: NaN, infinities
-        self.forward: dict[int, list[tuple[Node, bool]]] = {}  # who took it in: carried or caused
-        self.swallowed: dict[int, list[Node]] = {}  # results of who took it in, that are finite
+        self.births: dict[int, np.ndarray] = {}  # by id of a node: elements that began there
+        self.makers: list[Producer] = []  # executions that gave bad results
+        self.takers: dict[int, list[Producer]] = {}  # by id of a bad node: who took it in
+        self.steering: set[int] = set()  # nodes that chose a branch, or whether a loop goes on
         self._nodes: dict[int, Node] = {}  # ids stay unique while their nodes live
-        self.propagated: list[tuple[Node, Verdict]] = []
         self.error: OpstepError | None = None  # what ended the step
 
     def run(self) -> None:
@@ -119,49 +96,54 @@ class Trace:
         while (here := machine.here()) is not None:
             activation, point = here
             machine.forward()
+            self._steers(activation, point)
             step = activation.plan.steps[point.step] if point.kind == OP else None
             if step is not None and not step.op.host and step.op.family != "internal":
                 node = activation.env[step.results[0]][1]
                 if node.producer is not None:
                     self.after(node.producer)
 
+    def _steers(self, activation: Activation, point: Point) -> None:
+        """Notes what control flow goes by."""
+        plan = activation.plan
+        asked = list(plan.outputs) if activation.role == "test" else []
+        if point.kind == OP and plan.steps[point.step].op.name in ("cond", "switch", "assert"):
+            asked += [v for v in plan.steps[point.step].operands[:1] if v is not None]
+        self.steering.update(id(activation.env[v][1]) for v in asked if v in activation.env)
+
     def after(self, producer: Producer) -> None:
         """What an op gave."""
-        executor, step = self.machine.executor, producer.step
-        taken = [self._given(o) for o in producer.operands]
+        executor = self.machine.executor
+        taken = [o for o in producer.operands if any(self._given(o))]
+        for operand in {id(o): o for o in taken if o is not None}.values():
+            self.takers.setdefault(id(operand), []).append(producer)
         left = {id(u.node): u for u in unwritten(executor, producer)}
-        arrays: tuple[list, list] | None = None
-        for k, node in enumerate(producer.results):
-            found = self._looked_at(node)
+        found = [self._looked_at(node) for node in producer.results]
+        if any(map(any, found)):
+            self.makers.append(producer)
+        operands = None
+        for k, (node, odd) in enumerate(zip(producer.results, found, strict=True)):
             missing = left.get(id(node))
             if missing:
-                self._root(_Root(node, None, missing, "", False, self.machine.frontier))
-            if not any(found):
-                for operand, odd in zip(producer.operands, taken, strict=True):
-                    if operand is not None and any(odd):
-                        self.swallowed.setdefault(id(operand), []).append(node)
+                self._root(_Root(node, missing.mask, missing, "", False, self.machine.frontier))
+            if not any(odd):
                 continue
-            if missing and not any(any(t) for t in taken):
-                continue
-            if arrays is None:
-                arrays = (
-                    [None if o is None else executor.array(o) for o in producer.operands],
-                    [executor.array(r) for r in producer.results],
-                )
-            self._judged(producer, node, judge(step, *arrays, k), missing)
+            if operands is None:
+                operands = [None if o is None else executor.array(o) for o in producer.operands]
+            result = executor.array(node)
+            own = np.asarray(born(on_device(executor, producer), operands, result, k))
+            own = own & np.isnan(result) if self.skip else own
+            if missing:
+                own = own & ~missing.mask
+            if own.any():
+                self._born(node, own, result)
 
-    def _judged(self, producer: Producer, node: Node, verdict: Verdict | None, missing) -> None:
-        if verdict is None:
-            return
-        for j in verdict.carried:
-            self._edge(producer.operands[j], node, True)
-        for j in verdict.caused:
-            self._edge(producer.operands[j], node, False)
-        if verdict.is_origin and not missing and not (self.skip and verdict.kind == "inf"):
-            intended = verdict.kind == "inf" and _writes_infinities(producer)
-            self._root(_Root(node, verdict, None, "", intended, self.machine.frontier))
-        elif not missing:
-            self.propagated.append((node, verdict))
+    def _born(self, node: Node, own: np.ndarray, result: np.ndarray) -> None:
+        made = node.producer
+        assert made is not None
+        infinite = not (own & np.isnan(result)).any()
+        intended = infinite and _writes_infinities(made)
+        self._root(_Root(node, own, None, "", intended, self.machine.frontier))
 
     # --- values ---
 
@@ -189,115 +171,194 @@ class Trace:
 
     def _outside(self, node: Node, given: str) -> None:
         nan, inf = self._looked_at(node)
-        if not (nan or inf):
-            return
-        array = self.machine.executor.array(node)
-        below = not nan and not (array == INF).any()
-        declared = given.startswith(("literal", "state")) and not nan
-        verdict = _seen(array, "nan" if nan else "inf")
-        self._root(_Root(node, verdict, None, given, below or declared, self.machine.base))
+        array = self.machine.executor.array(node) if nan or inf else None
+        if nan and array is not None:
+            self._root(_Root(node, np.isnan(array), None, given, False, self.machine.base))
+        if inf and array is not None:
+            below = not (array == INF).any()
+            intended = below or given.startswith(("literal", "state"))
+            mask = np.asarray(np.isinf(array))
+            self._root(_Root(node, mask, None, given, intended, self.machine.base))
 
     def _root(self, root: _Root) -> None:
         self._nodes[id(root.node)] = root.node
+        known = self.births.get(id(root.node))
+        self.births[id(root.node)] = root.own if known is None else known | root.own
         self.roots.append(root)
-
-    def _edge(self, source: Node | None, target: Node, carried: bool) -> None:
-        if source is not None:
-            self.forward.setdefault(id(source), []).append((target, carried))
 
     # --- what became of it ---
 
     def findings(self) -> list[Finding]:
-        """All roots: what reaches an output first, in the order of the run; then the rest."""
-        ends = self._ends()
-        found = [self._finding(root, ends) for root in self.roots]
-        rank = {ORIGIN: 0, UNINITIALISED: 0, MASKED: 1, INTENDED: 2}
-        return sorted(found, key=lambda f: (rank[f.kind], f.position))
+        """All roots, those of one statement together: what comes out first, in the order of the
+        run, and there what the program did not write itself; then the rest.
+        """
+        names, masks = self._ends()
+        reach = Reach(self.machine.executor, self.makers, self.births, masks)
+        groups: dict[tuple, list[tuple[_Root, np.ndarray | None]]] = {}
+        for root in self.roots:
+            kind, arriving = self._kind(root, reach)
+            groups.setdefault((kind, *root.site), []).append((root, arriving))
+        rank = {ORIGIN: 0, UNINITIALISED: 0, MASKED: 2, INTENDED: 3}
 
-    def _ends(self) -> dict[int, str]:
-        """Where values leave the step: outputs, and named tensors that it updates."""
-        machine = self.machine
-        ends: dict[int, str] = {}
+        def order(group: tuple) -> tuple[int, int]:
+            (kind, *_), ((root, _), *_) = group
+            return max(rank[kind], int(root.intended)), root.position
+
+        leading = self._leading(names)
+        found, fates = [], 0
+        for (kind, *_), group in sorted(groups.items(), key=order):
+            root, arriving = group[0]
+            told = self._finding(root, kind, arriving, reach, names)
+            if kind == MASKED and fates < FATES:
+                fates += 1
+                told = self._with_fate(told, root, leading)
+            last = group[-1][0].node
+            if len(group) > 1 and last.producer is not None:
+                told = told._replace(times=len(group), last=where(last.producer, last).graph)
+            found.append(told)
+        return found
+
+    def _kind(self, root: _Root, reach: Reach) -> tuple[str, np.ndarray | None]:
+        """What a root counts as, and which of its own elements come out."""
+        there = reach.arriving.get(id(root.node))
+        if root.unwritten:
+            return UNINITIALISED, None
+        wanted = self._is_wanted(root)
+        bits = ITSELF if root.intended or wanted else 0xFF
+        arriving = None if there is None else ((there & bits) != 0) & root.own
+        comes = arriving is not None and bool(arriving.any())
+        if wanted or root.intended and not comes:
+            return INTENDED, None
+        if comes or self.error is not None:  # where a step did not end nothing came out at all
+            return ORIGIN, arriving if comes else None
+        return MASKED, None
+
+    def _is_wanted(self, root: _Root) -> bool:
+        node = root.node
+        if node.name not in self.wanted and self._qualified(node) not in self.wanted:
+            return False
+        return not np.isnan(self.machine.executor.array(node)[root.own]).any()
+
+    def _qualified(self, node: Node) -> str:
+        made = node.producer
+        if made is None:
+            return node.name
+        return f"{made.plan.frames[made.step.frame].graph.name.text}.{node.name}"
+
+    def _ends(self) -> tuple[dict[int, str], dict[int, np.ndarray]]:
+        """Where values leave the step, outputs and named tensors that it updates: by the id of a
+        node its name and its bad elements, without those that are wanted.
+        """
+        machine, names = self.machine, {}
+        nodes: dict[int, Node] = {}
+        masks: dict[int, np.ndarray] = {}
         for name, versions in machine.named.items():
             if name and len(versions) > 1:
-                node = versions[-1][1]
-                ends[id(node)] = name
+                node, before = versions[-1][1], versions[0][1]
+                nodes[id(node)], names[id(node)] = node, name
+                masks[id(node)] = self._leaving(node, name, before)
                 if node.producer is not None and node.producer.op.name == "update":
-                    ends[id(node.producer.operands[0])] = name  # what was converted
+                    converted = node.producer.operands[0]
+                    assert converted is not None
+                    names[id(converted)], masks[id(converted)] = name, masks[id(node)]
         if machine.finished:
             last = machine.finished[-1][1].plan
             for v, node in zip(last.outputs, machine.outputs(), strict=True):
-                ends[id(node)] = last.values[v].name
-        return ends
+                name = last.values[v].name
+                names[id(node)], masks[id(node)] = name, self._leaving(node, name, None)
+        return names, {i: m for i, m in masks.items() if m.any()}
 
-    def _finding(self, root: _Root, ends: dict[int, str]) -> Finding:
-        path = self._path(root, ends)
-        kind = UNINITIALISED if root.unwritten else INTENDED if root.intended else ORIGIN
-        if kind == ORIGIN and not path and self.error is None:  # else nothing came out at all
-            kind = MASKED
+    def _leaving(self, node: Node, name: str, before: Node | None) -> np.ndarray:
+        """Elements that count where a value leaves. An infinity that a state had, and still has,
+        is what the program began it with.
+        """
+        if not any(self._looked_at(node)):
+            return np.zeros(1, bool)
+        array = self.machine.executor.array(node)
+        mask = np.isnan(array) if self.skip else bad(array)
+        inf = np.isinf(array)
+        if name in self.wanted:
+            mask = mask & ~inf
+        if before is not None and self.machine.host.tensors[name].kind == "state":
+            mask = mask & ~(inf & (self.machine.executor.array(before) == array))
+        return np.asarray(mask)
+
+    def _leading(self, ends: dict[int, str]) -> set[int]:
+        """Nodes on which something depends that leaves the step, or steers it."""
+        machine, found = self.machine, set(ends) | self.steering
+        outputs = machine.outputs() if machine.finished else ()
+        todo = [*outputs, *(v[-1][1] for v in machine.named.values())]
+        found.update(id(n) for n in todo)
+        while todo:
+            made = todo.pop().producer
+            for operand in made.operands if made else ():
+                if operand is not None and id(operand) not in found:
+                    found.add(id(operand))
+                    todo.append(operand)
+        return found
+
+    # --- one finding ---
+
+    def _finding(
+        self, root: _Root, kind: str, arriving: np.ndarray | None, reach: Reach | None,
+        names: dict[int, str],
+    ) -> Finding:  # fmt: skip
         node, producer = root.node, root.node.producer
-        masked = [] if path else self._maskers(root)
-        operands = ()
+        path = reach.path(node, root.intended) if reach and arriving is not None else []
+        operands, verdict = (), None
         if producer is not None:
             operands = tuple(map(self._operand, producer.operands, _written(producer)))
-        verdict = root.verdict
+        if root.unwritten is None:
+            verdict = self._verdict(root, arriving)
         return Finding(
             kind, "nan" if verdict is None else verdict.kind, node.name,
             "" if producer is None else producer.op.name, root.given, str(node.type),
-            self._where(node), verdict, root.unwritten, operands,
-            tuple(self._link(n) for n in path), tuple(self._link(n) for n in masked),
-            ends.get(id(path[-1]), "") if path else "", root.position,
+            None if producer is None else where(producer, node), verdict, root.unwritten, operands,
+            tuple(map(_link, path)), (), names.get(id(path[-1]), "") if path else "",
+            root.position,
         )  # fmt: skip
+
+    def _verdict(self, root: _Root, arriving: np.ndarray | None) -> Verdict | None:
+        producer, array = root.node.producer, self.machine.executor.array
+        if producer is None:
+            return _seen(array(root.node), root.own, arriving)
+        return judge(*self._arrays(producer), root.node.index, on_device(self.machine.executor,
+                     producer), root.own, arriving)  # fmt: skip
+
+    def _arrays(self, producer: Producer):
+        array = self.machine.executor.array
+        operands = [None if o is None else array(o) for o in producer.operands]
+        return producer.step, operands, [array(r) for r in producer.results]
+
+    def _with_fate(self, finding: Finding, root: _Root, leading: set[int]) -> Finding:
+        met = fate(self.machine.executor, self.takers, root.node, root.own)
+        decided = [n for n in met.decided if id(n) in leading]
+        masked = [n for n in (*met.masked_by, *met.decided) if not any(n is d for d in decided)]
+        return finding._replace(
+            masked_by=tuple(map(_link, masked[:TOLD])), decided=tuple(map(_link, decided[:TOLD]))
+        )
 
     def _operand(self, node: Node | None, name: str) -> Operand | None:
         if node is None:
             return None
         return Operand(name or node.name, str(node.type), self.machine.executor.statistics(node))
 
-    def _path(self, root: _Root, ends: dict[int, str]) -> list[Node]:
-        """The shortest way to where values leave. What was intended only counts as what it is: a
-        NaN that it causes is that op's doing.
-        """
-        came: dict[int, Node | None] = {id(root.node): None}
-        queue = [root.node]
-        for node in queue:
-            if id(node) in ends:
-                way: list[Node] = []
-                at: Node | None = node
-                while at is not None:
-                    way.append(at)
-                    at = came[id(at)]
-                return way[::-1]
-            for target, carried in self.forward.get(id(node), ()):
-                if (carried or not root.intended) and id(target) not in came:
-                    came[id(target)] = node
-                    queue.append(target)
-        return []
-
-    def _maskers(self, root: _Root) -> list[Node]:
-        seen, queue, found = {id(root.node)}, [root.node], []
-        for node in queue:
-            found += self.swallowed.get(id(node), [])
-            for target, _ in self.forward.get(id(node), ()):
-                if id(target) not in seen:
-                    seen.add(id(target))
-                    queue.append(target)
-        return list({id(n): n for n in found}.values())[:8]
-
     # --- words ---
 
     def links(self) -> Iterable[tuple[Link, Verdict]]:
-        """Values whose NaNs and infinities only came through."""
-        return ((self._link(node), verdict) for node, verdict in self.propagated)
-
-    def _link(self, node: Node) -> Link:
-        return Link(node.name, "" if node.producer is None else node.producer.op.name,
-                    self._where(node))  # fmt: skip
-
-    def _where(self, node: Node) -> Where | None:
-        if node.producer is None:
-            return None
-        return where(node.producer, node)
+        """Values whose NaNs and infinities only came through; of a statement the first one."""
+        seen, began = set(), {id(r.node) for r in self.roots}
+        for producer in self.makers:
+            for k, node in enumerate(producer.results):
+                site = (id(producer.step.statement), k)
+                if site in seen or id(node) in began or not any(self._looked_at(node)):
+                    continue
+                seen.add(site)
+                none = np.zeros(self.machine.executor.array(node).shape, bool)
+                again = on_device(self.machine.executor, producer)
+                verdict = judge(*self._arrays(producer), k, again, none)
+                if verdict is not None:
+                    yield _link(node), verdict
 
 
 def finding_on(machine: Machine, node: Node) -> Finding | None:
@@ -308,33 +369,23 @@ def finding_on(machine: Machine, node: Node) -> Finding | None:
     position = machine.cursor
     if producer is None:
         trace._outside(node, f"given {node.name}")
-        return trace._finding(trace.roots[0], {id(node): node.name}) if trace.roots else None
+        return trace._finding(trace.roots[0], ORIGIN, None, None, {}) if trace.roots else None
     for one in unwritten(executor, producer) if machine.policy.fill == "nan" else ():
         if one.node is node:
-            return trace._finding(_Root(node, None, one, "", False, position), {})
-    arrays = [None if o is None else executor.array(o) for o in producer.operands]
-    results = [executor.array(r) for r in producer.results]
-    verdict = judge(producer.step, arrays, results, node.index)
-    if verdict is None:
+            root = _Root(node, one.mask, one, "", False, position)
+            return trace._finding(root, UNINITIALISED, None, None, {})
+    step, operands, results = trace._arrays(producer)
+    result = results[node.index]
+    if result.dtype.kind in "iub" or np.isfinite(result).all():
         return None
-    found = trace._finding(_Root(node, verdict, None, "", False, position), {id(node): node.name})
-    return found if verdict.is_origin else found._replace(kind=PROPAGATED)
+    own = np.asarray(born(on_device(executor, producer), operands, result, node.index))
+    kind = ORIGIN if own.any() else PROPAGATED
+    return trace._finding(_Root(node, own, None, "", False, position), kind, None, None, {})
 
 
-def where(producer: Producer, node: Node | None = None) -> Where:
-    """The place of an execution."""
-    plan, step = producer.plan, producer.step
-    graph = plan.frames[step.frame].graph.name.text
-    source: Source | None = plan.sources.get(graph)
-    shown = graph
-    if node is not None and node.home is not None and node.home[0].plan is plan:
-        shown = named(node.home[0], step.frame)
-    statement = step.statement
-    line = source.locate(statement.span.start)[0] if source and statement.span.end else 0
-    at = None if isinstance(statement, Assert) else getattr(statement, "at", None)
-    imported = f"{at.file}:{at.line}" if at else ""
-    text = print_statement(statement).strip()
-    return Where(shown, source.path if source and line else "", line, text, imported)
+def _link(node: Node) -> Link:
+    made = node.producer
+    return Link(node.name, made.op.name if made else "", where(made, node) if made else None)
 
 
 def _written(producer: Producer) -> list[str]:
@@ -345,13 +396,15 @@ def _written(producer: Producer) -> list[str]:
     return names + [""] * (len(producer.operands) - len(names))
 
 
-def _seen(array: np.ndarray, kind: str) -> Verdict:
+def _seen(array: np.ndarray, own: np.ndarray, arriving: np.ndarray | None) -> Verdict:
     """On a value from outside: its bad elements."""
-    mask = ~np.isfinite(array)
-    places = [tuple(map(int, p)) for p in np.argwhere(mask)[:8]]
+    mask = own if arriving is None else own & arriving
+    places = [tuple(map(int, p)) for p in np.argwhere(mask)[:TOLD]]
     told = tuple(Element(p, float(array[p]), "given", None, ()) for p in places)
-    count = int(mask.sum())
-    return Verdict(kind, count, array.size, count, (("given", count),), told)
+    count = int(own.sum())
+    kind = "nan" if np.isnan(array[own]).any() else "inf"
+    arrived = None if arriving is None else int(mask.sum())
+    return Verdict(kind, count, array.size, count, (("given", count),), told, arrived=arrived)
 
 
 def _writes_infinities(producer: Producer) -> bool:

@@ -1,8 +1,9 @@
 """Says of an op's NaNs and infinities whether they were born in it, of which elements, and why.
 
-An element is the op's own where nothing that it is computed from has the same: a NaN of operands
-without NaN, an infinity of finite ones. What it is computed from, and which rules that may break,
-the op's declaration says (`ir.faults`); overflow is told by computing the element again in f64.
+Which elements are the op's own, the kernel says (`births`): of all of them. What one of those is
+computed from, and which rules that may break, the op's declaration says (`ir.faults`); overflow is
+told by computing the element again in f64. Some are explained so, the first and others all over
+the tensor.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from opstep.runtime.debugger.again import Again, on_cpu
+from opstep.runtime.debugger.births import bad, born, carriers
 from opstep.runtime.ir.faults import Regions, Site, whole
 from opstep.runtime.ir.types import DType
 from opstep.runtime.plan.plan import Step
 
-LOOKED_AT = 512  # elements of a result that are traced to their operands
 EXPLAINED = 64  # of those that are its own, how many are explained
 KEPT = 8  # of those, how many are told
 BLAMED = 3  # elements of an operand that are told, largest first
@@ -48,10 +50,11 @@ class Element(NamedTuple):
 class Verdict(NamedTuple):
     """On one result. `kind`: nan or inf, of what was born here, else of what came in.
 
-    `count`: elements that are bad; `own`: how many of them were born here, estimated from a sample
-    where operands are bad, too. `rules`: what was broken, and by how many of the elements that were
-    explained. `carried`: operands whose NaNs and infinities came through; `caused`: those whose
-    infinities made NaNs here.
+    `count`: elements that are bad; `own`: those that were born here; `arrived`: how many of these
+    come out, None where nobody asked. `rules`: what was broken, and by how many of the `explained`
+    elements, which are all of its own or a sample; those of the `kind` come first. `carried`:
+    operands whose NaNs and infinities came through; `caused`: those whose infinities made NaNs
+    here.
     """
 
     kind: str
@@ -62,6 +65,8 @@ class Verdict(NamedTuple):
     elements: tuple[Element, ...] = ()
     carried: tuple[int, ...] = ()
     caused: tuple[int, ...] = ()
+    explained: int = 0
+    arrived: int | None = None
 
     @property
     def is_origin(self) -> bool:
@@ -69,72 +74,71 @@ class Verdict(NamedTuple):
 
 
 def judge(
-    step: Step, operands: Sequence[np.ndarray | None], results: Sequence[np.ndarray], k: int
-) -> Verdict | None:
-    """The verdict on result k; None where it is finite. Arrays are as stored."""
+    step: Step, operands: Sequence[np.ndarray | None], results: Sequence[np.ndarray], k: int,
+    again: Again | None = None, own: np.ndarray | None = None, arriving: np.ndarray | None = None,
+) -> Verdict | None:  # fmt: skip
+    """The verdict on result k; None where it is finite. Arrays are as stored.
+
+    `again` runs the op with other operands, on the CPU where none is given. `own`: a mask of the
+    elements that were born here, where that is known already; `arriving`: of those that come out,
+    which are explained then.
+    """
     array = results[k]
     if array.dtype.kind in "iub" or np.isfinite(array).all():
         return None
-    return _Judge(step, operands, results, k).verdict()
+    run = again or on_cpu(step, operands)
+    if own is None:
+        own = np.asarray(born(run, operands, array, k))
+    carried = carriers(run, operands, array, own, k)
+    return _Judge(step, operands, results, k).verdict(own, carried, arriving)
 
 
 class _Judge:
     def __init__(self, step: Step, operands, results, k: int):
         self.step = step
-        self.operands = [
-            None if a is None else a if a.dtype.kind in "iub" else np.asarray(a)
-            for a in [*operands, *[None] * (len(step.operand_types) - len(operands))]
-        ]
+        self.operands = [*operands, *[None] * (len(step.operand_types) - len(operands))]
         self.results = results
         self.k = k
-        self.nan_in = [_has(a, np.isnan) for a in self.operands]
-        self.inf_in = [_has(a, np.isinf) for a in self.operands]
-
-        self.carried: set[int] = set()
         self.caused: set[int] = set()
-        self.explained: list[Element] = []
 
-    def verdict(self) -> Verdict:
+    def verdict(self, own: np.ndarray, carried: tuple[int, ...], arriving) -> Verdict:
         array = self.results[self.k]
-        nans, infs = self._own("nan", np.isnan(array)), self._own("inf", np.isinf(array))
-        kind = "nan" if nans or not (infs or not np.isnan(array).any()) else "inf"
+        told = own if arriving is None or not (own & arriving).any() else own & arriving
+        nan = np.isnan(array)
+        kind = "nan" if (told & nan).any() or not (own.any() or not nan.any()) else "inf"
+        same = nan if kind == "nan" else ~nan
+        explained = self._explained(told & same, kind)
+        others = self._explained(told & ~same, "inf" if kind == "nan" else "nan")
+        rules = [Counter(e.rule for e in found).most_common() for found in (explained, others)]
         return Verdict(
             kind,
-            int((~np.isfinite(array)).sum()),
+            int(bad(array).sum()),
             array.size,
-            nans + infs,
-            tuple(Counter(e.rule for e in self.explained).most_common()),
-            tuple(self.explained[:KEPT]),
-            tuple(sorted(self.carried)),
+            int(own.sum()),
+            _merged(rules[0] + rules[1]),
+            tuple([*explained, *others][:KEPT]),
+            carried,
             tuple(sorted(self.caused)),
+            len(explained) + len(others),
+            None if arriving is None else int((own & arriving).sum()),
         )
 
-    def _own(self, kind: str, mask: np.ndarray) -> int:
-        """How many of the elements of that kind were born here; explains some."""
-        count = int(mask.sum())
-        places, mine = _sample(mask, count), []
-        for place in places:
-            site = self._site(place)
+    def _explained(self, mask: np.ndarray, kind: str) -> list[Element]:
+        """Some elements, the first ones and others all over the tensor."""
+        found, budget = [], COMPUTED
+        for place in _sample(mask):
+            site = Site(place, self.k, self.operands, self.results, self.step.attrs)
             regions = self._regions(site)
-            through = self._through(regions, kind)
-            self.carried.update(through)
-            if not through:
-                mine.append((site, regions))
-        budget = COMPUTED
-        for site, regions in mine[:EXPLAINED]:
             parts = self._parts(regions)
-            self.explained.append(self._explain(site, regions, parts))
+            found.append(self._explain(site, regions, parts))
             if kind == "nan":
                 self.caused.update(j for j, p in enumerate(parts) if _has(p, np.isinf))
             budget -= sum(p.size for p in parts if p is not None)
             if budget < 0:
                 break
-        return max(round(count * len(mine) / len(places)), 1) if mine else 0
+        return found
 
     # --- where an element comes from ---
-
-    def _site(self, place: tuple[int, ...]) -> Site:
-        return Site(place, self.k, self.operands, self.results, self.step.attrs)
 
     def _regions(self, site: Site) -> Regions:
         try:
@@ -152,25 +156,6 @@ class _Judge:
                 part = part.astype(np.float64)
             parts.append(part)
         return parts
-
-    def _through(self, regions: Regions, kind: str) -> list[int]:
-        """Operands that have the same at that place: then it only came through."""
-        found = self._with(regions, np.isnan if kind == "nan" else np.isinf)
-        if kind == "inf" and not found:
-            found = self._with(regions, np.isnan)
-        return found
-
-    def _with(self, regions: Regions, test) -> list[int]:
-        """Operands of which the part has such an element."""
-        anywhere = self.nan_in if test is np.isnan else self.inf_in
-        found = []
-        for j, (a, region) in enumerate(zip(self.operands, regions, strict=True)):
-            if a is None or region is None or not anywhere[j]:
-                continue
-            part = a[tuple(region)]
-            if part.size == a.size or _has(part, test):
-                found.append(j)
-        return found
 
     # --- why ---
 
@@ -257,15 +242,22 @@ def _has(a: Any, test) -> bool:
     return a is not None and a.dtype.kind not in "iub" and bool(test(a).any())
 
 
-def _sample(mask: np.ndarray, count: int) -> list[tuple[int, ...]]:
+def _merged(rules: list[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+    counted: dict[str, int] = {}
+    for text, n in rules:
+        counted[text] = counted.get(text, 0) + n
+    return tuple(counted.items())
+
+
+def _sample(mask: np.ndarray) -> list[tuple[int, ...]]:
     """Places of true elements: all, or the first ones and others all over the tensor."""
-    if not count:
-        return []
     flat = np.flatnonzero(mask)
-    if count > LOOKED_AT:
-        half = LOOKED_AT // 2
-        flat = np.concatenate([flat[:half], flat[half :: -(-(count - half) // half)]])
-    places = np.stack(np.unravel_index(flat, mask.shape), axis=-1) if mask.ndim else [()]
+    if flat.size > EXPLAINED:
+        half = EXPLAINED // 2
+        flat = np.concatenate([flat[:half], flat[half :: -(-(flat.size - half) // half)]])
+    places = (
+        np.stack(np.unravel_index(flat, mask.shape), axis=-1) if mask.ndim else [()] * flat.size
+    )
     return [tuple(map(int, p)) for p in places]
 
 

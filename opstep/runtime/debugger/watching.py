@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from opstep.runtime.debugger.again import run_over
 from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.node import Node, Producer
-from opstep.runtime.device.payload import payload
 from opstep.runtime.ir.diagnostics import OpstepError
 
 
@@ -25,51 +25,51 @@ class Problem(NamedTuple):
 
 
 class Unwritten(NamedTuple):
-    """Elements of a result that its op never wrote; `first` are the first few indices."""
+    """Elements of a result that its op never wrote, or made of memory that nobody wrote; `first`
+    are the first few indices, `mask` has all.
+    """
 
     node: Node
     count: int
     first: list[tuple[int, ...]]
+    mask: np.ndarray
 
 
 MOST = 8  # indices told
+JUNK = 0xFF  # in each byte of working memory: a NaN of any float
 
 
 def unwritten(executor: Executor, producer: Producer) -> list[Unwritten]:
-    """Elements that an op left as they were. An element that has the bits of filled memory is only
-    a suspect, so the op runs again over other bits: what shows both was not written.
+    """Elements that depend on what the memory held before the op ran. Only a suspect is run again,
+    over memory that holds other bits: what differs then, nobody wrote.
     """
-    device, results = executor.device, producer.results
-    if not producer.step.launches or producer.step.op.reinterprets:
+    step, results = producer.step, producer.results
+    if not step.launches or step.op.reinterprets:
         return []
     values = producer.plan.values
-    read = {values[v].buffer for v in producer.step.operands if v is not None}
-    written = {values[v].buffer for v in producer.step.results}
+    read = {values[v].buffer for v in step.operands if v is not None}
+    written = {values[v].buffer for v in step.results}
     if read & written or any(n.memory is None for n in results):
         return []  # what takes over an operand's memory was not filled
-    if not any(device.holds_payload(n.memory, n.offset, n.type) for n in results):
+    if step.workspace < 0 and not any(_suspect(executor, n) for n in results):
         return []
-    others = []
-    for node in results:
-        other = Node(node.type, node.name, device.alloc(node.type.nbytes, "a second run of an op"))
-        device.write(other.memory, 0, node.type, 0)
-        others.append(other)
-    for operand in producer.operands:
-        if operand is not None:
-            executor.ensure(operand)
-    nbytes = producer.plan.buffers[producer.step.workspace].nbytes
-    scratch = device.alloc(nbytes if producer.step.workspace >= 0 else 0)
-    device.run_now(executor.bound(producer, others, scratch.address))
+    others = run_over(executor, producer, producer.operands, lambda node: 0, JUNK)
     found = []
     for node, other in zip(results, others, strict=True):
-        mark = payload(node.type.dtype)
-        first = executor.array(node).view(mark.dtype) == mark
-        second = device.read(other.memory, 0, node.type).view(mark.dtype) == 0
-        places = np.argwhere(first & second)
-        if len(places):
+        word = f"u{node.type.dtype.itemsize}"
+        mask = np.asarray(executor.array(node).view(word) != other.view(word))
+        if mask.any():
+            places = np.argwhere(mask)
             told = [tuple(map(int, p)) for p in places[:MOST]]
-            found.append(Unwritten(node, len(places), told))
+            found.append(Unwritten(node, len(places), told, mask))
     return found
+
+
+def _suspect(executor: Executor, node: Node) -> bool:
+    """Whether a result may have been made of filled memory: then floats are NaN; of integers nobody
+    knows.
+    """
+    return not node.type.dtype.is_float or executor.odd(node)[0]
 
 
 def is_origin(executor: Executor, producer: Producer, kind: str) -> bool:

@@ -1,0 +1,91 @@
+"""Runs an op again, over other operands or other memory: what that changes, the op depends on.
+
+Kernels carry NaNs as the arithmetic does, so they say by themselves which elements come from which;
+no op need declare it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from opstep.runtime.debugger.executor import Executor
+from opstep.runtime.debugger.node import Node, Producer
+from opstep.runtime.ir.types import TensorType, u8
+from opstep.runtime.plan.plan import Step
+
+Again = Callable[[Mapping[int, np.ndarray]], Sequence[np.ndarray]]
+"""The results of an op with some operands, by their index, replaced: same shape, same dtype."""
+
+GIVEN = (0.5, 2.0)  # what is put in place of bad elements: most functions are defined at one
+LOWEST = (0.4, 1.1)  # where values that are made up begin: likewise
+SPREAD = 0.5
+
+
+def on_device(executor: Executor, producer: Producer) -> Again:
+    """Of an op that a machine has run, on its device."""
+
+    def again(changes: Mapping[int, np.ndarray]) -> Sequence[np.ndarray]:
+        operands = tuple(
+            executor.make(o.type, changes[j], o.name) if o is not None and j in changes else o
+            for j, o in enumerate(producer.operands)
+        )
+        return run_over(executor, producer, operands, lambda node: 0)
+
+    return again
+
+
+def on_cpu(step: Step, operands: Sequence[np.ndarray | None]) -> Again:
+    """Of an op outside of any run."""
+    from opstep.runtime.device.cpu import execute
+
+    def again(changes: Mapping[int, np.ndarray]) -> Sequence[np.ndarray]:
+        arrays = [changes.get(j, a) if a is not None else None for j, a in enumerate(operands)]
+        return execute(step.op, arrays, step.attrs)
+
+    return again
+
+
+def run_over(
+    executor: Executor, producer: Producer, operands: Sequence[Node | None],
+    before: Callable[[Node], Any], scratch: int | None = None,
+) -> list[np.ndarray]:  # fmt: skip
+    """The results of an op on these operands, in memory that holds `before` of each result. With
+    `scratch` each byte of its working memory is that.
+    """
+    executor.settle()
+    device, step = executor.device, producer.step
+    for operand in operands:
+        if operand is not None:
+            executor.ensure(operand)
+    results = []
+    for node in producer.results:
+        other = Node(node.type, node.name, device.alloc(node.type.nbytes, "a second run of an op"))
+        device.write(other.memory, 0, node.type, before(node))
+        results.append(other)
+    nbytes = producer.plan.buffers[step.workspace].nbytes if step.workspace >= 0 else 0
+    working = device.alloc(nbytes, "a second run of an op")
+    if scratch is not None and nbytes:
+        device.write(working, 0, TensorType(u8, (nbytes,)), scratch)
+    again = Producer(producer.plan, step, tuple(operands))
+    device.run_now(executor.bound(again, results, working.address))
+    return [device.read(n.memory, 0, n.type) for n in results]
+
+
+def is_float(a: Any) -> bool:
+    return a is not None and a.dtype.kind not in "iub"
+
+
+def replaced(a: np.ndarray, mask: np.ndarray, value: float) -> np.ndarray:
+    """A copy with another value where the mask is."""
+    changed = np.array(a)
+    changed[mask] = value
+    return changed
+
+
+def made_up(a: np.ndarray, low: float) -> np.ndarray:
+    """Positive values, no two neighbours the same, from `low` on."""
+    steps = np.arange(a.size, dtype=np.float64) * 0.6180339887498949
+    return (low + SPREAD * (steps % 1.0)).reshape(a.shape).astype(a.dtype)

@@ -1,0 +1,216 @@
+"""From which bad elements of its operands the bad elements of an op's result come.
+
+What only moves elements is asked where they were. Of any other op some elements of an operand are
+marked one by one, and how a mark spreads tells the axes that run along with the result's: so of all
+elements at once. Where they do not run along (windows, scatters), bad elements are left out by
+halves until it is known which of them count; what would take too long is taken to count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from opstep.runtime.debugger.again import GIVEN, LOWEST, Again, is_float, made_up, replaced
+from opstep.runtime.debugger.births import Test, bad, odd_elements
+from opstep.runtime.plan.plan import Step
+
+ITSELF, CAUSED = (
+    1,
+    2,
+)  # why an element counts: what it is arrives, or it made another kind that does
+FEW = 4  # elements that are told apart one by one before anything is learnt of the op
+MARKED = 8  # elements that are marked to learn how an op spreads them
+RUNS = 96  # of an op, to tell the elements of one operand apart
+
+Masks = dict[int, np.ndarray]  # by operand, of ITSELF and CAUSED
+Axes = tuple[int, ...]  # by axis of the result the operand's that runs along, -1 for none
+
+
+class Sources:
+    """Of the ops of one step; what is learnt of an op holds for all turns of a loop."""
+
+    def __init__(self) -> None:
+        self._axes: dict[tuple, Axes | None] = {}
+
+    def of(
+        self, step: Step, again: Again, operands: Sequence[np.ndarray | None],
+        result: np.ndarray, k: int, own: np.ndarray, wanted: np.ndarray,
+    ) -> Masks:  # fmt: skip
+        """Of each operand the bad elements that those elements of result k which are `wanted` (bits
+        of ITSELF and CAUSED) come from. `own` were born here: they come from infinities, if from
+        anything.
+        """
+        if step.op.reinterprets:
+            assert operands[0] is not None
+            return {0: wanted.reshape(operands[0].shape)}
+        if step.op.moves:
+            found = _moved(step, operands, k, wanted)
+            if found is not None:
+                return found
+        nan, inf = np.isnan(result), np.isinf(result)
+        one = _One(self, step, again, operands, k)
+        one.carried(np.where(nan & ~own, wanted, 0), np.isnan)
+        one.carried(np.where(inf & ~own, wanted, 0), np.isinf)
+        one.caused(np.where(nan & own, wanted, 0))
+        return one.found
+
+    def axes(self, step: Step, again: Again, operands, k: int, j: int, shape) -> Axes | None:
+        shapes = tuple(None if a is None else a.shape for a in operands)
+        key = (id(step), k, j, shapes)
+        if key not in self._axes:
+            self._axes[key] = _axes(again, operands, k, j, shape)
+        return self._axes[key]
+
+
+class _One:
+    """One result of one execution."""
+
+    def __init__(self, known: Sources, step: Step, again: Again, operands, k: int):
+        self.known = known
+        self.step = step
+        self.again = again
+        self.operands = operands
+        self.k = k
+        self.found: Masks = {}
+
+    def carried(self, wanted: np.ndarray, test: Test) -> None:
+        """Elements that came as what they are."""
+        if not wanted.any():
+            return
+        odd = odd_elements(self.operands, test) or odd_elements(self.operands, bad)
+        for j in odd:
+            others = {i: replaced(self.operands[i], m, GIVEN[0]) for i, m in odd.items() if i != j}
+            through = wanted
+            if others:
+                through = np.where(test(self.again(others)[self.k]), wanted, 0)
+            self._from(j, odd[j], through, test, others)
+
+    def caused(self, wanted: np.ndarray) -> None:
+        """NaNs of infinities: of all that come together in them."""
+        wanted = np.where(wanted, CAUSED, 0).astype(np.uint8)
+        if wanted.any():
+            for j, mask in odd_elements(self.operands, np.isinf).items():
+                self._from(j, mask, wanted, None, {})
+
+    def _from(self, j: int, odd, wanted, test: Test | None, others: Masks) -> None:
+        if not wanted.any():
+            return
+        operand = self.operands[j]
+        told = np.zeros(operand.shape, np.uint8)
+        few = test is not None and int(odd.sum()) <= FEW
+        axes = None
+        if not few:
+            axes = self.known.axes(self.step, self.again, self.operands, self.k, j, wanted.shape)
+        if axes is not None:
+            told = np.where(odd, _along(wanted, axes, operand.shape), 0).astype(np.uint8)
+        elif test is None:
+            told[odd] = CAUSED
+        else:
+            for bit in (ITSELF, CAUSED):
+                asked = (wanted & bit) != 0
+                if asked.any():
+                    told |= bit * self._by_halves(j, odd, asked, test, others).astype(np.uint8)
+        before = self.found.get(j)
+        self.found[j] = told if before is None else before | told
+
+    def _by_halves(self, j: int, odd, asked, test: Test, others: Masks) -> np.ndarray:
+        """Those of the odd elements that alone make one that is asked for odd, too."""
+        operand, counted = self.operands[j], np.zeros(odd.shape, bool)
+        flat = np.flatnonzero(odd)
+        groups, runs = [flat], 0
+        while groups:
+            group = groups.pop()
+            if runs >= RUNS:
+                counted.reshape(-1)[group] = True
+                continue
+            runs += 1
+            rest = np.array(odd)
+            rest.reshape(-1)[group] = False
+            changes = {**others, j: replaced(operand, rest, GIVEN[0])}
+            if not (test(self.again(changes)[self.k]) & asked).any():
+                continue
+            if len(group) == 1:
+                counted.reshape(-1)[group] = True
+            else:
+                groups += [group[: len(group) // 2], group[len(group) // 2 :]]
+        return counted if counted.any() else odd  # only together
+
+
+def _along(wanted: np.ndarray, axes: Axes, shape: Sequence[int]) -> np.ndarray:
+    """What is wanted of the result, over the operand's axes."""
+    gone = tuple(a for a, d in enumerate(axes) if d < 0)
+    left = np.bitwise_or.reduce(wanted, axis=gone) if gone else wanted
+    kept = [d for d in axes if d >= 0]
+    left = np.transpose(left, np.argsort(kept)) if kept else left
+    whole = [n if d in kept else 1 for d, n in enumerate(shape)]
+    return np.broadcast_to(left.reshape(whole), shape)
+
+
+def _axes(again: Again, operands, k: int, j: int, shape: Sequence[int]) -> Axes | None:
+    """How the operand's axes run along with those of the result; None where they do not."""
+    size = operands[j].size
+    for low in LOWEST:
+        plain = {i: made_up(a, low) for i, a in enumerate(operands) if is_float(a)}
+        if not bad(again(plain)[k]).any():
+            break
+    else:
+        return None
+    possible: list[set[int]] = [set(range(-1, operands[j].ndim)) for _ in shape]
+    for flat in sorted({(n * 0x9E3779B1 + n * size // MARKED) % size for n in range(MARKED)}):
+        marked = np.array(plain[j])
+        marked.reshape(-1)[flat] = np.nan
+        place = np.unravel_index(flat, marked.shape)
+        spread = np.isnan(again(plain | {j: marked})[k])
+        count = 1
+        for a, n in enumerate(shape):
+            over = spread.any(axis=tuple(b for b in range(len(shape)) if b != a))
+            count *= int(over.sum())
+            fits = {d for d, p in enumerate(place) if over.sum() == 1 and over[p : p + 1].all()}
+            fits = {d for d in fits if place[d] < n and marked.shape[d] == n}
+            possible[a] &= fits | ({-1} if over.all() else set())
+        if int(spread.sum()) != count or not count:
+            return None
+    return _chosen(possible, shape)
+
+
+def _chosen(possible: list[set[int]], shape: Sequence[int]) -> Axes | None:
+    """One axis for each of the result's."""
+    chosen: list[int] = []
+    for n, axes in zip(shape, possible, strict=True):
+        left = {d for d in axes if d < 0 or d not in chosen}
+        if not left:
+            return None
+        chosen.append(-1 if n == 1 and -1 in left else max(left))
+    return tuple(chosen)
+
+
+def _moved(step: Step, operands, k: int, wanted: np.ndarray) -> Masks | None:
+    """The same for an op that only moves elements: it moves their numbers."""
+    first, numbers, starts = 1.0, [], {}
+    for j, a in enumerate(operands):
+        if not is_float(a):
+            numbers.append(a)
+            continue
+        starts[j] = int(first)
+        # a fraction, as no number that the op itself puts there has it
+        numbers.append(np.arange(a.size, dtype=np.float64).reshape(a.shape) + (first + 0.3125))
+        first += a.size
+    while numbers and numbers[-1] is None:
+        numbers.pop()
+    try:
+        given = step.op.oracle(*numbers, **step.attrs)
+    except Exception:  # an oracle that wants other operands; what it is asked is not its text
+        return None
+    given = np.asarray(given[k] if isinstance(given, (tuple, list)) else given)
+    if given.shape != wanted.shape or given.dtype != np.float64:
+        return None
+    found: Mapping[int, Any] = {j: np.zeros(operands[j].size, np.uint8) for j in starts}
+    known = (given % 1.0 == 0.3125) & (wanted != 0)
+    at, bits = given[known].astype(np.int64), wanted[known]
+    for j, start in starts.items():
+        mine = (at >= start) & (at < start + operands[j].size)
+        np.bitwise_or.at(found[j], at[mine] - start, bits[mine])
+    return {j: m.reshape(operands[j].shape) for j, m in found.items()}
