@@ -104,6 +104,22 @@ def gather(
     return {name: found[name] for name in types}
 
 
+def batches(graph: Graph, given: Sequence[str]) -> dict[str, np.ndarray]:
+    """``name=file`` of inputs that change: arrays whose first axis are the steps."""
+    types = {b.name.text: b.type for b in graph.inputs if b.type is not None}
+    found = {}
+    for text in given:
+        name, equals, source = text.partition("=")
+        if not (equals and source) or name not in types or _is_made(source):
+            hint = f"write --data NAME=FILE.npy, with NAME of {names_listed(types) or 'no inputs'}"
+            raise InputError(f"--data {text}: which input, and from which file?", hint=hint)
+        array = arrays.load(source)
+        if array.ndim == 0 or not len(array):
+            raise InputError(f"--data {text}: it has no axis of steps, or none of them")
+        found[name] = array
+    return found
+
+
 def parse_inputs(given: Sequence[str], types: Mapping[str, TensorType]) -> dict[str, str]:
     """``name=source`` as a dict, with the bare source spread over the inputs that have none."""
     sources: dict[str, str] = {}

@@ -2,14 +2,16 @@
 tells where it was born, of what, and which way it went.
 
 hunt = opstep.hunt(program, "train", {"x": x}, steps=1000)
+hunt = opstep.hunt(program, "train", ({"x": x} for x in batches))
 print(hunt.report())
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any
 
 from opstep.debugging import ProgramHost
@@ -18,10 +20,12 @@ from opstep.program import Program
 from opstep.program import policy as policy_of
 from opstep.runtime.debugger.findings import INTENDED, MASKED, Finding, Link
 from opstep.runtime.debugger.machine import Machine
+from opstep.runtime.debugger.sought import KINDS, Sought
 from opstep.runtime.debugger.tracing import Trace
 from opstep.runtime.debugger.verdict import Verdict
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import DEBUG, Plan, Policy
 
 if TYPE_CHECKING:
@@ -38,10 +42,12 @@ class Hunt:
     """What was found. `step`: the bad one, None where no NaN or infinity came out of any.
 
     `findings`: origins and elements never written; `masked`: roots that no output shows;
-    `propagated`: values of the bad step that only carry what came in. `unrepeated`: results that
-    had NaNs at full speed, and have none when the step is replayed op by op: memory that was used
-    again too early, or an op that gives other bits each time. `hazards` then says what is known of
-    that. `steps`: how many were run; `replays`: how many were replayed.
+    `intended`: infinities that the program writes and that do not come out, and those marked as
+    wanted; `propagated`: values of the bad step that only carry what came in. `unrepeated`: results
+    that had NaNs at full speed, and have none when the step is replayed op by op: memory that was
+    used again too early, or an op that gives other bits each time. `hazards` then says what is known of
+    that. `steps`: how many were run; `replays`: how many were replayed. `failed`: the assert that
+    failed in the bad step; `inputs`: those of that step.
     """
 
     graph: str
@@ -54,14 +60,23 @@ class Hunt:
     unrepeated: list[str] = field(default_factory=list)
     hazards: list[str] = field(default_factory=list)
     error: OpstepError | None = None  # what then ended the step, such as a loop past its limit
+    failed: OpstepError | None = None
     steps: int = 0
     replays: int = 0
     state: dict[str, np.ndarray] = field(default_factory=dict)  # named tensors before the bad step
+    inputs: dict[str, np.ndarray] = field(default_factory=dict)
+    kinds: str = "nan,inf"
+    wanted: tuple[str, ...] = ()
 
     @property
     def found(self) -> bool:
         """Whether something is wrong."""
         return bool(self.findings or self.unrepeated)
+
+    @property
+    def only_masked(self) -> list[Finding]:
+        """Those of `masked` that are no findings: `hunt` may be asked to take them as such."""
+        return [m for m in self.masked if not any(m is f for f in self.findings)]
 
     @property
     def first(self) -> Finding | None:
@@ -88,7 +103,7 @@ class Hunt:
 def hunt(
     program: Program,
     graph: str | None = None,
-    inputs: Mapping[str, Any] | None = None,
+    inputs: Mapping[str, Any] | Iterable[Mapping[str, Any]] | None = None,
     *,
     device: str = "cpu",
     mode: str = "async",
@@ -96,22 +111,32 @@ def hunt(
     alloc: str | None = None,
     fill: str | None = None,
     sync: str | None = None,
-    steps: int = 1,
+    steps: int | None = None,
     seed: int | None = None,
     threads: int | None = None,
     kernels: str = "auto",
     autotune: bool = False,
     chaos: int | None = None,
+    plan: Plan | None = None,
+    kinds: Collection[str] | str = KINDS,
     nan_only: bool = False,
+    wanted: Collection[str] = (),
+    masked: bool = False,
     recording: Recording | None = None,
     on_step: Callable[[], Any] | None = None,
 ) -> Hunt:
     """Runs a graph `steps` times, as `Program.run` does, until a NaN or an infinity comes out of an
     op. Then the step is replayed op by op from the state that it began with.
 
+    `inputs` by name, for all steps; or an iterable of such, one a step, which is run to its end or
+    for `steps`. `kinds`: what is hunted, see `docs/hunting.md`; `nan_only` is short for ``nan``.
+    `wanted`: names of values whose infinities are as they should be; `masked`: what no output shows
+    is an alarm, too. `plan`: as of `Program.run`.
+
     The first step is replayed in any case, before it is run: elements that an op never wrote show
-    only there. `nan_only`: infinities do not count. Named tensors are left as the run leaves them;
-    where something was found, as they were before that step. Raises `OpstepError` as `run` does.
+    only there; so is a step in which control flow calls a graph for the first time. With other
+    kinds than nan and inf all steps are. Named tensors are left as the run leaves them; where
+    something was found, as they were before that step. Raises `OpstepError` as `run` does.
     """
     if device == "null":
         raise InputError("the null device computes nothing that could be hunted")
@@ -120,38 +145,63 @@ def hunt(
     found = program.graph(graph).name.text
     if seed is not None and seed != program.seed:
         program.reseed(seed)
-    hunter = _Hunter(program, found, inputs or {}, canonical(device), setup, nan_only)
-    return hunter.hunt(chosen, steps, recording, on_step)
+    sought = Sought.parse(("nan",) if nan_only else kinds, wanted)
+    hunter = _Hunter(program, found, canonical(device), setup, sought, masked, plan)
+    return hunter.hunt(_batches(inputs or {}, steps), chosen, steps, recording, on_step)
+
+
+def _batches(inputs: Any, steps: int | None) -> Iterator[Mapping[str, Any]]:
+    """The inputs of each step."""
+    if steps is not None and steps < 1:
+        raise InputError(f"steps is {steps}; at least 1 is needed")
+    if isinstance(inputs, Mapping):
+        return repeat(inputs, 1 if steps is None else steps)
+    if isinstance(inputs, (str, bytes)) or not isinstance(inputs, Iterable):
+        raise InputError(
+            f"inputs are given as a {type(inputs).__name__}; they are arrays by name, or an "
+            "iterable of such for the steps"
+        )
+    return islice(inputs, steps)
 
 
 class _Hunter:
-    def __init__(self, program: Program, graph: str, inputs, device: str, setup: Setup, nan_only):
-        from opstep.inputs import conform
-
+    def __init__(
+        self, program: Program, graph: str, device: str, setup: Setup, sought: Sought,
+        masked: bool, plan: Plan | None,
+    ):  # fmt: skip
         self.program = program
         self.graph = graph
         self.device = device
         self.setup = setup
-        self.nan_only = nan_only
-        declared = program.graph(graph)
-        self.arrays, self.types = conform(declared, inputs, program.module.source)
-        self.names = [b.name.text for b in declared.inputs]
-        self.inputs = dict(zip(self.names, self.arrays, strict=True))
-        self.result = Hunt(graph, device)
+        self.sought = sought
+        self.masked = masked
+        self.plan = plan
+        self.names = [b.name.text for b in program.graph(graph).inputs]
+        self.arrays: list[np.ndarray] = []
+        self.types: tuple[TensorType, ...] = ()
+        self.result = Hunt(graph, device, kinds=str(sought), wanted=tuple(sorted(sought.wanted)))
         self.harmless: set[tuple[int, int, str]] = set()  # plan, value, kind: flags to pass over
+        self.plans = 0  # that were bound when a step was replayed last
 
-    def hunt(self, chosen: Policy, steps: int, recording, on_step) -> Hunt:
-        if steps < 1:
-            raise InputError(f"steps is {steps}; at least 1 is needed")
+    def hunt(
+        self, batches: Iterator[Mapping[str, Any]], chosen: Policy, steps: int | None, recording,
+        on_step,
+    ) -> Hunt:  # fmt: skip
+        first = next(batches, None)
+        if first is None:
+            raise InputError("there are no inputs: the iterable is at its end")
+        self._take(first)
         at_once = self._replayed(0)
         if at_once and recording is None:
             return self.result
         with self.program._running(
-            self.graph, self.inputs, self.device, chosen, steps, None, self.setup, (), recording,
-            True,
+            self.graph, self.inputs, self.device, chosen, steps or 1, None, self.setup, (),
+            recording, True, self.plan,
         ) as job:  # fmt: skip
+            self._forget_children(job)
             kept = _State(self.program, self.device, job.context)
-            for number in range(steps):
+            number = 0
+            while True:
                 if self._step(number, job, kept, chosen, at_once):
                     if recording is not None:  # what is recorded of it is what one wants to see
                         with suppress(OpstepError):  # a failed assert
@@ -161,7 +211,42 @@ class _Hunter:
                 self.result.steps += 1
                 if on_step:
                     on_step()
-        return self.result
+                number += 1
+                given = next(batches, None)
+                if given is None:
+                    return self.result
+                if given is not first:
+                    self._give(job, given)
+                    first = given
+                at_once = self.sought.slow and self._replayed(number)
+
+    def _take(self, given: Mapping[str, Any]) -> None:
+        """The inputs of the next step."""
+        from opstep.inputs import conform
+
+        declared = self.program.graph(self.graph)
+        self.arrays, self.types = conform(declared, given, self.program.module.source)
+
+    def _give(self, job: Any, given: Mapping[str, Any]) -> None:
+        """Other inputs; they may have other sizes."""
+        types = self.types
+        self._take(given)
+        if self.types != types:
+            job.binding = job.context.bind(self.graph, self.types)
+            for plan in job.context.plans:
+                self.program._ready(plan, self.device)
+        for value, array in zip(job.binding.plan.inputs, self.arrays, strict=True):
+            job.binding.set(value, array)
+
+    @property
+    def inputs(self) -> dict[str, np.ndarray]:
+        return dict(zip(self.names, self.arrays, strict=True))
+
+    def _forget_children(self, job: Any) -> None:
+        """A context that an earlier run left knows graphs that are new to this one."""
+        job.binding.children.clear()
+        job.context.plans[:] = [job.binding.plan]
+        self.plans = 1
 
     def _step(self, number: int, job: Any, kept: _State, chosen: Policy, known: bool) -> bool:
         """Runs a step at full speed; whether it is bad, which may be known already."""
@@ -179,7 +264,10 @@ class _Hunter:
             kept.swap()
             return True
         raised = [r for r in job.context.flags.raised() if self._counts(r)]
-        if not raised:
+        unwritten = job.check is not None and bool(job.check.found)
+        fresh = number > 0 and len(job.context.plans) > self.plans
+        self.plans = len(job.context.plans)
+        if not (raised or unwritten or fresh):
             return False
         job.context.flags.clear()
         return self._looked_into(number, raised, kept, chosen)
@@ -191,7 +279,7 @@ class _Hunter:
         return any(self._kinds(raised))
 
     def _kinds(self, raised: Raised) -> list[str]:
-        kinds = ["nan"] * raised.nan + ["inf"] * (raised.inf and not self.nan_only)
+        kinds = ["nan"] * raised.nan + ["inf"] * (raised.inf and self.sought.infinities)
         return [k for k in kinds if (id(raised.plan), raised.value, k) not in self.harmless]
 
     def _looked_into(self, number: int, raised: list[Raised], kept: _State, chosen) -> bool:
@@ -199,7 +287,7 @@ class _Hunter:
         after = kept.swap()
         if self._replayed(number):
             return True
-        if not (self.result.masked or self.result.intended):
+        if raised and not (self.result.masked or self.result.intended):
             self.result.step = number
             self.result.unrepeated = [_told(r) for r in raised]
             self.result.hazards = self._hazards(chosen)
@@ -214,14 +302,17 @@ class _Hunter:
         self.result.replays += 1
         trace = self._trace()
         found = trace.findings()
+        shown = (MASKED, INTENDED) if not self.masked else (INTENDED,)
         self.result.masked = [f for f in found if f.kind == MASKED]
         self.result.intended = [f for f in found if f.kind == INTENDED]
-        self.result.findings = [f for f in found if f.kind not in (MASKED, INTENDED)]
+        self.result.findings = [f for f in found if f.kind not in shown]
         if not self.result.findings:
             if trace.error is not None:
                 raise trace.error
             return False
         self.result.step, self.result.error = number, trace.error
+        self.result.failed = self._failed(trace)
+        self.result.inputs = self.inputs
         self.result.propagated = list(trace.links())
         self.result.state = {n: self.program.params[n].copy() for n in self._updated(trace)}
         return True
@@ -233,9 +324,14 @@ class _Hunter:
         machine = Machine(
             host, self.graph, self.arrays, self.types, self.names, DEBUG, 1, BUDGET
         )  # fmt: skip
-        trace = Trace(machine, self.nan_only)
+        trace = Trace(machine, self.sought)
         trace.run()
         return trace
+
+    def _failed(self, trace: Trace) -> OpstepError | None:
+        host: Any = trace.machine.host
+        code = trace.machine.failed() if trace.error is None else 0
+        return host.failed_assert(code) if code else None
 
     def _updated(self, trace: Trace) -> list[str]:
         return [n for n, versions in trace.machine.named.items() if n and len(versions) > 1]
@@ -246,6 +342,8 @@ class _Hunter:
         plans = self.program.plans(
             self.graph, self.types, chosen, self.device, setup=self.setup
         )  # fmt: skip
+        if self.plan is not None:
+            plans[0] = self.plan
         return [str(h) for plan in plans for h in check(plan)]
 
 

@@ -265,6 +265,7 @@ class Program:
         kernels: str = "auto",
         autotune: bool = False,
         chaos: int | None = None,
+        plan: Plan | None = None,
         listeners: Sequence[Listener] = (),
         recording: Recording | None = None,
         on_step: Callable[[], Any] | None = None,
@@ -276,13 +277,16 @@ class Program:
         kernel's range (all cores by default). On a GPU `kernels` says whose run ("numba": ours,
         "vendor": those of NVIDIA's libraries, "auto": the fastest known), and `autotune` has ops
         that were never timed tried first (docs/tuning.md). `chaos`: a seed for random delays of the
-        streams, which bring races out (docs/diff.md). `recording`: where times and statistics of
-        the ops go (`opstep.Recording`). `on_step` is called after each step. Raises
+        streams, which bring races out (docs/diff.md). `plan`: one that `plan` made for these inputs
+        and this device, changed as you like: it runs instead of that of the graph, with its own
+        policy; races in it happen, what could not end is refused. `recording`: where times and
+        statistics of the ops go (`opstep.Recording`). `on_step` is called after each step. Raises
         `OpstepError`: a failed assert, a loop past its limit, inputs that do not fit.
         """
         from opstep.runtime.interpreter import drive
 
-        if interposed is not None and not (listeners or recording or on_step or chaos is not None):
+        quiet = not (listeners or recording or on_step or plan or chaos is not None)
+        if interposed is not None and quiet:
             options = {
                 "device": device, "mode": mode, "streams": streams, "alloc": alloc, "fill": fill,
                 "sync": sync, "steps": steps, "seed": seed, "threads": threads, "kernels": kernels,
@@ -292,9 +296,8 @@ class Program:
                 return debugged
         chosen = policy(mode, streams, alloc, fill, sync)
         setup = Setup(threads, kernels, autotune, chaos)
-        with self._running(
-            graph, inputs, device, chosen, steps, seed, setup, listeners, recording
-        ) as job:
+        given = (graph, inputs, device, chosen, steps, seed, setup, listeners, recording)
+        with self._running(*given, plan=plan) as job:
             for _ in range(steps):
                 drive(job.context.run(job.binding))
                 job.step_done()
@@ -326,7 +329,7 @@ class Program:
     @contextmanager
     def _running(
         self, graph, inputs, device, chosen: Policy, steps, seed, setup, listeners, recording,
-        flagged: bool = False,
+        flagged: bool = False, plan: Plan | None = None,
     ) -> Iterator[_Job]:  # fmt: skip
         """A context with the graph bound and its inputs in place; given back, or cleaned up.
 
@@ -344,6 +347,10 @@ class Program:
             self.reseed(seed)
         found = self.graph(graph)
         arrays, types = conform(found, inputs or {}, self.module.source)
+        if plan is not None:
+            from opstep.runtime.plan.runnable import runnable
+
+            chosen = runnable(plan, found.name.text, types).policy
         check, watched = None, bool(listeners)
         if chosen.fill == "nan" and chosen.sync == "op" and device != "null":
             check = WrittenCheck()
@@ -353,10 +360,10 @@ class Program:
             names = (b.name.text for b in found.inputs)
             given = dict(zip(names, arrays, strict=True))
             recorder = self._recorder(recording, found, given, chosen, device, setup, steps)
-        key = (device, setup, chosen, recording, flagged)
+        key = (device, setup, chosen, recording, flagged, None if plan is None else id(plan))
         context, binding, error = None, None, None
         try:
-            context = self._context(key, tuple(listeners), recorder)
+            context = self._context(key, tuple(listeners), recorder, plan)
             context.keeps = watched
             binding = context.bind(found.name.text, types)
             for value, array in zip(binding.plan.inputs, arrays, strict=True):
@@ -392,7 +399,9 @@ class Program:
             )
         )  # fmt: skip
 
-    def _context(self, key: tuple, listeners: tuple, recorder: Recorder | None) -> Context:
+    def _context(
+        self, key: tuple, listeners: tuple, recorder: Recorder | None, given: Plan | None
+    ) -> Context:
         """An idle context for these settings, or a new one."""
         from opstep.runtime.device.flagging import Flags
         from opstep.runtime.interpreter import Context
@@ -402,10 +411,12 @@ class Program:
             context = idle.pop()
             context.recorder = recorder
             return context
-        device, setup, chosen, _, flagged = key
+        device, setup, chosen, _, flagged, _ = key
 
         def plan_for(graph: str, types: tuple[TensorType, ...], policy: Policy) -> Plan:
-            plan = self._plan(device, setup, graph, types, policy)
+            plan = given
+            if plan is None or plan.signature != (graph, types):
+                plan = self._plan(device, setup, graph, types, policy)
             self._ready(plan, device)
             return plan
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 ELEMENTS = 3  # told in words, of each finding
 LINKS = 8  # of its way to an output
+FINDINGS = 6  # told in words; the others are counted
+MASKED = 6  # likewise of those that no output shows
 WORDS = {"nan": "NaN", "inf": "infinity"}
 
 
@@ -22,23 +24,46 @@ WORDS = {"nan": "NaN", "inf": "infinity"}
 def report(hunt: Hunt) -> str:
     """All of it, the first finding first."""
     lines = [_heading(hunt)]
-    for k, finding in enumerate(hunt.findings):
+    for k, finding in enumerate(hunt.findings[:FINDINGS]):
         lines += ["", *_told(finding, k == 0)]
+    if len(hunt.findings) > FINDINGS:
+        lines += ["", f"and {len(hunt.findings) - FINDINGS:,} more, in other lines: see --json"]
+    if hunt.failed is not None:
+        said = hunt.failed.diagnostics[0]
+        place = ""
+        if said.source is not None and said.span is not None:
+            place = f" ({_file(said.source.path)}:{said.source.locate(said.span.start)[0]})"
+        lines += ["", f"then {said.message}{place}"]
     if hunt.error is not None:
         lines += ["", f"then the step ended: {hunt.error.diagnostics[0].message}"]
     if hunt.unrepeated:
         lines += ["", *_unrepeated(hunt)]
-    for finding in hunt.masked:
-        ways = ", ".join(dict.fromkeys(f"{m.op} ({_line(m)})" for m in finding.masked_by))
-        by = f", masked by {ways}" if ways else ""
-        lines.append(f"masked: {headline(finding)}; no output shows it{by}")
+    shown = hunt.only_masked
+    lines += [masked_line(f) for f in shown[:MASKED]]
+    if len(shown) > MASKED:
+        lines.append(f"masked: {len(shown) - MASKED:,} more, in other lines")
     return "\n".join(lines)
+
+
+def masked_line(finding: Finding) -> str:
+    """One line on what no output shows."""
+    by = f", masked by {_links(finding.masked_by)}" if finding.masked_by else ""
+    if finding.decided:
+        return f"masked: {headline(finding)}; it decides {_links(finding.decided)}{by}"
+    return f"masked: {headline(finding)}; no output shows it{by}"
+
+
+def _links(links: tuple[Link, ...]) -> str:
+    return ", ".join(dict.fromkeys(f"{m.op} ({_line(m)})" for m in links))
 
 
 def _heading(hunt: Hunt) -> str:
     if not hunt.found:
         what = "1 step" if hunt.steps == 1 else f"{hunt.steps:,} steps"
-        return f"{hunt.graph}: {what}, no NaN or infinity came out"
+        if hunt.kinds != "nan,inf":
+            return f"{hunt.graph}: {what}, nothing found of {hunt.kinds}"
+        none = "no NaN and no infinity but those wanted" if hunt.wanted else "no NaN or infinity"
+        return f"{hunt.graph}: {what}, {none} came out"
     return f"{hunt.graph}: step {hunt.step} is bad"
 
 
@@ -48,10 +73,14 @@ def headline(finding: Finding, example: bool = True) -> str:
     if finding.unwritten is not None:
         count, size = finding.unwritten.count, finding.unwritten.node.type.size
         return f"{finding.op} never wrote {count:,} of {size:,} elements of {finding.value}{at}"
-    bad, verdict = WORDS[finding.bad], finding.verdict
+    verdict = finding.verdict
     assert verdict is not None
+    bad = WORDS.get(finding.bad, finding.bad)
     if finding.given:
-        return f"{finding.given} has {verdict.count:,} of {verdict.size:,} elements NaN or infinite"
+        what = "NaN" if finding.bad == "nan" else "infinite"
+        if finding.given.startswith("literal"):
+            return f"{finding.given} is {what}"
+        return f"{finding.given} has {verdict.count:,} of {verdict.size:,} elements {what}"
     if finding.kind == PROPAGATED:
         ways = ", ".join(finding.operands[j].name for j in verdict.carried)  # pyright: ignore
         return f"{bad} came into {finding.op} {finding.value}{at} through {ways}"
@@ -59,7 +88,8 @@ def headline(finding: Finding, example: bool = True) -> str:
     first = ""
     if verdict.elements and example:
         first = f" ({_equation(finding, verdict.elements[0])})"
-    return f"{bad} born in {finding.op} {finding.value}{at}: {rule}{first}"
+    born = f"{bad} born in" if finding.bad in WORDS else f"{bad} in"
+    return f"{born} {finding.op} {finding.value}{at}: {rule}{first}"
 
 
 def place(finding: Finding) -> str:
@@ -67,6 +97,8 @@ def place(finding: Finding) -> str:
     where = finding.where
     assert where is not None
     parts = [where.graph]
+    if where.backward:
+        parts.append(f"in the backward of `{where.backward}`")
     if where.path:
         parts.append(f"{where.path}:{where.line}")
     if where.imported:
@@ -83,6 +115,10 @@ def _told(finding: Finding, first: bool) -> list[str]:
     lines = [f"{finding.kind}: {headline(finding, False)}"]
     if finding.where:
         lines.append(f"  {finding.where.text}")
+        if finding.where.calls:
+            lines.append(f"  called: {finding.where.calls}")
+    if finding.times > 1:
+        lines.append(f"  {finding.times:,} times, this is the first; the last: {finding.last}")
     if finding.verdict is not None:
         lines += _verdict(finding, finding.verdict)
     if finding.unwritten is not None:
@@ -99,15 +135,25 @@ def _told(finding: Finding, first: bool) -> list[str]:
         lines.append(f"  reaches {finding.output}: {' -> '.join(way)}")
     elif finding.chain:
         lines.append(f"  {finding.output} is an output")
+    if finding.decided:
+        lines.append(f"  decides {_links(finding.decided)}")
+    if finding.intended and finding.chain:
+        lines.append(f"  if that is as it should be: --wanted {finding.output}")
     return lines
 
 
 def _verdict(finding: Finding, verdict: Verdict) -> list[str]:
     lines = []
     if verdict.own and not finding.given and verdict.size > 1:
-        own = f"{verdict.own:,} of {verdict.size:,} elements of {finding.value} were born here"
-        rules = ", ".join(f"{text} ({n})" for text, n in verdict.rules)
-        lines.append(f"  {own}: {rules}" if len(verdict.rules) > 1 else f"  {own}")
+        what = "were born here" if finding.bad in WORDS else f"are of that kind ({finding.bad})"
+        own = f"{verdict.own:,} of {verdict.size:,} elements of {finding.value} {what}"
+        if verdict.arrived is not None and verdict.arrived < verdict.own:
+            own += f", {verdict.arrived:,} of them come out"
+        rules = ", ".join(f"{text} ({n:,})" for text, n in verdict.rules)
+        if len(verdict.rules) > 1:
+            asked = "" if verdict.explained >= verdict.own else f"of {verdict.explained:,} asked, "
+            own += f": {asked}{rules}"
+        lines.append(f"  {own}")
     for element in verdict.elements[:ELEMENTS]:
         lines.append(f"    {_equation(finding, element)}")
     return lines
@@ -141,10 +187,11 @@ def _unrepeated(hunt: Hunt) -> list[str]:
 
 def _operand(operand: Operand) -> str:
     s = operand.statistics
-    odd = [f"{n:,} {w}" for n, w in ((s.nan, "NaN"), (s.posinf + s.neginf, "inf")) if n]
-    figures = f"mean {s.mean:.4g}  std {s.std:.3g}  [{s.min:.4g}, {s.max:.4g}]"
-    if s.count == s.nan + s.posinf + s.neginf:
-        figures = "nothing finite"
+    counts = ((s.nan, "NaN"), (s.posinf, "inf"), (s.neginf, "-inf"))
+    odd = [f"{n:,} {w}" for n, w in counts if n]
+    figures = "nothing finite"
+    if s.mean is not None:
+        figures = f"mean {s.mean:.4g}  std {s.std:.3g}  [{s.min:.4g}, {s.max:.4g}]"
     return "  ".join([f"{operand.name}: {operand.type}", figures, *odd])
 
 
@@ -156,7 +203,11 @@ def _line(link: Link) -> str:
     where = link.where
     if where is None:
         return "given"
-    return f"{where.path.rpartition('/')[2]}:{where.line}" if where.path else where.graph
+    return f"{_file(where.path)}:{where.line}" if where.path else where.graph
+
+
+def _file(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 # --- as data --------------------------------------------------------------------------------------
@@ -171,12 +222,13 @@ def record(hunt: Hunt) -> dict[str, Any]:
         "step": hunt.step,
         "steps": hunt.steps,
         "replays": hunt.replays,
-        "findings": [finding_record(f) for f in (*hunt.findings, *hunt.masked)],
+        "findings": [finding_record(f) for f in (*hunt.findings, *hunt.only_masked)],
         "propagated": [
             _link(link) | {"kind": "propagated", "bad": verdict.kind, "count": verdict.count}
             for link, verdict in hunt.propagated
         ],
         "error": hunt.error.diagnostics[0].message if hunt.error else None,
+        "failed": hunt.failed.diagnostics[0].message if hunt.failed else None,
         "unrepeated": hunt.unrepeated,
         "hazards": hunt.hazards,
     }
@@ -197,6 +249,9 @@ def finding_record(finding: Finding) -> dict[str, Any]:
         "output": finding.output or None,
         "chain": [_link(c) for c in finding.chain],
         "masked_by": [_link(m) for m in finding.masked_by],
+        "decided": [_link(m) for m in finding.decided],
+        "times": finding.times,
+        "last": finding.last or None,
         "operands": [
             None if o is None else {"name": o.name, "type": o.type} | asdict(o.statistics)
             for o in finding.operands
@@ -206,6 +261,7 @@ def finding_record(finding: Finding) -> dict[str, Any]:
         told["unwritten"] = {"count": left.count, "first": [list(p) for p in left.first]}
     if verdict is not None:
         told |= {"count": verdict.count, "size": verdict.size, "own": verdict.own}
+        told["arrived"] = verdict.arrived
         told["rules"] = [{"rule": text, "elements": n} for text, n in verdict.rules]
         told["elements"] = [_element(finding, e) for e in verdict.elements]
     return told
@@ -228,13 +284,23 @@ def _element(finding: Finding, element: Element) -> dict[str, Any]:
 def _where(finding: Finding) -> dict[str, Any]:
     where = finding.where
     if where is None:
-        return {"graph": None, "file": None, "line": None, "statement": None, "imported": None}
+        return {
+            "graph": None,
+            "file": None,
+            "line": None,
+            "statement": None,
+            "imported": None,
+            "calls": None,
+            "backward": None,
+        }
     return {
         "graph": where.graph,
         "file": where.path or None,
         "line": where.line or None,
         "statement": where.text,
         "imported": where.imported or None,
+        "calls": where.calls or None,
+        "backward": where.backward or None,
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,11 +34,13 @@ from opstep.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from opstep.hunting import Hunt
     from opstep.program import Program
 
 SWITCHES = ("device", "mode", "streams", "alloc", "fill", "sync", "threads", "seed")
-SWITCHES += ("kernels", "autotune", "chaos", "nan_only")
+SWITCHES += ("kernels", "autotune", "chaos", "nan_only", "kinds", "wanted", "masked")
 
 
 @command(
@@ -52,6 +55,8 @@ SWITCHES += ("kernels", "autotune", "chaos", "nan_only")
         ),
         ("opstep hunt model.opg -i random -s N=32 --json", "for a machine"),
         ("opstep hunt train.opg -i x=x.npy -w runs.db", "findings also go to a workspace"),
+        ("opstep hunt train.opg --data x=batches.npy", "another x each step"),
+        ('opstep hunt train.opg -i x=x.npy --hunt "nan,index,absmax > 1e4"', "other things, too"),
     ],
     codes={
         OK: "no NaN or infinity came out of the graph",
@@ -78,10 +83,33 @@ SWITCHES += ("kernels", "autotune", "chaos", "nan_only")
 @device_option
 @kernel_options
 @gpu_options
-@running_options
+@partial(running_options, steps=None)
 @policy_options
 @chaos_option
-@click.option("--nan-only", is_flag=True, help="Infinities do not count.")
+@click.option(
+    "--data",
+    multiple=True,
+    metavar="NAME=SOURCE",
+    help="An input that changes: a file as of --input, whose first axis are the steps. All of "
+    "them are run, or --steps of them, from the first again where there are no more.",
+)
+@click.option(
+    "--hunt",
+    "kinds",
+    metavar="WHAT",
+    default="nan,inf",
+    show_default=True,
+    help="What is hunted: of nan, inf, overflow, underflow, index, and expressions such as "
+    '"absmax > 1e4", with commas between. With others than nan and inf each step is run op by op.',
+)
+@click.option("--nan-only", is_flag=True, help="Infinities do not count: --hunt nan.")
+@click.option(
+    "--wanted",
+    multiple=True,
+    metavar="NAME",
+    help="A value, or an output, whose infinities are as they should be.",
+)
+@click.option("--masked", is_flag=True, help="What no output shows is an alarm, too.")
 @click.option("--break", "breaks", is_flag=True, help="Open the debugger where it was born.")
 @recording_options
 @json_option
@@ -104,13 +132,17 @@ def hunt(file: str, **options: Any) -> int:
     symbols = given.parse_symbols(options["symbols"])
     given.check_symbols(program.graph(graph), symbols)
     check_kernels(options)
-    values = given.gather(program.graph(graph), options["inputs"], symbols, options["seed"])
+    batches = given.batches(program.graph(graph), options["data"])
+    first = {name: array[0] for name, array in batches.items()}
+    values = given.gather(program.graph(graph), options["inputs"], symbols, options["seed"], first)
+    steps = max((len(array) for array in batches.values()), default=1)
+    options["steps"] = options["steps"] or steps
     if options["params"]:
         given.load_params(program, options["params"])
     recording = recorded(program, graph, values, options)
     try:
         with watch_compiler(), progress(options["steps"]) as on_step:
-            found = hunted(program, graph, values, options, recording, on_step)
+            found = hunted(program, graph, steps_of(values, batches), options, recording, on_step)
     finally:
         if recording:
             show_recording(recording)
@@ -121,15 +153,15 @@ def hunt(file: str, **options: Any) -> int:
     if options["breaks"] and found.findings:
         from opstep.cli.standing import stand
 
-        stand(program, values, found, options)
+        stand(program, found.inputs, found, options)
     if found.found:
         return FOUND
     return UNRECORDED if any(w.problem for w in written) else OK
 
 
 def hunted(
-    program: Program, graph: str, values: dict, options: dict[str, Any], recording: Any,
-    on_step: Any,
+    program: Program, graph: str, values: Iterable[dict], options: dict[str, Any],
+    recording: Any, on_step: Any,
 ) -> Hunt:  # fmt: skip
     """The hunt; on the CPU from the step on that a GPU could not do, if that is asked for."""
     from opstep.devices import Setup
@@ -159,6 +191,15 @@ def hunted(
     return go(program, graph, values, steps=options["steps"] - done, **chosen, **more)
 
 
+def steps_of(values: dict[str, Any], batches: dict[str, Any]) -> Iterable[dict[str, Any]]:
+    """The inputs of each step, without an end; the same object where nothing changes."""
+    number = 0
+    while True:
+        changed = {name: array[number % len(array)] for name, array in batches.items()}
+        yield values | changed if batches else values
+        number += 1
+
+
 def show(file: str, found: Hunt, options: dict[str, Any]) -> None:
     """The report on standard output."""
     if options["as_json"]:
@@ -180,7 +221,7 @@ def keep(path: Path, run: str, found: Hunt) -> None:
     from opstep.trace.workspace.hunted import Row, add_findings
 
     rows = []
-    for finding in (*found.findings, *found.masked):
+    for finding in (*found.findings, *found.only_masked):
         where = finding.where
         file, line = (where.path, where.line) if where and where.path else (None, None)
         rows.append(

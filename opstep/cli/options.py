@@ -97,8 +97,10 @@ def gpu_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def running_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """How many threads share the work, how often it is run, and what is drawn."""
+def running_options(function: Callable[..., Any], steps: int | None = 1) -> Callable[..., Any]:
+    """How many threads share the work, how often it is run (by default `steps` times), and what is
+    drawn.
+    """
     options = [
         click.option(
             "--threads", type=click.IntRange(1, 256), help="Threads that share an op's work."
@@ -106,8 +108,8 @@ def running_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--steps",
             type=click.IntRange(1),
-            default=1,
-            show_default=True,
+            default=steps,
+            show_default=steps is not None,
             help="Run this many times.",
         ),
         click.option(

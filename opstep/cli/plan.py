@@ -154,10 +154,15 @@ def show(made: Plan) -> None:
 
 
 def verdict(hazards: list[Hazard]) -> None:
-    """Races on standard error, and how many there are."""
+    """Hazards on standard error, races called so, and how many there are."""
     import sys
 
-    sign = click.style("race:", "red", bold=True) if colors(sys.stderr) else "race:"
+    from opstep.runtime.plan.hazards import RACES
+
+    races = sum(h.kind in RACES for h in hazards)
     for hazard in hazards:
-        say(f"{sign} {hazard}")
-    click.echo(f"verdict: {amount(len(hazards), 'race') if hazards else 'no races, in any order'}")
+        word = "race:" if hazard.kind in RACES else "hazard:"
+        say(f"{click.style(word, 'red', bold=True) if colors(sys.stderr) else word} {hazard}")
+    told = [amount(races, "race")] if races else []
+    told += [amount(len(hazards) - races, "other hazard")] if len(hazards) > races else []
+    click.echo(f"verdict: {' and '.join(told) or 'no races, in any order'}")

@@ -60,6 +60,7 @@ def report_on(debugger: Debugger, node: Node) -> NanReport:
 
 
 def _link(debugger: Debugger, node: Node) -> tuple[Link, list[Node]]:
+    from opstep.runtime.debugger.again import on_device
     from opstep.runtime.debugger.verdict import judge
 
     executor, producer = debugger.machine.executor, node.producer
@@ -70,7 +71,8 @@ def _link(debugger: Debugger, node: Node) -> tuple[Link, list[Node]]:
         return Link("given", node, None, text), []
     operands = [None if o is None else executor.array(o) for o in producer.operands]
     results = [executor.array(r) for r in producer.results]
-    verdict = judge(producer.step, operands, results, node.index)
+    again = on_device(executor, producer)
+    verdict = judge(producer.step, operands, results, node.index, again)
     if verdict is None:
         return Link("propagated", node, None, f"{node.name} is finite"), []
     kind = "origin" if verdict.is_origin else "propagated"

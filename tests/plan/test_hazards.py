@@ -220,9 +220,9 @@ def test_lifetimes(code, text):
 @pytest.mark.parametrize(
     "code, text",
     [
-        ([Wait(4, 1)], "waits for event 4, which is never recorded"),
+        ([Wait(4, 1)], "waits for event e4, which is never recorded"),
         ([Wait(4, 1), Record(4, 0)], "recorded only later, after `conv` (line 2, stream 0)"),
-        ([Record(4, 0), Record(4, 0)], "event 4 is recorded twice"),
+        ([Record(4, 0), Record(4, 0)], "event e4 is recorded twice"),
     ],
 )
 def test_events(code, text):

@@ -78,7 +78,7 @@ def is_float(a: Any) -> bool:
     return a is not None and a.dtype.kind not in "iub"
 
 
-def replaced(a: np.ndarray, mask: np.ndarray, value: float) -> np.ndarray:
+def replaced(a: Any, mask: np.ndarray, value: float) -> np.ndarray:
     """A copy with another value where the mask is."""
     changed = np.array(a)
     changed[mask] = value

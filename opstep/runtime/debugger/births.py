@@ -1,4 +1,4 @@
-"""Which NaNs and infinities of a result its op made itself: all elements, found by running it again.
+"""Which NaNs and infinities of a result its op made itself: of all elements, by running it again.
 
 An element is the op's own where nothing that it is computed from has the same: a NaN of operands
 without NaN, an infinity of finite ones. So it stays as it is when what is bad in the operands is

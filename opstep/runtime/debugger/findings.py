@@ -76,6 +76,7 @@ class Finding(NamedTuple):
     decided: tuple[Link, ...] = ()
     times: int = 1
     last: str = ""
+    intended: bool = False  # the program writes it, and yet it comes out
 
 
 def where(producer: Producer, node: Node | None = None) -> Where:

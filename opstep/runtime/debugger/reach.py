@@ -86,7 +86,7 @@ class Reach:
                     at = came[id(at)]
                 return way[::-1]
             for edge in self.edges.get(id(node), ()):
-                if as_itself and not edge.bits & ITSELF or node is root and not edge.own:
+                if (as_itself and not edge.bits & ITSELF) or (node is root and not edge.own):
                     continue
                 if id(edge.target) not in came:
                     came[id(edge.target)] = node

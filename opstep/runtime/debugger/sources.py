@@ -163,10 +163,10 @@ def _axes(again: Again, operands, k: int, j: int, shape: Sequence[int]) -> Axes 
         marked = np.array(plain[j])
         marked.reshape(-1)[flat] = np.nan
         place = np.unravel_index(flat, marked.shape)
-        spread = np.isnan(again(plain | {j: marked})[k])
+        spread = np.asarray(np.isnan(again(plain | {j: marked})[k]))
         count = 1
         for a, n in enumerate(shape):
-            over = spread.any(axis=tuple(b for b in range(len(shape)) if b != a))
+            over = np.asarray(spread.any(axis=tuple(b for b in range(len(shape)) if b != a)))
             count *= int(over.sum())
             fits = {d for d, p in enumerate(place) if over.sum() == 1 and over[p : p + 1].all()}
             fits = {d for d in fits if place[d] < n and marked.shape[d] == n}

@@ -7,7 +7,7 @@ a value from outside. What becomes of its elements, and of no others, is told by
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -30,8 +30,10 @@ from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.node import Node, Producer
 from opstep.runtime.debugger.points import OP, Point
 from opstep.runtime.debugger.reach import Reach, fate
+from opstep.runtime.debugger.silent import Lost, lost
+from opstep.runtime.debugger.sought import SILENT, Sought
 from opstep.runtime.debugger.sources import ITSELF
-from opstep.runtime.debugger.verdict import Element, Verdict, judge
+from opstep.runtime.debugger.verdict import Element, Verdict, judge, lost_verdict
 from opstep.runtime.debugger.watching import Unwritten, unwritten
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.graph import Apply, Name
@@ -42,7 +44,9 @@ FATES = 16  # roots that do not come out whose fate is told
 
 
 class _Root(NamedTuple):
-    """`own`: the elements that began here. `intended`: infinities that the program writes."""
+    """`own`: the elements that began here. `intended`: infinities that the program writes. `lost`:
+    what no NaN tells of.
+    """
 
     node: Node
     own: np.ndarray
@@ -50,6 +54,7 @@ class _Root(NamedTuple):
     given: str
     intended: bool
     position: int
+    lost: Lost | None = None
 
     @property
     def site(self) -> tuple:
@@ -57,22 +62,17 @@ class _Root(NamedTuple):
         made = self.node.producer
         if made is None:
             return self.given, id(self.own)
-        return id(made.step.statement), self.node.index, self.unwritten is None
+        kind = self.lost.kind if self.lost else ""
+        return id(made.step.statement), self.node.index, self.unwritten is None, kind
 
 
 class Trace:
-    """Listens to a machine while it runs a step.
+    """Listens to a machine while it runs a step. `sought`: what counts."""
 
-    `skip_infinities`: only NaNs count. `wanted`: names of values whose infinities are as they
-    should be, whether an op computes them or an input has them.
-    """
-
-    def __init__(
-        self, machine: Machine, skip_infinities: bool = False, wanted: Collection[str] = ()
-    ):
+    def __init__(self, machine: Machine, sought: Sought = Sought()):
         self.machine = machine
-        self.skip = skip_infinities
-        self.wanted = frozenset(wanted)
+        self.sought = sought
+        self.skip = not (sought.infinities or "overflow" in sought.kinds)
         self.roots: list[_Root] = []
         self.bad: dict[int, tuple[bool, bool]] = {}  # by id of a node: NaN, infinities
         self.births: dict[int, np.ndarray] = {}  # by id of a node: elements that began there
@@ -126,6 +126,8 @@ class Trace:
             missing = left.get(id(node))
             if missing:
                 self._root(_Root(node, missing.mask, missing, "", False, self.machine.frontier))
+            if self.sought.slow:
+                self._lost(producer, node)
             if not any(odd):
                 continue
             if operands is None:
@@ -133,6 +135,7 @@ class Trace:
             result = executor.array(node)
             own = np.asarray(born(on_device(executor, producer), operands, result, k))
             own = own & np.isnan(result) if self.skip else own
+            own = own if self.sought.nans else own & ~np.isnan(result)
             if missing:
                 own = own & ~missing.mask
             if own.any():
@@ -144,6 +147,18 @@ class Trace:
         infinite = not (own & np.isnan(result)).any()
         intended = infinite and _writes_infinities(made)
         self._root(_Root(node, own, None, "", intended, self.machine.frontier))
+
+    def _lost(self, producer: Producer, node: Node) -> None:
+        """What no NaN tells of, and expressions that hold."""
+        executor, now = self.machine.executor, self.machine.frontier
+        found = [
+            Lost(text.partition(":")[0], text, np.ones((), bool))
+            for text in self.sought.broken(executor, node)
+        ]
+        if self.sought.kinds & frozenset(SILENT):
+            found += lost(*self._arrays(producer), node.index, self.sought.kinds)
+        self._nodes[id(node)] = node
+        self.roots += [_Root(node, one.mask, None, "", False, now, one) for one in found]
 
     # --- values ---
 
@@ -172,7 +187,7 @@ class Trace:
     def _outside(self, node: Node, given: str) -> None:
         nan, inf = self._looked_at(node)
         array = self.machine.executor.array(node) if nan or inf else None
-        if nan and array is not None:
+        if nan and array is not None and self.sought.nans:
             self._root(_Root(node, np.isnan(array), None, given, False, self.machine.base))
         if inf and array is not None:
             below = not (array == INF).any()
@@ -212,6 +227,8 @@ class Trace:
             if kind == MASKED and fates < FATES:
                 fates += 1
                 told = self._with_fate(told, root, leading)
+                if told.decided and self.error is None and self.machine.failed():
+                    told = told._replace(kind=ORIGIN)  # for the assert that failed
             last = group[-1][0].node
             if len(group) > 1 and last.producer is not None:
                 told = told._replace(times=len(group), last=where(last.producer, last).graph)
@@ -221,13 +238,13 @@ class Trace:
     def _kind(self, root: _Root, reach: Reach) -> tuple[str, np.ndarray | None]:
         """What a root counts as, and which of its own elements come out."""
         there = reach.arriving.get(id(root.node))
-        if root.unwritten:
-            return UNINITIALISED, None
+        if root.unwritten or root.lost:
+            return UNINITIALISED if root.unwritten else ORIGIN, None
         wanted = self._is_wanted(root)
         bits = ITSELF if root.intended or wanted else 0xFF
         arriving = None if there is None else ((there & bits) != 0) & root.own
         comes = arriving is not None and bool(arriving.any())
-        if wanted or root.intended and not comes:
+        if wanted or (root.intended and not comes):
             return INTENDED, None
         if comes or self.error is not None:  # where a step did not end nothing came out at all
             return ORIGIN, arriving if comes else None
@@ -235,7 +252,7 @@ class Trace:
 
     def _is_wanted(self, root: _Root) -> bool:
         node = root.node
-        if node.name not in self.wanted and self._qualified(node) not in self.wanted:
+        if node.name not in self.sought.wanted and self._qualified(node) not in self.sought.wanted:
             return False
         return not np.isnan(self.machine.executor.array(node)[root.own]).any()
 
@@ -277,7 +294,7 @@ class Trace:
         array = self.machine.executor.array(node)
         mask = np.isnan(array) if self.skip else bad(array)
         inf = np.isinf(array)
-        if name in self.wanted:
+        if name in self.sought.wanted:
             mask = mask & ~inf
         if before is not None and self.machine.host.tensors[name].kind == "state":
             mask = mask & ~(inf & (self.machine.executor.array(before) == array))
@@ -315,11 +332,13 @@ class Trace:
             "" if producer is None else producer.op.name, root.given, str(node.type),
             None if producer is None else where(producer, node), verdict, root.unwritten, operands,
             tuple(map(_link, path)), (), names.get(id(path[-1]), "") if path else "",
-            root.position,
+            root.position, intended=root.intended and kind == ORIGIN,
         )  # fmt: skip
 
     def _verdict(self, root: _Root, arriving: np.ndarray | None) -> Verdict | None:
         producer, array = root.node.producer, self.machine.executor.array
+        if root.lost and producer is not None:
+            return lost_verdict(*self._arrays(producer), root.node.index, root.lost)
         if producer is None:
             return _seen(array(root.node), root.own, arriving)
         return judge(*self._arrays(producer), root.node.index, on_device(self.machine.executor,
@@ -374,7 +393,7 @@ def finding_on(machine: Machine, node: Node) -> Finding | None:
         if one.node is node:
             root = _Root(node, one.mask, one, "", False, position)
             return trace._finding(root, UNINITIALISED, None, None, {})
-    step, operands, results = trace._arrays(producer)
+    _, operands, results = trace._arrays(producer)
     result = results[node.index]
     if result.dtype.kind in "iub" or np.isfinite(result).all():
         return None

@@ -16,6 +16,7 @@ import numpy as np
 
 from opstep.runtime.debugger.again import Again, on_cpu
 from opstep.runtime.debugger.births import bad, born, carriers
+from opstep.runtime.debugger.silent import Lost
 from opstep.runtime.ir.faults import Regions, Site, whole
 from opstep.runtime.ir.types import DType
 from opstep.runtime.plan.plan import Step
@@ -93,6 +94,19 @@ def judge(
     return _Judge(step, operands, results, k).verdict(own, carried, arriving)
 
 
+def lost_verdict(
+    step: Step, operands: Sequence[np.ndarray | None], results: Sequence[np.ndarray], k: int,
+    found: Lost,
+) -> Verdict:  # fmt: skip
+    """The verdict on what result k lost: elements of the mask, or, where it has none, the whole."""
+    size, count = results[k].size, int(found.mask.sum())
+    if found.mask.shape != results[k].shape:
+        return Verdict(found.kind, size, size, size, ((found.text, size),))
+    one = _Judge(step, operands, results, k)
+    told = tuple(one.told(place, found.text) for place in _sample(found.mask)[:KEPT])
+    return Verdict(found.kind, count, size, count, ((found.text, count),), told, explained=count)
+
+
 class _Judge:
     def __init__(self, step: Step, operands, results, k: int):
         self.step = step
@@ -137,6 +151,13 @@ class _Judge:
             if budget < 0:
                 break
         return found
+
+    def told(self, place: tuple[int, ...], text: str) -> Element:
+        """An element that is no NaN, and why it is told."""
+        site = Site(place, self.k, self.operands, self.results, self.step.attrs)
+        regions = self._regions(site)
+        blamed = self._blamed(regions, self._parts(regions), ())
+        return Element(place, float(self.results[self.k][place]), text, None, blamed)
 
     # --- where an element comes from ---
 

@@ -114,6 +114,16 @@ class Binding:
     type_span: Span = field(default=NOWHERE, compare=False)
 
 
+class MadeFor(NamedTuple):
+    """The statement that a statement of a gradient was made for, as the file has it; `backward`
+    where it is part of that one's derivative.
+    """
+
+    statement: Apply
+    source: Source | None
+    backward: bool
+
+
 @_node
 class Apply:
     """``a, b = op(x, 2, key=value) at "f.py":3``: an op or a graph applied to operands.
@@ -128,6 +138,7 @@ class Apply:
     at: Provenance | None = None
     comments: Comments = NO_COMMENTS
     span: Span = field(default=NOWHERE, compare=False)
+    made_for: MadeFor | None = field(default=None, compare=False)
 
 
 @_node

@@ -82,6 +82,8 @@ class Op:
     - ``grad(g, operands, results, grads, **attrs)``: the gradient as IR, one value an operand or
       None; or ``grad = None`` where there is none.
     - ``flops(*types, **attrs) -> Dim``: arithmetic operations of one execution.
+    - ``outside(operands, shape, **attrs)``: where an op takes indices, a mask of the elements of a
+      result of that shape, or of the whole, that an index which does not exist was meant for.
     - ``faults``: what makes a NaN or an infinity of finite operands, see `ir.faults`; `NO_FAULTS`
       where nothing does.
     """
@@ -105,6 +107,7 @@ class Op:
     source: ClassVar[str] = ""  # where a formula comes from
     choices: ClassVar[dict[str, tuple[str, ...]]] = {}  # the words that a str attribute can be
     faults: ClassVar[Faults] = UNKNOWN
+    outside: ClassVar[Any] = None
 
     infer: ClassVar[Any]
     oracle: ClassVar[Any]
@@ -115,7 +118,17 @@ class Op:
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        for key in ("infer", "oracle", "cpu", "cuda", "vendor", "grad", "flops", "scalar"):
+        for key in (
+            "infer",
+            "oracle",
+            "cpu",
+            "cuda",
+            "vendor",
+            "grad",
+            "flops",
+            "scalar",
+            "outside",
+        ):
             function = cls.__dict__.get(key)
             if callable(function) and not isinstance(function, (staticmethod, classmethod)):
                 setattr(cls, key, staticmethod(function))

@@ -25,6 +25,9 @@ _FILLED = -2  # as a value: the NaN payload
 _BEFORE = -1  # as an instruction: what the caller did before
 
 
+RACES = ("raw", "war", "waw", "reuse", "start", "finish")  # kinds that a missing edge makes
+
+
 class Site(NamedTuple):
     """An op of the plan; `instruction` is its index, -1 for the caller."""
 
@@ -209,7 +212,7 @@ class _Checker:
     def _record(self, k: int, i: Record) -> None:
         s = i.stream + 1
         if i.event in self.events:
-            self._report("event", f"event {i.event} is recorded twice")
+            self._report("event", f"event e{i.event} is recorded twice")
         self._join(self.clocks[s], self.host)
         self.events[i.event] = (s, list(self.clocks[s]))
 
@@ -225,8 +228,8 @@ class _Checker:
         )
         self._report(
             "event",
-            f"stream {i.stream} waits for event {i.event}, which {when}",
-            missing=f"a record of event {i.event} before that wait",
+            f"stream {i.stream} waits for event e{i.event}, which {when}",
+            missing=f"a record of event e{i.event} before that wait",
         )
 
     def _sync(self, k: int, i: Sync) -> None:

@@ -176,6 +176,11 @@ class Plan:
     scopes: list[dict[str, int]] = field(default_factory=list)
     sources: dict[str, Source | None] = field(default_factory=dict)
 
+    @property
+    def signature(self) -> tuple[str, tuple[TensorType, ...]]:
+        """What it is a plan of: the graph, and the types of its inputs."""
+        return self.graph, tuple(self.values[v].type for v in self.inputs)
+
     def __str__(self) -> str:
         """The text form (`docs/plan.md`)."""
         from opstep.runtime.plan.text import format_plan

@@ -34,6 +34,7 @@ def backward(builder: Builder, tape: Sequence[Taped], gradients: dict[str, Var])
                 raise GradientError(f"{taped.op.name} has no gradient", taped.statement)
             continue
         builder.at = taped.statement.at
+        builder.made_for = taped.made_for and taped.made_for._replace(backward=True)
         # a rule sees operands as the op does, promoted
         seen = [
             builder.to_dtype(o, t.dtype) if t else o

@@ -6,7 +6,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from opstep.runtime.ir.graph import NOWHERE, Apply, Assert, Attr, Binding, Literal, Name, Provenance
+from opstep.runtime.ir.graph import (
+    NOWHERE,
+    Apply,
+    Assert,
+    Attr,
+    Binding,
+    Literal,
+    MadeFor,
+    Name,
+    Provenance,
+)
 from opstep.runtime.ir.op import OPS, Op, Ref, complete, resolve
 from opstep.runtime.ir.types import DType, TensorType
 
@@ -38,6 +48,7 @@ class Taped(NamedTuple):
     results: tuple[Var, ...]
     attrs: dict
     statement: Apply
+    made_for: MadeFor | None
 
 
 class Builder:
@@ -52,6 +63,7 @@ class Builder:
         self.prefix = prefix
         self.at: Provenance | None = None
         self.tape: list[Taped] | None = None  # where what is written is noted, if anybody asks
+        self.made_for: MadeFor | None = None
         self._taken = set() if taken is None else taken
         self._next = 1
 
@@ -103,12 +115,13 @@ class Builder:
             ),
             written,
             self.at,
+            made_for=self.made_for,
         )
         self.statements.append(statement)
         if self.tape is not None:
             all_operands = (*given, *[None] * (len(op.operands) - len(given)))
-            made = (all_operands, resolved.operands, tuple(results), completed, statement)
-            self.tape.append(Taped(op, *made))
+            made = (all_operands, resolved.operands, tuple(results), completed)
+            self.tape.append(Taped(op, *made, statement, self.made_for))
         return results[0] if len(results) == 1 else tuple(results)
 
     # --- what gradient rules need again and again ---

@@ -20,9 +20,11 @@ from opstep.runtime.ir.graph import (
     Binding,
     Graph,
     Literal,
+    MadeFor,
     Module,
     Name,
     Return,
+    Source,
     Update,
 )
 from opstep.runtime.ir.op import OPS, Op, Ref, complete, resolve
@@ -52,7 +54,8 @@ def grad(
     graphs = {n: g for m in (*library, module) for n, g in m.graphs.items()}
     tensors = {n: Var(n, d.type) for n, d in module.tensors.items()}
     taken = set(tensors) | {b.name.text for b in source.inputs}
-    tape = _Tape(graphs, tensors, Builder("f", taken))
+    sources = {n: m.source for m in (*library, module) for n in m.graphs}
+    tape = _Tape(graphs, tensors, Builder("f", taken), sources)
     inputs = {b.name.text: Var(b.name.text, _typed(b)) for b in source.inputs}
     results = tape.run(source, list(inputs.values()), {})
     seeds, gradients = _seeds(results, seeded, tape.builder, source)
@@ -116,8 +119,12 @@ def _typed(binding: Binding) -> TensorType:
 class _Tape:
     """The forward pass: statements with calls inlined, and what was applied to what."""
 
-    def __init__(self, graphs: dict[str, Graph], tensors: dict[str, Var], builder: Builder):
+    def __init__(
+        self, graphs: dict[str, Graph], tensors: dict[str, Var], builder: Builder,
+        sources: dict[str, Source | None],
+    ):  # fmt: skip
         self.graphs = graphs
+        self.sources = sources
         self.tensors = tensors
         self.builder = builder
         self.taped: list[Taped] = []
@@ -130,7 +137,7 @@ class _Tape:
         scope = {b.name.text: a for b, a in zip(graph.inputs, arguments, strict=True)}
         for statement in graph.body:
             if isinstance(statement, Apply):
-                self._apply(statement, scope, symbols)
+                self._apply(statement, scope, symbols, self.sources.get(graph.name.text))
             elif isinstance(statement, Return):
                 return [self._look_up(v, scope) for v in statement.values]
             elif isinstance(statement, Assert):
@@ -149,7 +156,9 @@ class _Tape:
             return operand.value
         return scope[operand.text] if operand.text in scope else self.tensors[operand.text]
 
-    def _apply(self, statement: Apply, scope: dict[str, Any], symbols: dict) -> None:
+    def _apply(
+        self, statement: Apply, scope: dict[str, Any], symbols: dict, source: Source | None
+    ) -> None:
         operands = [self._look_up(o, scope) for o in statement.operands]
         callee = statement.callee.text
         if callee in self.graphs and callee not in OPS:
@@ -161,11 +170,14 @@ class _Tape:
             if op.host:
                 raise GradientError(f"no gradient is taken through {callee}", statement)
             given = {a.name.text: _with_symbols(a.value, symbols) for a in statement.attrs}
-            results = self._emit(op, operands, given, statement)
+            made_for = statement.made_for or MadeFor(statement, source, False)
+            results = self._emit(op, operands, given, statement, made_for)
         for binding, result in zip(statement.results, results, strict=True):
             scope[binding.name.text] = result
 
-    def _emit(self, op: type[Op], operands: list, given: dict, statement: Apply) -> list[Var]:
+    def _emit(
+        self, op: type[Op], operands: list, given: dict, statement: Apply, made_for: MadeFor
+    ) -> list[Var]:
         attrs = complete(op, given)
         resolved = resolve(op, [_type_of(o) for o in operands], attrs)
         results = [
@@ -179,10 +191,11 @@ class _Tape:
                 tuple(Name(o.name) if isinstance(o, Var) else Literal(o) for o in operands),
                 tuple(replace(a, value=given[a.name.text]) for a in statement.attrs),
                 statement.at,
+                made_for=made_for,
             )
         )
         padded = (*operands, *[None] * (len(op.operands) - len(operands)))
-        taped = Taped(op, padded, resolved.operands, tuple(results), attrs, statement)
+        taped = Taped(op, padded, resolved.operands, tuple(results), attrs, statement, made_for)
         self.taped.append(taped)
         return results
 
