@@ -45,9 +45,9 @@ class Hunt:
     `intended`: infinities that the program writes and that do not come out, and those marked as
     wanted; `propagated`: values of the bad step that only carry what came in. `unrepeated`: results
     that had NaNs at full speed, and have none when the step is replayed op by op: memory that was
-    used again too early, or an op that gives other bits each time. `hazards` then says what is known of
-    that. `steps`: how many were run; `replays`: how many were replayed. `failed`: the assert that
-    failed in the bad step; `inputs`: those of that step.
+    used again too early, or an op that gives other bits each time. `hazards` then says what is
+    known of that. `steps`: how many were run; `replays`: how many were replayed. `failed`: the
+    assert that failed in the bad step; `inputs`: those of that step.
     """
 
     graph: str

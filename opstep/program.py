@@ -200,7 +200,7 @@ class Program:
         found = [self.plan(graph, types, policy, device, symbols=symbols, setup=setup)]
         seen: set[tuple] = set()
         for made in found:
-            seen.add((made.graph, tuple(made.values[v].type for v in made.inputs)))
+            seen.add(made.signature)
             for step in (s for s in made.steps if s.op.host):
                 given = step.operand_types[0 if step.op.name == "while" else 1 :]
                 passed = tuple(t for t in given if t is not None)
@@ -277,22 +277,20 @@ class Program:
         kernel's range (all cores by default). On a GPU `kernels` says whose run ("numba": ours,
         "vendor": those of NVIDIA's libraries, "auto": the fastest known), and `autotune` has ops
         that were never timed tried first (docs/tuning.md). `chaos`: a seed for random delays of the
-        streams, which bring races out (docs/diff.md). `plan`: one that `plan` made for these inputs
-        and this device, changed as you like: it runs instead of that of the graph, with its own
-        policy; races in it happen, what could not end is refused. `recording`: where times and
-        statistics of the ops go (`opstep.Recording`). `on_step` is called after each step. Raises
-        `OpstepError`: a failed assert, a loop past its limit, inputs that do not fit.
+        streams, which bring races out (docs/diff.md). `plan`: of `Program.plan`, and changed; it
+        is run as it is, with its own policy. `recording`: where times and statistics of the ops go
+        (`opstep.Recording`). `on_step` is called after each step. Raises `OpstepError`: a failed
+        assert, a loop past its limit, inputs or a plan that do not fit.
         """
         from opstep.runtime.interpreter import drive
 
-        quiet = not (listeners or recording or on_step or plan or chaos is not None)
-        if interposed is not None and quiet:
+        own = listeners or recording or on_step or plan or chaos is not None
+        if interposed is not None and not own:
             options = {
                 "device": device, "mode": mode, "streams": streams, "alloc": alloc, "fill": fill,
                 "sync": sync, "steps": steps, "seed": seed, "threads": threads, "kernels": kernels,
             }  # fmt: skip
-            debugged = interposed(self, graph, inputs, options)
-            if debugged is not None:
+            if (debugged := interposed(self, graph, inputs, options)) is not None:
                 return debugged
         chosen = policy(mode, streams, alloc, fill, sync)
         setup = Setup(threads, kernels, autotune, chaos)
@@ -336,6 +334,7 @@ class Program:
         `flagged`: its ops raise flags of NaNs and infinities.
         """
         from opstep.inputs import conform
+        from opstep.runtime.plan.runnable import runnable
         from opstep.runtime.written import WrittenCheck
 
         for what, number in (("steps", steps), ("threads", setup.threads)):
@@ -348,8 +347,6 @@ class Program:
         found = self.graph(graph)
         arrays, types = conform(found, inputs or {}, self.module.source)
         if plan is not None:
-            from opstep.runtime.plan.runnable import runnable
-
             chosen = runnable(plan, found.name.text, types).policy
         check, watched = None, bool(listeners)
         if chosen.fill == "nan" and chosen.sync == "op" and device != "null":
@@ -399,9 +396,7 @@ class Program:
             )
         )  # fmt: skip
 
-    def _context(
-        self, key: tuple, listeners: tuple, recorder: Recorder | None, given: Plan | None
-    ) -> Context:
+    def _context(self, key: tuple, listeners: tuple, recorder, given: Plan | None) -> Context:
         """An idle context for these settings, or a new one."""
         from opstep.runtime.device.flagging import Flags
         from opstep.runtime.interpreter import Context

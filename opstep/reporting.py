@@ -144,8 +144,8 @@ def _told(finding: Finding, first: bool) -> list[str]:
 
 def _verdict(finding: Finding, verdict: Verdict) -> list[str]:
     lines = []
-    if verdict.own and not finding.given and verdict.size > 1:
-        what = "were born here" if finding.bad in WORDS else f"are of that kind ({finding.bad})"
+    if verdict.own and not finding.given and verdict.size > 1 and verdict.elements:
+        what = "were born here" if finding.bad in WORDS else "are lost so"
         own = f"{verdict.own:,} of {verdict.size:,} elements of {finding.value} {what}"
         if verdict.arrived is not None and verdict.arrived < verdict.own:
             own += f", {verdict.arrived:,} of them come out"

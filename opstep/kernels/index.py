@@ -12,6 +12,7 @@ from math import prod
 
 import numpy as np
 
+from opstep.kernels import outside as lost
 from opstep.kernels.axes import around, axis_of, strides_of
 from opstep.kernels.copying import (
     advance_odometer,
@@ -38,6 +39,7 @@ class gather(Op):
 
     signature = "gather(x: T, index: X, *, axis: int = 0)"
     source = "torch.index_select, ONNX Gather"
+    outside = lost.picked
     faults = GATHER
     moves = True
 
@@ -71,6 +73,7 @@ class embedding(Op):
 
     signature = "embedding(weight: T, index: X, *, padding_index: int = none)"
     source = "torch.nn.functional.embedding, ONNX Gather"
+    outside = lost.picked
     faults = GATHER
     moves = True
 
@@ -170,6 +173,7 @@ class gather_elements(Op):
 
     signature = "gather_elements(x: T, index: X, *, axis: int = 0, missing: number = none)"
     source = "torch.gather, ONNX GatherElements"
+    outside = lost.elements
     faults = GATHER_ELEMENTS
     moves = True
 
@@ -213,6 +217,7 @@ class gather_nd(Op):
 
     signature = "gather_nd(x: T, index: X, *, batch: int = 0, missing: number = none)"
     source = "ATen index.Tensor with stacked indices, ONNX GatherND"
+    outside = lost.parts
     faults = GATHER_ND
     moves = True
 
@@ -259,6 +264,7 @@ class one_hot(Op):
         " dtype: dtype = f32)"
     )
     source = "torch.nn.functional.one_hot, ONNX OneHot"
+    outside = lost.classes
     grad = None
 
     def infer(index, *, classes, axis, on, off, dtype):

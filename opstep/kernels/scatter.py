@@ -13,6 +13,7 @@ from math import prod
 
 import numpy as np
 
+from opstep.kernels import outside as lost
 from opstep.kernels.axes import axis_of, strides_of
 from opstep.kernels.copying import (
     advance_odometer,
@@ -32,6 +33,8 @@ from opstep.runtime.ir.op import Mismatch, Op
 
 class Scatter(Op):
     """Base: y is x, where y[index[i, j, k], j, k] (for axis 0) meets source[i, j, k]."""
+
+    outside = lost.written
 
     def infer(x, index, source, *, axis, **attrs):
         check_aligned(x, index, axis)
@@ -208,6 +211,8 @@ class gather_elements_grad(Op):
 
 class ScatterParts(Op):
     """Base: parts of y at the places that the last axis of index names meet the parts of source."""
+
+    outside = lost.written_parts
 
     def infer(x, index, source, *, batch):
         depth = indexed_axes(x, index, batch)

@@ -126,8 +126,7 @@ class Trace:
             missing = left.get(id(node))
             if missing:
                 self._root(_Root(node, missing.mask, missing, "", False, self.machine.frontier))
-            if self.sought.slow:
-                self._lost(producer, node)
+            told = self._lost(producer, node) if self.sought.slow else []
             if not any(odd):
                 continue
             if operands is None:
@@ -136,8 +135,8 @@ class Trace:
             own = np.asarray(born(on_device(executor, producer), operands, result, k))
             own = own & np.isnan(result) if self.skip else own
             own = own if self.sought.nans else own & ~np.isnan(result)
-            if missing:
-                own = own & ~missing.mask
+            for mask in (*told, *([missing.mask] if missing else [])):
+                own = own & ~mask
             if own.any():
                 self._born(node, own, result)
 
@@ -148,8 +147,10 @@ class Trace:
         intended = infinite and _writes_infinities(made)
         self._root(_Root(node, own, None, "", intended, self.machine.frontier))
 
-    def _lost(self, producer: Producer, node: Node) -> None:
-        """What no NaN tells of, and expressions that hold."""
+    def _lost(self, producer: Producer, node: Node) -> list[np.ndarray]:
+        """What no NaN tells of, and expressions that hold. Gives the masks of elements that this
+        says enough about.
+        """
         executor, now = self.machine.executor, self.machine.frontier
         found = [
             Lost(text.partition(":")[0], text, np.ones((), bool))
@@ -159,6 +160,7 @@ class Trace:
             found += lost(*self._arrays(producer), node.index, self.sought.kinds)
         self._nodes[id(node)] = node
         self.roots += [_Root(node, one.mask, None, "", False, now, one) for one in found]
+        return [one.mask for one in found if one.kind in SILENT and one.mask.ndim]
 
     # --- values ---
 

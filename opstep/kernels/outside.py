@@ -1,0 +1,57 @@
+"""Indices that do not exist, for `Op.outside`: elements of the result that they were meant for, or
+one true where they were meant to be written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+
+def _beyond(index: np.ndarray, size: Any) -> np.ndarray:
+    """Neither from the front nor from the end."""
+    return (index < -size) | (index >= size)
+
+
+def picked(operands: Sequence[Any], shape, *, axis: int = 0, **_: Any) -> np.ndarray:
+    """Of gather: index's axes stand where x has `axis`."""
+    x, index = operands[:2]
+    a = axis % x.ndim
+    beyond = _beyond(index, x.shape[a])
+    return np.broadcast_to(beyond.reshape(*index.shape, *[1] * (x.ndim - a - 1)), shape)
+
+
+def elements(operands: Sequence[Any], shape, *, axis: int, missing: Any, **_: Any) -> np.ndarray:
+    """Of gather_elements; with `missing` it is said what they give."""
+    x, index = operands[:2]
+    return _beyond(index, x.shape[axis]) & (missing is None)
+
+
+def parts(operands: Sequence[Any], shape, *, batch: int, missing: Any) -> np.ndarray:
+    """Of gather_nd."""
+    places = _places(*operands[:2], batch) & (missing is None)
+    return np.broadcast_to(places.reshape(*places.shape, *[1] * (len(shape) - places.ndim)), shape)
+
+
+def classes(operands: Sequence[Any], shape, *, classes: int, axis: int, **_: Any) -> np.ndarray:
+    """Of one_hot."""
+    (index,) = operands[:1]
+    beyond = (index < 0) | (index >= classes)
+    return np.broadcast_to(np.expand_dims(beyond, axis), shape)
+
+
+def written(operands: Sequence[Any], shape, *, axis: int, **_: Any) -> np.ndarray:
+    """Of scatter and its kin."""
+    x, index = operands[:2]
+    return np.asarray(_beyond(index, x.shape[axis]).any())
+
+
+def written_parts(operands: Sequence[Any], shape, *, batch: int, **_: Any) -> np.ndarray:
+    return np.asarray(_places(*operands[:2], batch).any())
+
+
+def _places(x: np.ndarray, index: np.ndarray, batch: int) -> np.ndarray:
+    sizes = np.array(x.shape[batch : batch + index.shape[-1]])
+    return _beyond(index, sizes).any(axis=-1)
