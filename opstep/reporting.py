@@ -128,11 +128,7 @@ def _told(finding: Finding, first: bool) -> list[str]:
         shown = [o for o in finding.operands if o is not None and o.name[:1] not in "0123456789-"]
         lines += [f"  {_operand(o)}" for o in shown]
     if len(finding.chain) > 1:
-        way = [f"{c.op} {c.value} ({_line(c)})" for c in finding.chain[1:]]
-        if len(way) > LINKS:
-            between = f"… {len(way) - LINKS:,} more …"
-            way = [*way[: LINKS // 2], between, *way[-LINKS // 2 :]]
-        lines.append(f"  reaches {finding.output}: {' -> '.join(way)}")
+        lines.append(f"  reaches {finding.output}: {_way(finding.chain[1:])}")
     elif finding.chain:
         lines.append(f"  {finding.output} is an output")
     if finding.decided:
@@ -140,6 +136,16 @@ def _told(finding: Finding, first: bool) -> list[str]:
     if finding.intended and finding.chain:
         lines.append(f"  if that is as it should be: --wanted {finding.output}")
     return lines
+
+
+def _way(links: tuple[Link, ...]) -> str:
+    """Each op of the way, those of a loop once."""
+    way = list(dict.fromkeys(f"{c.op} {c.value} ({_line(c)})" for c in links))
+    told = len(way)
+    if told > LINKS:
+        way[LINKS // 2 : -LINKS // 2] = [f"… {told - LINKS:,} more …"]
+    turns = f", {len(links):,} ops with all turns" if told < len(links) else ""
+    return " -> ".join(way) + turns
 
 
 def _verdict(finding: Finding, verdict: Verdict) -> list[str]:

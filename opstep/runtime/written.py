@@ -46,7 +46,7 @@ class WrittenCheck:
             return
         kept = [a.copy() for a in execution.results()]
         execution.write_results([np.zeros_like(a) for a in kept])
-        execution.junk()
+        execution.clear_workspace()
         execution.repeat()
         again = execution.results()
         for k, (array, before) in enumerate(zip(again, kept, strict=True)):

@@ -71,6 +71,8 @@ def run_over(
         device.write(working, 0, TensorType(u8, (nbytes,)), scratch)
     again = Producer(producer.plan, step, tuple(operands))
     device.run_now(executor.bound(again, results, working.address))
+    if scratch is not None and nbytes:  # or the next op would find the same there
+        device.write(working, 0, TensorType(u8, (nbytes,)), 0)
     return [device.read(n.memory, 0, n.type) for n in results]
 
 

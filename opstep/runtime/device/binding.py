@@ -78,13 +78,13 @@ class Execution(NamedTuple):
         for value, array in zip(self.step.results, arrays, strict=True):
             binding.device.write(*binding.place(value), binding.plan.values[value].type, array)
 
-    def junk(self) -> None:
-        """Sets each byte of its working memory: whatever floats are read there are NaN."""
+    def clear_workspace(self) -> None:
+        """Sets its working memory, which `fill=nan` filled with NaNs of any float, to 0."""
         binding, buffer = self.binding, self.step.workspace
         if buffer >= 0:
             memory, offset = binding.places[buffer]
             nbytes = binding.plan.buffers[buffer].nbytes
-            binding.device.write(memory, offset, TensorType(u8, (nbytes,)), 0xFF)
+            binding.device.write(memory, offset, TensorType(u8, (nbytes,)), 0)
 
     def repeat(self) -> None:
         """Runs the op's kernels once more, at once; as ops are pure, the results are the same."""
