@@ -278,14 +278,13 @@ class Program:
         "vendor": those of NVIDIA's libraries, "auto": the fastest known), and `autotune` has ops
         that were never timed tried first (docs/tuning.md). `chaos`: a seed for random delays of the
         streams, which bring races out (docs/diff.md). `plan`: of `Program.plan`, and changed; it
-        is run as it is, with its own policy. `recording`: where times and statistics of the ops go
-        (`opstep.Recording`). `on_step` is called after each step. Raises `OpstepError`: a failed
-        assert, a loop past its limit, inputs or a plan that do not fit.
+        is run as it is, with its own policy. `recording`: where times and statistics of the ops go.
+        `on_step` is called after each step. Raises `OpstepError`: a failed assert, a loop past its
+        limit, inputs or a plan that do not fit.
         """
         from opstep.runtime.interpreter import drive
 
-        own = listeners or recording or on_step or plan or chaos is not None
-        if interposed is not None and not own:
+        if interposed and not (listeners or recording or on_step or plan or chaos is not None):
             options = {
                 "device": device, "mode": mode, "streams": streams, "alloc": alloc, "fill": fill,
                 "sync": sync, "steps": steps, "seed": seed, "threads": threads, "kernels": kernels,
@@ -294,8 +293,9 @@ class Program:
                 return debugged
         chosen = policy(mode, streams, alloc, fill, sync)
         setup = Setup(threads, kernels, autotune, chaos)
-        given = (graph, inputs, device, chosen, steps, seed, setup, listeners, recording)
-        with self._running(*given, plan=plan) as job:
+        with self._running(
+            graph, inputs, device, chosen, steps, seed, setup, listeners, recording, plan=plan
+        ) as job:
             for _ in range(steps):
                 drive(job.context.run(job.binding))
                 job.step_done()
@@ -409,9 +409,8 @@ class Program:
         device, setup, chosen, _, flagged, _ = key
 
         def plan_for(graph: str, types: tuple[TensorType, ...], policy: Policy) -> Plan:
-            plan = given
-            if plan is None or plan.signature != (graph, types):
-                plan = self._plan(device, setup, graph, types, policy)
+            fits = given is not None and given.signature == (graph, types)
+            plan = given if fits else self._plan(device, setup, graph, types, policy)
             self._ready(plan, device)
             return plan
 

@@ -24,8 +24,9 @@ WORDS = {"nan": "NaN", "inf": "infinity"}
 def report(hunt: Hunt) -> str:
     """All of it, the first finding first."""
     lines = [_heading(hunt)]
-    for k, finding in enumerate(hunt.findings[:FINDINGS]):
-        lines += ["", *_told(finding, k == 0)]
+    first = next((f for f in hunt.findings if f.operands), None)
+    for finding in hunt.findings[:FINDINGS]:
+        lines += ["", *_told(finding, finding is first)]
     if len(hunt.findings) > FINDINGS:
         lines += ["", f"and {len(hunt.findings) - FINDINGS:,} more, in other lines: see --json"]
     if hunt.failed is not None:

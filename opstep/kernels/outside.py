@@ -54,4 +54,4 @@ def written_parts(operands: Sequence[Any], shape, *, batch: int, **_: Any) -> np
 
 def _places(x: np.ndarray, index: np.ndarray, batch: int) -> np.ndarray:
     sizes = np.array(x.shape[batch : batch + index.shape[-1]])
-    return _beyond(index, sizes).any(axis=-1)
+    return np.asarray(_beyond(index, sizes).any(axis=-1))

@@ -130,9 +130,51 @@ def test_nan_in_an_input(cli, falling, tmp_path):
     assert "x[0, 1] = nan" in outcome.out
 
 
+def test_inputs_that_change(cli, falling, tmp_path):
+    np.save(tmp_path / "x.npy", np.array([[[1, 2]], [[3, 4]], [[-1, 2]]], np.float32))
+    given = ("-g", "risky", "--data", "x=x.npy", "--masked")
+    outcome = cli("hunt", falling, *given)
+    assert outcome.code == 5
+    assert "risky: step 2 is bad" in outcome.out
+    assert "masked: NaN born in log y" in outcome.out
+    quiet = cli("hunt", falling, *given, "--steps", "2")
+    assert (quiet.code, quiet.out) == (0, "risky: 2 steps, no NaN or infinity came out\n")
+    assert cli("hunt", falling, *given, "--steps", "5", "--json").json["step"] == 2
+
+
+def test_other_kinds(cli, falling):
+    given = ("-g", "main", "-i", "ones", "-s", "N=2", "--steps", "9")
+    found = cli("hunt", falling, *given, "--hunt", "nan,inf,max < 0.5", "--json").json
+    assert (found["step"], found["findings"][0]["op"]) == (2, "sub")
+    assert found["findings"][0]["bad"] == "max < 0.5"
+
+
+def test_wanted_infinities(cli, falling):
+    given = ("-g", "strict", "-i", "x=0", "-s", "N=2")
+    told = cli("hunt", falling, *given).out
+    assert "x: f32[2, 2]  mean 0  std 0  [0, 0]" in told
+    assert cli("hunt", falling, *given, "--wanted", "y").code == 0
+
+
+def test_infinities_below_are_told_from_those_above(cli, write):
+    text = """\
+        graph main(x: f32[4]) -> f32[] {
+          s = sum(x)
+          return s
+        }
+        """
+    np.save(write("g.opg", text).replace("g.opg", "x.npy"), np.float32([np.inf, -np.inf, 1, 2]))
+    outcome = cli("hunt", "g.opg", "-i", "x=x.npy")
+    assert "x: f32[4]  mean 1.5  std 0.5  [1, 2]  1 inf  1 -inf" in outcome.out
+
+
 @pytest.mark.parametrize(
     "arguments, code, message",
     [
+        (("falling.opg", "-g", "main", "-i", "ones", "-s", "N=2", "--hunt", "naan"), 2, "nan?"),
+        (("falling.opg", "-g", "main", "-i", "ones", "-s", "N=2", "--hunt", "a >"), 2, "value"),
+        (("falling.opg", "-g", "main", "--data", "x=ones"), 2, "--data x=ones"),
+        (("falling.opg", "-g", "main", "--data", "z=x.npy"), 2, "with NAME of x"),
         (("absent.opg",), 2, "absent.opg"),
         (("falling.opg", "-g", "none"), 2, "there is no graph none"),
         (("falling.opg", "-g", "main"), 2, "x"),

@@ -470,4 +470,3 @@ def test_a_plan_that_could_not_end_is_refused(change, message):
     wrong = dataclasses.replace(plan, **change(plan))
     with pytest.raises(opstep.OpstepError, match=message):
         program.run("main", {"x": np.ones(8, np.float32)}, plan=wrong)
-

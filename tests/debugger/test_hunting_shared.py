@@ -46,7 +46,8 @@ SHARED = {
     "softmax of rows": "c = softmax(b)\n  y = slice(c, starts=[1], ends=[2])",
     "turned, gathered": "c = transpose(b)\n  r = relu(c)\n  y = gather(r, one, axis=1)",
     "norm of rows": "c = layer_norm(b, shape=[4])\n  d = neg(c)\n  y = select(d, axis=0, index=1)",
-    "flat": "c = reshape(b, shape=[8])\n  d = maximum(c, -5.0)\n  y = slice(d, starts=[4], ends=[8])",
+    "flat": "c = reshape(b, shape=[8])\n  d = maximum(c, -5.0)\n"
+    "  y = slice(d, starts=[4], ends=[8])",
     "scan": "c = cumsum(b, axis=1)\n  f = flip(c, axes=[0])\n  y = select(f, axis=0, index=0)",
 }
 ALONE = {
