@@ -274,13 +274,13 @@ class Program:
 
         `inputs`: arrays by name (NumPy, or anything with ``__array__`` or ``__dlpack__``), or
         numbers and lists. `seed` draws the params that initialisers make; `threads` share a
-        kernel's range (all cores by default). On a GPU `kernels` says whose run ("numba": ours,
-        "vendor": those of NVIDIA's libraries, "auto": the fastest known), and `autotune` has ops
-        that were never timed tried first (docs/tuning.md). `chaos`: a seed for random delays of the
-        streams, which bring races out (docs/diff.md). `plan`: of `Program.plan`, and changed; it
-        is run as it is, with its own policy. `recording`: where times and statistics of the ops go.
-        `on_step` is called after each step. Raises `OpstepError`: a failed assert, a loop past its
-        limit, inputs or a plan that do not fit.
+        kernel's range. On a GPU `kernels` says whose run ("numba": ours, "vendor": those of
+        NVIDIA's libraries, "auto": the fastest known), and `autotune` has ops that were never timed
+        tried first (docs/tuning.md). `chaos`: a seed for random delays of the streams, which bring
+        races out (docs/diff.md). `plan`: of `Program.plan`, changed; it has its own policy.
+        `recording`: where times and statistics of the ops go. `on_step` is called after each step.
+        Raises `OpstepError`: a failed assert, a loop past its limit, inputs or a plan that do not
+        fit.
         """
         from opstep.runtime.interpreter import drive
 
@@ -409,8 +409,9 @@ class Program:
         device, setup, chosen, _, flagged, _ = key
 
         def plan_for(graph: str, types: tuple[TensorType, ...], policy: Policy) -> Plan:
-            fits = given is not None and given.signature == (graph, types)
-            plan = given if fits else self._plan(device, setup, graph, types, policy)
+            plan = given
+            if plan is None or plan.signature != (graph, types):
+                plan = self._plan(device, setup, graph, types, policy)
             self._ready(plan, device)
             return plan
 
