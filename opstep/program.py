@@ -275,12 +275,11 @@ class Program:
         `inputs`: arrays by name (NumPy, or anything with ``__array__`` or ``__dlpack__``), or
         numbers and lists. `seed` draws the params that initialisers make; `threads` share a
         kernel's range. On a GPU `kernels` says whose run ("numba": ours, "vendor": those of
-        NVIDIA's libraries, "auto": the fastest known), and `autotune` has ops that were never timed
-        tried first (docs/tuning.md). `chaos`: a seed for random delays of the streams, which bring
-        races out (docs/diff.md). `plan`: of `Program.plan`, changed; it has its own policy.
-        `recording`: where times and statistics of the ops go. `on_step` is called after each step.
-        Raises `OpstepError`: a failed assert, a loop past its limit, inputs or a plan that do not
-        fit.
+        NVIDIA's libraries, "auto": the fastest known), and `autotune` tries ops that were never
+        timed (docs/tuning.md). `chaos`: a seed for random delays of the streams, which bring races
+        out (docs/diff.md). `plan`: of `Program.plan`, changed; it has its own policy. `recording`:
+        where times and statistics of the ops go. `on_step` is called after each step. Raises
+        `OpstepError`: a failed assert, a loop past its limit, inputs or a plan that do not fit.
         """
         from opstep.runtime.interpreter import drive
 

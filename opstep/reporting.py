@@ -145,8 +145,8 @@ def _way(links: tuple[Link, ...]) -> str:
     told = len(way)
     if told > LINKS:
         way[LINKS // 2 : -LINKS // 2] = [f"… {told - LINKS:,} more …"]
-    turns = f", {len(links):,} ops with all turns" if told < len(links) else ""
-    return " -> ".join(way) + turns
+    more = f", {len(links):,} ops with those that come again" if told < len(links) else ""
+    return " -> ".join(way) + more
 
 
 def _verdict(finding: Finding, verdict: Verdict) -> list[str]:

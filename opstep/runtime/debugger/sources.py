@@ -23,7 +23,8 @@ ITSELF, CAUSED = (
 )  # why an element counts: what it is arrives, or it made another kind that does
 FEW = 4  # elements that are told apart one by one before anything is learnt of the op
 MARKED = 8  # elements that are marked to learn how an op spreads them
-RUNS = 96  # of an op, to tell the elements of one operand apart
+RUNS = 96  # of an op, to tell the elements of one operand apart; fewer of a large one
+WORK = 1 << 33  # arithmetic operations of them together
 
 Masks = dict[int, np.ndarray]  # by operand, of ITSELF and CAUSED
 Axes = tuple[int, ...]  # by axis of the result the operand's that runs along, -1 for none
@@ -109,10 +110,12 @@ class _One:
         elif test is None:
             told[odd] = CAUSED
         else:
-            for bit in (ITSELF, CAUSED):
-                asked = (wanted & bit) != 0
+            itself, caused = (wanted & ITSELF) != 0, (wanted & CAUSED) != 0
+            both = bool((itself == caused).all())
+            for bits, asked in ((ITSELF | CAUSED * both, itself), (CAUSED, caused & (not both))):
                 if asked.any():
-                    told |= bit * self._by_halves(j, odd, asked, test, others).astype(np.uint8)
+                    counted = self._by_halves(j, odd, asked, test, others)
+                    told |= np.where(counted, bits, 0).astype(np.uint8)
         before = self.found.get(j)
         self.found[j] = told if before is None else before | told
 
@@ -120,10 +123,10 @@ class _One:
         """Those of the odd elements that alone make one that is asked for odd, too."""
         operand, counted = self.operands[j], np.zeros(odd.shape, bool)
         flat = np.flatnonzero(odd)
-        groups, runs = [flat], 0
+        groups, runs, most = [flat], 0, self._affordable(operand.size + asked.size)
         while groups:
             group = groups.pop()
-            if runs >= RUNS:
+            if runs >= most:
                 counted.reshape(-1)[group] = True
                 continue
             runs += 1
@@ -137,6 +140,11 @@ class _One:
             else:
                 groups += [group[: len(group) // 2], group[len(group) // 2 :]]
         return counted if counted.any() else odd  # only together
+
+    def _affordable(self, elements: int) -> int:
+        """How often the op may be run."""
+        flops: Any = self.step.op.flops(*self.step.operand_types, **self.step.attrs)
+        return max(8, min(RUNS, WORK // max(int(flops), elements)))
 
 
 def _along(wanted: np.ndarray, axes: Axes, shape: Sequence[int]) -> np.ndarray:
