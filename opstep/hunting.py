@@ -23,7 +23,7 @@ from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.sought import KINDS, Sought
 from opstep.runtime.debugger.tracing import Trace
 from opstep.runtime.debugger.verdict import Verdict
-from opstep.runtime.ir.diagnostics import OpstepError
+from opstep.runtime.ir.diagnostics import OpstepError, did_you_mean
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import DEBUG, Plan, Policy
@@ -146,6 +146,7 @@ def hunt(
     if seed is not None and seed != program.seed:
         program.reseed(seed)
     sought = Sought.parse(("nan",) if nan_only else kinds, wanted)
+    _check_names(program, sought.wanted)
     hunter = _Hunter(program, found, canonical(device), setup, sought, masked, plan)
     return hunter.hunt(_batches(inputs or {}, steps), chosen, steps, recording, on_step)
 
@@ -162,6 +163,18 @@ def _batches(inputs: Any, steps: int | None) -> Iterator[Mapping[str, Any]]:
             "iterable of such for the steps"
         )
     return islice(inputs, steps)
+
+
+def _check_names(program: Program, wanted: Collection[str]) -> None:
+    """Complains of a name that nothing has."""
+    known = set(program.module.tensors)
+    for graph in program.graphs.values():
+        names = [b.name.text for b in graph.inputs]
+        names += [b.name.text for s in graph.body for b in getattr(s, "results", ())]
+        known.update(names, (f"{graph.name.text}.{n}" for n in names))
+    for name in wanted:
+        if name not in known:
+            raise InputError(f"no value is called {name}", hint=did_you_mean(name, known))
 
 
 class _Hunter:
@@ -182,6 +195,7 @@ class _Hunter:
         self.result = Hunt(graph, device, kinds=str(sought), wanted=tuple(sorted(sought.wanted)))
         self.harmless: set[tuple[int, int, str]] = set()  # plan, value, kind: flags to pass over
         self.plans = 0  # that were bound when a step was replayed last
+        self.unwritten = 0  # results that debug mode has told of
 
     def hunt(
         self, batches: Iterator[Mapping[str, Any]], chosen: Policy, steps: int | None, recording,
@@ -264,7 +278,8 @@ class _Hunter:
             kept.swap()
             return True
         raised = [r for r in job.context.flags.raised() if self._counts(r)]
-        unwritten = job.check is not None and bool(job.check.found)
+        unwritten = job.check is not None and len(job.check.found) > self.unwritten
+        self.unwritten = len(job.check.found) if job.check else 0
         fresh = number > 0 and len(job.context.plans) > self.plans
         self.plans = len(job.context.plans)
         if not (raised or unwritten or fresh):
@@ -279,7 +294,8 @@ class _Hunter:
         return any(self._kinds(raised))
 
     def _kinds(self, raised: Raised) -> list[str]:
-        kinds = ["nan"] * raised.nan + ["inf"] * (raised.inf and self.sought.infinities)
+        kinds = ["nan"] * (raised.nan and self.sought.nans)
+        kinds += ["inf"] * (raised.inf and self.sought.infinities)
         return [k for k in kinds if (id(raised.plan), raised.value, k) not in self.harmless]
 
     def _looked_into(self, number: int, raised: list[Raised], kept: _State, chosen) -> bool:

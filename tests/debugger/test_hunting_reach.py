@@ -11,7 +11,7 @@ from seeded import break_with
 import opstep
 from opstep.hunting import hunt
 from opstep.runtime.device.launch import Launch, Scratch
-from opstep.runtime.ir.types import f32
+from opstep.runtime.ir.types import DTYPES, f32
 from opstep.runtime.plan.plan import Record, Wait
 
 
@@ -186,6 +186,32 @@ def test_infinities_may_be_wanted():
     computed = "graph main(x: f32[2]) -> f32[2] {\n  l = log(x)\n  y = neg(l)\n  return y\n}\n"
     assert not hunted(computed, {"x": f(0, 2)}, wanted=["main.l"]).found
     assert hunted(computed, {"x": f(-1, 2)}, wanted=["main.l"]).first.bad == "nan"
+    with pytest.raises(opstep.OpstepError, match="no value is called ll"):
+        hunted(computed, {"x": f(0, 2)}, wanted=["ll"])
+
+
+def test_only_what_is_hunted_counts():
+    text = "graph main(x: f32[2]) -> f32[2] {\n  l = log(x)\n  return l\n}\n"
+    assert not hunted(text, {"x": f(-1, 0)}, kinds="index", steps=2).found
+    assert hunted(text, {"x": f(-1, 0)}, kinds="inf").first.bad == "inf"
+    assert not hunted(text, {"x": f(-1, 1)}, kinds="inf", steps=2).found
+
+
+@pytest.mark.parametrize("dtype", ["f64", "f16", "bf16"])
+def test_other_floats(dtype):
+    text = f"""graph main(x: {dtype}[2, 4]) -> {dtype}[4], {dtype}[1, 2] {{
+  b = log(x)
+  s = softmax(b)
+  y = select(s, axis=0, index=1)
+  n, which = top_k(b, k=2, axis=1)
+  z = slice(n, starts=[1], ends=[2])
+  return y, z
+}}
+"""
+    x = np.array([[-1, 2, 3, 4], [1, 2, -3, 4]])
+    found = hunted(text, {"x": x.astype(DTYPES[dtype].numpy)})
+    assert found.first.verdict.elements[0].place == (1, 2)
+    assert (found.first.verdict.own, found.first.verdict.arrived) == (2, 1)
 
 
 def test_a_state_may_keep_the_infinity_that_it_began_with():
