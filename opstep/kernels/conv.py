@@ -10,10 +10,11 @@ right.
 
 from __future__ import annotations
 
-from math import prod
+import math
 
 import numpy as np
 
+from opstep.kernels.conv_edges import mend_edges, sizes
 from opstep.kernels.correlation import Geometry, correlate, only_bias
 from opstep.kernels.filtergrad import filter_gradients
 from opstep.kernels.gpu import conv as gpu
@@ -24,6 +25,7 @@ from opstep.kernels.windows import Window, padded, pair, taps, want_images, wind
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Launch, Scratch
 from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.types import u8
 
 
 def _want_filters(name: str, w, groups: int) -> None:
@@ -134,7 +136,7 @@ class conv2d(Op):
 
 def _mixed(x, w, bias, y, stride: tuple[int, int]) -> list[Launch]:
     """Filters of one pixel: a product of the filters and each image's channels."""
-    (images, channels), filters, pixels = x.shape[:2], w.shape[0], prod(y.shape[2:])
+    (images, channels), filters, pixels = x.shape[:2], w.shape[0], math.prod(y.shape[2:])
     launches = []
     seen = x
     if x.shape[2:] != y.shape[2:]:
@@ -168,6 +170,7 @@ def _gather_back(gy, w, bias, gx, rows: Window, columns: Window, groups: int) ->
     """
     launches = []
     buffer = Scratch(gy.dtype, 0, per_lane=True)
+    odd, phases = Scratch(u8, 0), 0
     filters, channels = w.shape[0] // groups, w.shape[1]
     down, right = rows.phases(gx.shape[2]), columns.phases(gx.shape[3])
     if len(down) < min(rows.stride, gx.shape[2]) or len(right) < min(columns.stride, gx.shape[3]):
@@ -178,12 +181,14 @@ def _gather_back(gy, w, bias, gx, rows: Window, columns: Window, groups: int) ->
             turned = Scratch(w.dtype, groups * channels * filters * len(picked))
             launches.append(
                 Launch(
-                    *(turn_filters, w, turned, picked, len(picked), filters, channels),
-                    *(rows.kernel * columns.kernel, groups),
-                    units=groups * channels if picked else 0,
+                    *(turn_filters, w, turned, odd, odd.size, picked, len(picked), filters),
+                    *(channels, rows.kernel * columns.kernel),
+                    units=groups * channels,
                     grain=max(1, 8192 // max(1, filters * len(picked))),
                 )
             )
+            odd.size += groups * channels
+            phases += 1
             geometry = Geometry(
                 out=(
                     -(-(gx.shape[2] - a) // rows.stride),
@@ -199,18 +204,32 @@ def _gather_back(gy, w, bias, gx, rows: Window, columns: Window, groups: int) ->
                 first=(a, b),
             )
             launches.append(correlate(gy, turned, bias, gx, groups, geometry, buffer))
+    if gx.dtype.is_float and gy.size:
+        given = sizes(gy, w, bias, gx, rows, columns)
+        pixels = gx.size // gx.shape[1]
+        launches.append(
+            Launch(
+                *(mend_edges, gy, w, bias or gy, gx, odd, phases, *given, pixels),
+                units=gx.shape[1],
+            )
+        )
     return launches
 
 
-def turn_filters(w, turned, picked, count, filters, channels, taps, groups, lo, hi):
-    """turned[g*C + c, k, t] = w[g*K + k, c, picked[t]]"""
+def turn_filters(w, turned, odd, own, picked, count, filters, channels, taps, lo, hi):
+    """turned[g*C + c, k, t] = w[g*K + k, c, picked[t]]; odd[own + g*C + c]: whether one of these is
+    no finite number.
+    """
     for unit in range(lo, hi):
         group, c = unit // channels, unit % channels
         to = offset(turned, unit * filters * count)
+        bad = 0
         for k in range(filters):
             source = offset(w, ((group * filters + k) * channels + c) * taps)
             for t in range(count):
                 to[k * count + t] = source[picked[t]]
+                bad |= 0 if math.isfinite(source[picked[t]]) else 1
+        odd[own + unit] = bad
 
 
 def _scatter(gy, w, plane, rows: Window, columns: Window, groups: int):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import opstep.kernels  # noqa: F401 - registers the ops
+from opstep.runtime.device import cpu
 from opstep.runtime.device.cuda import simulator
 from opstep.runtime.ir.op import OPS, complete
 
@@ -87,3 +88,29 @@ def test_back_to_filters(gy, x, kernel):
     rng = np.random.default_rng(5)
     arrays = [given(rng, shape, "f32") for shape in (gy, x)]
     check("conv2d_weight_grad", arrays, {"kernel": kernel, "padding": [1, 1]}, "f32")
+
+
+TRANSPOSED = {
+    "groups": ("conv_transpose2d", [(2, 4, 3, 4), (4, 2, 3, 3), (4,)],
+               {"stride": (2, 2), "padding": (1, 1), "groups": 2}),
+    "dilated": ("conv_transpose2d", [(2, 3, 3, 4), (3, 3, 3, 3)], {"dilation": (2, 1)}),
+    "wide strides": ("conv_transpose2d", [(1, 3, 2, 2), (3, 1, 2, 2)], {"stride": (3, 4)}),
+    "tiles": ("conv2d_input_grad", [(1, 4, 4, 5), (4, 18, 3, 3)],
+              {"size": (8, 9), "stride": (2, 2), "padding": (1, 1)}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16"])
+@pytest.mark.parametrize("device", [cpu, simulator], ids=["cpu", "simulator"])
+@pytest.mark.parametrize("case", TRANSPOSED)
+def test_weights_over_nothing_count_for_nothing(case, device, dtype):
+    """Infinite and NaN weights are not multiplied with zeros that lie around the images."""
+    name, shapes, attrs = TRANSPOSED[case]
+    rng, attrs = np.random.default_rng(7), complete(OPS[name], attrs)
+    arrays = [given(rng, shape, dtype) for shape in shapes]
+    arrays[1][1, 0, 0, 1], arrays[1][2, -1, 1, 1] = np.inf, np.nan
+    (found,) = device.execute(OPS[name], arrays, attrs)
+    with np.errstate(invalid="ignore"):
+        expected = OPS[name].oracle(*[a.astype(np.float64) for a in arrays], **attrs)
+    assert 0 < np.isfinite(expected).sum() < expected.size
+    np.testing.assert_allclose(found.astype(np.float64), expected, rtol=2e-2, atol=2e-2)

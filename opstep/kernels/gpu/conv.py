@@ -21,6 +21,7 @@ from opstep.kernels.gpu.conv_direct import (
     turn_filters,
     turn_halves,
 )
+from opstep.kernels.gpu.conv_edges import mended
 from opstep.kernels.gpu.conv_tensor import convolve_halves
 from opstep.kernels.gpu.conv_tiles import HALF, NEVER, add_shares, convolve_tiles, filter_tiles
 from opstep.kernels.gpu.gemm import added
@@ -277,6 +278,7 @@ def gather_back(
         grid=-(-w.size // THREADS),
         block=THREADS,
     )
+    launches += mended(gy, w, bias, gx, rows, columns)
     return [turn, *launches] if turned.size else launches
 
 

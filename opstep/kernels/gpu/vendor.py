@@ -11,6 +11,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
+from opstep.kernels.gpu.conv_edges import mended
 from opstep.kernels.windows import Window
 from opstep.runtime.device.cuda.names import cuda, load4, mod32, store4
 from opstep.runtime.device.launch import Arg, Call, Grid
@@ -133,6 +134,8 @@ def convolutions(
         )
         for engine in cudnn.engines(wanted):
             then = [] if added or bias is None else [add_bias(bias, result, *_channels(result))]
+            if kind == "images":
+                then += mended(outputs, filters, bias, images, rows, columns)
             passed = [*given, bias] if added else given
             name = f"cudnn {engine.name}" + (" + bias" if then else "")
             yield name, partial(_planned, engine, passed, then)
