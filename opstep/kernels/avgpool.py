@@ -123,7 +123,7 @@ class avg_pool2d(Op):
     faults = Faults(
         window_of,
         Rule("inf - inf", lambda x, **_: opposed(x)),
-        value=lambda site, _: of_plane(avg_pool2d.oracle, site),
+        value=lambda site, parts: of_plane(avg_pool2d.oracle, site, parts),
     )
 
     def infer(x, *, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override):

@@ -235,7 +235,7 @@ class group_norm(Op):
     faults = Faults(
         grouped,
         *LAYER_NORM.rules[1:],
-        value=lambda site, _: of_sample(group_norm.oracle, site),
+        value=lambda site, parts: of_sample(group_norm.oracle, site, parts),
     )
     inplace = (0,)
 

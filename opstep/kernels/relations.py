@@ -12,6 +12,8 @@ import numpy as np
 
 from opstep.runtime.ir.faults import Regions, Site, whole
 
+Parts = Sequence[Any]  # of operands, as `Op.faults` has them computed: floats wide, None for none
+
 
 def elementwise(site: Site) -> Regions:
     """The elements that broadcasting brings together."""
@@ -119,12 +121,13 @@ def grouped(site: Site) -> Regions:
     return [group, *[None if p is None else (_one(site.place[1]),) for p in site.operands[1:]]]
 
 
-def of_sample(oracle: Callable[..., Any], site: Site) -> float:
-    """An element, in f64, by the oracle of its whole sample."""
-    x, *params = (None if a is None else a.astype(np.float64) for a in site.operands)
-    assert x is not None
-    sample = x[site.place[0] : site.place[0] + 1]
-    return float(oracle(sample, *params, **site.attrs)[0, *site.place[1:]])
+def of_sample(oracle: Callable[..., Any], site: Site, parts: Parts) -> Any:
+    """An element by the oracle of its whole sample."""
+    dtype = parts[0].dtype
+    x, *params = site.operands
+    sample = x[site.place[0] : site.place[0] + 1].astype(dtype)
+    params = [None if p is None else p.astype(dtype) for p in params]
+    return oracle(sample, *params, **site.attrs)[0, *site.place[1:]]
 
 
 # --- indices --------------------------------------------------------------------------------------
@@ -152,10 +155,9 @@ def picked_elements(site: Site) -> Regions:
     return [None if at is None else tuple(there), tuple(map(_one, site.place))]
 
 
-def itself(site: Site, regions: Regions) -> float:
+def itself(site: Site, parts: Parts) -> Any:
     """The element that was picked; NaN where there is none."""
-    part = regions[0]
-    return float("nan") if part is None else float(site.operands[0][tuple(part)].reshape(-1)[0])
+    return float("nan") if parts[0] is None else parts[0].reshape(-1)[0]
 
 
 def _existing(index: int, size: int) -> int | None:
@@ -180,19 +182,14 @@ def convolved(site: Site) -> Regions:
     return [(_one(n), channels, *windows), (_one(channel), *[slice(None)] * 3), bias]
 
 
-def sum_of_products(site: Site, regions: Regions) -> float:
-    """A convolution's element, in f64."""
-    x, w, *bias = (
-        None if a is None or r is None else np.asarray(a[tuple(r)], np.float64)
-        for a, r in zip(site.operands, regions, strict=True)
-    )
-    assert x is not None and w is not None
+def sum_of_products(site: Site, parts: Parts) -> Any:
+    """A convolution's element."""
+    x, w, *bias = parts
     _, taps = _windows(site, w.shape[2:], site.operands[0].shape[2:])
     window = np.zeros_like(w)
     window[:, :, *taps] = x
-    with np.errstate(all="ignore"):
-        total = float((window * w).sum())
-        return total + float(bias[0].sum()) if bias and bias[0] is not None else total
+    total = (window * w).sum()
+    return total + bias[0].sum() if bias and bias[0] is not None else total
 
 
 def pooled(site: Site) -> Regions:
@@ -203,11 +200,11 @@ def pooled(site: Site) -> Regions:
     return [(_one(site.place[0]), _one(site.place[1]), *windows)]
 
 
-def of_plane(oracle: Callable[..., Any], site: Site) -> float:
-    """An element, in f64, by the oracle of its whole plane: that of a window may pad it anew."""
+def of_plane(oracle: Callable[..., Any], site: Site, parts: Parts) -> Any:
+    """An element by the oracle of its whole plane: that of a window may pad it anew."""
     n, c, *at = site.place
-    plane = site.operands[0][n : n + 1, c : c + 1].astype(np.float64)
-    return float(oracle(plane, **site.attrs)[0, 0, *at])
+    plane = site.operands[0][n : n + 1, c : c + 1].astype(parts[0].dtype)
+    return oracle(plane, **site.attrs)[0, 0, *at]
 
 
 def _windows(site: Site, kernel: Sequence[int], sizes: Sequence[int]) -> tuple[list, list]:

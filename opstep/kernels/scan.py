@@ -169,10 +169,10 @@ def products_backwards(x, gy, gx, n, inner, exclusive, reverse, lo, hi):
             product *= np.float64(x[i])
             i += step
         passed = np.float64(0)
-        for _ in range(n):
+        for k in range(n):
             i -= step
             if exclusive:
-                gx[i] = np.float64(gx[i]) * passed
+                gx[i] = np.float64(gx[i]) * passed if k > 0 else passed  # the last is in none
                 passed = np.float64(gy[i]) + np.float64(x[i]) * passed
             else:
                 passed += np.float64(gy[i])

@@ -16,18 +16,14 @@ import numpy as np
 
 from opstep.runtime.debugger.again import Again, on_cpu
 from opstep.runtime.debugger.births import bad, born, carriers
+from opstep.runtime.debugger.reasons import COMPUTED, reason
 from opstep.runtime.debugger.silent import Lost
 from opstep.runtime.ir.faults import Regions, Site, whole
-from opstep.runtime.ir.types import DType
 from opstep.runtime.plan.plan import Step
 
 EXPLAINED = 64  # of those that are its own, how many are explained
 KEPT = 8  # of those, how many are told
 BLAMED = 3  # elements of an operand that are told, largest first
-COMPUTED = 1 << 22  # elements up to which the oracle is asked about a part
-
-LARGEST = {"f16": 65504.0, "bf16": 3.3895313892515355e38, "f32": 3.4028234663852886e38}
-LARGEST["f64"] = 1.7976931348623157e308
 
 
 class Blamed(NamedTuple):
@@ -181,57 +177,10 @@ class _Judge:
     # --- why ---
 
     def _explain(self, site: Site, regions: Regions, parts) -> Element:
+        why = reason(self.step, site, parts)
         value = float(self.results[self.k][site.place])
-        rule, masks = self._broken(parts)
-        exact = self._exact(site, regions, parts)
-        if not rule:
-            rule = self._arithmetic(value, exact)
-        return Element(site.place, value, rule, exact, self._blamed(regions, parts, masks))
-
-    def _broken(self, parts) -> tuple[str, tuple]:
-        last = [j for j, a in enumerate(self.operands) if a is not None]
-        there = parts[: last[-1] + 1] if last else []
-        with np.errstate(all="ignore"):
-            for rule in self.step.op.faults.rules:
-                masks = rule.masks(there, self.step.attrs)
-                if masks:
-                    return rule.text, masks
-        return "", ()
-
-    def _exact(self, site: Site, regions: Regions, parts) -> float | None:
-        """The element by the op's oracle, of these parts in f64."""
-        op = self.step.op
-        if sum(p.size for p in parts if p is not None) > COMPUTED:
-            return None
-        if op.faults.value:
-            return op.faults.value(site, regions)
-        while parts and parts[-1] is None:
-            parts = parts[:-1]
-        try:
-            with np.errstate(all="ignore"):
-                found = op.oracle(*parts, **self.step.attrs)
-            found = np.asarray(found[self.k] if isinstance(found, (tuple, list)) else found)
-            return float(found[_within(site.place, self.results[self.k].shape, found.shape)])
-        except Exception:  # an oracle that wants more than a part; what it is asked is not its text
-            return None
-
-    def _arithmetic(self, value: float, exact: float | None) -> str:
-        name, dtype = self.step.op.name, self._dtype()
-        if exact is None:
-            return f"overflow of {dtype}" if np.isinf(value) else "undefined for these operands"
-        if np.isnan(exact):
-            return "undefined for these operands"
-        if abs(exact) >= LARGEST[dtype]:
-            return f"overflow of {dtype}"
-        if not self.step.op.operands:
-            return f"{name} writes it"
-        return f"overflow of {dtype} on the way to the result"
-
-    def _dtype(self) -> str:
-        from opstep.runtime.ir.types import dtype_of
-
-        found: DType = dtype_of(self.results[self.k].dtype)
-        return found.name
+        blamed = self._blamed(regions, parts, why.masks)
+        return Element(site.place, value, why.text, why.exact, blamed)
 
     def _blamed(self, regions: Regions, parts, masks: tuple) -> tuple[Blamed, ...]:
         """The elements that a rule blames; else the largest ones."""
@@ -280,13 +229,6 @@ def _sample(mask: np.ndarray) -> list[tuple[int, ...]]:
         np.stack(np.unravel_index(flat, mask.shape), axis=-1) if mask.ndim else [()] * flat.size
     )
     return [tuple(map(int, p)) for p in places]
-
-
-def _within(place, shape, found) -> tuple[int, ...]:
-    """The place in a part's result: axes that it holds whole keep theirs, the rest are one long."""
-    return tuple(
-        p if n == whole_n else 0 for p, n, whole_n in zip(place, found, shape, strict=True)
-    )
 
 
 def _outside(region, at, shape) -> tuple[int, ...]:

@@ -62,11 +62,11 @@ class Rule(NamedTuple):
 class Faults:
     """The relation of an op's results to its operands, and its rules, the first that fits first.
 
-    `value`, where the oracle cannot be asked about a part of the operands, gives an element in
-    f64: ``value(site, regions)``.
+    `value`, where the oracle cannot be asked about a part of the operands, gives an element of
+    these parts: ``value(site, parts)``.
     """
 
-    def __init__(self, relation: Relation, *rules: Rule, value: Callable[..., float] | None = None):
+    def __init__(self, relation: Relation, *rules: Rule, value: Callable[..., Any] | None = None):
         self.relation = relation
         self.rules = rules
         self.value = value
