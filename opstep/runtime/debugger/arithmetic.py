@@ -8,6 +8,7 @@ payload, which arithmetic hands on; so a result's element still tells where it w
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ POLES = {
     "arctanh": "atanh of 1 or -1",
 }
 SHRINKING = frozenset(("multiply", "divide", "square", "power", "exp", "exp2", "float_power"))
-PRODUCTS = frozenset(("einsum", "dot", "inner", "tensordot", "vdot", "matmul"))
+PRODUCTS = frozenset(("einsum", "dot", "inner", "tensordot", "vdot"))
 
 
 class Arithmetic:
@@ -98,14 +99,30 @@ class Arithmetic:
         if not np.any(born):
             return
         told = UNDEFINED.get(name, f"{name} is not defined there")
-        if name in PRODUCTS:
-            told = _of_products(operands)
         if isinstance(told, tuple):
             zero = np.broadcast_to(np.asarray(operands[1]) == 0, result.shape)
             self._born(result, born & zero, told[0])
             self._born(result, born & ~zero, told[1])
         else:
             self._born(result, np.broadcast_to(born, result.shape), told)
+
+    def products(self, sum_up: Callable, result: np.ndarray, operands: list) -> None:
+        """Of sums of products: `sum_up` makes them of other operands of these shapes."""
+
+        def meet(marks: dict[int, np.ndarray]) -> Any:
+            """Whether elements that are marked, of all these operands, are multiplied."""
+            arrays = [marks.get(j, np.ones(o.shape)) for j, o in enumerate(operands)]
+            return sum_up([a.astype(np.float64) for a in arrays]) > 0
+
+        each = range(len(operands))
+        if not np.isfinite(result).all():
+            nan = np.isnan(result) & ~_any([meet({j: np.isnan(operands[j])}) for j in each])
+            pairs = permutations(each, 2)
+            met = _any([meet({j: operands[j] == 0, k: np.isinf(operands[k])}) for j, k in pairs])
+            self._born(result, nan & met, ZERO_TIMES)
+            self._born(result, nan & ~np.asarray(met), INF_MINUS_INF)
+            if np.isinf(result).any() and all(np.isfinite(o).all() for o in operands):
+                self.infinities.append("")
 
     def _born(self, result: np.ndarray, born: np.ndarray, text: str) -> None:
         if born.any():
@@ -158,8 +175,8 @@ class Watched(np.ndarray):
         result = np.asarray(result)
         if result.dtype.kind != "f":
             return result
-        if ufunc.signature is not None:
-            arithmetic.looked_at(ufunc.__name__, result, given, np.any)
+        if ufunc.signature is not None:  # matmul
+            arithmetic.products(lambda arrays: np.asarray(ufunc(*arrays)), result, given)
         elif method == "__call__":
             arithmetic.looked_at(
                 ufunc.__name__, result, given, lambda m: np.broadcast_to(m, result.shape)
@@ -173,11 +190,16 @@ class Watched(np.ndarray):
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if func.__name__ in PRODUCTS and self.arithmetic:
-            given, named = _plain_all(args), {k: _plain(v) for k, v in kwargs.items()}
+            given, named = [_plain(a) for a in args], {k: _plain(v) for k, v in kwargs.items()}
+            at = [j for j, a in enumerate(given) if isinstance(a, np.ndarray)]
+
+            def sum_up(arrays: list) -> np.ndarray:
+                there = dict(zip(at, arrays, strict=True))
+                return np.asarray(func(*[there.get(j, a) for j, a in enumerate(given)], **named))
+
             with np.errstate(all="ignore"):
-                result = np.asarray(func(*given, **named))
-                operands = [g for g in given if isinstance(g, np.ndarray)]
-                self.arithmetic.looked_at(func.__name__, result, operands, np.any)
+                result = sum_up(operands := [given[j] for j in at])
+                self.arithmetic.products(sum_up, result, operands)
             return self.arithmetic.watch(result)
         found = super().__array_function__(func, types, args, kwargs)
         return _watched(found, self.arithmetic)
@@ -191,26 +213,12 @@ def _add_at(arithmetic: Arithmetic, ufunc: Any, given: list, kwargs: dict) -> No
         arithmetic._nan(ufunc.__name__, given[0], np.isnan(given[0]) & ~before, given)
 
 
-def _of_products(operands: list) -> str:
-    """A sum of products that is NaN: one of them is, or two are infinities of both signs."""
-    zero = [bool((o == 0).any()) for o in operands]
-    infinite = [bool(np.isinf(o).any()) for o in operands]
-    meet = any(
-        zero[j] and infinite[k] for j in range(len(zero)) for k in range(len(zero)) if j != k
-    )
-    return ZERO_TIMES if meet else INF_MINUS_INF
-
-
 def _arithmetic(value: Any) -> Arithmetic | None:
     return value.arithmetic if isinstance(value, Watched) else None
 
 
 def _plain(value: Any) -> Any:
     return value.view(np.ndarray) if isinstance(value, Watched) else value
-
-
-def _plain_all(values: Any) -> list:
-    return [_plain(v) for v in values]
 
 
 def _watched(found: Any, arithmetic: Arithmetic | None) -> Any:

@@ -1,0 +1,94 @@
+"""Every op says why its NaNs and infinities are there: its test graphs on numbers that make some.
+
+``--rounds N`` draws N sets of operands for each graph instead of few.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pytest
+from cases import cases, inputs, program
+from values import statements
+
+from opstep.runtime.debugger.verdict import judge
+from opstep.runtime.device.cpu import execute
+from opstep.runtime.device.single import one_step
+from opstep.runtime.ir.graph import Apply, Literal
+from opstep.runtime.ir.op import OPS
+
+ODD = (0.0, -0.0, np.inf, -np.inf, -1.0, 1e30, 1e-30, np.nan, 1.0, 3e4, -3.3e38, 3.3e38)
+PATIENCE = 10  # rounds until an op has to have been asked for a reason
+NO_REASON = "undefined for these operands"
+CASES: dict[str, list] = {}
+for case in cases():
+    CASES.setdefault(case.file, []).append(case)
+# of those that may give an infinity, the ones that do so for no such operands
+NEVER = {
+    "elu",
+    "eye",
+    "iota",
+    "leaky_relu",
+    "normal",
+    "one_hot",
+    "softplus",
+    "sort",
+    "top_k",
+    "uniform",
+}
+
+
+def awkward(rng, array):
+    """Some, or all, of its elements are few numbers that make NaNs and infinities."""
+    if array.dtype.kind in "iub":
+        return array
+    some, share = rng.choice(ODD, rng.integers(1, 4)), rng.choice([0.0, 0.15, 0.5, 1.0])
+    some = some if rng.random() < 0.8 else ODD[-2:]
+    with np.errstate(all="ignore"):
+        mixed = np.where(rng.random(array.shape) < share, rng.choice(some, array.shape), array)
+        return mixed.astype(array.dtype)
+
+
+def judged(case, dtype, rng):
+    """(op, bad elements) of the floats that the ops of a test graph made of awkward operands."""
+    values = dict(inputs(case, dtype))
+    for statement, application in statements(program(case.id, dtype), case):
+        if not isinstance(statement, Apply):
+            return
+        given = [
+            np.asarray(o.value, t.dtype.numpy) if isinstance(o, Literal) else values[o.text]
+            for o, t in zip(statement.operands, application.resolved.operands, strict=False)
+            if t
+        ]
+        given = [awkward(rng, a) for a in given]
+        attrs = dict(application.attrs)
+        if "epsilon" in attrs and rng.random() < 0.6:
+            attrs["epsilon"] = 0.0
+        results = execute(application.op, given, attrs)
+        step, _, _ = one_step(application.op, given, attrs)
+        operands = [*given, *[None] * (len(step.operand_types) - len(given))]
+        for k, (binding, result) in enumerate(zip(statement.results, results, strict=True)):
+            values[binding.name.text] = result
+            if result.dtype.kind not in "iub":
+                verdict = judge(step, operands, results, k)
+                yield application.op.name, verdict.elements if verdict else ()
+
+
+@pytest.mark.parametrize("file", CASES)
+def test_no_reason_is_missing(file, request):
+    silent, number, least = file in OPS, -1, request.config.getoption("--rounds")
+    while (number := number + 1) < least or (silent and number < PATIENCE):
+        for case in CASES[file]:
+            dtypes = [d for d in ("f32", "f16", "bf16", "f64") if d in case.dtypes]
+            rng = np.random.default_rng([number, zlib.crc32(case.id.encode())])
+            found = list(judged(case, dtypes[number % len(dtypes)], rng)) if dtypes else []
+            silent = silent and any(op == file for op, _ in found)
+            for op, element in [(op, e) for op, elements in found for e in elements]:
+                silent = silent and op != file
+                told = f"{op} of {case.id}, round {number}: {element}"
+                assert element.rule != NO_REASON, told
+                assert element.exact is not None, told
+                bad = not np.isfinite(element.exact)
+                assert bad or "overflow" in element.rule or "underflow" in element.rule, told
+    assert not silent or file in NEVER or not OPS[file].may_fault()
