@@ -114,6 +114,7 @@ class Comparison:
     the first step; `written_over` outputs and named tensors that differ though all results of ops
     were the same; `alone` sites that only one of two programs has. `errors`: what a side said that
     did not come to the end. `passes`: runs of each side; `whole`: nothing was too large to compare.
+    `coarse`: where floats have other types on both sides, the coarsest of these.
     """
 
     names: tuple[str, str]
@@ -128,6 +129,7 @@ class Comparison:
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     passes: int = 0
     whole: bool = True
+    coarse: str = ""
 
     @property
     def same(self) -> bool:

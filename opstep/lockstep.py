@@ -10,12 +10,15 @@ import numpy as np
 from opstep.comparison import Comparison, Difference, Place, Settings
 from opstep.devices import Setup
 from opstep.inputs import conform
-from opstep.runtime.debugger.lockstep.elements import Elements, difference
+from opstep.runtime.debugger.lockstep.elements import Elements, difference, is_float
+from opstep.runtime.debugger.lockstep.errors import coarser
 from opstep.runtime.debugger.lockstep.taps import Key, Tapped, Taps
 from opstep.runtime.debugger.lockstep.verdict import verdict
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import DeviceError, InputError
+from opstep.runtime.ir.graph import Graph
 from opstep.runtime.ir.printer import print_statement
+from opstep.runtime.ir.types import DType, TensorType, dtype_of
 from opstep.runtime.plan.plan import Plan
 
 if TYPE_CHECKING:
@@ -36,7 +39,7 @@ class Side:
         self.name = name
         self.program = program
         self.graph = program.graph(graph)
-        self.inputs = inputs
+        self.inputs = _fitting(self.graph, inputs)
         self.how = how
         self.chaos = chaos
         self.setup = Setup(how.threads, how.kernels, chaos=chaos)
@@ -50,6 +53,11 @@ class Side:
     def text(self) -> str:
         source = self.program.module.source
         return source.text if source else ""
+
+    def types(self) -> dict[str, TensorType]:
+        """Of named tensors and inputs."""
+        named = {n: d.type for n, d in self.program.module.tensors.items()}
+        return named | {b.name.text: b.type for b in self.graph.inputs if b.type is not None}
 
     def plans(self) -> list[Plan]:
         """Those that its runs go by."""
@@ -84,6 +92,18 @@ class Side:
             return None
 
 
+def _fitting(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Floats in the types that the graph's inputs have: both sides are given the same ones."""
+    found = dict(inputs)
+    for binding in graph.inputs:
+        name, t = binding.name.text, binding.type
+        array = found.get(name)
+        if t is not None and t.dtype.is_float and is_float(getattr(array, "dtype", None)):
+            with np.errstate(over="ignore"):
+                found[name] = np.asarray(array).astype(t.dtype.numpy)
+    return found
+
+
 class Found(NamedTuple):
     """A result that differs, as both sides had it (None: it had not)."""
 
@@ -104,6 +124,7 @@ class Lockstep:
         self.rtol = rtol
         self.atol = atol
         self.budget = budget
+        self.coarse = _coarsest(None, a.types(), b.types())
         self.told = Comparison((str(a.how), str(b.how)))
         self.same_text = a.text == b.text and a.graph.name.text == b.graph.name.text
 
@@ -120,6 +141,7 @@ class Lockstep:
             told.steps = step + 1
             if first or told.written_over or told.errors:
                 break
+        told.coarse = self.coarse.name if self.coarse else ""
         self._verdicts(first)
         return told
 
@@ -139,6 +161,8 @@ class Lockstep:
             if wanted is None:
                 ends, states = (end_a, end_b), [state_a, state_b]
                 self._errors()
+                seen = ({k: t.type for k, t in taps.found.items()} for taps in (taps_a, taps_b))
+                self.coarse = _coarsest(self.coarse, *seen)
                 first = self._alone(taps_a, taps_b)
             for found in self._differing(taps_a, taps_b, kept):
                 told.differing += 1
@@ -173,13 +197,13 @@ class Lockstep:
         """What both have and differs, in the order of the program."""
         for key in sorted(kept & b.found.keys(), key=lambda key: a.found[key].order):
             one, other = a.found[key], b.found[key]
-            if one.type != other.type:
+            if not alike(one.type, other.type):
                 yield Found(one.order, key, (one, other), "type")
                 continue
             if other.memory is None:
                 continue
             arrays = a.array(one), b.array(other)
-            elements = difference(*arrays, self.rtol, self.atol)
+            elements = difference(*arrays, self.rtol, self.atol, self.coarse)
             if elements:
                 copies = arrays[0].copy(), arrays[1].copy()
                 yield Found(one.order, key, (one, other), "values", elements, copies)
@@ -219,8 +243,8 @@ class Lockstep:
             for name in a
             if name in b
             and (
-                (a[name].dtype, a[name].shape) != (b[name].dtype, b[name].shape)
-                or difference(a[name], b[name], self.rtol, self.atol)
+                not alike(*(TensorType(dtype_of(s[name].dtype), s[name].shape) for s in (a, b)))
+                or difference(a[name], b[name], self.rtol, self.atol, self.coarse)
             )
         ]
 
@@ -256,6 +280,21 @@ class Lockstep:
                 if tapped
                 else verdict(side.plans())
             )
+
+
+def alike(a: TensorType, b: TensorType) -> bool:
+    """Whether two results can be compared: floats of any two types can."""
+    return a == b or (a.shape == b.shape and a.dtype.is_float and b.dtype.is_float)
+
+
+def _coarsest(known: DType | None, a: Mapping[Any, Any], b: Mapping[Any, Any]) -> DType | None:
+    """The coarsest type of floats that have another on the other side; None where none has."""
+    for name in a.keys() & b.keys():
+        one, other = a[name].dtype, b[name].dtype
+        if one is not other and one.is_float and other.is_float:
+            narrow = coarser(one, other)
+            known = narrow if known is None else coarser(known, narrow)
+    return known
 
 
 def _wanting(keys: set[Key] | None):

@@ -20,11 +20,14 @@ from opstep.cli.common import (
 from opstep.cli.options import chaos_option, graph_option, symbol_option
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from opstep.comparison import Comparison, Difference, Place
     from opstep.runtime.debugger.lockstep.elements import Elements
     from opstep.runtime.debugger.lockstep.verdict import Verdict
 
 SHOWN = 8  # races, and ops that one program alone has
+EXACT = "f64"
 
 
 @command(
@@ -34,6 +37,7 @@ SHOWN = 8  # races, and ops that one program alone has
         ("opstep diff model.opg -i random --a streams=4 --b debug", "async against debug mode"),
         ("opstep diff model.opg -i random --chaos 7", "with streams that are late at random"),
         ("opstep diff model.opg -i x=x.npy --b device=cuda --rtol 1e-5", "the CPU against a GPU"),
+        ("opstep diff model.opg -i x=x.npy --b f64", "where it loses precision"),
         ("opstep diff old.opg new.opg -i random --b async", "two programs"),
         ("opstep diff --workspace runs.db 3f2a last", "two runs that were recorded"),
     ],
@@ -55,7 +59,8 @@ SHOWN = 8  # races, and ops that one program alone has
     "--b",
     default=None,
     metavar="SETTINGS",
-    help="How the second side runs; debug by default, and with two files as the first.",
+    help="How the second side runs; debug by default, and with two files as the first. f64: "
+    "each op beside arithmetic in f64, those that lose most precision first.",
 )
 @graph_option
 @click.option(
@@ -118,6 +123,8 @@ def diff(files: tuple[str, ...], **options: Any) -> int:
         return diff_runs(files, options)
     if len(files) > 2:
         raise InputError(f"{len(files)} files are given; two at most can be compared")
+    if options["b"] == EXACT:
+        return diff_exact(files, options)
     with watch_compiler():
         found = compared(files, options)
     if options["as_json"]:
@@ -145,20 +152,38 @@ def diff_runs(keys: tuple[str, ...], options: dict[str, Any]) -> int:
     return OK if found.same else PROGRAM
 
 
-def compared(files: tuple[str, ...], options: dict[str, Any]) -> Comparison:
-    """Loads what is given, and runs both sides."""
+def diff_exact(files: tuple[str, ...], options: dict[str, Any]) -> int:
+    """A program beside arithmetic in f64."""
+    from opstep.cli import precision as shown
+    from opstep.differing import settings
+    from opstep.precision import precision
+    from opstep.runtime.ir.errors import InputError
+
+    if len(files) > 1:
+        raise InputError("--b f64 takes one program", hint="opstep diff FILE --b f64")
+    how = settings(options["a"])
+    (program,), (graph,), values = loaded(files, options)
+    with watch_compiler():
+        found = precision(
+            program, graph.name.text, values, device=how.device, threads=how.threads,
+            kernels=how.kernels, steps=options["steps"], tolerance=options["rtol"] or None,
+        )  # fmt: skip
+    if options["as_json"]:
+        emit_json(shown.record(found))
+    else:
+        shown.show(found)
+    return OK if found.fine else PROGRAM
+
+
+def loaded(files: Sequence[str], options: dict[str, Any]) -> tuple[list, list, dict[str, Any]]:
+    """Programs with their params, the graph of each, and the inputs of the first."""
     import opstep
     from opstep.cli import inputs as given
-    from opstep.differing import diff as run_both
-    from opstep.differing import settings
 
-    a = settings(options["a"])
-    default = "debug" if len(files) == 1 else options["a"]
-    b = settings(default if options["b"] is None else options["b"])
-    programs = opstep.load(files[0]), opstep.load(files[-1])
+    programs = [opstep.load(f) for f in files]
     graphs = [
         given.choose_graph(p.module, options["graph"], f)
-        for p, f in zip(programs, (files[0], files[-1]), strict=True)
+        for p, f in zip(programs, files, strict=True)
     ]
     symbols = given.parse_symbols(options["symbols"])
     given.check_symbols(graphs[0], symbols)
@@ -167,6 +192,18 @@ def compared(files: tuple[str, ...], options: dict[str, Any]) -> Comparison:
         program.reseed(options["seed"])
         if options["params"]:
             given.load_params(program, options["params"])
+    return programs, graphs, values
+
+
+def compared(files: tuple[str, ...], options: dict[str, Any]) -> Comparison:
+    """Loads what is given, and runs both sides."""
+    from opstep.differing import diff as run_both
+    from opstep.differing import settings
+
+    a = settings(options["a"])
+    default = "debug" if len(files) == 1 else options["a"]
+    b = settings(default if options["b"] is None else options["b"])
+    programs, graphs, values = loaded((files[0], files[-1]), options)
     return run_both(
         *programs, graph=graphs[0].name.text, inputs=values, graph_b=graphs[1].name.text,
         settings_a=a, settings_b=b, steps=options["steps"], rtol=options["rtol"],
@@ -188,6 +225,9 @@ def show(found: Comparison) -> None:
     out.print(Text.assemble(verdict, f", {counted} compared{runs}"))
     if not found.whole:
         out.print(Text("some results are larger than --memory, and were not compared", "yellow"))
+    if found.coarse:
+        told = f"some floats are {found.coarse} on one side: all are compared by what that can hold"
+        out.print(Text(f"{told}, and `opstep diff FILE --b f64` tells what each op loses"))
     if found.given:
         out.print(Text(f"differ before the first step: {', '.join(found.given)}"))
     if found.first:
@@ -245,6 +285,10 @@ def show_elements(out: Any, found: Elements) -> None:
     if any(found.nan):
         made.add_row("  NaNs", *(f"{n:,}" for n in found.nan))
     out.print(made)
+    if found.unlike:
+        out.print(f"  {found.unlike:,} of them are NaN or infinite on one side alone", markup=False)
+    if found.unlike == found.differing:
+        return
     ulps = f", {found.most_ulp:,} units in the last place" if found.most_ulp else ""
     relative = f", relative to b {found.most_relative:.3g}" if found.most_relative else ""
     out.print(f"  apart at most {found.most:.6g}{relative}{ulps}", markup=False)
@@ -277,6 +321,7 @@ def record(found: Comparison) -> dict[str, Any]:
         "compared": found.compared,
         "differing": found.differing,
         "whole": found.whole,
+        "coarse": found.coarse,
         "passes": found.passes,
         "given": found.given,
         "first": _first(found.first) if found.first else None,

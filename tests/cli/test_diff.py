@@ -64,6 +64,41 @@ def test_two_programs(cli):
     assert cli("diff", "old.opg", "new.opg", "-i", "x=x.npy", "--atol", 1e3).code == 0
 
 
+HALF = """\
+graph main(x: f16[8]) -> f16[8] {
+  a = add(x, 2048.0)
+  b = sub(a, 2048.0)
+  return b
+}
+"""
+
+
+def test_where_precision_is_lost(cli, tmp_path):
+    (tmp_path / "half.opg").write_text(HALF)
+    (tmp_path / "full.opg").write_text(HALF.replace("f16", "f32"))
+    np.save(tmp_path / "x.npy", np.linspace(0.1, 1.2, 8, dtype="f2"))
+    outcome = cli("diff", "half.opg", "-i", "x=x.npy", "--b", "f64")
+    assert outcome.code == 1
+    for words in (
+        "b: f64; loses more than its types must, 2 ops, 1 step", "b: relative error 0.",
+        "of 0.0078 allowed", "half.opg:3: b = sub(a, 2048.0)", "the error of a grows",
+    ):  # fmt: skip
+        assert words in outcome.out, outcome.out
+    told = cli("diff", "half.opg", "-i", "x=x.npy", "--b", "f64", "--json").json
+    assert (told["same"], told["losses"][0]["line"], told["losses"][0]["through"]) == (
+        False,
+        3,
+        "a",
+    )
+    assert cli("diff", "half.opg", "-i", "x=x.npy", "--b", "f64", "--rtol", 2).code == 0
+    outcome = cli("diff", "half.opg", "full.opg", "-i", "x=x.npy")
+    assert outcome.code == 1
+    assert "first: sub gives b: f16[8]" in outcome.out
+    assert "some floats are f16 on one side" in outcome.out
+    outcome = cli("diff", "half.opg", "full.opg", "-i", "x=x.npy", "--b", "f64")
+    assert outcome.code == 2 and "takes one program" in outcome.err
+
+
 @pytest.mark.usefixtures("files")
 def test_two_runs_of_a_workspace(cli):
     for file in ("old.opg", "new.opg"):

@@ -165,10 +165,56 @@ graph main(x: f32[4]) -> f32[] {
   return s
 }
 """
-    found = diff(opstep.loads(text), opstep.loads(text.replace("f64", "f16")), inputs=vector(0, 4))
+    found = diff(opstep.loads(text), opstep.loads(text.replace("f64", "i32")), inputs=vector(0, 4))
     assert found.first is not None and found.first.kind == "type"
     assert found.first.a and str(found.first.a.type) == "f64[4]"
-    assert found.first.b and str(found.first.b.type) == "f16[4]"
+    assert found.first.b and str(found.first.b.type) == "i32[4]"
+
+
+CANCELS = """\
+param w: f16[16, 16] = normal(std=0.25)
+
+graph main(x: f16[8, 16]) -> f16[8, 16] {
+  h = matmul(x, w)
+  a = add(h, 512.0)
+  b = sub(a, 512.0)
+  c = cast(b, dtype=f32)
+  d = mul(c, 2.0)
+  e = cast(d, dtype=f16)
+  return e
+}
+"""
+
+
+def test_floats_of_two_types_are_compared_as_numbers():
+    """By what the coarser type can hold: in bits all of them differ."""
+    one, other = opstep.loads(CANCELS), opstep.loads(CANCELS.replace("f16", "f32"))
+    x = {"x": np.random.default_rng(4).standard_normal((8, 16)).astype("f2")}
+    found = diff(one, other, inputs=x)
+    assert (found.coarse, found.given) == ("f16", [])
+    assert found.first is not None and found.first.kind == "values"
+    assert found.first.place.statement == "b = sub(a, 512.0)"
+    assert found.first.elements and found.first.elements.most == pytest.approx(0.25, rel=0.2)
+    assert found.first.elements.most_ulp > 100
+    assert diff(one, other, inputs=x, atol=1.0).same
+    mild = [opstep.loads(text.replace("512", "2")) for text in (CANCELS, one_wide(CANCELS))]
+    assert diff(*mild, inputs=x).same
+    assert not diff(*mild, inputs=x, rtol=1e-6).same
+
+
+def one_wide(text: str) -> str:
+    return text.replace("f16", "f32")
+
+
+def test_a_nan_against_a_number_is_not_apart_by_nothing():
+    text = "graph main(x: f32[4]) -> f32[4] {\n  a = log(x)\n  return a\n}\n"
+    other = text.replace("log(x)", "log1p(x)")
+    x = {"x": np.array([-0.5, 0.0, 1e30, 1e30], "f4")}
+    found = diff(opstep.loads(text), opstep.loads(other), inputs=x)
+    assert found.first is not None and found.first.elements
+    told = found.first.elements
+    assert (told.differing, told.unlike, told.nan) == (2, 2, (1, 0))
+    assert (told.most, told.most_ulp) == (0.0, 0)
 
 
 def test_ops_that_one_program_alone_has():

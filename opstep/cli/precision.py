@@ -1,0 +1,75 @@
+"""``opstep diff --b f64``: where a graph loses precision."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from opstep.cli.common import amount, console
+
+if TYPE_CHECKING:
+    from opstep.precision import Loss, Precision
+    from opstep.runtime.debugger.lockstep.errors import Error
+
+SHOWN = 10  # ops
+
+
+def show(found: Precision) -> None:
+    from rich.text import Text
+
+    from opstep.cli.ws.shown import table
+
+    out = console()
+    verdict = ("loses more than its types must", "bold red")
+    if found.fine:
+        verdict = ("as exact as its types let it be", "bold green")
+    steps = amount(found.steps, "step")
+    out.print(Text.assemble("b: f64; ", verdict, f", {amount(len(found.losses), 'op')}, {steps}"))
+    for name, error in found.outputs.items():
+        allowed = found.allowed[name]
+        style = "" if error.relative <= allowed and not error.unlike else "red"
+        out.print(Text(f"  {name}: {_error(error)}, of {allowed:.2g} allowed", style))
+    if found.error:
+        out.print(Text(f"it did not end: {found.error.diagnostics[0].message}"))
+    out.print()
+    made = table("", "added", "came in", "own", "", right=("added", "came in", "own"))
+    for one in found.losses[:SHOWN]:
+        made.add_row(_place(one), *_figures(one), Text(one.what, "yellow"))
+    out.print(made)
+    if len(found.losses) > SHOWN:
+        out.print(Text(f"{len(found.losses) - SHOWN:,} more ops add less; --json has them", "dim"))
+
+
+def _place(one: Loss) -> Any:
+    from rich.text import Text
+
+    runs = f" ({one.runs:,} runs)" if one.runs > 1 else ""
+    return Text.assemble(f"{one.file or '<text>'}:{one.line}: ", (one.statement, "cyan"), runs)
+
+
+def _figures(one: Loss) -> list[str]:
+    return [f"{number:.2g}" for number in (max(one.added, 0.0), one.came, one.own.relative)]
+
+
+def _error(error: Error) -> str:
+    unlike = (
+        f", {error.unlike:,} of {error.size:,} elements NaN or infinite" if error.unlike else ""
+    )
+    return f"relative error {error.relative:.2g}{unlike}"
+
+
+def record(found: Precision) -> dict[str, Any]:
+    """As JSON."""
+    losses = []
+    for one in found.losses:
+        told = one._asdict() | {"added": one.added, "what": one.what}
+        losses.append(told | {"own": one.own._asdict(), "total": one.total._asdict()})
+    return {
+        "a": "debug",
+        "b": "f64",
+        "same": found.fine,
+        "steps": found.steps,
+        "outputs": {n: e._asdict() for n, e in found.outputs.items()},
+        "allowed": found.allowed,
+        "losses": losses,
+        "error": found.error.diagnostics[0].message if found.error else None,
+    }

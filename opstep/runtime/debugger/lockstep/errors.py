@@ -1,0 +1,60 @@
+"""How far a result is from what it should be, and how far its type lets it be."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from opstep.runtime.ir.types import DType
+
+# Relative: 8 units in the last place.
+TOLERANCE = {"f16": 2.0**-7, "bf16": 2.0**-4, "f32": 2.0**-20, "f64": 2.0**-49}
+
+
+class Error(NamedTuple):
+    """Of a result against what is exact.
+
+    `relative`: the norm of the difference by that of the exact values, over elements that are
+    finite in both. `unlike`: elements that are NaN or infinite in one alone, or another infinity;
+    `zeroed`: those that are 0 and should not be. `worst`: the one that is farthest away, one that
+    is unlike before all, with both values.
+    """
+
+    relative: float
+    unlike: int
+    zeroed: int
+    size: int
+    worst: tuple[int, ...]
+    got: float
+    exact: float
+
+
+def error_of(got: np.ndarray, exact: np.ndarray) -> Error:
+    """Of arrays of one shape and any element types."""
+    a, b = np.asarray(got, np.float64), np.asarray(exact, np.float64)
+    with np.errstate(all="ignore"):
+        apart = np.abs(a - b)
+        same = (a == b) | (np.isnan(a) & np.isnan(b))
+        unlike = ~same & ~np.isfinite(apart)
+        apart = np.where(same, 0.0, np.where(unlike, np.inf, apart))
+        fine = np.isfinite(a) & np.isfinite(b)
+        norm, scale = _norm(apart[fine]), _norm(b[fine])
+    zeroed = int(((a == 0) & (b != 0) & fine).sum())
+    relative = 0.0 if norm == 0 else norm / scale if scale else float("inf")
+    if not a.size:
+        return Error(0.0, 0, 0, 0, (), 0.0, 0.0)
+    at = np.unravel_index(int(np.argmax(apart)), a.shape)
+    place = tuple(map(int, at))
+    return Error(relative, int(unlike.sum()), zeroed, a.size, place, float(a[at]), float(b[at]))
+
+
+def coarser(a: DType, b: DType) -> DType:
+    """Of two float types the one that holds less of a number."""
+    return a if TOLERANCE[a.name] >= TOLERANCE[b.name] else b
+
+
+def _norm(x: np.ndarray) -> float:
+    """Without an overflow on the way."""
+    most = float(np.abs(x).max(initial=0.0))
+    return most * float(np.sqrt(np.square(x / most).sum())) if most else 0.0
