@@ -19,6 +19,10 @@ COMPUTED = 1 << 22  # elements of operands up to which one element is computed a
 LARGEST = {"f16": 65504.0, "bf16": 3.3895313892515355e38, "f32": 3.4028234663852886e38}
 LARGEST["f64"] = 1.7976931348623157e308
 
+# Of a NaN that nobody can compute again.
+INFINITIES = "infinities among the operands: inf - inf, or 0 times infinity"
+FINITE = "0 / 0, or an overflow on the way to the result"
+
 Parts = Sequence[Any]
 """Of each operand what the element is computed from, floats in f64; None for none of it."""
 
@@ -86,10 +90,11 @@ def _watched(part: Any, dtype: Any, arithmetic: Arithmetic) -> Any:
 def _by_size(step: Step, site: Site, parts: Parts, value: float, exact: Any) -> str:
     """What numbers alone say: too large, too small on the way, or nothing."""
     dtype = dtype_of(site.results[site.result].dtype)
-    if exact is None:
-        return f"overflow of {dtype.name}" if np.isinf(value) else "undefined for these operands"
-    if np.isnan(exact):
-        return "undefined for these operands"
+    if exact is None and np.isinf(value):
+        return f"overflow of {dtype.name}"
+    if exact is None or np.isnan(exact):
+        floats = [p for p in parts if p is not None and p.dtype.kind not in "iub"]
+        return INFINITIES if any(np.isinf(p).any() for p in floats) else FINITE
     if abs(exact) >= LARGEST[dtype.name]:
         return f"overflow of {dtype.name}"
     if not step.op.operands:
