@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from opstep.runtime.debugger.findings import PROPAGATED, Finding, Link, Operand
+from opstep.runtime.debugger.findings import PROPAGATED, Before, Finding, Link, Operand
 from opstep.runtime.debugger.verdict import Element, Verdict
 
 if TYPE_CHECKING:
@@ -122,6 +122,8 @@ def _told(finding: Finding, first: bool) -> list[str]:
         lines.append(f"  {finding.times:,} times, this is the first; the last: {finding.last}")
     if finding.verdict is not None:
         lines += _verdict(finding, finding.verdict)
+    if finding.before is not None:
+        lines.append(f"  before it: {_before(finding.before)}")
     if finding.unwritten is not None:
         places = ", ".join(_index(p) for p in finding.unwritten.first[:ELEMENTS])
         lines.append(f"  the first: {finding.value}{places}")
@@ -137,6 +139,12 @@ def _told(finding: Finding, first: bool) -> list[str]:
     if finding.intended and finding.chain:
         lines.append(f"  if that is as it should be: --wanted {finding.output}")
     return lines
+
+
+def _before(before: Before) -> str:
+    at = f"{_file(before.where.path)}:{before.where.line}" if before.where.path else ""
+    number = f"{before.value}{_index(before.place)} = {before.number:g}"
+    return f"{number}, {before.op} ({at or before.where.graph}): {before.text}"
 
 
 def _way(links: tuple[Link, ...]) -> str:
@@ -259,6 +267,7 @@ def finding_record(finding: Finding) -> dict[str, Any]:
         "decided": [_link(m) for m in finding.decided],
         "times": finding.times,
         "last": finding.last or None,
+        "before": _cause(finding.before) if finding.before else None,
         "operands": [
             None if o is None else {"name": o.name, "type": o.type} | asdict(o.statistics)
             for o in finding.operands
@@ -272,6 +281,11 @@ def finding_record(finding: Finding) -> dict[str, Any]:
         told["rules"] = [{"rule": text, "elements": n} for text, n in verdict.rules]
         told["elements"] = [_element(finding, e) for e in verdict.elements]
     return told
+
+
+def _cause(before: Before) -> dict[str, Any]:
+    told = _link(Link(before.value, before.op, before.where))
+    return told | {"place": list(before.place), "number": before.number, "rule": before.text}
 
 
 def _element(finding: Finding, element: Element) -> dict[str, Any]:

@@ -49,6 +49,17 @@ class Operand(NamedTuple):
     statistics: Statistics
 
 
+class Before(NamedTuple):
+    """What lies behind a finding: an element that was lost without a sign, and how."""
+
+    value: str
+    op: str
+    where: Where
+    place: tuple[int, ...]
+    number: float
+    text: str
+
+
 class Finding(NamedTuple):
     """One root. `kind`: origin, masked (no output shows it), uninitialised, or intended (an
     infinity that the program itself writes, or -inf given to it, and that does not come out).
@@ -57,6 +68,7 @@ class Finding(NamedTuple):
     a param or state, a literal. `chain`: from here to the first output; `masked_by`: ops that took
     it in and gave finite results; `decided`: of those, whose result would be another without it,
     and reaches an output. `times`: executions of the statement that did this, `last` the last one.
+    `before`: what was lost on the way to its operands.
     """
 
     kind: str
@@ -77,6 +89,7 @@ class Finding(NamedTuple):
     times: int = 1
     last: str = ""
     intended: bool = False  # the program writes it, and yet it comes out
+    before: Before | None = None
 
 
 def where(producer: Producer, node: Node | None = None) -> Where:

@@ -5,10 +5,12 @@ name nothing. Told by computing results again in wider numbers.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from opstep.runtime.debugger.arithmetic import Arithmetic
 from opstep.runtime.ir.types import dtype_of
 from opstep.runtime.plan.plan import Step
 
@@ -36,22 +38,52 @@ def lost(
     if results[k].dtype.kind != "b" and ("overflow" in kinds or "underflow" in kinds):
         exact = _exact(step, operands, k, results[k])
         if exact is not None:
-            found += _compared(exact, results[k], kinds)
+            found += _compared(step, exact, results[k], kinds)
+            found += _on_the_way(step, operands, exact, results[k], kinds)
     return [f for f in found if f.mask.any()]
 
 
-def _compared(exact: np.ndarray, result: np.ndarray, kinds: Collection[str]) -> list[Lost]:
+def _compared(
+    step: Step, exact: np.ndarray, result: np.ndarray, kinds: Collection[str]
+) -> list[Lost]:
     dtype = dtype_of(result.dtype)
     found = []
     if result.dtype.kind in "iu" and "overflow" in kinds:
         limits = np.iinfo(result.dtype)
         beyond = (exact > limits.max) | (exact < limits.min)
-        found.append(Lost("overflow", f"{dtype.name} wraps", beyond & np.isfinite(exact)))
+        clips = step.op.moves and step.operand_types[0] and step.operand_types[0].dtype.is_float
+        text = f"beyond what {dtype.name} holds" if clips else f"{dtype.name} wraps"
+        found.append(Lost("overflow", text, beyond & np.isfinite(exact)))
         found.append(Lost("overflow", "integer division by 0", ~np.isfinite(exact)))
     if result.dtype.kind not in "iu" and "underflow" in kinds:
         zero = (result == 0) & (exact != 0) & (np.abs(exact) < SMALLEST[dtype.name])
         found.append(Lost("underflow", f"underflow of {dtype.name} to 0", zero))
     return found
+
+
+def _on_the_way(
+    step: Step, operands, exact: np.ndarray, result: np.ndarray, kinds: Collection[str]
+) -> list[Lost]:
+    """Numbers that are altogether wrong, because something in between was too large or became 0."""
+    if result.dtype.kind in "iu" or step.op.moves:
+        return []
+    with np.errstate(all="ignore"):
+        wide = result.astype(np.float64)
+        wrong = np.isfinite(wide) & np.isfinite(exact) & (np.abs(wide - exact) > abs(exact) / 2)
+    wrong &= np.abs(exact) >= SMALLEST[dtype_of(result.dtype).name]
+    if not wrong.any():
+        return []
+    computed, arithmetic = np.float64 if result.dtype.itemsize == 8 else np.float32, Arithmetic()
+    given = [a if a is None or a.dtype.kind in "iub" else a.astype(computed) for a in operands]
+    while given and given[-1] is None:
+        given.pop()
+    with np.errstate(all="ignore"), suppress(Exception):
+        step.op.oracle(*map(arithmetic.watch, given), **step.attrs)
+    kind = "underflow" if arithmetic.underflow_first else "overflow"
+    if kind not in kinds or (kind == "overflow" and "" not in arithmetic.infinities):
+        return []
+    name = "f64" if computed is np.float64 else "f32"
+    return [Lost(kind, f"{kind} of {name} on the way to the result", wrong)]
 
 
 def _exact(step: Step, operands, k: int, result: np.ndarray) -> np.ndarray | None:
@@ -68,13 +100,19 @@ def _exact(step: Step, operands, k: int, result: np.ndarray) -> np.ndarray | Non
     wide: list[Any] = [None if a is None else _wide(a) for a in operands]
     while wide and wide[-1] is None:
         wide.pop()
+    given: Any = None
     try:
         with np.errstate(all="ignore"):
             given = op.oracle(*wide, **step.attrs)
     except Exception:  # an oracle that wants integers; what it is asked is not its text
-        return None
+        with np.errstate(all="ignore"), suppress(Exception):
+            longer = [a if a is None or a.dtype.kind not in "iu" else a.astype(np.int64)
+                      for a in operands[: len(wide)]]  # fmt: skip
+            given = op.oracle(*longer, **step.attrs)
     given = np.asarray(given[k] if isinstance(given, (tuple, list)) else given)
-    fits = given.shape == result.shape and given.dtype.kind == "f"
+    # of unsigned integers a complement would be negative here
+    kinds = "fi" if result.dtype.kind == "i" else "f"
+    fits = given.shape == result.shape and given.dtype.kind in kinds
     return given if fits else None
 
 

@@ -48,7 +48,7 @@ class Sources:
             assert operands[0] is not None
             return {0: wanted.reshape(operands[0].shape)}
         if step.op.moves:
-            found = _moved(step, operands, k, wanted)
+            found = moved(step, operands, k, wanted)
             if found is not None:
                 return found
         nan, inf = np.isnan(result), np.isinf(result)
@@ -195,11 +195,15 @@ def _chosen(possible: list[set[int]], shape: Sequence[int]) -> Axes | None:
     return tuple(chosen)
 
 
-def _moved(step: Step, operands, k: int, wanted: np.ndarray) -> Masks | None:
-    """The same for an op that only moves elements: it moves their numbers."""
+def moved(step: Step, operands, k: int, wanted: np.ndarray, integers: bool = False) -> Masks | None:
+    """The same for an op that only moves elements: it moves their numbers. Of floats, or of
+    integers, too, that are no indices.
+    """
+    kinds = [s.kind for s in step.op.operands]
+    kinds += kinds[-1:] * (len(operands) - len(kinds))
     first, numbers, starts = 1.0, [], {}
     for j, a in enumerate(operands):
-        if not is_float(a):
+        if not is_float(a) and not (integers and a is not None and kinds[j] in "TN"):
             numbers.append(a)
             continue
         starts[j] = int(first)

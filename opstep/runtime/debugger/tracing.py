@@ -15,12 +15,14 @@ import numpy as np
 from opstep.runtime.debugger.activation import Activation
 from opstep.runtime.debugger.again import on_device
 from opstep.runtime.debugger.births import bad, born
+from opstep.runtime.debugger.causes import cause_of
 from opstep.runtime.debugger.findings import (
     INTENDED,
     MASKED,
     ORIGIN,
     PROPAGATED,
     UNINITIALISED,
+    Before,
     Finding,
     Link,
     Operand,
@@ -31,7 +33,7 @@ from opstep.runtime.debugger.node import Node, Producer
 from opstep.runtime.debugger.points import OP, Point
 from opstep.runtime.debugger.reach import Reach, fate
 from opstep.runtime.debugger.silent import Lost, lost
-from opstep.runtime.debugger.sought import SILENT, Sought
+from opstep.runtime.debugger.sought import KINDS, SILENT, Sought
 from opstep.runtime.debugger.sources import ITSELF
 from opstep.runtime.debugger.verdict import Element, Verdict, judge, lost_verdict
 from opstep.runtime.debugger.watching import Unwritten, unwritten
@@ -41,6 +43,7 @@ from opstep.runtime.ir.graph import Apply, Name
 INF = float("inf")
 TOLD = 8  # elements of a value from outside
 FATES = 16  # roots that do not come out whose fate is told
+SEARCHES = 16  # findings that something is looked for behind
 
 
 class _Root(NamedTuple):
@@ -80,6 +83,7 @@ class Trace:
         self.takers: dict[int, list[Producer]] = {}  # by id of a bad node: who took it in
         self.steering: set[int] = set()  # nodes that chose a branch, or whether a loop goes on
         self._nodes: dict[int, Node] = {}  # ids stay unique while their nodes live
+        self.searches = SEARCHES
         self.error: OpstepError | None = None  # what ended the step
 
     def run(self) -> None:
@@ -335,6 +339,21 @@ class Trace:
             None if producer is None else where(producer, node), verdict, root.unwritten, operands,
             tuple(map(_link, path)), (), names.get(id(path[-1]), "") if path else "",
             root.position, intended=root.intended and kind == ORIGIN,
+            before=self._before(producer, verdict),
+        )  # fmt: skip
+
+    def _before(self, producer: Producer | None, verdict: Verdict | None) -> Before | None:
+        """What was lost without a sign before an op made NaNs or infinities of it."""
+        if producer is None or verdict is None or verdict.kind not in KINDS or not self.searches:
+            return None
+        self.searches -= 1
+        found = cause_of(self.machine.executor, producer, verdict.elements)
+        if found is None or found.node.producer is None:
+            return None
+        made = found.node.producer
+        return Before(
+            found.node.name, made.op.name, where(made, found.node), found.place, found.value,
+            found.text,
         )  # fmt: skip
 
     def _verdict(self, root: _Root, arriving: np.ndarray | None) -> Verdict | None:
