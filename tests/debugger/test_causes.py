@@ -55,7 +55,7 @@ def test_what_lies_behind_is_told(name):
     before = first.before
     assert (before.where.line, before.place, before.text) == (line, place, rule)
     assert f"before it: {before.value}[" in found.report() and rule in found.report()
-    found = hunt(opstep.loads(text), "main", inputs, kinds=EVERYTHING)
+    found = hunt(opstep.loads(text), "main", inputs, kinds=f"{EVERYTHING},absmax > 1e4")
     assert found.first is not None and found.first.where.line == line
     assert found.first.verdict.rules[0][0] == rule
 

@@ -156,12 +156,13 @@ class Trace:
         says enough about.
         """
         executor, now = self.machine.executor, self.machine.frontier
-        found = [
+        found = []
+        if self.sought.kinds & frozenset(SILENT):
+            found = lost(*self._arrays(producer), node.index, self.sought.kinds)
+        found += [  # behind what may be the reason
             Lost(text.partition(":")[0], text, np.ones((), bool))
             for text in self.sought.broken(executor, node)
         ]
-        if self.sought.kinds & frozenset(SILENT):
-            found += lost(*self._arrays(producer), node.index, self.sought.kinds)
         self._nodes[id(node)] = node
         self.roots += [_Root(node, one.mask, None, "", False, now, one) for one in found]
         return [one.mask for one in found if one.kind in SILENT and one.mask.ndim]
