@@ -161,6 +161,8 @@ def diff_exact(files: tuple[str, ...], options: dict[str, Any]) -> int:
 
     if len(files) > 1:
         raise InputError("--b f64 takes one program", hint="opstep diff FILE --b f64")
+    if options["atol"] or options["chaos"] is not None:
+        raise InputError("--b f64 runs op by op: it takes no --chaos, and of tolerances --rtol")
     how = settings(options["a"])
     (program,), (graph,), values = loaded(files, options)
     with watch_compiler():

@@ -97,6 +97,8 @@ def test_where_precision_is_lost(cli, tmp_path):
     assert "some floats are f16 on one side" in outcome.out
     outcome = cli("diff", "half.opg", "full.opg", "-i", "x=x.npy", "--b", "f64")
     assert outcome.code == 2 and "takes one program" in outcome.err
+    outcome = cli("diff", "half.opg", "-i", "x=x.npy", "--b", "f64", "--atol", 1)
+    assert outcome.code == 2 and "of tolerances --rtol" in outcome.err
 
 
 @pytest.mark.usefixtures("files")
