@@ -22,6 +22,7 @@ Again = Callable[[Mapping[int, np.ndarray]], Sequence[np.ndarray]]
 GIVEN = (0.5, 2.0)  # what is put in place of bad elements: most functions are defined at one
 LOWEST = (0.4, 1.1)  # where values that are made up begin: likewise
 SPREAD = 0.5
+PERIOD = 8191  # after which they come again: no size of an axis is a multiple of it
 
 
 def on_device(executor: Executor, producer: Producer) -> Again:
@@ -89,5 +90,6 @@ def replaced(a: Any, mask: np.ndarray, value: float) -> np.ndarray:
 
 def made_up(a: np.ndarray, low: float) -> np.ndarray:
     """Positive values, no two neighbours the same, from `low` on."""
-    steps = np.arange(a.size, dtype=np.float64) * 0.6180339887498949
-    return (low + SPREAD * (steps % 1.0)).reshape(a.shape).astype(a.dtype)
+    steps = np.arange(min(a.size, PERIOD), dtype=np.float64) * 0.6180339887498949
+    values = (low + SPREAD * (steps % 1.0)).astype(a.dtype)
+    return np.resize(values, a.shape) if a.size else a

@@ -17,7 +17,7 @@ from opstep.runtime.debugger.again import GIVEN, is_float, on_device, replaced
 from opstep.runtime.debugger.births import bad, odd_elements
 from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.node import Node, Producer
-from opstep.runtime.debugger.sources import CAUSED, ITSELF, Sources
+from opstep.runtime.debugger.sources import CAUSED, ITSELF, Masks, Sources
 
 INSTEAD = (GIVEN[0], -2.0, 6e4, -6e4)  # what a test or an index is asked about instead of a NaN
 FOLLOWED = 2_000  # ops that are run again to see what becomes of a root that does not come out
@@ -45,6 +45,7 @@ class Reach:
         self.ends = ends
         self.edges: dict[int, list[Edge]] = {}
         self.sources = Sources()
+        self.only = _only(makers, births)
         both = np.uint8(ITSELF | CAUSED)
         self.arriving = {i: np.where(m, both, 0).astype(np.uint8) for i, m in ends.items()}
         for producer in reversed(makers):
@@ -57,11 +58,22 @@ class Reach:
             return
         array = self.executor.array
         operands = [None if o is None else array(o) for o in producer.operands]
+        if self.only.get(id(node)):
+            odd = odd_elements(operands, bad)
+            if len(odd) == 1 or not producer.op.moves:
+                bits = np.bitwise_or.reduce(wanted, axis=None)
+                found = {j: np.where(m, bits, 0).astype(np.uint8) for j, m in odd.items()}
+                self._arrive(producer, node, found)
+                return
         own = self.births.get(id(node))
         own = np.zeros(wanted.shape, bool) if own is None else own
         again = on_device(self.executor, producer)
         step = producer.step
         found = self.sources.of(step, again, operands, array(node), k, own, wanted)
+        self._arrive(producer, node, found)
+
+    def _arrive(self, producer: Producer, node: Node, found: Masks) -> None:
+        """These elements of its operands are among those that come out."""
         for j, mask in found.items():
             source = producer.operands[j]
             if source is None or not mask.any():
@@ -97,6 +109,22 @@ class Reach:
         """Whether own elements of it are among those that it takes out itself."""
         own = self.births.get(id(root))
         return own is None or bool((self.ends[id(root)] & own).any())
+
+
+def _only(makers: Sequence[Producer], births: Mapping[int, np.ndarray]) -> dict[int, bool]:
+    """By the id of a node whether all that is bad in it comes from one element of one root: then
+    nobody need ask which of its elements do.
+    """
+    # by the id of a node that of the only root; 0 of several
+    root = {i: i if m.sum() == 1 else 0 for i, m in births.items()}
+    for producer in makers:
+        taken = {root[id(o)] for o in producer.operands if o is not None and id(o) in root}
+        for node in producer.results:
+            if id(node) not in births:
+                root[id(node)] = next(iter(taken)) if len(taken) == 1 else 0
+            elif taken:
+                root[id(node)] = 0
+    return {i: bool(r) and i not in births for i, r in root.items()}
 
 
 class Fate(NamedTuple):

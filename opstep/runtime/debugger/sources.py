@@ -24,7 +24,7 @@ ITSELF, CAUSED = (
 FEW = 4  # elements that are told apart one by one before anything is learnt of the op
 MARKED = 8  # elements that are marked to learn how an op spreads them
 RUNS = 96  # of an op, to tell the elements of one operand apart; fewer of a large one
-WORK = 1 << 33  # arithmetic operations of them together
+WORK = 1 << 31  # arithmetic operations of them together
 
 Masks = dict[int, np.ndarray]  # by operand, of ITSELF and CAUSED
 Axes = tuple[int, ...]  # by axis of the result the operand's that runs along, -1 for none
@@ -123,7 +123,11 @@ class _One:
         """Those of the odd elements that alone make one that is asked for odd, too."""
         operand, counted = self.operands[j], np.zeros(odd.shape, bool)
         flat = np.flatnonzero(odd)
-        groups, runs, most = [flat], 0, self._affordable(operand.size + asked.size)
+        most = self._affordable(operand.size + asked.size)
+        groups, runs = [flat[: len(flat) // 2], flat[len(flat) // 2 :]], 0
+        groups = [g for g in groups if len(g)]
+        if len(groups) == 1:  # something has made it, and there is no other
+            return odd
         while groups:
             group = groups.pop()
             if runs >= most:
@@ -144,7 +148,7 @@ class _One:
     def _affordable(self, elements: int) -> int:
         """How often the op may be run."""
         flops: Any = self.step.op.flops(*self.step.operand_types, **self.step.attrs)
-        return max(8, min(RUNS, WORK // max(int(flops), elements)))
+        return max(4, min(RUNS, WORK // max(int(flops), 8 * elements)))
 
 
 def _along(wanted: np.ndarray, axes: Axes, shape: Sequence[int]) -> np.ndarray:
@@ -220,9 +224,13 @@ def moved(step: Step, operands, k: int, wanted: np.ndarray, integers: bool = Fal
     if given.shape != wanted.shape or given.dtype != np.float64:
         return None
     found: Mapping[int, Any] = {j: np.zeros(operands[j].size, np.uint8) for j in starts}
-    known = (given % 1.0 == 0.3125) & (wanted != 0)
-    at, bits = given[known].astype(np.int64), wanted[known]
+    asked = wanted != 0
+    given, bits = given[asked], wanted[asked]
+    with np.errstate(invalid="ignore"):
+        at = given.astype(np.int64)
+    at = np.where(given == at + 0.3125, at, 0)  # else the op put it there
     for j, start in starts.items():
         mine = (at >= start) & (at < start + operands[j].size)
-        np.bitwise_or.at(found[j], at[mine] - start, bits[mine])
+        for bit in (ITSELF, CAUSED):
+            found[j][at[mine & ((bits & bit) != 0)] - start] |= bit
     return {j: m.reshape(operands[j].shape) for j, m in found.items()}
