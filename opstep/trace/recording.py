@@ -32,7 +32,7 @@ from opstep.trace.writer import Writer
 if TYPE_CHECKING:
     import numpy as np
 
-LAG_S = 0.02
+LAG_S = 0.1
 RECORD_BYTES = 1000  # of a record, beside its arrays' elements
 
 
@@ -141,17 +141,19 @@ class Recording:
 
     def put(self, method: str, *arguments: Any, nbytes: int = 0) -> None:
         """Queues a call of each sink."""
-        for guard in self._guards:
-            if not guard.problem:
-                self._writer.put(lambda guard=guard: guard.call(method, *arguments), nbytes)
+        self._writer.put(self._call, method, *arguments, nbytes=nbytes)
 
-    def barrier(self) -> None:
-        """Returns when all that was queued is in the files."""
-        self._writer.barrier()
+    def catch_up(self) -> None:
+        """Waits where what was queued more than `LAG_S` ago is not in the files."""
+        if self._writer.behind() > LAG_S:
+            self._writer.barrier()
+
+    def _call(self, method: str, *arguments: Any) -> None:
+        for guard in self._guards:
+            guard.call(method, *arguments)
 
     def _flush(self) -> None:
-        for guard in self._guards:
-            guard.call("flush")
+        self._call("flush")
 
 
 def _same(a: RunInfo, b: RunInfo) -> bool:
@@ -183,12 +185,12 @@ class _Recorder:
         self._steps = 0  # finished
         self._left = 0  # steps of this call that are still to come
         self._began_ns = 0  # of the step under way
-        self._synced_ns = 0
         self._outputs: Mapping[str, np.ndarray] = {}
         self._unwritten: list[Any] = []
         self._ended = False
         self._ending = threading.Lock()  # nothing is queued behind the end
         self._repeatable = True  # all steps so far had the inputs of the first call
+        self._told_ns = 0  # when that was asked for
         self._late: Callable[[], None] | None = None  # hands over records that are still to come
         self._ends: deque[StepDone] = deque()  # of steps whose records are
 
@@ -235,7 +237,7 @@ class _Recorder:
     def caught_up(self, step: int) -> None:
         """Those of all steps up to that one have come."""
         self._end_before(step + 1)
-        self._sync()
+        self._recording.catch_up()
 
     def lost(self, count: int) -> None:
         """Of so many ops the times are not known."""
@@ -267,21 +269,16 @@ class _Recorder:
         if self._left == 0:
             self._outputs = {n: a.copy() for n, a in outputs.items()}
         if self._late is None:
-            self._sync()
-
-    def _sync(self) -> None:
-        """Waits for the files, now and then."""
-        if time.monotonic_ns() - self._synced_ns > LAG_S * 1e9:
-            self._recording.barrier()
-            self._synced_ns = time.monotonic_ns()
+            self._recording.catch_up()
 
     def end_run(self, error: BaseException | None, unwritten: Sequence[Any]) -> None:
         self._unwritten += unwritten
         if error is not None:
             self.finish(error)
         else:
-            if self._late and time.monotonic_ns() - self._synced_ns > LAG_S * 1e9:
+            if self._late and time.monotonic_ns() - self._told_ns > LAG_S * 1e9:
                 self._late()
+                self._told_ns = time.monotonic_ns()
             self.idle = True
 
     def _put(self, method: str, *arguments: Any, nbytes: int = 0) -> None:

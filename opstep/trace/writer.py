@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any
 
 LIMIT = 48 << 20  # bytes queued; whoever brings more waits
+GATHER_S = 0.01  # what comes within that time is done together: a thread that wakes up costs more
+GATHERED = 1 << 20  # bytes that are not waited with
 PATIENCE_S = 0.05  # between two flushes while there is always more
+
+Item = tuple[Callable[..., Any], tuple[Any, ...], int]  # work, its arguments, bytes that it holds
 
 
 class Writer:
@@ -22,37 +25,49 @@ class Writer:
     def __init__(self, flush: Callable[[], Any], limit: int = LIMIT):
         self._flush = flush
         self._limit = limit
-        self._items: deque[tuple[Callable[[], Any], int]] = deque()
+        self._items: list[Item] = []
         self._changed = threading.Condition()
         self._nbytes = 0  # queued, and not yet done
         self.most = 0  # the most bytes that were ever queued
         self._put = 0  # items that came
         self._flushed = 0  # items that were done before the last flush
+        self._since = 0.0  # when the first of those came that nobody has begun with
+        self._under_way = 0.0  # when the first of those did that are being written; 0: none is
+        self._awaited = 0  # callers that wait
         self._closing = False
         self._thread = threading.Thread(target=self._work, daemon=True, name="opstep writer")
         self._thread.start()
 
-    def put(self, work: Callable[[], Any], nbytes: int = 0) -> None:
+    def put(self, work: Callable[..., Any], *arguments: Any, nbytes: int = 0) -> None:
         """Queues work that holds so many bytes; waits while the queue is full. More than the limit
         at once is let in alone.
         """
         with self._changed:
             while self._nbytes and self._nbytes + nbytes > self._limit:
-                self._changed.wait()
+                self._await()
             if self._closing:  # nobody would do it, and `barrier` would wait for it
                 return
-            self._items.append((work, nbytes))
+            if not self._items:
+                self._since = monotonic()
+                self._changed.notify_all()
+            elif self._nbytes <= GATHERED < self._nbytes + nbytes:
+                self._changed.notify_all()
+            self._items.append((work, arguments, nbytes))
             self._nbytes += nbytes
             self._put += 1
             self.most = max(self.most, self._nbytes)
-            self._changed.notify_all()
+
+    def behind(self) -> float:
+        """For how many seconds the oldest of what is not in the files has been waiting."""
+        since = self._under_way or (self._since if self._items else 0.0)
+        return monotonic() - since if since else 0.0
 
     def barrier(self) -> None:
         """Returns when all that was queued is done and flushed."""
         with self._changed:
             wanted = self._put
             while self._flushed < wanted:
-                self._changed.wait()
+                self._await()
 
     def close(self) -> None:
         """Does what is queued, flushes, and ends the thread."""
@@ -61,29 +76,47 @@ class Writer:
             self._changed.notify_all()
         self._thread.join()
 
+    def _await(self) -> None:
+        self._awaited += 1
+        self._changed.notify_all()
+        self._changed.wait()
+        self._awaited -= 1
+
     def _work(self) -> None:
         flushed_at = monotonic()
         done = 0
-        while True:
-            with self._changed:
-                while not self._items and self._flushed == self._put and not self._closing:
-                    self._changed.wait()
-                batch, self._items = self._items, deque()
-                if not batch and self._closing and self._flushed == self._put:
-                    return
-            while batch:
-                work, nbytes = batch.popleft()  # what is done is let go, with all that it holds
-                work()
-                del work
+        while batch := self._gathered():
+            for work, arguments, nbytes in batch:
+                work(*arguments)
                 done += 1
-                sleep(0)  # who runs the program is not kept waiting for Python's lock
-                with self._changed:
-                    self._nbytes -= nbytes
-                    self._changed.notify_all()
+                self._nbytes_done(nbytes)
                 if monotonic() - flushed_at > PATIENCE_S:
                     flushed_at = self._flush_now(done)
+            batch.clear()  # what is done is let go, with all that it holds
+            del work, arguments
             if not self._items:
                 flushed_at = self._flush_now(done)
+            self._under_way = 0.0
+
+    def _gathered(self) -> list[Item]:
+        """What is to be done next; nothing where the thread is to end."""
+        with self._changed:
+            while not self._items and not self._closing:
+                self._changed.wait()
+            while not (self._closing or self._awaited or self._nbytes > GATHERED):
+                left = self._since + GATHER_S - monotonic()
+                if left <= 0:
+                    break
+                self._changed.wait(left)
+            batch, self._items = self._items, []
+            self._under_way = self._since
+            return batch
+
+    def _nbytes_done(self, nbytes: int) -> None:
+        with self._changed:
+            self._nbytes -= nbytes
+            if self._awaited:
+                self._changed.notify_all()
 
     def _flush_now(self, done: int) -> float:
         self._flush()

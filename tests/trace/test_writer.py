@@ -31,12 +31,12 @@ def test_a_barrier_waits_for_the_flush_behind_slow_work():
 def test_a_full_queue_makes_its_callers_wait():
     gate = threading.Event()
     writer = Writer(lambda: None, limit=1000)
-    writer.put(gate.wait, 600)
+    writer.put(gate.wait, nbytes=600)
     entered, one = [], threading.Event()
 
     def bring():
         for k in range(20):
-            writer.put(lambda: None, 300)
+            writer.put(lambda: None, nbytes=300)
             entered.append(k)
             one.set()
 
@@ -56,7 +56,7 @@ def test_what_is_larger_than_the_queue_is_let_in_alone():
     done = []
     writer = Writer(lambda: None, limit=1000)
     for k in range(3):
-        writer.put(lambda k=k: done.append(k), 5000)
+        writer.put(lambda k=k: done.append(k), nbytes=5000)
     writer.close()
     assert done == [0, 1, 2]
     assert writer.most == 5000
