@@ -106,7 +106,8 @@ class StreamRecord(NamedTuple):
     begin and end of each of ``[w for w in layout.waits if w.stream == stream]``. `stats`:
     i64[len(stats[stream]), WORDS], see `runtime.statistics`; None in steps without statistics.
     `moves`: i64[n, 4], copies and fills between the ops, where a device tells of them: start, end,
-    bytes, and `COPY` or `FILL`.
+    bytes, and `COPY` or `FILL`. `taken`: i64[n, 2], begin and end of what took the statistics of
+    each step in ``stats[stream]``, where a device tells that.
     """
 
     activation: Activation
@@ -115,6 +116,7 @@ class StreamRecord(NamedTuple):
     waits: np.ndarray
     stats: np.ndarray | None
     moves: np.ndarray | None = None
+    taken: np.ndarray | None = None
 
 
 class HostRecord(NamedTuple):
@@ -128,6 +130,19 @@ class HostRecord(NamedTuple):
     launches: np.ndarray
     syncs: np.ndarray
     calls: np.ndarray
+
+
+class Spent(NamedTuple):
+    """Time that a run took beside its ops and what hands them over; ns. `category`: plan, bind,
+    compile, record (what is known is taken down), disk (the run waits for its files), between
+    (steps), or write. `thread`: the run's, or the recorder's.
+    """
+
+    name: str
+    category: str
+    began_ns: int
+    ended_ns: int
+    thread: str = "run"
 
 
 class RunInfo(NamedTuple):

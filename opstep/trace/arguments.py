@@ -12,7 +12,7 @@ from typing import Any
 from opstep.runtime.plan.plan import Plan
 from opstep.runtime.recording import Activation, Kernel, live_bytes
 from opstep.trace.describe import OpInfo, describe
-from opstep.trace.perfetto import Number
+from opstep.trace.template import Number
 from opstep.trace.sink import Run
 
 # Arguments that differ from record to record, as numbers of a template.

@@ -1,48 +1,18 @@
-"""Packets of Perfetto's native format, many at once.
-
-The format is the library's: its protobuf classes make the bytes. They make them once, with marks in
-the place of what differs each time (times, numbers, flows), and NumPy puts the figures of a whole
-record there: a `Template`. Marks have the size of what replaces them, so that no length changes.
-"""
+"""Packets of Perfetto's native format: the format is the library's, its classes make the bytes."""
 
 from __future__ import annotations
 
-import re
-import struct
 import time
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
+from opstep.trace.template import NUMBER, TIME, Double, Number, double, flow, varint
 
 SEQUENCE = 1  # all packets are of one sequence, and share its interned strings
 # Values of `TracePacket.sequence_flags` and of `BuiltinClock`.
 CLEARED, NEEDED = 1, 2
 REALTIME, MONOTONIC, BOOTTIME = 1, 3, 6
-
-_TIME_BYTES, _NUMBER_BYTES = 9, 5
-TIME = 1 << 7 * (_TIME_BYTES - 1) + 6  # a varint of 9 bytes; times have 63 bits
-_NUMBER = 1 << 7 * (_NUMBER_BYTES - 1) + 6  # of 5 bytes: numbers have 35 bits
-_FLOW, _DOUBLE = b"\x0b\xf7\xc3\xde", b"\xc3\x5e\xb7\x41"
-
-
-class Number(NamedTuple):
-    """In an argument's place: the k-th of the `numbers` that a template is filled with."""
-
-    k: int
-
-
-class Double(NamedTuple):
-    """In an argument's place: the k-th of its `doubles`."""
-
-    k: int
-
-
-def flow(k: int) -> int:
-    """In the place of a flow's id: the k-th of the template's `flow` number."""
-    return int.from_bytes(struct.pack("<I", k) + _FLOW, "little")
 
 
 def text(string: str) -> str:
@@ -136,9 +106,9 @@ class Interned:
         match value:
             case Number(k):
                 # Figures that are filled in are unsigned, all others signed: so a mark is one.
-                annotation.uint_value = _NUMBER + k
+                annotation.uint_value = NUMBER + k
             case Double(k):
-                annotation.double_value = struct.unpack("<d", struct.pack("<I", k) + _DOUBLE)[0]
+                annotation.double_value = double(k)
             case str():
                 iid = self.iid("debug_annotation_string_values", value)
                 annotation.string_value_iid = iid
@@ -161,92 +131,6 @@ def event(track: int, kind: Any) -> Any:
     )
     packet.track_event.MergeFrom(pb.TrackEvent(type=kind, track_uuid=track))
     return packet
-
-
-class Template:
-    """Packets with marks; see the module's words."""
-
-    def __init__(self, packets: Sequence[Any]):
-        data = encode(packets)
-        self._bytes = np.frombuffer(data, np.uint8)
-        found: dict[str, list[int]] = {"time": [], "flow": [], "double": []}
-        numbers: dict[int, list[int]] = {}
-        for match in _marks().finditer(data):
-            kind = str(match.lastgroup)
-            if kind == "number":
-                at = match.start(kind)
-                numbers.setdefault(data[at] & 0x7F, []).append(at)
-            else:
-                found[kind].append(match.start(kind))
-        self._times = _spread(found["time"], _TIME_BYTES)
-        self._numbers = {k: _spread(at, _NUMBER_BYTES) for k, at in numbers.items()}
-        self._flows = _spread([at + 4 for at in found["flow"]], 4)  # the upper half of the id
-        self._doubles = _spread(found["double"], 8)
-        self._which = [struct.unpack_from("<I", data, at)[0] for at in found["double"]]
-
-    def fill(
-        self,
-        times: np.ndarray,
-        *,
-        numbers: Sequence[int] = (),
-        flow: int = 0,
-        doubles: np.ndarray | Sequence[float] = (),
-    ) -> bytes:
-        """The packets with these times (i64, ns, one a packet). `flow` tells the flows of this
-        use from those of all others; below 2^32.
-        """
-        out = self._bytes.copy()
-        out[self._times] = _varints(times, _TIME_BYTES)
-        for k, at in self._numbers.items():
-            out[at] = _varints(np.array([numbers[k]]), _NUMBER_BYTES)
-        if len(self._flows):
-            out[self._flows] = np.frombuffer(struct.pack("<I", flow), np.uint8)
-        if len(self._doubles):
-            figures = np.asarray(doubles, "<f8")[self._which]
-            out[self._doubles] = figures.view(np.uint8).reshape(-1, 8)
-        return out.tobytes()
-
-
-@cache
-def _marks() -> re.Pattern[bytes]:
-    """Where the figures go. Each mark is found with its field's tag before it."""
-    from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
-
-    def tag(message: Any, field: str, wire: int) -> bytes:
-        # https://protobuf.dev/programming-guides/encoding/#structure
-        return re.escape(_varint(message.DESCRIPTOR.fields_by_name[field].number << 3 | wire))
-
-    moment = tag(pb.TracePacket, "timestamp", 0)
-    number = tag(pb.DebugAnnotation, "uint_value", 0)
-    flows = [tag(pb.TrackEvent, f, 1) for f in ("flow_ids", "terminating_flow_ids")]
-    double = tag(pb.DebugAnnotation, "double_value", 1)
-    return re.compile(
-        moment + rb"(?P<time>\x80{8}\x40)|"
-        + number + rb"(?P<number>[\x80-\x8f]\x80{3}\x40)|"
-        + rb"(?:" + b"|".join(flows) + rb")(?P<flow>.{4}" + re.escape(_FLOW) + rb")|"
-        + double + rb"(?P<double>.{4}" + re.escape(_DOUBLE) + rb")",
-        re.DOTALL,
-    )  # fmt: skip
-
-
-def _varint(number: int) -> bytes:
-    out = []
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*out, number])
-
-
-def _spread(at: list[int], size: int) -> np.ndarray:
-    """i64[n, size]: where each byte goes."""
-    return np.array(at, np.int64)[:, None] + np.arange(size)
-
-
-def _varints(numbers: np.ndarray, size: int) -> np.ndarray:
-    """u8[n, size]: varints of a fixed size; those of small numbers end in zeros."""
-    out = (numbers[:, None] >> (7 * np.arange(size)) & 0x7F).astype(np.uint8)
-    out[:, :-1] |= 0x80
-    return out
 
 
 def encode(packets: Sequence[Any]) -> bytes:
@@ -314,7 +198,7 @@ def is_trace(head: bytes) -> bool:
     from google.protobuf.message import DecodeError
     from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
-    if len(head) < 2 or head[:1] != _varint(pb.Trace.DESCRIPTOR.fields[0].number << 3 | 2):
+    if len(head) < 2 or head[:1] != varint(pb.Trace.DESCRIPTOR.fields[0].number << 3 | 2):
         return False
     size, at = head[1] & 0x7F, 2
     while head[at - 1] & 0x80 and at < min(len(head), 5):

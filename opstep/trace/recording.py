@@ -143,10 +143,14 @@ class Recording:
         """Queues a call of each sink."""
         self._writer.put(self._call, method, *arguments, nbytes=nbytes)
 
+    def barrier(self) -> None:
+        """Returns when all that was queued is in the files."""
+        self._writer.barrier()
+
     def catch_up(self) -> None:
         """Waits where what was queued more than `LAG_S` ago is not in the files."""
         if self._writer.behind() > LAG_S:
-            self._writer.barrier()
+            self.barrier()
 
     def _call(self, method: str, *arguments: Any) -> None:
         for guard in self._guards:

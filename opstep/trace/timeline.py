@@ -7,14 +7,16 @@ import stat
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from opstep.runtime.ir.errors import InputError
-from opstep.runtime.recording import HostRecord, StreamRecord
+from opstep.runtime.recording import HostRecord, Spent, StreamRecord
 from opstep.trace import perfetto
 from opstep.trace.sink import Run, RunEnd, StepDone, Written
-from opstep.trace.tracks import RunTracks
+from opstep.trace.tracks import Record, RunTracks
 
 _BUNDLE = 1 << 20  # bytes of packets that are compressed together, about
+_RECORD_BYTES, _SLICE_BYTES = 200, 150  # about
 
 
 class TimelineSink:
@@ -31,8 +33,9 @@ class TimelineSink:
         self._interned = perfetto.Interned()
         self._uuids = count(1)
         self._runs: dict[Run, RunTracks] = {}
-        self._pending: list[bytes] = []
-        self._pending_bytes = 0
+        self._records: dict[Run, list[Record]] = {}  # that are no packets yet
+        self._awaited = 0  # bytes that they will be, about
+        self._pending: list[Any] = []  # packets, as bytes
         self._nbytes = 0  # written
 
     def begin_run(self, run: Run) -> None:
@@ -40,29 +43,41 @@ class TimelineSink:
             self._begin_file()
         tracks = RunTracks(run, len(self._runs) + 1, self._interned, self._uuids)
         self._runs[run] = tracks
-        self._add(tracks, b"")
+        self._add(tracks, [])
 
     def take(self, run: Run, record: StreamRecord | HostRecord) -> None:
-        tracks = self._runs[run]
-        if isinstance(record, StreamRecord):
-            self._add(tracks, tracks.stream(record))
-        else:
-            self._add(tracks, tracks.host(record))
+        times = record.times if isinstance(record, StreamRecord) else record.launches
+        self._await(run, record, _RECORD_BYTES + _SLICE_BYTES * len(times))
+
+    def spent(self, run: Run, spent: Spent) -> None:
+        self._await(run, spent, _SLICE_BYTES)
 
     def end_step(self, run: Run, step: StepDone) -> None:
-        if step.failed:  # its ops are there; the end of the run marks it
-            return
-        self._add(self._runs[run], self._runs[run].step(step))
+        self._await(run, step, _SLICE_BYTES)
 
     def end_run(self, run: Run, end: RunEnd) -> None:
-        self._add(self._runs[run], self._runs[run].end(end))
+        self._make()
+        self._add(self._runs[run], [self._runs[run].end(end)])
         self._runs[run].forget()
 
     def flush(self) -> None:
+        self._make()
         if self._pending:
             data = perfetto.bundle(b"".join(self._pending))
-            self._pending, self._pending_bytes = [], 0
+            self._pending = []
             self._write(data)
+
+    def _await(self, run: Run, record: Record, nbytes: int) -> None:
+        """Records become packets together, many at once."""
+        self._records.setdefault(run, []).append(record)
+        self._awaited += nbytes
+        if self._awaited > _BUNDLE:
+            self.flush()
+
+    def _make(self) -> None:
+        records, self._records, self._awaited = self._records, {}, 0
+        for run, found in records.items():
+            self._add(self._runs[run], self._runs[run].packets(found))
 
     def close(self) -> Written:
         if self._file < 0:
@@ -82,15 +97,11 @@ class TimelineSink:
         counts = [("run", len(runs)), ("slice", sum(r.slices for r in runs))]
         return Written(self.path, self._nbytes, [*counts, ("flow", sum(r.flows for r in runs))])
 
-    def _add(self, tracks: RunTracks, data: bytes) -> None:
+    def _add(self, tracks: RunTracks, parts: list[Any]) -> None:
         """Queues packets behind those that they refer to."""
         new = [*tracks.described, *self._interned.packets()]
         tracks.described = []
-        parts = [part for part in (perfetto.encode(new), data) if part]
-        self._pending += parts
-        self._pending_bytes += sum(map(len, parts))
-        if self._pending_bytes > _BUNDLE:
-            self.flush()
+        self._pending += [perfetto.encode(new), *parts] if new else parts
 
     def _begin_file(self) -> None:
         if stat.S_ISREG(os.fstat(self._file).st_mode):

@@ -1,83 +1,42 @@
 """The tracks of one run in a timeline, and what its records become there.
 
     opstep run 1: main (1f2e3d4c)   the run; the viewer sorts them by name
-      host                          steps, and in them launches, control flow, waits
+      host                          steps, and in them launches, control flow, waits; between them
+                                    planning, compiling, recording
       CPU                           the device
-        stream 0 …                  ops, with their kernels' times, and waits for streams
+        stream 0 …                  calls, and in them ops, with their kernels' times, and statistics
+                                    behind them; waits for streams
         CPU memory                  bytes of temporary tensors
+      recorder                      what the recording's own thread writes
 
-What is known of a record before it comes is made into a template, once for all records alike. In
-times that are equal, the engine goes by the order of packets: in each record that is the order in
-which things were done.
+What is known of a record before it comes is made into a template, once for all records alike
+(`streams`, `hosts`). In times that are equal, the engine goes by the order of packets: in each
+record that is the order in which things were done.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from opstep.runtime.ir.op import Ref
 from opstep.runtime.plan.plan import Plan
-from opstep.runtime.recording import (
-    FILL,
-    Activation,
-    GraphLaunch,
-    HostRecord,
-    Launch,
-    Layout,
-    StreamRecord,
-)
-from opstep.trace.arguments import Ops, launched
-from opstep.trace.perfetto import (
-    Double,
-    Interned,
-    Template,
-    counter,
-    encode,
-    event,
-    track,
-)
+from opstep.runtime.recording import FILL, Activation, HostRecord, Spent, StreamRecord
+from opstep.trace.arguments import Ops
+from opstep.trace.hosts import host_work
+from opstep.trace.packets import Made, Packets
+from opstep.trace.perfetto import Interned, counter, encode, event, track
 from opstep.trace.sink import Run, RunEnd, StepDone
+from opstep.trace.streams import ops_and_waits
+from opstep.trace.template import Double, digits
 
 _MEMORY_RANK = 1000  # behind the streams
+_NO_TIMES = np.zeros((0, 2), np.int64)
+_KEPT = 4096  # templates found by where their records come from
 
-
-class _Made(NamedTuple):
-    """A template; `pick` has for each packet which of the record's times it gets. `work`: f64[n,
-    2], rows and their flops or bytes, whose rate is told.
-    """
-
-    template: Template
-    pick: np.ndarray
-    slices: int
-    flows: int  # that begin
-    work: np.ndarray | None = None
-
-
-class _Packets:
-    """Packets under construction, each with the index of its time."""
-
-    def __init__(self) -> None:
-        self.packets: list[Any] = []
-        self.pick: list[int] = []
-
-    def add(self, pair: tuple[Any, Any], index: int) -> None:
-        """A slice whose times are the record's pair `index`."""
-        self.packets += pair
-        self.pick += [2 * index, 2 * index + 1]
-
-    def around(self, pair: tuple[Any, Any], index: int) -> None:
-        """A slice around all that is there."""
-        self.packets = [pair[0], *self.packets, pair[1]]
-        self.pick = [2 * index, *self.pick, 2 * index + 1]
-
-    def made(self, work: Sequence[tuple[int, int]] | None = None) -> _Made:
-        figures = None if work is None else np.array(work, np.float64).reshape(-1, 2)
-        flows = sum(len(p.track_event.flow_ids) for p in self.packets)
-        pick = np.array(self.pick, np.int64)
-        return _Made(Template(self.packets), pick, len(self.packets) // 2, flows, figures)
+Record = StreamRecord | HostRecord | StepDone | Spent
 
 
 class RunTracks:
@@ -89,26 +48,28 @@ class RunTracks:
         self.run = run
         self.slices = self.flows = 0
         self.described: list[Any] = []  # packets of tracks that the file has not got
-        self._ops = Ops(run)
-        self._interned = interned
+        self.ops = Ops(run)
+        self.interned = interned
         self._uuids = uuids
         self._streams: dict[int, int] = {}  # uuids of their tracks
-        self._made: dict[tuple, _Made] = {}
+        self._made: dict[tuple, Made] = {}
+        self._near: dict[tuple, tuple[Any, Made]] = {}  # the same by identity, with what has it
         self._main: Plan | None = None  # of the steps' own activation
         self._describe(number)
 
     def _describe(self, number: int) -> None:
         info = self.run.info
-        root, self._host, self._device, self._memory = (next(self._uuids) for _ in range(4))
+        root, self.host, self._device, self.memory = (next(self._uuids) for _ in range(4))
+        self._recorder, self._root = 0, root
         device, unit = info.title or info.device.upper(), counter(unit="UNIT_SIZE_BYTES")
         self.described += [
             track(root, f"opstep run {number}: {info.graph} ({self.run.key})", number),
-            track(self._host, "host", 0, root),
+            track(self.host, "host", 0, root),
             track(self._device, device, 1, root),
-            track(self._memory, f"{device} memory", _MEMORY_RANK, self._device, counter=unit),
+            track(self.memory, f"{device} memory", _MEMORY_RANK, self._device, counter=unit),
         ]
 
-    def _track(self, stream: int) -> int:
+    def track(self, stream: int) -> int:
         if stream not in self._streams:
             uuid = self._streams[stream] = next(self._uuids)
             self.described.append(track(uuid, f"stream {stream}", stream, self._device))
@@ -116,188 +77,162 @@ class RunTracks:
 
     # --- records ---
 
-    def stream(self, record: StreamRecord) -> bytes:
-        """Ops and waits of one stream in an activation."""
-        activation = record.activation
-        made = self._find(activation, ("stream", record.stream), self._ops_and_waits)
-        assert made.work is not None
-        took = np.maximum(record.times[:, 1] - record.times[:, 0], 1)
-        rates = made.work[:, 1] / took[made.work[:, 0].astype(np.int64)]
-        filled = self._fill(activation, made, [record.times, record.waits], rates)
-        moves = [] if record.moves is None else record.moves.tolist()
-        return filled + b"".join(self._moved(activation, record.stream, *move) for move in moves)
+    def packets(self, records: Sequence[Record]) -> list[Any]:
+        """What the records become, in their order. Those that are alike are filled in together."""
+        out: list[list[Any]] = [[] for _ in records]
+        groups: dict[tuple, list[int]] = {}
+        for k, record in enumerate(records):
+            groups.setdefault(self._kind(record), []).append(k)
+        for (kind, *_), places in groups.items():
+            alike: list[Any] = [records[k] for k in places]
+            for k, made in zip(places, _FILLERS[kind](self, alike), strict=True):
+                out[k].append(made)
+        for k, record in enumerate(records):
+            if isinstance(record, StreamRecord) and record.moves is not None:
+                moves = record.moves.tolist()
+                out[k] += [self._moved(record.activation, record.stream, *m) for m in moves]
+        return [part for parts in out for part in parts]
+
+    def _kind(self, record: Record) -> tuple:
+        """Which records are alike; first, what they are."""
+        match record:
+            case StreamRecord():
+                rest = (record.stream, record.taken is not None)
+                return ("stream", *_origin(record.activation), *rest)
+            case HostRecord():
+                if record.activation.caller is None:
+                    self._main = record.activation.plan
+                return ("host", *_origin(record.activation), *_order(_host_times(record)))
+            case StepDone():
+                return ("step", len(str(record.step)), record.failed, *record.metrics)
+            case _:
+                return ("spent", record.name, record.category, record.thread)
+
+    def _fill_streams(self, records: Sequence[StreamRecord]) -> np.ndarray:
+        first = records[0]
+        told = first.taken is not None
+        what = ("stream", first.stream, told)
+        make = partial(ops_and_waits, self, first.activation, first.stream, told)
+        made = self._find(first.activation, what, make)
+        times = np.stack([r.times for r in records])
+        others = [np.stack([r.waits for r in records])]
+        if told:
+            others.append(np.stack([_times(r.taken) for r in records]))
+        rates = made.rates(times) if len(made.work) else None
+        return self._fill(records, made, np.concatenate([times, *others], axis=1), rates)
+
+    def _fill_hosts(self, records: Sequence[HostRecord]) -> Sequence[Any]:
+        """Where an activation was called, there is a slice around all of it."""
+        all_times = np.stack([_host_times(r) for r in records])
+        if not all_times.shape[1]:
+            return [b""] * len(records)
+        first = records[0].activation
+        order = _order(all_times[0])
+        make = partial(host_work, self, first, order)
+        made = self._find(first, ("host", order), make)
+        whole = np.stack([all_times[:, :, 0].min(axis=1), all_times[:, :, 1].max(axis=1)], axis=1)
+        return self._fill(records, made, np.concatenate([all_times, whole[:, None]], axis=1))
 
     def _moved(
         self, activation: Activation, stream: int, start: int, end: int, nbytes: int, kind: int
     ) -> bytes:
         """A copy or a fill."""
-        made = self._find(activation, ("move", stream, kind, nbytes), self._move)
-        return self._fill(activation, made, [np.array([[start, end]])], [nbytes / (end - start)])
+        make = partial(self._move, activation, stream, kind, nbytes)
+        made = self._find(activation, ("move", stream, kind, nbytes), make)
+        self.slices += 1
+        numbers = np.array([[activation.step, activation.number, activation.turn]])
+        rates = np.array([[nbytes / (end - start)]])
+        filled = made.template.fill(np.array([[start, end]]), numbers, doubles=rates)
+        return filled.tobytes()
 
-    def _move(self, activation: Activation, stream: int, kind: int, nbytes: int) -> _Made:
-        out = _Packets()
-        arguments = self._ops.ids(activation) | {"bytes": nbytes, "GB/s": Double(0)}
+    def _move(self, activation: Activation, stream: int, kind: int, nbytes: int) -> Made:
+        out = Packets()
+        arguments = self.ops.ids(activation) | {"bytes": nbytes, "GB/s": Double(0)}
         name = "fill" if kind == FILL else "copy"
-        out.add(self._interned.slice(self._track(stream), name, "move", arguments), 0)
+        out.add(self.interned.slice(self.track(stream), name, "move", arguments), 0)
         return out.made()
 
-    def host(self, record: HostRecord) -> bytes:
-        """What the host did in an activation; where that was called, a slice around all of it."""
-        activation = record.activation
-        times = np.concatenate([record.launches, record.syncs, record.calls])
-        if activation.caller is None:
-            self._main = activation.plan
-        if not len(times):
-            return b""
-        order = np.lexsort((times[:, 1], times[:, 0]))
-        made = self._find(activation, ("host", *order.tolist()), self._host_work)
-        whole = np.array([[times[:, 0].min(), times[:, 1].max()]])
-        return self._fill(activation, made, [times, whole])
-
-    def _find(self, activation: Activation, what: tuple, make: Callable[..., _Made]) -> _Made:
+    def _find(self, activation: Activation, what: tuple, make: Callable[[], Made]) -> Made:
         """The template of a record. Layouts are compared by what they hold: with fresh allocation
         each step has its own.
         """
+        near = (*what, *_origin(activation))
+        if near in self._near:
+            return self._near[near][1]
         layout, caller = activation.layout, activation.caller
         called = None
         if caller is not None:
             called = self.run.first_op(caller.plan) + activation.call
-        live = 0 if caller is None else self._ops.live(caller, activation.call)
+        live = 0 if caller is None else self.ops.live(caller, activation.call)
         parts = (layout.launches, layout.waits, layout.syncs, layout.calls, *layout.rows)
-        held = tuple(tuple(part) for part in parts)
+        held = tuple(tuple(part) for part in (*parts, *layout.stats))
         key = (self.run.first_op(layout.plan), called, live, what, held)
         if key not in self._made:
-            self._made[key] = make(activation, *what[1:])
+            self._made[key] = make()
+        if len(self._near) >= _KEPT:
+            self._near.clear()
+        self._near[near] = activation, self._made[key]
         return self._made[key]
 
-    def _fill(self, activation: Activation, made: _Made, times, rates=()) -> bytes:
-        self.slices += made.slices
-        self.flows += made.flows
-        return made.template.fill(
-            np.concatenate(times).ravel()[made.pick],
-            numbers=(activation.step, activation.number, activation.turn),
-            flow=activation.number + 1,  # no flow is 0
-            doubles=rates,
-        )
+    def _fill(self, records: Sequence[Any], made: Made, times: np.ndarray, rates=None):
+        self.slices += made.slices * len(records)
+        self.flows += made.flows * len(records)
+        activations = [r.activation for r in records]
+        numbers = np.array([(a.step, a.number, a.turn) for a in activations], np.int64)
+        flat = times.reshape(len(records), -1)
+        return made.template.fill(flat, numbers, numbers[:, 1] + 1, rates)  # no flow is 0
 
-    # --- templates of streams ---
+    # --- steps, and what else the run's own thread did ---
 
-    def _ops_and_waits(self, activation: Activation, stream: int) -> _Made:
-        layout, out = activation.layout, _Packets()
-        waits = [w for w in layout.waits if w.stream == stream]
-        rows = layout.rows[stream]
-        flows = _Flows(layout, stream)
-        work: list[tuple[int, int]] = []
-        following = 0  # the first wait that is still to come
-        for row in range(len(rows) + 1):
-            while following < len(waits) and waits[following].row <= row:
-                source = waits[following].source
-                out.add(self._wait(activation, stream, source), len(rows) + following)
-                following += 1
-            if row < len(rows):
-                out.add(self._op(activation, stream, row, flows, work), row)
-        return out.made(work)
+    def _fill_steps(self, steps: Sequence[StepDone]) -> Sequence[Any]:
+        """The slices around steps, and the end of what their temporary tensors held."""
+        first = steps[0]
+        if first.failed:  # its ops are there; the end of the run marks it
+            return [b""] * len(steps)
+        about = self._about_run()
+        key = ("step", len(str(first.step)), *first.metrics, *about)
+        if key not in self._made:
+            self._made[key] = self._step(len(str(first.step)), about, list(first.metrics))
+        self.slices += len(steps)
+        times = np.array([(s.began_ns, s.ended_ns) for s in steps], np.int64)
+        numbers = np.array([[s.step] for s in steps], np.int64)
+        metrics = np.array([list(s.metrics.values()) for s in steps], np.float64)
+        return self._made[key].template.fill(times, numbers, doubles=metrics)
 
-    def _wait(self, activation: Activation, stream: int, source: int) -> tuple[Any, Any]:
-        arguments = self._ops.ids(activation) | {"source": source}
-        name = f"wait for stream {source}"
-        return self._interned.slice(self._track(stream), name, "wait", arguments)
+    def _step(self, size: int, about: dict[str, Any], metrics: list[str]) -> Made:
+        from opstep.trace.arguments import STEP
 
-    def _op(
-        self,
-        activation: Activation,
-        stream: int,
-        row: int,
-        flows: _Flows,
-        work: list[tuple[int, int]],
-    ) -> tuple[Any, Any]:
-        """An op's slice; adds the work whose rates it tells."""
-        plan = activation.plan
-        step = activation.layout.rows[stream][row]
-        info = self._ops.info(plan, step)
-        kernels = activation.layout.kernels.get((stream, row), ())
-        rates = {}
-        if info.flops:
-            rates["GFLOP/s"] = Double(len(work))
-            work.append((row, info.flops))
-        if kernels or not info.flops:
-            rates["GB/s"] = Double(len(work))
-            work.append((row, info.nbytes))
-        return self._interned.slice(
-            self._track(stream),
-            self._ops.name(plan, step),
-            "op",
-            self._ops.arguments(activation, step) | rates | launched(kernels),
-            flows=flows.out[row],
-            ends=flows.into[row],
-            counter=(self._memory, self._ops.live(activation, step)),
-        )
-
-    # --- templates of the host ---
-
-    def _host_work(self, activation: Activation, *order: int) -> _Made:
-        layout, out = activation.layout, _Packets()
-        pairs = [self._launch(activation, launch) for launch in layout.launches]
-        pairs += [self._sync(activation, stream) for stream in layout.syncs]
-        pairs += [self._call(activation, step) for step in layout.calls]
-        for index in order:
-            out.add(pairs[index], index)
-        if activation.caller is not None:
-            out.around(self._turn(activation), len(pairs))
+        arguments = about | {"step": STEP}
+        if metrics:
+            arguments["metrics"] = {name: Double(k) for k, name in enumerate(metrics)}
+        out = Packets()
+        name = f"step {digits(size)}"
+        out.add(self.interned.slice(self.host, name, "step", arguments, once=True), 0)
+        out.at(self._freed(), 1)
         return out.made()
 
-    def _launch(self, activation: Activation, launch: Launch | GraphLaunch) -> tuple[Any, Any]:
-        layout, plan = activation.layout, activation.plan
-        parts = launch.parts if isinstance(launch, GraphLaunch) else (launch,)
-        steps = [step for s, lo, hi in parts for step in layout.rows[s][lo:hi]]
-        names = [self._ops.value(plan, step) for step in sorted(steps)]
-        what = "launch graph" if isinstance(launch, GraphLaunch) else "launch"
-        name = f"{what} {names[0]}" if names else what
-        if len(names) > 1:
-            name = f"{what} {names[0]} … {names[-1]} ({len(names)} ops)"
-        streams = [stream for stream, lo, hi in parts if hi > lo]
-        about = {"stream": streams[0]} if len(streams) == 1 else {"streams": len(streams)}
-        arguments = self._ops.ids(activation) | about | {"ops": len(steps)}
-        flows = [_first_flow(layout, s) + row for s, lo, hi in parts for row in range(lo, hi)]
-        return self._interned.slice(self._host, name, "launch", arguments, flows=flows)
+    def _fill_spent(self, spent: Sequence[Spent]) -> Sequence[Any]:
+        """What was done for the run, and is no work of its ops."""
+        first = spent[0]
+        key = ("spent", first.name, first.category, first.thread)
+        if key not in self._made:
+            out = Packets()
+            place = self.host if first.thread == "run" else self._writers()
+            about = {"run": self.run.key}
+            out.add(self.interned.slice(place, first.name, first.category, about), 0)
+            self._made[key] = out.made()
+        self.slices += len(spent)
+        times = np.array([(s.began_ns, s.ended_ns) for s in spent], np.int64)
+        return self._made[key].template.fill(times, np.zeros((len(spent), 0), np.int64))
 
-    def _sync(self, activation: Activation, stream: int) -> tuple[Any, Any]:
-        arguments = self._ops.ids(activation) | {"stream": stream}
-        name = f"wait for stream {stream}"
-        return self._interned.slice(self._host, name, "sync", arguments)
+    def _writers(self) -> int:
+        """The track of the thread that writes."""
+        if not self._recorder:
+            self._recorder = next(self._uuids)
+            self.described.append(track(self._recorder, "recorder", 2, self._root))
+        return self._recorder
 
-    def _call(self, activation: Activation, step: int) -> tuple[Any, Any]:
-        name = self._ops.name(activation.plan, step)
-        arguments = self._ops.arguments(activation, step)
-        return self._interned.slice(self._host, name, "control", arguments)
-
-    def _turn(self, activation: Activation) -> tuple[Any, Any]:
-        """One run of a graph that control flow called: ``body improve``."""
-        caller = activation.caller
-        assert caller is not None
-        called, graph = caller.plan.steps[activation.call], activation.plan.graph
-        roles = [k for k, v in called.attrs.items() if isinstance(v, Ref) and v.name == graph]
-        name = f"{roles[0] if len(roles) == 1 else called.op.name} {graph}"
-        arguments = self._ops.ids(activation) | {
-            "op": self.run.first_op(caller.plan) + activation.call,
-            "site": self._ops.info(caller.plan, activation.call).site,
-            "graph": graph,
-        }
-        return self._interned.slice(self._host, name, "turn", arguments)
-
-    # --- steps ---
-
-    def step(self, done: StepDone) -> bytes:
-        """The slice around a step, and the end of what its temporary tensors held."""
-        arguments = self._about_run() | {"step": done.step}
-        if done.metrics:
-            arguments["metrics"] = dict(done.metrics)
-        begin, end = self._interned.slice(
-            self._host, f"step {done.step}", "step", arguments, once=True
-        )
-        begin.timestamp, end.timestamp = done.began_ns, done.ended_ns
-        self.slices += 1
-        return encode([begin, end, self._freed(done.ended_ns)])
+    # --- the end ---
 
     def end(self, end: RunEnd) -> bytes:
         """Where a run failed: with what."""
@@ -308,14 +243,15 @@ class RunTracks:
         if isinstance(end.error, KeyboardInterrupt):
             name = "interrupted"
         arguments = {"run": self.run.key, "error": words}
-        failed = event(self._host, "TYPE_INSTANT")
-        failed.timestamp = end.ended_ns
-        self._interned.describe(failed.track_event, name, "error", arguments)
-        return encode([failed, self._freed(end.ended_ns)])
+        failed, freed = event(self.host, "TYPE_INSTANT"), self._freed()
+        failed.timestamp = freed.timestamp = end.ended_ns
+        self.interned.describe(failed.track_event, name, "error", arguments)
+        return encode([failed, freed])
 
     def forget(self) -> None:
         """No more records come."""
         self._made.clear()
+        self._near.clear()
 
     def _about_run(self) -> dict[str, Any]:
         info, policy = self.run.info, self.run.info.policy
@@ -327,32 +263,41 @@ class RunTracks:
         workspace = self.run.files.get("workspace")
         return found | ({"workspace": str(workspace)} if workspace else {})
 
-    def _freed(self, time: int) -> Any:
+    def _freed(self) -> Any:
         """No memory is held any more."""
-        packet = event(self._memory, "TYPE_COUNTER")
-        packet.timestamp = time
+        packet = event(self.memory, "TYPE_COUNTER")
         packet.track_event.counter_value = 0
         return packet
 
 
-def _first_flow(layout: Layout, stream: int) -> int:
-    """Flows from launches to ops are numbered by the ops' rows, stream after stream; behind them
-    come those of waits.
-    """
-    return sum(len(rows) for rows in layout.rows[:stream])
+_FILLERS: dict[str, Callable[[RunTracks, Any], Any]] = {
+    "stream": RunTracks._fill_streams,
+    "host": RunTracks._fill_hosts,
+    "step": RunTracks._fill_steps,
+    "spent": RunTracks._fill_spent,
+}
 
 
-class _Flows:
-    """Flows that begin at the ops of a stream (`out`), and those that come to them, by row."""
+def _origin(activation: Activation) -> tuple[int, ...]:
+    """Where an activation comes from, by identity: its layout and those of its callers."""
+    found = [id(activation.layout)]
+    while activation.caller is not None:
+        found += [activation.call, id(activation.caller.layout)]
+        activation = activation.caller
+    return tuple(found)
 
-    def __init__(self, layout: Layout, stream: int):
-        first, waits = _first_flow(layout, stream), _first_flow(layout, len(layout.rows))
-        self.out: list[list[int]] = [[] for _ in layout.rows[stream]]
-        self.into = [[first + row] for row in range(len(layout.rows[stream]))]
-        for k, wait in enumerate(layout.waits):
-            if wait.source_row < 0 or wait.row >= len(layout.rows[wait.stream]):
-                continue  # nothing came before, or nothing comes after
-            if wait.source == stream:
-                self.out[wait.source_row].append(waits + k)
-            if wait.stream == stream:
-                self.into[wait.row].append(waits + k)
+
+def _host_times(record: HostRecord) -> np.ndarray:
+    parts = [p for p in (record.launches, record.syncs, record.calls) if len(p)]
+    return np.concatenate(parts) if len(parts) > 1 else parts[0] if parts else _NO_TIMES
+
+
+def _order(times: np.ndarray) -> tuple[int, ...]:
+    """In which order things began, and where they began at once, ended."""
+    if len(times) < 2:
+        return tuple(range(len(times)))
+    return tuple(np.lexsort((times[:, 1], times[:, 0])).tolist())
+
+
+def _times(array: np.ndarray | None) -> np.ndarray:
+    return _NO_TIMES if array is None else array
