@@ -101,7 +101,8 @@ class TimelineSink:
         """Queues packets behind those that they refer to."""
         new = [*tracks.described, *self._interned.packets()]
         tracks.described = []
-        self._pending += [perfetto.encode(new), *parts] if new else parts
+        packets = [perfetto.encode(new), *parts] if new else parts
+        self._pending += [part for part in packets if len(part)]
 
     def _begin_file(self) -> None:
         if stat.S_ISREG(os.fstat(self._file).st_mode):
