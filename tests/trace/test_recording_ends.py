@@ -100,6 +100,7 @@ def test_a_run_under_way_is_not_pruned(tmp_path):
     program = opstep.loads(PROGRAM)
     with opstep.Recording(workspace=tmp_path / "runs.db") as recording:
         program.run("main", {"x": np.ones(3, np.float32)}, recording=recording)
+        recording.barrier()
         with (
             opstep.Workspace(tmp_path / "runs.db") as workspace,
             pytest.raises(InputError, match="is under way"),

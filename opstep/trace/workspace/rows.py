@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -32,8 +31,8 @@ from opstep.runtime.statistics import (
 )
 from opstep.trace.describe import OpInfo, describe
 from opstep.trace.sink import Initial
+from opstep.trace.workspace.bins import histograms
 
-_SMALL = 1 << 14
 _UNUSUAL = [NAN, POSINF, NEGINF, SUBNORMAL]
 HOST = -1  # stream of what the host runs: control flow
 
@@ -60,8 +59,8 @@ def stats_columns(words: np.ndarray, is_float: np.ndarray) -> list[Iterable[Any]
     counts = words[:, : UNWRITTEN + 1].T.tolist()
     if min(counts[UNWRITTEN], default=0) < 0:
         counts[UNWRITTEN] = [None if n < 0 else n for n in counts[UNWRITTEN]]
-    histograms = _histograms(words[:, FIRST_BIN : FIRST_BIN + BINS])
-    return [counts[COUNT], low, high, mean, std, l2, absmax, *counts[NAN:], *histograms]
+    found = histograms(words[:, FIRST_BIN : FIRST_BIN + BINS])
+    return [counts[COUNT], low, high, mean, std, l2, absmax, *counts[NAN:], *found]
 
 
 def is_usual(words: np.ndarray) -> bool:
@@ -77,34 +76,6 @@ def storable(number: float | int | None) -> float | int | None:
 def _or_none(column: np.ndarray, there: np.ndarray) -> list[Any]:
     values = column.tolist()
     return values if there.all() else [v if t else None for v, t in zip(values, there, strict=True)]
-
-
-def _histograms(bins: np.ndarray) -> tuple[list[int | None], list[str | None]]:
-    """Exponent of the first bin that is not empty, and the bins from there to the last, as JSON."""
-    filled = bins != 0
-    used = np.flatnonzero(filled.any(axis=0))
-    if not used.size:
-        return [None] * len(bins), [None] * len(bins)
-    begin, end = int(used[0]), int(used[-1]) + 1  # of all rows: most bins are empty in all
-    filled = filled[:, begin:end]
-    first = filled.argmax(axis=1).tolist()
-    last = (end - begin - filled[:, ::-1].argmax(axis=1)).tolist()
-    there = filled.any(axis=1).tolist()
-    bins = bins[:, begin:end]
-    if bins.max() < _SMALL:
-        rows = zip(_texts()[bins].tolist(), first, last, there, strict=True)
-        texts = [f"[{', '.join(row[a:b])}]" if t else None for row, a, b, t in rows]
-    else:
-        rows = zip(bins.tolist(), first, last, there, strict=True)
-        texts = [str(row[a:b]) if t else None for row, a, b, t in rows]
-    low = begin + LOWEST
-    return [a + low if t else None for a, t in zip(first, there, strict=True)], texts
-
-
-@cache
-def _texts() -> np.ndarray:
-    """The numbers below `_SMALL` as texts: three times as fast as making them."""
-    return np.array([str(number) for number in range(_SMALL)], object)
 
 
 def figures_row(s: Statistics) -> tuple:
@@ -129,11 +100,14 @@ _MIX = np.random.Generator(np.random.PCG64(20190505)).integers(
 _MIX[UNWRITTEN] = 0
 
 
-def hashes(words: np.ndarray, step: int, turn: int, results: np.ndarray) -> np.ndarray:
+def hashes(
+    words: np.ndarray, steps: np.ndarray, turns: np.ndarray, results: np.ndarray
+) -> np.ndarray:
     """u64[n]: a hash of each row of statistics with its place. Their sum is an op's digest."""
     with np.errstate(over="ignore"):
         h = (words.view(np.uint64) * _MIX[:WORDS]).sum(axis=1, dtype=np.uint64)
-        h += np.uint64(step + 1) * _MIX[WORDS] + np.uint64(turn) * _MIX[WORDS + 1]
+        h += (steps + 1).astype(np.uint64) * _MIX[WORDS]
+        h += turns.astype(np.uint64) * _MIX[WORDS + 1]
         h += results.astype(np.uint64) * _MIX[WORDS + 2]
         h = (h ^ (h >> np.uint64(32))) * _MIX[0]
         return h ^ (h >> np.uint64(29))

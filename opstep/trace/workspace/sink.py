@@ -16,6 +16,7 @@ from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.recording import HostRecord, StreamRecord
 from opstep.trace.sink import Run, RunEnd, StepDone, Written
 from opstep.trace.workspace.blobs import now, put_tensor
+from opstep.trace.workspace.executed import EXECUTIONS, STATS, insert_records
 from opstep.trace.workspace.rows import initial_rows, op_rows, plain
 from opstep.trace.workspace.store import file_bytes, open_writing, transaction
 from opstep.trace.workspace.taken import RunState, Taken
@@ -25,13 +26,6 @@ SPILL = 8 << 20  # bytes of one step from which on it waits for its end in tempo
 BATCH = 4 << 20  # bytes of steps that have ended, from which on they are committed
 SUMS_S = 1.0  # between two updates of the sums in `ops`
 
-_EXECUTIONS = "executions (run, execution, step, op, stream, activation, turn, start_ns, end_ns)"
-_STATS = (
-    "stats (run, step, op, execution, result, count, min, max, mean, std, l2, absmax, nan, posinf, "
-    "neginf, zero, subnormal, unwritten, lowest, histogram)"
-)
-# Where nothing is NaN, infinite, subnormal or known to be unwritten: a tenth faster.
-_USUAL = ", ".join("?" * 12) + ", 0, 0, 0, ?, 0, null, ?, ?"
 _OPS = (
     "ops (run, op, name, site, plan, graph, frame, file, line, statement, operands, sources, "
     "attrs, stream, bytes, flops, live_bytes)"
@@ -115,7 +109,7 @@ class WorkspaceSink:
         """All that has ended, within a transaction."""
         connection = self._connection
         self._describe(state)
-        self._insert_taken("main", state.ended)
+        self._insert_taken("main", state, state.ended, True)
         if state.spilled and state.steps:
             for table in ("executions", "stats"):
                 connection.execute(
@@ -158,8 +152,8 @@ class WorkspaceSink:
         main = not state.described
         if main:
             ops, results, executions, stats = initial_rows(state.id, run.info.graph, run.initial)
-            _insert_many(connection, "main", _EXECUTIONS, executions)
-            _insert_many(connection, "main", _STATS, stats)
+            _insert_many(connection, "main", EXECUTIONS, executions)
+            _insert_many(connection, "main", STATS, stats)
             connection.execute(
                 "insert into steps values (?, -1, ?, ?)", (state.id, run.began_ns, run.began_ns)
             )
@@ -180,13 +174,8 @@ class WorkspaceSink:
             connection, "main", "results (run, op, result, name, dtype, shape, nbytes)", results
         )
 
-    def _insert_taken(self, schema: str, taken: Taken) -> None:
-        for rows in taken.executions:
-            _insert_many(self._connection, schema, _EXECUTIONS, rows)
-        for made in taken.stats:
-            usual, rows = made()
-            _insert_many(self._connection, schema, _STATS, rows, _USUAL if usual else "")
-        self._count(*taken.counts)
+    def _insert_taken(self, schema: str, state: RunState, taken: Taken, ended: bool) -> None:
+        self._count(*insert_records(self._connection, schema, state, taken.records, ended))
         Taken().take_over(taken)
 
     def _count(self, executions: int, stats: int) -> None:
@@ -204,7 +193,7 @@ class WorkspaceSink:
         connection.execute("create temp table if not exists stats as "
                            "select * from main.stats where 0")  # fmt: skip
         with transaction(connection, "deferred"):  # the file itself is not written to
-            self._insert_taken("temp", state.open)
+            self._insert_taken("temp", state, state.open, False)
         state.spilled = True
 
     # --- the end ---
@@ -247,10 +236,8 @@ class WorkspaceSink:
         self._counts["tensor"] += len(tensors)
 
 
-def _insert_many(
-    connection: sqlite3.Connection, schema: str, into: str, rows, marks: str = ""
-) -> None:
-    marks = marks or ", ".join("?" * (into.count(",") + 1))
+def _insert_many(connection: sqlite3.Connection, schema: str, into: str, rows) -> None:
+    marks = ", ".join("?" * (into.count(",") + 1))
     connection.executemany(f"insert into {schema}.{into} values ({marks})", rows)
 
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import repeat
+from typing import NamedTuple
 
 import numpy as np
 
 from opstep.runtime.recording import Activation, HostRecord, Layout, StreamRecord
 from opstep.trace.sink import Run, StepDone
-from opstep.trace.workspace.rows import HOST, hashes, is_usual, stats_columns
-
-NAN_COLUMN = 7  # of the figures: nan, posinf, neginf, zero, subnormal, unwritten
 
 
 class Sums:
@@ -29,17 +25,18 @@ class Sums:
         self.counted = np.zeros(ops, bool)  # whether it has statistics
 
     def add_times(self, rows: np.ndarray, times: np.ndarray) -> None:
-        """`rows`: steps, each once; `times`: i64[n, 2]."""
-        took = times[:, 1] - times[:, 0]
-        self.executions[rows] += 1
-        self.total[rows] += took
-        self.least[rows] = np.minimum(self.least[rows], took)
-        self.most[rows] = np.maximum(self.most[rows], took)
+        """`rows`: steps, each once; `times`: i64[k, n, 2], of k records."""
+        took = times[:, :, 1] - times[:, :, 0]
+        self.executions[rows] += len(times)
+        self.total[rows] += took.sum(axis=0)
+        self.least[rows] = np.minimum(self.least[rows], took.min(axis=0))
+        self.most[rows] = np.maximum(self.most[rows], took.max(axis=0))
         self.timed[rows] = True
 
     def add_stats(self, rows: np.ndarray, hashed: np.ndarray) -> None:
+        """`hashed`: u64[k, n], of k records."""
         with np.errstate(over="ignore"):
-            np.add.at(self.digest, rows, hashed)
+            np.add.at(self.digest, rows, hashed.sum(axis=0, dtype=np.uint64))
         self.counted[rows] = True
 
     def add(self, other: Sums) -> None:
@@ -67,10 +64,10 @@ class Columns:
     def __init__(self, layout: Layout, stream: int, first: int):
         plan = layout.plan
         self.steps = np.array(layout.rows[stream], np.int64)
-        self.ops = (self.steps + first).tolist()
+        self.ops = self.steps + first
         taken = layout.stats[stream]
         self.stat_steps = np.array([step for step, _ in taken], np.int64)
-        self.stat_ops = (self.stat_steps + first).tolist()
+        self.stat_ops = self.stat_steps + first
         self.results = np.array(
             [plan.steps[step].results.index(value) for step, value in taken], np.int64
         )
@@ -83,22 +80,25 @@ class Columns:
         self.stat_rows = np.array([row[s] for s in self.stat_steps.tolist()], np.int64)
 
 
+class Numbered(NamedTuple):
+    """A record, and the number of the first of its executions."""
+
+    record: StreamRecord | HostRecord
+    first: int
+
+
 @dataclass
 class Taken:
     """Records of the run's step under way, or of steps that have ended."""
 
-    executions: list[Iterator[tuple]] = field(default_factory=list)
-    stats: list[Callable[[], tuple[bool, Iterator[tuple]]]] = field(default_factory=list)
-    nbytes: int = 0
-    counts: list[int] = field(default_factory=lambda: [0, 0])  # executions, rows of statistics
+    records: list[Numbered] = field(default_factory=list)
+    nbytes: int = 0  # that their rows take, about
 
     def take_over(self, other: Taken) -> None:
         """All that the other one has; it is empty then."""
-        self.executions += other.executions
-        self.stats += other.stats
+        self.records += other.records
         self.nbytes += other.nbytes
-        self.counts = [a + b for a, b in zip(self.counts, other.counts, strict=True)]
-        other.executions, other.stats, other.nbytes, other.counts = [], [], 0, [0, 0]
+        other.records, other.nbytes = [], 0
 
 
 class RunState:
@@ -128,9 +128,16 @@ class RunState:
             self.layouts[first] = activation.layout
             self.sums[first] = Sums(len(activation.plan.steps))
         if isinstance(record, HostRecord):
-            self._take_calls(record, first)
+            count, stats = len(record.calls), 0
         else:
-            self._take_stream(record, first)
+            columns = self.columns(record)
+            told = record.stats is not None and len(record.stats) > 0
+            count = len(columns.ops) + len(columns.untimed) * told
+            stats = record.stats.nbytes if record.stats is not None else 0
+        if count:
+            self.open.records.append(Numbered(record, self.next_execution))
+            self.open.nbytes += 1000 + 100 * count + stats
+            self.next_execution += count
 
     def end_step(self, step: StepDone) -> None:
         self.ended.take_over(self.open)
@@ -142,70 +149,18 @@ class RunState:
         if step.repeatable:
             self.repeatable = self.done
 
-    def _open_sums(self, activation: Activation, first: int) -> Sums:
-        if first not in self.open_sums:
-            self.open_sums[first] = Sums(len(activation.plan.steps))
-        return self.open_sums[first]
+    def columns(self, record: StreamRecord) -> Columns:
+        """What is the same in all records of that stream and plan."""
+        layout = record.activation.layout
+        first = self.run.first_op(layout.plan)
+        found = self._columns.get((first, record.stream))
+        if found is None:
+            found = self._columns[first, record.stream] = Columns(layout, record.stream, first)
+        return found
 
-    def _numbers(self, count: int) -> range:
-        self.next_execution += count
-        return range(self.next_execution - count, self.next_execution)
-
-    def _take_calls(self, record: HostRecord, first: int) -> None:
-        calls = record.activation.layout.calls
-        if not calls:
-            return
-        steps = np.array(calls, np.int64)
-        ops = (steps + first).tolist()
-        self._open_sums(record.activation, first).add_times(steps, record.calls)
-        self._add_executions(self._numbers(len(ops)), ops, HOST, record.activation, record.calls)
-
-    def _take_stream(self, record: StreamRecord, first: int) -> None:
-        activation, stream = record.activation, record.stream
-        columns = self._columns.get((first, stream))
-        if columns is None:
-            columns = Columns(activation.layout, stream, first)
-            self._columns[first, stream] = columns
-        sums = self._open_sums(activation, first)
-        if columns.ops:
-            sums.add_times(columns.steps, record.times)
-        numbers = self._numbers(len(columns.ops))
-        self._add_executions(numbers, columns.ops, stream, activation, record.times)
-        if record.stats is None or not len(record.stats):
-            return
-        untimed = [first + s for s in columns.untimed]
-        self._add_executions(self._numbers(len(untimed)), untimed, stream, activation, None)
-        if untimed:
-            sums.executions[columns.untimed] += 1
-        hashed = hashes(record.stats, activation.step, activation.turn, columns.results)
-        sums.add_stats(columns.stat_steps, hashed)
-        self.open.stats.append(
-            partial(_stats_rows, self.id, activation.step, columns, numbers.start, record.stats)
-        )
-        self.open.nbytes += record.stats.nbytes
-        self.open.counts[1] += len(record.stats)
-
-    def _add_executions(self, numbers, ops, stream: int, activation: Activation, times) -> None:
-        if not ops:
-            return
-        starts, ends = (repeat(None), repeat(None)) if times is None else times.T.tolist()
-        place = (repeat(stream), repeat(activation.number), repeat(activation.turn))
-        self.open.executions.append(
-            zip(repeat(self.id), numbers, repeat(activation.step), ops, *place, starts, ends)
-        )
-        self.open.nbytes += 1000 + 100 * len(ops)
-        self.open.counts[0] += len(ops)
-
-
-def _stats_rows(
-    run: int, step: int, columns: Columns, execution: int, words: np.ndarray
-) -> tuple[bool, Iterator[tuple]]:
-    """Decoded when they are written: until then a record takes the memory that was counted. Usual
-    rows are without the columns that are the same in all of them.
-    """
-    executions = (columns.stat_rows + execution).tolist()
-    head = (repeat(run), repeat(step), columns.stat_ops, executions, columns.results.tolist())
-    figures, usual = stats_columns(words, columns.is_float), is_usual(words)
-    if usual:
-        figures = [*figures[:NAN_COLUMN], figures[NAN_COLUMN + 3], *figures[NAN_COLUMN + 6 :]]
-    return usual, zip(*head, *figures, strict=False)
+    def sums_of(self, activation: Activation, ended: bool) -> Sums:
+        """Those that the executions of the activation's ops are added to."""
+        first = self.run.first_op(activation.plan)
+        if ended:
+            return self.sums[first]
+        return self.open_sums.setdefault(first, Sums(len(activation.plan.steps)))
