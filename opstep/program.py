@@ -468,6 +468,7 @@ class _Job:
         self.recorder = recorder
         returned = [s for s in graph.body if isinstance(s, Return)]
         self.names = [v.text for v in returned[0].values] if returned else []
+        self.shapes: list[Any] = []  # of the outputs, once they were asked for
         self.began = perf_counter()
         self.seconds = 0.0
 
@@ -479,8 +480,9 @@ class _Job:
         from opstep.runtime.recording import Outputs
 
         plan, array = self.binding.plan, self.binding.array
-        shapes: Any = [plan.values[v].type.shape for v in plan.outputs]  # concrete here
-        return Outputs(self.names, shapes, lambda k: array(plan.outputs[k]))
+        if not self.shapes:
+            self.shapes = [plan.values[v].type.shape for v in plan.outputs]
+        return Outputs(self.names, self.shapes, lambda k: array(plan.outputs[k]))
 
     def step_done(self) -> None:
         """After each step: raises where an assert failed, and takes the outputs out of device

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 LAG_S = 0.1
 RECORD_BYTES = 1000  # of a record, beside its arrays' elements
+TOGETHER = 1 << 16  # bytes of a step's records, from which on they do not wait for its end
+
+Call = tuple[Any, ...]  # a method of sinks, by name, and its arguments
 
 
 class Recording:
@@ -135,13 +138,13 @@ class Recording:
             self.files,
             kept,
         )
-        self.put("begin_run", run)
+        self.put([("begin_run", run)])
         self._recorders.append(_Recorder(self, run))
         return self._recorders[-1]
 
-    def put(self, method: str, *arguments: Any, nbytes: int = 0) -> None:
-        """Queues a call of each sink."""
-        self._writer.put(self._call, method, *arguments, nbytes=nbytes)
+    def put(self, calls: Sequence[Call], nbytes: int = 0) -> None:
+        """Queues calls of each sink."""
+        self._writer.put(self._call, calls, nbytes=nbytes)
 
     def barrier(self) -> None:
         """Returns when all that was queued is in the files."""
@@ -152,12 +155,12 @@ class Recording:
         if self._writer.behind() > LAG_S:
             self.barrier()
 
-    def _call(self, method: str, *arguments: Any) -> None:
+    def _call(self, calls: Sequence[Call]) -> None:
         for guard in self._guards:
-            guard.call(method, *arguments)
+            guard.call(calls)
 
     def _flush(self) -> None:
-        self._call("flush")
+        self._call([("flush",)])
 
 
 def _same(a: RunInfo, b: RunInfo) -> bool:
@@ -191,6 +194,8 @@ class _Recorder:
         self._began_ns = 0  # of the step under way
         self._outputs: Mapping[str, np.ndarray] = {}
         self._unwritten: list[Any] = []
+        self._calls: list[Call] = []  # of the step under way, still to be queued
+        self._nbytes = 0  # that they hold
         self._ended = False
         self._ending = threading.Lock()  # nothing is queued behind the end
         self._repeatable = True  # all steps so far had the inputs of the first call
@@ -255,9 +260,10 @@ class _Recorder:
     def take(self, record: StreamRecord | HostRecord) -> None:
         if self._ends:
             self._end_before(record.activation.step)
-        arrays: list[Any] = [a for a in record if hasattr(a, "nbytes")]
-        nbytes = RECORD_BYTES + sum(a.nbytes for a in arrays)
-        self._put("take", record, nbytes=nbytes)
+        nbytes = RECORD_BYTES
+        if isinstance(record, StreamRecord):
+            nbytes += record.times.nbytes + (0 if record.stats is None else record.stats.nbytes)
+        self._put("take", record, nbytes)
 
     def end_step(self, outputs: Outputs, failed: bool = False) -> None:
         now, metrics = time.monotonic_ns(), outputs.scalars()
@@ -285,11 +291,20 @@ class _Recorder:
                 self._told_ns = time.monotonic_ns()
             self.idle = True
 
-    def _put(self, method: str, *arguments: Any, nbytes: int = 0) -> None:
-        """Queues what belongs to the run; what comes when the recording is closed is left out."""
+    def _put(self, method: str, argument: Any, nbytes: int = 0) -> None:
+        """Queues what belongs to the run, that of a step together; what comes when the recording is
+        closed is left out.
+        """
         with self._ending:
             if not self._ended:
-                self._recording.put(method, self.run, *arguments, nbytes=nbytes)
+                self._calls.append((method, self.run, argument))
+                self._nbytes += nbytes
+                if method != "take" or self._nbytes > TOGETHER:
+                    self._hand_over()
+
+    def _hand_over(self) -> None:
+        calls, nbytes, self._calls, self._nbytes = self._calls, self._nbytes, [], 0
+        self._recording.put(calls, nbytes)
 
     def finish(self, error: BaseException | None = None) -> None:
         """Nothing more comes: the run's end is written."""
@@ -301,13 +316,14 @@ class _Recorder:
             if self._ended:
                 return
             self._ended = True
+            self._hand_over()
         self.idle = False
         params = self.run.info.program.params
         updated = {n: params[n] for n in params.updated()}
         end = RunEnd(
             time.monotonic_ns(), self._steps, error, self._unwritten, self._outputs, updated
         )
-        self._recording.put("end_run", self.run, end)
+        self._recording.put([("end_run", self.run, end)])
 
 
 class _Guard:
@@ -318,19 +334,18 @@ class _Guard:
         self.problem: str | None = None
         self._path = sink.path.absolute()  # also where the process goes to another folder
 
-    def call(self, method: str, *arguments: Any) -> None:
+    def call(self, calls: Sequence[Call]) -> None:
         """On the writer's thread."""
         import sqlite3
 
         if self.problem:
             return
         try:
-            getattr(self.sink, method)(*arguments)
+            for method, *arguments in calls:
+                getattr(self.sink, method)(*arguments)
         except (OSError, sqlite3.Error) as error:
             self.problem = _words(error)
-        except (
-            Exception
-        ) as error:  # our mistake must not stop the writer: the run would wait for it
+        except Exception as error:  # our mistake must not stop the writer: the run would wait
             self.problem = f"internal error: {type(error).__name__}: {error}"
 
     def close(self) -> Written:

@@ -26,7 +26,8 @@ class Writer:
         self._flush = flush
         self._limit = limit
         self._items: list[Item] = []
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._nbytes = 0  # queued, and not yet done
         self.most = 0  # the most bytes that were ever queued
         self._put = 0  # items that came
@@ -42,7 +43,7 @@ class Writer:
         """Queues work that holds so many bytes; waits while the queue is full. More than the limit
         at once is let in alone.
         """
-        with self._changed:
+        with self._lock:  # quicker than the condition's own methods
             while self._nbytes and self._nbytes + nbytes > self._limit:
                 self._await()
             if self._closing:  # nobody would do it, and `barrier` would wait for it
@@ -113,7 +114,7 @@ class Writer:
             return batch
 
     def _nbytes_done(self, nbytes: int) -> None:
-        with self._changed:
+        with self._lock:
             self._nbytes -= nbytes
             if self._awaited:
                 self._changed.notify_all()

@@ -75,6 +75,7 @@ class Tape:
         self._recorded: dict[int, tuple[int, int]] = {}  # event -> stream, row before it
         self._tracks = self._allocate()
         self._launch_times = np.zeros((0, 2), np.int64)
+        self._launched_at: Any = ()
         self._sync_times = np.zeros((0, 2), np.int64)
         self._call_times = np.zeros((0, 2), np.int64)
 
@@ -159,6 +160,7 @@ class Tape:
     def bound(self) -> None:
         """All of the plan was bound."""
         self._launch_times = np.zeros((len(self.layout.launches), 2), np.int64)
+        self._launched_at = self._launch_times.reshape(-1).data  # quicker to set
         self._sync_times = np.zeros((len(self.layout.syncs), 2), np.int64)
         self._call_times = np.zeros((len(self.layout.calls), 2), np.int64)
 
@@ -192,9 +194,10 @@ class Tape:
         take(HostRecord(activation, *host))
 
     def _launch(self, index: int, submit: Callable[[Any], None], work: Any) -> None:
-        began = monotonic_ns()
+        times = self._launched_at
+        times[2 * index] = monotonic_ns()
         submit(work)
-        self._launch_times[index] = began, monotonic_ns()
+        times[2 * index + 1] = monotonic_ns()
 
 
 def _take(
