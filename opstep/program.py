@@ -230,20 +230,19 @@ class Program:
 
     def _plan(self, device: str, setup: Setup, graph: str, types, policy: Policy) -> Plan:
         from opstep.runtime.plan.planner import make_plan
+        from opstep.runtime.recording import spending
 
         device = canonical(device)
         setup = setup._replace(chaos=None)  # delays change nothing of a plan
         key = (device, setup.on(device), graph, types, policy)
         if key not in self._plans:
-            self._plans[key] = make_plan(
-                self.verified,
-                graph,
-                types,
-                policy,
-                prepare=self._device(device, setup).prepare,
-                library=self.library,
-                asserts=self._asserts,
-            )
+            with spending("plan", graph):
+                self._plans[key] = make_plan(
+                    self.verified, graph, types, policy,
+                    prepare=self._device(device, setup).prepare,
+                    library=self.library,
+                    asserts=self._asserts,
+                )  # fmt: skip
         return self._plans[key]
 
     # --- running ---

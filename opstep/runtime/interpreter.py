@@ -23,7 +23,7 @@ from opstep.runtime.ir.op import Ref
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.internal import STATUS
 from opstep.runtime.plan.plan import Call, Plan, Policy
-from opstep.runtime.recording import Recorder
+from opstep.runtime.recording import Recorder, spending
 
 _ROUNDS = 200  # of an event loop, before it is told by a thread
 DEEPEST = 1000  # calls within calls that a run may make through cond, switch and while
@@ -318,19 +318,20 @@ class Context:
         if plan not in self.plans:
             self.plans.append(plan)
             self._asserts = self._asserts or any(s.op.name == "assert" for s in plan.steps)
-        return Binding(
-            plan,
-            self.device,
-            self.store,
-            self.streams,
-            self.status,
-            inputs,
-            self.listeners,
-            parent,
-            turn,
-            self.recorder,
-            self.flags.of(plan) if self.flags else None,
-        )
+        with spending("bind", plan.graph):
+            return Binding(
+                plan,
+                self.device,
+                self.store,
+                self.streams,
+                self.status,
+                inputs,
+                self.listeners,
+                parent,
+                turn,
+                self.recorder,
+                self.flags.of(plan) if self.flags else None,
+            )
 
     def _fence(self, streams) -> Fence:
         waited = [self.streams[k] for k in streams] or self.streams[:1]

@@ -9,7 +9,10 @@ rows are those of the layout. All times are ns of CLOCK_MONOTONIC (`time.monoton
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from opstep.runtime.plan.plan import Alloc, Call, Free, Plan, Policy, Run
@@ -143,6 +146,24 @@ class Spent(NamedTuple):
     began_ns: int
     ended_ns: int
     thread: str = "run"
+
+
+# Who is told how a run under way spends its time beside its steps; set by its recorder.
+spender: ContextVar[Callable[[Spent], None] | None] = ContextVar("spender", default=None)
+
+
+@contextmanager
+def spending(category: str, what: str) -> Iterator[None]:
+    """Tells the recorder of the run under way, if there is one, how long that took."""
+    told = spender.get()
+    if told is None:
+        yield
+        return
+    began = monotonic_ns()
+    try:
+        yield
+    finally:
+        told(Spent(f"{category} {what}", category, began, monotonic_ns()))
 
 
 class RunInfo(NamedTuple):

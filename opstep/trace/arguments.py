@@ -12,8 +12,8 @@ from typing import Any
 from opstep.runtime.plan.plan import Plan
 from opstep.runtime.recording import Activation, Kernel, live_bytes
 from opstep.trace.describe import OpInfo, describe
-from opstep.trace.template import Number
 from opstep.trace.sink import Run
+from opstep.trace.template import Number
 
 # Arguments that differ from record to record, as numbers of a template.
 STEP, ACTIVATION, TURN = Number(0), Number(1), Number(2)

@@ -24,7 +24,16 @@ from typing import TYPE_CHECKING, Any
 from opstep.runtime.ir.errors import DeviceError, InputError
 from opstep.runtime.ir.types import TensorType, dtype_of
 from opstep.runtime.plan.plan import Plan
-from opstep.runtime.recording import HostRecord, Outputs, RunInfo, StreamRecord
+from opstep.runtime.recording import (
+    HostRecord,
+    Outputs,
+    RunInfo,
+    Spent,
+    StreamRecord,
+    spender,
+    spending,
+)
+from opstep.trace.guard import Call, Guard
 from opstep.trace.selection import Selection
 from opstep.trace.sink import Initial, Run, RunEnd, Sink, StepDone, Written
 from opstep.trace.writer import Writer
@@ -36,7 +45,7 @@ LAG_S = 0.1
 RECORD_BYTES = 1000  # of a record, beside its arrays' elements
 TOGETHER = 1 << 16  # bytes of a step's records, from which on they do not wait for its end
 
-Call = tuple[Any, ...]  # a method of sinks, by name, and its arguments
+WORTH_NS = 50_000  # of the writer's work, from which on it is told
 
 
 class Recording:
@@ -68,8 +77,10 @@ class Recording:
         }
         if len({path.resolve() for path in self.files.values()}) < len(self.files):
             raise InputError(f"{workspace} cannot be both the workspace and the trace")
-        self._guards = [_Guard(sink) for sink in _open(self.files)]
+        self._guards = [Guard(sink) for sink in _open(self.files)]
         self._writer = Writer(self._flush)
+        self._latest: Run | None = None  # that the sinks know of
+        self._writing: list[Spent] = []  # what writing took
         self.numbers = count()  # of activations
         self._recorders: list[_Recorder] = []
         self._lock = threading.Lock()
@@ -142,22 +153,38 @@ class Recording:
         self._recorders.append(_Recorder(self, run))
         return self._recorders[-1]
 
-    def put(self, calls: Sequence[Call], nbytes: int = 0) -> None:
-        """Queues calls of each sink."""
-        self._writer.put(self._call, calls, nbytes=nbytes)
+    def put(self, calls: Sequence[Call], nbytes: int = 0) -> bool:
+        """Queues calls of each sink; whether that had to wait for the files."""
+        return self._writer.put(self._call, calls, nbytes=nbytes)
 
     def barrier(self) -> None:
         """Returns when all that was queued is in the files."""
         self._writer.barrier()
 
-    def catch_up(self) -> None:
-        """Waits where what was queued more than `LAG_S` ago is not in the files."""
-        if self._writer.behind() > LAG_S:
+    def catch_up(self) -> bool:
+        """Waits where what was queued more than `LAG_S` ago is not in the files; whether it did."""
+        behind = self._writer.behind() > LAG_S
+        if behind:
             self.barrier()
+        return behind
 
     def _call(self, calls: Sequence[Call]) -> None:
+        """On the writer's thread."""
         for guard in self._guards:
+            began = time.monotonic_ns()
             guard.call(calls)
+            ended = time.monotonic_ns()
+            if ended - began > WORTH_NS and self._latest is not None:
+                name = f"write {guard.sink.path.name}"
+                self._writing.append(Spent(name, "write", began, ended, "recorder"))
+        for method, *arguments in calls:
+            if method == "begin_run":
+                self._latest = arguments[0]
+        if self._latest is not None:
+            told = [("spent", self._latest, spent) for spent in self._writing]
+            self._writing.clear()
+            for guard in self._guards:
+                guard.call(told)
 
     def _flush(self) -> None:
         self._call([("flush",)])
@@ -192,6 +219,8 @@ class _Recorder:
         self._steps = 0  # finished
         self._left = 0  # steps of this call that are still to come
         self._began_ns = 0  # of the step under way
+        self._since_ns = (0, 0)  # the step before it: when it ended, and was taken down
+        self._spender: Any = None
         self._outputs: Mapping[str, np.ndarray] = {}
         self._unwritten: list[Any] = []
         self._calls: list[Call] = []  # of the step under way, still to be queued
@@ -207,13 +236,17 @@ class _Recorder:
         self.idle = False
         self._left = info.steps
         self._repeatable = self._repeatable and _equal(info.inputs, self.run.info.inputs)
+        if not self._steps:
+            self._since_ns = (self.run.began_ns, self.run.began_ns)
+        self._spender = spender.set(self._spent)
 
     def wanted(self, plan: Plan) -> Sequence[tuple[int, int]]:
         if id(plan) not in self._wanted:
             self._wanted[id(plan)] = self._recording.selection.values(plan)
             self._plans.append(plan)
             if not self._began_ns:
-                self._note_initial(plan)
+                with spending("statistics", "of inputs and named tensors"):
+                    self._note_initial(plan)
         return self._wanted[id(plan)]
 
     def _note_initial(self, plan: Plan) -> None:
@@ -246,7 +279,7 @@ class _Recorder:
     def caught_up(self, step: int) -> None:
         """Those of all steps up to that one have come."""
         self._end_before(step + 1)
-        self._recording.catch_up()
+        self._catch_up()
 
     def lost(self, count: int) -> None:
         """Of so many ops the times are not known."""
@@ -267,7 +300,9 @@ class _Recorder:
 
     def end_step(self, outputs: Outputs, failed: bool = False) -> None:
         now, metrics = time.monotonic_ns(), outputs.scalars()
-        done = StepDone(self._steps, self._began_ns, now, metrics, failed, self._repeatable)
+        done = StepDone(
+            self._steps, self._began_ns, now, metrics, failed, self._repeatable, self._since_ns
+        )
         if self._late is None:
             self._put("end_step", done)
         else:
@@ -279,9 +314,21 @@ class _Recorder:
         if self._left == 0:
             self._outputs = {n: a.copy() for n, a in outputs.items()}
         if self._late is None:
-            self._recording.catch_up()
+            self._catch_up()
+        self._since_ns = now, time.monotonic_ns()
+
+    def _catch_up(self) -> None:
+        began = time.monotonic_ns()
+        if self._recording.catch_up():
+            self._spent(Spent("wait for the files", "disk", began, time.monotonic_ns()))
+
+    def _spent(self, spent: Spent) -> None:
+        self._put("spent", spent)
 
     def end_run(self, error: BaseException | None, unwritten: Sequence[Any]) -> None:
+        if self._spender is not None:
+            spender.reset(self._spender)
+            self._spender = None
         self._unwritten += unwritten
         if error is not None:
             self.finish(error)
@@ -299,12 +346,15 @@ class _Recorder:
             if not self._ended:
                 self._calls.append((method, self.run, argument))
                 self._nbytes += nbytes
-                if method != "take" or self._nbytes > TOGETHER:
+                if method == "end_step" or self._nbytes > TOGETHER:
                     self._hand_over()
 
     def _hand_over(self) -> None:
         calls, nbytes, self._calls, self._nbytes = self._calls, self._nbytes, [], 0
-        self._recording.put(calls, nbytes)
+        began = time.monotonic_ns()
+        if self._recording.put(calls, nbytes):
+            spent = Spent("wait for the files", "disk", began, time.monotonic_ns())
+            self._calls.append(("spent", self.run, spent))
 
     def finish(self, error: BaseException | None = None) -> None:
         """Nothing more comes: the run's end is written."""
@@ -317,6 +367,9 @@ class _Recorder:
                 return
             self._ended = True
             self._hand_over()
+            if self._steps:
+                spent = Spent("record", "record", *self._since_ns)
+                self._recording.put([("spent", self.run, spent)])
         self.idle = False
         params = self.run.info.program.params
         updated = {n: params[n] for n in params.updated()}
@@ -324,50 +377,6 @@ class _Recorder:
             time.monotonic_ns(), self._steps, error, self._unwritten, self._outputs, updated
         )
         self._recording.put([("end_run", self.run, end)])
-
-
-class _Guard:
-    """A sink that fails once: from then on it is only closed, and tells why."""
-
-    def __init__(self, sink: Sink):
-        self.sink = sink
-        self.problem: str | None = None
-        self._path = sink.path.absolute()  # also where the process goes to another folder
-
-    def call(self, calls: Sequence[Call]) -> None:
-        """On the writer's thread."""
-        import sqlite3
-
-        if self.problem:
-            return
-        try:
-            for method, *arguments in calls:
-                getattr(self.sink, method)(*arguments)
-        except (OSError, sqlite3.Error) as error:
-            self.problem = _words(error)
-        except Exception as error:  # our mistake must not stop the writer: the run would wait
-            self.problem = f"internal error: {type(error).__name__}: {error}"
-
-    def close(self) -> Written:
-        import sqlite3
-
-        try:
-            written = self.sink.close()
-        except (OSError, sqlite3.Error) as error:
-            written = Written(self.sink.path, 0)
-            self.problem = self.problem or _words(error)
-        except Exception as error:  # as above; the other file is still to be closed
-            written = Written(self.sink.path, 0)
-            self.problem = self.problem or f"internal error: {type(error).__name__}: {error}"
-        written.problem = self.problem or written.problem
-        if not written.problem and not self._path.exists():  # what is deleted can be written
-            written.problem = "the file is gone: it was deleted or moved while the run went on"
-        return written
-
-
-def _words(error: Exception) -> str:
-    """``No space left on device``, ``database or disk is full``"""
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 def _open(files: Mapping[str, Path]) -> list[Sink]:

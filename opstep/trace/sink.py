@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Plan
-from opstep.runtime.recording import HostRecord, RunInfo, StreamRecord
+from opstep.runtime.recording import HostRecord, RunInfo, Spent, StreamRecord
 from opstep.runtime.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -68,6 +68,9 @@ class StepDone(NamedTuple):
     metrics: Mapping[str, float]  # scalar outputs by name
     failed: bool = False  # an assert did: all ops ran, but the step is not counted as finished
     repeatable: bool = True  # it and all before it ran on the inputs of the run's first call
+    # When the step before it ended, and when the recorder had taken that one down; for the first
+    # of a call when that began, twice.
+    since_ns: tuple[int, int] = (0, 0)
 
 
 @dataclass(slots=True)
@@ -107,6 +110,7 @@ class Sink(Protocol):
 
     def begin_run(self, run: Run) -> None: ...
     def take(self, run: Run, record: StreamRecord | HostRecord) -> None: ...
+    def spent(self, run: Run, spent: Spent) -> None: ...
     def end_step(self, run: Run, step: StepDone) -> None: ...
     def end_run(self, run: Run, end: RunEnd) -> None: ...
 

@@ -90,9 +90,7 @@ class _Stream:
             "frame": path,
             "graph": made.graph.name.text,
             "file": str(source.path) if source else "",
-            "line": source.locate(made.statement.span.start)[0]
-            if source and made.statement
-            else 0,
+            "line": source.locate(made.statement.span.start)[0] if source and made.statement else 0,
         }
         place, name = self.tracks.track(self.stream), path.rpartition("/")[2]
         return self.tracks.interned.slice(place, name, "call", arguments)

@@ -4,8 +4,8 @@
       host                          steps, and in them launches, control flow, waits; between them
                                     planning, compiling, recording
       CPU                           the device
-        stream 0 …                  calls, and in them ops, with their kernels' times, and statistics
-                                    behind them; waits for streams
+        stream 0 …                  calls, and in them ops, with their kernels' times, and
+                                    statistics behind them; waits for streams
         CPU memory                  bytes of temporary tensors
       recorder                      what the recording's own thread writes
 
@@ -24,7 +24,7 @@ import numpy as np
 
 from opstep.runtime.plan.plan import Plan
 from opstep.runtime.recording import FILL, Activation, HostRecord, Spent, StreamRecord
-from opstep.trace.arguments import Ops
+from opstep.trace.arguments import STEP, Ops
 from opstep.trace.hosts import host_work
 from opstep.trace.packets import Made, Packets
 from opstep.trace.perfetto import Interned, counter, encode, event, track
@@ -104,7 +104,8 @@ class RunTracks:
                     self._main = record.activation.plan
                 return ("host", *_origin(record.activation), *_order(_host_times(record)))
             case StepDone():
-                return ("step", len(str(record.step)), record.failed, *record.metrics)
+                before = record.since_ns[0] > 0, record.step > 0
+                return ("step", len(str(record.step)), record.failed, *before, *record.metrics)
             case _:
                 return ("spent", record.name, record.category, record.thread)
 
@@ -190,24 +191,30 @@ class RunTracks:
         if first.failed:  # its ops are there; the end of the run marks it
             return [b""] * len(steps)
         about = self._about_run()
-        key = ("step", len(str(first.step)), *first.metrics, *about)
+        kind = self._kind(first)
+        key = (*kind, *about)
         if key not in self._made:
-            self._made[key] = self._step(len(str(first.step)), about, list(first.metrics))
-        self.slices += len(steps)
-        times = np.array([(s.began_ns, s.ended_ns) for s in steps], np.int64)
+            self._made[key] = self._step(first, about)
+        self.slices += self._made[key].slices * len(steps)
+        times = [(s.began_ns, s.ended_ns, *s.since_ns, s.since_ns[1], s.began_ns) for s in steps]
         numbers = np.array([[s.step] for s in steps], np.int64)
         metrics = np.array([list(s.metrics.values()) for s in steps], np.float64)
-        return self._made[key].template.fill(times, numbers, doubles=metrics)
+        filled = np.array(times, np.int64)
+        return self._made[key].template.fill(filled, numbers, doubles=metrics)
 
-    def _step(self, size: int, about: dict[str, Any], metrics: list[str]) -> Made:
-        from opstep.trace.arguments import STEP
-
-        arguments = about | {"step": STEP}
-        if metrics:
-            arguments["metrics"] = {name: Double(k) for k, name in enumerate(metrics)}
-        out = Packets()
-        name = f"step {digits(size)}"
-        out.add(self.interned.slice(self.host, name, "step", arguments, once=True), 0)
+    def _step(self, first: StepDone, about: dict[str, Any]) -> Made:
+        arguments, out = about | {"step": STEP}, Packets()
+        ids = {"run": self.run.key, "step": STEP}
+        if first.metrics:
+            arguments["metrics"] = {name: Double(k) for k, name in enumerate(first.metrics)}
+        slice = partial(self.interned.slice, self.host)
+        if first.since_ns[0]:
+            if first.step:
+                out.add(slice("record", "record", ids), 1)
+            what = "between steps" if first.step else "before the first step"
+            out.add(slice(what, "between", ids), 2)
+        name = f"step {digits(len(str(first.step)))}"
+        out.add(slice(name, "step", arguments, once=True), 0)
         out.at(self._freed(), 1)
         return out.made()
 

@@ -39,15 +39,17 @@ class Writer:
         self._thread = threading.Thread(target=self._work, daemon=True, name="opstep writer")
         self._thread.start()
 
-    def put(self, work: Callable[..., Any], *arguments: Any, nbytes: int = 0) -> None:
-        """Queues work that holds so many bytes; waits while the queue is full. More than the limit
-        at once is let in alone.
+    def put(self, work: Callable[..., Any], *arguments: Any, nbytes: int = 0) -> bool:
+        """Queues work that holds so many bytes; waits while the queue is full, and tells whether it
+        did. More than the limit at once is let in alone.
         """
+        waited = False
         with self._lock:  # quicker than the condition's own methods
             while self._nbytes and self._nbytes + nbytes > self._limit:
                 self._await()
+                waited = True
             if self._closing:  # nobody would do it, and `barrier` would wait for it
-                return
+                return waited
             if not self._items:
                 self._since = monotonic()
                 self._changed.notify_all()
@@ -57,6 +59,7 @@ class Writer:
             self._nbytes += nbytes
             self._put += 1
             self.most = max(self.most, self._nbytes)
+        return waited
 
     def behind(self) -> float:
         """For how many seconds the oldest of what is not in the files has been waiting."""

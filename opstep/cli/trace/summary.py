@@ -94,6 +94,7 @@ def show_run(out: Any, run: RunSummary, file: str) -> None:
         if run.critical:
             show_path(out, run, run.critical)
         show_ops(out, run)
+    show_beside(out, run)
     if run.memory:
         at = f" at {run.memory.op}{line(run.memory.file, run.memory.line, ' (', ')')}"
         out.print()
@@ -107,11 +108,22 @@ def show_run(out: Any, run: RunSummary, file: str) -> None:
 
 
 def show_streams(out: Any, run: RunSummary) -> None:
-    numbers = ("ops", "busy", "waiting", "idle", "busy %", "gaps", "in gaps", "longest")
+    numbers = (
+        "ops",
+        "busy",
+        "waiting",
+        "statistics",
+        "idle",
+        "busy %",
+        "gaps",
+        "in gaps",
+        "longest",
+    )
     made = table("stream", *numbers, right=numbers)
     for s in run.streams:
         made.add_row(
-            s.stream, f"{s.ops:,}", time(s.busy_ns), time(s.waiting_ns), time(s.idle_ns),
+            s.stream, f"{s.ops:,}", time(s.busy_ns), time(s.waiting_ns),
+            time(s.statistics_ns), time(s.idle_ns),
             f"{s.utilisation:.1%}", f"{s.gaps:,}", time(s.gaps_ns), time(s.longest_gap_ns),
         )  # fmt: skip
     heading(out, "Streams")
@@ -164,6 +176,31 @@ def show_ops(out: Any, run: RunSummary) -> None:
     out.print(made)
     if run.distinct_ops > len(run.ops):
         out.print(f"… of {amount(run.distinct_ops, 'op')}: --top lists more", style="dim")
+
+
+BESIDE = {
+    "statistics": "statistics of tensors",
+    "record": "handing over to the recorder",
+    "disk": "waiting for the files",
+    "between": "between the steps, and before the first",
+    "plan": "planning",
+    "bind": "binding plans to memory",
+    "compile": "compiling kernels",
+    "write": "writing the files, on the recorder's thread",
+}
+
+
+def show_beside(out: Any, run: RunSummary) -> None:
+    if not run.beside:
+        return
+    numbers = ("count", "total", "longest")
+    made = table("what", *numbers, right=numbers)
+    for one in run.beside:
+        made.add_row(
+            BESIDE[one.what], f"{one.count:,}", time(one.own_ns), time(one.longest_ns)
+        )  # fmt: skip
+    heading(out, "Beside the ops")
+    out.print(made)
 
 
 def show_next(out: Any, run: RunSummary, file: str) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from opstep.runtime.recording import spending
+
 T = TypeVar("T")
 
 
@@ -54,7 +56,8 @@ def kept(
         return loaded
     if Compiler.on_compile:
         Compiler.on_compile(name)
-    found = make()
+    with spending("compile", name):
+        found = make()
     Compiler.compiled += 1
     _write(path, *found)
     loaded = load(*found)

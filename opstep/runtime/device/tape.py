@@ -35,18 +35,24 @@ if TYPE_CHECKING:
 class _Track:
     """Memory for what one stream records."""
 
-    def __init__(self, device: Any, ops: int, waits: int, stats: int):
-        self.memory = device.alloc(ops * 16 + stats * RECORD.nbytes)
+    def __init__(self, device: Any, ops: int, waits: int, taken: int, stats: int):
+        self.memory = device.alloc((ops + taken) * 16 + stats * RECORD.nbytes)
         self.times = device.view(self.memory, 0, TensorType(i64, (ops, 2)))
-        self.stats = device.view(self.memory, ops * 16, TensorType(i64, (stats, WORDS)))
+        self.taken = device.view(self.memory, ops * 16, TensorType(i64, (taken, 2)))
+        at = (ops + taken) * 16
+        self.stats = device.view(self.memory, at, TensorType(i64, (stats, WORDS)))
         self.waits = np.zeros((waits, 2), np.int64)
         self.times[...] = 0
         self.workspace: Any = None  # of the statistics kernels
         self.used = bool(ops or waits or stats)
 
-    def taken(self, with_stats: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    def record(self, activation: Activation, stream: int, with_stats: bool) -> StreamRecord:
         """Copies of times, waits and, if wanted, statistics."""
-        return _kept(self.times), _kept(self.waits), _kept(self.stats) if with_stats else None
+        times, waits = _kept(self.times), _kept(self.waits)
+        if not with_stats:
+            return StreamRecord(activation, stream, times, waits, None)
+        stats, taken = _kept(self.stats), _kept(self.taken)
+        return StreamRecord(activation, stream, times, waits, stats, None, taken)
 
 
 class Tape:
@@ -71,6 +77,7 @@ class Tape:
         self._cell = self.device.alloc(ENABLED.nbytes)  # where the kernels look for that
         self._enabled = self.device.view(self._cell, 0, ENABLED)
         self._enabled[...] = False
+        self._groups = [0] * len(streams)  # steps whose statistics are taken, so far
         self._launched = [0] * len(streams)  # rows already handed over
         self._recorded: dict[int, tuple[int, int]] = {}  # event -> stream, row before it
         self._tracks = self._allocate()
@@ -85,17 +92,18 @@ class Tape:
         """A track for each stream, with working memory that its statistics share."""
         plan = self.binding.plan
         streams = len(self.layout.rows)
-        ops, waits, stats, most = ([0] * streams for _ in range(4))
+        ops, waits, taken, stats, most = ([0] * streams for _ in range(5))
         for instruction in plan.instructions:
             if isinstance(instruction, Run):
                 step, stream = instruction
                 ops[stream] += bool(plan.steps[step].launches)
+                taken[stream] += step in self.wanted
                 for value in self.wanted.get(step, ()):
                     stats[stream] += 1
                     most[stream] = max(most[stream], self._prepared(value)[1])
             elif isinstance(instruction, Await):
                 waits[instruction.stream] += 1
-        tracks = [_Track(self.device, *n) for n in zip(ops, waits, stats, strict=True)]
+        tracks = [_Track(self.device, *n) for n in zip(ops, waits, taken, stats, strict=True)]
         for track, nbytes in zip(tracks, most, strict=True):
             track.workspace = self.device.alloc(nbytes)
         return tracks
@@ -112,10 +120,19 @@ class Tape:
             place = track.memory.address + 16 * len(rows)
             made = [self.device.stamp(place), *bound, self.device.stamp(place + 8)]
             rows.append(number)
-        for value in self.wanted.get(number, ()):
+        if number in self.wanted:
+            place = track.memory.address + track.times.nbytes + 16 * self._groups[stream]
+            self._groups[stream] += 1
+            taking = self._statistics(number, stream)
+            made += [self.device.stamp(place), *taking, self.device.stamp(place + 8)]
+        return made
+
+    def _statistics(self, number: int, stream: int) -> list[Any]:
+        track, taken, made = self._tracks[stream], self.layout.stats[stream], []
+        before = track.times.nbytes + track.taken.nbytes
+        for value in self.wanted[number]:
             source = self.binding.place(value).address
-            taken = self.layout.stats[stream]
-            target = track.memory.address + track.times.nbytes + RECORD.nbytes * len(taken)
+            target = track.memory.address + before + RECORD.nbytes * len(taken)
             launches, _ = self._prepared(value)
             addresses = [source, self._cell.address, target]
             made += self.device.bind(launches, addresses, track.workspace.address)
@@ -207,8 +224,7 @@ def _take(
     track: _Track,
     with_stats: bool,
 ) -> None:
-    times, waits, stats = track.taken(with_stats)
-    take(StreamRecord(activation, stream, times, waits, stats))
+    take(track.record(activation, stream, with_stats))
 
 
 def _kept(figures: np.ndarray) -> np.ndarray:

@@ -33,12 +33,12 @@ def programs(trace: Path) -> dict[str, Any]:
     functions: dict[str, list[Any]] = {}
     statements = _statements(trace)
     places = Counter(name for name, *_ in statements)
-    texts = {file: _text(file) for _, file, _, _ in statements}
+    texts = {file: _text(file) for file in {file for _, file, _, _ in statements}}
+    split = {file: text.split("\n") for file, text in texts.items()}
     for name, file, line, statement in statements:
-        lines = texts[file].split("\n")
-        if places[name] == 1 and _same(lines, line, statement):
+        if places[name] == 1 and _same(split[file], line, statement):
             functions[name] = [file, line]
-            files[file] = [texts[file], len(lines)]
+            files[file] = [texts[file], len(split[file])]
     return {"files": files, "functions": functions}
 
 
@@ -73,8 +73,8 @@ def _same(lines: list[str], line: int, statement: str) -> bool:
     if not wanted or line < 1:
         return False
     found = ""
-    for text in lines[line - 1 :]:
-        found += _bare(text.partition("#")[0])
+    for k in range(line - 1, len(lines)):
+        found += _bare(lines[k].partition("#")[0])
         if len(found) >= len(wanted):
             break
     return found.startswith(wanted)

@@ -31,7 +31,8 @@ class Stream:
     gaps: int
     gaps_ns: int
     longest_gap_ns: int
-    idle_ns: int = 0  # of the window: neither busy nor waiting
+    statistics_ns: int  # taking those of the ops' results: neither busy, nor a gap
+    idle_ns: int = 0  # of the window: nothing of these
     utilisation: float = 0.0  # busy, of the window
 
 
@@ -61,6 +62,16 @@ class Memory:
 
 
 @dataclass(slots=True)
+class Beside:
+    """What a run did beside its ops. `own_ns`: without what else of this lies within it."""
+
+    what: str
+    count: int
+    own_ns: int
+    longest_ns: int
+
+
+@dataclass(slots=True)
 class RunSummary:
     """One run, or one step of it. `window_ns`: all that its steps took. `busy_by_streams[k]`: for
     how long exactly k streams were busy, from 1.
@@ -78,6 +89,7 @@ class RunSummary:
     ops: list[Op]
     distinct_ops: int
     memory: Memory | None
+    beside: list[Beside]  # of all steps; the recorder's own thread with it
     error: str | None = None
     workspace: str | None = None
     about: dict[str, Any] = field(default_factory=dict)  # all that its steps tell of the run
@@ -115,17 +127,20 @@ def summarize(
 
 
 def prepare(engine: Engine) -> None:
-    """Makes the tables that questions are asked of: ``op`` (ops and waits of streams) and ``did``
-    (what the host did).
+    """Makes the tables that questions are asked of: ``op`` (ops, waits and statistics of streams),
+    ``did`` (what the host did) and ``beside`` (what was done for the run, and in no step).
     """
-    for name, categories in (("op", "'op', 'wait'"), ("did", f"'step', {_HOST}")):
+    on_streams = "'op', 'wait', 'statistics'"
+    for name, categories in (("op", on_streams), ("did", f"'step', {_HOST}"), ("beside", _BESIDE)):
         engine.query(
             f"create perfetto table {name} as select id, ts, dur, ts + dur as till, track_id,"
             f" category, name, {argument('run')} as run, {argument('step')} as step, arg_set_id"
             f" from slice where category in ({categories}) and dur >= 0"
+            + (f" and {argument('step')} is not null" if name == "op" else "")
         )
 
 
+_BESIDE = "'plan', 'bind', 'compile', 'statistics', 'record', 'disk', 'between', 'write'"
 _HOST = "'launch', 'sync', 'control', 'turn'"
 _RUNS = """select run from (select run, min(ts) as began from (
     select run, ts from op union all select run, ts from did
@@ -175,6 +190,7 @@ def _summary(engine: Engine, run: str, step: int | None, most: int) -> RunSummar
         ops=ops[:most],
         distinct_ops=len(ops),
         memory=_memory(engine, where, windows),
+        beside=_beside(engine, run) if step is None else [],
         error=_error(engine, run),
         workspace=about.get("workspace"),
         about=about,
@@ -205,13 +221,15 @@ def _streams(engine: Engine, where: str, window: int) -> list[Stream]:
                 partition by track_id, step order by ts, till) as gap
             from op where {where})
         select t.name, sum(category = 'op'), sum(dur * (category = 'op')),
-            sum(dur * (category = 'wait')), sum(gap > 0), sum(max(gap, 0)), max(gap)
+            sum(dur * (category = 'wait')), sum(gap > 0), sum(max(gap, 0)), max(gap),
+            sum(dur * (category = 'statistics'))
         from following join track t on t.id = track_id
         group by track_id order by length(t.name), t.name""").rows
     found = [Stream(name, *(int(n or 0) for n in rest)) for name, *rest in rows]
     for stream in found:
         stream.longest_gap_ns = max(stream.longest_gap_ns, 0)
-        stream.idle_ns = window - stream.busy_ns - stream.waiting_ns
+        told = stream.busy_ns + stream.waiting_ns + stream.statistics_ns
+        stream.idle_ns = window - told
         stream.utilisation = stream.busy_ns / window if window else 0.0
     return found
 
@@ -270,6 +288,18 @@ def _about(engine: Engine, run: str) -> dict[str, Any]:
         for key, *found in rows
     }
     return {k: v for k, v in values.items() if k not in ("run", "step") and "." not in k}
+
+
+def _beside(engine: Engine, run: str) -> list[Beside]:
+    """By category; each without what lies within it, so that they can be added up."""
+    rows = engine.query(f"""
+        with inner as (
+            select s.parent_id as id, sum(s.dur) as dur from beside b join slice s using (id)
+            where s.parent_id is not null group by s.parent_id)
+        select category, count(*), sum(b.dur - coalesce(inner.dur, 0)), max(b.dur)
+        from beside b left join inner using (id) where {_where(run, None)}
+        group by category order by 3 desc""").rows
+    return [Beside(what, n, int(own), int(longest)) for what, n, own, longest in rows]
 
 
 def _error(engine: Engine, run: str) -> str | None:

@@ -13,9 +13,7 @@ from opstep.trace.workspace.inserting import insert
 from opstep.trace.workspace.rows import HOST, hashes, is_usual, stats_columns
 from opstep.trace.workspace.taken import Columns, Numbered, RunState
 
-EXECUTIONS = (
-    "executions (run, execution, step, op, stream, activation, turn, start_ns, end_ns)"
-)
+EXECUTIONS = "executions (run, execution, step, op, stream, activation, turn, start_ns, end_ns)"
 STATS = (
     "stats (run, step, op, execution, result, count, min, max, mean, std, l2, absmax, nan, posinf, "
     "neginf, zero, subnormal, unwritten, lowest, histogram)"
@@ -86,7 +84,9 @@ class _Inserting:
         if record.stats is None or not len(record.stats):
             return count, 0
         if columns.untimed:
-            ops = np.array(columns.untimed, np.int64) + (columns.stat_ops[0] - columns.stat_steps[0])
+            ops = np.array(columns.untimed, np.int64) + (
+                columns.stat_ops[0] - columns.stat_steps[0]
+            )
             count += self._executions(record.stream, ops, len(columns.ops), None)
             self.sums.executions[columns.untimed] += len(self.records)
         return count, self._stats(columns)
@@ -104,7 +104,9 @@ class _Inserting:
         parts += [] if times is None else [times[:, :, 0], times[:, :, 1]]
         columns = [np.broadcast_to(part, shape).ravel().tolist() for part in parts]
         row = _UNTIMED if times is None else _TIMED
-        insert(self.connection, f"{self.schema}.{EXECUTIONS}", (self.state.id, stream), row, columns)
+        insert(
+            self.connection, f"{self.schema}.{EXECUTIONS}", (self.state.id, stream), row, columns
+        )
         return shape[0] * shape[1]
 
     def _stats(self, columns: Columns) -> int:

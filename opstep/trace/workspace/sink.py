@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any
 
 from opstep.runtime.ir.diagnostics import OpstepError
-from opstep.runtime.recording import HostRecord, StreamRecord
+from opstep.runtime.recording import HostRecord, Spent, StreamRecord
 from opstep.trace.sink import Run, RunEnd, StepDone, Written
 from opstep.trace.workspace.blobs import now, put_tensor
 from opstep.trace.workspace.executed import EXECUTIONS, STATS, insert_records
@@ -58,6 +58,9 @@ class WorkspaceSink:
         state.take(record)
         if state.open.nbytes > SPILL:
             self._spill(state)
+
+    def spent(self, run: Run, spent: Spent) -> None:
+        """A timeline tells of that."""
 
     def end_step(self, run: Run, step: StepDone) -> None:
         state = self._states[run.key]

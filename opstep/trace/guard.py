@@ -1,0 +1,51 @@
+"""A sink, guarded: what it raises ends its file, and never the run."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from opstep.trace.sink import Sink, Written
+
+Call = tuple[Any, ...]  # a method of sinks, by name, and its arguments
+
+
+class Guard:
+    """A sink that fails once: from then on it is only closed, and tells why."""
+
+    def __init__(self, sink: Sink):
+        self.sink = sink
+        self.problem: str | None = None
+        self._path = sink.path.absolute()  # also where the process goes to another folder
+
+    def call(self, calls: Sequence[Call]) -> None:
+        """On the writer's thread."""
+        if self.problem:
+            return
+        try:
+            for method, *arguments in calls:
+                getattr(self.sink, method)(*arguments)
+        except (OSError, sqlite3.Error) as error:
+            self.problem = words(error)
+        except Exception as error:  # our mistake must not stop the writer: the run would wait
+            self.problem = f"internal error: {type(error).__name__}: {error}"
+
+    def close(self) -> Written:
+        try:
+            written = self.sink.close()
+        except (OSError, sqlite3.Error) as error:
+            written = Written(self.sink.path, 0)
+            self.problem = self.problem or words(error)
+        except Exception as error:  # as above; the other file is still to be closed
+            written = Written(self.sink.path, 0)
+            self.problem = self.problem or f"internal error: {type(error).__name__}: {error}"
+        written.problem = self.problem or written.problem
+        if not written.problem and not self._path.exists():  # what is deleted can be written
+            written.problem = "the file is gone: it was deleted or moved while the run went on"
+        return written
+
+
+def words(error: Exception) -> str:
+    """``No space left on device``, ``database or disk is full``"""
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
