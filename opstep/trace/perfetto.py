@@ -193,6 +193,27 @@ def counter(**fields: Any) -> Any:
     return pb.CounterDescriptor(**fields)
 
 
+def parsed(packet: bytes) -> Any:
+    """A packet, with the tag and size that it stands in a file with; None where it is none."""
+    from google.protobuf.message import DecodeError
+    from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
+
+    try:
+        (found,) = pb.Trace.FromString(packet).packet
+    except (DecodeError, ValueError):
+        return None
+    return found
+
+
+def is_ours(packet: bytes) -> bool:
+    """Whether a packet is one as `TimelineSink` writes them."""
+    found = parsed(packet)
+    if found is None:
+        return False
+    names = {field.name for field, _ in found.ListFields()}
+    return names == {"compressed_packets"} or found.trusted_packet_sequence_id == SEQUENCE
+
+
 def is_trace(head: bytes) -> bool:
     """Whether a file that begins like this is one of Perfetto's."""
     from google.protobuf.message import DecodeError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -15,7 +16,9 @@ from opstep.trace import perfetto
 from opstep.trace.sink import Run, RunEnd, StepDone, Written
 from opstep.trace.tracks import Record, RunTracks
 
-_BUNDLE = 1 << 20  # bytes of packets that are compressed together, about
+_FLUSHED = 1 << 20  # bytes of packets that are written at once, about
+_BUNDLE = 1 << 17  # of those that are compressed together
+_END = b""  # of what is
 _RECORD_BYTES, _SLICE_BYTES = 200, 150  # about
 
 
@@ -63,15 +66,14 @@ class TimelineSink:
     def flush(self) -> None:
         self._make()
         if self._pending:
-            data = perfetto.bundle(b"".join(self._pending))
-            self._pending = []
-            self._write(data)
+            pending, self._pending = self._pending, []
+            self._write(b"".join(map(perfetto.bundle, _bundles(pending))))
 
     def _await(self, run: Run, record: Record, nbytes: int) -> None:
         """Records become packets together, many at once."""
         self._records.setdefault(run, []).append(record)
         self._awaited += nbytes
-        if self._awaited > _BUNDLE:
+        if self._awaited > _FLUSHED:
             self.flush()
 
     def _make(self) -> None:
@@ -101,8 +103,9 @@ class TimelineSink:
         """Queues packets behind those that they refer to."""
         new = [*tracks.described, *self._interned.packets()]
         tracks.described = []
-        packets = [perfetto.encode(new), *parts] if new else parts
-        self._pending += [part for part in packets if len(part)]
+        if new:  # apart: what is changed elsewhere in the file leaves them as they are
+            self._pending += [perfetto.encode(new), _END]
+        self._pending += [part for part in parts if len(part)]
 
     def _begin_file(self) -> None:
         if stat.S_ISREG(os.fstat(self._file).st_mode):
@@ -120,6 +123,21 @@ class TimelineSink:
                 os.ftruncate(self._file, self._nbytes)
             raise
         self._nbytes += len(data)
+
+
+def _bundles(parts: Iterable[Any]) -> Iterator[bytes]:
+    """Packets that are compressed together: a byte that is changed later costs one such bundle."""
+    held: list[Any] = []
+    nbytes = 0
+    for part in parts:
+        if part is not _END:
+            held.append(part)
+            nbytes += len(part)
+        if held and (part is _END or nbytes > _BUNDLE):
+            yield b"".join(held)
+            held, nbytes = [], 0
+    if held:
+        yield b"".join(held)
 
 
 def _open(path: Path) -> tuple[int, bool]:

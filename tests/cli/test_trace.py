@@ -89,7 +89,7 @@ def test_the_summary_has_a_section_each(cli, made):
     for part in ("Streams", "Critical path", "Longest ops", "Memory peak", "--at main/b"):
         assert part in shown.out
     rows = [" ".join(line.split()) for line in shown.out.splitlines()]
-    assert "stream 1 3 3 µs 0 3 µs 50.0% 0 0 0" in rows
+    assert "stream 1 3 3 µs 0 0 3 µs 50.0% 0 0 0" in rows
     assert "b = abs main made.opg:3 1 1 µs 66.2% 0.09 µs launch" in rows
     assert "b = abs main made.opg:3 3 3 µs 1 µs 55.6%" in rows
     assert "aabbccdd" in cli("trace", made, "summary").out

@@ -12,12 +12,15 @@ import sys
 import threading
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from random import Random
 from urllib.parse import parse_qs
 
 import made_timelines
+import numpy as np
 import pytest
 from waiting import runs, wait_until
 
+import opstep
 from opstep.runtime.ir.errors import InputError
 from opstep.trace.viewer import files, server
 from opstep.trace.viewer.engine import Engine
@@ -198,11 +201,12 @@ def test_a_trace_that_is_cut_anywhere_is_read_up_to_there(path, tmp_path):
     for size in range(1, len(data) + 1):
         cut.write_bytes(data[:size])
         try:
-            whole, nbytes = files.whole_packets(cut)
+            found = files.whole_packets(cut)
         except InputError:  # nothing of it is whole
             assert ends == {0}
             continue
-        assert nbytes == size
+        whole = found.size
+        assert (found.nbytes, found.cut, found.damaged) == (size, size - whole, [])
         assert whole in ends | {size}
         ends.add(whole)
     assert len(data) in ends and len(ends) > 2
@@ -210,6 +214,44 @@ def test_a_trace_that_is_cut_anywhere_is_read_up_to_there(path, tmp_path):
     with Engine(cut) as engine:
         assert engine.left_out == len(data) - 1 - max(ends - {len(data)})
         assert engine.query("select count(*) from slice").rows[0][0] >= 0
+
+
+def test_a_changed_byte_costs_no_more_than_its_packets(tmp_path):
+    path, changed = tmp_path / "whole.pftrace", tmp_path / "changed.pftrace"
+    body = "".join(f"  v{k} = relu({f'v{k - 1}' if k else 'x'})\n" for k in range(20))
+    program = opstep.loads(f"graph main(x: f32[4]) -> f32[4] {{\n{body}  return v19\n}}\n")
+    with opstep.Recording(trace=path) as recording:
+        program.run("main", {"x": np.ones(4, np.float32)}, steps=200, recording=recording)
+    data, random, told = path.read_bytes(), Random(0), 0
+    for k in range(61):
+        at, bit = random.randrange(len(data)), 1 << random.randrange(8)
+        if k == 60:
+            at = len(data) * 2 // 3
+        changed.write_bytes(data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :])
+        found = files.whole_packets(changed)
+        told += bool(found.damaged or found.cut)
+        assert all(begin <= at < end for begin, end in found.damaged)
+        assert sum(end - begin for begin, end in (*found.parts, *found.damaged)) <= len(data)
+    assert told >= 55  # a bit of a clock or of a number is one among others
+    count = "select count(*), sum(name is null) from slice where category = 'op'"
+    with Engine(changed) as engine:
+        ((slices, nameless),) = engine.query(count).rows
+    assert 2000 < slices < 4000 and nameless == 0
+
+
+def test_a_program_is_read_once_however_many_statements_ran(tmp_path, monkeypatch):
+    from opstep.trace.viewer import source
+
+    body = "".join(f"  v{k} = relu({f'v{k - 1}' if k else 'x'})\n" for k in range(50))
+    (tmp_path / "p.opg").write_text(f"graph main(x: f32[4]) -> f32[4] {{\n{body}  return v49\n}}\n")
+    program = opstep.load(tmp_path / "p.opg")
+    with opstep.Recording(trace=tmp_path / "t.pftrace") as recording:
+        program.run("main", {"x": np.ones(4, np.float32)}, recording=recording)
+    read = []
+    text = source._text
+    monkeypatch.setattr(source, "_text", lambda file: read.append(file) or text(file))
+    assert len(source.programs(tmp_path / "t.pftrace")["functions"]) == 50
+    assert len(read) == 1
 
 
 def test_what_is_not_installed_is_told(path, monkeypatch):
@@ -376,7 +418,7 @@ def test_a_trace_that_grows_or_goes_is_served_as_it_is(path, tmp_path):
         where = trace_of(found)
         status, _, body = ask(found, where)
         assert status == 200
-        assert body == data[: files.whole_packets(grown)[0]]
+        assert body == data[: files.whole_packets(grown).size]
         grown.write_bytes(data)
         assert ask(found, where)[2] == data
         grown.unlink()

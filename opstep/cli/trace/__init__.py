@@ -9,6 +9,7 @@ import click
 from opstep.cli.common import COMMAND, MACHINE, OK, say
 from opstep.cli.verbs import command_with_verbs
 from opstep.trace.viewer.engine import LIMIT_S
+from opstep.trace.viewer.files import Whole
 
 VERBS = {
     "summary": ("opstep.cli.trace.summary", "Say where the time went: streams, path, ops, memory."),
@@ -25,10 +26,10 @@ timeout_option = click.option(
 )
 
 
-def say_cut(file: str, left_out: int) -> None:
-    """Says that a trace ends in the middle of something."""
-    if left_out:
-        say(f"{file} was cut: {left_out:,} bytes at its end are left out")
+def say_left_out(file: str, whole: Whole) -> None:
+    """Says where a trace is damaged, and that it ends in the middle of something."""
+    for line in whole.told(Path(file)):
+        say(line)
 
 
 @command_with_verbs(
@@ -72,7 +73,6 @@ def trace(file: str, at: str | None, port: int | None, no_browser: bool, timeout
     from opstep.trace.viewer.files import whole_packets
     from opstep.trace.viewer.server import serve
 
-    whole, nbytes = whole_packets(Path(file))
-    say_cut(file, nbytes - whole)
+    say_left_out(file, whole_packets(Path(file)))
     serve(file, port or 0, not no_browser, at, timeout)
     return OK

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from opstep.cli.common import console
-from opstep.cli.trace import say_cut
+from opstep.cli.trace import say_left_out
 
 if TYPE_CHECKING:
     from opstep.trace.viewer.engine import Engine
@@ -23,5 +23,5 @@ def opened(file: str, timeout: float) -> Iterator[Engine]:
     with Status(f"loading {file}", console=console(stderr=True)):
         engine = Engine(file, timeout)
     with engine:
-        say_cut(file, engine.left_out)
+        say_left_out(file, engine.whole)
         yield engine

@@ -35,8 +35,8 @@ class Answer(NamedTuple):
 
 
 class Engine:
-    """The engine with one trace loaded; `left_out`: bytes at the end of the file that are no whole
-    packet, of a trace that was cut. They are not loaded.
+    """The engine with one trace loaded; `left_out`: bytes of the file that are no whole packet,
+    where it was cut or damaged (`whole` says where). They are not loaded.
 
     Each query, and loading, may take `timeout` seconds; an engine that took longer is closed.
     Raises `InputError`: the file is absent, unreadable, empty, or no trace; the extra ``viewer`` is
@@ -48,8 +48,8 @@ class Engine:
             raise InputError(f"a time limit of {timeout:g} s leaves no time")
         self.path = Path(path)
         self.timeout = timeout
-        whole, nbytes = whole_packets(self.path)
-        self.left_out = nbytes - whole
+        self.whole = whole_packets(self.path)
+        self.left_out = self.whole.nbytes - sum(b - a for a, b in self.whole.parts)
         folder, node = web_files(), find_node()
         self._errors: Any = tempfile.TemporaryFile()  # noqa: SIM115 - what the child says
         self._child = subprocess.Popen(
@@ -63,7 +63,7 @@ class Engine:
         self._client: Any = None
         try:
             self._connect()
-            self._load(whole)
+            self._load()
         except BaseException:
             self.close()
             raise
@@ -114,13 +114,12 @@ class Engine:
                 raise ConnectionError
             self._client = TraceProcessor(addr=f"127.0.0.1:{int(port)}")
 
-    def _load(self, nbytes: int) -> None:
+    def _load(self) -> None:
         from perfetto.common.exceptions import PerfettoException
 
         try:
-            with self._limited(f"loading {self.path}"), self.path.open("rb") as file:
-                while chunk := file.read(min(_CHUNK, nbytes)):
-                    nbytes -= len(chunk)
+            with self._limited(f"loading {self.path}"):
+                for chunk in self.whole.chunks(self.path, _CHUNK):
                     if error := self._client.http.parse(chunk).error:
                         raise PerfettoException(error)
                 self._client.http.notify_eof()

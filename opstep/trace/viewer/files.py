@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib.util
 import mmap
 import shutil
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from opstep.runtime.ir.errors import InputError
-from opstep.trace.perfetto import is_trace
+from opstep.trace.perfetto import is_ours, is_trace, parsed, preamble
 
 _INSTALL = "pip install 'opstep[viewer]'"
 
@@ -43,9 +46,50 @@ def find_node() -> str:
     return found
 
 
-def whole_packets(path: Path) -> tuple[int, int]:
-    """Bytes of a trace's whole packets, and of the file. They differ where a trace was cut: by a
-    full disk, or while it is being written.
+class Whole(NamedTuple):
+    """What can be read of a trace: `parts`, from byte to byte, of `nbytes`. `damaged`: parts that
+    are not what was written; what else is left out stands at the end of a trace that was cut.
+    """
+
+    parts: list[tuple[int, int]]
+    damaged: list[tuple[int, int]]
+    nbytes: int
+    begins: bytes = b""  # what stands for a beginning that is damaged: times need their clock
+
+    @property
+    def cut(self) -> int:
+        """Bytes at the end that are no whole packet."""
+        return self.nbytes - max((end for _, end in (*self.parts, *self.damaged)), default=0)
+
+    @property
+    def size(self) -> int:
+        return len(self.begins) + sum(end - begin for begin, end in self.parts)
+
+    def told(self, path: Path) -> list[str]:
+        """What is left out, for people."""
+        lines = [
+            f"{path} is damaged: bytes {begin:,} to {end - 1:,} are left out"
+            for begin, end in self.damaged
+        ]
+        if self.cut:
+            lines.append(f"{path} was cut: {self.cut:,} bytes at its end are left out")
+        return lines
+
+    def chunks(self, path: Path, most: int) -> Iterator[bytes]:
+        """All that can be read, at most so many bytes at once."""
+        if self.begins:
+            yield self.begins
+        with path.open("rb") as file:
+            for begin, end in self.parts:
+                file.seek(begin)
+                while begin < end and (chunk := file.read(min(most, end - begin))):
+                    begin += len(chunk)
+                    yield chunk
+
+
+def whole_packets(path: Path) -> Whole:
+    """A trace's whole packets. A file has others where it was cut, by a full disk or while it is
+    being written, and where bytes of it were changed.
 
     Raises `InputError`: the file is absent, unreadable, empty, or no trace.
     """
@@ -57,20 +101,54 @@ def whole_packets(path: Path) -> tuple[int, int]:
                 hint = "the run ended before it wrote anything"
                 raise InputError(f"{path} is empty", hint=hint)
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                end = _packet_end(data, 0)
-                if data[0] != _TAG or not is_trace(data[: min(end, nbytes)]):
+                found = _walk(data, nbytes)
+                first = found.parts[0] if found.parts else (0, 0)
+                if not is_trace(data[first[0] : _packet_end(data, first[0])]):
                     hint = "opstep run … --trace FILE.pftrace writes one"
                     raise InputError(f"{path} is no Perfetto trace", hint=hint)
-                whole = 0
-                while 0 < end <= nbytes:
-                    whole = end
-                    end = _packet_end(data, whole)
-                return whole, nbytes
+                return found
     except (OSError, ValueError) as error:  # ValueError: a null character in the name
         raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
 
 
+def _walk(data: mmap.mmap, nbytes: int) -> Whole:
+    """From packet to packet; behind one that is damaged, from the next that is sound."""
+    parts: list[tuple[int, int]] = []
+    damaged: list[tuple[int, int]] = []
+    at = count = 0
+    while at < nbytes:
+        end = _packet_end(data, at)
+        count += 1
+        # others than ours have millions of small ones
+        looked_at = count <= _LOOKED_AT or _COMPRESSED in data[at : at + 13]
+        if 0 < end <= nbytes and (not looked_at or _is_sound(data[at:end])):
+            if parts and parts[-1][1] == at:
+                parts[-1] = (parts[-1][0], end)
+            else:
+                parts.append((at, end))
+            at = end
+            continue
+        following = _next_packet(data, at + 1, nbytes)
+        if following < 0 and (end == 0 or end > nbytes):
+            break  # cut: the end of it is not there
+        damaged.append((at, following if following >= 0 else nbytes))
+        at = damaged[-1][1]
+    return Whole(parts, damaged, nbytes, preamble() if damaged and damaged[0][0] == 0 else b"")
+
+
+def _next_packet(data: mmap.mmap, at: int, nbytes: int) -> int:
+    """Where behind a place packets of ours go on; -1 where none do."""
+    while (at := data.find(bytes([_TAG]), at)) >= 0:
+        end = _packet_end(data, at)
+        if at + 8 < end <= nbytes and is_ours(data[at:end]) and _is_sound(data[at:end]):
+            return at
+        at += 1
+    return -1
+
+
 _TAG = 0x0A  # repeated TracePacket packet = 1 (trace.proto)
+_COMPRESSED = b"\x92\x03"  # bytes compressed_packets = 50 (trace_packet.proto)
+_LOOKED_AT = 1000  # packets without it
 
 
 def _packet_end(data: mmap.mmap, at: int) -> int:
@@ -85,3 +163,17 @@ def _packet_end(data: mmap.mmap, at: int) -> int:
         if byte < 0x80:
             return at + k + size
     return 0
+
+
+def _is_sound(packet: bytes) -> bool:
+    """Whether a packet, with its tag and size, can be read, and what it holds compressed too."""
+    found = parsed(packet)
+    if found is None:
+        return False
+    if not found.compressed_packets:
+        return True
+    try:
+        inner = zlib.decompress(found.compressed_packets)
+    except zlib.error:
+        return False
+    return not inner or inner[0] == _TAG

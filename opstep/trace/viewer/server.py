@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import shutil
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
@@ -182,14 +182,13 @@ class _Handler(BaseHTTPRequestHandler):
     def _trace(self, copy: Callable[[BinaryIO, Any], Any]) -> None:
         """The whole packets that the file has by now; a run may still be writing to it."""
         try:
-            size, _ = whole_packets(self.server.trace)
-            source = self.server.trace.open("rb")
+            whole = whole_packets(self.server.trace)
         except (InputError, OSError) as error:
             self._send(404, f"{error}\n".encode("utf-8", "replace"), {}, copy)
             return
-        with source:
-            self._begin(200, size, {"Content-Type": "application/octet-stream"})
-            copy(_First(source, size), self.wfile)  # pyright: ignore - all that copying needs
+        self._begin(200, whole.size, {"Content-Type": "application/octet-stream"})
+        chunks: Any = _Chunks(whole.chunks(self.server.trace, 1 << 20))  # all that copying needs
+        copy(chunks, self.wfile)
 
     def _send(self, code: int, body: bytes, headers: dict[str, str], copy: Callable) -> None:
         plain = {"Content-Type": "text/plain; charset=utf-8"}
@@ -206,16 +205,14 @@ class _Handler(BaseHTTPRequestHandler):
         """The terminal is for what people are told."""
 
 
-class _First:
-    """The first bytes of a file, as a file."""
+class _Chunks:
+    """Bytes that come in pieces, as a file that is read from its beginning."""
 
-    def __init__(self, file: BinaryIO, size: int):
-        self._file, self._left = file, size
+    def __init__(self, chunks: Iterator[bytes]):
+        self._chunks = chunks
 
     def read(self, size: int) -> bytes:
-        data = self._file.read(min(size, self._left))
-        self._left -= len(data)
-        return data
+        return next(self._chunks, b"")
 
 
 def serve(
