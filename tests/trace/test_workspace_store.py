@@ -171,6 +171,7 @@ def test_a_file_of_version_1(path):
     for view in VIEWS:
         connection.execute(f"drop view {view.name}")
     connection.execute("alter table runs drop column kernels")
+    connection.execute("drop table buffers")
     connection.execute("pragma user_version = 1")
     connection.commit()
     connection.close()

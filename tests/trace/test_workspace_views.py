@@ -147,6 +147,45 @@ def test_memory_peak_is_the_plans(runs):
     assert arena == plan.arena
 
 
+HELD = """
+param w: f32[1000] = zeros()
+state last: f32[] = 0
+graph main(x: f32[1000]) -> f32[] {
+  a = relu(x)
+  b = add(a, w)
+  y = while(a, test=more, body=quarter, limit=9)
+  c = add(y, b)
+  total = sum(c)
+  last <- total
+  return total
+}
+graph more(x: f32[1000]) -> bool[] {
+  most = max(x)
+  large = greater(most, 0.3)
+  return large
+}
+graph quarter(x: f32[1000]) -> f32[1000] {
+  u = mul(x, 0.25)
+  v = add(u, u)
+  return v
+}
+"""
+
+
+def test_what_callers_hold_counts_and_is_listed(tmp_path):
+    path = tmp_path / "runs.db"
+    record(path, opstep.loads(HELD), {"x": np.linspace(0, 1, 1000, dtype="f4")})
+    ((site, live),) = ask(path, "select site, live_bytes from memory_peak where run = 1")
+    assert (site, live) == ("quarter/u", 4 * 4000)
+    held = "select kind, name, nbytes from live_at_peak where run = 1 and nbytes > 4"
+    assert sorted(ask(path, held)) == [
+        ("input", "x", 4000),
+        ("param", "w", 4000),
+        *(("temporary", name, 4000) for name in ("main/a", "main/b", "main/y", "quarter/u")),
+    ]
+    assert ("state", "last", 4) in ask(path, held.replace("> 4", "= 4"))
+
+
 def test_slowest_ops_add_up(runs):
     rows = ask(
         runs,

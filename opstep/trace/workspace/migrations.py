@@ -14,8 +14,19 @@ def add_kernels(connection: sqlite3.Connection) -> None:
     connection.execute("alter table runs add column kernels TEXT")
 
 
+def add_buffers(connection: sqlite3.Connection) -> None:
+    """Of older runs it is not known what they held."""
+    from opstep.trace.workspace.schema import TABLES
+    from opstep.trace.workspace.store import create_table
+
+    create_table(connection, next(table for table in TABLES if table.name == "buffers"))
+
+
 # MIGRATIONS[v] changes a workspace of version v into one of version v + 1.
-MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {1: add_kernels}
+MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {
+    1: add_kernels,
+    2: add_buffers,
+}
 
 
 def migrate(

@@ -117,12 +117,15 @@ def hashes(
 
 
 def op_rows(
-    run: int, first: int, layout: Layout, initial: Sequence[Initial], main: bool
+    run: int, first: int, layout: Layout, initial: Sequence[Initial], main: bool, held: int
 ) -> tuple[list[tuple], list[tuple]]:
-    """Rows of `ops` (without its sums) and of `results` for the steps of a plan."""
+    """Rows of `ops` (without its sums) and of `results` for the steps of a plan, while whose ops
+    run its callers hold so many bytes.
+    """
     plan = layout.plan
     streams = {step: k for k, rows in enumerate(layout.rows) for step in rows}
-    live, sources = live_bytes(plan), _sources(plan, first, initial, main)
+    live = {step: nbytes + held for step, nbytes in live_bytes(plan).items()}
+    sources = _sources(plan, first, initial, main)
     ops, results = [], []
     for number in range(len(plan.steps)):
         info = describe(plan, number)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from opstep.trace.workspace.views import BAD
 
-VERSION = 2
+VERSION = 3
 APPLICATION = (
     0x6F707374  # "opst", PRAGMA application_id: tells a workspace from another SQLite file
 )
@@ -111,7 +111,11 @@ TABLES = (
             Column("stream", "INTEGER", "stream that it was planned for"),
             Column("bytes", "INTEGER", "bytes read and written by one execution"),
             Column("flops", "INTEGER", "floating-point operations of one execution"),
-            Column("live_bytes", "INTEGER", "bytes of temporary tensors while it runs"),
+            Column(
+                "live_bytes",
+                "INTEGER",
+                "bytes of temporary tensors while it runs, its callers' too",
+            ),
             Column(
                 "executions",
                 "INTEGER",
@@ -144,6 +148,25 @@ TABLES = (
         ),
         key=("run", "op", "result"),
         indices=(Index(("run", "name")),),
+        rowid=False,
+    ),
+    Table(
+        "buffers",
+        "What a run's plans hold in memory. Tensors that follow one another may share a buffer; it "
+        "is named after the first.",
+        (
+            RUN,
+            Column("plan", "INTEGER", "number of the first op of its plan"),
+            Column("buffer", "INTEGER", "its number in the plan"),
+            Column("caller", "INTEGER", "the op that calls the plan; null for the run's own"),
+            Column("kind", "TEXT", "temporary, workspace (of an op), input, param, state or const"),
+            Column("name", "TEXT", "path of its tensor, main/features:p/c; null for a workspace"),
+            Column("type", "TEXT", "of that tensor, f32[8, 4]"),
+            Column("nbytes", "INTEGER", "its size"),
+            Column("first_op", "INTEGER", "the first op that runs while it is held"),
+            Column("last_op", "INTEGER", "the last one"),
+        ),
+        key=("run", "plan", "buffer"),
         rowid=False,
     ),
     Table(

@@ -16,6 +16,7 @@ from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.recording import HostRecord, Spent, StreamRecord
 from opstep.trace.sink import Run, RunEnd, StepDone, Written
 from opstep.trace.workspace.blobs import now, put_tensor
+from opstep.trace.workspace.buffers import buffer_rows
 from opstep.trace.workspace.executed import EXECUTIONS, STATS, insert_records
 from opstep.trace.workspace.rows import initial_rows, op_rows, plain
 from opstep.trace.workspace.store import file_bytes, open_writing, transaction
@@ -30,6 +31,8 @@ _OPS = (
     "ops (run, op, name, site, plan, graph, frame, file, line, statement, operands, sources, "
     "attrs, stream, bytes, flops, live_bytes)"
 )
+
+_BUFFERS = "buffers (run, plan, buffer, caller, kind, name, type, nbytes, first_op, last_op)"
 
 
 class WorkspaceSink:
@@ -147,7 +150,9 @@ class WorkspaceSink:
 
     def _describe(self, state: RunState) -> None:
         """Ops that are new, and before the first of them what the run was given."""
-        if not state.layouts:
+        if state.grown:
+            self._grow(state)
+        if not state.new:
             return
         connection, run = self._connection, state.run
         ops: list[tuple] = []
@@ -162,20 +167,36 @@ class WorkspaceSink:
             )
             self._count(len(executions), len(stats))
             state.described = True
-        for first, layout in state.layouts.items():
+        kinds = {n: t.kind for n, t in run.info.program.module.tensors.items()}
+        buffers: list[tuple] = []
+        for first, activation in state.new.items():
+            layout, caller = activation.layout, activation.caller
             main_plan = main and layout.plan.graph == run.info.graph
-            more = op_rows(state.id, first, layout, run.initial, main_plan)
+            more = op_rows(state.id, first, layout, run.initial, main_plan, state.held[first])
+            called = run.first_op(caller.plan) + activation.call if caller else None
+            buffers += buffer_rows(state.id, first, layout.plan, kinds, called)
             ops += more[0]
             results += more[1]
             if main_plan:
                 connection.execute(
                     "update runs set arena_bytes = ? where id = ?", (layout.plan.arena, state.id)
                 )
-        state.layouts.clear()
+        state.new.clear()
         _insert_many(connection, "main", _OPS, ops)
         _insert_many(
             connection, "main", "results (run, op, result, name, dtype, shape, nbytes)", results
         )
+        _insert_many(connection, "main", _BUFFERS, buffers)
+
+    def _grow(self, state: RunState) -> None:
+        """Plans were called by others that hold more."""
+        for first, more in state.grown.items():
+            last = first + len(state.sums[first].executions) - 1
+            self._connection.execute(
+                "update ops set live_bytes = live_bytes + ? where run = ? and op between ? and ?",
+                (more, state.id, first, last),
+            )
+        state.grown.clear()
 
     def _insert_taken(self, schema: str, state: RunState, taken: Taken, ended: bool) -> None:
         self._count(*insert_records(self._connection, schema, state, taken.records, ended))

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from opstep.runtime.recording import Activation, HostRecord, Layout, StreamRecord
+from opstep.trace.arguments import Ops
 from opstep.trace.sink import Run, StepDone
 
 
@@ -107,7 +108,11 @@ class RunState:
     def __init__(self, run: Run, id: int):
         self.run = run
         self.id = id
-        self.layouts: dict[int, Layout] = {}  # of plans whose ops are not written yet, by first op
+        # by first op of a plan: how it was run at first, where its ops are not written yet
+        self.new: dict[int, Activation] = {}
+        self.held: dict[int, int] = {}  # bytes that the callers of a plan hold, at most
+        self.grown: dict[int, int] = {}  # by how much, since its ops were written
+        self._ops = Ops(run)
         self.sums: dict[int, Sums] = {}  # by first op of a plan: of steps that have ended
         self.open_sums: dict[int, Sums] = {}  # of the step under way
         self.open = Taken()
@@ -125,8 +130,9 @@ class RunState:
         activation = record.activation
         first = self.run.first_op(activation.plan)
         if first not in self.sums:
-            self.layouts[first] = activation.layout
+            self.new[first] = activation
             self.sums[first] = Sums(len(activation.plan.steps))
+        self._note_held(activation, first)
         if isinstance(record, HostRecord):
             count, stats = len(record.calls), 0
         else:
@@ -138,6 +144,15 @@ class RunState:
             self.open.records.append(Numbered(record, self.next_execution))
             self.open.nbytes += 1000 + 100 * count + stats
             self.next_execution += count
+
+    def _note_held(self, activation: Activation, first: int) -> None:
+        caller = activation.caller
+        held = self._ops.live(caller, activation.call) if caller else 0
+        more = held - self.held.setdefault(first, 0)
+        if more > 0:
+            self.held[first] = held
+            if first not in self.new:
+                self.grown[first] = self.grown.get(first, 0) + more
 
     def end_step(self, step: StepDone) -> None:
         self.ended.take_over(self.open)

@@ -146,7 +146,10 @@ VIEWS = (
             ("run", "the run"),
             ("op", "number of the op in its run"),
             *_OP,
-            ("live_bytes", "temporary tensors while it runs"),
+            (
+                "live_bytes",
+                "temporary tensors while it runs, its callers' too",
+            ),
             ("arena_bytes", "memory that the plan takes for all of them"),
             ("param_bytes", "params and states"),
         ),
@@ -158,6 +161,34 @@ VIEWS = (
           select p.op from ops as p where p.run = runs.id and p.live_bytes is not null
           order by p.live_bytes desc, p.op limit 1
         )
+        """,
+    ),
+    View(
+        "live_at_peak",
+        "What each run holds in memory while the op of `memory_peak` runs: temporary tensors, its "
+        "callers' too, working memory, inputs, params and states.",
+        (
+            ("run", "the run"),
+            ("op", "the op of memory_peak"),
+            ("kind", "temporary, workspace, input, param, state or const"),
+            ("name", "path of the tensor; a buffer is named after the first that lives in it"),
+            ("type", "its type"),
+            ("nbytes", "its size"),
+            ("first_op, last_op", "from which op to which it is held"),
+        ),
+        """
+        with recursive holding (run, peak, op) as (
+          select run, op, op from memory_peak
+          union
+          select h.run, h.peak, b.caller from holding as h
+          join buffers as b on b.run = h.run and h.op between b.first_op and b.last_op
+          where b.caller is not null
+        )
+        select distinct h.run, h.peak as op, b.kind, b.name, b.type, b.nbytes,
+          case when b.kind in ('param', 'state') then null else b.first_op end as first_op,
+          case when b.kind in ('param', 'state') then null else b.last_op end as last_op
+        from holding as h
+        join buffers as b on b.run = h.run and h.op between b.first_op and b.last_op
         """,
     ),
     View(
