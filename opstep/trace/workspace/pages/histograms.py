@@ -52,15 +52,15 @@ def bars(bins: Bins, width: int = 132, height: int = 26) -> Markup:
 def heatmap(
     title: str, columns: Sequence[tuple[float, Bins]], width: int = 460, height: int = 190
 ) -> Markup:
-    """Histograms side by side by x: darker where more of a column's elements are.
+    """Histograms side by side by x: darker where more of a column's elements are. One that counts
+    nothing leaves its column empty.
 
     All cells of one shade are one path, so that the picture stays small.
     """
-    columns = [(x, bins) for x, bins in columns if any(bins.counts)]
-    if not columns:
+    filled = [bins for _, bins in columns if any(bins.counts)]
+    if not filled:
         return picture(width, height, heading(title), title)
-    low = min(bins.lowest for _, bins in columns)
-    high = max(bins.end for _, bins in columns)
+    low, high = min(bins.lowest for bins in filled), max(bins.end for bins in filled)
     wide = (width - LEFT - RIGHT) / len(columns)
     tall = (height - TOP - BOTTOM) / (high - low)
     shades: list[list[str]] = [[] for _ in range(SHADES)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +25,9 @@ RUNS = """
 select r.id, r.key, r.status, r.error, r.began, r.seconds, r.steps, r.file, r.graph, r.streams,
   r.alloc, r.fill, r.sync, r.selection,
   (select count(*) from findings f where f.run = r.id) as findings,
-  (select name from metrics m where m.run = r.id and m.step = 0 and m.name <> 'seconds' limit 1)
-    as metric
+  (select json_group_array(name) from metrics m
+    where m.run = r.id and m.step = 0 and m.name <> 'seconds') as metrics,
+  r.program
 from runs r order by r.id desc limit :most
 """
 TOTALS = """
@@ -42,6 +45,8 @@ async def page(request: Any, datasette: Datasette) -> Any:
     names = await labels(datasette)
     for k, run in enumerate(runs):
         run["link"] = cells.run_link(run["id"], names.get(run["id"]))
+        scalars = json.loads(run["metrics"])
+        run["metric"] = first_of(scalars, run["program"], run["graph"]) if k < CURVES else None
         run["curve"] = await curve(datasette, run) if k < CURVES else Markup("")
     known = datasette.metadata("tables", database=DATABASE) or {}
     tables = [(t, known.get(t, {})) for t in await database.table_names()]
@@ -70,6 +75,28 @@ def of_last(view: str, runs: list[Row]) -> str:
     if view == "run_compare" and len(runs) > 1:
         return f"?run={runs[1]['id']}&other={runs[0]['id']}&_nocount=1"
     return f"?run={runs[0]['id']}&_nocount=1"
+
+
+def first_of(scalars: list[str], program: str | None, graph: str) -> str | None:
+    """The one that the graph returns first."""
+    if len(scalars) < 2:
+        return scalars[0] if scalars else None
+    order = {name: k for k, name in enumerate(returned(program or "", graph))}
+    return min(scalars, key=lambda name: (order.get(name, len(order)), name))
+
+
+@lru_cache(64)
+def returned(program: str, graph: str) -> tuple[str, ...]:
+    """The names of a graph's results, in their order; none where the text cannot be read."""
+    from opstep.runtime.ir.diagnostics import OpstepError
+    from opstep.runtime.ir.graph import Return
+    from opstep.runtime.ir.parser import parse
+
+    try:
+        body = parse(program).graphs[graph].body
+    except (OpstepError, LookupError):
+        return ()
+    return tuple(v.text for s in body if isinstance(s, Return) for v in s.values)
 
 
 async def curve(datasette: Datasette, run: Row) -> Markup:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
 from opstep.trace.workspace.pages import cells, words
 from opstep.trace.workspace.pages.data import POINTS, Row, ask, run_row
-from opstep.trace.workspace.pages.histograms import heatmap
+from opstep.trace.workspace.pages.histograms import Bins, heatmap
 from opstep.trace.workspace.pages.metadata import DATABASE
 from opstep.trace.workspace.pages.plot import Line, Panel
 from opstep.trace.workspace.pages.series import as_float, bad_steps, distribution
@@ -16,16 +17,22 @@ from opstep.trace.workspace.pages.series import as_float, bad_steps, distributio
 if TYPE_CHECKING:
     from datasette.app import Datasette
 
-COLUMNS = 120  # of a heat map
+COLUMNS = 120  # of a heat map: each shows all of its steps,
+READ = 50_000  # of a run of up to so many
 OP = "select * from ops where run = :run and op = :op"
 RESULTS = "select * from results where run = :run and op = :op order by result"
 STATS = """
-select s.step, s.result, min(s.min) as min, max(s.max) as max, avg(s.mean) as mean,
+select min(s.step) as step, s.result, min(s.min) as min, max(s.max) as max, avg(s.mean) as mean,
   avg(s.std) as std, max(s.absmax) as absmax, sum(s.nan) as nan, sum(s.posinf) as posinf,
-  sum(s.neginf) as neginf, sum(s.zero) as zero, s.histogram, s.lowest
+  sum(s.neginf) as neginf, sum(s.zero) as zero
 from steps t cross join stats s on s.run = t.run and s.step = t.step and s.op = :op
-where t.run = :run and (t.step / :every % :stride = 0 or t.step < 0)
-group by s.step, s.result order by s.step
+where t.run = :run
+group by case when t.step < 0 then -1 else t.step / :every / :stride end, s.result order by 1
+"""
+HISTOGRAMS = """
+select s.step, s.result, s.histogram, s.lowest
+from steps t cross join stats s on s.run = t.run and s.step = t.step and s.op = :op
+where t.run = :run and (t.step / :every % :thinned = 0 or t.step < 0) order by s.step
 """
 # By way of the statistics an index leads to the executions of one op.
 TIMES = """
@@ -61,6 +68,8 @@ async def page(request: Any, datasette: Datasette) -> Any:
     steps = run["steps"] or 1
     drawn = {**given, "every": every, "stride": stride(steps // every)}
     stats = await ask(datasette, STATS, drawn)
+    thinned = max(1, -(-(steps // every) // READ))
+    bins = await ask(datasette, HISTOGRAMS, {**given, "every": every, "thinned": thinned})
     times = await ask(datasette, TIMES if stats else TIMES_WITHOUT_STATS, drawn)
     results = await ask(datasette, RESULTS, given)
     label = cells.RunLabel(run["key"], run["status"], run["file"], run["began_ns"])
@@ -71,9 +80,7 @@ async def page(request: Any, datasette: Datasette) -> Any:
         "line": cells.show("line", cells.Cell(op["line"], op, {run["id"]: label}, "ops")),
         "facts": facts(op, FACTS),
         "figures": facts(op, FIGURES),
-        "results": [
-            (r, result_plots([s for s in stats if s["result"] == r["result"]])) for r in results
-        ],
+        "results": [(r, result_plots(of_result(stats, r), of_result(bins, r))) for r in results],
         "time": time_plot(times),
         "neighbours": [o for o in await ask(datasette, AROUND, given) if o["op"] != number],
         "database": DATABASE,
@@ -99,7 +106,27 @@ def facts(op: Row, columns: tuple[str, ...]) -> list[tuple[str, Any]]:
     return shown
 
 
-def result_plots(rows: list[Row]) -> list[Markup]:
+def of_result(rows: list[Row], result: Row) -> list[Row]:
+    return [row for row in rows if row["result"] == result["result"]]
+
+
+def binned(rows: list[Row]) -> list[tuple[float, Bins]]:
+    """At most `COLUMNS` histograms: each of the elements of several steps, the first of which names
+    it. One of zeros alone is empty.
+    """
+    each = max(1, -(-len(rows) // COLUMNS))
+    columns = []
+    for first in range(0, len(rows), each):
+        counts: Counter[int] = Counter()
+        for row in rows[first : first + each]:
+            bins = cells.read_bins(row["histogram"], row["lowest"])
+            counts.update(dict(enumerate(bins.counts, bins.lowest)) if bins else {})
+        low, high = min(counts, default=0), max(counts, default=-1)
+        columns.append((rows[first]["step"], Bins([counts[k] for k in range(low, high + 1)], low)))
+    return columns
+
+
+def result_plots(rows: list[Row], histograms: list[Row]) -> list[Markup]:
     """How a tensor's elements went: spread, magnitude, where they lie, how many are odd."""
     if not rows:
         return []
@@ -110,9 +137,7 @@ def result_plots(rows: list[Row]) -> list[Markup]:
         Line("std", [(r["step"], as_float(r["std"])) for r in rows]),
     ]
     plots.append(Panel("magnitude", sizes, marks=marks, log=True).svg())
-    columns = rows[:: max(1, -(-len(rows) // COLUMNS))]
-    binned = [(r["step"], cells.read_bins(r["histogram"], r["lowest"])) for r in columns]
-    plots.append(heatmap("elements by magnitude", [(step, bins) for step, bins in binned if bins]))
+    plots.append(heatmap("elements by magnitude", binned(histograms)))
     odd = [
         Line(name, [(r["step"], float(r[column])) for r in rows])
         for name, column in (("NaN", "nan"), ("+inf", "posinf"), ("-inf", "neginf"))

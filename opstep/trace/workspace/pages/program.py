@@ -84,6 +84,8 @@ async def shown_lines(
     ops = by(await ask(datasette, OPS, {**given, "file": run["file"]}), "line")
     named = by(ops.pop(None, []), "site")  # inputs, params and states: in no line of a graph
     stats = by(await ask(datasette, STATS, {**given, "step": step}), "op")
+    updates = {op["op"] for rows in ops.values() for op in rows if op["name"] == "update"}
+    updated = by([row for op in updates for row in stats.get(op, [])], "name")
     wrong = by(await ask(datasette, FINDINGS, given), "line")
     shown = []
     for number, text in enumerate((run["program"] or "").split("\n"), 1):
@@ -94,6 +96,8 @@ async def shown_lines(
                 *named.get(f"state/{declared[1]}", []),
             ]
         gave = [row for op in here_ops for row in stats.get(op["op"], [])]
+        if declared:  # as it is behind the step that is shown, where an op updates it
+            gave = updated.get(declared[1], gave)
         found = [f for f in wrong.get(number, []) if f["file"] in (None, "", run["file"])]
         shown.append(
             LineShown(
@@ -160,5 +164,7 @@ def figures(stats: list[Row]) -> Markup:
     bins = cells.read_bins(last["histogram"], last["lowest"]) or Bins([], 0)
     mark = Markup(' <span class="figure bad">{} NaN or inf</span>').format(f"{bad:,}")
     shape = Markup("<code>{}{}</code>").format(last["dtype"], last["shape"])
+    if last["step"] < 0:
+        shape += Markup(' <span class="quiet">before the first step</span>')
     parts = [bars(bins, 90, 18), spread, most, shape]
     return Markup("</td><td>").join(parts) + (mark if bad else Markup(""))
