@@ -140,6 +140,11 @@ def recording_options(function: Callable[..., Any]) -> Callable[..., Any]:
             help="Write a timeline: what ran when on which stream (Perfetto).",
         ),
         click.option(
+            "--trace-steps",
+            metavar="LO:HI",
+            help="Only these steps in the timeline, from LO up to HI without it: 100:110.",
+        ),
+        click.option(
             "--stats",
             default="all",
             show_default=True,

@@ -200,6 +200,8 @@ def recorded(
     """Opens the files that the run is to be recorded in."""
     from opstep.runtime.ir.errors import InputError
 
+    if options["trace_steps"] and not options["trace"]:
+        raise InputError("--trace-steps needs a timeline", hint="add --trace FILE.pftrace")
     if options["workspace"] is None and options["trace"] is None:
         for name in ("stats", "stats_every"):
             if given_by_user(name):
@@ -219,7 +221,23 @@ def recorded(
         trace=options["trace"],
         stats=options["stats"],
         stats_every=options["stats_every"],
+        trace_steps=window(options["trace_steps"]),
     )
+
+
+def window(text: str | None) -> range | None:
+    """``100:110`` as a range of steps."""
+    from opstep.runtime.ir.errors import InputError
+
+    if text is None:
+        return None
+    low, colon, high = (part.strip() for part in text.partition(":"))
+    numbers = all(n.isascii() and (n.isdigit() or not n) and len(n) < 16 for n in (low, high))
+    if not colon or not numbers or (high and int(high) <= int(low or 0)):
+        raise InputError(
+            f"--trace-steps {text}: expected LO:HI", hint="100:110 are the ten steps from 100 on"
+        )
+    return range(int(low or 0), int(high) if high else sys.maxsize)
 
 
 def given_by_user(name: str) -> bool:

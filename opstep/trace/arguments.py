@@ -39,9 +39,11 @@ class Ops:
         return info.results[0][0] if info.results else info.name
 
     def name(self, plan: Plan, step: int) -> str:
-        """``c = conv2d``"""
+        """``c = conv2d``; in calls ``block:up1/c = conv2d``."""
         info = self.info(plan, step)
-        return f"{info.results[0][0]} = {info.name}" if info.results else info.name
+        calls = info.frame.partition("/")[2]
+        name = f"{info.results[0][0]} = {info.name}" if info.results else info.name
+        return f"{calls}/{name}" if calls else name
 
     def ids(self, activation: Activation) -> dict[str, Any]:
         """Where in the run: what the rows of a workspace are found by."""
@@ -54,7 +56,7 @@ class Ops:
         """Of one of the activation's ops."""
         info = self.info(activation.plan, step)
         types = {
-            "operands": ", ".join(f"{name}: {t}" for name, t in info.operands),
+            "operands": json.dumps(info.operands, ensure_ascii=False) if info.operands else "",
             "results": ", ".join(f"{name}: {t}" for name, t in info.results),
             "attrs": json.dumps(info.attrs) if info.attrs else "",
         }

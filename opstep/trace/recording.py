@@ -52,7 +52,8 @@ class Recording:
     """Where runs are recorded: a workspace (SQLite), a timeline (Perfetto), or both.
 
     `stats`: whose statistics are taken, see `Selection`; without a workspace, none. `stats_every`:
-    of every so many steps, beginning with the first. Raises `InputError` where a file cannot be
+    of every so many steps, beginning with the first. `trace_steps`: those that the timeline is to
+    show, ``range(100, 110)``; all. Raises `InputError` where a file cannot be
     used. A file that cannot be written any more does not stop a run: `close` tells of it.
     """
 
@@ -63,6 +64,7 @@ class Recording:
         trace: str | Path | None = None,
         stats: str = "all",
         stats_every: int = 1,
+        trace_steps: range | None = None,
     ):
         if workspace is None and trace is None:
             raise InputError("a recording needs a workspace, a trace, or both")
@@ -77,7 +79,7 @@ class Recording:
         }
         if len({path.resolve() for path in self.files.values()}) < len(self.files):
             raise InputError(f"{workspace} cannot be both the workspace and the trace")
-        self._guards = [Guard(sink) for sink in _open(self.files)]
+        self._guards = [Guard(sink) for sink in _open(self.files, trace_steps)]
         self._writer = Writer(self._flush)
         self._latest: Run | None = None  # that the sinks know of
         self._writing: list[Spent] = []  # what writing took
@@ -379,7 +381,7 @@ class _Recorder:
         self._recording.put([("end_run", self.run, end)])
 
 
-def _open(files: Mapping[str, Path]) -> list[Sink]:
+def _open(files: Mapping[str, Path], trace_steps: range | None) -> list[Sink]:
     """The sinks of the files asked for; where one cannot be opened, none stays open."""
     opened: list[Sink] = []
     try:
@@ -390,7 +392,7 @@ def _open(files: Mapping[str, Path]) -> list[Sink]:
         if "trace" in files:
             from opstep.trace.timeline import TimelineSink
 
-            opened.append(TimelineSink(files["trace"]))
+            opened.append(TimelineSink(files["trace"], trace_steps))
     except BaseException:
         for sink in opened:
             sink.close()

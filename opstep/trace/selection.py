@@ -46,7 +46,8 @@ class Selection:
                 if self.text == "outputs":
                     wanted = value in outputs
                 elif self.text == "all":
-                    wanted = bool(step.launches)
+                    empty = not plan.values[value].type.nbytes  # nothing is launched for it
+                    wanted = bool(step.launches) or (empty and not step.op.reinterprets)
                 else:
                     wanted = self._matches(plan, number, value)
                 if wanted:

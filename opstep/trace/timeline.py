@@ -26,17 +26,21 @@ class TimelineSink:
     """Writes a trace (`trace.sink.Sink`). What is flushed is whole packets, appended: wherever the
     file is cut, what stands before the cut can be read.
 
+    With `steps` it shows only those, and what led to the first step.
+
     A file that is there is replaced when the first run begins, if it is a trace; raises
     `InputError` if it is something else, or cannot be written.
     """
 
-    def __init__(self, path: str | Path):
+    def __init__(self, path: str | Path, steps: range | None = None):
         self.path = Path(path)
+        self._steps = steps  # that are shown; None: all
         self._file, self._is_new = _open(self.path)
         self._interned = perfetto.Interned()
         self._uuids = count(1)
         self._runs: dict[Run, RunTracks] = {}
         self._records: dict[Run, list[Record]] = {}  # that are no packets yet
+        self._step = -1  # the last that has ended
         self._awaited = 0  # bytes that they will be, about
         self._pending: list[Any] = []  # packets, as bytes
         self._nbytes = 0  # written
@@ -49,14 +53,22 @@ class TimelineSink:
         self._add(tracks, [])
 
     def take(self, run: Run, record: StreamRecord | HostRecord) -> None:
+        if self._left_out(record.activation.step):
+            return
         times = record.times if isinstance(record, StreamRecord) else record.launches
         self._await(run, record, _RECORD_BYTES + _SLICE_BYTES * len(times))
 
     def spent(self, run: Run, spent: Spent) -> None:
-        self._await(run, spent, _SLICE_BYTES)
+        if not self._left_out(self._step):
+            self._await(run, spent, _SLICE_BYTES)
 
     def end_step(self, run: Run, step: StepDone) -> None:
-        self._await(run, step, _SLICE_BYTES)
+        self._step = step.step
+        if not self._left_out(step.step):
+            self._await(run, step, _SLICE_BYTES)
+
+    def _left_out(self, step: int) -> bool:
+        return self._steps is not None and step >= 0 and step not in self._steps
 
     def end_run(self, run: Run, end: RunEnd) -> None:
         self._make()

@@ -119,6 +119,22 @@ def test_the_summary_of_a_run_that_was_recorded(cli, scale):
     assert {op["name"] for op in cli(*command, "--json").json} >= {"linear", "add"}
 
 
+def test_a_window_of_steps_is_recorded(cli, scale):
+    command = ("run", scale, "--input", "random", "--symbol", "N=4", "--steps", 20)
+    assert cli(*command, "--trace", "t.pftrace", "--trace-steps", "12:15").code == 0
+    (run,) = cli("trace", "t.pftrace", "summary", "--json").json["runs"]
+    assert run["steps"] == 3 and {op["count"] for op in run["ops"]} == {3}
+    told = {one["what"]: one["count"] for one in run["beside"]}
+    assert told["plan"] == told["bind"] == 1 and told["record"] >= 3
+    steps = "select distinct name from slice where category = 'step' order by 1"
+    found = cli("trace", "t.pftrace", "query", steps, "--csv").out.split("\n")
+    assert found[1:4] == ["step 12", "step 13", "step 14"]
+    for wrong in ("5", "5:5", "a:b", "-1:4"):
+        done = cli(*command, "--trace", "t.pftrace", "--trace-steps", wrong)
+        assert done.code == 2 and "LO:HI" in done.err
+    assert "add --trace" in cli(*command, "--trace-steps", "1:2").err
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -216,7 +232,7 @@ def test_without_a_browser_the_address_is_told(cli, made, ended, monkeypatch):
 def test_a_place_is_told_and_in_the_address(cli, made, ended):
     done = cli("trace", made, "--at", "made.opg:4", "--no-browser")
     assert done.code == 0
-    assert "at c = add (made.opg:4), run aa112233, step 0: the first of 3" in done.out
+    assert "at c = add (made.opg:4), run aa112233, step 0: one of 3" in done.out
     assert "&ts=" in done.out and "&visStart=" in done.out
     done = cli("trace", made, "--at", "relo", "--no-browser")
     assert done.code == 2 and "did you mean relu" in done.err

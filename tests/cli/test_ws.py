@@ -263,6 +263,17 @@ def test_export(cli, runs):
     assert [r["key"] for r in json.loads(Path("r.json").read_text())] == runs[:1]
 
 
+def test_plot_on_a_logarithmic_scale(cli, runs):
+    pytest.importorskip("matplotlib")
+    for log in ([], ["--log"]):
+        assert (
+            cli("ws", "runs.db", "plot", "stats.absmax where run=*", "-o", "a.svg", *log).code == 0
+        )
+        assert ("10^{" in Path("a.svg").read_text()) == bool(log)
+    done = cli("ws", "runs.db", "plot", "stats.nan where op=relu", "--log")
+    assert done.code == 2 and "no figure is above 0" in done.err
+
+
 def test_plot(cli, runs):
     pytest.importorskip("matplotlib")
     outcome = cli("ws", "runs.db", "plot", "stats.absmax where op=relu, run=*")

@@ -112,15 +112,88 @@ def test_arguments_of_an_op_are_its_statement_spelled_out(tmp_path):
     key = made.runs[0].key
     rate = first.args.pop("GFLOP/s")
     assert rate == pytest.approx(first.args["flops"] / first.dur)
-    assert first.name == "y = linear"
+    assert first.name == "inner:out/y = linear"
     assert first.args == {
         "run": key, "step": 0, "op": 0, "name": "linear", "site": "main/inner:out/y",
         "frame": "main/inner:out", "graph": "inner", "file": str(source), "line": 3,
-        "statement": "y = linear(x, w)", "operands": "x: f32[4, 3], w: f32[2, 3]",
+        "statement": "y = linear(x, w)", "operands": '[["x", "f32[4, 3]"], ["w", "f32[2, 3]"]]',
         "results": "y: f32[4, 2]", "bytes": 4 * (12 + 6 + 8), "flops": 2 * 4 * 3 * 2,
     }  # fmt: skip
     assert second.args["attrs"] == '{"axis": 1}'
     assert second.track == (f"opstep run 1: main ({key})", "CPU", "stream 0")
+
+
+CALLS = """
+graph inner(x: f32[N]) -> f32[N] {
+  a = exp(x)
+  b = relu(a)
+  return b
+}
+graph outer(x: f32[N]) -> f32[N] {
+  y = inner(x)
+  z = inner(y)
+  w = neg(z)
+  return w
+}
+graph main(x: f32[N]) -> f32[N] {
+  p = outer(x)
+  q = abs(p)
+  return q
+}
+"""
+
+
+@pytest.mark.parametrize("workspace", [False, True])
+def test_calls_are_slices_around_their_ops(tmp_path, workspace):
+    files = {"workspace": tmp_path / "w.db"} if workspace else {}
+    with opstep.Recording(trace=tmp_path / "t.pftrace", **files) as made:
+        opstep.loads(CALLS).run("main", given(), recording=made, streams=1, steps=3)
+    seen = Seen(tmp_path / "t.pftrace")
+
+    def above(s) -> list[str]:
+        found = []
+        while s.parent is not None:
+            s = seen.slices[s.parent]
+            found.append(s.name)
+        return found[::-1]
+
+    ops = {s.name: above(s) for s in seen.of("op")}
+    assert ops == {
+        "outer:p/inner:y/a = exp": ["outer:p", "inner:y"],
+        "outer:p/inner:y/b = relu": ["outer:p", "inner:y"],
+        "outer:p/inner:z/a = exp": ["outer:p", "inner:z"],
+        "outer:p/inner:z/b = relu": ["outer:p", "inner:z"],
+        "outer:p/w = neg": ["outer:p"],
+        "q = abs": [],
+    }
+    assert Counter(s.name for s in seen.of("call")) == {"outer:p": 3, "inner:y": 3, "inner:z": 3}
+    taken = [s for s in seen.of("statistics") if "step" in s.args]
+    assert len(taken) == (18 if workspace else 0)
+    by_op = {(s.args["step"], s.args["op"]): s for s in seen.of("op")}
+    for s in taken:
+        op = by_op[s.args["step"], s.args["op"]]
+        assert op.ts + op.dur <= s.ts and above(s) == above(op)
+
+
+def test_what_is_done_beside_the_steps_has_its_slices(tmp_path):
+    path = tmp_path / "t.pftrace"
+    program = opstep.loads(CALLS)
+    with opstep.Recording(trace=path, workspace=tmp_path / "w.db") as made:
+        program.run("main", given(), recording=made, steps=2)
+        program.run("main", given(), recording=made, steps=2)
+    seen = Seen(path)
+    found = Counter(s.name for s in seen.slices.values())
+    assert (found["plan main"], found["bind main"], found["before the first step"]) == (1, 1, 1)
+    assert (found["between steps"], found["record"]) == (3, 4)
+    steps = sorted(seen.of("step"), key=lambda s: s.ts)
+    between = sorted(seen.of("between"), key=lambda s: s.ts)
+    for before, after in zip(between, steps, strict=True):  # nothing is left blank
+        assert before.ts + before.dur == after.ts
+    for record, step in zip(sorted(seen.of("record"), key=lambda s: s.ts), steps, strict=True):
+        assert record.ts == step.ts + step.dur
+    for record, following in zip(seen.of("record"), between[1:], strict=False):
+        assert record.ts + record.dur == following.ts
+    assert seen.of("write") and all(s.track[-1] == "recorder" for s in seen.of("write"))
 
 
 def test_waits_of_streams(both):

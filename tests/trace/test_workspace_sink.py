@@ -109,6 +109,24 @@ def test_statistics_are_those_that_numpy_finds(tmp_path_factory, pairs):
                 assert found == wanted and isinstance(found, type(wanted)), (name, what)
 
 
+EMPTY = """\
+graph main(x: f32[N]) -> f32[N], f32[] {
+  y = relu(x)
+  t = sum(y)
+  return y, t
+}
+"""
+
+
+def test_tensors_of_no_elements_have_their_rows(path):
+    with opstep.Recording(workspace=path) as recording:
+        x = np.zeros(0, np.float32)
+        opstep.loads(EMPTY).run("main", {"x": x}, recording=recording, steps=2)
+    sql = "select value, step, count, mean from stat_history where op >= 0 order by op, step"
+    found = ask(path, sql)
+    assert found == [("y", 0, 0, None), ("y", 1, 0, None), ("t", 0, 1, 0.0), ("t", 1, 1, 0.0)]
+
+
 def test_a_run_is_described_as_it_was(path):
     program = train_program()
     key = record(path, program, stats="relu:*", stats_every=2, steps=3, seed=7, streams=2)

@@ -169,7 +169,7 @@ def expected_ops(told: Told) -> list[tuple]:
             "file": info.file,
             "line": info.line,
             "statement": info.statement,
-            "operands": ", ".join(f"{n}: {t}" for n, t in info.operands),
+            "operands": json.dumps(info.operands, ensure_ascii=False) if info.operands else "",
             "results": ", ".join(f"{n}: {t}" for n, t in info.results),
             "bytes": info.nbytes,
             "flops": info.flops,

@@ -30,7 +30,8 @@ from opstep.cli.ws import shown
     metavar="FILE",
     help="A .png, .svg or .pdf file.",
 )
-def plot(file: str, what: str, output: str) -> int:
+@click.option("--log", is_flag=True, help="A logarithmic scale, for figures above 0.")
+def plot(file: str, what: str, output: str, log: bool) -> int:
     """Draw figures by step: a line a tensor.
 
     WHAT is TABLE.FIGURE, and behind "where" conditions KEY=VALUE, with commas between them. Tables
@@ -51,7 +52,7 @@ def plot(file: str, what: str, output: str) -> int:
     wanted = figures.parse(what)
     with shown.workspace(file) as ws:
         lines = ws.lines(wanted)
-        picture.draw(path, wanted, lines, " ".join(what.split()))
+        picture.draw(path, wanted, lines, " ".join(what.split()), log)
     points = sum(len(line.xs) for line in lines)
     told = f"{amount(len(lines), 'line')}, {amount(points, 'point')}"
     say(f"wrote {output}: {told}, {size(path.stat().st_size)}")

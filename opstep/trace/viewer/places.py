@@ -10,6 +10,7 @@ from opstep.runtime.ir.errors import InputError
 from opstep.trace.viewer.engine import Engine
 from opstep.trace.viewer.sql import argument, quoted
 
+_WARM_UP = 3  # steps in which kernels are compiled, memory is touched first, graphs are captured
 _AROUND = 8  # the view is so many times as long as the slice, at each side
 
 
@@ -23,12 +24,12 @@ class Place(NamedTuple):
     where: str  # file:line
     run: str
     step: int
-    count: int  # of the slices that were meant; this is the first
+    count: int  # of the slices that were meant
 
     def told(self) -> str:
-        """``p = max_pool2d (lenet.opg:12), run 1f2e3d4c, step 0: the first of 20``"""
+        """``p = max_pool2d (lenet.opg:12), run 1f2e3d4c, step 3: one of 20``"""
         text = f"at {self.name}{f' ({self.where})' if self.where else ''}, run {self.run}"
-        more = f": the first of {self.count:,}" if self.count > 1 else ""
+        more = f": one of {self.count:,}" if self.count > 1 else ""
         return f"{text}, step {self.step}{more}"
 
 
@@ -58,9 +59,9 @@ class _Op(NamedTuple):
 
 
 def find(engine: Engine, at: str) -> Place:
-    """The first slice of an op: by the name of its value (``c``), its site (``main/block:y/c``),
-    its kind (``conv2d``) or its line (``12``, ``unet.opg:12``); else the first slice in a call with
-    that result.
+    """A slice of an op, the first behind the steps that warm up where there are more: by the name
+    of its value (``c``), its site (``main/block:y/c``), its kind (``conv2d``) or its line (``12``,
+    ``unet.opg:12``); else a slice in a call with that result.
 
     Raises `InputError` where there is none.
     """
@@ -73,7 +74,8 @@ def find(engine: Engine, at: str) -> Place:
         f"select ts, dur, name, {argument('file')}, {argument('line')}, {argument('run')},"
         f" {argument('step')}, (select start_ts from trace_bounds),"
         f" (select end_ts from trace_bounds)"
-        f" from slice where category in ('op', 'control') and {_one_of(found)} order by ts limit 1"
+        f" from slice where category in ('op', 'control') and {_one_of(found)}"
+        f" order by coalesce({argument('step')}, 0) < {_WARM_UP}, ts limit 1"
     ).rows
     ts, dur, name, file, line, run, step, begin, end = row
     around = _AROUND * max(dur, 1000)

@@ -34,7 +34,7 @@ STYLE: Any = {
 }
 
 
-def draw(path: Path, wanted: Wanted, lines: list[Line], title: str) -> None:
+def draw(path: Path, wanted: Wanted, lines: list[Line], title: str, log: bool = False) -> None:
     """Writes the picture. Of more lines than have colours, those that reach farthest are named.
 
     Lines of a single step are drawn as bars, in the order of the program. Raises `InputError` where
@@ -47,6 +47,8 @@ def draw(path: Path, wanted: Wanted, lines: list[Line], title: str) -> None:
     except ImportError:
         hint = 'pip install "opstep[viewer]"'
         raise InputError("matplotlib is not there", hint=hint) from None
+    if log and not any(y is not None and y > 0 for line in lines for y in line.ys):
+        raise InputError("no figure is above 0: a logarithmic scale shows none of them")
     unit = _in_unit(wanted, lines)
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(WIDTH, HEIGHT), dpi=DPI)
@@ -54,9 +56,9 @@ def draw(path: Path, wanted: Wanted, lines: list[Line], title: str) -> None:
         axes = figure.add_subplot()
         single = max(len(line.xs) for line in lines) == 1
         if single:
-            _bars(figure, axes, lines)
+            _bars(figure, axes, lines, log)
         else:
-            _curves(figure, axes, lines)
+            _curves(figure, axes, lines, log)
         (axes.set_xlabel if single else axes.set_ylabel)(unit)
         _titles(figure, axes, title, _below(lines))
         save(figure, path)
@@ -100,7 +102,7 @@ def _below(lines: list[Line]) -> str:
 # --- curves ---------------------------------------------------------------------------------------
 
 
-def _curves(figure: Any, axes: Any, lines: list[Line]) -> None:
+def _curves(figure: Any, axes: Any, lines: list[Line], log: bool) -> None:
     """A line a tensor; its name at its end."""
     named = sorted(lines, key=_reach, reverse=True)[:NAMED]
     rest = [line for line in lines if line not in named]
@@ -110,7 +112,7 @@ def _curves(figure: Any, axes: Any, lines: list[Line]) -> None:
         axes.plot(line.xs, _gaps(line), color=PALE, linewidth=0.7, alpha=0.7, zorder=1)
     for colour, line in zip(COLOURS, named, strict=False):
         axes.plot(line.xs, _gaps(line), color=colour, linewidth=1.7, zorder=3, **mark)
-    _scale(axes, lines)
+    _scale(axes, lines, log)
     _odd(axes, lines)
     axes.set_xlabel("step")
     axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
@@ -132,11 +134,11 @@ def _reach(line: Line) -> float:
     return max((abs(y) for y in line.ys if y is not None), default=-1.0)
 
 
-def _scale(axes: Any, lines: list[Line]) -> None:
-    """Logarithmic where positive figures lie far apart; plain numbers at the ticks."""
+def _scale(axes: Any, lines: list[Line], log: bool) -> None:
+    """Logarithmic if wanted, or where positive figures lie far apart; plain numbers as ticks."""
     ys = [y for line in lines for y in line.ys if y is not None]
-    if ys and min(ys) > 0 and max(ys) / min(ys) > 1000:
-        axes.set_yscale("log")
+    if log or (ys and min(ys) > 0 and max(ys) / min(ys) > 1000):
+        axes.set_yscale("log", nonpositive="mask")
         axes.tick_params(axis="y", which="minor", length=0)
     elif ys and min(ys) >= 0:
         axes.set_ylim(bottom=0, top=max(ys) * 1.06 or 1)
@@ -219,7 +221,7 @@ def _in_unit(wanted: Wanted, lines: list[Line]) -> str:
 # --- bars -----------------------------------------------------------------------------------------
 
 
-def _bars(figure: Any, axes: Any, lines: list[Line]) -> None:
+def _bars(figure: Any, axes: Any, lines: list[Line], log: bool) -> None:
     """One step: a bar a tensor, from the first op at the top."""
     greatest = sorted(lines, key=_reach, reverse=True)[:BARS]
     shown = [line for line in lines if line in greatest]
@@ -229,8 +231,8 @@ def _bars(figure: Any, axes: Any, lines: list[Line]) -> None:
     height = 1.45 + 0.23 * len(shown)
     figure.set_figheight(height)
     axes.barh(places, ys, height=0.62, color=colours)
-    if min(ys) > 0 and max(ys) / min(ys) > 1000:
-        axes.set_xscale("log")
+    if log or (min(ys) > 0 and max(ys) / min(ys) > 1000):
+        axes.set_xscale("log", nonpositive="mask")
     labels = labels_of(shown)
     axes.set_yticks(places, labels)
     axes.tick_params(axis="y", length=0)
