@@ -129,7 +129,7 @@ class Template:
         `times`: i64[n, _], ns; `numbers`: i64[n, _]; `flows`: i64[n], each tells the flows of this
         use from those of all others, below 2^32; `doubles`: f64[n, _].
         """
-        from opstep.runtime.device import jit, native
+        from opstep.runtime.device import native
 
         n = len(times)
         figures = np.zeros((n, self._times + self._numbers + 1 + self._doubles), np.int64)
@@ -146,9 +146,17 @@ class Template:
             [self._bytes.ctypes.data, len(self._bytes), fields.ctypes.data, len(fields),
              figures.ctypes.data, width, out.ctypes.data], np.int64,
         )  # fmt: skip
-        kinds = ("*u8", "i", "*i64", "i", "*i64", "i", "*u8")
-        native.call(jit.address(write_figures, kinds, i64, True), words.ctypes.data, 0, n)
+        native.call(prepare(), words.ctypes.data, 0, n)
         return out
+
+
+def prepare() -> int:
+    """Loads what templates need; the address of `write_figures`, compiled."""
+    from opstep.runtime.device import jit
+
+    marks()
+    kinds = ("*u8", "i", "*i64", "i", "*i64", "i", "*u8")
+    return jit.address(write_figures, kinds, i64, True)
 
 
 @cache

@@ -14,6 +14,7 @@ from opstep.runtime.ir.errors import InputError
 from opstep.runtime.recording import HostRecord, Spent, StreamRecord
 from opstep.trace import perfetto
 from opstep.trace.sink import Run, RunEnd, StepDone, Written
+from opstep.trace.template import prepare
 from opstep.trace.tracks import Record, RunTracks
 
 _FLUSHED = 1 << 20  # bytes of packets that are written at once, about
@@ -36,6 +37,7 @@ class TimelineSink:
         self.path = Path(path)
         self._steps = steps  # that are shown; None: all
         self._file, self._is_new = _open(self.path)
+        prepare()  # so that no run waits for that
         self._interned = perfetto.Interned()
         self._uuids = count(1)
         self._runs: dict[Run, RunTracks] = {}

@@ -12,9 +12,13 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+import numpy as np
+
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.recording import HostRecord, Spent, StreamRecord
+from opstep.runtime.statistics import BINS
 from opstep.trace.sink import Run, RunEnd, StepDone, Written
+from opstep.trace.workspace.bins import histograms
 from opstep.trace.workspace.blobs import now, put_tensor
 from opstep.trace.workspace.buffers import buffer_rows
 from opstep.trace.workspace.executed import EXECUTIONS, STATS, insert_records
@@ -41,6 +45,7 @@ class WorkspaceSink:
     def __init__(self, path: str | Path):
         self.path = Path(path)
         self._connection = open_writing(self.path)
+        histograms(np.ones((1, BINS), np.int64))  # compiled here, so that no run waits for that
         self._connection.execute("pragma cache_size = -65536")  # KiB
         self._connection.execute("pragma wal_autocheckpoint = 4000")  # pages
         self._states: dict[str, RunState] = {}
