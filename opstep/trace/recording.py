@@ -179,10 +179,10 @@ class Recording:
             if ended - began > WORTH_NS and self._latest is not None:
                 name = f"write {guard.sink.path.name}"
                 self._writing.append(Spent(name, "write", began, ended, "recorder"))
-        for method, *arguments in calls:
-            if method == "begin_run":
-                self._latest = arguments[0]
-        if self._latest is not None:
+        for call in calls:
+            if call[0] == "begin_run":
+                self._latest = call[1]
+        if self._writing and self._latest is not None:
             told = [("spent", self._latest, spent) for spent in self._writing]
             self._writing.clear()
             for guard in self._guards:

@@ -55,10 +55,9 @@ class TimelineSink:
         self._add(tracks, [])
 
     def take(self, run: Run, record: StreamRecord | HostRecord) -> None:
-        if self._left_out(record.activation.step):
-            return
-        times = record.times if isinstance(record, StreamRecord) else record.launches
-        self._await(run, record, _RECORD_BYTES + _SLICE_BYTES * len(times))
+        if self._steps is None or not self._left_out(record.activation.step):
+            slices = len(record[2])  # of a stream its ops, of the host what it launched
+            self._await(run, record, _RECORD_BYTES + _SLICE_BYTES * slices)
 
     def spent(self, run: Run, spent: Spent) -> None:
         if not self._left_out(self._step):

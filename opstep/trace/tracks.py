@@ -79,19 +79,24 @@ class RunTracks:
 
     def packets(self, records: Sequence[Record]) -> list[Any]:
         """What the records become, in their order. Those that are alike are filled in together."""
-        out: list[list[Any]] = [[] for _ in records]
+        out: list[Any] = [None] * len(records)
         groups: dict[tuple, list[int]] = {}
         for k, record in enumerate(records):
             groups.setdefault(self._kind(record), []).append(k)
         for (kind, *_), places in groups.items():
-            alike: list[Any] = [records[k] for k in places]
-            for k, made in zip(places, _FILLERS[kind](self, alike), strict=True):
-                out[k].append(made)
-        for k, record in enumerate(records):
-            if isinstance(record, StreamRecord) and record.moves is not None:
-                moves = record.moves.tolist()
-                out[k] += [self._moved(record.activation, record.stream, *m) for m in moves]
-        return [part for parts in out for part in parts]
+            filled = _FILLERS[kind](self, [records[k] for k in places])
+            for k, made in zip(places, filled, strict=True):
+                out[k] = made
+        moved = [
+            k for k, r in enumerate(records) if type(r) is StreamRecord and r.moves is not None
+        ]
+        for k in reversed(moved):  # a GPU tells of them
+            out[k + 1 : k + 1] = self._moves(records[k])
+        return out
+
+    def _moves(self, record: Any) -> list[bytes]:
+        activation, stream = record.activation, record.stream
+        return [self._moved(activation, stream, *move) for move in record.moves.tolist()]
 
     def _kind(self, record: Record) -> tuple:
         """Which records are alike; first, what they are."""
@@ -102,7 +107,7 @@ class RunTracks:
             case HostRecord():
                 if record.activation.caller is None:
                     self._main = record.activation.plan
-                return ("host", *_origin(record.activation), *_order(_host_times(record)))
+                return ("host", *_origin(record.activation), *_order_of(record))
             case StepDone():
                 before = record.since_ns[0] > 0, record.step > 0
                 return ("step", len(str(record.step)), record.failed, *before, *record.metrics)
@@ -115,20 +120,24 @@ class RunTracks:
         what = ("stream", first.stream, told)
         make = partial(ops_and_waits, self, first.activation, first.stream, told)
         made = self._find(first.activation, what, make)
-        times = np.stack([r.times for r in records])
-        others = [np.stack([r.waits for r in records])]
+        times = np.array([r.times for r in records])
+        others = [np.array([r.waits for r in records])]
         if told:
-            others.append(np.stack([_times(r.taken) for r in records]))
+            others.append(np.array([_times(r.taken) for r in records]))
         rates = made.rates(times) if len(made.work) else None
-        return self._fill(records, made, np.concatenate([times, *others], axis=1), rates)
+        others = [part for part in others if part.shape[1]]
+        every = np.concatenate([times, *others], axis=1) if others else times
+        return self._fill(records, made, every, rates)
 
     def _fill_hosts(self, records: Sequence[HostRecord]) -> Sequence[Any]:
         """Where an activation was called, there is a slice around all of it."""
-        all_times = np.stack([_host_times(r) for r in records])
-        if not all_times.shape[1]:
+        parts = [[r.launches for r in records], [r.syncs for r in records]]
+        parts.append([r.calls for r in records])
+        there = [np.array(part) for part in parts if len(part[0])]
+        if not there:
             return [b""] * len(records)
-        first = records[0].activation
-        order = _order(all_times[0])
+        all_times = np.concatenate(there, axis=1)
+        first, order = records[0].activation, _order_of(records[0])
         make = partial(host_work, self, first, order)
         made = self._find(first, ("host", order), make)
         whole = np.stack([all_times[:, :, 0].min(axis=1), all_times[:, :, 1].max(axis=1)], axis=1)
@@ -294,15 +303,14 @@ def _origin(activation: Activation) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _host_times(record: HostRecord) -> np.ndarray:
+def _order_of(record: HostRecord) -> tuple[int, ...]:
+    """In which order things began, and where they began at once, ended: indices of launches, then
+    of waits, then of calls.
+    """
     parts = [p for p in (record.launches, record.syncs, record.calls) if len(p)]
-    return np.concatenate(parts) if len(parts) > 1 else parts[0] if parts else _NO_TIMES
-
-
-def _order(times: np.ndarray) -> tuple[int, ...]:
-    """In which order things began, and where they began at once, ended."""
-    if len(times) < 2:
-        return tuple(range(len(times)))
+    if sum(map(len, parts)) < 2:
+        return (0,) * len(parts)
+    times = np.concatenate(parts)
     return tuple(np.lexsort((times[:, 1], times[:, 0])).tolist())
 
 

@@ -132,11 +132,12 @@ class RunState:
         if first not in self.sums:
             self.new[first] = activation
             self.sums[first] = Sums(len(activation.plan.steps))
-        self._note_held(activation, first)
+        if activation.caller or first not in self.held:
+            self._note_held(activation, first)
         if isinstance(record, HostRecord):
             count, stats = len(record.calls), 0
         else:
-            columns = self.columns(record)
+            columns = self._columns.get((first, record.stream)) or self.columns(record)
             told = record.stats is not None and len(record.stats) > 0
             count = len(columns.ops) + len(columns.untimed) * told
             stats = record.stats.nbytes if record.stats is not None else 0
