@@ -5,7 +5,7 @@
 
 All of them write to one workspace, so that each also goes on with what a killed one left. After
 every kill the file has to be sound and to hold whole steps only, among them all those that ended
-more than 20 ms before the last one did; the timeline has to load in the real engine, with them.
+more than 0.1 s before the last one did; the timeline has to load in the real engine, with them.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def kill_one(folder: Path, name: str, rng: random.Random, trace: bool) -> int:
 
 def recorded_by(ends: list[int]) -> int:
     """The last step that has to be there when the steps have ended, and been told of, at these
-    times: a run waits for its files where it has not done so for `LAG_S` at the end of a step.
+    times: a run waits for its files where they are more than `LAG_S` behind at the end of a step.
     """
     if len(ends) < 2:
         return -1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 from pathlib import Path
@@ -184,6 +185,17 @@ def test_what_callers_hold_counts_and_is_listed(tmp_path):
         *(("temporary", name, 4000) for name in ("main/a", "main/b", "main/y", "quarter/u")),
     ]
     assert ("state", "last", 4) in ask(path, held.replace("> 4", "= 4"))
+
+
+def test_quantiles_are_functions(runs):
+    with opstep.Workspace(runs) as workspace:
+        ask_for = "select median(value), p99(value), quantile(value, 0.25) from json_each(?)"
+        for values in ([3.0, 1, 2], [5], list(range(101)), [1, None, 2]):
+            there = [v for v in values if v is not None]
+            sql = ask_for.replace("?", f"'{json.dumps(values)}'")
+            (found,) = workspace.sql(sql).rows
+            wanted = [float(np.quantile(there, q)) for q in (0.5, 0.99, 0.25)]
+            assert list(found) == pytest.approx(wanted)
 
 
 def test_slowest_ops_add_up(runs):

@@ -16,6 +16,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from opstep.runtime.ir.errors import InputError
+from opstep.trace.workspace.functions import add_functions
 from opstep.trace.workspace.schema import APPLICATION, TABLES, VERSION, Table
 from opstep.trace.workspace.views import VIEWS
 
@@ -48,6 +49,7 @@ def open_writing(path: Path) -> sqlite3.Connection:
             path, timeout=BUSY_S, isolation_level=None, check_same_thread=False
         )
         try:
+            add_functions(connection)
             _prepare(connection, path)
         except BaseException:
             connection.close()
@@ -209,6 +211,7 @@ def _connect_reading(path: Path, patience: float) -> sqlite3.Connection:
         # a folder that cannot be written holds no file to share with writers: there are none
         connection = sqlite3.connect(f"file:{name}?immutable=1", uri=True, check_same_thread=False)
     connection.execute("pragma query_only = 1")
+    add_functions(connection)
     return connection
 
 

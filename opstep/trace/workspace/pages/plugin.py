@@ -14,6 +14,7 @@ from markupsafe import Markup
 from pluggy import HookimplMarker
 
 from opstep.runtime.ir.diagnostics import OpstepError
+from opstep.trace.workspace.functions import add_functions
 from opstep.trace.workspace.pages import cells, home, op, program, run
 from opstep.trace.workspace.pages.data import choices, labels
 from opstep.trace.workspace.pages.metadata import DATABASE
@@ -150,6 +151,7 @@ async def failure(datasette: Datasette, request: Any, exception: Exception) -> A
 def prepare_connection(conn: Any, database: str, datasette: Datasette) -> None:
     if database == DATABASE and of_workspace(datasette):
         conn.execute("pragma query_only = on")
+        add_functions(conn)
 
 
 @hook
