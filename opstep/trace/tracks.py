@@ -129,7 +129,7 @@ class RunTracks:
         every = np.concatenate([times, *others], axis=1) if others else times
         return self._fill(records, made, every, rates)
 
-    def _fill_hosts(self, records: Sequence[HostRecord]) -> Sequence[Any]:
+    def _fill_hosts(self, records: Sequence[HostRecord]) -> Any:
         """Where an activation was called, there is a slice around all of it."""
         parts = [[r.launches for r in records], [r.syncs for r in records]]
         parts.append([r.calls for r in records])
@@ -194,7 +194,7 @@ class RunTracks:
 
     # --- steps, and what else the run's own thread did ---
 
-    def _fill_steps(self, steps: Sequence[StepDone]) -> Sequence[Any]:
+    def _fill_steps(self, steps: Sequence[StepDone]) -> Any:
         """The slices around steps, and the end of what their temporary tensors held."""
         first = steps[0]
         if first.failed:  # its ops are there; the end of the run marks it
@@ -227,7 +227,7 @@ class RunTracks:
         out.at(self._freed(), 1)
         return out.made()
 
-    def _fill_spent(self, spent: Sequence[Spent]) -> Sequence[Any]:
+    def _fill_spent(self, spent: Sequence[Spent]) -> Any:
         """What was done for the run, and is no work of its ops."""
         first = spent[0]
         key = ("spent", first.name, first.category, first.thread)

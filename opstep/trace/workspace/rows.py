@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,7 @@ HOST = -1  # stream of what the host runs: control flow
 # --- statistics -----------------------------------------------------------------------------------
 
 
-def stats_columns(words: np.ndarray, is_float: np.ndarray) -> list[Iterable[Any]]:
+def stats_columns(words: np.ndarray, is_float: np.ndarray) -> list[Sequence[Any]]:
     """Figures by column, ``count`` to ``histogram`` as the table has them.
 
     `words`: i64[n, WORDS]; `is_float`: bool[n], whether the tensor's dtype is one of floats.
