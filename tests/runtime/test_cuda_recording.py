@@ -311,10 +311,11 @@ def test_ends_of_steps_come_behind_their_records(tmp_path, monkeypatch):
         if self._steps % 3 == 2:
             tell(self)
 
-    def noted(self, method, *arguments, nbytes=0):
-        step = arguments[0].activation.step if method == "take" else arguments[0].step
-        order.append((step, method == "end_step"))
-        put(self, method, *arguments, nbytes=nbytes)
+    def noted(self, method, argument, nbytes=0):
+        if method != "spent":
+            step = argument.activation.step if method == "take" else argument.step
+            order.append((step, method == "end_step"))
+        put(self, method, argument, nbytes)
 
     monkeypatch.setattr(module._Recorder, "take", lambda self, record: held.append(record))
     monkeypatch.setattr(module._Recorder, "end_step", late_end)

@@ -34,6 +34,7 @@ _ALWAYS = {
     },
     "ops": {"name", "site", "plan", "graph", "operands", "sources", "attrs", "stream"},
     "results": {"name", "dtype", "shape", "nbytes"},
+    "buffers": {"kind", "nbytes", "first_op", "last_op"},
     "steps": {"start_ns", "end_ns"},
     "executions": {"step", "op", "stream"},
     "stats": {"count", "nan", "posinf", "neginf", "zero", "subnormal"},
