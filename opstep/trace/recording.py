@@ -328,9 +328,10 @@ class _Recorder:
         self._put("spent", spent)
 
     def end_run(self, error: BaseException | None, unwritten: Sequence[Any]) -> None:
-        if self._spender is not None:
-            spender.reset(self._spender)
-            self._spender = None
+        with suppress(ValueError):  # a run that was dropped may end in another context
+            if self._spender is not None:
+                spender.reset(self._spender)
+        self._spender = None
         self._unwritten += unwritten
         if error is not None:
             self.finish(error)

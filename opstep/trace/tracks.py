@@ -34,7 +34,7 @@ from opstep.trace.template import Double, digits
 
 _MEMORY_RANK = 1000  # behind the streams
 _NO_TIMES = np.zeros((0, 2), np.int64)
-_KEPT = 4096  # templates found by where their records come from
+_KEPT = 64  # templates found by where records come from: each keeps a layout alive
 
 Record = StreamRecord | HostRecord | StepDone | Spent
 
