@@ -20,6 +20,7 @@ from opstep.runtime.debugger import debugger as core
 from opstep.runtime.debugger.breakpoints import Texts
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.graph import Update
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Plan, Policy
 
@@ -41,6 +42,7 @@ class ProgramHost:
         self._graph = graph
         self._inputs = inputs
         self._options = options
+        self._before: dict[str, Any] = {}  # named tensors that changed, as the session found them
 
     @property
     def tensors(self) -> Mapping[str, Any]:
@@ -61,8 +63,9 @@ class ProgramHost:
         store = self.program._store(self.name)
         for name, node in tensors.items():
             memory = store.memory(name)
-            if node.memory is None or node.address == memory.address:
+            if node.address == memory.address:
                 continue
+            self._remember(name)
             store.write(name, self.device.read(node.memory, node.offset, node.type))
             self.program.params.changed(name, self.name)
 
@@ -92,14 +95,32 @@ class ProgramHost:
             old = self.tensors.get(name)
             if old is not None and old.type == declared.type and not _redrawn(old, declared):
                 program.params[name] = self.program.params[name]
-        return ProgramHost(program, self.name, self.setup, self._graph, self._inputs, self._options)
+        host = ProgramHost(program, self.name, self.setup, self._graph, self._inputs, self._options)
+        same = (n for n in self._before if n in host.tensors)
+        same = (n for n in same if host.tensors[n].type == self.tensors[n].type)
+        same = (n for n in same if not _redrawn(self.tensors[n], host.tensors[n]))
+        host._before = {n: self._before[n] for n in same}
+        return host
+
+    def begin_anew(self) -> None:
+        for name, array in self._before.items():
+            self.program.params[name] = array
+        self._before.clear()
+
+    def _remember(self, name: str) -> None:
+        if name not in self._before:
+            self._before[name] = self.program.params[name]
 
     def failed_assert(self, code: int) -> OpstepError:
         site = self.program._asserts.site(code)
         message = f"assert failed: {site.statement.message}"
         return OpstepError(message, span=site.statement.condition.span, source=site.source)
 
-    def run_fast(self, steps: int, go_on: Callable[[], bool]) -> tuple[int, Mapping | None]:
+    def run_fast(
+        self, steps: int, go_on: Callable[[], bool]
+    ) -> tuple[int, Mapping | None, OpstepError | None]:
+        for name in _updated(self.texts()):
+            self._remember(name)
         done = 0
 
         def step_done() -> None:
@@ -114,12 +135,20 @@ class ProgramHost:
                 **self._options,
             )  # fmt: skip
         except _Enough:
-            return done, None
-        return done, result
+            return done, None, None
+        except OpstepError as error:
+            return done, None, error
+        return done, result, None
 
 
 class _Enough(BaseException):
     """Ends a run between two steps."""
+
+
+def _updated(texts: list[Texts]) -> set[str]:
+    """The named tensors that graphs update."""
+    statements = (s for text in texts for graph in text.graphs for s in graph.body)
+    return {s.target.text for s in statements if isinstance(s, Update)}
 
 
 def _redrawn(old: Any, new: Any) -> bool:
@@ -152,6 +181,7 @@ class Debugger(core.Debugger):
         threads: int | None = None,
         kernels: str = "auto",
         stop_on_entry: bool = False,
+        stop_at_end: bool = False,
         memory_budget: int = core.BUDGET,
         files: Path | None = None,
     ):
@@ -179,7 +209,8 @@ class Debugger(core.Debugger):
             files = Path(source.path).parent
         super().__init__(
             host, name, arrays, types, names, policy=chosen, steps=steps,
-            stop_on_entry=stop_on_entry, memory_budget=memory_budget, files=files,
+            stop_on_entry=stop_on_entry, stop_at_end=stop_at_end, memory_budget=memory_budget,
+            files=files,
         )  # fmt: skip
 
     @property

@@ -10,12 +10,15 @@ from opstep.runtime.debugger.points import Points
 
 
 class Activation:
-    """One run of a plan. `role`: root, test, body or branch; `turn`: of its loop, or the step of
+    """One run of a plan, which is of `host`. `role`: root, test, body or branch; `turn`: of its loop, or the step of
     the run; `carried`: the state of a loop when it began. `env` has each value that is there, with
     the position from which on it is.
     """
 
-    def __init__(self, points: Points, parent: Activation | None, call: int, role: str, turn: int):
+    def __init__(
+        self, host: Any, points: Points, parent: Activation | None, call: int, role: str, turn: int
+    ):
+        self.host = host
         self.points = points
         self.plan = points.plan
         self.parent = parent

@@ -16,7 +16,7 @@ from opstep.runtime.debugger.checks import Checks, Stop, hidden
 from opstep.runtime.debugger.frames import Frame, depth_of
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.points import Point
-from opstep.runtime.debugger.travel import Host, Reloaded, Target, Traveller
+from opstep.runtime.debugger.travel import NO_LONGER, Host, Reloaded, Target, Traveller
 from opstep.runtime.debugger.watching import Problem
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
@@ -33,17 +33,19 @@ class Debugger(Traveller):
     """All methods belong to one thread, but for `pause` and `later`.
 
     `inputs`: arrays of exactly these `types`. `files`: the folder below which expressions may load
-    arrays. Raises `OpstepError` where no plan can be made.
+    arrays. `stop_at_end`: the last step never runs at full speed, so that one can look at its end
+    and go back from there. Raises `OpstepError` where no plan can be made.
     """
 
     def __init__(
         self, host: Host, graph: str, inputs: Sequence[np.ndarray], types: Sequence[TensorType],
         names: Sequence[str], *, policy: Policy, steps: int = 1, stop_on_entry: bool = False,
-        memory_budget: int = BUDGET, files: Path | None = None,
+        memory_budget: int = BUDGET, files: Path | None = None, stop_at_end: bool = False,
     ):  # fmt: skip
         self.host = host
         self._made = (graph, list(inputs), list(types), list(names), policy, steps, memory_budget)
         self.stop_on_entry = stop_on_entry
+        self.stop_at_end = stop_at_end
         self.files = files
         self.breakpoints = Breakpoints(host.texts())
         self.breakpoints.tensors = list(host.tensors)
@@ -60,7 +62,9 @@ class Debugger(Traveller):
 
     def _machine(self) -> Machine:
         graph, inputs, types, names, policy, steps, budget = self._made
-        return Machine(self.host, graph, inputs, types, names, policy, steps, budget)
+        made = Machine(self.host, graph, inputs, types, names, policy, steps, budget)
+        made.on_lost = lambda names: self.on_output(f"{NO_LONGER}: {', '.join(names)}.", None)
+        return made
 
     # --- from other threads ---
 
@@ -141,9 +145,12 @@ class Debugger(Traveller):
         return self._stopped(self._forwards(lambda at: at[1].statement is wanted))
 
     def restart(self) -> Stop:
-        """Begins anew, as the program's text is now."""
+        """Begins anew, as the program's text is now, with the named tensors that it had when it
+        began. What was set by hand is forgotten.
+        """
         self.machine.executor.settle()
-        self.machine, self.outputs = self._machine(), None
+        self.host.begin_anew()
+        self.machine, self.outputs, self._after = self._machine(), None, False
         return self._stopped(self.start())
 
     # --- running ---
@@ -242,28 +249,32 @@ class Debugger(Traveller):
                 return Stop("step", thread=self._thread())
 
     def _fast(self) -> Stop | None:
-        """Whole steps at full speed, where nothing can stop them; None where that is not so."""
+        """Whole steps at full speed, where nothing can stop them; None where that is not so, or to
+        go on from behind them.
+        """
         machine = self.machine
         here = machine.here()
         if self._after or here is None or machine.cursor != machine.frontier:
             return None
-        if not self._may_go_fast(here):
-            return None
         step = here[0].turn
-        self.host.commit({name: v[-1][1] for name, v in machine.named.items() if name})
+        steps = machine.steps - step - self.stop_at_end
+        if steps < 1 or not self._may_go_fast(here) or machine.changes.concern(here[0].start):
+            return None
+        self._commit()
 
         def go_on() -> bool:
             while self._asked:
                 self._asked.popleft()()
             return not self._pausing.is_set() and not self.breakpoints.armed
 
+        done, outputs, error = self.host.run_fast(steps, go_on)
         try:
-            done, outputs = self.host.run_fast(machine.steps - step, go_on)
-        except OpstepError as error:
-            machine.begin_anew(machine.steps)
-            return self._failed(error)
-        machine.begin_anew(step + done)
-        if outputs is not None:
+            machine.begin_anew(step + done)
+        except OpstepError as another:
+            return self._failed(error or another)
+        if error is not None:  # what happened is looked at point by point
+            return self._forwards(lambda at: False)
+        if outputs is not None and not self.stop_at_end:
             self.outputs = outputs
             return Stop("end")
         if self._pausing.is_set():
@@ -289,8 +300,24 @@ class Debugger(Traveller):
             problem = Problem("assert", error.diagnostics[0].message, None, machine.cursor, error)
             return Stop("end", exception=problem)
         if self.outputs is None:
-            self.host.commit({name: v[-1][1] for name, v in machine.named.items() if name})
+            self._commit()
         return Stop("end")
+
+    def _commit(self) -> None:
+        """The program's named tensors are those of the end of the log; those that the log began
+        with stay what they were.
+        """
+        machine, changed, moved = self.machine, {}, {}
+        for name, versions in machine.named.items():
+            node, memory = versions[-1][1], self.host.tensor(name)[1] if name else None
+            if memory is None or node is versions[0][1] and node.memory is memory:
+                continue
+            machine.executor.ensure(node)
+            changed[name] = node
+            moved[id(memory)] = machine.executor.copied(memory)
+        if changed:
+            machine.keep(moved)
+            self.host.commit(changed)
 
     def _failed(self, error: OpstepError) -> Stop:
         from opstep.runtime.ir.errors import DeviceError

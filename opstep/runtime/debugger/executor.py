@@ -85,6 +85,15 @@ class Executor:
             self._constants[key] = self.make(t, number, repr(number))
         return self._constants[key]
 
+    def copied(self, memory: Any) -> Any:
+        """Other memory with the same bytes."""
+        self.settle()
+        made = self.device.alloc(memory.nbytes, "values under the debugger")
+        stream = self.streams[0]
+        stream.submit(self.device.copy(memory.address, made.address, memory.nbytes))
+        stream.synchronize()
+        return made
+
     # --- reading ---
 
     def array(self, node: Node) -> np.ndarray:

@@ -8,14 +8,18 @@ moves freely. To change something in the past cuts the log there; what was cut o
 from __future__ import annotations
 
 import bisect
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
+
+import numpy as np
 
 from opstep.runtime.debugger.activation import Activation
+from opstep.runtime.debugger.changes import END, Change, Changes, Place, birth_of, place_of
 from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.node import Node, Producer
 from opstep.runtime.debugger.points import OP, Point
+from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.internal import STATUS
 from opstep.runtime.plan.plan import Plan, Policy
@@ -38,14 +42,6 @@ class Host(Protocol):
         ...
 
 
-class ByHand(NamedTuple):
-    """A value, or a named tensor, that somebody set at a position."""
-
-    position: int
-    name: str
-    named: bool
-
-
 class History:
     """Of one run. `at` and `pc` say which point is run next at the frontier; `at` is None when all
     is done.
@@ -61,7 +57,8 @@ class History:
         self.named: dict[str, list[tuple[int, Node]]] = {}
         self.finished: list[tuple[int, Activation]] = []  # steps that ended, and where
         self.memo: dict[tuple, tuple[Node, ...]] = {}  # what was cut off: op, operands -> results
-        self.by_hand: list[ByHand] = []
+        self.changes = Changes()
+        self.on_lost: Callable[[list[str]], None] = lambda names: None  # changes that hold no longer
         self.partial: tuple[Producer, list[Any], int] | None = None  # launches done of an op
         self.at: Activation | None = None
         self.pc = 0
@@ -137,27 +134,92 @@ class History:
             self._forget(activation, activation.points[k])
             for owner, value in self._delivered.pop(number + 1, ()):
                 owner.env.pop(value, None)
-        for activation in {id(a): a for a, _ in tail}.values():
+                owner.replaced.pop(value, None)
+        for activation in _with_callers(a for a, _ in tail):
             self._restore(activation, when)
         for name, versions in self.named.items():
             self.named[name] = [v for v in versions if v[0] <= when] or versions[:1]
-        self.by_hand = [b for b in self.by_hand if b.position <= when]
+        self.changes.cut(when)
         self.finished = [f for f in self.finished if f[0] <= when]
         self.cursor = when
 
-    def set(self, activation: Activation, value: int, node: Node) -> None:
-        """From the cursor on, a value of an activation is another one."""
-        self.cut()
-        since, old = activation.env[value]
-        activation.replaced.setdefault(value, []).append((self.cursor, since, old))
-        activation.env[value] = (since, node)
-        self.by_hand.append(ByHand(self.cursor, node.name, named=False))
+    def set(
+        self, activation: Activation, value: int, name: str, array: np.ndarray, part=None
+    ) -> None:
+        """A value of an activation is another one, from where it came on: the cursor is there then.
+        `part`: which elements are given, None for all. Raises `InputError`.
+        """
+        since = activation.env[value][0]
+        if since < self.base:
+            hint = "set something newer, or begin anew"
+            raise InputError(f"what was computed from {name} is not remembered any more", hint=hint)
+        self.cut(since)
+        place = place_of(activation, birth_of(activation, value))
+        change = Change(name, activation.points, value, place, array, part)
+        self.changes.add(change, since)
+        self._change_value(activation, change, value)
 
-    def set_named(self, name: str, node: Node) -> None:
+    def set_named(self, name: str, array: np.ndarray, part=None) -> None:
         """From the cursor on, a named tensor is another one."""
         self.cut()
-        self._versions(name).append((self.cursor, node))
-        self.by_hand.append(ByHand(self.cursor, name, named=True))
+        points = None if self.at is None else self.at.points
+        change = Change(name, points, -1, self.place(), array, part)
+        self.changes.add(change, self.cursor)
+        self._change_named(change)
+
+    def place(self) -> Place:
+        """The cursor's."""
+        here = self.here()
+        return END if here is None else place_of(here[0], self.index())
+
+    def _arrived(self) -> None:
+        """Another point is next at the frontier: changes that belong there are made again."""
+        points, place = None if self.at is None else self.at.points, self.place()
+        for change in self.changes.due(points, -1, place):
+            self.changes.again(change, self.frontier)
+            self._change_named(change)
+        lost = self.changes.passed(place)
+        if lost:
+            self.on_lost(lost)
+
+    def _give(self, activation: Activation, value: int, since: int, node: Node, k: float) -> None:
+        """A value is there, which the point `k` of its activation gave."""
+        activation.env[value] = (since, node)
+        if (id(activation.points), value) in self.changes.waiting:
+            for change in self.changes.due(activation.points, value, place_of(activation, k)):
+                self.changes.again(change, since)
+                self._change_value(activation, change, value)
+
+    def _change_value(self, activation: Activation, change: Change, value: int) -> None:
+        since, old = activation.env[value]
+        position = change.position
+        assert position is not None
+        activation.replaced.setdefault(value, []).append((position, since, old))
+        activation.env[value] = (max(since, position), change.of(old, self.executor))
+
+    def _change_named(self, change: Change) -> None:
+        """What is under way finds the named tensor changed, too."""
+        name, position = change.name, change.position
+        assert position is not None
+        versions = self._versions(name)
+        versions.append((position, change.of(versions[-1][1], self.executor)))
+        for activation in self._under_way():
+            for value, meant in activation.points.named.items():
+                if meant == name and value in activation.env:
+                    self._change_value(activation, change, value)
+
+    def keep(self, moved: Mapping[int, Any]) -> None:
+        """Memory that is going to be overwritten, by its id, has been copied: what lies there is
+        looked for in the copy from now on.
+        """
+        activations = _with_callers([*self._under_way(), *(a for a, _ in self.log)])
+        activations += [a for _, a in self.finished]
+        nodes = [n for a in activations for _, n in a.env.values()]
+        nodes += [n for a in activations for old in a.replaced.values() for *_, n in old]
+        nodes += [n for versions in self.named.values() for _, n in versions]
+        nodes += [n for results in self.memo.values() for n in results]
+        for node in nodes:
+            node.memory = moved.get(id(node.memory), node.memory)
 
     # --- what is known ---
 
@@ -177,7 +239,9 @@ class History:
             activation.events.pop(event, None)
         for v in (*step.results, *step.changed):
             found = activation.env.pop(v, None)
-            producer = found[1].producer if found else None
+            replaced = activation.replaced.pop(v, None)
+            made = replaced[0][2] if replaced else found[1] if found else None
+            producer = made.producer if made else None
             if producer is not None and producer.step is step:
                 self.memo[activation.points.key(step), producer.operands] = producer.results
 
@@ -198,6 +262,7 @@ class History:
             for node in producer.operands:
                 self._given_from_now(node, kept)
         self.memo.clear()
+        self.changes.keep_from(self.base + half)
         del self.log[:half]
         self.base += half
         self._delivered = {p: d for p, d in self._delivered.items() if p > self.base}
@@ -214,11 +279,7 @@ class History:
 
     def _under_way(self) -> list[Activation]:
         """What has not ended: its values may be old, and are not forgotten."""
-        found, activation = [], self.at
-        while activation is not None:
-            found.append(activation)
-            activation = activation.parent
-        return found
+        return _with_callers([] if self.at is None else [self.at])
 
     def _given_from_now(self, node: Node | None, kept: Mapping[int, Producer]) -> None:
         """Cuts the way back from a node that a forgotten op made: else all of them would stay."""
@@ -226,6 +287,17 @@ class History:
             return
         self.executor.ensure(node)
         node.producer = node.home = None
+
+
+def _with_callers(activations: Iterable[Activation]) -> list[Activation]:
+    """These and all that they were called from, each once."""
+    found: dict[int, Activation] = {}
+    for each in activations:
+        activation: Activation | None = each
+        while activation is not None and id(activation) not in found:
+            found[id(activation)] = activation
+            activation = activation.parent
+    return list(found.values())
 
 
 def _producers(activation: Activation, k: int) -> list[Producer]:

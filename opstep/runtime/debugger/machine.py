@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from opstep.runtime.debugger.activation import Activation
+from opstep.runtime.debugger.changes import Place
 from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.history import LEAST, MOST, POINT, History, Host
 from opstep.runtime.debugger.node import Node, Producer
@@ -23,6 +24,8 @@ from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.internal import STATUS
 from opstep.runtime.plan.plan import Policy
+
+FURTHER = 50_000  # points that are run at most to stand again where one stood
 
 
 class Machine(History):
@@ -44,6 +47,7 @@ class Machine(History):
         self.found_again = 0  # ops whose results were taken from the past
         self.asked_again = 0
         self._points: dict[int, Points] = {}
+        self._gone = False  # whether another text lacks named tensors that there were
         self._begin_step(0)
 
     # --- where it stands ---
@@ -64,7 +68,17 @@ class Machine(History):
             return False
         self._advance()
         self.cursor = self.frontier
+        if self.changes.waiting:
+            self._arrived()
         return True
+
+    def run_to(self, place: Place, position: int) -> None:
+        """Passes points until a place is reached, or passed, which had this position; not for ever,
+        as what was set may have made a loop endless.
+        """
+        left = max(position - self.cursor, 0) + FURTHER
+        while left and self.place() < place and self.forward():
+            left -= 1
 
     def forward_launch(self) -> tuple[int, int] | None:
         """Runs one launch of the op that is next: how many of how many are done, or None where it
@@ -105,6 +119,7 @@ class Machine(History):
         Raises `Skipped` where an operand of its op has no value.
         """
         self.cut()
+        self.executor.settle()  # what is left out records no event that others wait for
         activation = self.at
         assert activation is not None
         point = activation.points[k]
@@ -116,6 +131,8 @@ class Machine(History):
             except Skipped as error:
                 raise Skipped(next((n for n, u in scope.items() if u == v), error.name)) from None
         self.pc = k
+        if self.changes.waiting:
+            self._arrived()
 
     def begin_anew(self, step: int) -> None:
         """Steps were run elsewhere: nothing before this one is known here."""
@@ -124,6 +141,7 @@ class Machine(History):
         self.log.clear()
         self.finished.clear()
         self.memo.clear()
+        self.changes.clear()
         self.named = {"": [(self.base, self.fine)]}
         self.at = None
         if step < self.steps:
@@ -134,12 +152,12 @@ class Machine(History):
         that it has not, or has with another type, are no more.
         """
         self.host = host
-        self._points.clear()
         for name, versions in list(self.named.items()):
             if name and not (
                 name in host.tensors and host.tensors[name].type == versions[0][1].type
             ):
                 del self.named[name]
+                self._gone = True
 
     def restart_step(self) -> list[str]:
         """Cuts back to the begin of the step under the cursor, and makes its plan anew. Gives the
@@ -150,12 +168,14 @@ class Machine(History):
         while activation.parent is not None:
             activation = activation.parent
         begin = max(activation.start, self.base)
-        # A named tensor that was set at the very begin stays as it was set.
-        lost = [b.name for b in self.by_hand if b.position >= begin + b.named]
+        lost = self.changes.forget(begin)  # a named tensor that was set at the very begin stays
         self.cut(begin)
-        self.by_hand = [b for b in self.by_hand if b.position < begin or b.named]
+        if self._gone:  # what came before cannot be looked at as it was
+            self.log.clear()
+            self.finished.clear()
+            self.base, self._gone = begin, False
         self._begin_step(activation.turn)
-        return list(dict.fromkeys(lost))
+        return lost
 
     # --- running a point ---
 
@@ -189,13 +209,21 @@ class Machine(History):
     def _op(self, activation: Activation, point: Point) -> None:
         plan, step = activation.plan, activation.plan.steps[point.step]
         operands = tuple(None if v is None else self._operand(activation, v) for v in step.operands)
+        stream = self.executor.on(point.stream)
+        # An op waits and records also where it computes nothing: others rely on what it waited for.
+        for event in point.waits:
+            if event in activation.events:  # else what records it was jumped over
+                stream.wait(activation.events[event])
         if step.op.family == "internal":
             results = self._internal(activation, point, operands)
         else:
             results = self._computed(activation, point, operands)
+        for event in point.records:
+            made = activation.events[event] = self.host.device.event()
+            stream.record(made)
         since = self.frontier + 1
         for v, node in zip(step.results, results, strict=True):
-            activation.env[v] = (since, node)
+            self._give(activation, v, since, node, self.pc)
             if step.op.name in ("update", "assert") and step.op.family == "internal":
                 self._versions(plan.buffers[plan.values[v].buffer].name).append((since, node))
 
@@ -206,13 +234,8 @@ class Machine(History):
             found = self.memo.get((activation.points.key(step), operands))
             if found is not None:
                 self.found_again += 1
-                self._record(activation, point)
                 return found
         producer = Producer(plan, step, operands)
-        stream = self.executor.on(point.stream)
-        for event in point.waits:
-            if event in activation.events:  # else what records it was jumped over
-                stream.wait(activation.events[event])
         if self.partial is not None:
             producer, bound, done = self.partial
             for one in bound[done:]:
@@ -222,7 +245,6 @@ class Machine(History):
             names = [plan.values[v].name for v in step.results]
             places = self._places(activation, step) if self.policy.alloc == "reuse" else None
             self.executor.run(producer, names, point.stream, places)
-        self._record(activation, point)
         for v, node in zip(step.results, producer.results, strict=True):
             node.home = (activation, v)
         return producer.results
@@ -272,11 +294,6 @@ class Machine(History):
             return self.executor.constant(t, buffer.literal)
         raise Skipped(plan.values[value].name)
 
-    def _record(self, activation: Activation, point: Point) -> None:
-        for event in point.records:
-            made = activation.events[event] = self.host.device.event()
-            self.executor.on(point.stream).record(made)
-
     # --- control flow ---
 
     def _begin_step(self, number: int) -> None:
@@ -290,16 +307,17 @@ class Machine(History):
             raise error_at(
                 parent.plan, step, f"calls are nested more than {DEEPEST} deep", DeviceError
             )
-        plan = self.host.plan_for(graph, types, self.policy)
+        host = self.host if parent is None else parent.host  # what began in a text ends in it
+        plan = host.plan_for(graph, types, self.policy)
         points = self._points.get(id(plan))
         if points is None:
             points = self._points[id(plan)] = Points(plan)
-        return Activation(points, parent, call, role, turn)
+        return Activation(host, points, parent, call, role, turn)
 
     def _open(self, activation: Activation, inputs: Sequence[Node]) -> None:
         now = activation.start = self.frontier
         for value, node in zip(activation.plan.inputs, inputs, strict=True):
-            activation.env[value] = (now, node)
+            self._give(activation, value, now, node, -1)
         for value, name in activation.points.found:
             activation.env[value] = (now, self.tensor(name, now))
         self.at, self.pc = activation, 0
@@ -366,7 +384,7 @@ class Machine(History):
         plan, step = parent.plan, parent.plan.steps[parent.points[k].step]
         now, given = self.frontier, []
         for v, node in zip(step.results, outputs, strict=True):
-            parent.env[v] = (now, node)
+            self._give(parent, v, now, node, k + 0.5)
             given.append((parent, v))
         for v in step.changed:
             parent.env[v] = (now, self.tensor(plan.buffers[plan.values[v].buffer].name, now))
@@ -381,10 +399,6 @@ class Machine(History):
         """The code of the assert that failed in the step that ended last; 0 for none."""
         status = self._status()
         return 0 if status is self.fine else int(self.executor.array(status))
-
-    # --- named tensors ---
-
-    # --- forgetting ---
 
 
 class Skipped(OpstepError):

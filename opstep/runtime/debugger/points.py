@@ -29,6 +29,15 @@ class Point(NamedTuple):
     records: tuple[int, ...] = ()
 
 
+class Issued(NamedTuple):
+    """A step as it is issued, with the events that its stream waits for and records."""
+
+    step: int
+    stream: int
+    waits: list[int]
+    records: list[int]
+
+
 class Points:
     """Of one plan. `entered[k]`: point k is the first of its frame's graph. `last_use`: the point
     behind which a value of the plan is not read any more.
@@ -47,6 +56,11 @@ class Points:
             for v, value in enumerate(plan.values)
             if v not in made and kinds[value.buffer] in ("param", "status")
         ]
+        self.named = dict(self.found)  # and as its updates, and what it calls, leave them
+        for step in plan.steps:
+            for v in step.changed if step.op.host else step.results:
+                if not step.op.reinterprets and kinds[plan.values[v].buffer] == "param":
+                    self.named[v] = plan.buffers[plan.values[v].buffer].name
         self.calls = any(step.op.host for step in plan.steps)  # has control flow
         self._depths = [0]
         for frame in plan.frames[1:]:
@@ -69,7 +83,7 @@ class Points:
         return key
 
     def _lay_out(self) -> None:
-        issued = self._issued()
+        issued = self._with_views_first(self._issued())
         last = self._last(issued)
         frames, opened = self.plan.frames, {0}
         self.entered.add(0)
@@ -97,18 +111,54 @@ class Points:
             Point(kind, frame, depth, statement, step, stream, tuple(waits), tuple(records))
         )
 
-    def _issued(self) -> list[tuple[int, int, list[int], list[int]]]:
-        """Steps in order of issue: number, stream, events waited for, events recorded."""
-        found, waits = [], []
+    def _issued(self) -> list[Issued]:
+        """Steps in order of issue."""
+        found: list[Issued] = []
+        waits: list[int] = []
         for instruction in self.plan.instructions:
             match instruction:
                 case Run(step, stream) | Call(step, stream):
-                    found.append((step, stream, waits, []))
+                    found.append(Issued(step, stream, waits, []))
                     waits = []
                 case Wait(event):
                     waits.append(event)
                 case Record(event):
-                    found[-1][3].append(event)
+                    found[-1].records.append(event)
+        return found
+
+    def _with_views_first(self, issued: list[Issued]) -> list[Issued]:
+        """The same, but where memory under another shape is read before the op that names it so: as
+        that launches nothing, a plan may issue it at any time. Its events stay where they were.
+        """
+        plan, found = self.plan, []
+        views = {plan.steps[e.step].results[0]: e for e in issued if _is_view(plan, e.step)}
+        kept: dict[int, list[int]] = {}  # of each stream, what its next op waits for
+        implied: dict[int, list[int]] = {}  # what who waits for an event relies on, too
+
+        def name(value: int | None) -> None:
+            chain = []
+            while value in views:
+                chain.append(views.pop(value))
+                value = plan.steps[chain[-1].step].operands[0]
+            found.extend(Issued(v.step, v.stream, [], []) for v in reversed(chain))
+
+        for entry in issued:
+            step = plan.steps[entry.step]
+            if _is_view(plan, entry.step) and step.results[0] not in views:
+                kept.setdefault(entry.stream, []).extend(entry.waits)
+                more = [e for w in entry.waits for e in implied.get(w, ())]
+                implied |= dict.fromkeys(entry.records, entry.waits + more)
+                before = next((e for e in reversed(found) if e.stream == entry.stream), None)
+                if before is not None:
+                    before.records.extend(entry.records)
+                continue
+            for value in (*step.operands, *step.touched):
+                name(value)
+            if _is_view(plan, entry.step):
+                views.pop(step.results[0])
+            entry.waits[:0] = kept.pop(entry.stream, [])
+            entry.waits.extend([e for w in entry.waits for e in implied.get(w, ())])
+            found.append(entry)
         return found
 
     def _last(self, issued) -> dict[int, int]:
@@ -133,3 +183,7 @@ class Points:
     def _returning(self, frame: int) -> Statement | None:
         body = self.plan.frames[frame].graph.body
         return body[-1] if body and isinstance(body[-1], Return) else None
+
+
+def _is_view(plan: Plan, step: int) -> bool:
+    return plan.steps[step].op.reinterprets

@@ -41,9 +41,20 @@ class Host(history.Host, Protocol):
         """What is said of an assert that failed."""
         ...
 
-    def run_fast(self, steps: int, go_on: Callable[[], bool]) -> tuple[int, Mapping | None]:
-        """Steps at full speed, while `go_on`: how many were done, and what the last one gave."""
+    def begin_anew(self) -> None:
+        """The named tensors are those that the session began with."""
         ...
+
+    def run_fast(
+        self, steps: int, go_on: Callable[[], bool]
+    ) -> tuple[int, Mapping | None, OpstepError | None]:
+        """Steps at full speed, while `go_on`: how many were done, and what the last one gave, or
+        what ended the step behind them.
+        """
+        ...
+
+
+NO_LONGER = "No longer as they were set by hand"
 
 
 class Reloaded(NamedTuple):
@@ -59,7 +70,7 @@ class Reloaded(NamedTuple):
     @property
     def told_of_lost(self) -> str:
         """A sentence about what was lost, for where something was."""
-        return f"No longer as they were set by hand: {', '.join(self.lost)}."
+        return f"{NO_LONGER}: {', '.join(self.lost)}."
 
 
 class Target(NamedTuple):
@@ -186,9 +197,13 @@ class Traveller:
 
     # --- changing things ---
 
-    def set(self, frame: Frame, name: str, array: np.ndarray) -> Node:
+    def set(
+        self, frame: Frame, name: str, array: np.ndarray, part: np.ndarray | None = None
+    ) -> Node:
         """Gives a name another value, of its type. What depends on it is computed again, up to
-        where one stands; nothing else is. Raises `InputError`.
+        where one stands (behind it, where that does not come any more); nothing else is. `part`: which elements are given, as bools; the others
+        stay what they are computed to be, also when something before is set. What was set before
+        holds; what cannot (a loop that ends earlier now) is told by `on_output`. Raises `InputError`.
         """
         old = frame.lookup(name)
         if old is None:
@@ -196,18 +211,21 @@ class Traveller:
         if array.shape != old.type.shape:
             given = TensorType(old.type.dtype, array.shape)
             raise InputError(f"{name} is {old.type}, not {given}")
-        machine, stands = self.machine, self.machine.cursor
-        node = machine.executor.make(old.type, array, name)
+        machine, stands, position = self.machine, self.machine.place(), self.machine.cursor
+        array = np.array(array, old.type.dtype.numpy)
         value, after = frame.value(name), self._after
         if value is None:
-            machine.set_named(name, node)
+            machine.set_named(name, array, part)
         else:
-            machine.cursor = frame.activation.env[value][0]
-            machine.set(frame.activation, value, node)
-        while machine.cursor < stands and machine.forward():
-            pass
+            meant = frame.activation.points.named.get(value)
+            if meant:
+                raise InputError(f"{name} is {meant} itself", hint=f"set {meant}")
+            if value not in frame.activation.env:
+                raise InputError(f"{name} is a literal", hint="set what is computed from it")
+            machine.set(frame.activation, value, name, array, part)
+        machine.run_to(stands, position)
         self._after = after
-        return node
+        return frame.lookup(name) or old
 
     def reload(self) -> Reloaded:
         """Reads the file again and goes on with it, at the begin of the present frame. Values whose
@@ -219,6 +237,7 @@ class Traveller:
         host = self.host.reload()
         host.plan_for(machine.graph, machine.types, machine.policy)  # else one stays where one is
         if not frames:  # nothing is kept of a run at full speed
+            host.begin_anew()
             machine.replace_program(host)
             machine.begin_anew(0)
             self.host, self.outputs = host, None

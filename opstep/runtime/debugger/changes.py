@@ -1,0 +1,154 @@
+"""What was set by hand, and where: it holds there whatever else is changed, before it or behind.
+
+A change belongs to a *place*: which plan, called from where, in which turn, and there a value, or the
+point that was next. What is run again passes the same places, in the same order; so a change that
+was undone because something before it was set is made again when its place is reached. A place that
+is passed without being reached (a loop has fewer turns now) takes its change with it.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from opstep.runtime.debugger.activation import Activation
+from opstep.runtime.debugger.node import Node
+
+Place = tuple[float, ...]
+END: Place = (inf,)  # behind the last point of a run
+
+
+class Change:
+    """Of a value of an activation; `value` is -1 where it is one of a named tensor. `part`: which
+    elements of `array` were given, None for all: the others stay what they are computed to be.
+    `position`: where it was made; None while its place is still to come.
+    """
+
+    def __init__(
+        self, name: str, points: Any, value: int, place: Place, array: np.ndarray,
+        part: np.ndarray | None,
+    ):  # fmt: skip
+        self.name = name
+        self.points = points
+        self.value = value
+        self.place = place
+        self.array = array
+        self.part = part
+        self.position: int | None = None
+        self._made: tuple[Node | None, Node] | None = None
+
+    @property
+    def named(self) -> bool:
+        return self.value < 0
+
+    def of(self, old: Node, executor: Any) -> Node:
+        """What it makes of a value. The same value gives the same node: what was computed from it
+        can be taken again.
+        """
+        base = None if self.part is None else old
+        if self._made is None or self._made[0] is not base:
+            array = self.array
+            if self.part is not None:
+                array = np.array(executor.array(old), order="C")
+                array[self.part] = self.array[self.part]
+            self._made = base, executor.make(old.type, array, self.name)
+        return self._made[1]
+
+
+class Changes:
+    """All of a run, in the order in which they were made; `waiting` are those to come."""
+
+    def __init__(self) -> None:
+        self._all: list[Change] = []
+        self.waiting: dict[tuple[int, int], list[Change]] = {}  # by plan and value
+
+    def add(self, change: Change, position: int) -> None:
+        """One that holds from this position on."""
+        change.position = position
+        self._all.append(change)
+
+    def again(self, change: Change, position: int) -> None:
+        """One that waited holds from this position on."""
+        change.position = position
+
+    def cut(self, when: int) -> None:
+        """What came behind a position is to come again."""
+        for change in self._all:
+            if change.position is not None and change.position > when:
+                change.position = None
+                self.waiting.setdefault((id(change.points), change.value), []).append(change)
+
+    def due(self, points: Any, value: int, place: Place) -> list[Change]:
+        """Those whose place is reached, which wait no longer."""
+        key = (id(points), value)
+        found = [c for c in self.waiting.get(key, ()) if c.place == place]
+        if found:
+            self._take(key, found)
+        return sorted(found, key=self._all.index)
+
+    def passed(self, place: Place) -> list[str]:
+        """Forgets those whose place will not come any more; gives their names."""
+        gone = [(k, c) for k, waiting in self.waiting.items() for c in waiting if c.place < place]
+        for key, change in gone:
+            self._take(key, [change])
+            self._all.remove(change)
+        return list(dict.fromkeys(change.name for _, change in gone))
+
+    def forget(self, begin: int) -> list[str]:
+        """Those of values from a position on, of named tensors behind it, and what is to come hold
+        no longer; gives their names.
+        """
+
+        def gone(change: Change) -> bool:
+            return change.position is None or change.position >= begin + change.named
+
+        lost = [change.name for change in self._all if gone(change)]
+        self._all = [change for change in self._all if not gone(change)]
+        self.waiting.clear()
+        return list(dict.fromkeys(lost))
+
+    def keep_from(self, base: int) -> None:
+        """Nobody goes back behind this position any more."""
+        self._all = [c for c in self._all if c.position is None or c.position >= base]
+
+    def concern(self, begin: int) -> bool:
+        """Whether a step that begins at this position is not what it would be by itself."""
+        return bool(self.waiting) or any(
+            not c.named and c.position is not None and c.position >= begin for c in self._all
+        )
+
+    def clear(self) -> None:
+        self._all.clear()
+        self.waiting.clear()
+
+    def _take(self, key: tuple[int, int], found: list[Change]) -> None:
+        left = [c for c in self.waiting[key] if c not in found]
+        if left:
+            self.waiting[key] = left
+        else:
+            del self.waiting[key]
+
+
+def place_of(activation: Activation, k: float) -> Place:
+    """Where in a run a point of an activation is. Places that come later are greater."""
+    found: Place = (k,)
+    at: Activation | None = activation
+    while at is not None:
+        if at.parent is None:
+            return (at.turn, *found)
+        found = (at.call, 2 * at.turn + (at.role == "body"), *found)
+        at = at.parent
+    return found
+
+
+def birth_of(activation: Activation, value: int) -> float:
+    """The point of an activation that gives it a value: -1 for what it was given; of control flow
+    its end, which is behind all that it calls.
+    """
+    for k, point in enumerate(activation.points.points):
+        step = activation.plan.steps[point.step] if point.step >= 0 else None
+        if step is not None and value in step.results:
+            return k + 0.5 if step.op.host else k
+    return -1
