@@ -11,6 +11,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 from random_graphs import text_of
 
 import opstep
@@ -85,6 +86,7 @@ class Change(NamedTuple):
     k: int
     array: np.ndarray
     part: np.ndarray | None
+    begin: bool = False  # of a named tensor, where a step begins
 
     @property
     def named(self) -> bool:
@@ -159,10 +161,14 @@ class Model:
     # --- commands ---
 
     def command(self) -> None:
+        """One at random."""
         name = self.random.choice(
             ["in"] * 4 + ["over"] * 3 + ["out", "back", "back", "finish", "end", "reverse", "begin"]
             + ["goto", "frame"] + ["set"] * 6 + ["named"] * 2 + ["reload", "restart", "breakpoint"]
         )  # fmt: skip
+        self.play(name)
+
+    def play(self, name: str) -> None:
         self.done.append(name)
         stood = self.debugger.position
         getattr(self, f"do_{name}", lambda: self.debugger.go(name))()
@@ -235,7 +241,9 @@ class Model:
             number = f"0.{self.random.randrange(1, 100)}"
             start, _, rest = self.text.partition("graph scaled")
             first, _, last = rest.partition("\n  y = mul(x, ")
-            self.text = f"{start}graph scaled{first}\n  y = mul(x, {number})" + last.partition(")")[2]
+            self.text = (
+                f"{start}graph scaled{first}\n  y = mul(x, {number})" + last.partition(")")[2]
+            )
         self.path.write_text(self.text)
         here = self.debugger.machine.here() or self.debugger.machine.behind()
         step = way_of(here[0])[0][2]
@@ -245,9 +253,10 @@ class Model:
         kept = []
         for change in self.changes:
             at = change.way[0][2] if change.way else STEPS
-            begin = change.named and len(change.way) == 1 and change.k == 0
-            if at < step or at == step and begin:
+            if at < step:
                 kept.append(change)
+            elif at == step and change.begin:
+                kept.append(change._replace(k=0))
             else:
                 assert change.name in lost
         self.changes = kept
@@ -272,7 +281,8 @@ class Model:
         name = self.random.choice(list(machine.host.tensors))
         here = machine.here()
         way, k = (way_of(here[0]), machine.index()) if here else ((), 0)
-        self.change(frame, name, Change(way, name, 0, k, *self.value(frame, name)))
+        begin = len(way) == 1 and here[0].start == machine.cursor
+        self.change(frame, name, Change(way, name, 0, k, *self.value(frame, name), begin))
 
     def value(self, frame: Any, name: str) -> tuple[np.ndarray, np.ndarray | None]:
         node = frame.lookup(name)
@@ -291,11 +301,11 @@ class Model:
 
     def change(self, frame: Any, name: str, change: Change) -> None:
         self.done[-1] += f" {frame.name}.{name}"
-        try:
-            self.debugger.set(frame, name, change.array, change.part)
-        except InputError as error:  # a name for a param
-            assert "itself" in str(error)
+        if frame.itself(name):
+            with pytest.raises(InputError, match="itself"):
+                self.debugger.set(frame, name, change.array, change.part)
             return
+        self.debugger.set(frame, name, change.array, change.part)
         self.changes.append(change)
 
     def forget_lost(self, name: str) -> None:
@@ -421,15 +431,18 @@ class Fresh:
     def jump(self) -> bool:
         """Where the session jumped, it jumps."""
         machine, theirs = self.debugger.machine, self.model.debugger.machine
+        if not theirs.base <= machine.cursor <= theirs.frontier:
+            return False  # it was at full speed there
         if machine.cursor < theirs.frontier:
             wanted = theirs.log[machine.cursor - theirs.base][1]
         else:
             wanted = theirs.pc if theirs.at is not None else None
-        if wanted is not None and machine.at is not None and machine.pc < wanted:
-            if way_of(machine.at) == self.wanted_way(theirs, machine.cursor):
-                machine.jump(wanted)
-                return True
-        return False
+        if wanted is None or machine.at is None or machine.pc >= wanted:
+            return False
+        if way_of(machine.at) != self.wanted_way(theirs, machine.cursor):
+            return False
+        machine.jump(wanted)
+        return True
 
     def wanted_way(self, theirs: Any, position: int) -> tuple:
         log = theirs.log

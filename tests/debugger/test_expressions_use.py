@@ -193,7 +193,7 @@ def test_names():
 )
 def test_values_are_set(target, given, wanted):
     before = X.copy()
-    name, array = assigned(Scope({"x": before, "i": np.array(1)}), target, given)
+    name, array, _ = assigned(Scope({"x": before, "i": np.array(1)}), target, given)
     assert name == "x" and array.dtype == np.float32
     np.testing.assert_array_equal(array, wanted)
     np.testing.assert_array_equal(before, X)

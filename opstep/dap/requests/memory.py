@@ -99,7 +99,10 @@ def write_memory(session: Session, arguments: WriteMemoryArguments) -> dict[str,
         whole = np.array(origin.handle().array(), order="C")
         raw = whole.reshape(-1).view(np.uint8)
         raw[first : first + len(data)] = np.frombuffer(data, np.uint8)
-        change(session, origin.held, origin.name, whole)
+        part = np.zeros(t.nbytes, np.uint8)
+        part[first : first + len(data)] = 1
+        given = np.asarray(part.reshape(-1, t.dtype.itemsize).any(axis=1))
+        change(session, origin.held, origin.name, whole, given.reshape(whole.shape))
         tell_memory(session, arguments.memory_reference, first, len(data))
     return {"offset": 0, "bytesWritten": len(data)}
 

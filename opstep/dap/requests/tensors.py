@@ -158,7 +158,7 @@ def _versions(debugger: Debugger, held: Held, name: str) -> list[tuple[dict[str,
             continue
         seen.add(id(activation))
         if activation.parent is here.parent and activation.role == here.role:
-            node = activation.at(value, machine.cursor)
+            node = activation.at(value, machine.cursor, frame.frame)
             if node is not None:
                 found.append(({"step": activation.turn}, node))
     return found

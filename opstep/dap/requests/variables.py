@@ -102,18 +102,20 @@ def set_to(session: Session, held: Held, target: str, value: str) -> None:
 
     scope = session.debugger.scope(held.frame)
     try:
-        name, array = assigned(scope, target, value)
+        name, array, part = assigned(scope, target, value)
     except ExpressionError as error:
         raise DapError(f"{target} = {value[:200]}: {error}", NOT_SET) from None
-    change(session, held, name, array)
+    change(session, held, name, array, part)
 
 
-def change(session: Session, held: Held, name: str, array: np.ndarray) -> None:
+def change(
+    session: Session, held: Held, name: str, array: np.ndarray, part: np.ndarray | None
+) -> None:
     """Gives a name another value, and tells the client what it has to look at anew."""
     debugger, stood = session.debugger, session.debugger.position
     frames = [frame.name for frame in debugger.stack()]
     try:
-        debugger.set(held.frame, name, array)
+        debugger.set(held.frame, name, array, part)
     except OpstepError:
         if debugger.position != stood:  # it was set, and then an op that depends on it failed
             _stands_elsewhere(session)

@@ -10,9 +10,9 @@ from opstep.runtime.debugger.points import Points
 
 
 class Activation:
-    """One run of a plan, which is of `host`. `role`: root, test, body or branch; `turn`: of its loop, or the step of
-    the run; `carried`: the state of a loop when it began. `env` has each value that is there, with
-    the position from which on it is.
+    """One run of a plan, which is of `host`. `role`: root, test, body or branch; `turn`: of its
+    loop, or the step of the run; `carried`: the state of a loop when it began. `env` has each value
+    that is there, with the position from which on it is.
     """
 
     def __init__(
@@ -30,6 +30,9 @@ class Activation:
         self.carried: tuple[Node, ...] = ()
         self.env: dict[int, tuple[int, Node]] = {}
         self.replaced: dict[int, list[tuple[int, int, Node]]] = {}  # value -> (set at, since, old)
+        self.scoped: dict[
+            tuple[int, int], list[Node]
+        ] = {}  # by value and frame: versions set there
         self.start = 0
         self.arena: Arena | None = None
         self.events: dict[int, Any] = {}
@@ -38,8 +41,28 @@ class Activation:
     def graph(self) -> str:
         return self.plan.graph
 
-    def at(self, value: int, position: int) -> Node | None:
-        """What the value was at a position; None where it was not there yet."""
+    def operand(self, value: int, frame: int) -> Node | None:
+        """What an op of a frame finds as a value; None where it is not there yet."""
+        if self.scoped and (value, frame) in self.scoped:
+            return self.scoped[value, frame][-1]
+        found = self.env.get(value)
+        return None if found is None else found[1]
+
+    def drop(self, value: int) -> Node | None:
+        """The value is not there any more; gives it as it was computed."""
+        found, replaced = self.env.pop(value, None), self.replaced.pop(value, None)
+        for key in [key for key in self.scoped if key[0] == value]:
+            del self.scoped[key]
+        if replaced:
+            return replaced[0][2]
+        return None if found is None else found[1]
+
+    def at(self, value: int, position: int, frame: int = -1) -> Node | None:
+        """What the value was at a position, in a frame if one is given; None where it was not there
+        yet.
+        """
+        if self.scoped and (value, frame) in self.scoped and self.env[value][0] <= position:
+            return self.scoped[value, frame][-1]
         for when, since, old in self.replaced.get(value, ()):
             if position < when:
                 return old if since <= position else None

@@ -1,9 +1,9 @@
 """What was set by hand, and where: it holds there whatever else is changed, before it or behind.
 
-A change belongs to a *place*: which plan, called from where, in which turn, and there a value, or the
-point that was next. What is run again passes the same places, in the same order; so a change that
-was undone because something before it was set is made again when its place is reached. A place that
-is passed without being reached (a loop has fewer turns now) takes its change with it.
+A change belongs to a *place*: which plan, called from where, in which turn, and there a value, or
+the point that was next. What is run again passes the same places, in the same order; so a change
+that was undone because something before it was set is made again when its place is reached. A place
+that is passed without being reached (a loop has fewer turns now) takes its change with it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ END: Place = (inf,)  # behind the last point of a run
 class Change:
     """Of a value of an activation; `value` is -1 where it is one of a named tensor. `part`: which
     elements of `array` were given, None for all: the others stay what they are computed to be.
-    `position`: where it was made; None while its place is still to come.
+    `frames`: those of the plan in which it holds, None for all. `position`: where it was made; None
+    while its place is still to come.
     """
 
     def __init__(
         self, name: str, points: Any, value: int, place: Place, array: np.ndarray,
-        part: np.ndarray | None,
+        part: np.ndarray | None, frames: frozenset[int] | None = None,
     ):  # fmt: skip
         self.name = name
         self.points = points
@@ -36,6 +37,7 @@ class Change:
         self.place = place
         self.array = array
         self.part = part
+        self.frames = frames
         self.position: int | None = None
         self._made: tuple[Node | None, Node] | None = None
 
@@ -69,9 +71,13 @@ class Changes:
         change.position = position
         self._all.append(change)
 
-    def again(self, change: Change, position: int) -> None:
-        """One that waited holds from this position on."""
-        change.position = position
+    def on(self, points: Any, value: int, place: Place) -> list[Change]:
+        """Those of a value that hold, the wider ones first: what is set where a graph was called is
+        set behind what was set in it.
+        """
+        found = [c for c in self._all if c.value == value and c.place == place]
+        found = [c for c in found if c.points is points and c.position is not None]
+        return sorted(found, key=lambda c: -inf if c.frames is None else -len(c.frames))
 
     def cut(self, when: int) -> None:
         """What came behind a position is to come again."""
@@ -96,9 +102,9 @@ class Changes:
             self._all.remove(change)
         return list(dict.fromkeys(change.name for _, change in gone))
 
-    def forget(self, begin: int) -> list[str]:
-        """Those of values from a position on, of named tensors behind it, and what is to come hold
-        no longer; gives their names.
+    def forget(self, begin: int, place: Place) -> list[str]:
+        """Those of values from the position on where a step begins, of named tensors behind it, and
+        what is to come hold no longer; gives their names.
         """
 
         def gone(change: Change) -> bool:
@@ -106,6 +112,9 @@ class Changes:
 
         lost = [change.name for change in self._all if gone(change)]
         self._all = [change for change in self._all if not gone(change)]
+        for change in self._all:
+            if change.position == begin:  # by a jump within the step it may have been elsewhere
+                change.points, change.place = None, place
         self.waiting.clear()
         return list(dict.fromkeys(lost))
 
@@ -152,3 +161,26 @@ def birth_of(activation: Activation, value: int) -> float:
         if step is not None and value in step.results:
             return k + 0.5 if step.op.host else k
     return -1
+
+
+def frames_of(activation: Activation, value: int, frame: int) -> frozenset[int] | None:
+    """In which frames of a plan it is seen that a value is set in one of them; None for all. What a
+    call gave is set behind the call, what a graph was given is set in it.
+    """
+    frames = activation.plan.frames
+    steps = activation.plan.steps
+    made = next((s.frame for s in steps if value in s.results), 0)
+
+    def within(inner: int, outer: int) -> bool:
+        while inner > outer:
+            inner = frames[inner].parent
+        return inner == outer
+
+    every = range(len(frames))
+    if not within(made, frame):
+        return frozenset(f for f in every if within(f, frame))
+    if made == frame:
+        return None
+    while frames[made].parent != frame:
+        made = frames[made].parent
+    return frozenset(f for f in every if not within(f, made))

@@ -310,7 +310,7 @@ class Debugger(Traveller):
         machine, changed, moved = self.machine, {}, {}
         for name, versions in machine.named.items():
             node, memory = versions[-1][1], self.host.tensor(name)[1] if name else None
-            if memory is None or node is versions[0][1] and node.memory is memory:
+            if memory is None or (node is versions[0][1] and node.memory is memory):
                 continue
             machine.executor.ensure(node)
             changed[name] = node

@@ -60,11 +60,22 @@ class Frame(NamedTuple):
         """The number of a name's value in the plan."""
         return self.activation.plan.scopes[self.frame].get(name)
 
+    def itself(self, name: str) -> str:
+        """What a name is another name for: a named tensor, or a value before it that a call handed
+        through; "" for none.
+        """
+        value = self.value(name)
+        if value is None:
+            return ""
+        scope = self.activation.plan.scopes[self.frame]
+        first = next(other for other, v in scope.items() if v == value)
+        return self.activation.points.named.get(value) or (first if first != name else "")
+
     def lookup(self, name: str) -> Node | None:
         """What a name means here: a local value, or a named tensor."""
         value = self.value(name)
         if value is not None:
-            found = self.activation.at(value, self.position)
+            found = self.activation.at(value, self.position, self.frame)
             return found if found is not None else self._literal(value)
         if name and name in self.machine.host.tensors:
             return self.machine.tensor(name, self.position)
@@ -77,14 +88,17 @@ class Frame(NamedTuple):
             if name not in self.machine.host.tensors:
                 return None
             return self.machine.version(name, self.position, changes)
-        replaced = self.activation.replaced.get(value, ())
-        old = [node for when, _, node in replaced if when <= self.position]
+        old = self.activation.scoped.get((value, self.frame), [])[:-1] or [
+            node
+            for when, _, node in self.activation.replaced.get(value, ())
+            if when <= self.position
+        ]
         return old[-changes] if 0 < changes <= len(old) else None
 
     def names(self) -> dict[str, Node]:
         """The values that are there, in the order of the program; inputs come first."""
         scope, at = self.activation.plan.scopes[self.frame], self.activation.at
-        found = {name: at(value, self.position) for name, value in scope.items()}
+        found = {name: at(value, self.position, self.frame) for name, value in scope.items()}
         return {name: node for name, node in found.items() if node is not None}
 
     def inputs(self) -> dict[str, Node]:

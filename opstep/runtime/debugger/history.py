@@ -15,7 +15,15 @@ from typing import Any, Protocol
 import numpy as np
 
 from opstep.runtime.debugger.activation import Activation
-from opstep.runtime.debugger.changes import END, Change, Changes, Place, birth_of, place_of
+from opstep.runtime.debugger.changes import (
+    END,
+    Change,
+    Changes,
+    Place,
+    birth_of,
+    frames_of,
+    place_of,
+)
 from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.node import Node, Producer
 from opstep.runtime.debugger.points import OP, Point
@@ -58,7 +66,9 @@ class History:
         self.finished: list[tuple[int, Activation]] = []  # steps that ended, and where
         self.memo: dict[tuple, tuple[Node, ...]] = {}  # what was cut off: op, operands -> results
         self.changes = Changes()
-        self.on_lost: Callable[[list[str]], None] = lambda names: None  # changes that hold no longer
+        self.on_lost: Callable[[list[str]], None] = lambda names: (
+            None
+        )  # changes that hold no longer
         self.partial: tuple[Producer, list[Any], int] | None = None  # launches done of an op
         self.at: Activation | None = None
         self.pc = 0
@@ -133,8 +143,7 @@ class History:
         for number, (activation, k) in enumerate(tail, when):
             self._forget(activation, activation.points[k])
             for owner, value in self._delivered.pop(number + 1, ()):
-                owner.env.pop(value, None)
-                owner.replaced.pop(value, None)
+                owner.drop(value)
         for activation in _with_callers(a for a, _ in tail):
             self._restore(activation, when)
         for name, versions in self.named.items():
@@ -144,10 +153,16 @@ class History:
         self.cursor = when
 
     def set(
-        self, activation: Activation, value: int, name: str, array: np.ndarray, part=None
+        self,
+        activation: Activation,
+        value: int,
+        frame: int,
+        name: str,
+        array: np.ndarray,
+        part=None,
     ) -> None:
-        """A value of an activation is another one, from where it came on: the cursor is there then.
-        `part`: which elements are given, None for all. Raises `InputError`.
+        """A value of an activation, as a frame sees it, is another one from where it came on: the
+        cursor is there then. `part`: which elements are given, None for all. Raises `InputError`.
         """
         since = activation.env[value][0]
         if since < self.base:
@@ -155,15 +170,14 @@ class History:
             raise InputError(f"what was computed from {name} is not remembered any more", hint=hint)
         self.cut(since)
         place = place_of(activation, birth_of(activation, value))
-        change = Change(name, activation.points, value, place, array, part)
-        self.changes.add(change, since)
-        self._change_value(activation, change, value)
+        frames = frames_of(activation, value, frame)
+        self.changes.add(Change(name, activation.points, value, place, array, part, frames), since)
+        self._change_value(activation, value, place)
 
     def set_named(self, name: str, array: np.ndarray, part=None) -> None:
         """From the cursor on, a named tensor is another one."""
         self.cut()
-        points = None if self.at is None else self.at.points
-        change = Change(name, points, -1, self.place(), array, part)
+        change = Change(name, self._next(), -1, self.place(), array, part)
         self.changes.add(change, self.cursor)
         self._change_named(change)
 
@@ -172,11 +186,16 @@ class History:
         here = self.here()
         return END if here is None else place_of(here[0], self.index())
 
+    def _next(self) -> Any:
+        """The plan that is under way at the frontier; None between two steps, whatever they run."""
+        at = self.at
+        return None if at is None or (at.parent is None and not self.pc) else at.points
+
     def _arrived(self) -> None:
         """Another point is next at the frontier: changes that belong there are made again."""
-        points, place = None if self.at is None else self.at.points, self.place()
-        for change in self.changes.due(points, -1, place):
-            self.changes.again(change, self.frontier)
+        place = self.place()
+        for change in self.changes.due(self._next(), -1, place):
+            change.position = self.frontier
             self._change_named(change)
         lost = self.changes.passed(place)
         if lost:
@@ -186,16 +205,27 @@ class History:
         """A value is there, which the point `k` of its activation gave."""
         activation.env[value] = (since, node)
         if (id(activation.points), value) in self.changes.waiting:
-            for change in self.changes.due(activation.points, value, place_of(activation, k)):
-                self.changes.again(change, since)
-                self._change_value(activation, change, value)
+            place = place_of(activation, k)
+            for change in self.changes.due(activation.points, value, place):
+                change.position = since
+            self._change_value(activation, value, place)
 
-    def _change_value(self, activation: Activation, change: Change, value: int) -> None:
-        since, old = activation.env[value]
-        position = change.position
-        assert position is not None
-        activation.replaced.setdefault(value, []).append((position, since, old))
-        activation.env[value] = (max(since, position), change.of(old, self.executor))
+    def _change_value(self, activation: Activation, value: int, place: Place) -> None:
+        """Makes all changes of a value, in place of those that were made before."""
+        since = activation.env[value][0]
+        node = activation.drop(value)
+        assert node is not None
+        changes, versions = self.changes.on(activation.points, value, place), [node]
+        for change in changes:
+            if change.frames is None:
+                versions.append(change.of(versions[-1], self.executor))
+                continue
+            for frame in change.frames:
+                scoped = activation.scoped.setdefault((value, frame), versions[:])
+                scoped.append(change.of(scoped[-1], self.executor))
+        activation.env[value] = (since, versions[-1])
+        if versions[1:]:
+            activation.replaced[value] = [(since, since, n) for n in versions[:-1]]
 
     def _change_named(self, change: Change) -> None:
         """What is under way finds the named tensor changed, too."""
@@ -206,7 +236,9 @@ class History:
         for activation in self._under_way():
             for value, meant in activation.points.named.items():
                 if meant == name and value in activation.env:
-                    self._change_value(activation, change, value)
+                    since, old = activation.env[value]
+                    activation.replaced.setdefault(value, []).append((position, since, old))
+                    activation.env[value] = (position, change.of(old, self.executor))
 
     def keep(self, moved: Mapping[int, Any]) -> None:
         """Memory that is going to be overwritten, by its id, has been copied: what lies there is
@@ -238,9 +270,7 @@ class History:
         for event in point.records:
             activation.events.pop(event, None)
         for v in (*step.results, *step.changed):
-            found = activation.env.pop(v, None)
-            replaced = activation.replaced.pop(v, None)
-            made = replaced[0][2] if replaced else found[1] if found else None
+            made = activation.drop(v)
             producer = made.producer if made else None
             if producer is not None and producer.step is step:
                 self.memo[activation.points.key(step), producer.operands] = producer.results

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from opstep.runtime.debugger.activation import Activation
-from opstep.runtime.debugger.changes import Place
+from opstep.runtime.debugger.changes import Place, place_of
 from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.history import LEAST, MOST, POINT, History, Host
 from opstep.runtime.debugger.node import Node, Producer
@@ -23,7 +23,7 @@ from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.internal import STATUS
-from opstep.runtime.plan.plan import Policy
+from opstep.runtime.plan.plan import Policy, Step
 
 FURTHER = 50_000  # points that are run at most to stand again where one stood
 
@@ -55,7 +55,7 @@ class Machine(History):
     def outputs(self) -> tuple[Node, ...]:
         """Of the step that ended last."""
         _, last = self.finished[-1]
-        return tuple(self._operand(last, v) for v in last.plan.outputs)
+        return tuple(self._operand(last, v, 0) for v in last.plan.outputs)
 
     # --- moving ---
 
@@ -106,7 +106,7 @@ class Machine(History):
         plan, step = activation.plan, activation.plan.steps[point.step]
         if step.op.host or step.op.family == "internal" or len(step.launches or ()) < 2:
             return None
-        operands = tuple(None if v is None else self._operand(activation, v) for v in step.operands)
+        operands = self._operands(activation, step)
         if (activation.points.key(step), operands) in self.memo:
             return None
         producer = Producer(plan, step, operands)
@@ -127,7 +127,7 @@ class Machine(History):
         step = activation.plan.steps[point.step] if point.kind == OP else None
         for v in step.operands if step else ():
             try:
-                self._operand(activation, v) if v is not None else None
+                self._operand(activation, v, point.frame) if v is not None else None
             except Skipped as error:
                 raise Skipped(next((n for n, u in scope.items() if u == v), error.name)) from None
         self.pc = k
@@ -168,7 +168,10 @@ class Machine(History):
         while activation.parent is not None:
             activation = activation.parent
         begin = max(activation.start, self.base)
-        lost = self.changes.forget(begin)  # a named tensor that was set at the very begin stays
+        place = place_of(activation, 0)
+        lost = self.changes.forget(
+            begin, place
+        )  # a named tensor that was set at the very begin stays
         self.cut(begin)
         if self._gone:  # what came before cannot be looked at as it was
             self.log.clear()
@@ -208,7 +211,7 @@ class Machine(History):
 
     def _op(self, activation: Activation, point: Point) -> None:
         plan, step = activation.plan, activation.plan.steps[point.step]
-        operands = tuple(None if v is None else self._operand(activation, v) for v in step.operands)
+        operands = self._operands(activation, step)
         stream = self.executor.on(point.stream)
         # An op waits and records also where it computes nothing: others rely on what it waited for.
         for event in point.waits:
@@ -283,10 +286,15 @@ class Machine(History):
         self.executor.settle()
         return producer.results
 
-    def _operand(self, activation: Activation, value: int) -> Node:
-        found = activation.env.get(value)
+    def _operands(self, activation: Activation, step: Step) -> tuple[Node | None, ...]:
+        return tuple(
+            None if v is None else self._operand(activation, v, step.frame) for v in step.operands
+        )
+
+    def _operand(self, activation: Activation, value: int, frame: int) -> Node:
+        found = activation.operand(value, frame)
         if found is not None:
-            return found[1]
+            return found
         plan = activation.plan
         t, buffer = plan.values[value].type, plan.buffers[plan.values[value].buffer]
         if buffer.kind == "const":
@@ -326,7 +334,7 @@ class Machine(History):
         """Runs the graph that a step of control flow calls first."""
         self.executor.settle()
         step = activation.plan.steps[point.step]
-        operands = [self._operand(activation, v) for v in step.operands if v is not None]
+        operands = [o for o in self._operands(activation, step) if o is not None]
         types = tuple(t for t in step.operand_types if t is not None)
         if step.op.name == "while":
             self._turn(activation, k, "test", 0, tuple(operands))
@@ -361,7 +369,7 @@ class Machine(History):
                 self.at = None
             return
         self.executor.settle()
-        outputs = tuple(self._operand(activation, v) for v in activation.plan.outputs)
+        outputs = tuple(self._operand(activation, v, 0) for v in activation.plan.outputs)
         step = parent.plan.steps[parent.points[k].step]
         if activation.role == "test":
             goes_on = bool(self.executor.array(outputs[0])) and self._status() is self.fine

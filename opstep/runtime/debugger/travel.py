@@ -201,9 +201,11 @@ class Traveller:
         self, frame: Frame, name: str, array: np.ndarray, part: np.ndarray | None = None
     ) -> Node:
         """Gives a name another value, of its type. What depends on it is computed again, up to
-        where one stands (behind it, where that does not come any more); nothing else is. `part`: which elements are given, as bools; the others
-        stay what they are computed to be, also when something before is set. What was set before
-        holds; what cannot (a loop that ends earlier now) is told by `on_output`. Raises `InputError`.
+        where one stands (or behind it, where that does not come any more); nothing else is.
+
+        `part`: which elements are given, as bools; the others stay what they are computed to be,
+        also when something before is set. What was set before holds; what cannot (its loop ends
+        earlier now) is told by `on_output`. Raises `InputError`.
         """
         old = frame.lookup(name)
         if old is None:
@@ -217,12 +219,12 @@ class Traveller:
         if value is None:
             machine.set_named(name, array, part)
         else:
-            meant = frame.activation.points.named.get(value)
-            if meant:
-                raise InputError(f"{name} is {meant} itself", hint=f"set {meant}")
+            other = frame.itself(name)
+            if other:
+                raise InputError(f"{name} is {other} itself", hint=f"set {other}")
             if value not in frame.activation.env:
                 raise InputError(f"{name} is a literal", hint="set what is computed from it")
-            machine.set(frame.activation, value, name, array, part)
+            machine.set(frame.activation, value, frame.frame, name, array, part)
         machine.run_to(stands, position)
         self._after = after
         return frame.lookup(name) or old

@@ -71,9 +71,9 @@ def set_(session: Session, text: str) -> None:
         raise Refused("it takes a name and a value", "set x[0, 1] = 3.5")
     target, value = text[: match.start()].strip(), text[match.end() :].strip()
     debugger, frame = session.debugger, session.text_frame()
-    name, array = assigned(debugger.scope(frame), target, value)
+    name, array, part = assigned(debugger.scope(frame), target, value)
     number = session.frame().number
-    debugger.set(frame, name, array)
+    debugger.set(frame, name, array, part)
     session.ended = False
     frame = session.select(number)
     node = frame.lookup(name)

@@ -35,7 +35,7 @@ A `Value` is one of
 
 Values are set (`assigning`) by
 
-    assigned(scope, "x[0, :3]", "[1, 2, nan]") -> ("x", np.ndarray)
+    assigned(scope, "x[0, :3]", "[1, 2, nan]") -> Assigned("x", array, part)
                                                 the name, and its whole new value in its type;
                                                 the value may be any expression: load("x.npy")
     fitted(value, type) -> np.ndarray           a Value as a tensor of this type: numbers are spread

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,10 +20,16 @@ from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.types import DType, TensorType, boolean, dtype_of
 
 
-def assigned(
-    scope: Scope, target: str, value: str, limits: Limits = LIMITS
-) -> tuple[str, np.ndarray]:
-    """What ``target = value`` makes of a tensor: its name, and its whole new value.
+class Assigned(NamedTuple):
+    """A tensor's name, its whole new value, and which elements were given; None for all."""
+
+    name: str
+    array: np.ndarray
+    part: np.ndarray | None = None
+
+
+def assigned(scope: Scope, target: str, value: str, limits: Limits = LIMITS) -> Assigned:
+    """What ``target = value`` makes of a tensor.
 
     `target` is a name or a part of one: ``x``, ``x[3]``, ``x[0, :3]``, ``x[x > 9]``; `value` any
     expression. A number is spread over what it is given to. Raises `ExpressionError`; its column is
@@ -40,7 +46,7 @@ def assigned(
         raise ExpressionError(f"there is no {named.text[:80]} here", named.at, hint)
     given = parse(value).evaluate(scope, limits)
     if not isinstance(tree, Index):
-        return named.text, fitted(given, handle.type)
+        return Assigned(named.text, fitted(given, handle.type))
     env = Evaluation(scope, limits)
     dtype = handle.type.dtype
     try:
@@ -50,9 +56,11 @@ def assigned(
         env.charge(nbytes * 2)
         whole = np.array(handle.array(), dtype.numpy)
         whole[index] = fitted(given, TensorType(dtype, np.shape(whole[index])))
+        part = np.zeros(whole.shape, bool)
+        part[index] = True
     except (ExpressionError, *RAISED) as error:
         raise placed(error, tree.at) from None
-    return named.text, whole
+    return Assigned(named.text, whole, part)
 
 
 def fitted(value: Any, t: TensorType) -> np.ndarray:

@@ -70,7 +70,7 @@ class KernelsHere:
 
     def _operand(self, value: int) -> Node:
         activation = self.frame.activation
-        found = activation.at(value, self.frame.position)
+        found = activation.at(value, self.frame.position, self.frame.frame)
         if found is not None:
             return found
         plan = activation.plan
