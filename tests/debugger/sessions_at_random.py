@@ -301,7 +301,7 @@ class Model:
 
     def change(self, frame: Any, name: str, change: Change) -> None:
         self.done[-1] += f" {frame.name}.{name}"
-        if frame.itself(name):
+        if frame.activation.points.named.get(frame.value(name)):
             with pytest.raises(InputError, match="itself"):
                 self.debugger.set(frame, name, change.array, change.part)
             return

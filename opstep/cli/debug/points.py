@@ -143,12 +143,10 @@ class Table:
         if told == self._told.get(kind, []):
             return
         self._told[kind] = told
-        seen = {e.number: e.core.last for e in there if e.core is not None}
         for entry in entries:
             entry.core = None
         for entry, core in zip(there, tell([w for _, w in told]), strict=True):
             entry.core = core
-            core.last.update(seen.get(entry.number, {}))  # what it has seen is compared with
 
     # --- what the debugger tells ---
 

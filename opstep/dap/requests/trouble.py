@@ -115,13 +115,13 @@ def _of_expression(session: Session, arguments: DataBreakpointInfoArguments) -> 
     from opstep.runtime.debugger.expressions import ExpressionError, parse
 
     held, text = held_of(session, arguments.frame_id), arguments.name.strip()
-    if held.frame.lookup(text) is not None:
+    if _meant(held, text):
         return _named(held, text)
     try:
         names = parse(text).names
     except ExpressionError as error:
         return _not(str(error))
-    there = [name for name in names if held.frame.lookup(name) is not None]
+    there = [name for name in names if _meant(held, name)]
     if not there:
         return _not("it speaks of no tensor that is here")
     name = max(there, key=lambda n: _since(held, n))
@@ -140,12 +140,23 @@ def _named(held: Held, name: str, what: str = "") -> dict[str, Any]:
     return _watched(id, ", ".join(part for part in (name, what, where) if part))
 
 
-def _since(held: Held, name: str) -> int:
-    """The position from which on a name has its value: the one that is computed last is watched,
-    as the others are there then.
+def _meant(held: Held, name: str) -> bool:
+    """Whether the frame has such a name, also where it has no value yet."""
+    frame = held.frame
+    return frame.value(name) is not None or frame.lookup(name) is not None
+
+
+def _since(held: Held, name: str) -> tuple[bool, float]:
+    """When a name gets its value: the one that is computed last is watched, as the others are there
+    then.
     """
-    value = held.frame.value(name)
-    return -1 if value is None else held.frame.activation.env.get(value, (-1,))[0]
+    from opstep.runtime.debugger.changes import birth_of
+
+    value, activation = held.frame.value(name), held.frame.activation
+    if value is None:
+        return False, -1
+    found = activation.env.get(value)
+    return (True, birth_of(activation, value)) if found is None else (False, found[0])
 
 
 def data_id(held: Held, name: str) -> tuple[str, str]:
@@ -153,15 +164,21 @@ def data_id(held: Held, name: str) -> tuple[str, str]:
     an op computes them, which may be another than the frame's: then the second text says so. The
     first is "" where no op does.
     """
-    frame = held.frame
-    if frame.value(name) is None:
+    frame, plan = held.frame, held.frame.activation.plan
+    value = frame.value(name)
+    if value is None:
         return name, ""
+    if value in frame.activation.points.named:
+        return frame.activation.points.named[value], ""
     node = frame.lookup(name)
     made = node.producer if node is not None else None
-    if node is None or made is None:
+    if node is not None and made is not None:
+        plan, step, inner = made.plan, made.step, made.step.results[node.index]
+    else:  # it is not computed yet, or was set by hand
+        step, inner = next((s for s in plan.steps if value in s.results), None), value
+    if step is None:
         return "", f"{name} came from outside: no op changes it"
-    graph = made.plan.frames[made.step.frame].graph.name.text
-    inner = made.plan.values[made.step.results[node.index]].name
+    graph, inner = plan.frames[step.frame].graph.name.text, plan.values[inner].name
     if (graph, inner) == (frame.graph.name.text, name):
         return f"{graph}.{name}", ""
     return f"{graph}.{inner}", f"what {graph} computes as {inner}"

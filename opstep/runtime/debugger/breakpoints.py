@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from opstep.runtime.debugger.expressions import Expression, ExpressionError, parse
 from opstep.runtime.ir.diagnostics import did_you_mean
@@ -53,7 +53,6 @@ class Breakpoint:
     parts: list[str | Expression] | None = None  # of the log message
     faulty: bool = False  # its condition, hits or message say nothing
     count: int = 0
-    last: dict[Any, Any] = field(default_factory=dict)  # of a data breakpoint: nodes seen
 
     @property
     def line(self) -> int:

@@ -217,21 +217,24 @@ class Checks:
                 name = plan.values[v].name
                 if one.wanted.name not in (EVERY, name, f"{graph}.{name}"):
                     continue
-                before = self._before(one, name)
-                one.last[name] = node
-                if one.condition is None and (before is None or not self._differs(before, node)):
+                if one.condition is None and not self._changed(activation, v, node):
                     continue
                 if self._due(one, {"value": node, name: node}):
                     hits.append(one.number)
                     break
         return tuple(hits)
 
-    def _before(self, one: Breakpoint, name: str) -> Node | None:
-        """What a name meant before the op: a value, the last time that it was computed."""
+    def _changed(self, activation: Activation, value: int, node: Node) -> bool:
+        """Whether what was computed is another than before: a named tensor's version before, or
+        what the op gave the last time, in another turn or step. The first time is a change.
+        """
         machine = self.debugger.machine
-        if name in machine.host.tensors:
-            return machine.version(name, machine.cursor, 1)
-        return one.last.get(name)
+        name = activation.points.named.get(value)
+        if name is not None:
+            before = machine.version(name, machine.cursor, 1)
+        else:
+            before = machine.computed_before(activation, value)
+        return before is None or self._differs(before, node)
 
     def _differs(self, a: Node, b: Node) -> bool:
         if a is b or a.type != b.type:

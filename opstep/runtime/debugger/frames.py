@@ -60,16 +60,11 @@ class Frame(NamedTuple):
         """The number of a name's value in the plan."""
         return self.activation.plan.scopes[self.frame].get(name)
 
-    def itself(self, name: str) -> str:
-        """What a name is another name for: a named tensor, or a value before it that a call handed
-        through; "" for none.
-        """
+    def namesakes(self, name: str) -> list[str]:
+        """Other names for the same value here: a call handed it through."""
         value = self.value(name)
-        if value is None:
-            return ""
         scope = self.activation.plan.scopes[self.frame]
-        first = next(other for other, v in scope.items() if v == value)
-        return self.activation.points.named.get(value) or (first if first != name else "")
+        return [other for other, v in scope.items() if v == value and other != name]
 
     def lookup(self, name: str) -> Node | None:
         """What a name means here: a local value, or a named tensor."""

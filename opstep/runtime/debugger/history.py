@@ -120,6 +120,20 @@ class History:
         at = bisect.bisect_right(versions, position, key=itemgetter(0)) - 1 - changes
         return versions[at][1] if at >= 0 else None
 
+    def computed_before(self, activation: Activation, value: int) -> Node | None:
+        """What a value of an activation was in the turn, or step, before that computed it."""
+        points, last = activation.points, activation
+        for position in range(self.cursor - 1, self.base - 1, -1):
+            other = self.log[position - self.base][0]
+            if other is last:
+                continue
+            last = other
+            if other is not activation and other.points is points:
+                found = other.at(value, self.cursor)
+                if found is not None:
+                    return found
+        return None
+
     # --- moving and cutting ---
 
     def back(self) -> bool:

@@ -91,6 +91,7 @@ class Traveller:
     breakpoints: Breakpoints
     files: Path | None
     runs: Callable[[str, int | None], Any] | None  # runs of a workspace
+    on_output: Callable[[str, Frame | None], Any]
     stop: Stop | None
     outputs: Mapping[str, np.ndarray] | None  # what a run at full speed gave
     _pausing: threading.Event
@@ -219,12 +220,14 @@ class Traveller:
         if value is None:
             machine.set_named(name, array, part)
         else:
-            other = frame.itself(name)
-            if other:
-                raise InputError(f"{name} is {other} itself", hint=f"set {other}")
+            meant = frame.activation.points.named.get(value)
+            if meant:
+                raise InputError(f"{name} is {meant} itself", hint=f"set {meant}")
             if value not in frame.activation.env:
                 raise InputError(f"{name} is a literal", hint="set what is computed from it")
             machine.set(frame.activation, value, frame.frame, name, array, part)
+            if others := frame.namesakes(name):
+                self.on_output(f"{', '.join(others)} and {name} are one value: both are set", frame)
         machine.run_to(stands, position)
         self._after = after
         return frame.lookup(name) or old
