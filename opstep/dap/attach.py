@@ -100,8 +100,9 @@ class Attached:
         if arguments.mode is not None:
             options |= {"mode": arguments.mode}
         debugger = Debugger(
-            program, graph, inputs, stop_on_entry=arguments.stop_on_entry, **options
-        )
+            program, graph, inputs, stop_on_entry=arguments.stop_on_entry,
+            stop_at_end=arguments.stop_at_end, **options,
+        )  # fmt: skip
         debuggee = session.debuggee
         assert debuggee is not None
         session.inbox.own()

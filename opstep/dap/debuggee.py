@@ -55,13 +55,14 @@ class Debuggee:
         self.terminated = False  # by the client
         self._wanted: Callable[[], None] | None = None  # at the next stop, in its place
         self._fatal: Problem | None = None  # an error that the run cannot get past
+        self._at_end = False  # whether it stands there, and that was told
         self._stamp: tuple[int, int] | None = None
         self._told_of: tuple[int, int] | None = None  # the file as it was when that was told
 
     def take(self, debugger: Debugger) -> None:
         """This is the run from now on; it gets the breakpoints that the client wants."""
         self.debugger = debugger
-        self.error, self._fatal, self.terminated = None, None, False
+        self.error, self._fatal, self.terminated, self._at_end = None, None, False, False
         debugger.on_output = self._said
         self._stamp = self._stamp_now()
         self.session.kept(Wishes).apply()
@@ -140,11 +141,11 @@ class Debuggee:
         from there ends the run.
         """
         problem, before = stop.exception, self._fatal
+        stood, self._at_end = self._at_end, stop.reason == "end"
         self._fatal = problem if problem and problem.error else None
-        if stop.reason == "end" and (found := self._fatal or before):
-            assert found.error is not None
-            self._failed(found.error)
-        elif stop.reason == "end" and not self.stops_at_end:
+        if stop.reason == "end" and before and before.error and before.kind == "device":
+            self._failed(before.error)  # a device that is lost computes nothing more
+        elif stop.reason == "end" and (stood or not self.stops_at_end):
             self._finished()
         elif before and self._fatal and before.position == self._fatal.position:
             assert before.error is not None
@@ -210,9 +211,15 @@ class Debuggee:
             self.session.event("terminated")
 
     def terminate(self) -> None:
-        """The client wants it to end."""
+        """The client wants it to end. A Python program that it attached to loses a run, and goes
+        on without it.
+        """
         self.terminated = True
         self.end(ENDED_BY_USER)
+        attached = self.session.attached
+        if attached is not None:
+            attached.left(self.session)
+            self.session.event("terminated")
 
     def disarm(self) -> None:
         """Nothing stops the run any more."""

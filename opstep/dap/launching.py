@@ -97,6 +97,7 @@ def launch(session: Session, arguments: LaunchArguments) -> Debuggee:
             threads=arguments.threads,
             kernels=arguments.kernels,
             stop_on_entry=arguments.stop_on_entry,
+            stop_at_end=arguments.stop_at_end,
             memory_budget=arguments.memory_budget,
             files=arguments.folder,
             **arguments.switches(),

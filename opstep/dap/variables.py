@@ -78,7 +78,9 @@ class Writer:
         node = node or origin.node()
         type = node.type if node else origin.handle().type
         found: Variable = {"evaluateName": origin.expression} if origin.expression else {}
-        found |= {"memoryReference": memory_reference(self.session, origin), **more}
+        if self.session.client.supports_memory_references:
+            found["memoryReference"] = memory_reference(self.session, origin)
+        found |= more
         text = self._now(origin, node)
         if text is None:
             hint = found.pop("presentationHint", {}) | LAZY

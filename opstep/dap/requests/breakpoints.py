@@ -63,7 +63,9 @@ class Wishes:
             for wish in wishes:
                 wish.made = None
             return wishes
-        wanted = [w.wanted for w in wishes]
+        wanted = [  # a line may have moved since the client named it
+            w.wanted if w.made is None else w.made.wanted._replace(text=w.made.text) for w in wishes
+        ]
         if kind == "lines":
             found: Sequence[Breakpoint] = breakpoints.set_lines(path, wanted)
         else:

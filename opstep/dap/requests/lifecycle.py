@@ -173,21 +173,32 @@ def go_plainly(session: Session, arguments: LaunchArguments) -> None:
 
 @dataclass(frozen=True)
 class RestartArguments:
+    """Of ``restart``: launch arguments stand in `arguments`. Some clients send them as they are."""
+
     arguments: dict[str, Any] | None = None
+    program: Any = None
+    graph: Any = None
+    inputs: Any = None
+    symbols: Any = None
+    steps: Any = None
 
 
-@request("restart", capability="supportsRestartRequest", states=STARTED)
+@request("restart", capability="supportsRestartRequest", states=STARTED - {State.ENDED})
 def restart(session: Session, arguments: RestartArguments) -> None:
-    """Begins anew: with the program's file as it is now, and the arguments that are given."""
-    from opstep.dap.checking import Mismatch, check
+    """Begins anew: with the program's file as it is now, and the arguments that are given. Without
+    a `program` among them, those that are not given stay.
+    """
+    from opstep.dap.checking import Mismatch, check, plain
 
     debuggee, launched = session.debuggee, session.kept(Launched)
     if debuggee is None or launched.arguments is None:
         raise DapError("only what was launched for debugging can be restarted", show=True)
-    wanted = launched.arguments
-    if arguments.arguments is not None:
+    wanted, given = launched.arguments, plain(arguments)
+    given = given.get("arguments", given)
+    if given:
         try:
-            wanted = check(LaunchArguments, arguments.arguments, "arguments")
+            given = given if "program" in given else plain(wanted) | given
+            wanted = check(LaunchArguments, given, "arguments")
         except Mismatch as error:
             raise DapError(f"restart: {error}", BAD_ARGUMENTS) from None
     with compiling(session):

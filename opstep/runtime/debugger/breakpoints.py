@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from opstep.runtime.debugger.expressions import Expression, ExpressionError, parse
+from opstep.runtime.debugger.moving import moved_line, text_on_disk
 from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.graph import Apply, Graph, Source, Span, Statement
 from opstep.runtime.ir.op import OPS
@@ -25,7 +26,7 @@ class Wanted(NamedTuple):
     breakpoint with a `log` message, with expressions in braces, does not stop.
 
     `name`: of a graph, an op, or a value (``loss``, ``features.c``); of a data breakpoint that of a
-    tensor, or ``*``.
+    tensor, or ``*``. `text`: what the file said when `line` was its line; None: what it says now.
     """
 
     line: int = 0
@@ -34,6 +35,7 @@ class Wanted(NamedTuple):
     hits: str | None = None
     log: str | None = None
     column: int | None = None
+    text: str | None = None
 
 
 @dataclass
@@ -52,6 +54,7 @@ class Breakpoint:
     due: Callable[[int], bool] | None = None
     parts: list[str | Expression] | None = None  # of the log message
     faulty: bool = False  # its condition, hits or message say nothing
+    text: str | None = None  # of the file when it was set, whose lines it speaks of
     count: int = 0
 
     @property
@@ -97,10 +100,12 @@ class Breakpoints:
     # --- setting ---
 
     def set_lines(self, path: str, wanted: Iterable[Wanted]) -> list[Breakpoint]:
-        """The line breakpoints of a file, in place of those that it had."""
-        made = [self._new("line", w) for w in wanted]
+        """The line breakpoints of a file, in place of those that it had. They speak of the file as
+        it is now, which may not be what runs.
+        """
+        made, text = [self._new("line", w) for w in wanted], text_on_disk(path)
         for found in made:
-            found.path = path
+            found.path, found.text = path, found.wanted.text or text
         self._lines[_same(path)] = made
         self._resolve()
         return made
@@ -145,10 +150,18 @@ class Breakpoints:
         return bool(self.by_statement or self.by_graph or self.by_op or self.by_value)
 
     def moved(self, texts: Sequence[Texts]) -> list[Breakpoint]:
-        """The program's text is another: all are found again. Gives those that changed."""
+        """The program's text is another: all are found again, where their lines are now. Gives
+        those that changed.
+        """
         before = {b.number: (b.verified, b.line) for b in self.all()}
         self._texts = list(texts)
         self._placed.clear()
+        for path, found in self._lines.items():
+            text = self._text(path)
+            for one in found:
+                if text is not None and one.text is not None:
+                    line = moved_line(one.wanted.line, one.text, text)
+                    one.wanted, one.text = one.wanted._replace(line=line), text
         self._resolve()
         return [b for b in self.all() if before[b.number] != (b.verified, b.line)]
 
@@ -219,7 +232,10 @@ class Breakpoints:
                 self._resolve_name(one)
 
     def _resolve_line(self, path: str, one: Breakpoint) -> None:
-        found = self.at_line(path, one.wanted.line)
+        line, text = one.wanted.line, self._text(path)
+        if text is not None and one.text is not None:
+            line = moved_line(line, one.text, text)
+        found = self.at_line(path, line)
         if found is None:
             known = any(_same(t.source.path) == path for t in self._texts)
             reason = "no statement stands here" if known else "the program has no such file"
@@ -228,6 +244,10 @@ class Breakpoints:
         one.source, _, statement = found
         one.verified, one.message, one.span = True, "", statement.span
         self.by_statement.setdefault(id(statement), []).append(one)
+
+    def _text(self, path: str) -> str | None:
+        """Of a file as it runs."""
+        return next((t.source.text for t in self._texts if _same(t.source.path) == path), None)
 
     def _resolve_name(self, one: Breakpoint) -> None:
         name = one.wanted.name

@@ -56,6 +56,8 @@ def reload(session: Session, text: str) -> None:
     if told.lost:
         session.say(told.told_of_lost)
     for entry in session.points.entries.values():
+        if entry.core is not None and not entry.place.name:
+            entry.place = entry.place._replace(line=entry.core.wanted.line)
         if entry.core is not None and entry.core in told.moved:
             where = f"line {entry.core.line}" if entry.core.verified else entry.core.message
             session.say(f"Breakpoint {entry.number}: now {where}")
