@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -65,7 +66,9 @@ class LaunchArguments:
         return Path(self.cwd).expanduser().absolute() if self.cwd else Path.cwd()
 
     def at(self, path: str) -> str:
-        """A path as it is from anywhere."""
+        """A path as it is from anywhere. Raises `InputError`."""
+        if "\0" in path:
+            raise InputError(f"{path!r} is no path: it has a NUL in it")
         return str(self.folder / Path(path).expanduser())
 
     @property
@@ -140,7 +143,10 @@ def loaded(arguments: LaunchArguments) -> tuple[Program, str, dict[str, np.ndarr
     import opstep
     from opstep import given
 
-    program = opstep.load(arguments.at(arguments.program))
+    path = arguments.at(arguments.program)
+    if is_special(path):  # to open a pipe waits for who writes to it, which may be nobody
+        raise InputError(f"{path} is no regular file")
+    program = opstep.load(path)
     program.seed = arguments.seed
     graph = given.choose_graph(program.module, arguments.graph, arguments.program)
     given.check_symbols(graph, arguments.sizes)
@@ -148,6 +154,15 @@ def loaded(arguments: LaunchArguments) -> tuple[Program, str, dict[str, np.ndarr
     if arguments.params:
         given.load_params(program, arguments.at(arguments.params))
     return program, graph.name.text, inputs
+
+
+def is_special(path: str) -> bool:
+    """Whether a path leads to something that is neither a file nor a folder."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def arrays_of(arguments: LaunchArguments, graph: Graph) -> dict[str, np.ndarray]:

@@ -15,7 +15,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager, suppress
-from math import prod
+from math import inf, prod
 from pathlib import Path
 from typing import IO, Any
 
@@ -39,13 +39,14 @@ _DAMAGE = (
 )  # fmt: skip
 
 
-def load(spec: str) -> np.ndarray:
+def load(spec: str, most: float = inf) -> np.ndarray:
     """The array that ``FILE.npy``, ``FILE.npz`` (with one array), ``FILE.npz:key`` or
-    ``FILE.safetensors:name`` names."""
+    ``FILE.safetensors:name`` names. One of more bytes than `most` is refused before it is read.
+    """
     path, key = split_key(spec)
     suffix = path.suffix.lower()
     if suffix == ".npy":
-        return read_npy(path)
+        return read_npy(path, most)
     if suffix not in (".npz", ".safetensors"):
         raise InputError(
             f"{path}: not a kind of file that arrays are read from",
@@ -53,7 +54,7 @@ def load(spec: str) -> np.ndarray:
         )
     read = read_npz if suffix == ".npz" else read_safetensors
     if key is not None:
-        return read(path, only=key)[key]
+        return read(path, key, most)[key]
     names = list_npz(path) if suffix == ".npz" else list_safetensors(path)
     if len(names) != 1:
         listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
@@ -61,7 +62,7 @@ def load(spec: str) -> np.ndarray:
             f"{path}: holds {len(names)} arrays: say which",
             hint=f"write {path.name}:KEY with one of {listed}" if names else "",
         )
-    return read(path, only=names[0])[names[0]]
+    return read(path, names[0], most)[names[0]]
 
 
 def split_key(spec: str) -> tuple[Path, str | None]:
@@ -76,14 +77,14 @@ def split_key(spec: str) -> tuple[Path, str | None]:
 # --- npy ------------------------------------------------------------------------------------------
 
 
-def read_npy(path: str | Path) -> np.ndarray:
+def read_npy(path: str | Path, most: float = inf) -> np.ndarray:
     """The array of an .npy file, row-major and in this machine's byte order."""
     path = Path(path)
     with _opened(path) as (file, size):
-        return _read_array(file, size, str(path))
+        return _read_array(file, size, str(path), most)
 
 
-def _read_array(file: IO[bytes], size: int, where: str) -> np.ndarray:
+def _read_array(file: IO[bytes], size: int, where: str, most: float = inf) -> np.ndarray:
     """One array in .npy format from a stream that holds `size` bytes."""
     shape, fortran, dtype, begin = _header(file, where)
     element = _element(dtype, where)
@@ -94,6 +95,7 @@ def _read_array(file: IO[bytes], size: int, where: str) -> np.ndarray:
             f"{where}: says it holds {wanted:,} bytes of data ({_shape(shape)} of {element.name}), "
             f"but is {less}: {size - begin:,} bytes are there"
         )
+    _check_size(wanted, where, most)
     flat = np.empty(wanted, np.uint8)
     _fill(file, flat, where)
     raw = flat.view(element.numpy if dtype.kind == "V" else dtype)
@@ -102,6 +104,11 @@ def _read_array(file: IO[bytes], size: int, where: str) -> np.ndarray:
     except (ValueError, OverflowError):
         raise InputError(f"{where}: {_shape(shape)} is not a shape that NumPy can hold") from None
     return _tidy(array, element)
+
+
+def _check_size(nbytes: int, where: str, most: float) -> None:
+    if nbytes > most:
+        raise InputError(f"{where}: {nbytes:,} bytes are more than are read here: {most:,}")
 
 
 def _header(file: IO[bytes], where: str) -> tuple[tuple[int, ...], bool, np.dtype, int]:
@@ -165,13 +172,13 @@ def list_npz(path: str | Path) -> list[str]:
         return list(members)
 
 
-def read_npz(path: str | Path, only: str | None = None) -> dict[str, np.ndarray]:
+def read_npz(path: str | Path, only: str | None = None, most: float = inf) -> dict[str, np.ndarray]:
     """The arrays of an .npz file by name, or the one named `only`."""
     path = Path(path)
     with _zip(path) as (archive, members, size):
         if only is not None:
             members = {only: _member(members, only, str(path))}
-        return {name: _read_member(archive, m, size, path) for name, m in members.items()}
+        return {name: _read_member(archive, m, size, path, most) for name, m in members.items()}
 
 
 @contextmanager
@@ -189,7 +196,9 @@ def _zip(path: Path):
             yield archive, members, size
 
 
-def _read_member(archive: zipfile.ZipFile, m: zipfile.ZipInfo, size: int, path: Path) -> np.ndarray:
+def _read_member(
+    archive: zipfile.ZipFile, m: zipfile.ZipInfo, size: int, path: Path, at_most: float
+) -> np.ndarray:
     where = f"{path}:{m.filename.removesuffix('.npy')}"
     if m.flag_bits & 1:
         raise InputError(f"{where}: is encrypted")
@@ -201,7 +210,7 @@ def _read_member(archive: zipfile.ZipFile, m: zipfile.ZipInfo, size: int, path: 
         )
     try:
         with archive.open(m) as file:
-            array = _read_array(file, m.file_size, where)
+            array = _read_array(file, m.file_size, where, at_most)
             file.read(1)  # at the end the check sum is compared
             return array
     except _DAMAGE as error:
@@ -217,7 +226,9 @@ def list_safetensors(path: str | Path) -> list[str]:
         return sorted(file.keys())
 
 
-def read_safetensors(path: str | Path, only: str | None = None) -> dict[str, np.ndarray]:
+def read_safetensors(
+    path: str | Path, only: str | None = None, most: float = inf
+) -> dict[str, np.ndarray]:
     """The tensors of a safetensors file by name, bf16 included, or the one named `only`."""
     path = Path(path)
     with _safe(path) as file:
@@ -226,12 +237,14 @@ def read_safetensors(path: str | Path, only: str | None = None) -> dict[str, np.
             names = [_member({n: n for n in names}, only, str(path))]
         arrays = {}
         for name in names:
-            kind = file.get_slice(name).get_dtype()
+            part = file.get_slice(name)
+            kind = part.get_dtype()
             if kind not in _SAFE:
                 raise InputError(
                     f"{path}:{name}: {kind} is not an element type of the language",
                     hint=f"convert it to one of {', '.join(DTYPES)}",
                 )
+            _check_size(prod(part.get_shape()) * _SAFE[kind].itemsize, f"{path}:{name}", most)
             _ = _SAFE[kind].numpy  # bf16: makes the type known to NumPy
             arrays[name] = _tidy(file.get_tensor(name), _SAFE[kind])
         return arrays

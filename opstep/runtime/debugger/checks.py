@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import monotonic
 from typing import Any, NamedTuple, Protocol
 
 from opstep.runtime.debugger.activation import Activation
 from opstep.runtime.debugger.breakpoints import EVERY, Breakpoint, Breakpoints
-from opstep.runtime.debugger.expressions import Expression, ExpressionError
+from opstep.runtime.debugger.expressions import Expression, ExpressionError, Limits
 from opstep.runtime.debugger.frames import Frame
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.node import Node
@@ -15,6 +16,10 @@ from opstep.runtime.debugger.points import OP, Point
 from opstep.runtime.debugger.scope import FrameScope
 from opstep.runtime.debugger.watching import Problem, amount_of, is_origin, unwritten
 from opstep.runtime.plan.plan import Step
+
+# What one evaluation of a condition may use, and how long all of one may take before they stop.
+QUICK = Limits(bytes=1 << 28, seconds=2.0, work=1 << 31)
+PATIENCE_S = 20.0
 
 
 class Stop(NamedTuple):
@@ -44,6 +49,7 @@ class Checks:
 
     def __init__(self, debugger: Watched):
         self.debugger = debugger
+        self._taken: dict[str, float] = {}  # seconds, by conditions
 
     def at_point(self) -> Stop | None:
         """The breakpoints on the point that is next."""
@@ -131,12 +137,22 @@ class Checks:
         return True
 
     def _true(self, condition: Expression, what: str, scope: FrameScope) -> bool:
-        """Whether a condition holds. One that cannot be evaluated stops, and says why."""
+        """Whether a condition holds. One that cannot be evaluated stops, and says why; so does one
+        that has taken long, each time that it has: who waits for a stop is not left without.
+        """
+        began = monotonic()
         try:
-            return condition.holds(scope)
+            if condition.holds(scope, QUICK):
+                return True
         except ExpressionError as error:
             self.debugger.on_output(f"{what}: {error}", scope.frame)
             return True
+        taken = self._taken.get(condition.text, 0.0) + monotonic() - began
+        self._taken[condition.text] = taken if taken < PATIENCE_S else 0.0
+        if taken >= PATIENCE_S:
+            text = f"it has taken {taken:.0f} seconds and did not hold: continue to go on"
+            self.debugger.on_output(f"{what}: {text}", scope.frame)
+        return taken >= PATIENCE_S
 
     def _written(self, parts, scope: FrameScope) -> str:
         """A log message with the values of its expressions."""

@@ -16,6 +16,8 @@ from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.statistics import Statistics
 
+MOST_LOADED = 1 << 29  # bytes of an array that an expression reads from a file
+
 
 class Handle:
     """A tensor by name: nothing of it is copied before somebody asks."""
@@ -136,7 +138,7 @@ class FrameScope:
         wanted = (root / file).resolve()
         if not wanted.is_relative_to(root):
             raise InputError(f"{path} is not below {root}", hint="only files below it are read")
-        return load(f"{wanted}:{key}" if key else str(wanted))
+        return load(f"{wanted}:{key}" if key else str(wanted), MOST_LOADED)
 
 
 def _activations(machine):
