@@ -217,6 +217,7 @@ class Machine(History):
         for event in point.waits:
             if event in activation.events:  # else what records it was jumped over
                 stream.wait(activation.events[event])
+                self.executor.busy(activation.events[event])
         if step.op.family == "internal":
             results = self._internal(activation, point, operands)
         else:
@@ -224,6 +225,7 @@ class Machine(History):
         for event in point.records:
             made = activation.events[event] = self.host.device.event()
             stream.record(made)
+            self.executor.busy(made)
         since = self.frontier + 1
         for v, node in zip(step.results, results, strict=True):
             self._give(activation, v, since, node, self.pc)
