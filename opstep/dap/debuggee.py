@@ -145,7 +145,10 @@ class Debuggee:
         self._fatal = problem if problem and problem.error else None
         if stop.reason == "end" and before and before.error and before.kind == "device":
             self._failed(before.error)  # a device that is lost computes nothing more
-        elif stop.reason == "end" and (stood or not self.stops_at_end):
+        elif stop.reason == "end" and self._fatal and stood:
+            assert self._fatal.error is not None
+            self._failed(self._fatal.error)
+        elif stop.reason == "end" and not self._fatal and (stood or not self.stops_at_end):
             self._finished()
         elif before and self._fatal and before.position == self._fatal.position:
             assert before.error is not None
@@ -156,10 +159,13 @@ class Debuggee:
     def _told(self, stop: Stop) -> dict[str, Any]:
         """The body of a ``stopped`` event."""
         text = stop.exception.message if stop.exception else stop.text
-        if stop.reason == "end":
+        reason = REASONS.get(stop.reason, stop.reason)
+        if stop.reason == "end" and stop.exception:
+            reason = "exception"
+        elif stop.reason == "end":
             text = "the graph has returned"
         body: dict[str, Any] = {
-            "reason": REASONS.get(stop.reason, stop.reason),
+            "reason": reason,
             "threadId": stop.thread + FIRST_THREAD,
             "allThreadsStopped": True,
         }

@@ -6,6 +6,7 @@ uses nothing of what a debugger does to go back, to cut, or to keep what was set
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -321,9 +322,11 @@ class Model:
         from opstep.runtime.debugger.changes import Change as Made
 
         made: list[Made] = self.debugger.machine.changes._all
+        step = change.way[0][2] if change.way else inf
         return any(
             np.array_equal(m.array, change.array, equal_nan=change.array.dtype.kind == "f")
-            and m.name == change.name
+            and (m.name, m.place[0]) == (change.name, step)
+            and (not change.named or not change.way or m.place[-1] == change.k)
             for m in made
         )
 

@@ -327,3 +327,24 @@ def test_to_stop_at_the_end_is_to_see_it(file):
     assert debugger.stack()[0].name == "main [step=2]" and value(debugger, "runs") == 3
     debugger.go("back")
     assert value(debugger, "g")
+
+
+def test_who_goes_elsewhere_stands_before_what_is_shown(file):
+    """Also from behind an op."""
+    debugger = debug(file)
+    debugger.breakpoints.set_data([Wanted(name="d", condition="value[0] > 0")])
+    for go in ("goto", "frame", "reload"):
+        assert debugger.go("continue").reason == "data"
+        assert debugger.stack()[0].line == LINES["d"]
+        if go == "goto":
+            (target,) = debugger.goto_targets(str(file), LINES["c"])
+            debugger.goto(target.number)
+        elif go == "frame":
+            debugger.restart_frame(debugger.stack()[0])
+        else:
+            debugger.reload()
+        assert debugger.stack()[0].line == LINES["c"]
+    (target,) = debugger.goto_targets(str(file), LINES["e"])
+    put(debugger, "x", [1, 1, 1, 1])
+    with pytest.raises(InputError, match="no such target"):
+        debugger.goto(target.number)

@@ -298,7 +298,7 @@ class Debugger(Traveller):
         if code:
             error = self.host.failed_assert(code)
             problem = Problem("assert", error.diagnostics[0].message, None, machine.cursor, error)
-            return Stop("exception", "assert", self._thread(), (), problem)
+            return Stop("end", "assert", self._thread(), (), problem)
         if self.outputs is None:
             self._commit()
         return Stop("end")

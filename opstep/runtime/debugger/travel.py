@@ -181,6 +181,7 @@ class Traveller:
         target = self._targets.get(number)
         if target is None:
             raise InputError("there is no such target any more")
+        self._after = False
         if target.position >= 0:
             self.machine.cursor = target.position
         else:
@@ -193,7 +194,7 @@ class Traveller:
 
     def restart_frame(self, frame: Frame) -> Stop:
         """Goes back to where a frame was entered."""
-        self.machine.cursor = self._entered(frame)
+        self.machine.cursor, self._after = self._entered(frame), False
         return self._stopped(Stop("restart", f"at the begin of {frame.name}", self._thread()))
 
     # --- changing things ---
@@ -216,7 +217,7 @@ class Traveller:
             raise InputError(f"{name} is {old.type}, not {given}")
         machine, stands, position = self.machine, self.machine.place(), self.machine.cursor
         array = np.array(array, old.type.dtype.numpy)
-        value, after = frame.value(name), self._after
+        value = frame.value(name)
         if value is None:
             machine.set_named(name, array, part)
         else:
@@ -228,6 +229,8 @@ class Traveller:
             machine.set(frame.activation, value, frame.frame, name, array, part)
             if others := frame.namesakes(name):
                 self.on_output(f"{', '.join(others)} and {name} are one value: both are set", frame)
+        self._targets.clear()
+        after, self._after = self._after, False  # should an op fail on the way, one is before it
         machine.run_to(stands, position)
         self._after = after
         return frame.lookup(name) or old
@@ -249,7 +252,7 @@ class Traveller:
             moved = self.breakpoints.moved(host.texts())
             self._stopped(Stop("restart", "nothing was kept", self._thread()))
             return Reloaded(0, 0, moved, [])
-        length = machine.cursor
+        length, self._after = machine.cursor, False
         machine.found_again = machine.asked_again = 0
         machine.replace_program(host)
         lost = machine.restart_step()
@@ -265,6 +268,7 @@ class Traveller:
 
     def _stopped(self, stop: Stop) -> Stop:
         self.stop = stop
+        self._targets.clear()
         self._pausing.clear()
         return stop
 
