@@ -11,27 +11,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from opstep.devices import Setup, canonical, device_named
+from opstep.job import Job
 from opstep.results import Result
+from opstep.runtime.interrupts import AT_ONCE, NEVER, Held
 from opstep.runtime.ir.diagnostics import OpstepError, did_you_mean
 from opstep.runtime.ir.dims import Expr
 from opstep.runtime.ir.errors import InputError
-from opstep.runtime.ir.graph import NOWHERE, Graph, Module, Return
+from opstep.runtime.ir.graph import NOWHERE, Graph, Module
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import MODES, Plan, Policy
 from opstep.tensors import Tensors
 from opstep.view import GraphView
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from opstep.runtime.device.binding import Binding, Listener
+    from opstep.runtime.device.binding import Listener
     from opstep.runtime.device.store import Store
     from opstep.runtime.interpreter import Context
-    from opstep.runtime.recording import Outputs, Recorder, Recording
+    from opstep.runtime.recording import Recorder, Recording
 
 # Set while a debugger can attach to this process: it takes a run over, or leaves it (None).
 # Called with the program, graph, inputs and the arguments of `Program.run` by name.
@@ -279,6 +278,10 @@ class Program:
         out (docs/diff.md). `plan`: of `Program.plan`, changed; it has its own policy. `recording`:
         where times and statistics of the ops go. `on_step` is called after each step. Raises
         `OpstepError`: a failed assert, a loop past its limit, inputs or a plan that do not fit.
+
+        However a run ends (an error, Ctrl-C, an exception in `on_step`), params and states are
+        those of the last finished step, for which `on_step` was called. A Ctrl-C that comes while
+        `on_step` runs is raised when it returns, a second one at once.
         """
         from opstep.runtime.interpreter import drive
 
@@ -291,19 +294,27 @@ class Program:
                 return debugged
         chosen = policy(mode, streams, alloc, fill, sync)
         setup = Setup(threads, kernels, autotune, chaos)
-        with self._running(
-            graph, inputs, device, chosen, steps, seed, setup, listeners, recording, plan=plan
-        ) as job:
+        with (
+            Held(AT_ONCE) as signals,
+            self._running(
+                graph, inputs, device, chosen, steps, seed, setup, listeners, recording, plan=plan
+            ) as job,
+        ):
+            context, binding = job.context, job.binding
             for _ in range(steps):
-                drive(job.context.run(job.binding))
+                drive(context.compute(binding))
+                signals.when = NEVER  # what is committed is told
+                drive(context.commit(binding))
                 job.step_done()
-                if on_step:
-                    on_step()
+                job.tell(on_step, signals)
+                signals.let_go()
             return job.result()
 
     async def run_async(self, graph: str | None = None, inputs=None, **options: Any) -> Result:
-        """`run` for an event loop: other tasks, and other runs, go on while the device works."""
-        from opstep.runtime.interpreter import drive_async
+        """`run` for an event loop: other tasks, and other runs, go on while the device works.
+        Where the task is cancelled, params and states are those of the last finished step, too.
+        """
+        from opstep.runtime.interpreter import drive_async, drive_through
 
         switches = {k: options.pop(k, None) for k in ("streams", "alloc", "fill", "sync")}
         chosen = policy(options.pop("mode", "async"), **switches)
@@ -316,17 +327,20 @@ class Program:
         on_step = rest.pop("on_step")
         with self._running(graph, inputs, chosen=chosen, **rest) as job:
             for _ in range(rest["steps"]):
-                await drive_async(job.context.run(job.binding))
-                job.step_done()
-                if on_step:
-                    on_step()
+                await drive_async(job.context.compute(job.binding))
+                stopped = await drive_through(job.context.commit(job.binding))
+                with Held() as signals:  # what is committed is told
+                    job.step_done()
+                    job.tell(on_step, signals)
+                if stopped is not None:
+                    raise stopped
             return job.result()
 
     @contextmanager
     def _running(
         self, graph, inputs, device, chosen: Policy, steps, seed, setup, listeners, recording,
         flagged: bool = False, plan: Plan | None = None,
-    ) -> Iterator[_Job]:  # fmt: skip
+    ) -> Iterator[Job]:  # fmt: skip
         """A context with the graph bound and its inputs in place; given back, or cleaned up.
 
         `flagged`: its ops raise flags of NaNs and infinities.
@@ -365,15 +379,19 @@ class Program:
                 binding.set(value, array)
             for plan in context.plans:
                 self._ready(plan, device)
-            yield _Job(self, found, context, binding, check, recorder)
+            yield Job(self, found, context, binding, check, recorder)
         except BaseException as caught:
             error = caught
-            if context:
-                context.abandon()
+            with Held():
+                if context:
+                    context.abandon()
+                if recorder:
+                    recorder.end_run(error, check.found if check else [])
             raise
-        finally:
+        else:
             if recorder:
-                recorder.end_run(error, check.found if check else [])
+                recorder.end_run(None, check.found if check else [])
+        finally:
             if binding is not None and chosen.alloc == "fresh" and not watched:
                 binding.close()
         if not listeners:
@@ -454,51 +472,3 @@ class Program:
             for context in contexts:
                 context.unrecord()
         self._idle.clear()
-
-
-class _Job:
-    """One run under way."""
-
-    def __init__(self, program: Program, graph: Graph, context, binding: Binding, check, recorder):
-        self.program = program
-        self.context = context
-        self.binding = binding
-        self.check = check
-        self.recorder = recorder
-        returned = [s for s in graph.body if isinstance(s, Return)]
-        self.names = [v.text for v in returned[0].values] if returned else []
-        self.shapes: list[Any] = []  # of the outputs, once they were asked for
-        self.began = perf_counter()
-        self.seconds = 0.0
-
-    def outputs(self) -> list[np.ndarray]:
-        """What the last step gave; on the CPU views of memory that the next one writes."""
-        return [self.binding.array(v) for v in self.binding.plan.outputs]
-
-    def _named(self) -> Outputs:
-        from opstep.runtime.recording import Outputs
-
-        plan, array = self.binding.plan, self.binding.array
-        if not self.shapes:
-            self.shapes = [plan.values[v].type.shape for v in plan.outputs]
-        return Outputs(self.names, self.shapes, lambda k: array(plan.outputs[k]))
-
-    def step_done(self) -> None:
-        """After each step: raises where an assert failed, and takes the outputs out of device
-        memory.
-        """
-        code = self.context.failed_assert() if self.context.device.name != "null" else 0
-        if code:
-            site = self.program._asserts.site(code)
-            message = f"assert failed: {site.statement.message}"
-            if self.recorder:  # all of its ops ran: they are what one wants to look at
-                self.recorder.end_step(self._named(), failed=True)
-            raise OpstepError(message, span=site.statement.condition.span, source=site.source)
-        self.seconds = perf_counter() - self.began
-        if self.recorder:
-            self.recorder.end_step(self._named())
-
-    def result(self) -> Result:
-        arrays = [array.copy() for array in self.outputs()]
-        unwritten = self.check.found if self.check else []
-        return Result(self.names, arrays, self.binding.plan, self.seconds, unwritten)

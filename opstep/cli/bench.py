@@ -15,6 +15,7 @@ from opstep.cli.common import (
     console,
     duration,
     emit_json,
+    ended_in_order,
     json_option,
     say,
     watch_compiler,
@@ -82,6 +83,7 @@ if TYPE_CHECKING:
 )
 @click.option("--roofline", metavar="FILE.png", help="Draw the roofline: .png, .svg or .pdf.")
 @json_option
+@ended_in_order()
 def bench(file: str, **options: Any) -> int:
     """Time each op of a graph, and compare it with what the device can do.
 

@@ -14,7 +14,8 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
-OK, PROGRAM, COMMAND, MACHINE, UNRECORDED, FOUND, BUG, INTERRUPTED = 0, 1, 2, 3, 4, 5, 70, 130
+OK, PROGRAM, COMMAND, MACHINE, UNRECORDED, FOUND, BUG = 0, 1, 2, 3, 4, 5, 70
+INTERRUPTED, TERMINATED = 130, 143
 
 EXIT_CODES = {
     OK: "all went well",
@@ -25,6 +26,7 @@ EXIT_CODES = {
     FOUND: "what was looked for was found: a NaN, an infinity, an element never written",
     BUG: "a bug in opstep: one line asks for a report, --traceback shows where",
     INTERRUPTED: "interrupted with Ctrl-C",
+    TERMINATED: "ended by SIGTERM",
 }
 
 
@@ -51,7 +53,7 @@ class Command(click.Command):
         super().__init__(*args, **kwargs)
         self.examples = tuple(examples)
         special = codes or {}
-        common = {k: t for k, t in EXIT_CODES.items() if k != INTERRUPTED}
+        common = {k: t for k, t in EXIT_CODES.items() if k < INTERRUPTED}
         self.codes = {k: special.get(k, t) for k, t in common.items() if k != FOUND or k in special}
         self.params.append(traceback_option())
 
@@ -167,6 +169,15 @@ def duration(seconds: float) -> str:
         if seconds < limit:
             return f"{seconds * scale:.3g} {unit}"
     raise AssertionError("unreachable")
+
+
+@contextmanager
+def ended_in_order() -> Iterator[None]:
+    """While a command runs graphs, SIGTERM ends it as Ctrl-C does."""
+    from opstep.runtime.interrupts import EndedBySigterm, Terminated
+
+    with EndedBySigterm(Terminated("SIGTERM")):
+        yield
 
 
 @contextmanager

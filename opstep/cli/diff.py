@@ -14,6 +14,7 @@ from opstep.cli.common import (
     command,
     console,
     emit_json,
+    ended_in_order,
     json_option,
     watch_compiler,
 )
@@ -111,6 +112,7 @@ EXACT = "f64"
     "--workspace", "-w", metavar="FILE.db", help="Compare two runs of a workspace: diff RUN RUN."
 )
 @json_option
+@ended_in_order()
 def diff(files: tuple[str, ...], **options: Any) -> int:
     """Run a graph in two ways and name the first op that gives something else.
 

@@ -17,6 +17,7 @@ from opstep.cli.common import (
     UNRECORDED,
     command,
     emit_json,
+    ended_in_order,
     json_option,
     say,
     watch_compiler,
@@ -113,6 +114,7 @@ SWITCHES += ("kernels", "autotune", "chaos", "nan_only", "kinds", "wanted", "mas
 @click.option("--break", "breaks", is_flag=True, help="Open the debugger where it was born.")
 @recording_options
 @json_option
+@ended_in_order()
 def hunt(file: str, **options: Any) -> int:
     """Run until a NaN or an infinity, and tell where it was born.
 

@@ -22,6 +22,7 @@ from opstep.cli.common import (
     MACHINE,
     OK,
     PROGRAM,
+    TERMINATED,
     Settings,
     colors,
     say,
@@ -132,9 +133,12 @@ def main(args: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         error.show()
         return COMMAND
-    except (click.Abort, KeyboardInterrupt):
-        say("interrupted")
-        return INTERRUPTED
+    except (click.Abort, KeyboardInterrupt) as error:
+        from opstep.runtime.interrupts import Terminated
+
+        terminated = Terminated in (type(error), type(error.__cause__))  # click wraps it
+        say("terminated" if terminated else "interrupted")
+        return TERMINATED if terminated else INTERRUPTED
     except (ReaderGone, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK

@@ -22,6 +22,7 @@ from opstep.cli.common import (
     console,
     duration,
     emit_json,
+    ended_in_order,
     json_option,
     say,
     size,
@@ -103,6 +104,7 @@ TICK_S = 0.1  # between two moves of the progress bar
 @chaos_option
 @recording_options
 @json_option
+@ended_in_order()
 def run(file: str, **options: Any) -> int:
     """Run a graph on inputs and show or save what it returns.
 
@@ -186,6 +188,9 @@ def executed(
         if options["fallback"] is None or rest["device"] == options["fallback"]:
             raise
         say(f"{error.diagnostics[0].message}; going on on the CPU")
+    except KeyboardInterrupt:
+        say(f"{done:,} of {amount(options['steps'], 'step')} finished")
+        raise
     options["device"] = rest["device"] = options["fallback"]
     return program.run(graph, values, steps=options["steps"] - done, on_step=count, **rest)
 

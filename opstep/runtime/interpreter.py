@@ -16,7 +16,8 @@ from typing import Any
 
 from opstep.runtime.device.binding import Binding, Execution, Listener, Place
 from opstep.runtime.device.flagging import Flags
-from opstep.runtime.device.store import Store
+from opstep.runtime.device.store import Before, Store
+from opstep.runtime.interrupts import Held
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.op import Ref
@@ -106,13 +107,15 @@ class Context:
         self.status = Place(device.alloc(STATUS.nbytes), 0)
         device.write(*self.status, STATUS, 0)
         self._asserts = False  # whether a plan that was bound has asserts
-        self._failed = 0  # what the status says
+        self.failed = 0  # what the status said last: the code of an assert that failed
         self.plans: list[Plan] = []  # those that were bound
         self._bound: dict[tuple, Binding] = {}
         self._running: Binding | None = None
         self.keeps = False  # memory of a fresh run stays until nobody refers to it
         self._retired: list[Binding] = []  # children that others took the place of
         self._crossings: list[Any] = []  # events between plans that may not have been reached yet
+        self._committing = False  # updates are under way, which are not given up any more
+        self._before = Before(device, store)
 
     def bind(self, graph: str, types: tuple[TensorType, ...]) -> Binding:
         """The plan for these input types with memory; with fresh allocation, new each time."""
@@ -128,36 +131,82 @@ class Context:
         """One run of a bound plan, its inputs in place; afterwards its outputs are, and no stream
         is busy.
         """
+        yield from self.compute(binding)
+        yield from self.commit(binding)
+
+    def compute(self, binding: Binding) -> Generator[Fence, None, None]:
+        """The part of a run that may be given up: `abandon` then leaves named tensors as they
+        were. An error comes from here; `commit` has to follow.
+        """
         self._running = binding
         if self.recorder:
             self._recorded = self.recorder.begin_step()
-        if self._failed:
+        if self.failed:
             self.device.write(*self.status, STATUS, 0)
-            self._failed = 0
+            self.failed = 0
+        if binding.early:
+            for copy in self._before.copies(binding.early):
+                self.streams[0].submit(copy)
+            self._order([0], range(len(self.streams)))
+            yield self._fence([0])
+            self._before.names = binding.early
         yield from _unrolled(self._run(binding))
-        self._tell("meanwhile")
-        yield self._fence(range(len(self.streams)))
+        if binding.parted or not binding.commit:
+            yield self._fence(range(len(self.streams)))
+
+    def commit(self, binding: Binding) -> Generator[Fence, None, None]:
+        """The part that is not given up: updates of named tensors, all of them, or none where an
+        assert failed. Whoever drives it lets nothing cut it short.
+        """
+        self._committing = True
+        if binding.commit:
+            for do in binding.commit:
+                do()
+            self._issued(binding)
+            yield self._fence(range(len(self.streams)))
         self._crossings.clear()
         self._let_go()
+        if self.failed_assert():
+            self._undo()
+        self._before.names = ()
+        self._committing = False
         self._tell("recorded_step")
 
     def abandon(self) -> None:
-        """After an error or an interrupt: drops what is queued, so that the context can be used
-        again.
+        """After an error or an interrupt: what was not committed is as if it had never begun, and
+        the context can be used again.
         """
         if sys.is_finalizing():
             return  # what is left open then goes with the process; drivers are gone already
-        if self._running is not None:
-            _release(self._running)
-        for event in self._crossings:
-            event.set()
+        if not self._committing:
+            self._drop()
+        for stream in self.streams:
+            stream.start()
         for stream in self.streams:
             stream.abandon()
         with suppress(DeviceError):  # what is lost with the device
+            self._undo()
             self._tell("recorded_step", now=True)
             self.unrecord()
         self._bound.clear()
         self._crossings.clear()
+
+    def _drop(self) -> None:
+        """Drops what is queued, all of it before a waiting stream is let go: else that would go on
+        with what nobody computed.
+        """
+        for stream in self.streams:
+            stream.drop()
+        if self._running is not None:
+            _release(self._running)
+        for event in self._crossings:
+            event.set()
+
+    def _undo(self) -> None:
+        """Named tensors are as they were before the run; no stream is busy."""
+        for copy in self._before.back():
+            self.streams[0].submit(copy)
+            self.streams[0].synchronize()
 
     def unrecord(self) -> None:
         """Nothing more is recorded for now."""
@@ -170,10 +219,10 @@ class Context:
             method(self.recorder, **more)
 
     def failed_assert(self) -> int:
-        """The code of the assert that failed first in the last run; 0 where none did."""
+        """The code of the assert that failed first so far in this run; 0 where none did."""
         if self._asserts:
-            self._failed = int(self.device.read(*self.status, STATUS))
-        return self._failed
+            self.failed = int(self.device.read(*self.status, STATUS))
+        return self.failed
 
     # --- the loop ---
 
@@ -186,8 +235,15 @@ class Context:
                 do()
             if call is not None:
                 yield self._call(binding, call, index)
+        if not binding.commit:
+            self._issued(binding)
+
+    def _issued(self, binding: Binding) -> None:
+        """All of a plan was issued."""
         if binding.tape:
             binding.tape.finish()
+        if binding.parent is None:
+            self._tell("meanwhile")
 
     # --- control flow ---
 
@@ -404,13 +460,41 @@ def drive(coroutine: Generator[Fence, None, None]) -> None:
 
 async def drive_async(coroutine: Generator[Fence, None, None]) -> None:
     """Runs to the end; while the device works, the event loop is free."""
-    loop = asyncio.get_running_loop()
     for fence in coroutine:
-        if await _soon(fence):
-            continue
-        reached = asyncio.Event()
-        fence.on_done(lambda reached=reached: loop.call_soon_threadsafe(reached.set))
-        await reached.wait()
+        await _reached(fence)
+
+
+async def drive_through(coroutine: Generator[Fence, None, None]) -> BaseException | None:
+    """`drive_async` that nothing cuts short: when the task is cancelled, or Ctrl-C ends its loop,
+    the rest is waited for in place. What it was gives the caller to raise.
+    """
+    stopped: BaseException | None = None
+    fence: Fence | None = Fence((), (), None)  # nothing to wait for yet
+    while True:
+        try:
+            with Held():
+                fence = next(coroutine, None)
+            if fence is None:
+                return stopped
+            await _reached(fence)
+        except OpstepError:
+            raise
+        except BaseException as caught:
+            stopped = stopped or caught
+            if fence is None:  # it came at the end, which is reached
+                return stopped
+            with Held():
+                fence.wait()
+
+
+async def _reached(fence: Fence) -> None:
+    """Returns when a fence is reached."""
+    if await _soon(fence):
+        return
+    loop = asyncio.get_running_loop()
+    reached = asyncio.Event()
+    fence.on_done(lambda: loop.call_soon_threadsafe(reached.set))
+    await reached.wait()
 
 
 async def _soon(fence: Fence) -> bool:

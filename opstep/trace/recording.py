@@ -21,6 +21,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from opstep.runtime.interrupts import EndedBySigterm
 from opstep.runtime.ir.errors import DeviceError, InputError
 from opstep.runtime.ir.types import TensorType, dtype_of
 from opstep.runtime.plan.plan import Plan
@@ -55,6 +56,9 @@ class Recording:
     of every so many steps, beginning with the first. `trace_steps`: those that the timeline is to
     show, ``range(100, 110)``; all. Raises `InputError` where a file cannot be
     used. A file that cannot be written any more does not stop a run: `close` tells of it.
+
+    While a recording is open, SIGTERM raises `SystemExit` in the main thread, unless the program
+    has a handler of its own: the run ends as after Ctrl-C, and the files are whole.
     """
 
     def __init__(
@@ -88,6 +92,7 @@ class Recording:
         self._lock = threading.Lock()
         self._written: list[Written] | None = None
         self._process = os.getpid()
+        self._sigterm = EndedBySigterm(SystemExit(143)).__enter__()
         atexit.register(self.close)  # where nobody does
 
     def __enter__(self) -> Recording:
@@ -129,6 +134,7 @@ class Recording:
                 recorder.run.info.program.forget_contexts()  # those kept for this recording
             self._writer.close()
             self._written = [guard.close() for guard in self._guards]
+            self._sigterm.__exit__()
         return self._written
 
     @property

@@ -84,6 +84,14 @@ class RunEnd:
     outputs: Mapping[str, np.ndarray]  # of the last step
     params: Mapping[str, np.ndarray]  # named tensors that the run updated, as they are now
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether somebody ended it, so that nothing was wrong with it."""
+        from asyncio import CancelledError
+
+        ends = (KeyboardInterrupt, GeneratorExit, CancelledError, SystemExit)
+        return isinstance(self.error, ends)
+
 
 @dataclass(slots=True)
 class Written:

@@ -256,7 +256,7 @@ class RunTracks:
             return b""
         words = str(end.error) or type(end.error).__name__
         name = f"failed: {words.splitlines()[0]}"
-        if isinstance(end.error, KeyboardInterrupt):
+        if end.interrupted:
             name = "interrupted"
         arguments = {"run": self.run.key, "error": words}
         failed, freed = event(self.host, "TYPE_INSTANT"), self._freed()

@@ -12,6 +12,7 @@ from opstep.cli.common import (
     amount,
     console,
     emit_json,
+    ended_in_order,
     json_option,
     names_listed,
     say,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 @click.argument("run", metavar="RUN")
 @click.option("--record", is_flag=True, help="Record it in the same workspace.")
 @json_option
+@ended_in_order()
 def rerun(file: str, run: str, record: bool, as_json: bool) -> int:
     """Repeat a run from the workspace alone.
 

@@ -117,6 +117,10 @@ class Binding:
     here. `streams` are the context's; the plan's stream k is `streams[k]`. `parent` is the
     execution that called this plan and `iteration` which turn of its loop this is. With a
     `recorder` it has a `tape`; with `flags` ops tell of NaNs and infinities.
+
+    `segments` can be given up at any moment, and named tensors are as before, but for those in
+    `early`. `commit` is issued behind them, whole: it updates the others. `parted`: the host has
+    to see the segments done first, for it might have to give them up.
     """
 
     def __init__(
@@ -148,7 +152,9 @@ class Binding:
         self._types = _buffer_types(plan)
         self.places = self._allocate(inputs)
         self.tape = device.tape(self, recorder) if recorder is not None else None
-        self.segments = _Coder(self).segments()
+        coder = _Coder(self)
+        self.segments = coder.segments()
+        self.commit, self.parted, self.early = coder.commit, coder.parted, coder.early
 
     def place(self, value: int) -> Place:
         return self.places[self.plan.values[value].buffer]
@@ -183,6 +189,7 @@ class Binding:
             child.close()
         self.children.clear()
         self.segments.clear()
+        self.commit.clear()
         self.places.clear()
         self.staging.clear()
 
@@ -239,9 +246,19 @@ class _Coder:
         self.captures = getattr(self.device, "captures", True) and not binding.listeners
         self.unfinished: Callable[[], None] | None = None  # `after` of the op just launched
         self.latest: tuple[int, int] | None = None  # the op just launched, and its stream
+        self.commits = self.plan.commits if self.binding.parent is None else 0
+        self.replayed = self._is_replayed()
+        self.parted = self.commits > 0 and not self.replayed
+        self.commit: list[Callable[[], Any]] = []
+        self.early = self.plan.early if self.binding.parent is None else ()
 
     def segments(self) -> list[Segment]:
+        first = len(self.plan.steps) - self.commits
+        waiting = self.parted
         for instruction in self.plan.instructions:
+            if waiting and isinstance(instruction, Run) and instruction.step >= first:
+                waiting = False
+                self._part()
             if self.unfinished and not isinstance(instruction, Sync):
                 self._finish_op()
             self._add(instruction)
@@ -249,16 +266,36 @@ class _Coder:
         self._flush_all()
         if self.tape:
             self.tape.bound()
-        return self._stretched([*self.done, Segment(self.code, None)])
+        segments = [*self.done, Segment(self.code, None)]
+        if self.replayed:
+            segments = self._stretched(segments)
+        if self.commits:
+            self.commit = segments.pop().code
+        if not segments:  # all of it is issued at once
+            self.early = ()
+        return segments
+
+    def _part(self) -> None:
+        """What comes now is not issued before all that came is done; unless that is one piece of
+        work, which nobody can give up once it has begun.
+        """
+        if not (self.done or self.code or len(self.pending) > 1):
+            self.parted = False
+            return
+        self._finish_op()
+        self._flush_all()
+        self.done.append(Segment(self.code, None))
+        self.code = []
+
+    def _is_replayed(self) -> bool:
+        """Whether the device takes what nothing interrupts as one piece of work."""
+        waits = any(isinstance(i, Sync) for i in self.plan.instructions)
+        return hasattr(self.device, "stretch") and self.captures and not waits
 
     def _stretched(self, segments: list[Segment]) -> list[Segment]:
-        """What nothing interrupts, as the device runs it best."""
-        stretch = getattr(self.device, "stretch", None)
-        waits = any(isinstance(i, Sync) for i in self.plan.instructions)
-        if stretch is None or waits or not self.captures:
-            return segments
         streams = self.binding.streams[: max(self.plan.streams, 1)]
         alone = len(segments) == 1 and self.binding.parent is None
+        stretch = self.device.stretch
         return [s._replace(code=stretch(s.code, streams, alone, self.tape)) for s in segments]
 
     def _add(self, instruction) -> None:

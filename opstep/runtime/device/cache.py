@@ -11,7 +11,9 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from opstep.runtime.interrupts import Held
 
 from opstep.runtime.recording import spending
 
@@ -48,8 +50,13 @@ def kept(
     there are none or `load` gives nothing.
 
     `name`: the kernel's, for whoever is told that it is compiled. A folder that cannot be written
-    costs only time.
+    costs only time. Ctrl-C waits until it is there: half an import of a compiler cannot be mended.
     """
+    with Held():
+        return _kept(key, suffix, name, make, load)
+
+
+def _kept(key: str, suffix: str, name: str, make: Any, load: Any) -> Any:
     path = Compiler.cache_folder() / f"{hashlib.sha256(key.encode()).hexdigest()[:40]}{suffix}"
     found = _read(path)
     if found is not None and (loaded := load(*found)):

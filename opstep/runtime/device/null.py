@@ -33,7 +33,7 @@ class NullEvent:
 
 
 class NullStream:
-    submit = record = wait = start = synchronize = abandon = _nothing
+    submit = record = wait = start = synchronize = drop = abandon = _nothing
 
 
 class NullDevice:

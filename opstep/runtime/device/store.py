@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -40,3 +41,31 @@ class Store:
     def read(self, name: str) -> np.ndarray:
         """A copy of a tensor."""
         return self.device.read(self.memory(name), 0, self.types[name]).copy()
+
+
+class Before:
+    """Named tensors as they were before a run that may change them at any moment. `names`: those
+    that stand here now.
+    """
+
+    def __init__(self, device: Any, store: Store):
+        self.device = device
+        self.store = store
+        self.names: Sequence[str] = ()
+        self._memory: dict[str, Any] = {}
+
+    def copies(self, names: Sequence[str]) -> list[Any]:
+        """Work for a stream that brings these tensors here."""
+        for name in names:
+            if name not in self._memory:
+                nbytes = self.store.memory(name).nbytes
+                self._memory[name] = self.device.alloc(nbytes, "named tensors, to go back to")
+        return [self._copy(self.store.memory(n), self._memory[n]) for n in names]
+
+    def back(self) -> list[Any]:
+        """Work for a stream that gives the tensors back what stands here, which is over then."""
+        names, self.names = self.names, ()
+        return [self._copy(self._memory[n], self.store.memory(n)) for n in names]
+
+    def _copy(self, source: Any, target: Any) -> Any:
+        return self.device.copy(source.address, target.address, target.nbytes)

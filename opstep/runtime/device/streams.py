@@ -55,7 +55,10 @@ class _Queue:
         items = self.items
         with self.turn:
             while items:
-                work = items.popleft()
+                try:
+                    work = items.popleft()
+                except IndexError:  # all was dropped this moment
+                    return
                 try:
                     work()
                 except Exception as error:  # told to the host when it synchronises
@@ -111,12 +114,13 @@ class CpuStream:
             error, queue.error = queue.error, None
             raise error
 
-    def abandon(self) -> None:
-        """Drops what is queued and waits for the work under way, after the events it may wait for
-        are set.
+    def drop(self) -> None:
+        """Drops what is queued. The work under way may wait for an event of another stream that
+        is never reached now: whoever drops what stands before that sets it then.
         """
-        queue = self._queue
-        queue.items.clear()
-        with queue.turn:
-            queue.items.clear()
-        queue.error = None
+        self._queue.items.clear()
+
+    def abandon(self) -> None:
+        """Returns when the queue is empty and its last work done, whatever came of that."""
+        self._queue.drain()
+        self._queue.error = None

@@ -95,6 +95,7 @@ class _Composition:
                 *({n: self.value_of[v] for n, v in s.items()} for s in called.scopes),
             ],
             sources=called.sources | parent.sources,
+            commits=0,  # others stand behind the parent's
         )
 
     # --- memory ---

@@ -12,7 +12,8 @@ from opstep.runtime.plan.plan import Frame, Step, Value
 
 @dataclass(slots=True)
 class Flat:
-    """Steps in program order; values and buffers as columns, with an entry for each id.
+    """Steps in program order; values and buffers as columns, with an entry for each id. `commits`:
+    see `Plan`.
 
     ``homes[value]`` is its buffer. A temp buffer belongs to the one step that writes it; a param's
     or the status's is written by each update. `costs` are nanoseconds, one a step.
@@ -29,6 +30,7 @@ class Flat:
     literals: dict[int, int | float] = field(default_factory=dict)  # buffer -> value of its const
     steps: list[Step] = field(default_factory=list)
     costs: list[int] = field(default_factory=list)
+    commits: int = 0
     frames: list[Frame] = field(default_factory=list)
     scopes: list[dict[str, int]] = field(default_factory=list)
     inputs: list[int] = field(default_factory=list)

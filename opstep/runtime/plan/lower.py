@@ -23,7 +23,7 @@ from opstep.runtime.plan.flat import Flat
 from opstep.runtime.plan.internal import Asserts, assert_, update
 from opstep.runtime.plan.plan import Step
 from opstep.runtime.plan.resolve import Rule, nbytes, new_rule
-from opstep.runtime.plan.versions import Versions
+from opstep.runtime.plan.versions import Versions, gather_commits
 
 
 def lower(
@@ -101,6 +101,7 @@ class _Lowering:
         while self.stack:
             self._advance(self.stack[-1])
         self.versions.insert_copies()
+        gather_commits(flat)
         return flat
 
     def _activate(self, graph: VerifiedGraph, call: Apply | None, symbols, inputs) -> None:

@@ -156,6 +156,10 @@ class Plan:
     `scopes` has for each frame its names and their values: inputs and results of a call are the
     same value in the caller's scope and in the callee's, under two names. `sources` has each
     graph's text.
+
+    The last `commits` steps are updates that no other step comes after; they are issued last. So
+    named tensors are as before until the first of them begins, but for those in `early`, which
+    other steps change.
     """
 
     graph: str
@@ -175,6 +179,8 @@ class Plan:
     finish: tuple[int, ...] = ()
     scopes: list[dict[str, int]] = field(default_factory=list)
     sources: dict[str, Source | None] = field(default_factory=dict)
+    commits: int = 0
+    early: tuple[str, ...] = ()
 
     @property
     def signature(self) -> tuple[str, tuple[TensorType, ...]]:

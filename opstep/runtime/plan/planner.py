@@ -115,7 +115,7 @@ class _Planner:
         self.flat = flat
         self.policy = policy
         self.preds: Preds = dependencies(flat) if policy.streams > 1 else []
-        self.schedule, self.times = schedule(flat.costs, self.preds, policy.streams)
+        self.schedule, self.times = schedule(flat.costs, self.preds, policy.streams, flat.commits)
         self.offsets: dict[int, int] = {}
         self.born: list[int] = []
         self.deaths: dict[int, list[int]] = {}
@@ -207,7 +207,16 @@ class _Planner:
             finish=streams,
             scopes=flat.scopes,
             sources=flat.sources,
+            commits=flat.commits,
+            early=self._early(numbers),
         )
+
+    def _early(self, numbers: list[int]) -> tuple[str, ...]:
+        """Named tensors that steps change before the commits."""
+        flat = self.flat
+        labels = {numbers[b]: n for b, n in flat.labels.items() if flat.kinds[b] == "param"}
+        steps = flat.steps[: len(flat.steps) - flat.commits]
+        return tuple(dict.fromkeys(labels[b] for s in steps for b in s.writes if b in labels))
 
     def _buffers(self) -> list[Buffer]:
         flat, offsets = self.flat, self.offsets

@@ -71,14 +71,17 @@ def in_one_stream(count: int) -> Schedule:
     return Schedule(min(count, 1), [0] * count, range(count), range(count), range(1, count + 1))
 
 
-def schedule(costs: Sequence[int], preds: Preds, limit: int) -> tuple[Schedule, Clocks | None]:
-    """Places steps on at most `limit` streams; uses fewer where more would not help.
+def schedule(
+    costs: Sequence[int], preds: Preds, limit: int, commits: int = 0
+) -> tuple[Schedule, Clocks | None]:
+    """Places steps on at most `limit` streams; uses fewer where more would not help. The last
+    `commits` steps are issued when all others are.
 
     With the clocks of the steps, where there are several streams.
     """
     worth = (1 - LEAST_GAIN) * sum(costs)
     if limit > 1 and costs:
-        placed = _spread(costs, preds, limit)
+        placed = _spread(costs, preds, limit, commits)
         if placed.streams > 1 and max(placed.end) <= worth:
             times = clocks(placed, preds)
             if max(placed.end) + EVENT_NS * sum(map(len, times.waits.values())) <= worth:
@@ -86,8 +89,8 @@ def schedule(costs: Sequence[int], preds: Preds, limit: int) -> tuple[Schedule, 
     return in_one_stream(len(costs)), None
 
 
-def _spread(costs: Sequence[int], preds: Preds, limit: int) -> Schedule:
-    placed = _Placement(costs, preds, limit)
+def _spread(costs: Sequence[int], preds: Preds, limit: int, commits: int) -> Schedule:
+    placed = _Placement(costs, preds, limit, commits)
     placed.run()
     order = sorted(range(len(costs)), key=placed.start.__getitem__)
     return Schedule(max(placed.stream) + 1, placed.stream, order, placed.start, placed.end)
@@ -103,8 +106,9 @@ def tails(costs: Sequence[int], preds: Preds) -> list[int]:
 
 
 class _Placement:
-    def __init__(self, costs: Sequence[int], preds: Preds, limit: int):
+    def __init__(self, costs: Sequence[int], preds: Preds, limit: int, commits: int = 0):
         self.costs = costs
+        self.others = len(costs) - commits
         self.preds = preds
         self.tail = tails(costs, preds)
         self.stream: list[int] = []
@@ -116,12 +120,16 @@ class _Placement:
 
     def run(self) -> None:
         stream, end, last = self.stream, self.end, self.last
+        done = 0  # when all is that comes before the commits
         for i, (cost, preds) in enumerate(zip(self.costs, self.preds, strict=True)):
+            if i == self.others:
+                done = max(end, default=0)
             if len(preds) == 1 and last[stream[preds[0]]] == preds[0]:
                 s = stream[preds[0]]  # a chain goes on where it is
                 begin = self.free[s]
             else:
                 s, begin = self._choose(i, preds)
+            begin = max(begin, done)
             stream.append(s)
             self.start.append(begin)
             end.append(begin + cost)

@@ -13,7 +13,7 @@ from opstep.runtime.ir.graph import Declaration, Statement
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.cost import estimate
 from opstep.runtime.plan.flat import Flat
-from opstep.runtime.plan.internal import STATUS, snapshot
+from opstep.runtime.plan.internal import STATUS, snapshot, update
 from opstep.runtime.plan.plan import Step
 from opstep.runtime.plan.resolve import nbytes
 
@@ -106,3 +106,29 @@ class Versions:
             steps += [*copies, step]
             costs += [*map(self._cost, copies), cost]
         flat.steps, flat.costs = steps, costs
+
+
+def gather_commits(flat: Flat) -> None:
+    """Moves the updates at the end that nothing needs behind the snapshots there: no step but
+    another of them comes after them, so a run can be given up until the first one begins.
+    """
+    steps, homes, begin = flat.steps, flat.homes, len(flat.steps)
+    while begin and steps[begin - 1].op in (update, snapshot):
+        begin -= 1
+    staying: list[int] = []
+    moving: list[int] = []
+    used: set[int] = set()  # buffers that steps read or write which stay behind this one
+    written: set[int] = set()
+    for i in range(len(steps) - 1, begin - 1, -1):
+        target = homes[steps[i].results[0]]
+        operands = {homes[v] for v in steps[i].operands if v is not None}
+        if steps[i].op is update and target not in used and not operands & written:
+            moving.append(i)
+        else:
+            staying.append(i)
+            used |= {target, *operands}
+            written.add(target)
+    flat.commits = len(moving)
+    order = [*reversed(staying), *reversed(moving)]
+    steps[begin:] = [steps[i] for i in order]
+    flat.costs[begin:] = [flat.costs[i] for i in order]

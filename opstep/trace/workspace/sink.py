@@ -236,8 +236,7 @@ class WorkspaceSink:
         self._keep(state.id, last, "end", kept)
         status, error = "done", None
         if end.error is not None:
-            interrupted = isinstance(end.error, (KeyboardInterrupt, GeneratorExit))
-            status = "interrupted" if interrupted else "failed"
+            status = "interrupted" if end.interrupted else "failed"
             error = plain(str(end.error) or type(end.error).__name__)
         connection.execute(
             "update runs set ended = ?, seconds = ?, status = ?, error = ? where id = ?",

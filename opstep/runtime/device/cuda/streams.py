@@ -120,8 +120,11 @@ class CudaStream:
                     hint="--timeout says how long an op may take in debug mode",
                 )
 
+    def drop(self) -> None:
+        """Work that is queued cannot be taken back."""
+
     def abandon(self) -> None:
-        """Work that is queued cannot be taken back: waits for it, whatever comes of it."""
+        """Waits for what is queued, whatever comes of it."""
         with suppress(DeviceError):
             self.synchronize()
 

@@ -1,0 +1,72 @@
+"""One run under way: what comes of its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from opstep.results import Result
+from opstep.runtime.interrupts import ONCE, Held
+from opstep.runtime.ir.diagnostics import OpstepError
+from opstep.runtime.ir.graph import Graph, Return
+from opstep.runtime.recording import Outputs
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from opstep.program import Program
+    from opstep.runtime.device.binding import Binding
+
+
+class Job:
+    """A call of `Program.run`: its context, the graph bound there, what is told of each step."""
+
+    def __init__(self, program: Program, graph: Graph, context, binding: Binding, check, recorder):
+        self.program = program
+        self.context = context
+        self.binding = binding
+        self.check = check
+        self.recorder = recorder
+        returned = [s for s in graph.body if isinstance(s, Return)]
+        self.names = [v.text for v in returned[0].values] if returned else []
+        self.shapes: list[Any] = []  # of the outputs, once they were asked for
+        self.began = perf_counter()
+        self.seconds = 0.0
+
+    def outputs(self) -> list[np.ndarray]:
+        """What the last step gave; on the CPU views of memory that the next one writes."""
+        return [self.binding.array(v) for v in self.binding.plan.outputs]
+
+    def _named(self) -> Outputs:
+        plan, array = self.binding.plan, self.binding.array
+        if not self.shapes:
+            self.shapes = [plan.values[v].type.shape for v in plan.outputs]
+        return Outputs(self.names, self.shapes, lambda k: array(plan.outputs[k]))
+
+    def step_done(self) -> None:
+        """After each step: raises where an assert failed, and takes the outputs out of device
+        memory.
+        """
+        if self.context.failed:
+            site = self.program._asserts.site(self.context.failed)
+            message = f"assert failed: {site.statement.message}"
+            if self.recorder:  # all of its ops ran: they are what one wants to look at
+                self.recorder.end_step(self._named(), failed=True)
+            raise OpstepError(message, span=site.statement.condition.span, source=site.source)
+        self.seconds = perf_counter() - self.began
+        if self.recorder:
+            self.recorder.end_step(self._named())
+
+    def tell(self, on_step: Callable[[], Any] | None, signals: Held) -> None:
+        """Calls `on_step`. The first Ctrl-C waits until it returns: who counts steps or keeps their
+        params there has those of all that are finished.
+        """
+        if on_step:
+            signals.when = ONCE
+            on_step()
+
+    def result(self) -> Result:
+        arrays = [array.copy() for array in self.outputs()]
+        unwritten = self.check.found if self.check else []
+        return Result(self.names, arrays, self.binding.plan, self.seconds, unwritten)
