@@ -23,6 +23,7 @@ from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.sought import KINDS, Sought
 from opstep.runtime.debugger.tracing import Trace
 from opstep.runtime.debugger.verdict import Verdict
+from opstep.runtime.interrupts import AT_ONCE, NEVER, Held
 from opstep.runtime.ir.diagnostics import OpstepError, did_you_mean
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import TensorType
@@ -208,7 +209,7 @@ class _Hunter:
         at_once = self._replayed(0)
         if at_once and recording is None:
             return self.result
-        with self.program._running(
+        with Held(AT_ONCE) as signals, self.program._running(
             self.graph, self.inputs, self.device, chosen, steps or 1, None, self.setup, (),
             recording, True, self.plan,
         ) as job:  # fmt: skip
@@ -216,15 +217,22 @@ class _Hunter:
             kept = _State(self.program, self.device, job.context)
             number = 0
             while True:
-                if self._step(number, job, kept, chosen, at_once):
+                try:
+                    bad = self._step(number, job, kept, chosen, at_once)
+                    signals.when = NEVER  # what is committed is told
+                except BaseException:
+                    with Held():
+                        kept.put_back()
+                    raise
+                if bad:
                     if recording is not None:  # what is recorded of it is what one wants to see
                         with suppress(OpstepError):  # a failed assert
                             job.step_done()
                     return self.result
                 job.step_done()
                 self.result.steps += 1
-                if on_step:
-                    on_step()
+                job.tell(on_step, signals)
+                signals.let_go()
                 number += 1
                 given = next(batches, None)
                 if given is None:
@@ -270,7 +278,7 @@ class _Hunter:
         try:
             drive(job.context.run(job.binding))
         except OpstepError:  # a loop past its limit, say: perhaps for a NaN
-            kept.swap_after_error()
+            kept.put_back()
             if known or self._replayed(number):
                 return True
             raise
@@ -373,9 +381,11 @@ class _State:
         self._plans = 0
         self._saved: dict[str, Any] = {}
         self._saving: list[Any] = []  # copies to be made before each step
+        self._whole = False  # whether all was saved
 
     def save(self) -> None:
         """Before a step: nothing is under way."""
+        self._whole = False
         if len(self.context.plans) > self._plans:  # control flow makes plans when it needs them
             self._plans = len(self.context.plans)
             for name in _updated(self.context.plans):
@@ -384,6 +394,7 @@ class _State:
                     target = self._saved[name] = self.device.alloc(own.nbytes, "a copy")
                     self._saving.append(self._copy(own, target))
         self._do(self._saving)
+        self._whole = True
 
     def swap(self) -> dict[str, Any]:
         """Puts back what was saved; gives what was there."""
@@ -394,10 +405,11 @@ class _State:
             self._do([self._copy(own, after[name]), self._copy(saved, own)])
         return after
 
-    def swap_after_error(self) -> None:
-        """Puts back what was saved, whatever is still queued."""
+    def put_back(self) -> None:
+        """After an error or an interrupt: the step has not been, whatever is still queued."""
         self.context.abandon()
-        self.swap()
+        if self._whole:
+            self.put(self._saved)
 
     def put(self, values: Mapping[str, Any]) -> None:
         self._do([self._copy(source, self.store.memory(n)) for n, source in values.items()])

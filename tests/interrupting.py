@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
+import random
 import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 
@@ -111,11 +114,19 @@ def values(program: opstep.Program) -> dict[str, bytes]:
     return {name: array.tobytes() for name, array in program.params.items()}
 
 
-def trajectory(text: str, steps: int = STEPS) -> list[dict[str, bytes]]:
-    """The named tensors before the first step and after each."""
-    program = opstep.loads(text)
-    found = [values(program)]
-    program.run("main", X, streams=1, steps=steps, on_step=lambda: found.append(values(program)))
+Trajectories = dict[str, list[dict[str, bytes]]]
+
+
+def trajectories_on(device: str) -> Trajectories:
+    """Of each program the named tensors before the first step and after each."""
+    found: Trajectories = {}
+    for name, text in PROGRAMS.items():
+        program = opstep.loads(text)
+        seen = found[name] = [values(program)]
+        program.run(
+            "main", X, device=device, streams=1, steps=STEPS,
+            on_step=lambda seen=seen, program=program: seen.append(values(program)),
+        )  # fmt: skip
     return found
 
 
@@ -133,7 +144,7 @@ class _Times(ctypes.Structure):
 
 
 @contextmanager
-def signalled(number: signal.Signals, seconds: float) -> Iterator[None]:
+def signalled(number: int, seconds: float) -> Iterator[None]:
     """The signal comes when this process has used so much processor time, unless the block is
     over.
     """
@@ -148,3 +159,111 @@ def signalled(number: signal.Signals, seconds: float) -> Iterator[None]:
         yield
     finally:
         system.timer_delete(timer)
+
+
+class Interrupted:
+    """A run of one of the programs, recorded, to be interrupted; `told`: steps told so far."""
+
+    def __init__(self, folder: Path, name: str, plan: dict):
+        self.path = folder / f"{name}.db"
+        self.name = name
+        self.plan = plan
+        self.program = opstep.loads(PROGRAMS[name])
+        self.recording = opstep.Recording(workspace=self.path)
+        self.told = 0
+
+    def tell(self) -> None:
+        self.told += 1
+
+    def arguments(self) -> dict:
+        rest = {"steps": STEPS, "recording": self.recording, "on_step": self.tell}
+        return {"graph": "main", "inputs": X, **rest, **self.plan}
+
+    def check(self, trajectories: Trajectories) -> None:
+        """What it has left behind is its last step told."""
+        self.recording.close()
+        expected, where = trajectories[self.name][self.told], (self.name, self.plan, self.told)
+        assert values(self.program) == expected, where
+        if not self.recording.runs:  # it was stopped before it began
+            assert self.told == 0
+            return
+        with opstep.Workspace(self.path) as ws:
+            run = ws.run(self.recording.runs[0].key)
+            assert run.steps == self.told, where
+            assert run.status == "interrupted" or self.told == STEPS, where
+            kept = [t for t in run.tensors if t.kind != "input" and t.step == self.told - 1 >= 0]
+            for tensor in (t for t in kept if t.name in expected):
+                assert ws.elements(tensor).tobytes() == expected[tensor.name], where
+            if self.told:
+                again = ws.rerun(run)
+                assert again.identical, (where, again.different, again.error)
+                assert set(again.same) & set(expected), where
+
+
+def _cases(count: int, seed: int, device: str):
+    """Which program under which plan, and where its moments are drawn from."""
+    rng = random.Random(seed)
+    for k in range(count):
+        plan = PLANS[k // len(PROGRAMS) % len(PLANS)]
+        yield list(PROGRAMS)[k % len(PROGRAMS)], plan | {"device": device}, rng
+
+
+def _processor_time(folder: Path, name: str, plan: dict) -> float:
+    """Seconds that an undisturbed run takes, once all is compiled."""
+    for _ in range(2):
+        run = Interrupted(folder, name, plan)
+        began = time.process_time()
+        with run.recording:
+            run.program.run(**run.arguments())
+        took = time.process_time() - began
+    return took
+
+
+def runs_signalled(
+    folder: Path, trajectories: Trajectories, count: int, number: int, device: str = "cpu"
+) -> int:
+    """Interrupts so many runs, each at a random moment, and checks each; how many it met."""
+    ended = SystemExit if number == signal.SIGTERM else KeyboardInterrupt
+    took: dict[str, float] = {}
+    stopped = 0
+    for name, plan, rng in _cases(count, number, device):
+        key = f"{name} {plan}"
+        if key not in took:
+            took[key] = _processor_time(folder, name, plan)
+        run = Interrupted(folder, name, plan)
+        try:
+            with run.recording, signalled(number, rng.random() * took[key]):
+                run.program.run(**run.arguments())
+        except ended:
+            stopped += 1
+        run.check(trajectories)
+    return stopped
+
+
+def tasks_cancelled(
+    folder: Path, trajectories: Trajectories, count: int, device: str = "cpu"
+) -> int:
+    """Cancels so many tasks, or gives them too little time, and checks what each leaves; how many
+    it met.
+    """
+
+    async def cancelled(run: Interrupted, rounds: int) -> None:
+        task = asyncio.ensure_future(run.program.run_async(**run.arguments()))
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        task.cancel()
+        await task
+
+    async def too_slow(run: Interrupted, rounds: int) -> None:
+        await asyncio.wait_for(run.program.run_async(**run.arguments()), rounds * 1e-4)
+
+    stopped = 0
+    for name, plan, rng in _cases(count, 5, device):
+        run = Interrupted(folder, name, plan)
+        end = rng.choice([cancelled, too_slow])
+        try:
+            asyncio.run(end(run, rng.randrange(200)))
+        except (asyncio.CancelledError, TimeoutError):
+            stopped += 1
+        run.check(trajectories)
+    return stopped

@@ -61,7 +61,7 @@ class Held:
     `NEVER` before `let_go` or the end of the block. `ONCE` is for code of the user's: the first
     Ctrl-C or SIGTERM waits, all that comes behind it does not, for such code may never end.
 
-    After a handler has raised, the others wait for the end of the block.
+    After a handler has raised it is `ONCE`, too.
 
     Nothing changes in threads other than the main one: no handler ever runs there.
     """
@@ -105,7 +105,7 @@ class Held:
         if when == NEVER or (when == ONCE and ends and not self._came):
             self._came.append((number, frame))
             return
-        self.when = NEVER  # if it raises, the next one does not disturb who cleans up
+        self.when = ONCE  # if it raises, the next one does not disturb who cleans up
         self._were[number](number, frame)
         self.when = when
 

@@ -21,7 +21,7 @@ from opstep.runtime.ir.types import TensorType, f32
 from opstep.runtime.plan.hazards import check
 from opstep.runtime.plan.listing import listing
 from opstep.runtime.plan.lower import lower
-from opstep.runtime.plan.plan import Plan, Policy, Wait
+from opstep.runtime.plan.plan import Call, Plan, Policy, Run, Wait
 from opstep.runtime.plan.planner import make_plan, plan_flat
 from opstep.runtime.plan.text import format_plan, parse_plan
 
@@ -59,6 +59,22 @@ def test_long_programs(seed, run):
     symbols = Symbols()
     expected = evaluate(program, "main", symbols)
     assert differences(expected, Simulator(plan, symbols, run).run()) == []
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(0, 10**6))
+def test_a_run_can_be_given_up_until_its_updates_begin(seed):
+    """The updates at the end are issued last, and no other step changes what is not in `early`."""
+    chosen = random_choices(seed)
+    program = verified(random_program(chosen, steps=40))
+    plan = make_plan(program, "main", inputs_of(program), random_policy(chosen), prepare)
+    others = len(plan.steps) - plan.commits
+    issued = [i.step >= others for i in plan.instructions if isinstance(i, (Run, Call))]
+    assert issued == sorted(issued)
+    params = {k: b.name for k, b in enumerate(plan.buffers) if b.kind == "param"}
+    changed = {params[b] for s in plan.steps[:others] for b in s.writes if b in params}
+    assert set(plan.early) == changed
+    assert all(s.op.name == "update" for s in plan.steps[others:])
 
 
 @settings(max_examples=60, deadline=None)
