@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count, islice
 from pathlib import Path
 
 import numpy as np
@@ -200,12 +201,11 @@ class Interrupted:
                 assert set(again.same) & set(expected), where
 
 
-def _cases(count: int, seed: int, device: str):
-    """Which program under which plan, and where its moments are drawn from."""
-    rng = random.Random(seed)
-    for k in range(count):
-        plan = PLANS[k // len(PROGRAMS) % len(PLANS)]
-        yield list(PROGRAMS)[k % len(PROGRAMS)], plan | {"device": device}, rng
+def _cases(plan: dict, seed: int):
+    """Programs by turns, each with what its moment is drawn from."""
+    for k in count():
+        name = list(PROGRAMS)[k % len(PROGRAMS)]
+        yield name, random.Random(f"{k} {seed} {plan}")
 
 
 def _processor_time(folder: Path, name: str, plan: dict) -> float:
@@ -220,32 +220,31 @@ def _processor_time(folder: Path, name: str, plan: dict) -> float:
 
 
 def runs_signalled(
-    folder: Path, trajectories: Trajectories, count: int, number: int, device: str = "cpu"
-) -> int:
-    """Interrupts so many runs, each at a random moment, and checks each; how many it met."""
+    folder: Path, trajectories: Trajectories, plan: dict, wanted: int, number: int
+) -> None:
+    """Interrupts so many runs, each at a random moment, and checks what each leaves. Some moments
+    are missed: a run may take less time than another.
+    """
     ended = SystemExit if number == signal.SIGTERM else KeyboardInterrupt
     took: dict[str, float] = {}
-    stopped = 0
-    for name, plan, rng in _cases(count, number, device):
-        key = f"{name} {plan}"
-        if key not in took:
-            took[key] = _processor_time(folder, name, plan)
+    met = 0
+    for name, rng in islice(_cases(plan, number), 4 * wanted):
+        if name not in took:
+            took[name] = _processor_time(folder, name, plan)
         run = Interrupted(folder, name, plan)
         try:
-            with run.recording, signalled(number, rng.random() * took[key]):
+            with run.recording, signalled(number, rng.random() * took[name]):
                 run.program.run(**run.arguments())
         except ended:
-            stopped += 1
+            met += 1
         run.check(trajectories)
-    return stopped
+        if met == wanted:
+            return
+    raise AssertionError(f"{met} of {4 * wanted} runs were interrupted")
 
 
-def tasks_cancelled(
-    folder: Path, trajectories: Trajectories, count: int, device: str = "cpu"
-) -> int:
-    """Cancels so many tasks, or gives them too little time, and checks what each leaves; how many
-    it met.
-    """
+def tasks_cancelled(folder: Path, trajectories: Trajectories, plan: dict, wanted: int) -> None:
+    """Cancels so many tasks, or gives them too little time, and checks what each leaves."""
 
     async def cancelled(run: Interrupted, rounds: int) -> None:
         task = asyncio.ensure_future(run.program.run_async(**run.arguments()))
@@ -257,13 +256,15 @@ def tasks_cancelled(
     async def too_slow(run: Interrupted, rounds: int) -> None:
         await asyncio.wait_for(run.program.run_async(**run.arguments()), rounds * 1e-4)
 
-    stopped = 0
-    for name, plan, rng in _cases(count, 5, device):
+    met = 0
+    for name, rng in islice(_cases(plan, 0), 4 * wanted):
         run = Interrupted(folder, name, plan)
         end = rng.choice([cancelled, too_slow])
         try:
             asyncio.run(end(run, rng.randrange(200)))
         except (asyncio.CancelledError, TimeoutError):
-            stopped += 1
+            met += 1
         run.check(trajectories)
-    return stopped
+        if met == wanted:
+            return
+    raise AssertionError(f"{met} of {4 * wanted} tasks were cancelled")

@@ -20,7 +20,7 @@ API = "opstep itself"  # the modules beside __init__: the Python API
 LAYERS = [["runtime"], ["kernels"], [API], ["trace"], ["dap", "lsp", "frontends"], ["cli"]]
 RUNTIME_LAYERS = [
     ["ir"],
-    ["arrays", "interrupts", "transforms"],
+    ["arrays", "fence", "interrupts", "transforms"],
     ["plan"],
     ["recording", "statistics"],
     ["device"],

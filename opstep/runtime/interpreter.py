@@ -7,7 +7,6 @@ things meanwhile, such as drive another context.
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
@@ -17,6 +16,7 @@ from typing import Any
 from opstep.runtime.device.binding import Binding, Execution, Listener, Place
 from opstep.runtime.device.flagging import Flags
 from opstep.runtime.device.store import Before, Store
+from opstep.runtime.fence import Fence
 from opstep.runtime.interrupts import Held
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import DeviceError
@@ -26,51 +26,7 @@ from opstep.runtime.plan.internal import STATUS
 from opstep.runtime.plan.plan import Call, Plan, Policy
 from opstep.runtime.recording import Recorder, spending
 
-_ROUNDS = 200  # of an event loop, before it is told by a thread
 DEEPEST = 1000  # calls within calls that a run may make through cond, switch and while
-
-
-class Fence:
-    """Streams whose queued work the host must see done; `others` are streams that they may wait
-    for.
-    """
-
-    def __init__(self, streams: Sequence[Any], others: Sequence[Any], device: Any):
-        self.streams = streams
-        self.others = others
-        self.device = device
-
-    def wait(self) -> None:
-        """Blocks; the calling thread takes over work that has not begun."""
-        for stream in self.others:
-            if stream is not self.streams[0]:
-                stream.start()
-        for stream in self.streams:
-            stream.synchronize()
-
-    def done(self) -> bool | None:
-        """Whether all is done; None where the device cannot tell without being waited for."""
-        polls = [getattr(stream, "done", None) for stream in self.streams]
-        if None in polls:
-            return None
-        return all(poll() for poll in polls if poll)
-
-    def on_done(self, callback: Callable[[], Any]) -> None:
-        """Calls back once all is done, from a thread of the device."""
-        left = len(self.streams)
-
-        def one_done() -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                callback()
-
-        for stream in self.streams:
-            event = self.device.event()
-            event.on_done(one_done)
-            stream.record(event)
-        for stream in self.others:
-            stream.start()
 
 
 Coroutine = Generator[
@@ -461,7 +417,7 @@ def drive(coroutine: Generator[Fence, None, None]) -> None:
 async def drive_async(coroutine: Generator[Fence, None, None]) -> None:
     """Runs to the end; while the device works, the event loop is free."""
     for fence in coroutine:
-        await _reached(fence)
+        await fence.reached()
 
 
 async def drive_through(coroutine: Generator[Fence, None, None]) -> BaseException | None:
@@ -476,7 +432,7 @@ async def drive_through(coroutine: Generator[Fence, None, None]) -> BaseExceptio
                 fence = next(coroutine, None)
             if fence is None:
                 return stopped
-            await _reached(fence)
+            await fence.reached()
         except OpstepError:
             raise
         except BaseException as caught:
@@ -485,25 +441,3 @@ async def drive_through(coroutine: Generator[Fence, None, None]) -> BaseExceptio
                 return stopped
             with Held():
                 fence.wait()
-
-
-async def _reached(fence: Fence) -> None:
-    """Returns when a fence is reached."""
-    if await _soon(fence):
-        return
-    loop = asyncio.get_running_loop()
-    reached = asyncio.Event()
-    fence.on_done(lambda: loop.call_soon_threadsafe(reached.set))
-    await reached.wait()
-
-
-async def _soon(fence: Fence) -> bool:
-    """Whether a fence is reached while the loop goes round a few times: most are, on a GPU, and to
-    be told by a thread takes longer than that.
-    """
-    for _ in range(_ROUNDS):
-        reached = fence.done()
-        if reached or reached is None:
-            return bool(reached)
-        await asyncio.sleep(0)
-    return False

@@ -30,7 +30,7 @@ class Writer:
         self._changed = threading.Condition(self._lock)
         self._nbytes = 0  # queued, and not yet done
         self.most = 0  # the most bytes that were ever queued
-        self._put = 0  # items that came
+        self._taken = 0  # items that the thread has
         self._flushed = 0  # items that were done before the last flush
         self._since = 0.0  # when the first of those came that nobody has begun with
         self._under_way = 0.0  # when the first of those did that are being written; 0: none is
@@ -45,7 +45,7 @@ class Writer:
         """
         waited = False
         with self._lock:  # quicker than the condition's own methods
-            while self._nbytes and self._nbytes + nbytes > self._limit:
+            while self._nbytes > 0 and self._nbytes + nbytes > self._limit:
                 self._await()
                 waited = True
             if self._closing:  # nobody would do it, and `barrier` would wait for it
@@ -55,9 +55,9 @@ class Writer:
                 self._changed.notify_all()
             elif self._nbytes <= GATHERED < self._nbytes + nbytes:
                 self._changed.notify_all()
+            # whatever Ctrl-C cuts off behind it: it is there
             self._items.append((work, arguments, nbytes))
             self._nbytes += nbytes
-            self._put += 1
             self.most = max(self.most, self._nbytes)
         return waited
 
@@ -69,7 +69,8 @@ class Writer:
     def barrier(self) -> None:
         """Returns when all that was queued is done and flushed."""
         with self._changed:
-            wanted = self._put
+            wanted = self._taken + len(self._items)
+            self._changed.notify_all()
             while self._flushed < wanted:
                 self._await()
 
@@ -82,9 +83,11 @@ class Writer:
 
     def _await(self) -> None:
         self._awaited += 1
-        self._changed.notify_all()
-        self._changed.wait()
-        self._awaited -= 1
+        try:
+            self._changed.notify_all()
+            self._changed.wait()
+        finally:
+            self._awaited -= 1
 
     def _work(self) -> None:
         flushed_at = monotonic()
@@ -113,6 +116,7 @@ class Writer:
                     break
                 self._changed.wait(left)
             batch, self._items = self._items, []
+            self._taken += len(batch)
             self._under_way = self._since
             return batch
 

@@ -1,15 +1,8 @@
 """Tests of the runtime."""
 
-import pytest
-
 
 def pytest_addoption(parser):
     parser.addoption(
         "--interrupts", type=int, default=16, help="how often Ctrl-C is pressed in runs"
     )
     parser.addoption("--every-op", action="store_true", help="compile all for other processors")
-
-
-@pytest.fixture
-def interrupts(request) -> int:
-    return request.config.getoption("--interrupts")

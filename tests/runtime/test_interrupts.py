@@ -26,6 +26,16 @@ import opstep
 from opstep.runtime.device.cpu import CpuDevice
 
 
+def ids(plan: dict) -> str:
+    return " ".join(map(str, plan.values()))
+
+
+@pytest.fixture
+def share(request) -> int:
+    """How often runs under each plan are met."""
+    return max(round(request.config.getoption("--interrupts") / len(PLANS)), 2)
+
+
 @pytest.fixture(scope="module")
 def trajectories():
     return trajectories_on("cpu")
@@ -33,23 +43,30 @@ def trajectories():
 
 # Python drops what a handler raises while it drops a weak reference: then the run goes on.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("number, share", [(signal.SIGINT, 1.0), (signal.SIGTERM, 0.5)])
-def test_signals(tmp_path, trajectories, interrupts, number, share):
-    """Ctrl-C; and SIGTERM, which a recording turns into `SystemExit`."""
-    count = int(interrupts * share)
-    assert runs_signalled(tmp_path, trajectories, count, number) >= count / 3
-
-
-def test_cancelled_tasks(tmp_path, trajectories, interrupts):
-    assert tasks_cancelled(tmp_path, trajectories, max(interrupts // 2, 2))
+@pytest.mark.parametrize("plan", PLANS, ids=ids)
+def test_ctrl_c(tmp_path, trajectories, share, plan):
+    runs_signalled(tmp_path, trajectories, plan, share, signal.SIGINT)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_what_a_device_replays_as_one(tmp_path, trajectories, interrupts, monkeypatch):
+@pytest.mark.parametrize("plan", PLANS, ids=ids)
+def test_sigterm(tmp_path, trajectories, share, plan):
+    """A recording turns it into `SystemExit`."""
+    runs_signalled(tmp_path, trajectories, plan, share // 2, signal.SIGTERM)
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=ids)
+def test_cancelled_tasks(tmp_path, trajectories, share, plan):
+    tasks_cancelled(tmp_path, trajectories, plan, share // 2)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("plan", PLANS[:2], ids=ids)
+def test_what_a_device_replays_as_one(tmp_path, trajectories, share, monkeypatch, plan):
     """As on a GPU: what nothing interrupts is one piece of work, updates with the rest."""
     monkeypatch.setattr(CpuDevice, "stretch", lambda _, code, *how: code, raising=False)
-    assert runs_signalled(tmp_path, trajectories, interrupts // 2, signal.SIGINT)
-    assert tasks_cancelled(tmp_path, trajectories, interrupts // 4)
+    runs_signalled(tmp_path, trajectories, plan, share, signal.SIGINT)
+    tasks_cancelled(tmp_path, trajectories, plan, share // 2)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

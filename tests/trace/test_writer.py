@@ -86,3 +86,23 @@ def test_closing_does_what_is_queued():
         writer.put(lambda k=k: done.append(k))
     writer.close()
     assert len(done) == 50
+
+
+def test_ctrl_c_while_something_is_queued(monkeypatch):
+    """What was queued is done, and neither a barrier nor the end waits for ever."""
+    done = []
+    writer = Writer(lambda: None)
+    condition = writer._changed
+
+    def cut_off():
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(condition, "notify_all", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        writer.put(lambda: done.append(1), 100)
+    writer.barrier()
+    assert done == [1]
+    writer.put(lambda: done.append(2), 1 << 40)
+    writer.close()
+    assert done == [1, 2]
