@@ -37,6 +37,16 @@ class Settings:
         self.traceback = False
 
 
+class FloatRange(click.FloatRange):
+    """click's, without NaN: it is below no bound and above none."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        number = super().convert(value, param, ctx)
+        if number != number:
+            self.fail(f"{value} is no number to compare with.", param, ctx)
+        return number
+
+
 class Command(click.Command):
     """A command whose help shows examples and exit codes as they are written here.
 
@@ -56,6 +66,12 @@ class Command(click.Command):
         common = {k: t for k, t in EXIT_CODES.items() if k < INTERRUPTED}
         self.codes = {k: special.get(k, t) for k, t in common.items() if k != FOUND or k in special}
         self.params.append(traceback_option())
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Text that begins with a comment of SQL is no option."""
+        is_text = [a.startswith("--") and len(a.partition("=")[0].split()) > 1 for a in args]
+        args = [f" {a}" if is_one else a for a, is_one in zip(args, is_text, strict=True)]
+        return super().parse_args(ctx, args)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Examples"):

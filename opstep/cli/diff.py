@@ -10,6 +10,7 @@ from opstep.cli.common import (
     COMMAND,
     OK,
     PROGRAM,
+    FloatRange,
     amount,
     command,
     console,
@@ -86,14 +87,14 @@ EXACT = "f64"
 )
 @click.option(
     "--rtol",
-    type=click.FloatRange(0),
+    type=FloatRange(0),
     default=0.0,
     show_default=True,
     help="How far floats may be apart, relative to the second side.",
 )
 @click.option(
     "--atol",
-    type=click.FloatRange(0),
+    type=FloatRange(0),
     default=0.0,
     show_default=True,
     help="How far floats may be apart in any case; with 0 for both, all bits must be the same.",

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from opstep.cli.common import FloatRange
 from opstep.devices import KERNELS, canonical
 
 
@@ -87,7 +88,7 @@ def gpu_options(function: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--timeout",
-            type=click.FloatRange(0, min_open=True),
+            type=FloatRange(0, min_open=True),
             metavar="SECONDS",
             help="How long one op may run on a GPU in debug mode: 60 by default.",
         ),

@@ -130,18 +130,18 @@ def run(file: str, **options: Any) -> int:
 
     switches = {k: options[k] for k in SWITCHES}
     recording = recorded(program, graph.name.text, values, options)
+    saved = options["save_params"]
     try:
         with watch_compiler(), progress(options["steps"]) as on_step:
             result = executed(
                 program, graph.name.text, values, options, on_step, recording=recording, **switches
             )
+        written = recording.close() if recording else []
+        given.save(targets, result, (saved, dict(program.params)) if saved else None)
     except BaseException:
         if recording:  # what is recorded of a failed run is what one wants to look at
             show_recording(recording)
         raise
-    written = recording.close() if recording else []
-    saved = options["save_params"]
-    given.save(targets, result, (saved, dict(program.params)) if saved else None)
     if options["as_json"]:
         emit_json(record(file, graph.name.text, result, options) | recorded_as(recording, written))
     else:

@@ -17,15 +17,20 @@ class Guard:
     def __init__(self, sink: Sink):
         self.sink = sink
         self.problem: str | None = None
+        self._ends: list[Any] = []  # of runs that ended after it had failed
         self._path = sink.path.absolute()  # also where the process goes to another folder
 
     def call(self, calls: Sequence[Call]) -> None:
         """On the writer's thread."""
-        if self.problem:
-            return
+        for method, *arguments in calls:
+            if not self.problem:
+                self._call(method, arguments)
+            if self.problem and method == "end_run":
+                self._ends.append(arguments)
+
+    def _call(self, method: str, arguments: Sequence[Any]) -> None:
         try:
-            for method, *arguments in calls:
-                getattr(self.sink, method)(*arguments)
+            getattr(self.sink, method)(*arguments)
         except (OSError, sqlite3.Error) as error:
             self.problem = words(error)
         except Exception as error:  # our mistake must not stop the writer: the run would wait
@@ -33,7 +38,7 @@ class Guard:
 
     def close(self) -> Written:
         try:
-            written = self.sink.close()
+            written = self.sink.close(self._ends)
         except (OSError, sqlite3.Error) as error:
             written = Written(self.sink.path, 0)
             self.problem = self.problem or words(error)

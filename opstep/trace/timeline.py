@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -94,7 +94,7 @@ class TimelineSink:
         for run, found in records.items():
             self._add(self._runs[run], self._runs[run].packets(found))
 
-    def close(self) -> Written:
+    def close(self, ends: Sequence[Any] = ()) -> Written:
         if self._file < 0:
             return self._written()
         try:

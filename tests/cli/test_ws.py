@@ -184,6 +184,8 @@ def test_save_makes_a_workspace(cli):
         (["prune", "--larger-than", "big"], "is not a size: write 500M"),
         (["sql", "select 1", "--csv", "--json"], "which of them?"),
         (["sql", "select 1", "--timeout", "0"], "0"),
+        (["sql", "select 1", "--timeout", "nan"], "nan is no number"),
+        (["sql", "-- nothing but a comment"], "there is no SQL in it"),
     ],
 )
 def test_what_does_not_fit(cli, runs, arguments, message):
@@ -208,6 +210,8 @@ def test_sql_as_table_csv_and_json(cli, runs):
     told = cli("ws", "runs.db", "sql", text, "--json").json
     assert told[1] == {"key": runs[1], "steps": 3, "none": None, "raw": "00ff"}
     assert cli("ws", "runs.db", "sql", "select 1 where 0", "--json").json == []
+    commented = cli("ws", "runs.db", "sql", "-- of one\nselect 1 as n", "--json")
+    assert commented.json == [{"n": 1}]
 
 
 def test_sql_shows_so_many_rows(cli, runs):

@@ -142,6 +142,10 @@ def test_a_sink_that_raises_is_only_closed(tmp_path, undisturbed, bad, method, e
         counts, whole = dict(written[1].counts), dict(undisturbed)
         assert (counts["run"], counts["flow"]) == (whole["run"], whole["flow"])
         assert counts["slice"] > whole["slice"]  # those of statistics with them
+        connection = sqlite3.connect(path)
+        kept = connection.execute("select status, error from runs").fetchall()
+        connection.close()
+        assert kept == [("done", None)] * (method != "begin_run"), "the run went well"
 
 
 # --- files that cannot be used --------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
@@ -135,6 +136,9 @@ def test_a_disk_that_fills(tmp_path, limit):
     sound(path)
     steps = steps_of(path, timeout=5)
     assert steps == {} or 0 <= steps[1] < 400
+    with closing(sqlite3.connect(path)) as connection:
+        kept = connection.execute("select status from runs").fetchall()
+        assert kept == [("done",)] * len(steps), "the run went well"
     record(path)  # there is room again
     assert len(steps_of(path, timeout=5)) == len(steps) + 1
 

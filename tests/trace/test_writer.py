@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 
+import pytest
+
 from opstep.trace.writer import Writer
 
 
@@ -89,20 +91,18 @@ def test_closing_does_what_is_queued():
 
 
 def test_ctrl_c_while_something_is_queued(monkeypatch):
-    """What was queued is done, and neither a barrier nor the end waits for ever."""
+    """Neither a barrier nor the end waits for ever for what was cut off."""
     done = []
     writer = Writer(lambda: None)
-    condition = writer._changed
 
     def cut_off():
         monkeypatch.undo()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(condition, "notify_all", cut_off)
+    monkeypatch.setattr(writer._changed, "notify_all", cut_off)
     with pytest.raises(KeyboardInterrupt):
-        writer.put(lambda: done.append(1), 100)
+        writer.put(lambda: None)
     writer.barrier()
-    assert done == [1]
-    writer.put(lambda: done.append(2), 1 << 40)
+    writer.put(lambda: done.append(2))
     writer.close()
-    assert done == [1, 2]
+    assert done == [2]

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opstep.cli.common import COMMAND, MACHINE, OK, PROGRAM, colors, command, watch_compiler
+from opstep.cli.common import (
+    COMMAND,
+    MACHINE,
+    OK,
+    PROGRAM,
+    FloatRange,
+    colors,
+    command,
+    watch_compiler,
+)
 from opstep.cli.options import (
     device_option,
     graph_option,
@@ -72,7 +81,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--memory",
-    type=click.FloatRange(0, min_open=True),
+    type=FloatRange(0, min_open=True),
     default=2.0,
     show_default=True,
     metavar="GiB",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from opstep.cli.common import COMMAND, MACHINE, OK, say
+from opstep.cli.common import COMMAND, MACHINE, OK, FloatRange, say
 from opstep.cli.verbs import command_with_verbs
 from opstep.trace.viewer.engine import LIMIT_S
 from opstep.trace.viewer.files import Whole
@@ -18,7 +18,7 @@ VERBS = {
 
 timeout_option = click.option(
     "--timeout",
-    type=click.FloatRange(0, min_open=True),
+    type=FloatRange(0, min_open=True),
     default=LIMIT_S,
     show_default=True,
     metavar="SECONDS",

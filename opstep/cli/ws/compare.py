@@ -9,6 +9,7 @@ import click
 from opstep.cli.common import (
     OK,
     PROGRAM,
+    FloatRange,
     amount,
     console,
     emit_json,
@@ -36,7 +37,7 @@ LINES = 12  # of a diff of two programs
 @click.argument("second", metavar="RUN")
 @click.option(
     "--rtol",
-    type=click.FloatRange(0, 1),
+    type=FloatRange(0, 1),
     default=0.0,
     show_default=True,
     metavar="FRACTION",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from opstep.cli.answers import answer_options, check_form, show_answer
-from opstep.cli.common import OK, say
+from opstep.cli.common import OK, FloatRange, say
 from opstep.cli.verbs import verb
 from opstep.cli.ws import shown
 
@@ -25,7 +25,7 @@ from opstep.cli.ws import shown
 @answer_options
 @click.option(
     "--timeout",
-    type=click.FloatRange(0, min_open=True),
+    type=FloatRange(0, min_open=True),
     default=30.0,
     show_default=True,
     metavar="SECONDS",

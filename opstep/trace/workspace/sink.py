@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import os
 import platform
 import sqlite3
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -29,6 +31,7 @@ from opstep.trace.workspace.taken import RunState, Taken
 # What is held in memory, beside the writer's queue: 64 MiB with it, however slow the disk is.
 SPILL = 8 << 20  # bytes of one step from which on it waits for its end in temporary tables
 BATCH = 4 << 20  # bytes of steps that have ended, from which on they are committed
+RESERVED = 1 << 18  # bytes of the disk that are left for the end of a run
 SUMS_S = 1.0  # between two updates of the sums in `ops`
 
 _OPS = (
@@ -51,6 +54,7 @@ class WorkspaceSink:
         self._states: dict[str, RunState] = {}
         self._counts = {"step": 0, "execution": 0, "statistics row": 0, "tensor": 0}
         self._found: list[str] = []
+        self._reserve = _reserve(self.path.parent)
 
     def begin_run(self, run: Run) -> None:
         with self._transaction():
@@ -95,20 +99,23 @@ class WorkspaceSink:
                     self._write(state)
 
     def end_run(self, run: Run, end: RunEnd) -> None:
-        state = self._states.pop(run.key)
+        state = self._states[run.key]
         with self._transaction():
             state.summed_at = 0.0
             self._write(state)
             self._end(state, end)
+        del self._states[run.key]
 
-    def close(self) -> Written:
+    def close(self, ends: Sequence[tuple[Run, RunEnd]] = ()) -> Written:
+        self._reserve.close()
         try:
             if self._connection.in_transaction:
                 self._connection.execute("rollback")
-            for state in self._states.values():  # runs that a failure cut off
-                self._connection.execute(
-                    "update runs set status = 'failed', ended = ? where id = ?", (now(), state.id)
-                )
+            try:
+                self._cut_off(ends)
+            except sqlite3.Error:
+                self._connection.execute("pragma wal_checkpoint(restart)")  # the log has room then
+                self._cut_off(ends)
         finally:
             self._connection.close()
         counts = list(self._counts.items())
@@ -227,6 +234,29 @@ class WorkspaceSink:
 
     # --- the end ---
 
+    def _cut_off(self, ends: Sequence[tuple[Run, RunEnd]]) -> None:
+        """The ends of runs whose last part could not be written."""
+        known = {run.key: end for run, end in ends}
+        for state in self._states.values():
+            with transaction(self._connection):
+                if state.run.key in known:
+                    self._ended(state, known[state.run.key])
+                self._connection.execute(
+                    "insert into findings (run, step, kind, message) values (?, ?, 'error', ?)",
+                    (state.id, state.done, "the file could not be written any more: what came then "
+                     "is missing"),
+                )  # fmt: skip
+
+    def _ended(self, state: RunState, end: RunEnd) -> None:
+        status, error = "done", None
+        if end.error is not None:
+            status = "interrupted" if end.interrupted else "failed"
+            error = plain(str(end.error) or type(end.error).__name__)
+        self._connection.execute(
+            "update runs set ended = ?, seconds = ?, status = ?, error = ? where id = ?",
+            (now(), _seconds(state.run, end.ended_ns), status, error, state.id),
+        )
+
     def _end(self, state: RunState, end: RunEnd) -> None:
         connection, run = self._connection, state.run
         last = end.steps - 1
@@ -234,14 +264,7 @@ class WorkspaceSink:
         kept = [(tensors[n].kind, n, a) for n, a in end.params.items()]
         kept += [("output", n, a) for n, a in end.outputs.items()]
         self._keep(state.id, last, "end", kept)
-        status, error = "done", None
-        if end.error is not None:
-            status = "interrupted" if end.interrupted else "failed"
-            error = plain(str(end.error) or type(end.error).__name__)
-        connection.execute(
-            "update runs set ended = ?, seconds = ?, status = ?, error = ? where id = ?",
-            (now(), _seconds(run, end.ended_ns), status, error, state.id),
-        )
+        self._ended(state, end)
         found = list(_findings(connection, state, end))
         connection.executemany(
             "insert into findings (run, step, op, kind, value, file, line, message) "
@@ -262,6 +285,18 @@ class WorkspaceSink:
         for of, name, array in tensors:
             put_tensor(self._connection, name, array, of, run, step, checkpoint)
         self._counts["tensor"] += len(tensors)
+
+
+def _reserve(folder: Path) -> IO[bytes]:
+    """A file without a name that keeps some of the disk for a run's end; closing it gives that
+    back.
+    """
+    try:
+        kept = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 - closed at the end
+        kept.write(bytes(RESERVED))
+    except OSError:  # it may fit all the same
+        return io.BytesIO()
+    return kept
 
 
 def _insert_many(connection: sqlite3.Connection, schema: str, into: str, rows) -> None:
