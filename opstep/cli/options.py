@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -41,6 +42,35 @@ class _Device(click.ParamType):
         except InputError as error:
             said = error.diagnostics[0]
             return self.fail(f"{said.message}; {said.hint}", param, ctx)
+
+
+class _Tag(click.ParamType):
+    """``lr=0.1``, as a pair; a value that is a finite number is one."""
+
+    name = "tag"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, str | int | float]:
+        name, equals, text = value.partition("=")
+        if not (name and equals):
+            self.fail(f"{value} is no NAME=VALUE", param, ctx)
+        for kind in (int, float):
+            with suppress(ValueError):
+                number = kind(text)
+                if abs(number) < 1 << 63:
+                    return name, number
+        return name, text
+
+
+class _Every(click.ParamType):
+    """``every=10``, or the number alone."""
+
+    name = "every"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int:
+        text = str(value).removeprefix("every=")
+        if not (text.isascii() and text.isdigit() and len(text) < 18):
+            self.fail(f"{value} is no every=N", param, ctx)
+        return int(text)
 
 
 def device_option(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -160,6 +190,22 @@ def recording_options(function: Callable[..., Any]) -> Callable[..., Any]:
             show_default=True,
             metavar="N",
             help="Statistics of each Nth step only.",
+        ),
+        click.option("--name", metavar="NAME", help="What the run is called in the workspace."),
+        click.option(
+            "--tag",
+            "tags",
+            multiple=True,
+            type=_Tag(),
+            metavar="NAME=VALUE",
+            help="What the run can be found by, such as lr=0.1. Can be given many times.",
+        ),
+        click.option(
+            "--keep-inputs",
+            type=_Every(),
+            default=0,
+            metavar="every=N",
+            help="Keep inputs, params and states of each Nth step: a repeat can begin there.",
         ),
     ]
     for option in reversed(options):

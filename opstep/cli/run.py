@@ -60,6 +60,7 @@ TICK_S = 0.1  # between two moves of the progress bar
         ("opstep run train.opg -i x=x.npy --steps 100 --save-params out.safetensors", "train"),
         ("opstep run model.opg -i random --mode debug --streams 2", "debug mode, two streams"),
         ("opstep run model.opg -i random --workspace runs.db", "record statistics and tensors"),
+        ("opstep run model.opg -i random -w runs.db --tag lr=0.1", "to be found by its tag"),
         ("opstep run model.opg -i random --trace run.pftrace", "write a timeline"),
     ],
     codes={
@@ -208,9 +209,9 @@ def recorded(
     if options["trace_steps"] and not options["trace"]:
         raise InputError("--trace-steps needs a timeline", hint="add --trace FILE.pftrace")
     if options["workspace"] is None and options["trace"] is None:
-        for name in ("stats", "stats_every"):
+        for name in ("stats", "stats_every", "name", "tags", "keep_inputs"):
             if given_by_user(name):
-                flag = f"--{name.replace('_', '-')}"
+                flag = f"--{name.replace('_', '-')}".replace("tags", "tag")
                 raise InputError(f"{flag} needs a workspace", hint="add --workspace FILE.db")
         return None
     if options["device"] == "null":
@@ -227,6 +228,9 @@ def recorded(
         stats=options["stats"],
         stats_every=options["stats_every"],
         trace_steps=window(options["trace_steps"]),
+        name=options["name"],
+        tags=dict(options["tags"]),
+        keep_inputs=options["keep_inputs"],
     )
 
 

@@ -36,7 +36,7 @@ from opstep.runtime.recording import (
 )
 from opstep.trace.guard import Call, Guard
 from opstep.trace.selection import Selection
-from opstep.trace.sink import Initial, Run, RunEnd, Sink, StepDone, Written
+from opstep.trace.sink import Initial, Kept, Run, RunEnd, Sink, StepDone, Written
 from opstep.trace.writer import Writer
 
 if TYPE_CHECKING:
@@ -57,6 +57,10 @@ class Recording:
     show, ``range(100, 110)``; all. Raises `InputError` where a file cannot be
     used. A file that cannot be written any more does not stop a run: `close` tells of it.
 
+    `name` and `tags` stand in the workspace beside each run (tables `runs` and `settings`), to find
+    it by. `keep_inputs`: of each so many steps inputs, params and states are kept, so that
+    `Workspace.rerun` can begin there: of a loop that gives each step inputs of its own, too.
+
     While a recording is open, SIGTERM raises `SystemExit` in the main thread, unless the program
     has a handler of its own: the run ends as after Ctrl-C, and the files are whole.
     """
@@ -69,11 +73,17 @@ class Recording:
         stats: str = "all",
         stats_every: int = 1,
         trace_steps: range | None = None,
+        name: str | None = None,
+        tags: Mapping[str, str | int | float] | None = None,
+        keep_inputs: int = 0,
     ):
         if workspace is None and trace is None:
             raise InputError("a recording needs a workspace, a trace, or both")
         if stats_every < 1:
             raise InputError(f"stats_every is {stats_every}; at least 1 is needed")
+        if keep_inputs < 0:
+            raise InputError(f"keep_inputs is {keep_inputs}; it can be 0, for none, or more")
+        self.known_as = {"name": name, "tags": dict(tags or {}), "keep_inputs": keep_inputs}
         self.selection = Selection(stats if workspace is not None else "none")
         self.every = stats_every
         self.files = {
@@ -156,6 +166,7 @@ class Recording:
             self.every,
             self.files,
             kept,
+            **self.known_as,
         )
         self.put([("begin_run", run)])
         self._recorders.append(_Recorder(self, run))
@@ -237,6 +248,7 @@ class _Recorder:
         self._ending = threading.Lock()  # nothing is queued behind the end
         self._repeatable = True  # all steps so far had the inputs of the first call
         self._told_ns = 0  # when that was asked for
+        self._inputs: Mapping[str, np.ndarray] = {}  # of the call under way
         self._late: Callable[[], None] | None = None  # hands over records that are still to come
         self._ends: deque[StepDone] = deque()  # of steps whose records are
 
@@ -247,6 +259,7 @@ class _Recorder:
         if not self._steps:
             self._since_ns = (self.run.began_ns, self.run.began_ns)
         self._spender = spender.set(self._spent)
+        self._inputs = info.inputs
 
     def wanted(self, plan: Plan) -> Sequence[tuple[int, int]]:
         if id(plan) not in self._wanted:
@@ -278,7 +291,17 @@ class _Recorder:
 
     def begin_step(self) -> tuple[int, bool]:
         self._began_ns = time.monotonic_ns()
+        every = self.run.keep_inputs
+        if every and self._steps and self._steps % every == 0:
+            self._keep()
         return self._steps, self._steps % self.run.every == 0
+
+    def _keep(self) -> None:
+        """What a repeat from the step on needs that begins now: no other is under way."""
+        inputs = {} if self._repeatable else {n: a.copy() for n, a in self._inputs.items()}
+        params = self.run.info.program.params
+        kept = Kept(self._steps, inputs, {n: params[n] for n in params.known()})
+        self._put("keep", kept, nbytes=kept.nbytes)
 
     def late(self, tell: Callable[[], None]) -> None:
         """Records of the step that ends now come later."""

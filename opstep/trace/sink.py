@@ -33,6 +33,9 @@ class Run:
     every: int  # statistics of each `every`th step
     files: Mapping[str, Path]  # "workspace" and "trace": where the recording goes
     params: Mapping[str, np.ndarray]  # before the first step: those that no seed can draw again
+    name: str | None = None
+    tags: Mapping[str, str | int | float] = field(default_factory=dict)
+    keep_inputs: int = 0  # what a repeat needs is kept of each so many steps; 0: of none
     lost: int = 0  # ops that ran, and whose times are not known
     initial: list[Initial] = field(default_factory=list)  # complete when the first record comes
     _plans: dict[int, tuple[int, Plan]] = field(default_factory=dict)  # by id: first number, plan
@@ -57,6 +60,18 @@ class Initial(NamedTuple):
     name: str
     type: TensorType
     statistics: Statistics | None
+
+
+class Kept(NamedTuple):
+    """What a repeat from `step` on needs; no step before it is needed then."""
+
+    step: int
+    inputs: Mapping[str, np.ndarray]
+    params: Mapping[str, np.ndarray]  # all named tensors that have values, before the step
+
+    @property
+    def nbytes(self) -> int:
+        return sum(a.nbytes for a in (*self.inputs.values(), *self.params.values()))
 
 
 class StepDone(NamedTuple):
@@ -120,6 +135,7 @@ class Sink(Protocol):
     def take(self, run: Run, record: StreamRecord | HostRecord) -> None: ...
     def spent(self, run: Run, spent: Spent) -> None: ...
     def end_step(self, run: Run, step: StepDone) -> None: ...
+    def keep(self, run: Run, kept: Kept) -> None: ...
     def end_run(self, run: Run, end: RunEnd) -> None: ...
 
     def flush(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.recording import HostRecord, Spent, StreamRecord
 from opstep.trace import perfetto
-from opstep.trace.sink import Run, RunEnd, StepDone, Written
+from opstep.trace.sink import Kept, Run, RunEnd, StepDone, Written
 from opstep.trace.template import prepare
 from opstep.trace.tracks import Record, RunTracks
 
@@ -70,6 +70,9 @@ class TimelineSink:
 
     def _left_out(self, step: int) -> bool:
         return self._steps is not None and step >= 0 and step not in self._steps
+
+    def keep(self, run: Run, kept: Kept) -> None:
+        """A timeline holds no tensors."""
 
     def end_run(self, run: Run, end: RunEnd) -> None:
         self._make()

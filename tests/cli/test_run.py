@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import opstep
 from opstep.runtime import arrays
 
 
@@ -130,3 +131,34 @@ def test_a_graph_without_inputs(cli, write):
         """)  # fmt: skip
     outcome = cli("run", path, "--steps", "2", "--json")
     assert outcome.json["outputs"][0]["values"] == 42
+
+
+def test_names_and_tags_of_runs(cli, scale):
+    common = ("run", scale, "-i", "random", "-s", "N=2", "-w", "runs.db", "--steps", 5)
+    done = cli(*common, "--name", "first", "--tag", "lr=0.1", "--tag", "by=hand",
+               "--keep-inputs", "every=2")  # fmt: skip
+    assert done.code == 0
+    with opstep.Workspace("runs.db") as ws:
+        run = ws.run("first")
+        assert (run.tags, run.keep_inputs) == ({"lr": 0.1, "by": "hand"}, 2)
+        assert "bias" in run.scalars
+    again = cli("ws", "runs.db", "rerun", "first", "--step", 4)
+    assert again.code == 0 and "same bits" in again.out
+    assert cli("ws", "runs.db", "rerun", "first", "--step", 3).code == 2
+    for wrong in (("--tag", "lr"), ("--tag", "=1"), ("--keep-inputs", "every=x")):
+        assert cli(*common, *wrong).code == 2
+    without = cli("run", scale, "-i", "random", "-s", "N=2", "--tag", "lr=1")
+    assert without.code == 2 and "--tag needs a workspace" in without.err
+
+
+def test_a_full_disk_for_the_output_leaves_the_workspace_told(cli, scale, monkeypatch, tmp_path):
+    def full(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np.lib.format, "write_array", full)
+    monkeypatch.setattr(np, "save", full)
+    done = cli("run", scale, "-i", "random", "-s", "N=2", "-w", "runs.db", "-o", "y=y.npy")
+    assert done.code in (2, 3)
+    assert "No space left" in done.err and "opstep ws runs.db" in done.err
+    with opstep.Workspace(tmp_path / "runs.db") as ws:
+        assert ws.run("last").status == "done"

@@ -170,7 +170,9 @@ def test_a_file_of_version_1(path):
     connection = sqlite3.connect(path)
     for view in VIEWS:
         connection.execute(f"drop view {view.name}")
-    connection.execute("alter table runs drop column kernels")
+    for column in ("kernels", "name", "command", "digest", "keep_inputs"):
+        connection.execute(f"alter table runs drop column {column}")
+    connection.execute("drop table settings")
     connection.execute("drop table buffers")
     connection.execute("pragma user_version = 1")
     connection.commit()
@@ -181,6 +183,10 @@ def test_a_file_of_version_1(path):
     with opstep.Workspace(path) as workspace:
         assert workspace.runs[0].switches["device"] == "cpu"
         assert "kernels" not in workspace.runs[0].switches
+        run = workspace.run()
+        assert (run.name, run.tags, run.keep_inputs) == (None, {}, 0)
+        record(path)
+        assert workspace.run().digest == run.digest
 
 
 def test_every_version_that_was_ever_written_can_be_brought_up_to_date():

@@ -31,20 +31,29 @@ if TYPE_CHECKING:
     examples=[
         ("opstep ws runs.db rerun last", "does it give the same bits again?"),
         ("opstep ws runs.db rerun 3f2a --record", "keep the second run as well, to compare"),
+        ("opstep ws runs.db rerun 3f2a --step 40", "from a step on that --keep-inputs kept"),
     ],
     codes={OK: "the same bits", PROGRAM: "they differ"},
 )
 @click.argument("run", metavar="RUN")
+@click.option(
+    "--step",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Begin with this step: one of those that --keep-inputs kept.",
+)
 @click.option("--record", is_flag=True, help="Record it in the same workspace.")
 @json_option
 @ended_in_order()
-def rerun(file: str, run: str, record: bool, as_json: bool) -> int:
+def rerun(file: str, run: str, step: int, record: bool, as_json: bool) -> int:
     """Repeat a run from the workspace alone.
 
     Program, inputs, params, seed and switches are taken from the file. The last outputs, and the
     params and states after the last step, are compared with those that were kept, to the bit. A run
     that failed has to fail in the same way. Of a loop in Python that gave each step inputs of its
-    own, the steps with the first ones are repeated.
+    own, the steps with the first ones are repeated; with --step, the one that is named.
     """
     from opstep.cli.run import progress
     from opstep.trace.recording import Recording
@@ -56,7 +65,7 @@ def rerun(file: str, run: str, record: bool, as_json: bool) -> int:
             recording = Recording(workspace=file, stats=wanted.selection, stats_every=wanted.every)
         try:
             with watch_compiler(), progress(max(1, wanted.repeatable)) as on_step:
-                repeated = ws.rerun(wanted, recording=recording, on_step=on_step)
+                repeated = ws.rerun(wanted, recording=recording, on_step=on_step, step=step)
         finally:
             if recording:
                 recording.close()
@@ -102,7 +111,7 @@ def show(file: str, repeated: Repeated, key: str | None) -> None:
     for label, error in (("then", repeated.expected), ("now", repeated.error)):
         if not repeated.identical and repeated.error != repeated.expected:
             out.print(Text(f"  {label}: {(error or 'no error').splitlines()[0]}"))
-    if run.repeatable < run.steps:
+    if run.repeatable < run.steps and repeated.steps > 1:
         later = amount(run.steps - run.repeatable, "later step")
         say(f"  {later} had inputs of their own, which are not kept")
     if key:

@@ -61,6 +61,11 @@ def digest(array: np.ndarray) -> str:
     return hashlib.blake2b(_bytes(array), digest_size=16).hexdigest()
 
 
+def text_digest(text: str) -> str:
+    """SHA-256 of a program's text, hexadecimal."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
 def _bytes(array: np.ndarray) -> memoryview:
     """The elements, row-major, little-endian."""
     array = np.ascontiguousarray(array)

@@ -30,8 +30,9 @@ _ALWAYS = {
     "runs": {
         "key", "began", "began_ns", "status", "program", "graph", "device", "streams", "alloc",
         "fill", "sync", "seed", "steps", "repeatable", "selection", "every", "version", "host",
-        "pid",
+        "pid", "digest",
     },
+    "settings": {"kind", "name"},
     "ops": {"name", "site", "plan", "graph", "operands", "sources", "attrs", "stream"},
     "results": {"name", "dtype", "shape", "nbytes"},
     "buffers": {"kind", "nbytes", "first_op", "last_op"},
@@ -80,6 +81,8 @@ def _columns(connection: sqlite3.Connection, table: Table) -> Iterator[str]:
     """Values of another type than the schema says."""
     for column in table.columns:
         allowed = [f"'{t}'" for t in _TYPES[column.type]]
+        if table.name == "settings" and column.name == "value":
+            allowed.append("'text'")
         if column.name not in {*table.key, *_ALWAYS[table.name]}:
             allowed.append("'null'")
         wrong = f'typeof("{column.name}") not in ({", ".join(allowed)})'

@@ -22,10 +22,29 @@ def add_buffers(connection: sqlite3.Connection) -> None:
     create_table(connection, next(table for table in TABLES if table.name == "buffers"))
 
 
+def add_settings(connection: sqlite3.Connection) -> None:
+    """Of older runs nobody noted these; their programs have a digest all the same."""
+    from opstep.trace.workspace.blobs import text_digest
+    from opstep.trace.workspace.schema import TABLES
+    from opstep.trace.workspace.store import create_table
+
+    for column in ("name TEXT", "command TEXT", "digest TEXT", "keep_inputs INTEGER"):
+        connection.execute(f"alter table runs add column {column}")
+    for id, text in connection.execute("select id, program from runs").fetchall():
+        digest = text_digest(text or "")
+        connection.execute("update runs set digest = ?, keep_inputs = 0 where id = ?", (digest, id))
+    create_table(connection, next(table for table in TABLES if table.name == "settings"))
+
+
+def add_buffers_and_settings(connection: sqlite3.Connection) -> None:
+    add_buffers(connection)
+    add_settings(connection)
+
+
 # MIGRATIONS[v] changes a workspace of version v into one of version v + 1.
 MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {
     1: add_kernels,
-    2: add_buffers,
+    2: add_buffers_and_settings,
 }
 
 

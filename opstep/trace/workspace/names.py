@@ -19,7 +19,7 @@ _LEAST = 4  # digits that may be the beginning of a key
 @readable
 def find_run(connection: sqlite3.Connection, reference: int | str) -> int:
     """The id of the run that is meant: by id, key, the beginning of its key (no number of
-    under four digits), or ``last``.
+    under four digits), its name (the last of that name), or ``last``.
 
     Raises `InputError` where there is none, or several begin like this.
     """
@@ -33,6 +33,9 @@ def find_run(connection: sqlite3.Connection, reference: int | str) -> int:
         row = connection.execute(f"select id from runs where {condition}", (value,)).fetchone()
         if row:
             return row[0]
+    named = "select max(id) from runs where name = ?"
+    if (found := connection.execute(named, (text,)).fetchone()[0]) is not None:
+        return found
     runs = connection.execute("select id, key from runs order by id desc").fetchall()
     begin = [(id, key) for id, key in runs if text and key.startswith(text.lower())]
     if text.isdigit() and len(text) < _LEAST:

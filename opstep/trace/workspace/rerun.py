@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from opstep.trace.workspace.workspace import Workspace
 
 
+_LISTED = 8  # steps that a message names
+
+
 @dataclass(frozen=True)
 class Repeated:
     """How a run went the second time.
@@ -49,19 +52,24 @@ def rerun(
     *,
     recording: Recording | None = None,
     on_step: Callable[[], Any] | None = None,
+    step: int = 0,
 ) -> Repeated:
-    """Runs the steps again whose inputs are kept; one more where the run failed in that.
+    """Runs the steps again whose inputs are kept; one more where the run failed in that. With a
+    `step` it begins there, where what that needs was kept (`--keep-inputs`): of a run whose steps
+    had inputs of their own, this step alone is repeated.
 
     Of a run with inputs of their own for later steps, the first ones are repeated, and only their
     scalar results can be compared. Raises `InputError` where the workspace does not hold all that
     is needed.
     """
-    program = program_of(workspace, run)
-    inputs = inputs_of(workspace, run, program)
-    whole = run.repeatable == run.steps
-    failed = whole and run.status == "failed"
-    steps = run.repeatable + failed
-    if steps == 0:
+    _check_begin(run, step)
+    program = program_of(workspace, run, step)
+    inputs = inputs_of(workspace, run, program, step)
+    alone = step > 0 and run.repeatable < run.steps
+    whole = step + 1 == run.steps if alone else run.repeatable == run.steps
+    failed = whole and run.status == "failed" and not alone
+    steps = 1 if alone else run.repeatable - step + failed
+    if run.steps + failed == 0:
         raise InputError(f"run {run.key} finished no step that could be repeated")
     results: Mapping[str, np.ndarray] = {}
     error = None
@@ -74,14 +82,28 @@ def rerun(
     except OpstepError as caught:
         error = str(caught)
     pairs = left_behind(workspace, run, program, results) if whole else {}
-    pairs |= scalars(run, steps - 1, results)
+    pairs |= scalars(run, step + steps - 1, results)
     same = [name for name, is_same in pairs.items() if is_same]
     different = [name for name, is_same in pairs.items() if not is_same]
     return Repeated(run, steps, same, different, error, run.error if failed else None)
 
 
-def program_of(workspace: Workspace, run: RecordedRun) -> Program:
-    """The program as it was before the run's first step, drawn params left to the seed."""
+def _check_begin(run: RecordedRun, step: int) -> None:
+    """Complains of a step that no repeat can begin with."""
+    kept = [
+        0,
+        *(c.step + 1 for c in run.checkpoints if c.kind == "kept" and c.step + 1 < run.steps),
+    ]
+    if step not in kept:
+        known = ", ".join(map(str, kept[:_LISTED])) + (", …" if len(kept) > _LISTED else "")
+        raise InputError(
+            f"run {run.key} cannot be repeated from step {step} on: what that needs was not kept",
+            hint=f"it can be from: {known}; --keep-inputs every=N keeps more",
+        )
+
+
+def program_of(workspace: Workspace, run: RecordedRun, step: int = 0) -> Program:
+    """The program as it was before that step of the run, drawn params left to the seed."""
     import opstep
 
     if not run.program:
@@ -89,13 +111,18 @@ def program_of(workspace: Workspace, run: RecordedRun) -> Program:
     program = opstep.loads(run.program, run.file or "<workspace>")
     program.reseed(run.seed)
     for tensor in run.tensors:
-        if tensor.step == -1 and tensor.kind in ("param", "state"):
+        if tensor.step == step - 1 and tensor.kind in ("param", "state"):
             program.params[tensor.name] = workspace.elements(tensor)
     return program
 
 
-def inputs_of(workspace: Workspace, run: RecordedRun, program: Program) -> dict[str, np.ndarray]:
-    kept = {t.name: t for t in run.tensors if t.kind == "input" and t.step == -1}
+def inputs_of(
+    workspace: Workspace, run: RecordedRun, program: Program, step: int = 0
+) -> dict[str, np.ndarray]:
+    """Those of that step: of the first one, where it had no others."""
+    kept: dict[str, Any] = {}
+    for at in (-1, step - 1):
+        kept |= {t.name: t for t in run.tensors if t.kind == "input" and t.step == at}
     wanted = [b.name.text for b in program.graph(run.graph).inputs]
     missing = [name for name in wanted if name not in kept]
     if missing:

@@ -65,6 +65,10 @@ class RecordedRun:
     host: str
     pid: int
     kernels: str | None
+    name: str | None
+    command: str | None
+    digest: str  # SHA-256 of the program's text
+    keep_inputs: int  # of each so many steps what a repeat needs is kept
     _connection: sqlite3.Connection = field(repr=False, compare=False)
 
     @property
@@ -73,6 +77,24 @@ class RecordedRun:
         names = ("device", "streams", "alloc", "fill", "sync", "threads", "seed")
         switches = {name: getattr(self, name) for name in names}
         return switches | ({"kernels": self.kernels} if self.kernels else {})
+
+    @property
+    def tags(self) -> dict[str, str | int | float]:
+        """What it was recorded with: ``--tag lr=0.1``."""
+        return self._settings("tag")
+
+    @property
+    def scalars(self) -> dict[str, int | float]:
+        """Its inputs that are scalars, as the first step had them."""
+        return self._settings("input")
+
+    def _settings(self, kind: str) -> dict[str, Any]:
+        return dict(
+            self._rows(
+                "select name, value from settings where run = :run and kind = :kind order by name",
+                {"kind": kind},
+            )
+        )
 
     @property
     def under_way(self) -> bool:

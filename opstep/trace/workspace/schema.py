@@ -80,8 +80,28 @@ TABLES = (
             Column("host", "TEXT", "name of the machine"),
             Column("pid", "INTEGER", "process that ran it"),
             Column("kernels", "TEXT", "on a GPU, whose: auto, numba or vendor (--kernels)"),
+            Column("name", "TEXT", "what it was called (--name), or null"),
+            Column("command", "TEXT", "the command line of its process"),
+            Column("digest", "TEXT", "SHA-256 of the program's text: equal programs have one"),
+            Column(
+                "keep_inputs",
+                "INTEGER",
+                "of each so many steps all that a repeat needs is kept (--keep-inputs); 0: of none",
+            ),
         ),
         indices=(Index(("key",), unique=True),),
+    ),
+    Table(
+        "settings",
+        "What a run was given by name: its tags, and its inputs that are scalars.",
+        (
+            RUN,
+            Column("kind", "TEXT", "tag (--tag) or input (of the first step)"),
+            Column("name", "TEXT", "such as lr"),
+            Column("value", "", "a number where it is one, else a text"),
+        ),
+        key=("run", "kind", "name"),
+        indices=(Index(("name",)),),
     ),
     Table(
         "ops",
@@ -270,7 +290,12 @@ TABLES = (
             Column("id", "INTEGER", "number of the checkpoint in this file"),
             RUN,
             Column("step", "INTEGER", "the step after which it was taken; -1: before the first"),
-            Column("kind", "TEXT", "start: what a repeat needs; end: what the run left behind"),
+            Column(
+                "kind",
+                "TEXT",
+                "start, kept: what a repeat from the next step on needs; end: what the run left "
+                "behind",
+            ),
             Column("saved", "TEXT", "when, UTC, ISO 8601"),
         ),
         indices=(Index(("run",)),),

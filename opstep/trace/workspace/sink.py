@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import os
 import platform
+import shlex
 import sqlite3
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,9 +21,9 @@ import numpy as np
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.recording import HostRecord, Spent, StreamRecord
 from opstep.runtime.statistics import BINS
-from opstep.trace.sink import Run, RunEnd, StepDone, Written
+from opstep.trace.sink import Kept, Run, RunEnd, StepDone, Written
 from opstep.trace.workspace.bins import histograms
-from opstep.trace.workspace.blobs import now, put_tensor
+from opstep.trace.workspace.blobs import now, put_tensor, text_digest
 from opstep.trace.workspace.buffers import buffer_rows
 from opstep.trace.workspace.executed import EXECUTIONS, STATS, insert_records
 from opstep.trace.workspace.rows import initial_rows, op_rows, plain
@@ -63,6 +65,10 @@ class WorkspaceSink:
             tensors = run.info.program.module.tensors
             kept += [(tensors[n].kind, n, a) for n, a in run.params.items()]
             self._keep(id, -1, "start", kept)
+            self._connection.executemany(
+                "insert into settings (run, kind, name, value) values (?, ?, ?, ?)",
+                ((id, *setting) for setting in _settings(run)),
+            )
         self._states[run.key] = RunState(run, id)
 
     def take(self, run: Run, record: StreamRecord | HostRecord) -> None:
@@ -79,6 +85,13 @@ class WorkspaceSink:
         state.end_step(step)
         if state.ended.nbytes > BATCH:
             self.flush()
+
+    def keep(self, run: Run, kept: Kept) -> None:
+        tensors = run.info.program.module.tensors
+        those: list[Any] = [("input", n, a) for n, a in kept.inputs.items()]
+        those += [(tensors[n].kind, n, a) for n, a in kept.params.items()]
+        with self._transaction():
+            self._keep(self._states[run.key].id, kept.step - 1, "kept", those)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -313,6 +326,24 @@ def _insert(connection: sqlite3.Connection, table: str, row: dict[str, Any]) -> 
     return int(cursor.lastrowid or 0)
 
 
+def _settings(run: Run) -> Iterator[tuple[str, str, Any]]:
+    """Rows of `settings`: kind, name, value."""
+    for name, value in run.tags.items():
+        yield "tag", plain(name), plain(value) if isinstance(value, str) else value
+    for name, array in run.info.inputs.items():
+        if array.ndim == 0:
+            value = array.astype(np.float64) if array.dtype.kind not in "iub" else array
+            yield "input", name, value.item()
+
+
+def _command() -> str:
+    """As it would be written again: ``opstep run net.opg``, ``train.py --lr 0.1``."""
+    program, *rest = sys.argv or [""]
+    path = Path(program)
+    name = path.parent.name if path.name == "__main__.py" else path.name
+    return shlex.join([name, *rest])
+
+
 def _run_row(run: Run) -> dict[str, Any]:
     from opstep import __version__
     from opstep.runtime.ir.printer import print_module
@@ -323,6 +354,7 @@ def _run_row(run: Run) -> dict[str, Any]:
     policy = info.policy
     trace = run.files.get("trace")
     began = datetime.fromtimestamp(run.began, UTC).isoformat(timespec="milliseconds")
+    text = source.text if source and _whole(module) else print_module(module)
     params: list[Any] = [declared.type.nbytes for declared in module.tensors.values()]
     return {
         "key": run.key,
@@ -330,7 +362,7 @@ def _run_row(run: Run) -> dict[str, Any]:
         "began_ns": run.began_ns,
         "status": "running",
         "file": source.path if source else None,
-        "program": source.text if source and _whole(module) else print_module(module),
+        "program": text,
         "graph": info.graph,
         "device": info.device,
         "streams": policy.streams,
@@ -349,6 +381,10 @@ def _run_row(run: Run) -> dict[str, Any]:
         "host": platform.node(),
         "pid": os.getpid(),
         "kernels": info.kernels,
+        "name": run.name,
+        "command": _command(),
+        "digest": text_digest(text),
+        "keep_inputs": run.keep_inputs,
     }
 
 

@@ -234,7 +234,8 @@ class Workspace:
     def rerun(self, run: int | str | RecordedRun, **options: Any) -> Repeated:
         """Repeats a run from this file alone and compares what comes out, to the bit.
 
-        `recording`: where the repeat is recorded; `on_step` is called after each step.
+        `recording`: where the repeat is recorded; `on_step` is called after each step. `step`:
+        where it begins, one whose inputs, params and states were kept (`Recording.keep_inputs`).
         """
         from opstep.trace.workspace.rerun import rerun
 
