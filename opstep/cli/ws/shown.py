@@ -60,7 +60,7 @@ def runs_table(runs: Iterable[RecordedRun], sizes: Mapping[int, int] | None = No
         made.add_column("size, about", justify="right")
     for run in runs:
         made.add_row(
-            Text(run.key, "bold"),
+            Text.assemble((run.key, "bold"), f" {run.name}" if run.name else ""),
             str(run.id),
             moment(run.began),
             Text(Path(run.file).name if run.file else ""),
