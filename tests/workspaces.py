@@ -81,12 +81,15 @@ def record(
     *,
     stats: str = "all",
     stats_every: int = 1,
+    tags: dict[str, float] | None = None,
     **options: Any,
 ) -> str:
     """Runs a program, `TRAIN` by default, into the workspace; the key of the run."""
     program = program or train_program()
     inputs = train_inputs() if inputs is None else inputs
-    with opstep.Recording(workspace=path, stats=stats, stats_every=stats_every) as recording:
+    with opstep.Recording(
+        workspace=path, stats=stats, stats_every=stats_every, tags=tags
+    ) as recording:
         program.run("main", inputs, recording=recording, **options)
     return recording.runs[0].key
 

@@ -44,7 +44,7 @@ def ask(path: Path, sql: str, *given) -> list[tuple]:
 def runs(tmp_path_factory) -> Path:
     """1 and 2: TRAIN and CHANGED, three steps each; 3: ROOTS, with a NaN."""
     path = tmp_path_factory.mktemp("views") / "runs.db"
-    record(path, steps=3)
+    record(path, steps=3, tags={"lr": 0.1})
     record(path, train_program(CHANGED), steps=3)
     record(path, opstep.loads(ROOTS), {"x": np.array([3.0, 0.5], np.float32)})
     return path
