@@ -386,15 +386,20 @@ def count_of_waits(how: str) -> int:
 @pytest.mark.parametrize("how", ["streams=4", "streams=4,alloc=fresh", "streams=2"])
 def test_each_wait_that_is_missing_is_named_and_found(how, late):
     """Every wait of the plan is taken out in turn. The checker names it from the plan alone; then
-    the op that should come first comes after the other, and the run shows it.
+    the op that should come first comes after the other, and the run shows it; unless that is one of
+    the updates at the end, for the host issues them when all else is done.
     """
     number = count_of_waits(how)
     assert number >= 3
+    found_by_running = 0
     for k in range(number):
         program = opstep.loads(WIDE)
         plan = damaged(program, how, lambda plan, k=k: without(plan, waits(plan)[k]))
         hazards = check(plan)
         assert hazards, f"wait {k} is missing, and nobody says so"
+        if all(step_of(plan, h.second) >= len(plan.steps) - plan.commits for h in hazards):
+            continue
+        found_by_running += 1
         late(plan)
         found = diff(program, opstep.loads(WIDE), inputs=vector(k), settings_a=settings(how))
         assert not found.same, f"wait {k}: {hazards[0]}"
@@ -402,6 +407,7 @@ def test_each_wait_that_is_missing_is_named_and_found(how, late):
         assert found.verdicts["a"].hazards == hazards
         assert found.verdicts["a"].near, "the race that is at this op is told apart"
         assert found.verdicts["b"].free
+    assert found_by_running >= 2
 
 
 def test_memory_that_is_written_too_soon_is_found_at_its_reader():
