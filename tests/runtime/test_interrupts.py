@@ -87,6 +87,28 @@ def test_an_error_in_on_step(tmp_path, trajectories, name):
         assert values(program) == trajectories[name][5]
 
 
+@pytest.mark.parametrize("plan", PLANS, ids=ids)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_listener_that_raises_between_updates(trajectories, name, plan):
+    class Listener:
+        updates = 0
+
+        def before(self, execution):
+            """Looks on."""
+
+        def after(self, execution):
+            self.updates += execution.step.op.name == "update"
+            if self.updates == 5:
+                raise ZeroDivisionError
+
+    program, told = opstep.loads(PROGRAMS[name]), []
+    with pytest.raises(ZeroDivisionError):
+        program.run(
+            "main", X, steps=STEPS, listeners=[Listener()], on_step=lambda: told.append(1), **plan
+        )
+    assert values(program) == trajectories[name][len(told)]
+
+
 def test_what_a_failed_step_changed_is_as_before():
     """An error behind a loop that updates a state: no part of the step is kept."""
     text = """\

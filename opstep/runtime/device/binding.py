@@ -250,7 +250,7 @@ class _Coder:
         self.replayed = self._is_replayed()
         self.parted = self.commits > 0 and not self.replayed
         self.commit: list[Callable[[], Any]] = []
-        self.early = self.plan.early if self.binding.parent is None else ()
+        self.early = self._early() if self.binding.parent is None else ()
 
     def segments(self) -> list[Segment]:
         first = len(self.plan.steps) - self.commits
@@ -274,6 +274,15 @@ class _Coder:
         if not segments:  # all of it is issued at once
             self.early = ()
         return segments
+
+    def _early(self) -> tuple[str, ...]:
+        """Named tensors that may have to be put back: all, where a listener may raise anywhere."""
+        plan = self.plan
+        if not self.binding.listeners:
+            return plan.early
+        committed = plan.steps[len(plan.steps) - plan.commits :]
+        names = (plan.buffers[b].name for s in committed for b in s.writes)
+        return tuple(dict.fromkeys([*plan.early, *names]))
 
     def _part(self) -> None:
         """What comes now is not issued before all that came is done; unless that is one piece of
