@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from opstep.runtime.interrupts import Held
-
 from opstep.runtime.recording import spending
 
 T = TypeVar("T")
