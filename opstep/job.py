@@ -22,8 +22,12 @@ if TYPE_CHECKING:
 class Job:
     """A call of `Program.run`: its context, the graph bound there, what is told of each step."""
 
-    def __init__(self, program: Program, graph: Graph, context, binding: Binding, check, recorder):
+    def __init__(
+        self, program: Program, graph: Graph, device: str, context, binding: Binding, check,
+        recorder,
+    ):  # fmt: skip
         self.program = program
+        self.device = device
         self.context = context
         self.binding = binding
         self.check = check
@@ -48,6 +52,9 @@ class Job:
         """After each step: raises where an assert failed, and takes the outputs out of device
         memory.
         """
+        if self.device not in ("cpu", "null"):  # where named tensors are looked at
+            for plan in self.context.plans:
+                self.program.params.outdate(plan, self.device)
         if self.context.failed:
             site = self.program._asserts.site(self.context.failed)
             message = f"assert failed: {site.statement.message}"

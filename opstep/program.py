@@ -379,7 +379,7 @@ class Program:
                 binding.set(value, array)
             for plan in context.plans:
                 self._ready(plan, device)
-            yield Job(self, found, context, binding, check, recorder)
+            yield Job(self, found, device, context, binding, check, recorder)
         except BaseException as caught:
             error = caught
             with Held():

@@ -98,6 +98,21 @@ class Tensors(MutableMapping):
         """A run of this plan on that device is at hand: the tensors that it uses are there, and
         what it updates will be nowhere else.
         """
+        _, used, updated = self._known(plan)
+        self.prepare(used)
+        for name in used:
+            self._copy(name, device)
+        self.outdate(plan, device)
+        self._updated.update(updated)
+
+    def outdate(self, plan: Plan, device: str) -> None:
+        """A step of this plan has run on that device: what was copied from there before, to be
+        looked at between two steps, is not the present value any more.
+        """
+        for name in self._known(plan)[2]:
+            self._holders[name] = {device}
+
+    def _known(self, plan: Plan) -> tuple[Plan, list[str], list[str]]:
         known = self._of_plan.get(id(plan))
         if known is None:
             buffers = plan.buffers
@@ -105,13 +120,7 @@ class Tensors(MutableMapping):
             written = {b for step in plan.steps for b in step.writes}
             updated = [buffers[b].name for b in written if buffers[b].kind == "param"]
             known = self._of_plan[id(plan)] = (plan, used, updated)
-        _, used, updated = known
-        self.prepare(used)
-        for name in used:
-            self._copy(name, device)
-        for name in updated:
-            self._holders[name] = {device}
-        self._updated.update(updated)
+        return known
 
     def _copy(self, name: str, device: str) -> None:
         """Sees to it that the device has the present value."""

@@ -104,6 +104,9 @@ def test_each_wait_that_is_missing_is_named_and_found(monkeypatch):
         program._plans[key] = plan = replace(plan, instructions=code)
         hazards = check(plan)
         assert hazards
+        seconds = [plan.instructions[h.second.instruction].step for h in hazards]  # pyright: ignore
+        if min(seconds) >= len(plan.steps) - plan.commits:
+            continue  # updates at the end: the host issues them when all else is done
         sites = [h.first.instruction for h in hazards if h.first]
         wanted[:] = [plan, {plan.instructions[i].step for i in sites}]  # pyright: ignore
         found = diff(

@@ -204,7 +204,7 @@ def test_steps_come_in_order_and_whole(tmp_path, monkeypatch):
         if method == "take":
             records.append(arguments[0])
             order.append((arguments[0].activation.step, False))
-        else:
+        elif method == "end_step":
             order.append((arguments[0].step, True))
         put(self, method, *arguments, nbytes=nbytes)
 

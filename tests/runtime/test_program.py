@@ -12,6 +12,7 @@ import pytest
 
 import opstep
 from opstep.runtime.device.launch import Launch
+from opstep.runtime.device.store import Store
 from opstep.runtime.ir.op import OPS
 
 F32 = np.float32
@@ -445,3 +446,23 @@ def test_numbers_that_are_equal_and_yet_differ_are_not_mixed_up():
         "  a = full(shape=[1], value=0.0)\n  b = full(shape=[1], value=-0.0)\n  return a, b\n}\n"
     )
     assert [bool(np.signbit(o[0])) for o in program.run().outputs] == [False, True]
+
+
+# --- named tensors that another device has --------------------------------------------------------
+
+
+def test_a_value_read_between_two_steps_of_another_device_is_not_kept():
+    """`elsewhere` has memory of its own, as a GPU has; what a run does there is written here."""
+    program = opstep.loads(
+        "state n: i64[] = 0\ngraph main() {\n  more = add(n, 1)\n  n <- more\n}\n"
+    )
+    plan = program.plan("main", ())
+    elsewhere = Store(program.on("cpu"), {"n": program.module.tensors["n"].type})
+    program._stores["elsewhere"] = elsewhere
+    program.params.bring(plan, "elsewhere")
+    read = []
+    for step in range(3):
+        elsewhere.write("n", np.array(step + 1))
+        program.params.outdate(plan, "elsewhere")
+        read.append(int(program.params["n"]))
+    assert read == [1, 2, 3]
