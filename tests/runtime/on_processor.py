@@ -1,10 +1,10 @@
 """Runs the ops' test graphs with kernels compiled for a processor, and prints what came out.
 
-    python on_processor.py CACHE NAME FEATURES SHARE OP...
+    python on_processor.py CACHE NAME FEATURES SHARE DTYPES OP...
 
 NAME and FEATURES are LLVM's ("" for both: this machine's). SHARE "1/4" is the second of every four
-ops; without OPs it is a share of all. The output is JSON: for each graph and dtype a digest of the
-results, in which any NaN is the same.
+ops, "0/1" are all. DTYPES "f32,f64" are those of the graphs. Without OPs it is a share of all. The
+output is JSON: for each graph and dtype a digest of the results, in which any NaN is the same.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ def digest(arrays) -> str:
     return found.hexdigest()[:16]
 
 
-def graphs(wanted) -> dict[str, str]:
+def graphs(wanted, dtypes) -> dict[str, str]:
     found = {}
     for case in cases():
         if case.file not in wanted:
             continue
-        for dtype in case.dtypes:
+        for dtype in set(case.dtypes) & set(dtypes):
             made = program(case.id, dtype)
             result = made.run(case.graph.name.text, inputs(case, dtype), threads=1)
             found[f"{case.id}-{dtype}"] = digest(result.outputs)
     return found
 
 
-def rows(wanted) -> dict[str, str]:
+def rows(wanted, dtypes) -> dict[str, str]:
     """What is made of rows, at sizes where vectors end."""
     found = {}
     for op, attrs in ROWS:
@@ -58,8 +58,10 @@ def rows(wanted) -> dict[str, str]:
             continue
         rng = np.random.default_rng(7)
         for size in SIZES:
-            for dtype in ("f4", "f8"):
-                x = (rng.standard_normal((3, size)) * 3).astype(dtype)
+            for dtype in {"f32", "f64"} & set(dtypes):
+                x = (rng.standard_normal((3, size)) * 3).astype(
+                    dtype.replace("f32", "f4").replace("f64", "f8")
+                )
                 operands = [x] * (2 if op in PAIRS else 1)
                 results = cpu.execute(OPS[op], operands, complete(OPS[op], attrs), lanes=1)
                 found[f"{op} of {size} {dtype}"] = digest(results)
@@ -78,11 +80,12 @@ ROWS: list[tuple[str, dict]] = [
 
 
 if __name__ == "__main__":
-    folder, name, features, share, *wanted = sys.argv[1:]
+    folder, name, features, share, dtypes, *wanted = sys.argv[1:]
     k, n = map(int, share.split("/"))
     wanted = sorted(wanted or {case.file for case in cases()})[k::n]
     Compiler.folder = Path(folder)
     if name:
         chosen = processor.Processor(name, features)
         processor.this = lambda: chosen
-    print(json.dumps(graphs(wanted) | rows(wanted)))
+    chosen_types = dtypes.split(",")
+    print(json.dumps(graphs(wanted, chosen_types) | rows(wanted, chosen_types)))

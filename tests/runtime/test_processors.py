@@ -2,8 +2,8 @@
 give what they give here.
 
 Each processor needs a process of its own: kernels are compiled once a process. Some ops stand for
-all, those whose kernels are made of vectors or that add; ``pytest tests/runtime/test_processors.py
---every-op`` compiles all of them.
+all, those whose kernels are made of vectors or that add, in f32, and two processors for four;
+``pytest tests/runtime/test_processors.py --every-op`` compiles all of them.
 """
 
 from __future__ import annotations
@@ -18,24 +18,25 @@ import pytest
 from opstep.runtime.device import processor
 
 SCRIPT = Path(__file__).with_name("on_processor.py")
-OPS = ("conv2d", "conv2d_weight_grad", "layer_norm", "matmul", "normal", "softmax", "sum")
+OPS = ("conv2d", "layer_norm", "matmul", "softmax", "sum")
+ALL_DTYPES = "f64,f32,f16,bf16,i64,i32,i16,i8,u8,bool"
 
 _V2 = "sse2 sse3 ssse3 sse4.1 sse4.2 popcnt cx16"
 _V3 = f"{_V2} avx avx2 bmi bmi2 f16c fma lzcnt movbe"
 _V4 = f"{_V3} avx512f avx512bw avx512cd avx512dq avx512vl"
 PROCESSORS = {
-    "without fma": ("x86-64-v2", _V2, "-avx"),
     "avx2": ("x86-64-v3", _V3, "-avx512f"),
-    "avx512, vectors of 256 bits": ("x86-64-v4", _V4, "+prefer-256-bit"),
     "avx512, vectors of 512 bits": ("x86-64-v4", _V4, "-prefer-256-bit"),
+    "avx512, vectors of 256 bits": ("x86-64-v4", _V4, "+prefer-256-bit"),
+    "without fma": ("x86-64-v2", _V2, "-avx"),
 }
+ALWAYS = 2  # of them
 
 
 def results(folder, name: str, features: str, every: bool) -> dict[str, str]:
     command = [sys.executable, str(SCRIPT), str(folder), name, features, "0/1"]
-    done = subprocess.run(
-        [*command, *([] if every else OPS)], capture_output=True, text=True, check=False
-    )
+    command += [ALL_DTYPES] if every else ["f32", *OPS]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -49,12 +50,14 @@ def here(request, tmp_path_factory) -> dict[str, str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("which", PROCESSORS)
 def test_same_bits(which, here, request, tmp_path):
+    every = request.config.getoption("--every-op", default=False)
+    if not every and which not in list(PROCESSORS)[:ALWAYS]:
+        pytest.skip("compiled with --every-op")
     name, features, setting = PROCESSORS[which]
     missing = [f for f in features.split() if not processor.this().has(f)]
     if missing:
         pytest.skip(f"this processor has no {', '.join(missing)}")
     flags = ",".join([*(f"+{f}" for f in features.split()), setting])
-    every = request.config.getoption("--every-op", default=False)
     there = results(tmp_path, name, flags, every)
     assert len(there) == len(here) > 0
     assert {k for k in here if here[k] != there[k]} == set()
