@@ -108,6 +108,7 @@ PLANS = [
     {"mode": "debug", "streams": 3},
 ]
 STEPS = 24
+TRIES = 40  # for each interrupt that is to meet a run
 X = {"x": np.linspace(-1.0, 1.0, 64 * 64, dtype=np.float32).reshape(64, 64)}
 
 
@@ -228,19 +229,19 @@ def runs_signalled(
     ended = SystemExit if number == signal.SIGTERM else KeyboardInterrupt
     took: dict[str, float] = {}
     met = 0
-    for name, rng in islice(_cases(plan, number), 4 * wanted):
+    for name, rng in islice(_cases(plan, number), TRIES * wanted):
         if name not in took:
             took[name] = _processor_time(folder, name, plan)
         run = Interrupted(folder, name, plan)
         try:
-            with run.recording, signalled(number, rng.random() * took[name]):
+            with run.recording, signalled(number, 0.8 * rng.random() * took[name]):
                 run.program.run(**run.arguments())
         except ended:
             met += 1
         run.check(trajectories)
         if met == wanted:
             return
-    raise AssertionError(f"{met} of {4 * wanted} runs were interrupted")
+    raise AssertionError(f"{met} of {TRIES * wanted} runs were interrupted")
 
 
 def tasks_cancelled(folder: Path, trajectories: Trajectories, plan: dict, wanted: int) -> None:
@@ -257,7 +258,7 @@ def tasks_cancelled(folder: Path, trajectories: Trajectories, plan: dict, wanted
         await asyncio.wait_for(run.program.run_async(**run.arguments()), rounds * 1e-4)
 
     met = 0
-    for name, rng in islice(_cases(plan, 0), 4 * wanted):
+    for name, rng in islice(_cases(plan, 0), TRIES * wanted):
         run = Interrupted(folder, name, plan)
         end = rng.choice([cancelled, too_slow])
         try:
@@ -267,4 +268,4 @@ def tasks_cancelled(folder: Path, trajectories: Trajectories, plan: dict, wanted
         run.check(trajectories)
         if met == wanted:
             return
-    raise AssertionError(f"{met} of {4 * wanted} tasks were cancelled")
+    raise AssertionError(f"{met} of {TRIES * wanted} tasks were cancelled")

@@ -125,9 +125,11 @@ def test_a_transposed_convolution_is_the_gradient_by_the_images(asked):
     found = ways("conv_transpose2d", zeros(2, 4, 5, 5), zeros(4, 3, 3, 3), zeros(3))
     (c,) = asked
     assert (c.kind, c.images, c.outputs) == ("images", (2, 3, 7, 7), (2, 4, 5, 5))
-    ((_, (call, bias)),) = found
+    ((_, (call, bias, *mended)),) = found
     assert [a.slot for a in call.args] == [0, 1, 3]
     assert bias.args[0].slot == 3
+    (edges,) = mended  # looks at all operands, and mends the result
+    assert [a.slot for a in edges.args[:4]] == [0, 1, 2, 3]
 
 
 def test_a_call_is_bound_to_its_operands_and_workspace():

@@ -46,15 +46,18 @@ def test_the_program_is_shown_at_the_line_that_ran(tmp_path):
     program, trace = ran(tmp_path)
     told = source.programs(trace)
     assert told["files"] == {str(program): [TEXT, len(TEXT.split("\n"))]}
-    # y = mul stands in two places: none of them is shown for the other
-    assert told["functions"] == {"a = tanh": [str(program), 7], "z = add": [str(program), 9]}
+    # y = mul stands in two places: one has the name of the call before it
+    lines = {"a = tanh": 7, "twice:b/y = mul": 2, "z = add": 9, "y = mul": 12}
+    assert told["functions"] == {name: [str(program), line] for name, line in lines.items()}
 
 
 def test_a_program_that_was_changed_is_not_shown(tmp_path):
     program, trace = ran(tmp_path)
     program.write_text(TEXT.replace("3.0", "5.0").replace("4.0", "5.0"))
     told = source.programs(trace)
-    assert told["functions"] == {"a = tanh": [str(program), 7]}  # which still stands there
+    # which still stand there
+    still = {"a = tanh": [str(program), 7], "twice:b/y = mul": [str(program), 2]}
+    assert told["functions"] == still
     program.write_text("\n" + TEXT)
     assert source.programs(trace) == {"files": {}, "functions": {}}
     program.unlink()

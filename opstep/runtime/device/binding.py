@@ -293,6 +293,8 @@ class _Coder:
             return
         self._finish_op()
         self._flush_all()
+        if self.tape:
+            self.tape.fence()
         self.done.append(Segment(self.code, None))
         self.code = []
 

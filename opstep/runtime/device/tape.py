@@ -85,6 +85,7 @@ class Tape:
         self._launched_at: Any = ()
         self._sync_times = np.zeros((0, 2), np.int64)
         self._call_times = np.zeros((0, 2), np.int64)
+        self._fence = slice(0)
 
     # --- while the plan is bound ---
 
@@ -168,6 +169,15 @@ class Tape:
         index = len(self.layout.syncs)
         self.layout.syncs.append(stream)
         return lambda: _timed(self._sync_times, index, synchronize)
+
+    def fence(self) -> None:
+        """Here the host waits for all streams, before it issues what is left."""
+        first = len(self.layout.syncs)
+        self.layout.syncs += range(len(self.layout.rows))
+        self._fence = slice(first, len(self.layout.syncs))
+
+    def fenced(self, began: int) -> None:
+        self._sync_times[self._fence] = began, monotonic_ns()
 
     def call(self, number: int) -> int:
         """An index for the times of a step of control flow."""

@@ -90,6 +90,7 @@ class CudaTape:
         self._layouts: dict[tuple[bool, ...], tuple[Layout, list[int]]] = {}
         self._places: list[int] = []  # of launches in the layout of this activation
         self._take: Take | None = None
+        self._fence = slice(0)
         self.capturing: Capture | None = None
 
     # --- while the plan is bound ---
@@ -178,6 +179,15 @@ class CudaTape:
             self._now.syncs[index] = began, monotonic_ns()
 
         return timed
+
+    def fence(self) -> None:
+        """Here the host waits for all streams, before it issues what is left."""
+        first = len(self.layout.syncs)
+        self.layout.syncs += range(len(self.layout.rows))
+        self._fence = slice(first, len(self.layout.syncs))
+
+    def fenced(self, began: int) -> None:
+        self._now.syncs[self._fence] = began, monotonic_ns()
 
     def call(self, number: int) -> int:
         """An index for the times of a step of control flow."""
