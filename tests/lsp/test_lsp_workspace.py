@@ -284,9 +284,10 @@ def test_a_run_is_seen_while_it_is_written(tmp_path):
         with opstep.Recording(workspace=path) as recording:
 
             def look() -> None:
-                if ask("find", paths=[str(path)])["files"]:
-                    run = ask("runs")["runs"][0]
-                    seen.append((run["status"], run["steps"]))
+                recording.barrier()  # what is known by now is in the file
+                assert ask("find", paths=[str(path)])["files"]
+                run = ask("runs")["runs"][0]
+                seen.append((run["status"], run["steps"]))
 
             train_program().run("main", train_inputs(), recording=recording, steps=40, on_step=look)
         stamp = ask("examine")["stamp"]
