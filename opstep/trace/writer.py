@@ -68,7 +68,7 @@ class Writer:
 
     def barrier(self) -> None:
         """Returns when all that was queued is done and flushed."""
-        with self._changed:
+        with self._lock:  # that of the condition; its own `with` may be cut in two by Ctrl-C
             wanted = self._taken + len(self._items)
             self._changed.notify_all()
             while self._flushed < wanted:
@@ -76,7 +76,7 @@ class Writer:
 
     def close(self) -> None:
         """Does what is queued, flushes, and ends the thread."""
-        with self._changed:
+        with self._lock:  # that of the condition; its own `with` may be cut in two by Ctrl-C
             self._closing = True
             self._changed.notify_all()
         self._thread.join()

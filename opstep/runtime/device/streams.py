@@ -6,36 +6,48 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any
 
 
 class CpuEvent:
-    """Set once by the stream that records it; `reset` before it is recorded again."""
+    """Set once by the stream that records it; `reset` before it is recorded again.
+
+    Whoever waits takes a token and puts it back. Python's own events and semaphores are no choice
+    here: a Ctrl-C may leave their locks held, and what would set them free then waits for ever.
+    """
 
     def __init__(self):
-        self._flag = threading.Event()
+        self._done = False
+        self._tokens: SimpleQueue[None] = SimpleQueue()
         self._callbacks: list[Callable[[], None]] = []
         self._lock = threading.Lock()
 
     def reset(self) -> None:
-        self._flag.clear()
+        self._done = False
+        with suppress(Empty):
+            while True:
+                self._tokens.get_nowait()
 
     def done(self) -> bool:
-        return self._flag.is_set()
+        return self._done
 
     def wait(self) -> None:
-        self._flag.wait()
+        self._tokens.get()
+        self._tokens.put(None)
 
     def set(self) -> None:
         with self._lock:
-            self._flag.set()
+            self._done = True
             callbacks, self._callbacks = self._callbacks, []
+        self._tokens.put(None)
         for callback in callbacks:
             callback()
 
     def on_done(self, callback: Callable[[], Any]) -> None:
         with self._lock:
-            if not self._flag.is_set():
+            if not self._done:
                 self._callbacks.append(callback)
                 return
         callback()
@@ -47,7 +59,7 @@ class _Queue:
     def __init__(self):
         self.items: deque[Callable[[], None]] = deque()
         self.turn = threading.Lock()
-        self.wanted = threading.Semaphore(0)
+        self.wanted: SimpleQueue[None] = SimpleQueue()
         self.closed = False
         self.error: BaseException | None = None
 
@@ -67,12 +79,12 @@ class _Queue:
     def work(self) -> None:
         """The worker thread's life."""
         while not self.closed:
-            self.wanted.acquire()
+            self.wanted.get()
             self.drain()
 
     def close(self) -> None:
         self.closed = True
-        self.wanted.release()
+        self.wanted.put(None)
 
 
 class CpuStream:
@@ -104,7 +116,7 @@ class CpuStream:
             work = self._queue.work  # not a method of the stream: the thread must not keep it alive
             self._thread = threading.Thread(target=work, daemon=True, name="opstep stream")
             self._thread.start()
-        self._queue.wanted.release()
+        self._queue.wanted.put(None)
 
     def synchronize(self) -> None:
         """Returns when the queue is empty and its last work done; raises what that work raised."""
