@@ -80,6 +80,11 @@ class Block:
         self._syntax = [moved(d, by) for d in self._syntax]
 
     @property
+    def tells_of_head(self) -> bool:
+        """Whether a message of its is about text above it: a brace that is not closed."""
+        return any(d.span is not None and d.span.start < self.start for d in self.syntax)
+
+    @property
     def statements(self) -> list[Statement]:
         self.settle()
         return self._statements

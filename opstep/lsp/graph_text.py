@@ -102,7 +102,7 @@ class GraphText:
         by = new - (end - start)
         if start >= blocks[0].start:
             return self._edit_body(start, end, by)
-        return end < blocks[0].start and self._edit_head(by)
+        return end < blocks[0].start and not blocks[-1].tells_of_head and self._edit_head(by)
 
     def _edit_head(self, by: int) -> bool:
         reader = Reader(self.source)
@@ -127,7 +127,8 @@ class GraphText:
         position = blocks[first].start
         made: list[Block] = []
         while True:
-            if last == len(blocks) - 1:
+            # what is said of a brace above does not move with the last block
+            if last == len(blocks) - 1 or blocks[-1].tells_of_head:
                 return self._read_tail(reader, first, position, made)
             reader.limit_to(blocks[last].end + by)
             many = reader.text.count("\n", position, reader.limit) > 2 * BLOCK
