@@ -16,7 +16,6 @@ from opstep.runtime.device.builtin import (
     fixed_largest,
     fixed_product,
     fixed_squares,
-    fixed_squares_f64,
     fixed_sum,
     fixed_sum_f64,
 )
@@ -90,19 +89,6 @@ def squares_of(x, centre, n):
     total = centre - centre
     for i in range(n):
         total += (x[i] - centre) * (x[i] - centre)
-    return total
-
-
-def _squares_f64(x, centre, n):
-    return fixed_squares_f64(x, centre, n)
-
-
-@_on_floats(_squares_f64)
-def squares_in_f64(x, centre, n):
-    total = np.float64(0)
-    for i in range(n):
-        d = np.float64(x[i]) - centre
-        total += d * d
     return total
 
 

@@ -108,10 +108,11 @@ class Context:
             self._before.names = binding.early
         yield from _unrolled(self._run(binding))
         if binding.parted or not binding.commit:
-            began = monotonic_ns()
+            tape = binding.tape if binding.parted else None
+            began = monotonic_ns() if tape else 0
             yield self._fence(range(len(self.streams)))
-            if binding.parted and binding.tape:
-                binding.tape.fenced(began)
+            if tape:
+                tape.fenced(began)
 
     def commit(self, binding: Binding) -> Generator[Fence, None, None]:
         """The part that is not given up: updates of named tensors, all of them, or none where an
