@@ -11,7 +11,7 @@ import numpy as np
 from opstep.kernels.fastmath import exp
 from opstep.kernels.runs import RUN, dot_of, squares_of, sum_in_f64, sum_of, sum_of_terms
 from opstep.runtime.device.builtin import offset
-from opstep.runtime.device.source import by_dtype
+from opstep.runtime.device.source import by_dtype, distinct
 
 BLOCK = RUN  # elements that are summed in the data's type
 
@@ -61,6 +61,7 @@ def dot(a, b, n):
     return centred_dot(a, b, 0.0, n)
 
 
+@distinct
 def exponentials(x, top, y, n):
     """y = exp(x - top); gives the sum."""
     for i in range(n):

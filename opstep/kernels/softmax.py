@@ -19,6 +19,7 @@ from opstep.kernels.rows import dot, exponential_sum, exponentials, rounded, row
 from opstep.kernels.runs import largest_of
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Grid, Launch, Scratch
+from opstep.runtime.device.source import distinct
 from opstep.runtime.ir.op import Op
 from opstep.runtime.ir.types import f64
 
@@ -233,6 +234,7 @@ def column_tops(x, n, inner, count, tops):
             tops[c] = row[c] if row[c] > tops[c] else tops[c]
 
 
+@distinct
 def column_softmax(x, y, n, inner, count, tops, sums):
     """`tops` and `sums`: working memory for `count` elements each."""
     column_tops(x, n, inner, count, tops)

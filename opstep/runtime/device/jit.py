@@ -140,6 +140,7 @@ def _callee(function: FunctionType, dtype: DType, distinct: bool = False):
     import numba
 
     dtype = source.dtype_within(function, dtype)
+    distinct = distinct or hasattr(function, "distinct")
     key = (function, dtype.name, distinct)
     if key not in _specialised:
         made: Any = numba.njit(error_model="numpy")(source.specialise(function, dtype, CPU))

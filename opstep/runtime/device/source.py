@@ -55,6 +55,15 @@ def pinned(name: str):
     return mark
 
 
+def distinct(function):
+    """Says of a helper what is said of every kernel: no pointer written through reaches what another
+    one reads, other than element i of a result in an operand's place. A helper is compiled by
+    itself, and LLVM would send its loops to the scalar ones where x and y are one buffer.
+    """
+    function.distinct = True
+    return function
+
+
 def dtype_within(function: FunctionType, dtype: DType) -> DType:
     """The dtype of a function's float literals in a kernel of `dtype`."""
     return getattr(function, "pinned", dtype)
@@ -106,6 +115,7 @@ def digest(function: FunctionType, dtype: DType, target: Target) -> str:
         if function.__doc__ in consts:
             consts.remove(function.__doc__)
         parts = [code.co_code.hex(), repr(consts), repr(code.co_names)]
+        parts += ["distinct"] * hasattr(function, "distinct")
         for name, value in referenced(function).items():
             if isinstance(value, FunctionType):
                 body = target.body(value, dtype)
