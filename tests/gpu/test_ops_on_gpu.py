@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import oracle
 import pytest
@@ -13,6 +16,9 @@ from opstep.program import Program
 
 CASES = {c.id: c for c in cases()}
 BY_DTYPE = [(c.id, dtype) for c in CASES.values() for dtype in c.dtypes]
+GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "gpu.md").read_text()
+(LISTED,) = re.findall(r"These \d+ do, [^:]*:\n\n(.+?)\n\n", GUIDE, re.DOTALL)
+EXACT = re.findall(r"`(\w+)`", LISTED)
 
 
 @pytest.mark.parametrize("case_id, dtype", BY_DTYPE)
@@ -30,6 +36,19 @@ def test_values(case_id, dtype):
     assert debugged.unwritten == []
     same_bits(found, debugged.outputs)
     same_bits(found, made.run(name, given, device="cuda", streams=1, alloc="fresh").outputs)
+
+
+def without_payloads(array: np.ndarray) -> np.ndarray:
+    return np.where(np.isnan(array), np.array(np.nan, array.dtype), array)
+
+
+@pytest.mark.parametrize("case_id, dtype", [c for c in BY_DTYPE if CASES[c[0]].file in EXACT])
+def test_same_bits_as_on_the_cpu(case_id, dtype):
+    """Of the ops that the guide lists."""
+    case, made = CASES[case_id], program(case_id, dtype)
+    given, name = inputs(case, dtype), case.graph.name.text
+    both = [made.run(name, given, device=device).outputs for device in ("cpu", "cuda")]
+    same_bits(*([without_payloads(a) for a in outputs] for outputs in both))
 
 
 @pytest.mark.parametrize("case_id", WITH_GRADIENT)

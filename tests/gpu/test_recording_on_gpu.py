@@ -200,13 +200,13 @@ def test_several_contexts_at_once():
 def test_steps_come_in_order_and_whole(tmp_path, monkeypatch):
     put, order, records = recordings._Recorder._put, [], []
 
-    def noted(self, method, *arguments, nbytes=0):
+    def noted(self, method, argument, nbytes=0):
         if method == "take":
-            records.append(arguments[0])
-            order.append((arguments[0].activation.step, False))
+            records.append(argument)
+            order.append((argument.activation.step, False))
         elif method == "end_step":
-            order.append((arguments[0].step, True))
-        put(self, method, *arguments, nbytes=nbytes)
+            order.append((argument.step, True))
+        put(self, method, argument, nbytes)
 
     monkeypatch.setattr(recordings._Recorder, "_put", noted)
     program = opstep.load("examples/lenet.opg")
