@@ -22,15 +22,15 @@ from opstep.runtime.device.cuda.driver import driver  # noqa: E402 - found by th
 from opstep.runtime.ir.errors import DeviceError  # noqa: E402
 
 # What waits for each op: a GPU that many processes share changes hands at each wait.
-ONE_BY_ONE = "tests/gpu/test_interrupts_on_gpu.py"
+FEW_AT_ONCE = "tests/gpu/test_interrupts_on_gpu.py"
 TOOLS = ("memcheck", "initcheck", "racecheck", "synccheck")
 
 
 def tested(workers: str) -> bool:
     """Whether the tests pass."""
     command = [sys.executable, "-m", "pytest", "-q"]
-    together = ["-n", workers, "--dist", "worksteal", "tests/gpu", "--ignore", ONE_BY_ONE]
-    runs = [subprocess.run([*command, *of], cwd=ROOT) for of in (together, ["-n", "2", ONE_BY_ONE])]
+    together = ["-n", workers, "--dist", "worksteal", "tests/gpu", "--ignore", FEW_AT_ONCE]
+    runs = [subprocess.run([*command, *of], cwd=ROOT) for of in (together, ["-n", "4", FEW_AT_ONCE])]
     return not any(run.returncode for run in runs)
 
 
