@@ -103,8 +103,9 @@ class elu(Unary):
         return x if x > 0.0 else negative
 
     def grad(g, operands, results, grads, *, alpha):
-        (x,), (y,), (gy,) = operands, results, grads
-        return (g.where(g.greater(x, 0.0), gy, g.mul(gy, g.add(y, alpha))),)
+        (x,), (gy,) = operands, grads
+        slope = g.mul(g.exp(g.minimum(x, 0.0)), alpha)  # y + alpha has lost its digits
+        return (g.where(g.greater(x, 0.0), gy, g.mul(gy, slope)),)
 
 
 class sigmoid(Unary):
@@ -290,4 +291,5 @@ class hard_swish(Unary):
     def grad(g, operands, results, grads):
         (x,), (gy,) = operands, grads
         bent = g.mul(gy, g.add(g.div(x, 3.0), 0.5))
-        return (g.where(g.less(x, -3.0), 0.0, g.where(g.greater(x, 3.0), gy, bent)),)
+        high = g.where(g.greater_equal(x, 3.0), gy, bent)
+        return (g.where(g.less_equal(x, -3.0), 0.0, high),)

@@ -74,3 +74,18 @@ def test_no_gradient_passes_a_limit_at_nan():
         ("high=1.0", [0, 1, 1, 1, 1, 0]),
     ]:
         assert gradient(f"clip(x, {limits})", x, "f64").tolist() == expected
+
+
+def test_the_tail_of_elu_keeps_its_digits():
+    """Of e**x: y + alpha, which is the same in exact arithmetic, is 0 from -17 on in f32."""
+    x = np.array([-0.5, -5, -10, -18, -30], np.float32)
+    expected = 0.5 * np.exp(x.astype(np.float64))
+    np.testing.assert_allclose(gradient("elu(x, alpha=0.5)", x, "f32"), expected, rtol=3e-7)
+    far = np.array([1e30, np.inf], np.float32)
+    np.testing.assert_array_equal(gradient("elu(x)", far, "f32"), [1, 1])
+
+
+def test_hard_swish_is_flat_and_straight_at_its_corners():
+    """As PyTorch chooses."""
+    x = np.array([-3, 3], np.float32)
+    np.testing.assert_array_equal(gradient("hard_swish(x)", x, "f32"), [0, 1])
