@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from opstep.runtime.recording import HostRecord
+from opstep.trace.workspace.details import insert_details
 from opstep.trace.workspace.inserting import insert
 from opstep.trace.workspace.rows import HOST, hashes, is_usual, stats_columns
 from opstep.trace.workspace.taken import Columns, Numbered, RunState
@@ -127,4 +128,9 @@ class _Inserting:
             figures = [*figures[:k], figures[k + 3], *figures[k + 6 :]]
         into, shared = f"{self.schema}.{STATS}", (self.state.id,)
         insert(self.connection, into, shared, row, [*head, *figures])
+        if self.records[0].details is not None:
+            details = np.stack([r.details for r in self.records])
+            places = [np.reshape(column, shape) for column in (steps, ops, executions, results)]
+            given = (self.schema, self.state.id, self.state.run.details, columns.types)
+            insert_details(self.connection, *given, places, details)
         return len(flat)

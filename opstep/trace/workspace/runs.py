@@ -69,6 +69,7 @@ class RecordedRun:
     command: str | None
     digest: str  # SHA-256 of the program's text
     keep_inputs: int  # of each so many steps what a repeat needs is kept
+    also: str | None  # what was taken beyond statistics: "quantiles,channels=-1"
     _connection: sqlite3.Connection = field(repr=False, compare=False)
 
     @property
