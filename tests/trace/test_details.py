@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from workspaces import HALVING, record, sound, train_inputs, train_program
 import opstep
 from opstep.cli.main import main
 from opstep.runtime.ir.errors import InputError
+from opstep.trace.workspace import datasette as viewer
 from opstep.trace.workspace import schema, sink, store
 from opstep.trace.workspace.views import VIEWS
 
@@ -298,6 +300,19 @@ def test_on_the_command_line(path, tmp_path, capsys):
             "join results r using (run, op, result) where r.name = 'z' and q.step = 0"
         ).rows
     assert row == ("z", -99.0, -50.0, -1.0, 99.0)
+
+
+def test_on_the_page_of_an_op(path):
+    x = values((6, 4)).astype(np.float32)
+    text = "graph main(x: f32[N, C]) -> f32[N, C] {\n  y = relu(x)\n  return y\n}"
+    taken(path, text, {"x": x}, steps=3)
+    record(path)
+    application = viewer.application(path)
+    page = asyncio.run(application.client.request("GET", "/-/op/1/0")).text
+    for title in ("quantiles of |x|", "by sign and magnitude", "channels at step 2: range"):
+        assert title in page
+    plain = asyncio.run(application.client.request("GET", "/-/op/2/0")).text
+    assert "elements by magnitude" in plain and "quantiles" not in plain
 
 
 def test_training_is_not_changed(path):

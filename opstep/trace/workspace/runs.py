@@ -180,7 +180,7 @@ class RecordedRun:
         """Histograms of either sign, likewise."""
         columns = ("negative_lowest", "negative", "positive_lowest", "positive")
         return [
-            Signed(*row[:7], bins(row[7], row[8]), bins(row[9], row[10]))
+            Signed._make((*row[:7], bins(row[7], row[8]), bins(row[9], row[10])))
             for row in self._taken("signed", columns, op, value, step)
         ]
 
