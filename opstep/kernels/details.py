@@ -156,8 +156,9 @@ def digit_counter(dtype: DType, top: bool):
             return
         for unit in range(lo, hi):
             counts = offset(tables, unit * ROOM)
-            for k in range(ROOM):
-                counts[k] = 0
+            for side in range(2):
+                for k in range(DIGITS * (1 if top else state[SEEN + side])):
+                    counts[side * SIDE * DIGITS + k] = 0
             for i in range(unit * part, min((unit + 1) * part, size)):
                 k = key(x[i])
                 if not finite(k):
@@ -201,8 +202,11 @@ def chooser(dtype: DType):
     def choose(enabled, state, marks, tables, words, percents, parts, shift, top, lo, hi):
         if enabled[0] == 0:
             return
-        for k in range(parts * ROOM - ROOM):
-            tables[k % ROOM] += tables[ROOM + k]
+        for part in range(1, parts):
+            for side in range(2):
+                first = side * SIDE * DIGITS
+                for k in range(first, first + DIGITS * (1 if top != 0 else state[SEEN + side])):
+                    tables[k] += tables[part * ROOM + k]
         if top != 0:
             begin(state, marks, tables, percents)
         words[0] = state[M]
@@ -237,6 +241,8 @@ def begin(state, marks, tables, percents):
         marks[k] = 0
         marks[DIGITS + k] = 0
     state[M] = count
+    state[SEEN] = 0
+    state[SEEN + 1] = 0
     for t in range(TARGETS):
         state[SLOT + t] = 0
         state[VALUE + t] = 0
