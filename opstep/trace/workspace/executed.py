@@ -42,6 +42,7 @@ def insert_records(
         inserting = _Inserting(connection, schema, state, alike, ended)
         more = inserting.calls() if isinstance(alike[0].record, HostRecord) else inserting.stream()
         executions, stats = executions + more[0], stats + more[1]
+        insert_details(connection, schema, state, alike)
     return executions, stats
 
 
@@ -128,9 +129,4 @@ class _Inserting:
             figures = [*figures[:k], figures[k + 3], *figures[k + 6 :]]
         into, shared = f"{self.schema}.{STATS}", (self.state.id,)
         insert(self.connection, into, shared, row, [*head, *figures])
-        if self.records[0].details is not None:
-            details = np.stack([r.details for r in self.records])
-            places = [np.reshape(column, shape) for column in (steps, ops, executions, results)]
-            given = (self.schema, self.state.id, self.state.run.details, columns.types)
-            insert_details(self.connection, *given, places, details)
         return len(flat)

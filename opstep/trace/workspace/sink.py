@@ -193,7 +193,7 @@ class WorkspaceSink:
             connection.execute(
                 "insert into steps values (?, -1, ?, ?)", (state.id, run.began_ns, run.began_ns)
             )
-            insert_initial_details(connection, state.id, run)
+            insert_initial_details(connection, state)
             self._count(len(executions), len(stats))
             state.described = True
         kinds = {n: t.kind for n, t in run.info.program.module.tensors.items()}
