@@ -75,6 +75,8 @@ class quantiles(Detail):
         return made
 
     def cuda(x, enabled, words):
+        if x.size >= 1 << 31:  # a place would not fit 32 bits
+            return quantiles.cpu(x, enabled, words)
         return gpu.quantiles(x, enabled, words, PERCENTS, INFINITY.get(x.dtype.name, 0))
 
 

@@ -22,3 +22,10 @@ def test_it_compiles(dtype):
     for kernel in dict.fromkeys(kernels):
         ptx, _ = compiler.to_ptx(kernel, "sm_90")
         assert ".entry" in ptx
+
+
+def test_of_more_elements_than_places_have_numbers():
+    ((step, types),) = Details("quantiles").steps(TensorType(DTYPES["f32"], (1 << 31,)))
+    launches, _ = Lowering(step, types).prepared()
+    for kernel in {launch.kernel for launch in launches if isinstance(launch, Prepared)}:
+        assert ".entry" in compiler.to_ptx(kernel, "sm_90")[0]
