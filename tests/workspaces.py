@@ -81,6 +81,7 @@ def record(
     *,
     stats: str = "all",
     stats_every: int = 1,
+    stats_also: str = "",
     tags: dict[str, float] | None = None,
     **options: Any,
 ) -> str:
@@ -88,7 +89,7 @@ def record(
     program = program or train_program()
     inputs = train_inputs() if inputs is None else inputs
     with opstep.Recording(
-        workspace=path, stats=stats, stats_every=stats_every, tags=tags
+        workspace=path, stats=stats, stats_every=stats_every, stats_also=stats_also, tags=tags
     ) as recording:
         program.run("main", inputs, recording=recording, **options)
     return recording.runs[0].key

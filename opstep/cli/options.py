@@ -191,6 +191,13 @@ def recording_options(function: Callable[..., Any]) -> Callable[..., Any]:
             metavar="N",
             help="Statistics of each Nth step only.",
         ),
+        click.option(
+            "--stats-also",
+            default="",
+            metavar="WHAT",
+            help="Take more of these tensors: quantiles, signed (a histogram of either sign), "
+            "channels (minimum, maximum, zeros of each along axis 1, or channels=AXIS).",
+        ),
         click.option("--name", metavar="NAME", help="What the run is called in the workspace."),
         click.option(
             "--tag",

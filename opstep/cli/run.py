@@ -209,7 +209,7 @@ def recorded(
     if options["trace_steps"] and not options["trace"]:
         raise InputError("--trace-steps needs a timeline", hint="add --trace FILE.pftrace")
     if options["workspace"] is None and options["trace"] is None:
-        for name in ("stats", "stats_every", "name", "tags", "keep_inputs"):
+        for name in ("stats", "stats_every", "stats_also", "name", "tags", "keep_inputs"):
             if given_by_user(name):
                 flag = f"--{name.replace('_', '-')}".replace("tags", "tag")
                 raise InputError(f"{flag} needs a workspace", hint="add --workspace FILE.db")
@@ -227,6 +227,7 @@ def recorded(
         trace=options["trace"],
         stats=options["stats"],
         stats_every=options["stats_every"],
+        stats_also=options["stats_also"],
         trace_steps=window(options["trace_steps"]),
         name=options["name"],
         tags=dict(options["tags"]),

@@ -110,7 +110,8 @@ class StreamRecord(NamedTuple):
     i64[len(stats[stream]), WORDS], see `runtime.statistics`; None in steps without statistics.
     `moves`: i64[n, 4], copies and fills between the ops, where a device tells of them: start, end,
     bytes, and `COPY` or `FILL`. `taken`: i64[n, 2], begin and end of what took the statistics of
-    each step in ``stats[stream]``, where a device tells that.
+    each step in ``stats[stream]``, where a device tells that. `details`: i64[n], the words of what
+    the recorder's `details` gave for each tensor in ``stats[stream]``; None where it has none.
     """
 
     activation: Activation
@@ -120,6 +121,7 @@ class StreamRecord(NamedTuple):
     stats: np.ndarray | None
     moves: np.ndarray | None = None
     taken: np.ndarray | None = None
+    details: np.ndarray | None = None
 
 
 class HostRecord(NamedTuple):
@@ -217,7 +219,9 @@ class Recorder(Protocol):
     A recorder may let records come late, steps after the one that they are of, if it has these:
     ``late(tell)`` is called before each `end_step` that may be ahead of its records, which `tell()`
     hands over at once; ``caught_up(step)`` when all of the steps up to that one were taken. With
-    ``lost(count)`` it is told of ops whose times nobody knows: their records say 1 ns.
+    ``lost(count)`` it is told of ops whose times nobody knows: their records say 1 ns. With
+    ``details(t)`` it names what is taken of tensors of that type beyond their statistics: for each
+    a step of no plan, and the types of its operands (the tensor, `ENABLED`) and of its i64 result.
     """
 
     def wanted(self, plan: Plan) -> Sequence[tuple[int, int]]:

@@ -34,6 +34,7 @@ from opstep.runtime.recording import (
     spender,
     spending,
 )
+from opstep.trace.details import Details
 from opstep.trace.guard import Call, Guard
 from opstep.trace.selection import Selection
 from opstep.trace.sink import Initial, Kept, Run, RunEnd, Sink, StepDone, Written
@@ -55,7 +56,8 @@ class Recording:
     `stats`: whose statistics are taken, see `Selection`; without a workspace, none. `stats_every`:
     of every so many steps, beginning with the first. `trace_steps`: those that the timeline is to
     show, ``range(100, 110)``; all. Raises `InputError` where a file cannot be
-    used. A file that cannot be written any more does not stop a run: `close` tells of it.
+    used. `stats_also`: what is taken beyond statistics, see `Details`: quantiles, signed, channels.
+    A file that cannot be written any more does not stop a run: `close` tells of it.
 
     `name` and `tags` stand in the workspace beside each run (tables `runs` and `settings`), to find
     it by. `keep_inputs`: of each so many steps inputs, params and states are kept, so that
@@ -72,6 +74,7 @@ class Recording:
         trace: str | Path | None = None,
         stats: str = "all",
         stats_every: int = 1,
+        stats_also: str = "",
         trace_steps: range | None = None,
         name: str | None = None,
         tags: Mapping[str, str | int | float] | None = None,
@@ -86,6 +89,7 @@ class Recording:
         self.known_as = {"name": name, "tags": dict(tags or {}), "keep_inputs": keep_inputs}
         self.selection = Selection(stats if workspace is not None else "none")
         self.every = stats_every
+        self.details = Details(stats_also)
         self.files = {
             what: Path(path)
             for what, path in (("workspace", workspace), ("trace", trace))
@@ -166,6 +170,7 @@ class Recording:
             self.every,
             self.files,
             kept,
+            details=self.details,
             **self.known_as,
         )
         self.put([("begin_run", run)])
@@ -284,7 +289,11 @@ class _Recorder:
                 wanted = selection.tensor(kind, name) and "workspace" in self.run.files
                 figures = statistics_of(array) if wanted else None
                 t = TensorType(dtype_of(array.dtype), array.shape)
-                self.run.initial.append(Initial(kind, name, t, figures))
+                details = self.run.details.of(array, t) if wanted else None
+                self.run.initial.append(Initial(kind, name, t, figures, details))
+
+    def details(self, t: TensorType) -> Sequence[tuple]:
+        return self.run.details.steps(t)
 
     def next_number(self) -> int:
         return next(self._recording.numbers)
@@ -327,6 +336,7 @@ class _Recorder:
         nbytes = RECORD_BYTES
         if isinstance(record, StreamRecord):
             nbytes += record.times.nbytes + (0 if record.stats is None else record.stats.nbytes)
+            nbytes += 0 if record.details is None else record.details.nbytes
         self._put("take", record, nbytes)
 
     def end_step(self, outputs: Outputs, failed: bool = False) -> None:

@@ -11,6 +11,7 @@ from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Plan
 from opstep.runtime.recording import HostRecord, RunInfo, Spent, StreamRecord
 from opstep.runtime.statistics import Statistics
+from opstep.trace.details import Details
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,6 +37,7 @@ class Run:
     name: str | None = None
     tags: Mapping[str, str | int | float] = field(default_factory=dict)
     keep_inputs: int = 0  # what a repeat needs is kept of each so many steps; 0: of none
+    details: Details = field(default_factory=Details)  # what is taken beyond statistics
     lost: int = 0  # ops that ran, and whose times are not known
     initial: list[Initial] = field(default_factory=list)  # complete when the first record comes
     _plans: dict[int, tuple[int, Plan]] = field(default_factory=dict)  # by id: first number, plan
@@ -54,12 +56,15 @@ class Run:
 
 
 class Initial(NamedTuple):
-    """An input or named tensor before the first step; its statistics, where they are wanted."""
+    """An input or named tensor before the first step; its statistics, where they are wanted, and
+    what is taken beyond them.
+    """
 
     kind: str  # input, param or state
     name: str
     type: TensorType
     statistics: Statistics | None
+    details: np.ndarray | None = None
 
 
 class Kept(NamedTuple):

@@ -222,6 +222,40 @@ def test_steps_come_in_order_and_whole(tmp_path, monkeypatch):
     assert recording.runs[0].info.title.startswith("GPU 0 (")
 
 
+EXACT = """
+graph main(x: f32[N, C], n: i64[N, C]) -> f16[N, C] {
+  r = relu(x)
+  m = neg(n)
+  d = cast(r, dtype=f64)
+  h = cast(x, dtype=f16)
+  return h
+}
+"""
+
+
+def test_quantiles_signs_and_channels_are_those_of_the_cpu(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((700, 13), np.float32)
+    x[::7] = np.nan
+    inputs = {"x": x, "n": rng.integers(-(2**62), 2**62, x.shape)}
+    with opstep.Recording(
+        workspace=tmp_path / "runs.db", stats_also="quantiles,signed,channels", stats_every=2
+    ) as recording:
+        for device in ("cpu", "cuda"):
+            opstep.loads(EXACT).run("main", inputs, steps=7, device=device, recording=recording)
+    with opstep.Workspace(tmp_path / "runs.db") as ws:
+        for table in ("quantiles", "signed", "channels"):
+            first, second = (
+                ws.sql(f"select * from {table} where run = ? order by step, op", [run]).rows
+                for run in (1, 2)
+            )
+            assert len({row[1] for row in second}) == 1 + 4  # before the first; each other step
+            told = [
+                sorted((row[1:3] + row[4:] for row in rows), key=str) for rows in (first, second)
+            ]
+            assert told[0] == told[1], table
+
+
 def test_without_cupti(monkeypatch):
     def missing():
         raise ImportError("there is none")

@@ -76,7 +76,8 @@ def test_records_of_an_activation():
     take.launches[:] = [[1000, 1010]]
     take.with_stats = True
     slots = Slots(lambda words: np.arange(words, dtype=np.int64))
-    take.stats[0] = slots.get(2 * WORDS * 8)
+    take.stats[0] = slots.get((2 * WORDS + 5) * 8)
+    take.beyond[0] = 5
     meter = Reported(
         [
             (0, 0, ran(1, 1100, 1200, kernel=KERNEL)),
@@ -94,9 +95,11 @@ def test_records_of_an_activation():
     assert isinstance(host, HostRecord) and host.launches.tolist() == [[1000, 1010]]
     assert isinstance(first, StreamRecord) and first.times.tolist() == [[1100, 1200], [1210, 1300]]
     assert first.stats.shape == (2, WORDS) and first.stats[1, 0] == WORDS
+    assert first.details.tolist() == list(range(2 * WORDS, 2 * WORDS + 5))
+    assert second.details is None
     assert second.waits.tolist() == [[1000, 1200]] and second.stats.shape == (0, WORDS)
     assert layout.kernels == {(0, 0): (KERNEL,)}
-    assert slots.get(2 * WORDS * 8) is take.stats[0]  # used again
+    assert slots.get((2 * WORDS + 5) * 8) is take.stats[0]  # used again
     takes.step_done(recorder)
     assert len(recorder.taken) == 3
     takes.end(recorder)

@@ -55,14 +55,15 @@ graph half(x: f32[65536]) -> f32[65536] {
 }
 """
 X = np.linspace(-1.0, 1.0, 65536, dtype=np.float32)
-TABLES = ("executions", "stats", "metrics")
+ALSO = ("quantiles", "signed")
+TABLES = ("executions", "stats", "metrics", *ALSO)
 
 
 def endless(folder: Path, name: str, out: int, trace: bool) -> None:
     """Records until it is killed; tells of each step that has ended, with the time."""
     program = opstep.loads(PROGRAM, "kill.opg")
     files = {"trace": folder / f"{name}.pftrace"} if trace else {}
-    recording = opstep.Recording(workspace=folder / "runs.db", **files)
+    recording = opstep.Recording(workspace=folder / "runs.db", stats_also=",".join(ALSO), **files)
 
     def told() -> None:
         os.write(out, f"{time.monotonic_ns()}\n".encode())
@@ -108,9 +109,10 @@ def recorded_by(ends: list[int]) -> int:
 
 def rows_of_a_step(folder: Path) -> Counter[str]:
     """How many rows a whole step has in each of `TABLES`: from a run that nobody disturbs."""
-    with opstep.Recording(workspace=folder / "whole.db") as recording:
+    whole = folder / "whole.db"
+    with opstep.Recording(workspace=whole, stats_also=",".join(ALSO)) as recording:
         opstep.loads(PROGRAM).run("main", {"x": X}, recording=recording)
-    connection = sqlite3.connect(folder / "whole.db")
+    connection = sqlite3.connect(whole)
     count = "select count(*) from {} where step = 0"
     found = {t: connection.execute(count.format(t)).fetchone()[0] for t in TABLES}
     connection.close()

@@ -170,10 +170,10 @@ def test_a_file_of_version_1(path):
     connection = sqlite3.connect(path)
     for view in VIEWS:
         connection.execute(f"drop view {view.name}")
-    for column in ("kernels", "name", "command", "digest", "keep_inputs"):
+    for column in ("kernels", "name", "command", "digest", "keep_inputs", "also"):
         connection.execute(f"alter table runs drop column {column}")
-    connection.execute("drop table settings")
-    connection.execute("drop table buffers")
+    for table in ("settings", "buffers", "quantiles", "signed", "channels"):
+        connection.execute(f"drop table {table}")
     connection.execute("pragma user_version = 1")
     connection.commit()
     connection.close()

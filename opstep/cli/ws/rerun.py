@@ -62,7 +62,12 @@ def rerun(file: str, run: str, step: int, record: bool, as_json: bool) -> int:
     with shown.workspace(file) as ws:
         wanted = ws.run(run)
         if record:
-            recording = Recording(workspace=file, stats=wanted.selection, stats_every=wanted.every)
+            recording = Recording(
+                workspace=file,
+                stats=wanted.selection,
+                stats_every=wanted.every,
+                stats_also=wanted.also or "",
+            )
         try:
             with watch_compiler(), progress(max(1, wanted.repeatable)) as on_step:
                 repeated = ws.rerun(wanted, recording=recording, on_step=on_step, step=step)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from opstep.runtime.device.details import Details
 from opstep.runtime.ir.types import TensorType, i64
 from opstep.runtime.plan.plan import Run, Step
 from opstep.runtime.plan.plan import Wait as Await
@@ -35,12 +36,15 @@ if TYPE_CHECKING:
 class _Track:
     """Memory for what one stream records."""
 
-    def __init__(self, device: Any, ops: int, waits: int, taken: int, stats: int):
-        self.memory = device.alloc((ops + taken) * 16 + stats * RECORD.nbytes)
+    def __init__(self, device: Any, ops: int, waits: int, taken: int, stats: int, words: int):
+        self.memory = device.alloc((ops + taken) * 16 + stats * RECORD.nbytes + words * 8)
         self.times = device.view(self.memory, 0, TensorType(i64, (ops, 2)))
         self.taken = device.view(self.memory, ops * 16, TensorType(i64, (taken, 2)))
         at = (ops + taken) * 16
         self.stats = device.view(self.memory, at, TensorType(i64, (stats, WORDS)))
+        at += self.stats.nbytes
+        self.details = device.view(self.memory, at, TensorType(i64, (words,)))
+        self.detailed = self.memory.address + at  # where those of the next tensor go
         self.waits = np.zeros((waits, 2), np.int64)
         self.times[...] = 0
         self.workspace: Any = None  # of the statistics kernels
@@ -51,8 +55,10 @@ class _Track:
         times, waits = _kept(self.times), _kept(self.waits)
         if not with_stats:
             return StreamRecord(activation, stream, times, waits, None)
-        stats, taken = _kept(self.stats), _kept(self.taken)
-        return StreamRecord(activation, stream, times, waits, stats, None, taken)
+        stats, taken, details = _kept(self.stats), _kept(self.taken), None
+        if len(self.details):
+            details = self.details.copy()
+        return StreamRecord(activation, stream, times, waits, stats, None, taken, details)
 
 
 class Tape:
@@ -80,6 +86,7 @@ class Tape:
         self._groups = [0] * len(streams)  # steps whose statistics are taken, so far
         self._launched = [0] * len(streams)  # rows already handed over
         self._recorded: dict[int, tuple[int, int]] = {}  # event -> stream, row before it
+        self._details = Details(self.device, recorder)
         self._tracks = self._allocate()
         self._launch_times = np.zeros((0, 2), np.int64)
         self._launched_at: Any = ()
@@ -93,7 +100,7 @@ class Tape:
         """A track for each stream, with working memory that its statistics share."""
         plan = self.binding.plan
         streams = len(self.layout.rows)
-        ops, waits, taken, stats, most = ([0] * streams for _ in range(5))
+        ops, waits, taken, stats, words, most = ([0] * streams for _ in range(6))
         for instruction in plan.instructions:
             if isinstance(instruction, Run):
                 step, stream = instruction
@@ -101,10 +108,13 @@ class Tape:
                 taken[stream] += step in self.wanted
                 for value in self.wanted.get(step, ()):
                     stats[stream] += 1
-                    most[stream] = max(most[stream], self._prepared(value)[1])
+                    t, needed = plan.values[value].type, self._prepared(value)[1]
+                    words[stream] += self._details.nbytes(t) // 8
+                    most[stream] = max(most[stream], needed, self._details.workspace(t))
             elif isinstance(instruction, Await):
                 waits[instruction.stream] += 1
-        tracks = [_Track(self.device, *n) for n in zip(ops, waits, taken, stats, strict=True)]
+        counts = zip(ops, waits, taken, stats, words, strict=True)
+        tracks = [_Track(self.device, *n) for n in counts]
         for track, nbytes in zip(tracks, most, strict=True):
             track.workspace = self.device.alloc(nbytes)
         return tracks
@@ -137,6 +147,9 @@ class Tape:
             launches, _ = self._prepared(value)
             addresses = [source, self._cell.address, target]
             made += self.device.bind(launches, addresses, track.workspace.address)
+            t, addresses[2] = self.binding.plan.values[value].type, track.detailed
+            made += self._details.bound(t, addresses, track.workspace.address)
+            track.detailed += self._details.nbytes(t)
             taken.append((number, value))
         return made
 

@@ -22,7 +22,7 @@ from opstep.trace.workspace.runs import FIGURES, RecordedRun
 _FIRM = {"count", "nan", "posinf", "neginf", "unwritten"}
 _SETTINGS = (
     "program", "graph", "device", "streams", "alloc", "fill", "sync", "threads", "seed", "steps",
-    "selection", "every", "version", "host", "kernels",
+    "selection", "every", "also", "version", "host", "kernels",
 )  # fmt: skip
 
 

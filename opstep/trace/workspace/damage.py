@@ -14,6 +14,7 @@ from pathlib import Path
 
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import DTYPES
+from opstep.trace.details import KINDS
 from opstep.trace.workspace.reading import about_file, parsed
 from opstep.trace.workspace.schema import TABLES, Column, Table
 from opstep.trace.workspace.store import open_reading
@@ -39,13 +40,16 @@ _ALWAYS = {
     "steps": {"start_ns", "end_ns"},
     "executions": {"step", "op", "stream"},
     "stats": {"count", "nan", "posinf", "neginf", "zero", "subnormal"},
+    "quantiles": set(),
+    "signed": set(),
+    "channels": {"finite", "zero"},
     "tensors": {"name", "kind", "dtype", "shape", "nbytes", "digest", "saved"},
     "blobs": {"data"},
     "checkpoints": {"run", "step", "kind", "saved"},
     "findings": {"run", "step", "kind", "message"},
     "metrics": {"name"},
 }  # fmt: skip
-_BELONGS = ("results", "executions", "stats")  # to a row of `ops`
+_BELONGS = ("results", "executions", "stats", *KINDS)  # to a row of `ops`
 
 
 def damage(path: Path) -> InputError | None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from opstep.runtime.recording import HostRecord
+from opstep.trace.workspace.details import insert_details
 from opstep.trace.workspace.inserting import insert
 from opstep.trace.workspace.rows import HOST, hashes, is_usual, stats_columns
 from opstep.trace.workspace.taken import Columns, Numbered, RunState
@@ -41,6 +42,7 @@ def insert_records(
         inserting = _Inserting(connection, schema, state, alike, ended)
         more = inserting.calls() if isinstance(alike[0].record, HostRecord) else inserting.stream()
         executions, stats = executions + more[0], stats + more[1]
+        insert_details(connection, schema, state, alike)
     return executions, stats
 
 

@@ -41,10 +41,22 @@ def add_buffers_and_settings(connection: sqlite3.Connection) -> None:
     add_settings(connection)
 
 
+def add_details(connection: sqlite3.Connection) -> None:
+    """Of older runs nobody took these."""
+    from opstep.trace.workspace.schema import TABLES
+    from opstep.trace.workspace.store import create_table
+
+    connection.execute("alter table runs add column also TEXT")
+    for table in TABLES:
+        if table.name in ("quantiles", "signed", "channels"):
+            create_table(connection, table)
+
+
 # MIGRATIONS[v] changes a workspace of version v into one of version v + 1.
 MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {
     1: add_kernels,
     2: add_buffers_and_settings,
+    3: add_details,
 }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from opstep.trace.details import KINDS
 from opstep.trace.workspace.reading import readable
 from opstep.trace.workspace.schema import TABLES
 from opstep.trace.workspace.store import file_bytes, transaction
@@ -17,7 +18,7 @@ _TABLES = sorted(
     key=("stats", "executions", "tensors").__contains__,
     reverse=True,
 )
-_MANY = ("stats", "executions", "results", "ops")
+_MANY = ("stats", *KINDS, "executions", "results", "ops")
 
 
 COMPACT_S = 2.0  # how long readers may keep the file from getting smaller

@@ -60,6 +60,57 @@ class StatRecord(NamedTuple):
     statistics: Statistics
 
 
+class Quantiles(NamedTuple):
+    """Those of one tensor's finite elements, each time that it was computed; None where it has
+    none. Names as in `StatRecord`.
+    """
+
+    step: int
+    op: int
+    execution: int
+    name: str
+    value: str
+    site: str
+    line: int
+    p1: float | None
+    p50: float | None
+    p99: float | None
+    abs_p1: float | None  # of the magnitudes
+    abs_p50: float | None
+    abs_p99: float | None
+
+
+class Signed(NamedTuple):
+    """Histograms of one tensor by sign: bins as those of `Statistics.histogram`."""
+
+    step: int
+    op: int
+    execution: int
+    name: str
+    value: str
+    site: str
+    line: int
+    negative: tuple[int, ...]
+    positive: tuple[int, ...]
+
+
+class Channel(NamedTuple):
+    """One channel of a tensor: its finite elements, and their figures."""
+
+    step: int
+    op: int
+    execution: int
+    name: str
+    value: str
+    site: str
+    line: int
+    channel: int
+    finite: int
+    min: float | int | None
+    max: float | int | None
+    zero: int
+
+
 class FirstBad(NamedTuple):
     """The first tensor with a NaN or an infinity. `verdict`: ``origin`` (its operands were finite),
     ``propagated`` (one was not), or None: the statistics of an operand were not taken.

@@ -13,12 +13,15 @@ from opstep.runtime.statistics import BINS, LOWEST, Statistics
 from opstep.trace.workspace import names
 from opstep.trace.workspace.reading import about_file, parsed, readable
 from opstep.trace.workspace.records import (
+    Channel,
     Checkpoint,
     ExecutionRecord,
     Finding,
     FirstBad,
     Metric,
     OpRecord,
+    Quantiles,
+    Signed,
     StatRecord,
     TensorRecord,
 )
@@ -69,6 +72,7 @@ class RecordedRun:
     command: str | None
     digest: str  # SHA-256 of the program's text
     keep_inputs: int  # of each so many steps what a repeat needs is kept
+    also: str | None  # what was taken beyond statistics: "quantiles,channels=-1"
     _connection: sqlite3.Connection = field(repr=False, compare=False)
 
     @property
@@ -162,6 +166,43 @@ class RecordedRun:
         """
         where, given = _conditions(op, value, step, "stats")
         return [_stat(row) for row in self._rows(f"{_STATS}{where} {_IN_ORDER}", given)]
+
+    def quantiles(
+        self, op: int | str | None = None, value: str | None = None, step: int | None = None
+    ) -> list[Quantiles]:
+        """Of tensors, in order of execution, where they were taken; chosen as in `stats`."""
+        columns = ("p1", "p50", "p99", "abs_p1", "abs_p50", "abs_p99")
+        return [Quantiles._make(row) for row in self._taken("quantiles", columns, op, value, step)]
+
+    def signed(
+        self, op: int | str | None = None, value: str | None = None, step: int | None = None
+    ) -> list[Signed]:
+        """Histograms of either sign, likewise."""
+        columns = ("negative_lowest", "negative", "positive_lowest", "positive")
+        return [
+            Signed._make((*row[:7], bins(row[7], row[8]), bins(row[9], row[10])))
+            for row in self._taken("signed", columns, op, value, step)
+        ]
+
+    def channels(
+        self, op: int | str | None = None, value: str | None = None, step: int | None = None
+    ) -> list[Channel]:
+        """One for each channel of each tensor, likewise."""
+        columns = ("channel", "finite", "min", "max", "zero")
+        return [Channel._make(row) for row in self._taken("channels", columns, op, value, step)]
+
+    def _taken(
+        self, table: str, columns: tuple[str, ...], op: Any, value: Any, step: Any
+    ) -> list[tuple]:
+        where, given = _conditions(op, value, step, "stats")
+        wanted = ", ".join(f'{table}."{column}"' for column in columns)
+        return self._rows(
+            f"select {table}.step, {table}.op, {table}.execution, ops.name, results.name, "
+            f"ops.site, ops.line, {wanted} from {STATS.replace('stats', table)} "
+            f"where results.run = :run{where} "
+            f"order by {table}.step, {table}.execution, {table}.result",
+            given,
+        )
 
     def first_bad(self) -> FirstBad | None:
         """Where the first NaN or infinity came from; None where there was none."""

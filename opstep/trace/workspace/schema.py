@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from opstep.trace.workspace.views import BAD
 
-VERSION = 3
+VERSION = 4
 APPLICATION = (
     0x6F707374  # "opst", PRAGMA application_id: tells a workspace from another SQLite file
 )
@@ -39,6 +39,14 @@ class Table(NamedTuple):
 
 
 RUN = Column("run", "INTEGER", "the run", "runs")
+_TAKEN = (  # where a row of `stats` and what is taken beside it come from
+    RUN,
+    Column("step", "INTEGER", "step of the run, from 0; -1: before the first"),
+    Column("op", "INTEGER", "number of the op in its run"),
+    Column("execution", "INTEGER", "the execution that gave it"),
+    Column("result", "INTEGER", "which of the op's results, from 0"),
+)
+_BY_STEP = ("run", "step", "op", "execution", "result")
 
 TABLES = (
     Table(
@@ -88,6 +96,7 @@ TABLES = (
                 "INTEGER",
                 "of each so many steps all that a repeat needs is kept (--keep-inputs); 0: of none",
             ),
+            Column("also", "TEXT", "what was taken beyond statistics (--stats-also)"),
         ),
         indices=(Index(("key",), unique=True),),
     ),
@@ -253,6 +262,53 @@ TABLES = (
         ),
         key=("run", "step", "op", "execution", "result"),
         indices=(Index(("run", "step"), where=BAD),),
+        rowid=False,
+    ),
+    Table(
+        "quantiles",
+        "One row for each tensor whose quantiles were taken (--stats-also quantiles), of its "
+        "finite elements; null where it has none. A quantile lies between two elements in "
+        "proportion.",
+        (
+            *_TAKEN,
+            Column("p1", "REAL", "1 % of the elements are below"),
+            Column("p50", "REAL", "the median"),
+            Column("p99", "REAL", "99 % of the elements are below"),
+            Column("abs_p1", "REAL", "1 % of the magnitudes are below"),
+            Column("abs_p50", "REAL", "the median magnitude"),
+            Column("abs_p99", "REAL", "99 % of the magnitudes are below"),
+        ),
+        key=_BY_STEP,
+        rowid=False,
+    ),
+    Table(
+        "signed",
+        "One row for each tensor whose histogram was taken by sign (--stats-also signed): bins are "
+        "those of `stats`.",
+        (
+            *_TAKEN,
+            Column("negative_lowest", "INTEGER", "exponent of the first bin of `negative`"),
+            Column("negative", "TEXT", "JSON list: negative elements by floor(log2(abs(x)))"),
+            Column("positive_lowest", "INTEGER", "exponent of the first bin of `positive`"),
+            Column("positive", "TEXT", "JSON list: likewise, of elements above 0"),
+        ),
+        key=_BY_STEP,
+        rowid=False,
+    ),
+    Table(
+        "channels",
+        "One row for each channel of a tensor of two axes or more, where they are wanted "
+        "(--stats-also channels), and of at most 4,096 of them. Figures are those of the finite "
+        "elements.",
+        (
+            *_TAKEN,
+            Column("channel", "INTEGER", "place along axis 1, or the axis that `runs.also` names"),
+            Column("finite", "INTEGER", "elements that are neither NaN nor infinite"),
+            Column("min", "", "least (an INTEGER for integer dtypes)"),
+            Column("max", "", "greatest (an INTEGER for integer dtypes)"),
+            Column("zero", "INTEGER", "zeros"),
+        ),
+        key=(*_BY_STEP, "channel"),
         rowid=False,
     ),
     Table(

@@ -21,10 +21,12 @@ import numpy as np
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.recording import HostRecord, Spent, StreamRecord
 from opstep.runtime.statistics import BINS
+from opstep.trace.details import KINDS
 from opstep.trace.sink import Kept, Run, RunEnd, StepDone, Written
 from opstep.trace.workspace.bins import histograms
 from opstep.trace.workspace.blobs import now, put_tensor, text_digest
 from opstep.trace.workspace.buffers import buffer_rows
+from opstep.trace.workspace.details import insert_initial_details
 from opstep.trace.workspace.executed import EXECUTIONS, STATS, insert_records
 from opstep.trace.workspace.rows import initial_rows, op_rows, plain
 from opstep.trace.workspace.store import file_bytes, open_writing, transaction
@@ -34,6 +36,7 @@ from opstep.trace.workspace.taken import RunState, Taken
 SPILL = 8 << 20  # bytes of one step from which on it waits for its end in temporary tables
 BATCH = 4 << 20  # bytes of steps that have ended, from which on they are committed
 RESERVED = 1 << 18  # bytes of the disk that are left for the end of a run
+SPILLED = ("executions", "stats", *KINDS)  # tables that it waits in
 SUMS_S = 1.0  # between two updates of the sums in `ops`
 
 _OPS = (
@@ -142,7 +145,7 @@ class WorkspaceSink:
         self._describe(state)
         self._insert_taken("main", state, state.ended, True)
         if state.spilled and state.steps:
-            for table in ("executions", "stats"):
+            for table in SPILLED:
                 connection.execute(
                     f"insert into main.{table} select * from temp.{table} where run = ?",
                     (state.id,),
@@ -190,6 +193,7 @@ class WorkspaceSink:
             connection.execute(
                 "insert into steps values (?, -1, ?, ?)", (state.id, run.began_ns, run.began_ns)
             )
+            insert_initial_details(connection, state)
             self._count(len(executions), len(stats))
             state.described = True
         kinds = {n: t.kind for n, t in run.info.program.module.tensors.items()}
@@ -237,10 +241,9 @@ class WorkspaceSink:
         """
         self.flush()
         connection = self._connection
-        connection.execute("create temp table if not exists executions as "
-                           "select * from main.executions where 0")  # fmt: skip
-        connection.execute("create temp table if not exists stats as "
-                           "select * from main.stats where 0")  # fmt: skip
+        for table in SPILLED:
+            connection.execute(f"create temp table if not exists {table} as "
+                               f"select * from main.{table} where 0")  # fmt: skip
         with transaction(connection, "deferred"):  # the file itself is not written to
             self._insert_taken("temp", state, state.open, False)
         state.spilled = True
@@ -385,6 +388,7 @@ def _run_row(run: Run) -> dict[str, Any]:
         "command": _command(),
         "digest": text_digest(text),
         "keep_inputs": run.keep_inputs,
+        "also": run.details.text or None,
     }
 
 

@@ -72,8 +72,8 @@ class Columns:
         self.results = np.array(
             [plan.steps[step].results.index(value) for step, value in taken], np.int64
         )
-        dtypes = (plan.values[value].type.dtype for _, value in taken)
-        self.is_float = np.array([dtype.is_float for dtype in dtypes], bool)
+        self.types = [plan.values[value].type for _, value in taken]
+        self.is_float = np.array([t.dtype.is_float for t in self.types], bool)
         # ops without kernels have statistics and no times: their executions come behind the others
         row = {step: k for k, step in enumerate(layout.rows[stream])}
         self.untimed = [s for s in dict.fromkeys(self.stat_steps.tolist()) if s not in row]
@@ -141,6 +141,7 @@ class RunState:
             told = record.stats is not None and len(record.stats) > 0
             count = len(columns.ops) + len(columns.untimed) * told
             stats = record.stats.nbytes if record.stats is not None else 0
+            stats += 3 * record.details.nbytes if record.details is not None else 0
         if count:
             self.open.records.append(Numbered(record, self.next_execution))
             self.open.nbytes += 1000 + 100 * count + stats

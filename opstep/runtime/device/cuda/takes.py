@@ -29,6 +29,7 @@ class Take:
         self.calls = np.zeros((len(layout.calls), 2), np.int64)
         self.with_stats = False
         self.stats: dict[int, np.ndarray] = {}  # by stream: slots, where they are copied to
+        self.beyond: dict[int, int] = {}  # likewise: words behind the statistics
         self.marks: list[Any] = []  # of the meter
 
 
@@ -163,15 +164,19 @@ def _records(take: Take, rows: Rows, slots: Slots) -> list[StreamRecord]:
     times = [settled(t, b) for t, b in zip(rows.times, began, strict=True)]
     for stream, own in enumerate(times):
         stood = waits(layout, stream, times, began)
-        taken, stats = layout.stats[stream], None
+        taken, stats, details = layout.stats[stream], None, None
         if take.with_stats:
             stats = np.zeros((len(taken), WORDS), np.int64)
             if taken:
-                stats[...] = take.stats[stream][: stats.size].reshape(stats.shape)
-                slots.give_back(take.stats[stream])
+                words = take.stats[stream]
+                stats[...] = words[: stats.size].reshape(stats.shape)
+                if beyond := take.beyond.get(stream):
+                    details = words[stats.size :][:beyond].copy()
+                slots.give_back(words)
         moves = between(rows.moves[stream], own)
         if len(own) or len(stood) or taken or len(moves):
-            found.append(StreamRecord(take.activation, stream, own, stood, stats, moves))
+            record = StreamRecord(take.activation, stream, own, stood, stats, moves)
+            found.append(record._replace(details=details))
     return found
 
 

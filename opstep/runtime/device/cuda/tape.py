@@ -19,6 +19,8 @@ from opstep.runtime.device.cuda.gathering import Gathering, gathers
 from opstep.runtime.device.cuda.launching import BoundGrid, work_of
 from opstep.runtime.device.cuda.records import MOVED, NO_ROW, Nodes, Part, merged
 from opstep.runtime.device.cuda.takes import Take
+from opstep.runtime.device.details import Details
+from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Run, Step
 from opstep.runtime.recording import Activation, Launch, Layout, Recorder, Wait
 from opstep.runtime.statistics import ENABLED, WORDS, step_for
@@ -82,7 +84,10 @@ class CudaTape:
         self._with_stats = False  # in the step under way
         self._launched = [0] * len(streams)  # rows already handed over
         self._recorded: dict[int, tuple[int, int]] = {}  # event -> stream, row before it
-        self._stats = _StatsMemory(self.device, [len(taken) for taken in self._taken()])
+        self._details = Details(self.device, recorder)
+        types = [[plan.values[v].type for v in taken] for taken in self._taken()]
+        words = [sum(map(self._details.nbytes, of_stream)) for of_stream in types]
+        self._stats = _StatsMemory(self.device, list(map(len, types)), words)
         self._gathering = [self._gathering_of(s, taken) for s, taken in enumerate(self._taken())]
         self._launches: list[Launch] = []
         self._indices: dict[int, int] = {}  # of launches, by id of what makes them
@@ -122,6 +127,7 @@ class CudaTape:
             plan = self.binding.plan
             taken, t = self.layout.stats[stream], plan.values[value].type
             source = self.binding.place(value).address
+            made += [(NO_ROW, b) for b in self._detailed(t, source, stream)]
             if gathers(t):
                 made += [(NO_ROW, b) for b in gathering.add(source, t, len(taken))]
                 taken.append((number, value))
@@ -136,6 +142,13 @@ class CudaTape:
         if not bound:  # nothing else may have this launched
             made += [(NO_ROW, b) for b in gathering.take()]
         return made
+
+    def _detailed(self, t: TensorType, source: int, stream: int) -> list[Any]:
+        stats = self._stats
+        workspace = stats.workspace(stream, self._details.workspace(t))
+        target = stats.further[stream]
+        stats.further[stream] += self._details.nbytes(t)
+        return self._details.bound(t, [source, stats.enabled.address, target], workspace)
 
     def _written(self, step: Step) -> list[tuple[int, int]]:
         """The addresses that a step writes: from, to."""
@@ -259,6 +272,8 @@ class CudaTape:
                     handle = self.binding.streams[stream].handle
                     copy(slot.ctypes.data, address, nbytes, handle)
                     take.stats[stream] = slot
+                    count = len(self.layout.stats[stream])
+                    take.beyond[stream] = nbytes // 8 - count * WORDS
         self._takes.add(self.recorder, take)
         self._take = None
 
@@ -294,19 +309,20 @@ class Bundle:
 
 
 class _StatsMemory:
-    """Where a tape's statistics are written on the GPU: those of each stream in a row."""
+    """Where a tape's statistics are written on the GPU: those of each stream in a row, and behind
+    them so many bytes of what is taken beyond them.
+    """
 
-    def __init__(self, device: Any, counts: Sequence[int]):
+    def __init__(self, device: Any, counts: Sequence[int], beyond: Sequence[int]):
         self._device = device
         what = "statistics"
         self.enabled = device.alloc(ENABLED.nbytes, what)
         device.write(self.enabled, 0, ENABLED, 0)
-        self._memory = device.alloc(sum(counts) * _NBYTES, what)
-        starts = np.cumsum([0, *counts])[:-1].tolist()
-        self.parts: list[tuple[int, int]] = [
-            (self._memory.address + start * _NBYTES, n * _NBYTES)
-            for start, n in zip(starts, counts, strict=True)
-        ]
+        sizes = [n * _NBYTES + more for n, more in zip(counts, beyond, strict=True)]
+        self._memory = device.alloc(sum(sizes), what)
+        starts = [self._memory.address + int(n) for n in np.cumsum([0, *sizes])[:-1]]
+        self.parts: list[tuple[int, int]] = list(zip(starts, sizes, strict=True))
+        self.further = [at + n * _NBYTES for at, n in zip(starts, counts, strict=True)]  # next
         self._workspaces: list[list[Any]] = [[] for _ in counts]
 
     def place(self, stream: int, index: int) -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
@@ -21,6 +22,7 @@ from opstep.trace.workspace.pages.plot import (
 )
 
 SHADES = 8
+COLUMNS = 120  # of a heat map: each shows all of its steps
 
 
 class Bins(NamedTuple):
@@ -49,11 +51,32 @@ def bars(bins: Bins, width: int = 132, height: int = 26) -> Markup:
     return picture(width, height, body, label)
 
 
+def binned(
+    rows: Sequence[Mapping[str, Any]], read: Callable[[Any], Mapping[int, int]]
+) -> list[tuple[float, Bins]]:
+    """At most `COLUMNS` histograms: each of the elements of several steps, the first of which names
+    it. `read`: the counts of a row by bin. One that counts nothing is empty.
+    """
+    each = max(1, -(-len(rows) // COLUMNS))
+    columns = []
+    for first in range(0, len(rows), each):
+        counts: Counter[int] = Counter()
+        for row in rows[first : first + each]:
+            counts.update(read(row))
+        low, high = min(counts, default=0), max(counts, default=-1)
+        columns.append((rows[first]["step"], Bins([counts[k] for k in range(low, high + 1)], low)))
+    return columns
+
+
 def heatmap(
-    title: str, columns: Sequence[tuple[float, Bins]], width: int = 460, height: int = 190
+    title: str,
+    columns: Sequence[tuple[float, Bins]],
+    name: Callable[[int], str] = lambda exponent: f"2^{exponent}",
+    width: int = 460,
+    height: int = 190,
 ) -> Markup:
     """Histograms side by side by x: darker where more of a column's elements are. One that counts
-    nothing leaves its column empty.
+    nothing leaves its column empty. `name`: how a bin is called.
 
     All cells of one shade are one path, so that the picture stays small.
     """
@@ -79,7 +102,7 @@ def heatmap(
     for exponent in range(low, high, max(1, (high - low) // 6)):
         at = TOP + (high - exponent - 0.5) * tall
         label = f'x="{LEFT - 6}" y="{at:.1f}" dy="4" text-anchor="end"'
-        parts.append(Markup(f"<text {label}>2^{exponent}</text>"))
+        parts.append(Markup(f"<text {label}>{name(exponent)}</text>"))
     x = Axis([x for x, _ in columns], LEFT + wide / 2, width - RIGHT - wide / 2)
     parts += [heading(title), step_labels(x, height)]
     return picture(width, height, Markup("").join(parts), title)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from opstep.trace.workspace.pages import cells, words
+from opstep.trace.workspace.pages import cells, details, words
 from opstep.trace.workspace.pages.data import POINTS, Row, ask, run_row
-from opstep.trace.workspace.pages.histograms import Bins, heatmap
+from opstep.trace.workspace.pages.histograms import binned, heatmap
 from opstep.trace.workspace.pages.metadata import DATABASE
 from opstep.trace.workspace.pages.plot import Line, Panel
 from opstep.trace.workspace.pages.series import as_float, bad_steps, distribution
@@ -17,8 +17,7 @@ from opstep.trace.workspace.pages.series import as_float, bad_steps, distributio
 if TYPE_CHECKING:
     from datasette.app import Datasette
 
-COLUMNS = 120  # of a heat map: each shows all of its steps,
-READ = 50_000  # of a run of up to so many
+READ = 50_000  # histograms
 OP = "select * from ops where run = :run and op = :op"
 RESULTS = "select * from results where run = :run and op = :op order by result"
 STATS = """
@@ -72,6 +71,7 @@ async def page(request: Any, datasette: Datasette) -> Any:
     bins = await ask(datasette, HISTOGRAMS, {**given, "every": every, "thinned": thinned})
     times = await ask(datasette, TIMES if stats else TIMES_WITHOUT_STATS, drawn)
     results = await ask(datasette, RESULTS, given)
+    more = await details.plots(datasette, drawn) if run["also"] else {}
     label = cells.RunLabel(run["key"], run["status"], run["file"], run["began_ns"])
     context = {
         "run": run,
@@ -80,7 +80,10 @@ async def page(request: Any, datasette: Datasette) -> Any:
         "line": cells.show("line", cells.Cell(op["line"], op, {run["id"]: label}, "ops")),
         "facts": facts(op, FACTS),
         "figures": facts(op, FIGURES),
-        "results": [(r, result_plots(of_result(stats, r), of_result(bins, r))) for r in results],
+        "results": [
+            (r, result_plots(of_result(stats, r), of_result(bins, r)) + more.get(r["result"], []))
+            for r in results
+        ],
         "time": time_plot(times),
         "neighbours": [o for o in await ask(datasette, AROUND, given) if o["op"] != number],
         "database": DATABASE,
@@ -110,20 +113,10 @@ def of_result(rows: list[Row], result: Row) -> list[Row]:
     return [row for row in rows if row["result"] == result["result"]]
 
 
-def binned(rows: list[Row]) -> list[tuple[float, Bins]]:
-    """At most `COLUMNS` histograms: each of the elements of several steps, the first of which names
-    it. One of zeros alone is empty.
-    """
-    each = max(1, -(-len(rows) // COLUMNS))
-    columns = []
-    for first in range(0, len(rows), each):
-        counts: Counter[int] = Counter()
-        for row in rows[first : first + each]:
-            bins = cells.read_bins(row["histogram"], row["lowest"])
-            counts.update(dict(enumerate(bins.counts, bins.lowest)) if bins else {})
-        low, high = min(counts, default=0), max(counts, default=-1)
-        columns.append((rows[first]["step"], Bins([counts[k] for k in range(low, high + 1)], low)))
-    return columns
+def by_magnitude(row: Row) -> Mapping[int, int]:
+    """Elements by exponent; none where all are 0."""
+    bins = cells.read_bins(row["histogram"], row["lowest"])
+    return dict(enumerate(bins.counts, bins.lowest)) if bins else {}
 
 
 def result_plots(rows: list[Row], histograms: list[Row]) -> list[Markup]:
@@ -137,7 +130,7 @@ def result_plots(rows: list[Row], histograms: list[Row]) -> list[Markup]:
         Line("std", [(r["step"], as_float(r["std"])) for r in rows]),
     ]
     plots.append(Panel("magnitude", sizes, marks=marks, log=True).svg())
-    plots.append(heatmap("elements by magnitude", binned(histograms)))
+    plots.append(heatmap("elements by magnitude", binned(histograms, by_magnitude)))
     odd = [
         Line(name, [(r["step"], float(r[column])) for r in rows])
         for name, column in (("NaN", "nan"), ("+inf", "posinf"), ("-inf", "neginf"))

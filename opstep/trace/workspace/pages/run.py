@@ -90,6 +90,7 @@ def facts(run: dict[str, Any]) -> list[tuple[str, str]]:
         ("seed", str(run["seed"])),
         ("statistics", f"{run['selection']}, every {run['every']} steps"
          if (run["every"] or 1) > 1 else str(run["selection"])),
+        ("beyond them", run["also"] or ""),
         ("memory", f"{words.size(run['arena_bytes'] or 0)} of temporary tensors, "
          f"{words.size(run['param_bytes'] or 0)} of params and states"),
         ("timeline", run["trace"] or ""),

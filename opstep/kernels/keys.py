@@ -1,0 +1,34 @@
+"""Elements as integers of the same order: see `kernels.details`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+
+from opstep.runtime.device.launch import Arg
+from opstep.runtime.ir.types import DType, TensorType, i16, i32, i64
+
+_CARRIERS = {2: i16, 4: i32, 8: i64}
+
+
+def seen_as_keys(x: Arg) -> Arg:
+    """Floats as the integers that their bits are."""
+    if not x.dtype.is_float:
+        return x
+    return Arg(TensorType(_CARRIERS[x.stored.itemsize], x.shape), x.slot)
+
+
+@cache
+def key_of(dtype: DType) -> Callable:
+    """The key of an element, as `seen_as_keys` shows it."""
+    floating, magnitude = dtype.is_float, (1 << dtype.bits - 1) - 1
+
+    def key(v):
+        k = np.int64(v)
+        if floating and k < 0:
+            k = -(k & magnitude)
+        return k
+
+    return key

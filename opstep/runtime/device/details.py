@@ -1,0 +1,40 @@
+"""What a recorder wants of tensors beyond their statistics: see `runtime.recording.Recorder`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from opstep.runtime.ir.types import TensorType
+from opstep.runtime.recording import Recorder
+
+
+class Details:
+    """Launches on a device. Words of one tensor follow one another, and those of tensors, too."""
+
+    def __init__(self, device: Any, recorder: Recorder):
+        self._device = device
+        self._wanted = getattr(recorder, "details", None)
+
+    def nbytes(self, t: TensorType) -> int:
+        """Of the words about such a tensor."""
+        return sum(nbytes for _, _, nbytes in self._steps(t))
+
+    def workspace(self, t: TensorType) -> int:
+        """Bytes of working memory that the launches for such a tensor need."""
+        return max((self._device.prepare(*s)[1] for *s, _ in self._steps(t)), default=0)
+
+    def bound(self, t: TensorType, addresses: Sequence[int], workspace: int) -> list[Any]:
+        """Launches. `addresses`: of the tensor, of `ENABLED`, and where the words go."""
+        source, enabled, target = addresses
+        made: list[Any] = []
+        for step, types, nbytes in self._steps(t):
+            launches, _ = self._device.prepare(step, types)
+            made += self._device.bind(launches, [source, enabled, target], workspace)
+            target += nbytes
+        return made
+
+    def _steps(self, t: TensorType) -> Iterator[tuple[Any, tuple[TensorType, ...], int]]:
+        for step, types in self._wanted(t) if self._wanted else ():
+            nbytes: Any = types[-1].nbytes  # concrete
+            yield step, types, nbytes

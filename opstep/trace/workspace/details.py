@@ -1,0 +1,97 @@
+"""Rows of `quantiles`, `signed` and `channels` from the words that devices leave."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+
+from opstep.kernels.details import CHANNEL
+from opstep.runtime.ir.types import DType, TensorType
+from opstep.runtime.recording import HostRecord
+from opstep.runtime.statistics import BINS
+from opstep.trace.details import extremes, quantiles
+from opstep.trace.workspace.bins import histograms
+from opstep.trace.workspace.taken import Numbered, RunState
+
+_PLACE = "run, step, op, execution, result"
+INTO = {
+    "quantiles": f"quantiles ({_PLACE}, p1, p50, p99, abs_p1, abs_p50, abs_p99)",
+    "signed": f"signed ({_PLACE}, negative_lowest, negative, positive_lowest, positive)",
+    "channels": f"channels ({_PLACE}, channel, finite, min, max, zero)",
+}
+
+
+def insert_details(
+    connection: sqlite3.Connection, schema: str, state: RunState, alike: Sequence[Numbered]
+) -> None:
+    """Of records of one stream of a plan, where these were taken."""
+    first = alike[0].record
+    if isinstance(first, HostRecord) or first.details is None:
+        return
+    columns = state.columns(first)
+    records: list[Any] = [n.record for n in alike]
+    words = np.stack([r.details for r in records])
+    steps = np.array([r.activation.step for r in records], np.int64)
+    executions = np.array([n.first for n in alike], np.int64)
+    at = 0
+    for k, t in enumerate(columns.types):
+        op, row, result = columns.stat_ops[k], columns.stat_rows[k], columns.results[k]
+        places = [steps, np.full_like(steps, op), executions + row, np.full_like(steps, result)]
+        end = at + sum(size for _, size in state.run.details.words(t))
+        _insert(connection, schema, state, t, places, words[:, at:end])
+        at = end
+
+
+def insert_initial_details(connection: sqlite3.Connection, state: RunState) -> None:
+    """Of inputs and named tensors, as `rows.initial_rows` numbers them."""
+    for k, given in enumerate(state.run.initial):
+        if given.details is not None:
+            places = [np.array([n], np.int64) for n in (-1, -1 - k, -1 - k, 0)]
+            _insert(connection, "main", state, given.type, places, given.details[None])
+
+
+def _insert(
+    connection: sqlite3.Connection,
+    schema: str,
+    state: RunState,
+    t: TensorType,
+    places: Sequence[np.ndarray],
+    words: np.ndarray,
+) -> None:
+    """What is known of n tensors of that type. `places`: step, op, execution and result, i64[n]
+    each; `words`: i64[n, all words of such a tensor].
+    """
+    at = 0
+    for kind, size in state.run.details.words(t):
+        part = words[:, at : at + size]
+        at += size
+        each = size // CHANNEL if kind == "channels" else 1
+        head = [np.repeat(column, each).tolist() for column in places]
+        columns = [repeat(state.id), *head, *_COLUMNS[kind](part, t.dtype)]
+        marks = ", ".join("?" * len(columns))
+        statement = f"insert into {schema}.{INTO[kind]} values ({marks})"
+        connection.executemany(statement, zip(*columns, strict=False))
+
+
+def _quantile_columns(words: np.ndarray, dtype: DType) -> Sequence[Sequence[Any]]:
+    return quantiles(words, dtype).T.tolist()
+
+
+def _signed_columns(words: np.ndarray, dtype: DType) -> Sequence[Sequence[Any]]:
+    return [*histograms(words[:, :BINS]), *histograms(words[:, BINS:])]
+
+
+def _channel_columns(words: np.ndarray, dtype: DType) -> Sequence[Sequence[Any]]:
+    channels = words.shape[1] // CHANNEL
+    return [list(range(channels)) * len(words), *extremes(words, dtype)]
+
+
+_COLUMNS = {
+    "quantiles": _quantile_columns,
+    "signed": _signed_columns,
+    "channels": _channel_columns,
+}

@@ -1,0 +1,31 @@
+"""What takes quantiles, counts by sign and figures of channels compiles for every dtype."""
+
+from __future__ import annotations
+
+import pytest
+
+from opstep.runtime.device.cuda import compiler
+from opstep.runtime.device.cuda.lowering import Lowering, Prepared
+from opstep.runtime.ir.types import DTYPES, TensorType
+from opstep.trace.details import Details
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_it_compiles(dtype):
+    t = TensorType(DTYPES[dtype], (300, 50))
+    kernels = []
+    for step, types in Details("quantiles,signed,channels").steps(t):
+        launches, _ = Lowering(step, types).prepared()
+        assert all(isinstance(launch, Prepared) for launch in launches)
+        kernels += [launch.kernel for launch in launches if isinstance(launch, Prepared)]
+    assert len(kernels) == 1 + 3 + 1 + 2 + 2  # sorted, merged, looked up; counted, added; twice
+    for kernel in dict.fromkeys(kernels):
+        ptx, _ = compiler.to_ptx(kernel, "sm_90")
+        assert ".entry" in ptx
+
+
+def test_of_more_elements_than_places_have_numbers():
+    ((step, types),) = Details("quantiles").steps(TensorType(DTYPES["f32"], (1 << 31,)))
+    launches, _ = Lowering(step, types).prepared()
+    for kernel in {launch.kernel for launch in launches if isinstance(launch, Prepared)}:
+        assert ".entry" in compiler.to_ptx(kernel, "sm_90")[0]
