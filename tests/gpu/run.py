@@ -30,7 +30,8 @@ def tested(workers: str) -> bool:
     """Whether the tests pass."""
     command = [sys.executable, "-m", "pytest", "-q"]
     together = ["-n", workers, "--dist", "worksteal", "tests/gpu", "--ignore", FEW_AT_ONCE]
-    runs = [subprocess.run([*command, *of], cwd=ROOT) for of in (together, ["-n", "4", FEW_AT_ONCE])]
+    apart = ["-n", "4", FEW_AT_ONCE]
+    runs = [subprocess.run([*command, *which], cwd=ROOT) for which in (together, apart)]
     return not any(run.returncode for run in runs)
 
 

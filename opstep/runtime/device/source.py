@@ -56,9 +56,9 @@ def pinned(name: str):
 
 
 def distinct(function):
-    """Says of a helper what is said of every kernel: no pointer written through reaches what another
-    one reads, other than element i of a result in an operand's place. A helper is compiled by
-    itself, and LLVM would send its loops to the scalar ones where x and y are one buffer.
+    """Promises of a helper what every kernel promises: no pointer written through reaches what
+    another one reads, other than element i of a result in an operand's place. A helper is compiled
+    by itself, and LLVM would send its loops to the scalar ones where x and y are one buffer.
     """
     function.distinct = True
     return function
