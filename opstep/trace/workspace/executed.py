@@ -21,13 +21,12 @@ STATS = (
 # see `insert`: shared are run and stream; by op its number and its place among the executions; by
 # record the first of these, step, activation and turn
 _EXECUTED = "{s[0]}, {r[0]} + {o[1]}, {r[1]}, {o[0]}, {s[1]}, {r[2]}, {r[3]}"
-_TIMED, _UNTIMED = _EXECUTED + ", {v[0]}, {v[1]}", _EXECUTED + ", null, null"
+_TIMED, _UNTIMED = _EXECUTED + ", ?, ?", _EXECUTED + ", null, null"
 # by op likewise, and result; then all figures, or those where nothing is NaN, infinite, subnormal
 # or known to be unwritten
 _FIGURES = "{s[0]}, {r[1]}, {o[0]}, {r[0]} + {o[1]}, {o[2]}"
-_ANY = _FIGURES + "".join(f", {{v[{k}]}}" for k in range(15))
-_USUAL = _FIGURES + "".join(f", {{v[{k}]}}" for k in range(7))
-_USUAL += ", 0, 0, 0, {v[7]}, 0, null, {v[8]}, {v[9]}"
+_ANY = _FIGURES + ", ?" * 15
+_USUAL = _FIGURES + ", ?" * 7 + ", 0, 0, 0, ?, 0, null, ?, ?"
 _NAN_COLUMN = 7  # of the figures: nan, posinf, neginf, zero, subnormal, unwritten
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -16,24 +17,20 @@ _MOST = 64  # rows of a statement, about
 
 @cache
 def _statement(into: str, row: str, widths: tuple[int, int, int], rows: int, records: int) -> str:
-    """For so many records with so many rows each; widths of what all share, what the k-th rows of
-    the records share, and what a record's rows share.
+    """For so many records with so many rows each; `widths`: of what all share, what the k-th rows
+    of the records share, and what a record's rows share.
+
+    A row's own values have no numbers: SQLite looks for each number among all others. They come
+    behind the last of the others, so that has to be named first; in a row that is ``{s[0]}``.
     """
     shared, alike, heads = widths
-    given = shared + rows * alike
-    own = given + records * heads
-    width = row.count("{v[")
+    given = rows * alike + records * heads + shared
     texts = []
-    for place in range(records * rows):
-        record, k = divmod(place, rows)
-        texts.append(
-            row.format(
-                s=_marks(0, shared),
-                o=_marks(shared + k * alike, alike),
-                r=_marks(given + record * heads, heads),
-                v=_marks(own + place * width, width),
-            )
-        )
+    for record, k in product(range(records), range(rows)):
+        o = _marks(k * alike, alike)
+        r = _marks(rows * alike + record * heads, heads)
+        s = _marks(given - shared, shared)[::-1]
+        texts.append(row.format(s=s, o=o, r=r))
     return f"insert into {into} values ({'), ('.join(texts)})"
 
 
@@ -54,7 +51,7 @@ def insert(
 
     `row` tells the values of a row: ``{s[0]}`` is one of `shared`, ``{o[0]}`` of those that the
     k-th rows have in common (`alike`: i64[rows, n]), ``{r[0]}`` of those that a record's rows have
-    (`heads`: i64[records, n]), ``{v[0]}`` one of its own (`values`, row by row).
+    (`heads`: i64[records, n]), ``?`` one of its own (`values`, row by row).
     """
     rows, records = len(alike), len(heads)
     width = len(values) // (rows * records)
@@ -62,16 +59,13 @@ def insert(
     for first in range(0, rows, _MOST):
         some = alike[first : first + _MOST]
         most = 1 << (max(_MOST // len(some), 1).bit_length() - 1) if len(some) == rows else 1
-        common = [*shared, *some.ravel().tolist()]
+        common, last = some.ravel().tolist(), shared[::-1]
         done = 0
         while done < records:
             size = min(most, 1 << (records - done).bit_length() - 1)
             at = (done * rows + first) * width
-            given = [
-                *common,
-                *heads[done : done + size].ravel().tolist(),
-                *values[at : at + size * len(some) * width],
-            ]
+            own = values[at : at + size * len(some) * width]
+            given = [*common, *heads[done : done + size].ravel().tolist(), *last, *own]
             statement = _statement(into, row, widths, len(some), size)
             connection.execute(statement, given)
             done += size
