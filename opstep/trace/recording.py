@@ -196,7 +196,7 @@ class Recording:
             if ended - began > WORTH_NS and self._latest is not None:
                 name = f"write {guard.sink.path.name}"
                 self._writing.append(Spent(name, "write", began, ended, "recorder"))
-        if len(calls[-1]) > 1:
+        if calls and len(calls[-1]) > 1:  # a flush is of no run
             self._latest = calls[-1][1]
         if self._writing and self._latest is not None:
             told = [("spent", self._latest, spent) for spent in self._writing]
