@@ -193,7 +193,7 @@ class Recording:
             began = time.monotonic_ns()
             guard.call(calls)
             ended = time.monotonic_ns()
-            if ended - began > WORTH_NS and self._latest is not None:
+            if ended - began > WORTH_NS:
                 name = f"write {guard.sink.path.name}"
                 self._writing.append(Spent(name, "write", began, ended, "recorder"))
         if calls and len(calls[-1]) > 1:  # a flush is of no run
