@@ -34,7 +34,7 @@ class Job:
         self.recorder = recorder
         returned = [s for s in graph.body if isinstance(s, Return)]
         self.names = [v.text for v in returned[0].values] if returned else []
-        self.shapes: list[Any] = []  # of the outputs, once they were asked for
+        self._outputs: Outputs | None = None
         self.began = perf_counter()
         self.seconds = 0.0
 
@@ -43,10 +43,12 @@ class Job:
         return [self.binding.array(v) for v in self.binding.plan.outputs]
 
     def _named(self) -> Outputs:
-        plan, array = self.binding.plan, self.binding.array
-        if not self.shapes:
-            self.shapes = [plan.values[v].type.shape for v in plan.outputs]
-        return Outputs(self.names, self.shapes, lambda k: array(plan.outputs[k]))
+        """Those of the last step, whichever that is when they are looked at."""
+        if self._outputs is None:
+            plan, array = self.binding.plan, self.binding.array
+            shapes: Any = [plan.values[v].type.shape for v in plan.outputs]
+            self._outputs = Outputs(self.names, shapes, lambda k: array(plan.outputs[k]))
+        return self._outputs
 
     def step_done(self) -> None:
         """After each step: raises where an assert failed, and takes the outputs out of device

@@ -197,7 +197,7 @@ class Outputs(Mapping[str, "np.ndarray"]):
         read: Callable[[int], np.ndarray],
     ):
         self._places = {name: k for k, name in enumerate(names)}
-        self._shapes = shapes
+        self._scalars = [(name, k) for name, k in self._places.items() if not shapes[k]]
         self._read = read
 
     def __getitem__(self, name: str) -> np.ndarray:
@@ -210,7 +210,7 @@ class Outputs(Mapping[str, "np.ndarray"]):
         return len(self._places)
 
     def scalars(self) -> dict[str, float]:
-        return {n: float(self._read(k)) for n, k in self._places.items() if not self._shapes[k]}
+        return {n: float(self._read(k)) for n, k in self._scalars}
 
 
 class Recorder(Protocol):

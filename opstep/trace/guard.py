@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from opstep.trace.sink import Sink, Written
@@ -20,21 +20,19 @@ class Guard:
         self._ends: list[Any] = []  # of runs that ended after it had failed
         self._path = sink.path.absolute()  # also where the process goes to another folder
 
-    def call(self, calls: Sequence[Call]) -> None:
+    def call(self, calls: Iterable[Call]) -> None:
         """On the writer's thread."""
-        for method, *arguments in calls:
-            if not self.problem:
-                self._call(method, arguments)
-            if self.problem and method == "end_run":
-                self._ends.append(arguments)
-
-    def _call(self, method: str, arguments: Sequence[Any]) -> None:
-        try:
-            getattr(self.sink, method)(*arguments)
-        except (OSError, sqlite3.Error) as error:
-            self.problem = words(error)
-        except Exception as error:  # our mistake must not stop the writer: the run would wait
-            self.problem = f"internal error: {type(error).__name__}: {error}"
+        left, method, arguments = iter(calls), "", []
+        if not self.problem:
+            try:
+                for method, *arguments in left:
+                    getattr(self.sink, method)(*arguments)
+                return
+            except (OSError, sqlite3.Error) as error:
+                self.problem = words(error)
+            except Exception as error:  # our mistake must not stop the writer: the run would wait
+                self.problem = f"internal error: {type(error).__name__}: {error}"
+        self._ends += [rest for name, *rest in ((method, *arguments), *left) if name == "end_run"]
 
     def close(self) -> Written:
         try:

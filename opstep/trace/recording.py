@@ -47,7 +47,7 @@ LAG_S = 0.1
 RECORD_BYTES = 1000  # of a record, beside its arrays' elements
 TOGETHER = 1 << 16  # bytes of a step's records, from which on they do not wait for its end
 
-WORTH_NS = 50_000  # of the writer's work, from which on it is told
+WORTH_NS = 200_000  # of the writer's work, from which on it is told
 
 
 class Recording:
@@ -98,7 +98,7 @@ class Recording:
         if len({path.resolve() for path in self.files.values()}) < len(self.files):
             raise InputError(f"{workspace} cannot be both the workspace and the trace")
         self._guards = [Guard(sink) for sink in _open(self.files, trace_steps)]
-        self._writer = Writer(self._flush)
+        self._writer = Writer(self._call, self._flush)
         self._latest: Run | None = None  # that the sinks know of
         self._writing: list[Spent] = []  # what writing took
         self.numbers = count()  # of activations
@@ -179,7 +179,7 @@ class Recording:
 
     def put(self, calls: Sequence[Call], nbytes: int = 0) -> bool:
         """Queues calls of each sink; whether that had to wait for the files."""
-        return self._writer.put(self._call, calls, nbytes=nbytes)
+        return self._writer.put(calls, nbytes)
 
     def barrier(self) -> None:
         """Returns when all that was queued is in the files."""
@@ -198,12 +198,11 @@ class Recording:
             began = time.monotonic_ns()
             guard.call(calls)
             ended = time.monotonic_ns()
-            if ended - began > WORTH_NS and self._latest is not None:
+            if ended - began > WORTH_NS:
                 name = f"write {guard.sink.path.name}"
                 self._writing.append(Spent(name, "write", began, ended, "recorder"))
-        for call in calls:
-            if call[0] == "begin_run":
-                self._latest = call[1]
+        if calls and len(calls[-1]) > 1:  # a flush is of no run
+            self._latest = calls[-1][1]
         if self._writing and self._latest is not None:
             told = [("spent", self._latest, spent) for spent in self._writing]
             self._writing.clear()

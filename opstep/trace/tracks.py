@@ -296,6 +296,8 @@ _FILLERS: dict[str, Callable[[RunTracks, Any], Any]] = {
 
 def _origin(activation: Activation) -> tuple[int, ...]:
     """Where an activation comes from, by identity: its layout and those of its callers."""
+    if activation.caller is None:
+        return (id(activation.layout),)
     found = [id(activation.layout)]
     while activation.caller is not None:
         found += [activation.call, id(activation.caller.layout)]
@@ -307,9 +309,10 @@ def _order_of(record: HostRecord) -> tuple[int, ...]:
     """In which order things began, and where they began at once, ended: indices of launches, then
     of waits, then of calls.
     """
-    parts = [p for p in (record.launches, record.syncs, record.calls) if len(p)]
-    if sum(map(len, parts)) < 2:
-        return (0,) * len(parts)
+    _, *parts = record
+    count = sum(map(len, parts))
+    if count < 2:
+        return (0,) * count
     times = np.concatenate(parts)
     return tuple(np.lexsort((times[:, 1], times[:, 0])).tolist())
 

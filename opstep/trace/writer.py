@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
 
@@ -11,27 +11,29 @@ LIMIT = 48 << 20  # bytes queued; whoever brings more waits
 GATHER_S = 0.01  # what comes within that time is done together: a thread that wakes up costs more
 GATHERED = 1 << 20  # bytes that are not waited with
 PATIENCE_S = 0.05  # between two flushes while there is always more
-
-Item = tuple[Callable[..., Any], tuple[Any, ...], int]  # work, its arguments, bytes that it holds
+TOGETHER = 1 << 16  # bytes that are worked through at once
 
 
 class Writer:
-    """Does what is queued, in order, on a thread of its own.
+    """Hands what is queued to `work`, in order and many items at once, on a thread of its own.
 
     `flush` is called there when the queue has run empty, and every `PATIENCE_S` while it does not.
-    What the work raises is its own affair: it must not.
+    What they raise is their own affair: they must not.
     """
 
-    def __init__(self, flush: Callable[[], Any], limit: int = LIMIT):
+    def __init__(
+        self, work: Callable[[list[Any]], Any], flush: Callable[[], Any], limit: int = LIMIT
+    ):
+        self._do = work
         self._flush = flush
         self._limit = limit
-        self._items: list[Item] = []
+        self._items: list[tuple[Sequence[Any], int]] = []  # with the bytes that they hold
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._nbytes = 0  # queued, and not yet done
         self.most = 0  # the most bytes that were ever queued
-        self._taken = 0  # items that the thread has
-        self._flushed = 0  # items that were done before the last flush
+        self._taken = 0  # calls of `put` whose items the thread has
+        self._flushed = 0  # of these, done before the last flush
         self._since = 0.0  # when the first of those came that nobody has begun with
         self._under_way = 0.0  # when the first of those did that are being written; 0: none is
         self._awaited = 0  # callers that wait
@@ -39,8 +41,8 @@ class Writer:
         self._thread = threading.Thread(target=self._work, daemon=True, name="opstep writer")
         self._thread.start()
 
-    def put(self, work: Callable[..., Any], *arguments: Any, nbytes: int = 0) -> bool:
-        """Queues work that holds so many bytes; waits while the queue is full, and tells whether it
+    def put(self, items: Sequence[Any], nbytes: int = 0) -> bool:
+        """Queues items that hold so many bytes; waits while the queue is full, and tells whether it
         did. More than the limit at once is let in alone.
         """
         waited = False
@@ -56,7 +58,7 @@ class Writer:
             elif self._nbytes <= GATHERED < self._nbytes + nbytes:
                 self._changed.notify_all()
             # whatever Ctrl-C cuts off behind it: it is there
-            self._items.append((work, arguments, nbytes))
+            self._items.append((items, nbytes))
             self._nbytes += nbytes
             self.most = max(self.most, self._nbytes)
         return waited
@@ -93,19 +95,25 @@ class Writer:
         flushed_at = monotonic()
         done = 0
         while batch := self._gathered():
-            for work, arguments, nbytes in batch:
-                work(*arguments)
-                done += 1
+            batch.reverse()  # what is done is let go, with all that it holds
+            while batch:
+                together: list[Any] = []
+                nbytes, before = 0, len(batch)
+                while batch and nbytes < TOGETHER:
+                    items, held = batch.pop()
+                    together += items
+                    nbytes += held
+                self._do(together)
+                del items, together
+                done += before - len(batch)
                 self._nbytes_done(nbytes)
                 if monotonic() - flushed_at > PATIENCE_S:
                     flushed_at = self._flush_now(done)
-            batch.clear()  # what is done is let go, with all that it holds
-            del work, arguments
             if not self._items:
                 flushed_at = self._flush_now(done)
             self._under_way = 0.0
 
-    def _gathered(self) -> list[Item]:
+    def _gathered(self) -> list[tuple[Sequence[Any], int]]:
         """What is to be done next; nothing where the thread is to end."""
         with self._changed:
             while not self._items and not self._closing:

@@ -178,6 +178,18 @@ def test_of_nothing_finite(dtype, value):
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
+def test_of_every_exponent(dtype):
+    with np.errstate(over="ignore"):
+        some = np.ldexp(1.0, np.arange(-140, 120)).astype(DTYPES[dtype].numpy)
+    array = np.resize(some, 5 * BLOCK + 3)
+    array[::7] = 0
+    found = statistics_of(array)
+    check(array, found)
+    if dtype in ("f32", "bf16"):
+        assert all(found.histogram)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
 def test_zeros_have_signs_and_order(dtype):
     array = np.array([0.0, -0.0] * 9).astype(DTYPES[dtype].numpy)
     found = statistics_of(array)

@@ -7,14 +7,19 @@ import time
 
 import pytest
 
-from opstep.trace.writer import Writer
+from opstep.trace.writer import TOGETHER, Writer
+
+
+def writer_of(flush, **options) -> Writer:
+    """Whose items are called."""
+    return Writer(lambda items: [item() for item in items], flush, **options)
 
 
 def test_work_is_done_in_order_and_flushed():
     done: list = []
-    writer = Writer(lambda: done.append("flush"))
+    writer = writer_of(lambda: done.append("flush"))
     for k in range(100):
-        writer.put(lambda k=k: done.append(k))
+        writer.put([lambda k=k: done.append(k)])
     writer.barrier()
     assert [d for d in done if d != "flush"] == list(range(100))
     assert done[-1] == "flush"
@@ -23,8 +28,8 @@ def test_work_is_done_in_order_and_flushed():
 
 def test_a_barrier_waits_for_the_flush_behind_slow_work():
     flushed = threading.Event()
-    writer = Writer(flushed.set)
-    writer.put(lambda: time.sleep(0.05))
+    writer = writer_of(flushed.set)
+    writer.put([lambda: time.sleep(0.05)])
     writer.barrier()
     assert flushed.is_set()
     writer.close()
@@ -32,13 +37,13 @@ def test_a_barrier_waits_for_the_flush_behind_slow_work():
 
 def test_a_full_queue_makes_its_callers_wait():
     gate = threading.Event()
-    writer = Writer(lambda: None, limit=1000)
-    writer.put(gate.wait, nbytes=600)
+    writer = writer_of(lambda: None, limit=1000)
+    writer.put([gate.wait], nbytes=600)
     entered, one = [], threading.Event()
 
     def bring():
         for k in range(20):
-            writer.put(lambda: None, nbytes=300)
+            writer.put([lambda: None], nbytes=300)
             entered.append(k)
             one.set()
 
@@ -56,9 +61,9 @@ def test_a_full_queue_makes_its_callers_wait():
 
 def test_what_is_larger_than_the_queue_is_let_in_alone():
     done = []
-    writer = Writer(lambda: None, limit=1000)
+    writer = writer_of(lambda: None, limit=1000)
     for k in range(3):
-        writer.put(lambda k=k: done.append(k), nbytes=5000)
+        writer.put([lambda k=k: done.append(k)], nbytes=5000)
     writer.close()
     assert done == [0, 1, 2]
     assert writer.most == 5000
@@ -67,14 +72,14 @@ def test_what_is_larger_than_the_queue_is_let_in_alone():
 def test_flushes_come_while_there_is_always_more():
     flushes: list[int] = []
     done: list[int] = []
-    writer = Writer(lambda: flushes.append(len(done)))
+    writer = writer_of(lambda: flushes.append(len(done)))
 
     def work():
         time.sleep(0.01)
         done.append(1)
 
     for _ in range(30):  # 0.3 s, longer than the writer's patience
-        writer.put(work)
+        writer.put([work], TOGETHER)
     writer.close()
     assert len(done) == 30
     assert any(0 < seen < 30 for seen in flushes)
@@ -83,9 +88,9 @@ def test_flushes_come_while_there_is_always_more():
 
 def test_closing_does_what_is_queued():
     done: list[int] = []
-    writer = Writer(lambda: None)
+    writer = writer_of(lambda: None)
     for k in range(50):
-        writer.put(lambda k=k: done.append(k))
+        writer.put([lambda k=k: done.append(k)])
     writer.close()
     assert len(done) == 50
 
@@ -93,7 +98,7 @@ def test_closing_does_what_is_queued():
 def test_ctrl_c_while_something_is_queued(monkeypatch):
     """Neither a barrier nor the end waits for ever for what was cut off."""
     done = []
-    writer = Writer(lambda: None)
+    writer = writer_of(lambda: None)
 
     def cut_off():
         monkeypatch.undo()
@@ -101,8 +106,8 @@ def test_ctrl_c_while_something_is_queued(monkeypatch):
 
     monkeypatch.setattr(writer._changed, "notify_all", cut_off)
     with pytest.raises(KeyboardInterrupt):
-        writer.put(lambda: None)
+        writer.put([lambda: None])
     writer.barrier()
-    writer.put(lambda: done.append(2))
+    writer.put([lambda: done.append(2)])
     writer.close()
     assert done == [2]

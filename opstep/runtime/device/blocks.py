@@ -17,7 +17,7 @@ from opstep.runtime.device.convert import bfloat_to_float, half_to_float
 from opstep.runtime.ir.types import DType, bf16, boolean, f16, f32, f64, i8, i16, u8
 from opstep.runtime.statistics import BINS, LOWEST
 
-COPIES = 8  # of the histogram, by turns: no counter is read right after it was written
+LINE = 64  # bins that are looked at together
 
 
 class Width(NamedTuple):
@@ -149,28 +149,32 @@ def squeezer(width: Width):
 
 @cache
 def indexer(width: Width):
+    """(the bins of a block, the bin of one size)."""
     word, magnitude, fraction = width.word, width.magnitude, width.fraction
-    lowest = width.bias + LOWEST
+    below = width.bias + LOWEST
+    first, last = np.uint8(below & 0xFF), np.uint8((below + BINS - 1) & 0xFF)
+    narrow = width is SINGLE  # all exponents fit a byte, where vectors hold the most
+
+    def bin_of(size):
+        return min(max((size >> fraction) - below, 0), BINS - 1)
 
     def index(p, n, bins):
-        """The bin of each; zeros go to the first."""
+        """The bin of each, that of zeros is the first; bytes behind them up to a whole line hold
+        that, too. Returns the number of lines.
+        """
         for i in range(n):
             size = word(word(float_to_bits(p[i])) & word(magnitude))
-            b = word(word(size >> fraction) - word(lowest))
-            b = b if b > 0 else word(0)
-            bins[i] = np.uint8(b if b < BINS - 1 else word(BINS - 1))
+            bins[i] = np.uint8(size >> fraction) if narrow else np.uint8(bin_of(size))
+        lines = (n + LINE - 1) // LINE
+        for i in range(n, lines * LINE):
+            bins[i] = 0
+        if narrow:
+            for i in range(lines * LINE):
+                b = bins[i] if bins[i] > first else first
+                bins[i] = np.uint8((b if b < last else last) - first)
+        return lines
 
-    return index
-
-
-def tally(bins, n, counts):
-    """Adds to the `COPIES` histograms, which lie one behind the other."""
-    whole = n - n % COPIES
-    for i in range(0, whole, COPIES):
-        for k in range(COPIES):
-            counts[k * BINS + bins[i + k]] += 1
-    for i in range(whole, n):
-        counts[bins[i]] += 1
+    return index, bin_of
 
 
 def extremes(x, first, n):
@@ -181,6 +185,11 @@ def extremes(x, first, n):
         low = v if v < low else low
         high = v if v > high else high
     return np.int64(low), np.int64(high)
+
+
+def size_of(key):
+    """The bits without the sign."""
+    return key ^ (key >> 63)
 
 
 def ordered_single(key):

@@ -25,6 +25,7 @@ fixed_largest = Intrinsic("fixed_largest")
 fixed_squares = Intrinsic("fixed_squares")
 fixed_squares_f64 = Intrinsic("fixed_squares", 64)
 fixed_dot = Intrinsic("fixed_dot")
+count_bytes = Intrinsic("count_bytes")
 buffer_f32_512 = Intrinsic("buffer", 32, 512)
 buffer_f64_512 = Intrinsic("buffer", 64, 512)
 

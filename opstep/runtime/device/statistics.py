@@ -18,7 +18,6 @@ from functools import cache
 import numpy as np
 
 from opstep.runtime.device.blocks import (
-    COPIES,
     DOUBLE,
     SINGLE,
     counters,
@@ -28,13 +27,14 @@ from opstep.runtime.device.blocks import (
     ordered_double,
     ordered_single,
     scanner,
+    size_of,
     squeezer,
     stager,
-    tally,
     width_of,
 )
 from opstep.runtime.device.builtin import (
     bits_to_float,
+    count_bytes,
     fixed_squares_f64,
     fixed_sum_f64,
     float_to_bits,
@@ -43,9 +43,8 @@ from opstep.runtime.device.builtin import (
 from opstep.runtime.device.launch import Arg, Launch, Scratch
 from opstep.runtime.device.payload import payload
 from opstep.runtime.device.source import pinned
-from opstep.runtime.ir.types import DType, bf16, f16, f64, i32, i64, u8
+from opstep.runtime.ir.types import DType, bf16, f16, f64, i64, u8
 from opstep.runtime.statistics import (
-    BINS,
     COUNT,
     EXPONENT,
     FIRST_BIN,
@@ -79,10 +78,9 @@ def launches(x: Arg, enabled: Arg, out: Arg, *, filled: bool) -> list[Launch]:
     records = Scratch(i64, units * WORDS)
     block = Scratch(width.dtype, BLOCK, per_lane=True)
     bins = Scratch(u8, BLOCK, per_lane=True)
-    counts = Scratch(i32, COPIES * BINS, per_lane=True)
     unwritten = widened_payload(x.dtype) if told else 0
     normal = HALF_NORMAL if x.dtype is f16 else 1 << width.fraction
-    args = (x, enabled, records, block, bins, counts, x.size, unwritten, normal)
+    args = (x, enabled, records, block, bins, x.size, unwritten, normal)
     made = [
         Launch(unit_taker(x.dtype), *args, units=units, grain=1),
         Launch(merge, records, enabled, out, units, x.size, x.dtype.is_float, told, units=1),
@@ -111,39 +109,34 @@ def unit_taker(dtype: DType):
     """The kernel that takes units of a tensor of that dtype."""
     take_block = block_taker(dtype)
 
-    def take_units(
-        x, enabled, records, block, bins, counts, size, payload, normal, lo, hi, lane
-    ):  # fmt: skip
+    def take_units(x, enabled, records, block, bins, size, payload, normal, lo, hi, lane):
         if enabled[0] == 0:
             return
         block = offset(block, lane * BLOCK)
         bins = offset(bins, lane * BLOCK)
-        counts = offset(counts, lane * COPIES * BINS)
         for unit in range(lo, hi):
             record = offset(records, unit * WORDS)
             begin(record)
-            for k in range(COPIES * BINS):
-                counts[k] = 0
             for first in range(unit * UNIT, min((unit + 1) * UNIT, size), BLOCK):
                 n = min(BLOCK, size - first)
-                take_block(x, first, n, record, block, bins, counts, payload, normal)
-            for k in range(BINS):
-                for copy in range(COPIES):
-                    record[FIRST_BIN + k] += counts[copy * BINS + k]
-            record[FIRST_BIN] -= record[ZERO]
+                take_block(x, first, n, record, block, bins, payload, normal)
+            first_bin = record[SUMSQ] - record[ZERO]  # zeros were counted with it
+            for k in range(FIRST_BIN + 1, WORDS):
+                first_bin -= record[k]
+            record[FIRST_BIN] = first_bin
 
     take_units.__name__ = f"statistics of {dtype.name}"
     return take_units
 
 
 def block_taker(dtype: DType):
-    """Takes n elements of x into a record and its histogram, by way of a block and its bins."""
+    """Takes n elements of x into a record, by way of a block and its bins."""
     width, floating = width_of(dtype), dtype.is_float
     infinity, ordered = width.infinity, ordered_single if width is SINGLE else ordered_double
     stage, scan, squeeze = stager(dtype), scanner(width), squeezer(width)
-    index, odd, tiny = indexer(width), *counters(width)
+    (index, bin_of), (odd, tiny) = indexer(width), counters(width)
 
-    def take_block(x, first, n, record, block, bins, counts, payload, normal):
+    def take_block(x, first, n, record, block, bins, payload, normal):
         p = stage(x, first, n, block)
         low, high, zeros, least = scan(p, n)
         if high >= infinity or low < -infinity:
@@ -158,6 +151,9 @@ def block_taker(dtype: DType):
             p = block
             low, high, zeros, least = scan(p, n)
         record[ZERO] += zeros
+        if zeros < n:
+            most = bin_of(max(size_of(low), size_of(high)))
+            count_bytes(bins, index(p, n, bins), offset(record, FIRST_BIN), bin_of(least), most)
         if floating:
             low, high = ordered(low), ordered(high)
             if least < normal:
@@ -166,8 +162,6 @@ def block_taker(dtype: DType):
             low, high = extremes(x, first, n)
         record[MIN] = min(low, record[MIN])
         record[MAX] = max(high, record[MAX])
-        index(p, n, bins)
-        tally(bins, n, counts)
         add_block(p, n, record)
 
     return take_block

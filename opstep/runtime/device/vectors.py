@@ -373,6 +373,58 @@ def _typed(runs: int, in_f64: bool, centred: bool, generate):
     return intrinsic(of_two if runs == 2 else of_distances if centred else of_one)
 
 
+def count_bytes():
+    """(bytes, vectors, counts, first, last): counts[k] += how many bytes are k, for each k from
+    `first` to `last`, and for those beside them that make `_TOGETHER` at once. `vectors`: how many
+    of 64 bytes there are, at most 255: a lane counts to no more.
+    """
+
+    @intrinsic
+    def count(_, data, vectors, counts, first, last):
+        def generate(context, builder, signature, args):
+            data, vectors, counts, first, last = args
+            v = Vectors(context, builder, types.uint8, FIXED)
+            group = WORD(_TOGETHER)
+
+            def step(k, _):
+                _count_together(v, data, vectors, counts, builder.mul(k, group))
+                return []
+
+            stop = builder.add(builder.udiv(last, group), WORD(1))
+            loop(builder, builder.udiv(first, group), stop, [], step)
+            return context.get_dummy_value()
+
+        return types.void(data, types.int64, counts, types.int64, types.int64), generate
+
+    return count
+
+
+_TOGETHER = 4  # values that are counted in one pass: as many as registers hold everywhere
+
+
+def _count_together(v, data, vectors, counts, first):
+    """Of `_TOGETHER` values from `first` on."""
+    b = v.builder
+    places = [b.add(first, WORD(j)) for j in range(_TOGETHER)]
+    wanted = [v.broadcast(b.trunc(place, v.real)) for place in places]
+
+    def step(k, found):
+        these = v.load(v.at(data, b.mul(k, WORD(v.length))))
+        return [
+            b.sub(n, b.sext(b.icmp_unsigned("==", these, one), v.type))
+            for n, one in zip(found, wanted, strict=True)
+        ]
+
+    found = loop(b, WORD(0), vectors, [v.zero] * _TOGETHER, step)
+    wide = ir.VectorType(ir.IntType(16), v.length)
+    kind = ir.FunctionType(wide.element, [wide])
+    total = cgutils.get_or_insert_function(b.module, kind, f"llvm.vector.reduce.add.v{v.length}i16")
+    for place, lanes in zip(places, found, strict=True):
+        count = b.zext(b.call(total, [b.zext(lanes, wide)]), WORD)
+        at = v.at(counts, place)
+        b.store(b.add(b.load(at), count), at)
+
+
 def buffer(bits: int, count: int):
     """() -> a pointer to so many floats of so many bits of the function's own, not written yet."""
     number = types.float32 if bits == 32 else types.float64

@@ -10,7 +10,7 @@ import numpy as np
 
 from opstep.runtime.recording import HostRecord
 from opstep.trace.workspace.details import insert_details
-from opstep.trace.workspace.inserting import insert
+from opstep.trace.workspace.inserting import by_rows, insert
 from opstep.trace.workspace.rows import HOST, hashes, is_usual, stats_columns
 from opstep.trace.workspace.taken import Columns, Numbered, RunState
 
@@ -19,10 +19,15 @@ STATS = (
     "stats (run, step, op, execution, result, count, min, max, mean, std, l2, absmax, nan, posinf, "
     "neginf, zero, subnormal, unwritten, lowest, histogram)"
 )
-_TIMED, _UNTIMED = "?1, #, #, #, ?2, #, #, #, #", "?1, #, #, #, ?2, #, #, null, null"
-_ANY = "?1" + ", #" * 19
-# where nothing is NaN, infinite, subnormal or known to be unwritten
-_USUAL = "?1" + ", #" * 11 + ", 0, 0, 0, #, 0, null, #, #"
+# see `insert`: shared are run and stream; by op its number and its place among the executions; by
+# record the first of these, step, activation and turn
+_EXECUTED = "{s[0]}, {r[0]} + {o[1]}, {r[1]}, {o[0]}, {s[1]}, {r[2]}, {r[3]}"
+_TIMED, _UNTIMED = _EXECUTED + ", ?, ?", _EXECUTED + ", null, null"
+# by op likewise, and result; then all figures, or those where nothing is NaN, infinite, subnormal
+# or known to be unwritten
+_FIGURES = "{s[0]}, {r[1]}, {o[0]}, {r[0]} + {o[1]}, {o[2]}"
+_ANY = _FIGURES + ", ?" * 15
+_USUAL = _FIGURES + ", ?" * 7 + ", 0, 0, 0, ?, 0, null, ?, ?"
 _NAN_COLUMN = 7  # of the figures: nan, posinf, neginf, zero, subnormal, unwritten
 
 
@@ -61,9 +66,9 @@ class _Inserting:
         self.schema = schema
         self.state = state
         self.records: list[Any] = [numbered.record for numbered in alike]
-        self.first = np.array([numbered.first for numbered in alike], np.int64)
-        places = [(a.step, a.number, a.turn) for a in (r.activation for r in self.records)]
-        self.places = np.array(places, np.int64)
+        placed = [(n.first, n.record.activation) for n in alike]
+        # i64[records, 4]: first execution, step, activation, turn
+        self.places = np.array([(k, a.step, a.number, a.turn) for k, a in placed], np.int64)
         self.sums = state.sums_of(self.records[0].activation, ended)
 
     def calls(self) -> tuple[int, int]:
@@ -95,38 +100,27 @@ class _Inserting:
 
     def _executions(self, stream: int, ops: np.ndarray, behind: int, times) -> int:
         """One each for ops; `behind`: so many others of the record."""
-        shape = (len(self.records), len(ops))
-        parts = [
-            self.first[:, None] + behind + np.arange(len(ops)),
-            self.places[:, :1],
-            ops[None],
-            self.places[:, 1:2],
-            self.places[:, 2:],
-        ]
-        parts += [] if times is None else [times[:, :, 0], times[:, :, 1]]
-        columns = [np.broadcast_to(part, shape).ravel().tolist() for part in parts]
-        row = _UNTIMED if times is None else _TIMED
-        insert(
-            self.connection, f"{self.schema}.{EXECUTIONS}", (self.state.id, stream), row, columns
-        )
-        return shape[0] * shape[1]
+        row, values = _UNTIMED, []
+        if times is not None:
+            row, values = _TIMED, times.ravel().tolist()
+        alike = np.stack([ops, behind + np.arange(len(ops))], axis=1)
+        shared, into = (self.state.id, stream), f"{self.schema}.{EXECUTIONS}"
+        insert(self.connection, into, row, shared, alike, self.places, values)
+        return len(self.records) * len(ops)
 
     def _stats(self, columns: Columns) -> int:
         words = np.stack([r.stats for r in self.records])
         records, count, width = words.shape
-        shape, flat = (records, count), words.reshape(-1, width)
-        steps, turns = (np.repeat(self.places[:, k], count) for k in (0, 2))
-        results = np.tile(columns.results, records)
-        hashed = hashes(flat, steps, turns, results)
-        self.sums.add_stats(columns.stat_steps, hashed.reshape(shape))
-        ops = np.broadcast_to(columns.stat_ops, shape).ravel()
-        executions = (self.first[:, None] + columns.stat_rows).ravel()
-        head = [array.tolist() for array in (steps, ops, executions, results)]
+        flat = words.reshape(-1, width)
+        steps, turns = (np.repeat(self.places[:, k], count) for k in (1, 3))
+        hashed = hashes(flat, steps, turns, np.tile(columns.results, records))
+        self.sums.add_stats(columns.stat_steps, hashed.reshape(records, count))
         figures = stats_columns(flat, np.tile(columns.is_float, records))
         row = _ANY
         if is_usual(flat):
             row, k = _USUAL, _NAN_COLUMN
             figures = [*figures[:k], figures[k + 3], *figures[k + 6 :]]
+        alike = np.stack([columns.stat_ops, columns.stat_rows, columns.results], axis=1)
         into, shared = f"{self.schema}.{STATS}", (self.state.id,)
-        insert(self.connection, into, shared, row, [*head, *figures])
+        insert(self.connection, into, row, shared, alike, self.places[:, :2], by_rows(figures))
         return len(flat)

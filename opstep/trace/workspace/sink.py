@@ -28,6 +28,7 @@ from opstep.trace.workspace.blobs import now, put_tensor, text_digest
 from opstep.trace.workspace.buffers import buffer_rows
 from opstep.trace.workspace.details import insert_initial_details
 from opstep.trace.workspace.executed import EXECUTIONS, STATS, insert_records
+from opstep.trace.workspace.inserting import insert
 from opstep.trace.workspace.rows import initial_rows, op_rows, plain
 from opstep.trace.workspace.store import file_bytes, open_writing, transaction
 from opstep.trace.workspace.taken import RunState, Taken
@@ -153,12 +154,8 @@ class WorkspaceSink:
                 connection.execute(f"delete from temp.{table} where run = ?", (state.id,))
             state.spilled = False
         steps, state.steps = state.steps, []
-        connection.executemany(
-            "insert into steps values (?, ?, ?, ?)",
-            ((state.id, s.step, s.began_ns, s.ended_ns) for s in steps),
-        )
-        connection.executemany("insert into metrics values (?, ?, ?, ?)", _metrics(state.id, steps))
         if steps:
+            self._insert_steps(state.id, steps)
             connection.execute(
                 "update runs set steps = ?, repeatable = ?, seconds = ? where id = ?",
                 (state.done, state.repeatable, _seconds(state.run, steps[-1].ended_ns), state.id),
@@ -166,6 +163,19 @@ class WorkspaceSink:
             self._counts["step"] += len(steps)
         if monotonic() - state.summed_at > SUMS_S:
             self._sum_up(state)
+
+    def _insert_steps(self, run: int, steps: list[StepDone]) -> None:
+        rows = np.array([(s.step, s.began_ns, s.ended_ns) for s in steps], np.int64)
+        one = np.zeros((1, 0), np.int64)
+        insert(self._connection, "steps", "{s[0]}, {r[0]}, {r[1]}, {r[2]}", (run,), one, rows, [])
+        self._connection.execute(
+            "insert into metrics select run, step, 'seconds', (end_ns - start_ns) / 1e9 "
+            "from steps where run = ? and step between ? and ?",
+            (run, steps[0].step, steps[-1].step),
+        )
+        self._connection.executemany(
+            "insert into metrics values (?, ?, ?, ?)", _metrics(run, steps)
+        )
 
     def _sum_up(self, state: RunState) -> None:
         for first, sums in state.sums.items():
@@ -398,17 +408,13 @@ def _seconds(run: Run, ended_ns: int) -> float:
 
 def _whole(module: Any) -> bool:
     """Whether the module's text has all of it: a gradient that was added to it stands in none."""
-    from opstep.runtime.ir.parser import parse
+    from opstep.runtime.ir.cutting import cut
 
-    try:
-        return set(parse(module.source.text).graphs) == set(module.graphs)
-    except OpstepError:
-        return False
+    return {p.name for p in cut(module.source.text) if p.kind == "graph"} == set(module.graphs)
 
 
 def _metrics(run: int, steps: list[StepDone]):
     for s in steps:
-        yield run, s.step, "seconds", (s.ended_ns - s.began_ns) / 1e9
         for name, value in s.metrics.items():
             yield run, s.step, name if name != "seconds" else "seconds (output)", value
 
