@@ -19,15 +19,10 @@ STATS = (
     "stats (run, step, op, execution, result, count, min, max, mean, std, l2, absmax, nan, posinf, "
     "neginf, zero, subnormal, unwritten, lowest, histogram)"
 )
-# see `insert`: shared are run and stream; by op its number and its place among the executions; by
-# record the first of these, step, activation and turn
-_EXECUTED = "{s[0]}, {r[0]} + {o[1]}, {r[1]}, {o[0]}, {s[1]}, {r[2]}, {r[3]}"
-_TIMED, _UNTIMED = _EXECUTED + ", ?, ?", _EXECUTED + ", null, null"
-# by op likewise, and result; then all figures, or those where nothing is NaN, infinite, subnormal
-# or known to be unwritten
-_FIGURES = "{s[0]}, {r[1]}, {o[0]}, {r[0]} + {o[1]}, {o[2]}"
-_ANY = _FIGURES + ", ?" * 15
-_USUAL = _FIGURES + ", ?" * 7 + ", 0, 0, 0, ?, 0, null, ?, ?"
+_TIMED, _UNTIMED = "?" + ", ?" * 8, "?" + ", ?" * 6 + ", null, null"
+# all figures, or those where nothing is NaN, infinite, subnormal or known to be unwritten
+_ANY = "?" + ", ?" * 19
+_USUAL = "?" + ", ?" * 11 + ", 0, 0, 0, ?, 0, null, ?, ?"
 _NAN_COLUMN = 7  # of the figures: nan, posinf, neginf, zero, subnormal, unwritten
 
 
@@ -100,13 +95,16 @@ class _Inserting:
 
     def _executions(self, stream: int, ops: np.ndarray, behind: int, times) -> int:
         """One each for ops; `behind`: so many others of the record."""
-        row, values = _UNTIMED, []
-        if times is not None:
-            row, values = _TIMED, times.ravel().tolist()
-        alike = np.stack([ops, behind + np.arange(len(ops))], axis=1)
-        shared, into = (self.state.id, stream), f"{self.schema}.{EXECUTIONS}"
-        insert(self.connection, into, row, shared, alike, self.places, values)
-        return len(self.records) * len(ops)
+        count = len(self.records)
+        first, step, activation, turn = (np.repeat(p, len(ops)) for p in self.places.T)
+        number = first + np.tile(np.arange(behind, behind + len(ops)), count)
+        columns = [self.state.id, number, step, np.tile(ops, count), stream, activation, turn]
+        into = f"{self.schema}.{EXECUTIONS}"
+        if times is None:
+            insert(self.connection, into, _UNTIMED, by_rows(columns))
+        else:
+            insert(self.connection, into, _TIMED, by_rows([*columns, *times.reshape(-1, 2).T]))
+        return count * len(ops)
 
     def _stats(self, columns: Columns) -> int:
         words = np.stack([r.stats for r in self.records])
@@ -120,7 +118,10 @@ class _Inserting:
         if is_usual(flat):
             row, k = _USUAL, _NAN_COLUMN
             figures = [*figures[:k], figures[k + 3], *figures[k + 6 :]]
-        alike = np.stack([columns.stat_ops, columns.stat_rows, columns.results], axis=1)
-        into, shared = f"{self.schema}.{STATS}", (self.state.id,)
-        insert(self.connection, into, row, shared, alike, self.places[:, :2], by_rows(figures))
+        ops, rows, results = (
+            np.tile(c, records) for c in (columns.stat_ops, columns.stat_rows, columns.results)
+        )
+        places = [self.state.id, steps, ops, np.repeat(self.places[:, 0], count) + rows, results]
+        into = f"{self.schema}.{STATS}"
+        insert(self.connection, into, row, by_rows([*places, *figures]))
         return len(flat)

@@ -1,5 +1,5 @@
 """Rows into tables, many to a statement: SQLite works through one without Python's lock, and a row
-alone costs more in Python than in SQLite. What rows have in common is bound once a statement.
+alone costs more in Python than in SQLite.
 """
 
 from __future__ import annotations
@@ -7,73 +7,39 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from functools import cache
-from itertools import product
 from typing import Any
 
 import numpy as np
 
-_MOST = 64  # rows of a statement, about
+_MOST = 64  # rows of a statement
 
 
 @cache
-def _statement(into: str, row: str, widths: tuple[int, int, int], rows: int, records: int) -> str:
-    """For so many records with so many rows each; `widths`: of what all share, what the k-th rows
-    of the records share, and what a record's rows share.
+def _statement(into: str, row: str, rows: int) -> str:
+    return f"insert into {into} values {', '.join([f'({row})'] * rows)}"
 
-    A row's own values have no numbers: SQLite looks for each number among all others. They come
-    behind the last of the others, so that has to be named first; in a row that is ``{s[0]}``.
+
+def insert(connection: sqlite3.Connection, into: str, row: str, values: list[Any]) -> None:
+    """Rows of one form. `row` says how one is made, ``?, null, ?``; `values` are for its ``?``, row
+    by row. None is numbered or named: CPython takes those from a mapping alone, which is slower.
     """
-    shared, alike, heads = widths
-    given = rows * alike + records * heads + shared
-    texts = []
-    for record, k in product(range(records), range(rows)):
-        o = _marks(k * alike, alike)
-        r = _marks(rows * alike + record * heads, heads)
-        s = _marks(given - shared, shared)[::-1]
-        texts.append(row.format(s=s, o=o, r=r))
-    return f"insert into {into} values ({'), ('.join(texts)})"
+    width = row.count("?")
+    count = len(values) // width
+    at = 0
+    while at < count:
+        size = min(_MOST, 1 << (count - at).bit_length() - 1)
+        some = values[at * width : (at + size) * width]
+        connection.execute(_statement(into, row, size), some)
+        at += size
 
 
-def _marks(behind: int, count: int) -> list[str]:
-    return [f"?{behind + k + 1}" for k in range(count)]
-
-
-def insert(
-    connection: sqlite3.Connection,
-    into: str,
-    row: str,
-    shared: Sequence[Any],
-    alike: np.ndarray,
-    heads: np.ndarray,
-    values: list[Any],
-) -> None:
-    """The rows of records that have as many each.
-
-    `row` tells the values of a row: ``{s[0]}`` is one of `shared`, ``{o[0]}`` of those that the
-    k-th rows have in common (`alike`: i64[rows, n]), ``{r[0]}`` of those that a record's rows have
-    (`heads`: i64[records, n]), ``?`` one of its own (`values`, row by row).
-    """
-    rows, records = len(alike), len(heads)
-    width = len(values) // (rows * records)
-    widths = (len(shared), alike.shape[1], heads.shape[1])
-    for first in range(0, rows, _MOST):
-        some = alike[first : first + _MOST]
-        most = 1 << (max(_MOST // len(some), 1).bit_length() - 1) if len(some) == rows else 1
-        common, last = some.ravel().tolist(), shared[::-1]
-        done = 0
-        while done < records:
-            size = min(most, 1 << (records - done).bit_length() - 1)
-            at = (done * rows + first) * width
-            own = values[at : at + size * len(some) * width]
-            given = [*common, *heads[done : done + size].ravel().tolist(), *last, *own]
-            statement = _statement(into, row, widths, len(some), size)
-            connection.execute(statement, given)
-            done += size
-
-
-def by_rows(columns: Sequence[Sequence[Any]]) -> list[Any]:
-    """The values of columns, row by row."""
-    flat: list[Any] = [None] * (len(columns) * len(columns[0]))
+def by_rows(columns: Sequence[Sequence[Any] | np.ndarray | int]) -> list[Any]:
+    """The values of columns, row by row. A number stands for a column of it; one is none."""
+    count = max(len(c) for c in columns if not isinstance(c, int))
+    flat: list[Any] = [None] * (len(columns) * count)
     for k, column in enumerate(columns):
-        flat[k :: len(columns)] = column
+        if isinstance(column, int):
+            flat[k :: len(columns)] = [column] * count
+        else:
+            flat[k :: len(columns)] = column.tolist() if isinstance(column, np.ndarray) else column
     return flat

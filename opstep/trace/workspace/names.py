@@ -164,9 +164,10 @@ def _drawn(connection: sqlite3.Connection, name: str, run: int | None) -> str | 
     """Key of the last run that has a param or state of this name."""
     row = connection.execute(
         "select runs.key from results join ops using (run, op) join runs on runs.id = ops.run "
-        "where results.name = ?1 and ops.name in ('param', 'state') and (?2 is null or run = ?2) "
+        "where results.name = :name and ops.name in ('param', 'state') "
+        "and (:run is null or run = :run) "
         "order by runs.id desc limit 1",
-        (name, run),
+        {"name": name, "run": run},
     ).fetchone()
     return row and row[0]
 
@@ -175,7 +176,8 @@ def _drawn(connection: sqlite3.Connection, name: str, run: int | None) -> str | 
 def all_names(connection: sqlite3.Connection, run: int | None = None) -> list[str]:
     """Names of tensors, each once."""
     rows = connection.execute(
-        "select distinct name from tensors where ?1 is null or run = ?1 order by name", (run,)
+        "select distinct name from tensors where :run is null or run = :run order by name",
+        {"run": run},
     )
     return [name for (name,) in rows]
 

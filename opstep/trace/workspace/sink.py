@@ -165,9 +165,8 @@ class WorkspaceSink:
             self._sum_up(state)
 
     def _insert_steps(self, run: int, steps: list[StepDone]) -> None:
-        rows = np.array([(s.step, s.began_ns, s.ended_ns) for s in steps], np.int64)
-        one = np.zeros((1, 0), np.int64)
-        insert(self._connection, "steps", "{s[0]}, {r[0]}, {r[1]}, {r[2]}", (run,), one, rows, [])
+        values = [v for s in steps for v in (run, s.step, s.began_ns, s.ended_ns)]
+        insert(self._connection, "steps", "?, ?, ?, ?", values)
         self._connection.execute(
             "insert into metrics select run, step, 'seconds', (end_ns - start_ns) / 1e9 "
             "from steps where run = ? and step between ? and ?",
