@@ -94,6 +94,12 @@ def test_what_cannot_be_broken_at(debug):
     assert "No breakpoints." in out
 
 
+def test_an_op_that_is_nowhere_is_warned_of(debug):
+    out = debug("b relu", "b sub", "i b")
+    assert out.count("no op of this program is called relu") == 2  # when it is set, and listed
+    assert "called sub" not in out
+
+
 def test_conditions_and_ignoring(debug):
     out = debug("b double if x[0] >= 8", "r", "p x[0]", "condition 1", "c", "p x[0]", graph="count")
     assert "x[0] = 8.0" in out and "x[0] = 16.0" in out
@@ -210,7 +216,7 @@ def test_frames(debug, tmp_path):
         ("args", "v = [2.0, 3.0, 4.0]"), ("locals", "s = [4.0, 6.0, 8.0]"), ("params", "seen = 0"),
         ("params s*", "seen = 0"), ("op", "t = sub(s, 1.0)"), ("op", "operand s = [4.0, 6.0, 8.0]"),
         ("op", "kernel sub"), ("memory", "s  12 B  0x"), ("streams", "stream 0"),
-        ("plan", "policy   streams=1 alloc=fresh"), ("frame", "position"), ("source", "8 graphs"),
+        ("plan", "policy   streams=1 alloc=fresh"), ("frame", "points into the run"), ("source", "8 graphs"),
         ("graphs", "graph small(x: f32[3])"), ("history", "points back"), ("s", "#1  main"),
         ("display", "No displays."), ("b", "No breakpoints."), ("nothing", "there are: args"),
     ],
@@ -254,3 +260,16 @@ def test_what_cannot_be_opened(cli, write):
     write("good.opg", PROGRAM)
     assert cli("debug", "good.opg").code == 2
     assert cli("debug", "good.opg", "-g", "main", "-i", "random", "--device", "null").code == 2
+
+
+def test_echo_has_escapes_and_adds_no_line_end(debug):
+    assert "\none\ntwo\\(opstep) echo" in debug(r"echo one\ntwo\\", r"echo three\n")
+
+
+def test_histograms_count_what_has_no_exponent(debug):
+    out = debug("set x = [nan, 0, 4]", "p/h x", "set x = [nan, nan, 0]", "p/h x", "set x = [1, 2, 64]",
+                "p/h x")  # fmt: skip
+    assert re.findall(r"^  (2\^2|0|NaN) +1\b", out, re.MULTILINE) == ["2^2", "0", "NaN"]
+    assert "1 of 3 are 0, 2 NaN" in out
+    shown = out.rpartition("p/h x")[2].splitlines()
+    assert [line.split()[0] for line in shown[2:6]] == ["2^0", "2^1", "…", "2^6"]

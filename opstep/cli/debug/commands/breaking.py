@@ -16,6 +16,8 @@ _NAME = re.compile(r"[A-Za-z_][\w.]*$")
 def added(session: Session, kind: str, what: str, **details) -> Entry:
     entry = session.points.add(session.debugger.breakpoints, kind, what, **details)
     session.say(f"{entry.title.capitalize()} {entry.number}{about(entry)}")
+    if entry.core is not None and entry.core.message:
+        session.say(f"{session.paint('warning:', 'yellow')} {entry.core.message}")
     return entry
 
 

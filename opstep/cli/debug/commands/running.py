@@ -169,7 +169,7 @@ def reverse_step(session: Session, text: str) -> None:
 
 @command("reverse-continue", "rc", usage="reverse-continue", section="backwards")
 def reverse_continue(session: Session, text: str) -> None:
-    """Back until something stops it, or to the begin of the run."""
+    """Back until something stops it, or to the beginning of the run."""
     backwards(session, lambda: session.debugger.go("reverse_continue"))
 
 
