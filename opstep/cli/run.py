@@ -392,7 +392,8 @@ def show(graph: str, result: Result, options: dict[str, Any]) -> None:
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("result", "type", "min", "max", "mean", "", "first values"):
-        table.add_column(heading, justify="right" if heading in ("min", "max", "mean") else "left")
+        number = heading in ("min", "max", "mean")
+        table.add_column(heading, justify="right" if number else "left", no_wrap=number)
     for name, array in zip(result.names, result.outputs, strict=True):
         s = statistics(array)
         numbers = ("" if s[k] is None else f"{s[k]:.5g}" for k in ("min", "max", "mean"))
