@@ -11,6 +11,7 @@ from opstep.cli.common import (
     COMMAND,
     MACHINE,
     OK,
+    PROGRAM,
     command,
     console,
     duration,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
         ("opstep bench model.opg -s N=64 --roofline roofline.png", "a picture (opstep[plots])"),
     ],
     codes={
+        PROGRAM: "errors in the program",
         COMMAND: "usage; a file or input that is absent, damaged, misnamed or does not fit",
         MACHINE: "out of memory, no such device",
     },

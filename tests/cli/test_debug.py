@@ -216,7 +216,8 @@ def test_frames(debug, tmp_path):
         ("args", "v = [2.0, 3.0, 4.0]"), ("locals", "s = [4.0, 6.0, 8.0]"), ("params", "seen = 0"),
         ("params s*", "seen = 0"), ("op", "t = sub(s, 1.0)"), ("op", "operand s = [4.0, 6.0, 8.0]"),
         ("op", "kernel sub"), ("memory", "s  12 B  0x"), ("streams", "stream 0"),
-        ("plan", "policy   streams=1 alloc=fresh"), ("frame", "points into the run"), ("source", "8 graphs"),
+        ("plan", "policy   streams=1 alloc=fresh"), ("frame", "points into the run"),
+        ("source", "8 graphs"),
         ("graphs", "graph small(x: f32[3])"), ("history", "points back"), ("s", "#1  main"),
         ("display", "No displays."), ("b", "No breakpoints."), ("nothing", "there are: args"),
     ],
@@ -267,8 +268,8 @@ def test_echo_has_escapes_and_adds_no_line_end(debug):
 
 
 def test_histograms_count_what_has_no_exponent(debug):
-    out = debug("set x = [nan, 0, 4]", "p/h x", "set x = [nan, nan, 0]", "p/h x", "set x = [1, 2, 64]",
-                "p/h x")  # fmt: skip
+    given = ("[nan, 0, 4]", "[nan, nan, 0]", "[1, 2, 64]")
+    out = debug(*(line for x in given for line in (f"set x = {x}", "p/h x")))
     assert re.findall(r"^  (2\^2|0|NaN) +1\b", out, re.MULTILINE) == ["2^2", "0", "NaN"]
     assert "1 of 3 are 0, 2 NaN" in out
     shown = out.rpartition("p/h x")[2].splitlines()
