@@ -37,7 +37,7 @@ if TYPE_CHECKING:
             "on a GPU, kernels tried first",
         ),
         ("opstep bench model.opg -s N=64 --sort line", "in the order of the program"),
-        ("opstep bench model.opg -s N=64 --roofline roofline.png", "a picture (opstep[plots])"),
+        ("opstep bench model.opg -s N=64 --roofline roofline.png", "a picture (opstep[viewer])"),
     ],
     codes={
         PROGRAM: "errors in the program",
