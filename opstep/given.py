@@ -106,7 +106,7 @@ def gather(
 
 
 def batches(graph: Graph, given: Sequence[str]) -> dict[str, np.ndarray]:
-    """``name=file`` of inputs that change: arrays whose first axis are the steps."""
+    """``name=file`` of inputs that change: arrays whose first axis is the steps."""
     types = {b.name.text: b.type for b in graph.inputs if b.type is not None}
     found = {}
     for text in given:
@@ -196,7 +196,7 @@ def concrete(name: str, t: TensorType, sizes: Mapping[str, int]) -> TensorType:
 
 
 def made(name: str, t: TensorType, source: str, seed: int) -> np.ndarray:
-    """An array of zeros, ones, one number, or random: normal floats, integers 0 to 9, fair bools.
+    """An array of zeros, ones, one number, or random: normal floats, integers 0 to 9, bools true half of the time.
 
     Each input has its own generator, so that giving one more leaves the others as they were.
     """

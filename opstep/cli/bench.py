@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     type=click.IntRange(1),
     default=20,
     show_default=True,
-    help="Take the median of this many, behind three that warm up.",
+    help="Take the median of this many, after three that warm up.",
 )
 @click.option(
     "--streams",

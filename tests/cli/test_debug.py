@@ -35,7 +35,7 @@ def test_an_empty_line_repeats(debug):
 def test_backwards(debug):
     out = debug("n 4", "rn", "rs", "rs", "rc")
     assert stands(out) == [9, 8, 7, 16, 5]
-    assert "begin of the run" in out
+    assert "beginning of the run" in out
     assert stands(debug("tb scaled", "run", "s", "reverse-finish")) == [14, 15, 6]
 
 
@@ -87,10 +87,10 @@ def test_breakpoints_by_place(debug):
 
 def test_what_cannot_be_broken_at(debug):
     out = debug("b 400", "b relo", "b other.opg:3", "b ???", "b 7 if", "b 7 if )", "i b")
-    assert "no statement stands here" in out
+    assert "there is no statement here" in out
     assert "relu" in out
     assert "the program has no file other.opg" in out
-    assert "an expression is missing behind if" in out
+    assert "an expression is missing after if" in out
     assert "No breakpoints." in out
 
 

@@ -51,7 +51,7 @@ def summary(
 
     A stream is busy while its ops run, waiting while it waits for another stream; gaps are what is
     left between its ops within a step. The critical path is what a step's end waited for, back to
-    its beginning: of the step of median length where several are told of. Ops that are not on it do
+    its beginning: of the step of median length where there are several. Ops that are not on it do
     not make the step longer.
     """
     from opstep.trace.viewer.summary import summarize

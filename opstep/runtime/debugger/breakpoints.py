@@ -240,7 +240,7 @@ class Breakpoints:
         found = self.at_line(path, line)
         if found is None:
             known = any(_same(t.source.path) == path for t in self._texts)
-            reason = "no statement stands here" if known else "the program has no such file"
+            reason = "there is no statement here" if known else "the program has no such file"
             one.verified, one.message, one.span, one.source = False, reason, None, None
             return
         one.source, _, statement = found

@@ -221,7 +221,7 @@ class Workspace:
     def compare(
         self, first: int | str | RecordedRun, second: int | str | RecordedRun, rtol: float = 0.0
     ) -> Comparison:
-        """Where two runs part: the first op whose statistics differ by more than `rtol`."""
+        """Where two runs diverge: the first op whose statistics differ by more than `rtol`."""
         from opstep.trace.workspace.compare import compare
 
         return compare(self._connection, self._run(first), self._run(second), rtol)
