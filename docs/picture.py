@@ -29,7 +29,7 @@ PICTURES = {  # what is typed: the command, and then to it
         ["break information", "run", "next", "next", "reverse-next", "print stats(p).min",
          "set p = where(p > 0, p, 1)", "backtrace", "continue"],
     ),
-    "hunt": (f"opstep hunt {ENTROPY} --steps 100", []),
+    "hunt": (f"opstep hunt {ENTROPY}", []),
 }  # fmt: skip
 STYLE = (
     "margin: 0; padding: 22px 26px; background: #16181d; color: #e6e6e6; "

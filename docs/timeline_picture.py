@@ -31,7 +31,7 @@ ROOT = Path(__file__).parent.parent
 TARGET = ROOT / "docs" / "images" / "timeline.png"
 BATCH, STEPS, WARM = 8, 24, 4
 WIDTH, HEIGHT, SCALE = 1500, 1200, 1.4
-PANEL = 375  # where the panel of what is selected begins, in pixels from above
+PANEL = 480  # where the panel of what is selected begins, in pixels from above
 
 # The step that took the least: others may have been disturbed by what else this machine does.
 STEP = "select ts, dur, extract_arg(arg_set_id, 'debug.step') from slice where category = 'step'"
