@@ -196,7 +196,8 @@ def concrete(name: str, t: TensorType, sizes: Mapping[str, int]) -> TensorType:
 
 
 def made(name: str, t: TensorType, source: str, seed: int) -> np.ndarray:
-    """An array of zeros, ones, one number, or random: normal floats, integers 0 to 9, bools true half of the time.
+    """An array of zeros, ones, one number, or random: normal floats, integers 0 to 9,
+    bools true half of the time.
 
     Each input has its own generator, so that giving one more leaves the others as they were.
     """
