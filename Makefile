@@ -21,6 +21,9 @@ WORKERS ?= auto
 
 setup: $(VENV)/.dev
 
+# Else Python, started in the folder above, takes the checkout for an empty package.
+EDITABLE := --quiet --disable-pip-version-check --config-settings editable_mode=compat --editable
+
 # A stamp for each set of dependencies: made once, and again when pyproject.toml changes.
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -29,11 +32,11 @@ $(BIN)/python:
 
 $(VENV)/.base: pyproject.toml | $(BIN)/python
 	@echo "Setting up $(VENV): once, about a minute"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(BIN)/python -m pip install $(EDITABLE) .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.base
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[test,dev]"
+	$(BIN)/python -m pip install $(EDITABLE) ".[test,dev]"
 	@touch $@
 
 # The extension has a world of its own, npm's. Where there is no Node.js the rest works, and says so.

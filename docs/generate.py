@@ -91,10 +91,11 @@ def option(p) -> str:
     """A row of the table of options."""
     value = p.metavar or ""
     if not p.is_flag and not value:
-        value = "\\|".join(getattr(p.type, "choices", ())) or "N"
+        value = "|".join(getattr(p.type, "choices", ())) or "N"
     flags = ", ".join(f"`{flag}`" for flag in sorted(p.opts, key=len, reverse=True))
-    default = f" Default: {p.default}." if p.show_default and not p.is_flag else ""
-    return f"| {flags}{f' {value}' if value else ''} | {p.help}{default} |"
+    given = ", ".join(p.default) if isinstance(p.default, tuple) else p.default
+    default = f" Default: {given}." if p.show_default and not p.is_flag else ""
+    return f"| {flags}{f' {cell(value)}' if value else ''} | {cell(p.help)}{default} |"
 
 
 def exit_codes() -> str:

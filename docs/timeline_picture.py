@@ -1,4 +1,5 @@
-"""Makes docs/images/timeline.png: examples/unet_two.opg on two streams, in the Perfetto UI.
+"""Makes docs/images/timeline.png: examples/unet_two.opg on two streams, in the Perfetto UI, as
+`opstep run examples/unet_two.opg -i random -s N=8 --streams 2 --threads 1 --steps 24` runs it.
 
 python docs/timeline_picture.py                 # needs Chromium; pngquant makes it smaller
 python docs/timeline_picture.py TRACE PICTURE   # of a trace recorded elsewhere, such as on a GPU:
@@ -30,7 +31,7 @@ ROOT = Path(__file__).parent.parent
 TARGET = ROOT / "docs" / "images" / "timeline.png"
 BATCH, STEPS, WARM = 8, 24, 4
 WIDTH, HEIGHT, SCALE = 1500, 1200, 1.4
-PANEL = 375  # where the panel of what is selected begins, in pixels from above
+PANEL = 480  # where the panel of what is selected begins, in pixels from above
 
 # The step that took the least: others may have been disturbed by what else this machine does.
 STEP = "select ts, dur, extract_arg(arg_set_id, 'debug.step') from slice where category = 'step'"
@@ -38,7 +39,7 @@ STEP = "select ts, dur, extract_arg(arg_set_id, 'debug.step') from slice where c
 SELECTED = """
 select op.ts, op.dur, op.name from slice as op
 where op.category = 'op' and op.ts between {begin} and {end}
-order by op.name = 'joined2 = concat' and exists (
+order by op.name like '%/joined2 = concat' and exists (
   select 1 from flow join slice as other on other.id = flow.slice_out
   where flow.slice_in = op.id and other.category = 'op'
 ) desc, op.dur desc limit 1

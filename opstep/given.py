@@ -98,6 +98,7 @@ def gather(
         )
     found = there | {n: arrays.load(s) for n, s in sources.items() if not _is_made(s)}
     sizes = symbols | bound_by(types, found, symbols)
+    check_sizes({n: types[n] for n, s in sources.items() if _is_made(s)}, sizes)
     for name, source in sources.items():
         if _is_made(source):
             found[name] = made(name, concrete(name, types[name], sizes), source, seed)
@@ -105,7 +106,7 @@ def gather(
 
 
 def batches(graph: Graph, given: Sequence[str]) -> dict[str, np.ndarray]:
-    """``name=file`` of inputs that change: arrays whose first axis are the steps."""
+    """``name=file`` of inputs that change: arrays whose first axis is the steps."""
     types = {b.name.text: b.type for b in graph.inputs if b.type is not None}
     found = {}
     for text in given:
@@ -169,18 +170,25 @@ def bound_by(
     return sizes
 
 
-def concrete(name: str, t: TensorType, sizes: Mapping[str, int]) -> TensorType:
-    """The type with the symbols' sizes put in; complains of symbols that have none."""
-    unbound: set[str] = set()
-    for dim in t.shape:
-        if isinstance(dim, Expr):
-            unbound |= dim.symbols() - set(sizes)
+def check_sizes(types: Mapping[str, TensorType], sizes: Mapping[str, int]) -> None:
+    """Complains of symbols of these inputs that have no size: of all of them at once."""
+    unbound: dict[str, str] = {}  # the first input that has it
+    for name, t in types.items():
+        for symbol in sorted({s for d in t.shape if isinstance(d, Expr) for s in d.symbols()}):
+            if symbol not in sizes:
+                unbound.setdefault(symbol, name)
     if unbound:
-        symbol = min(unbound)
+        listed = ", ".join(f"{name} is {types[name]}" for name in dict.fromkeys(unbound.values()))
+        *others, last = unbound
+        asked = f"{', '.join(others)} and {last} are" if others else f"{last} is"
         raise InputError(
-            f"input {name} is {t}, and nothing says how large {symbol} is",
-            hint=f"add --symbol {symbol}=8",
+            f"input {listed}, and nothing says how large {asked}",
+            hint=f"add {' '.join(f'--symbol {symbol}=8' for symbol in unbound)}",
         )
+
+
+def concrete(name: str, t: TensorType, sizes: Mapping[str, int]) -> TensorType:
+    """The type with the symbols' sizes put in."""
     shape = tuple(evaluate(d, dict(sizes)) for d in t.shape)
     if any(not isinstance(d, int) or d < 0 for d in shape):
         raise InputError(f"input {name} is {t}: that makes the shape {shape}")
@@ -188,7 +196,8 @@ def concrete(name: str, t: TensorType, sizes: Mapping[str, int]) -> TensorType:
 
 
 def made(name: str, t: TensorType, source: str, seed: int) -> np.ndarray:
-    """An array of zeros, ones, one number, or random: normal floats, integers 0 to 9, fair bools.
+    """An array of zeros, ones, one number, or random: normal floats, integers 0 to 9,
+    bools true half of the time.
 
     Each input has its own generator, so that giving one more leaves the others as they were.
     """

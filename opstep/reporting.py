@@ -160,10 +160,12 @@ def _way(links: tuple[Link, ...]) -> str:
 def _verdict(finding: Finding, verdict: Verdict) -> list[str]:
     lines = []
     if verdict.own and not finding.given and verdict.size > 1 and verdict.elements:
-        what = "were born here" if finding.bad in WORDS else "are lost so"
+        was = "was" if verdict.own == 1 else "were"
+        what = f"{was} born here" if finding.bad in WORDS else f"{was} lost this way"
         own = f"{verdict.own:,} of {verdict.size:,} elements of {finding.value} {what}"
         if verdict.arrived is not None and verdict.arrived < verdict.own:
-            own += f", {verdict.arrived:,} of them come out"
+            comes = "comes" if verdict.arrived == 1 else "come"
+            own += f", {verdict.arrived:,} of them {comes} out"
         rules = ", ".join(f"{text} ({n:,})" for text, n in verdict.rules)
         if len(verdict.rules) > 1:
             asked = "" if verdict.explained >= verdict.own else f"of {verdict.explained:,} asked, "

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import shlex
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -79,6 +82,23 @@ def test_the_guide_prints_what_it_says(tmp_path, monkeypatch, capsys):
             exec(compile(block, "python.md", "exec"), session)
             printed = capsys.readouterr().out.rstrip()
             assert printed == (said.rstrip() if follows == "text" else "")
+
+
+@pytest.mark.parametrize("name", ["hunting.md", "diff.md"])
+def test_a_guide_begins_with_a_report_that_anybody_gets(name, tmp_path):
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    guide = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    shown = next(block for _, block in BLOCK.findall(guide) if block.startswith("$ "))
+    lines = shown.splitlines()
+    typed = [line[2:] for line in lines if line.startswith("$ ")]
+    script = "\n".join(
+        re.sub("^opstep", f"{shlex.quote(sys.executable)} -m opstep", t) for t in typed
+    )
+    given = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ran = subprocess.run(
+        ["sh", "-c", script], cwd=tmp_path, env=given, capture_output=True, text=True
+    )
+    assert ran.stdout.splitlines() == lines[len(typed) :], ran.stderr
 
 
 def test_the_program_is_a_program():

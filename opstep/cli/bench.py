@@ -11,6 +11,7 @@ from opstep.cli.common import (
     COMMAND,
     MACHINE,
     OK,
+    PROGRAM,
     command,
     console,
     duration,
@@ -36,9 +37,10 @@ if TYPE_CHECKING:
             "on a GPU, kernels tried first",
         ),
         ("opstep bench model.opg -s N=64 --sort line", "in the order of the program"),
-        ("opstep bench model.opg -s N=64 --roofline roofline.png", "a picture (opstep[plots])"),
+        ("opstep bench model.opg -s N=64 --roofline roofline.png", "a picture (opstep[viewer])"),
     ],
     codes={
+        PROGRAM: "errors in the program",
         COMMAND: "usage; a file or input that is absent, damaged, misnamed or does not fit",
         MACHINE: "out of memory, no such device",
     },
@@ -65,7 +67,7 @@ if TYPE_CHECKING:
     type=click.IntRange(1),
     default=20,
     show_default=True,
-    help="Take the median of this many, behind three that warm up.",
+    help="Take the median of this many, after three that warm up.",
 )
 @click.option(
     "--streams",
@@ -171,20 +173,43 @@ def show(
     out.print(Text.assemble((graph, "bold"), told))
     rates = [f"matrix product {t} {_scaled(rate)}FLOP/s" for t, rate in roof.arithmetic.items()]
     out.print("ceilings: " + ", ".join([f"copy {_scaled(roof.bandwidth)}B/s", *rates]))
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("line", "op", "result", "time", "%", "bytes", "FLOP", "B/s", "of copy",
-                    "FLOP/s", "of product"):  # fmt: skip
-        table.add_column(heading, justify="left" if heading in ("op", "result") else "right")
-    for op in measured:
-        bandwidth, arithmetic = roof.shares(op)
-        several = f" ×{op.executions:g}" if op.executions != 1 else ""
-        table.add_row(
-            *(str(op.line) if op.line else "", Text(op.op + several, "bold"), Text(op.type)),
-            *(duration(op.seconds), f"{100 * op.a_step / busy:.1f}", _scaled(op.nbytes)),
-            *(_scaled(op.flops) if op.flops else "", _scaled(op.bandwidth), _percent(bandwidth)),
-            *(_scaled(op.rate) if op.flops else "", _percent(arithmetic)),
-        )
+    rows = [cells(op, roof, busy) for op in measured]
+    for spare in (0, 2, 3):  # what others tell, too, goes first where the terminal is narrow
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        kept = [heading for heading in rows[0] if heading not in SPARE[:spare]] if rows else []
+        for heading in kept:
+            left = heading in ("op", "result")
+            table.add_column(heading, justify="left" if left else "right", no_wrap=True)
+        for row in rows:
+            table.add_row(*(row[heading] for heading in kept))
+        if out.measure(table, options=out.options.update_width(WIDEST)).maximum <= out.width:
+            break
     out.print(table)
+
+
+SPARE = ("bytes", "FLOP", "result")  # columns that a narrow terminal does without
+WIDEST = 1000
+
+
+def cells(op: Measured, roof: Ceilings, busy: float) -> dict[str, Any]:
+    """A row of the table, by its headings. `busy`: seconds of all ops."""
+    from rich.text import Text
+
+    bandwidth, arithmetic = roof.shares(op)
+    several = f" ×{op.executions:g}" if op.executions != 1 else ""
+    return {
+        "line": str(op.line) if op.line else "",
+        "op": Text(op.op + several, "bold"),
+        "result": Text(op.type),
+        "time": duration(op.seconds),
+        "%": f"{100 * op.a_step / busy:.1f}",
+        "bytes": _scaled(op.nbytes),
+        "FLOP": _scaled(op.flops) if op.flops else "",
+        "B/s": _scaled(op.bandwidth),
+        "of copy": _percent(bandwidth),
+        "FLOP/s": _scaled(op.rate) if op.flops else "",
+        "of product": _percent(arithmetic),
+    }
 
 
 def _percent(share: float | None) -> str:

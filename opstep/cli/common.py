@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -144,7 +145,21 @@ def console(stderr: bool = False, markup: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else 120
     wraps = stream.isatty()
-    return Harmless(file=stream, width=width, highlight=False, markup=markup, soft_wrap=not wraps)
+    file: Any = stream if wraps else Trimmed(stream)
+    return Harmless(file=file, width=width, highlight=False, markup=markup, soft_wrap=not wraps)
+
+
+class Trimmed:
+    """A pipe, without the blanks that fill the lines of tables."""
+
+    def __init__(self, stream: Any):
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        return self._stream.write(re.sub(" +\n", "\n", text))
 
 
 def colors(stream: Any) -> bool:

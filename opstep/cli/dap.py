@@ -12,9 +12,9 @@ from opstep.cli.serving import serve_port, serving_options, writer
     examples=[
         ("opstep dap", "what an editor starts: messages on standard input and output"),
         ("opstep dap --listen 127.0.0.1:4711", "for editors that connect to a port"),
-        ("opstep dap --log dap.log", "write down what goes wrong inside"),
+        ("opstep dap --log dap.log", "log internal errors"),
     ],
-    codes={OK: "the client said goodbye", COMMAND: "usage; the port cannot be had"},
+    codes={OK: "the client shut down cleanly", COMMAND: "usage; the port cannot be had"},
 )
 @serving_options
 def dap(listen: str | None, log_file: str | None) -> None:

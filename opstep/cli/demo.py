@@ -103,7 +103,7 @@ def show(figures: dict[str, Any], images: np.ndarray, labels: np.ndarray, result
     out.print(Panel.fit(Text("opstep: LeNet reads handwritten digits", "bold"), style="cyan"))
     out.print(
         f"The network is a text of {figures['ops']} ops. It was trained on 1,297 digits and reads\n"
-        f"{count} others here. A few of them, and what it takes them for:\n"
+        f"{count} others here. A few of them, and its predictions:\n"
     )
     out.print(gallery(images, labels, result, out.width))
     colour = "green" if figures["accuracy"] > 0.98 else "red"

@@ -117,8 +117,8 @@ EXACT = "f64"
 def diff(files: tuple[str, ...], **options: Any) -> int:
     """Run a graph in two ways and name the first op that gives something else.
 
-    What each op gave is kept right behind it, on its own stream, so that a race shows as it is.
-    Beside the op stands what the hazard checker proves of both plans.
+    What each op gave is kept right after it, on its own stream, so that a race shows as it is.
+    Beside the op is what the hazard checker proves of both plans.
     """
     from opstep.runtime.ir.errors import InputError
 
@@ -232,7 +232,7 @@ def show(found: Comparison) -> None:
         out.print(Text("some results are larger than --memory, and were not compared", "yellow"))
     if found.coarse:
         told = f"some floats are {found.coarse} on one side: all are compared by what that can hold"
-        out.print(Text(f"{told}, and `opstep diff FILE --b f64` tells what each op loses"))
+        out.print(Text(f"{told}, and `opstep diff FILE --b f64` shows what each op loses"))
     if found.given:
         out.print(Text(f"differ before the first step: {', '.join(found.given)}"))
     if found.first:

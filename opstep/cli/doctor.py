@@ -26,7 +26,6 @@ OPTIONAL = (
     ("matplotlib", "opstep ws FILE plot: pictures of figures by step", VIEWER),
     ("pandas", "tables of a workspace as data frames", "pip install pandas"),
     ("torch", "the tests and benchmarks compare with it", "make setup, in a checkout"),
-    ("sklearn", "makes the demo's data file anew", "pip install scikit-learn"),
 )
 
 
@@ -97,7 +96,7 @@ def memory() -> Finding:
     try:
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):
-        return Finding("memory", "optional", "not told by this system")
+        return Finding("memory", "optional", "unknown on this system")
     return Finding("memory", "ok", size(total))
 
 
@@ -193,8 +192,7 @@ def optional(module: str, purpose: str, advice: str) -> Finding:
 
     if find_spec(module) is None:
         return Finding(module, "optional", f"not there ({purpose})", advice)
-    name = {"sklearn": "scikit-learn"}.get(module, module)
-    return Finding(module, "ok", f"{version(name)} ({purpose})")
+    return Finding(module, "ok", f"{version(module)} ({purpose})")
 
 
 CHECKS: tuple[Callable[[], Finding], ...] = (

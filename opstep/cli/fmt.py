@@ -14,7 +14,7 @@ from opstep.cli.common import OK, PROGRAM, amount, command, say
     short_help="Put programs into the standard layout.",
     examples=[
         ("opstep fmt model.opg", "rewrite the file where its layout differs"),
-        ("opstep fmt --check examples/*.opg", "only tell which files differ, for a CI job"),
+        ("opstep fmt --check examples/*.opg", "only list the files that differ, for a CI job"),
         ("opstep fmt --diff model.opg", "show what would change"),
         ("cat model.opg | opstep fmt -", "from standard input to standard output"),
     ],

@@ -46,13 +46,13 @@ SWITCHES += ("kernels", "autotune", "chaos", "nan_only", "kinds", "wanted", "mas
 
 @command(
     "hunt",
-    short_help="Run until a NaN or an infinity, and tell where it was born.",
+    short_help="Run until a NaN or an infinity, and report where it was born.",
     examples=[
         ("opstep hunt train.opg -i x=x.npy --steps 1000", "which op, which elements, why"),
         ("opstep hunt model.opg -i random -s N=32 --device cuda", "on a GPU"),
         (
             "opstep hunt train.opg -i x=x.npy --steps 1000 --break",
-            "and stand there",
+            "and open the debugger at that op",
         ),
         ("opstep hunt model.opg -i random -s N=32 --json", "for a machine"),
         ("opstep hunt train.opg -i x=x.npy -w runs.db", "findings also go to a workspace"),
@@ -91,7 +91,7 @@ SWITCHES += ("kernels", "autotune", "chaos", "nan_only", "kinds", "wanted", "mas
     "--data",
     multiple=True,
     metavar="NAME=SOURCE",
-    help="An input that changes: a file as of --input, whose first axis are the steps. All of "
+    help="An input that changes: a file as of --input, whose first axis is the steps. All of "
     "them are run, or --steps of them, from the first again where there are no more.",
 )
 @click.option(
@@ -116,11 +116,11 @@ SWITCHES += ("kernels", "autotune", "chaos", "nan_only", "kinds", "wanted", "mas
 @json_option
 @ended_in_order()
 def hunt(file: str, **options: Any) -> int:
-    """Run until a NaN or an infinity, and tell where it was born.
+    """Run until a NaN or an infinity, and report where it was born.
 
     The first step is looked through op by op, for elements that were never written. Then the graph
     runs at full speed; ops raise a flag, and the step that raised one is run again op by op from
-    the state that it began with. docs/hunting.md shows what is told.
+    the state that it began with. docs/hunting.md shows what is reported.
     """
     import opstep
     from opstep import given
@@ -188,7 +188,7 @@ def hunted(
     except DeviceError as error:
         if options["fallback"] is None or chosen["device"] == options["fallback"]:
             raise
-        say(f"{error.diagnostics[0].message}; going on on the CPU")
+        say(f"{error.diagnostics[0].message}; continuing on the CPU")
     chosen |= {"device": options["fallback"], "kernels": "auto", "autotune": False}
     return go(program, graph, values, steps=options["steps"] - done, **chosen, **more)
 
@@ -214,7 +214,7 @@ def show(file: str, found: Hunt, options: dict[str, Any]) -> None:
     for line in found.report().split("\n"):
         click.echo(visible(line))
     if found.findings and not options["breaks"]:
-        say("add --break to stand there, in the debugger")
+        say("add --break to open the debugger at that op")
 
 
 def keep(path: Path, run: str, found: Hunt) -> None:

@@ -14,11 +14,11 @@ from opstep.cli.serving import serve_port, serving_options, writer
     examples=[
         ("opstep lsp", "what an editor starts: messages on standard input and output"),
         ("opstep lsp --listen 127.0.0.1:4712", "for editors that connect to a port"),
-        ("opstep lsp --log lsp.log", "write down what goes wrong inside"),
+        ("opstep lsp --log lsp.log", "log internal errors"),
     ],
     codes={
-        OK: "the client said goodbye",
-        PROGRAM: "the client went away without a word",
+        OK: "the client shut down cleanly",
+        PROGRAM: "the client disconnected without shutdown",
         COMMAND: "usage; the port cannot be had",
     },
 )

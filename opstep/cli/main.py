@@ -35,7 +35,7 @@ COMMANDS = {
     "check": "Report every error in programs, without running them.",
     "fmt": "Put programs into the standard layout.",
     "plan": "Show how a graph would run: streams, waits, memory, and whether it is free of races.",
-    "hunt": "Run until a NaN or an infinity, and tell where it was born.",
+    "hunt": "Run until a NaN or an infinity, and report where it was born.",
     "diff": "Run a graph in two ways and name the first op that gives something else.",
     "bench": "Time each op of a graph, and compare it with what the device can do.",
     "debug": "Step through a graph in the terminal, forwards and backwards.",

@@ -114,7 +114,7 @@ def gpu_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--fallback",
             type=click.Choice(["cpu"]),
-            help="Where the GPU is absent or out of memory, go on on the CPU.",
+            help="Where the GPU is absent or out of memory, continue on the CPU.",
         ),
         click.option(
             "--timeout",

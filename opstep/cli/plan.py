@@ -100,17 +100,25 @@ def check_saved(file: str, as_json: bool) -> int:
 
 
 def memory(made: Plan) -> dict[str, int]:
-    """Bytes by what they are for. `tensors`: of all temporaries, if each had memory of its own."""
-    by_kind = {"input": 0, "param": 0, "temp": 0}
+    """Bytes by what they are for. `tensors`: of all temporaries, working memory of ops with them,
+    if each had memory of its own; those and what is used begin at multiples of the alignment.
+    """
+    from opstep.runtime.plan.packing import rounded
+
+    given = dict.fromkeys(("input", "param"), 0)
     for buffer in made.buffers:
-        by_kind[buffer.kind] = by_kind.get(buffer.kind, 0) + buffer.nbytes
-    tensors = [v for s in made.steps if not s.op.reinterprets for v in s.results]
+        if buffer.kind in given:
+            given[buffer.kind] += buffer.nbytes
+    homes = [made.values[v].buffer for s in made.steps if not s.op.reinterprets for v in s.results]
+    held = {value.buffer for value in made.values}
+    homes += [b for b in range(len(made.buffers)) if b not in held]
+    temporaries = [made.buffers[b] for b in homes if made.buffers[b].kind == "temp"]
     return {
-        "inputs": by_kind["input"],
-        "params": by_kind["param"],
+        "inputs": given["input"],
+        "params": given["param"],
         "live_at_most": made.peak,
-        "used": made.arena if made.policy.alloc == "reuse" else by_kind["temp"],
-        "tensors": sum(made.values[v].type.nbytes for v in tensors),  # pyright: ignore
+        "used": made.arena if made.policy.alloc == "reuse" else made.peak,
+        "tensors": sum(rounded(buffer.nbytes) for buffer in temporaries),
     }
 
 

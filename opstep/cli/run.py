@@ -79,8 +79,8 @@ TICK_S = 0.1  # between two moves of the progress bar
     multiple=True,
     metavar="NAME=SOURCE",
     help="FILE.npy, FILE.npz[:KEY], FILE.safetensors[:KEY], or what to fill it with: random "
-    "(normal floats, integers 0 to 9, fair bools), zeros, ones or a number. Without NAME=, random, "
-    "zeros or ones for all inputs not named.",
+    "(normal floats, integers 0 to 9, bools true half of the time), zeros, ones or a number. "
+    "Without NAME=, random, zeros or ones for all inputs not named.",
 )
 @symbol_option
 @click.option(
@@ -188,7 +188,7 @@ def executed(
     except DeviceError as error:
         if options["fallback"] is None or rest["device"] == options["fallback"]:
             raise
-        say(f"{error.diagnostics[0].message}; going on on the CPU")
+        say(f"{error.diagnostics[0].message}; continuing on the CPU")
     except KeyboardInterrupt:
         say(f"{done:,} of {amount(options['steps'], 'step')} finished")
         raise
@@ -312,7 +312,7 @@ def show_recording(recording: Recording) -> None:
     if note := recording.runs[0].info.note:
         say(f"note: {note}")
     if lost := recording.runs[0].lost:
-        say(f"warning: the GPU told no times of {amount(lost, 'op')}: they are recorded as 1 ns")
+        say(f"warning: the GPU gave no times of {amount(lost, 'op')}: they are recorded as 1 ns")
     for written in files:
         counts = ", ".join(amount(n, noun) for noun, n in written.counts)
         say(f"wrote {written.path}: {size(written.nbytes)}{', ' if counts else ''}{counts}")
@@ -320,7 +320,7 @@ def show_recording(recording: Recording) -> None:
             say(f"error: {written.path} is incomplete: {written.problem}")
         elif written.path == recording.files.get("trace"):
             say(f"  opstep trace {written.path}          # the timeline, in the browser")
-            say(f"  opstep trace {written.path} summary  # in words")
+            say(f"  opstep trace {written.path} summary  # as text")
         else:
             say(f"  opstep ws {written.path}  # what is in it; this run is {key}")
         for found in written.findings:
@@ -393,7 +393,8 @@ def show(graph: str, result: Result, options: dict[str, Any]) -> None:
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("result", "type", "min", "max", "mean", "", "first values"):
-        table.add_column(heading, justify="right" if heading in ("min", "max", "mean") else "left")
+        number = heading in ("min", "max", "mean")
+        table.add_column(heading, justify="right" if number else "left", no_wrap=number)
     for name, array in zip(result.names, result.outputs, strict=True):
         s = statistics(array)
         numbers = ("" if s[k] is None else f"{s[k]:.5g}" for k in ("min", "max", "mean"))

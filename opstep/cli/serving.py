@@ -23,9 +23,7 @@ def serving_options(function: _F) -> _F:
         help="Listen on a port of this machine; port 0 finds a free one. Without it, messages "
         "come on standard input.",
     )
-    log = click.option(
-        "--log", "log_file", metavar="FILE", help="Write down what goes wrong inside."
-    )
+    log = click.option("--log", "log_file", metavar="FILE", help="Log internal errors to FILE.")
     return listen(log(function))
 
 

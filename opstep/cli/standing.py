@@ -1,4 +1,4 @@
-"""``opstep hunt --break``: the terminal's debugger behind the op that a finding names."""
+"""``opstep hunt --break``: the terminal's debugger after the op that a finding names."""
 
 from __future__ import annotations
 
@@ -69,5 +69,5 @@ def stand(program: Program, values: dict[str, Any], found: Hunt, options: dict[s
 
 def how(finding: Finding) -> str:
     if finding.op:
-        return f"behind {finding.op} {finding.value}"
+        return f"after {finding.op} {finding.value}"
     return f"before the first op: {finding.given}"

@@ -271,7 +271,7 @@ class Debuggee:
         if now not in (self._stamp, self._told_of):
             self._told_of = now
             self.session.output(
-                "The program's file has changed: restart the frame to go on with what it says now."
+                "The program's file has changed: restart the frame to continue with its new text."
             )
 
 

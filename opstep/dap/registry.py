@@ -36,7 +36,7 @@ class State(enum.Enum):
     READY = "nothing is launched: send launch or attach"
     CONFIGURING = "the session is being configured: configurationDone ends that"
     IDLE = "no graph is running"  # attached, and the Python program runs none
-    RUNNING = "the run goes on: pause it first"
+    RUNNING = "the run is under way: pause it first"
     STOPPED = "the run is stopped"
     ENDED = "the run has ended"
 

@@ -80,7 +80,7 @@ def check(path: Path) -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        hint = "pip install 'opstep[plots]'"
+        hint = "pip install 'opstep[viewer]'"
         raise InputError("matplotlib, which draws the roofline, is not there", hint=hint) from None
 
 

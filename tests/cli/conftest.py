@@ -65,6 +65,17 @@ def cli(capsys, tmp_path, monkeypatch):
 
 
 @pytest.fixture
+def terminal(monkeypatch):
+    """Makes standard output a terminal of 80 columns, without colours, until the test ends."""
+
+    def begin() -> None:
+        monkeypatch.setenv("TERM", "dumb")
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+
+    return begin
+
+
+@pytest.fixture
 def write(tmp_path):
     """Writes a file of the test's folder and gives its name."""
 

@@ -102,6 +102,14 @@ def test_a_compressed_file_that_claims_more_than_it_can_hold(cli, tmp_path, scal
     assert "more than fit" in outcome.err
 
 
+def test_all_symbols_without_a_size_are_named_at_once(cli, write):
+    text = "graph main(x: f32[N, K], y: f32[M]) -> f32[M] {\n  z = relu(y)\n  return z\n}\n"
+    outcome = cli("run", write("sizes.opg", text), "-i", "random")
+    assert outcome.code == 2
+    said = "input x is f32[N, K], y is f32[M], and nothing says how large K, N and M are"
+    assert said in outcome.err and "add --symbol K=8 --symbol N=8 --symbol M=8" in outcome.err
+
+
 BAD_INPUTS = [
     (["-i", "x=absent.npy", "-i", "bias=0"], "there is no such file"),
     (["-i", "x=.", "-i", "bias=0"], "not a kind of file"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from opstep.runtime.device.cuda.vendor import libraries
@@ -24,6 +26,15 @@ def test_a_table(cli, scale):
     assert "matrix product f32" in ceilings
     assert columns.split()[:4] == ["line", "op", "result", "time"]
     assert {row.split()[1] for row in rows} >= {"linear", "add"}
+
+
+def test_a_narrow_terminal_has_a_line_for_each_op(cli, write, terminal):
+    wide = "graph main(x: f32[2, 3, 64, 64]) -> f32[2, 3, 64, 64] {\n  y = relu(x)\n  return y\n}\n"
+    terminal()
+    outcome = cli("bench", write("wide.opg", wide), "--steps", 3)
+    *_, columns, row = outcome.out.splitlines()
+    assert columns.split()[-3:] == ["FLOP/s", "of", "product"]
+    assert re.match(r"\s*2  relu .* \d[\d.]* [mµ]s .* \d+ %$", row.rstrip()) and len(row) <= 80
 
 
 def test_in_the_order_of_the_program(cli, scale):

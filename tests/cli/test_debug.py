@@ -35,7 +35,7 @@ def test_an_empty_line_repeats(debug):
 def test_backwards(debug):
     out = debug("n 4", "rn", "rs", "rs", "rc")
     assert stands(out) == [9, 8, 7, 16, 5]
-    assert "begin of the run" in out
+    assert "beginning of the run" in out
     assert stands(debug("tb scaled", "run", "s", "reverse-finish")) == [14, 15, 6]
 
 
@@ -87,11 +87,17 @@ def test_breakpoints_by_place(debug):
 
 def test_what_cannot_be_broken_at(debug):
     out = debug("b 400", "b relo", "b other.opg:3", "b ???", "b 7 if", "b 7 if )", "i b")
-    assert "no statement stands here" in out
+    assert "there is no statement here" in out
     assert "relu" in out
     assert "the program has no file other.opg" in out
-    assert "an expression is missing behind if" in out
+    assert "an expression is missing after if" in out
     assert "No breakpoints." in out
+
+
+def test_an_op_that_is_nowhere_is_warned_of(debug):
+    out = debug("b relu", "b sub", "i b")
+    assert out.count("no op of this program is called relu") == 2  # when it is set, and listed
+    assert "called sub" not in out
 
 
 def test_conditions_and_ignoring(debug):
@@ -210,7 +216,8 @@ def test_frames(debug, tmp_path):
         ("args", "v = [2.0, 3.0, 4.0]"), ("locals", "s = [4.0, 6.0, 8.0]"), ("params", "seen = 0"),
         ("params s*", "seen = 0"), ("op", "t = sub(s, 1.0)"), ("op", "operand s = [4.0, 6.0, 8.0]"),
         ("op", "kernel sub"), ("memory", "s  12 B  0x"), ("streams", "stream 0"),
-        ("plan", "policy   streams=1 alloc=fresh"), ("frame", "position"), ("source", "8 graphs"),
+        ("plan", "policy   streams=1 alloc=fresh"), ("frame", "points into the run"),
+        ("source", "8 graphs"),
         ("graphs", "graph small(x: f32[3])"), ("history", "points back"), ("s", "#1  main"),
         ("display", "No displays."), ("b", "No breakpoints."), ("nothing", "there are: args"),
     ],
@@ -254,3 +261,16 @@ def test_what_cannot_be_opened(cli, write):
     write("good.opg", PROGRAM)
     assert cli("debug", "good.opg").code == 2
     assert cli("debug", "good.opg", "-g", "main", "-i", "random", "--device", "null").code == 2
+
+
+def test_echo_has_escapes_and_adds_no_line_end(debug):
+    assert "\none\ntwo\\(opstep) echo" in debug(r"echo one\ntwo\\", r"echo three\n")
+
+
+def test_histograms_count_what_has_no_exponent(debug):
+    given = ("[nan, 0, 4]", "[nan, nan, 0]", "[1, 2, 64]")
+    out = debug(*(line for x in given for line in (f"set x = {x}", "p/h x")))
+    assert re.findall(r"^  (2\^2|0|NaN) +1\b", out, re.MULTILINE) == ["2^2", "0", "NaN"]
+    assert "1 of 3 are 0, 2 NaN" in out
+    shown = out.rpartition("p/h x")[2].splitlines()
+    assert [line.split()[0] for line in shown[2:6]] == ["2^0", "2^1", "…", "2^6"]

@@ -102,7 +102,7 @@ def test_ctrl_c_pauses_a_run_and_keeps_the_session(terminal):
 def test_tab_history_and_colours(terminal, tmp_path):
     session = terminal()
     session.send("reverse-n\t\r")
-    session.expect("begin of the run")
+    session.expect("beginning of the run")
     session.expect(r"\(opstep\) ")
     session.send("print w\r")
     session.expect(r"w = \[0")

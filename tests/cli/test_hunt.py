@@ -201,7 +201,7 @@ def test_break_stands_behind_the_op(cli, falling, monkeypatch):
     given = ("-g", "main", "-i", "ones", "-s", "N=2", "--steps", "9", "--break")
     outcome = cli("hunt", falling, *given)
     assert outcome.code == 5
-    assert "step 4, behind sqrt k" in outcome.out
+    assert "step 4, after sqrt k" in outcome.out
     assert "k = nan" in outcome.out
     assert "left = -1.0" in outcome.out
 

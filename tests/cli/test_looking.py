@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from opstep.runtime.ir.op import OPS
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def test_ops_lists_every_op_by_family(cli):
@@ -74,6 +78,16 @@ def test_plan(cli, scale):
     (made,) = record["plans"]
     assert made["memory_bytes"]["live_at_most"] <= made["memory_bytes"]["used"]
     assert made["text"].strip()
+
+
+@pytest.mark.parametrize("name", ["lenet", "while", "branches"])
+def test_what_is_used_unshared_is_what_debug_mode_takes(cli, name):
+    command = ("plan", EXAMPLES / f"{name}.opg", "-s", "N=8", "--json")
+    shared = [made["memory_bytes"] for made in cli(*command).json["plans"]]
+    alone = [made["memory_bytes"] for made in cli(*command, "--mode", "debug").json["plans"]]
+    for left, right in zip(shared, alone, strict=True):
+        assert left["used"] <= left["tensors"] == right["tensors"] == right["used"]
+        assert right["used"] == right["live_at_most"] > 0
 
 
 def test_graphs_that_control_flow_calls_are_planned_too(cli, write):

@@ -89,10 +89,22 @@ def test_the_summary_has_a_section_each(cli, made):
     for part in ("Streams", "Critical path", "Longest ops", "Memory peak", "--at main/b"):
         assert part in shown.out
     rows = [" ".join(line.split()) for line in shown.out.splitlines()]
-    assert "stream 1 3 3 µs 0 0 3 µs 50.0% 0 0 0" in rows
-    assert "b = abs main made.opg:3 1 1 µs 66.2% 0.09 µs launch" in rows
-    assert "b = abs main made.opg:3 3 3 µs 1 µs 55.6%" in rows
+    assert "1 3 3 µs 0 0 3 µs 50.0% 0 0 0" in rows
+    assert "b = abs made.opg:3 1 1 µs 66.2% 0.09 µs launch" in rows
+    assert "b = abs made.opg:3 3 3 µs 1 µs 55.6%" in rows
     assert "aabbccdd" in cli("trace", made, "summary").out
+
+
+def test_a_narrow_terminal_breaks_no_place_and_no_command(cli, made, terminal):
+    terminal()
+    shown = cli("trace", made, "summary", "--run", "aa11")
+    lines = shown.out.splitlines()
+    assert (
+        sum("made.opg:3" in line for line in lines) == 3
+    )  # on the path, among the longest, at the peak
+    assert lines[-1].strip().startswith("opstep trace") and "# the timeline" in lines[-1]
+    (row,) = [line for line in lines if "66.2%" in line]
+    assert "1 µs" in row and "launch" in row
 
 
 def test_the_summary_as_json(cli, made):
@@ -229,11 +241,11 @@ def test_without_a_browser_the_address_is_told(cli, made, ended, monkeypatch):
     assert "http://127.0.0.1:" in done.out and "no browser was found" in done.out
 
 
-def test_a_place_is_told_and_in_the_address(cli, made, ended):
+def test_a_place_is_told_and_the_address_is_short(cli, made, ended):
     done = cli("trace", made, "--at", "made.opg:4", "--no-browser")
     assert done.code == 0
     assert "at c = add (made.opg:4), run aa112233, step 0: one of 3" in done.out
-    assert "&ts=" in done.out and "&visStart=" in done.out
+    assert re.search(r"is at http://127\.0\.0\.1:\d+/open \(Ctrl-C ends\)$", done.out, re.MULTILINE)
     done = cli("trace", made, "--at", "relo", "--no-browser")
     assert done.code == 2 and "did you mean relu" in done.err
 

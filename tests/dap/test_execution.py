@@ -48,7 +48,7 @@ def test_back_passes_what_was_passed(stopped, loops):
     back = [at(stopped), *lines(stopped, "stepBack", 1)]
     assert back[0] == forth[-1] and back[1] in forth
     stop = stopped.go("reverseContinue", "entry")
-    assert stop["text"] == "the begin of the run"
+    assert stop["text"] == "the beginning of the run"
     assert at(stopped) == forth[0]
 
 
@@ -133,7 +133,7 @@ def test_run_to_a_line(stopped, loops):
     stopped.request("opstep/runTo", source={"path": str(loops)}, line=line)
     stopped.expect_stop("step")
     assert at(stopped) == line
-    with pytest.raises(Refused, match="no statement stands"):
+    with pytest.raises(Refused, match="there is no statement"):
         stopped.request("opstep/runTo", source={"path": str(loops)}, line=1)
 
 

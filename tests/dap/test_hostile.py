@@ -78,7 +78,7 @@ def test_a_condition_that_takes_long_again_and_again(client, program, monkeypatc
         path, inputs="random", symbols={"N": 1 << 18}, breakpoints=[condition], graph="main"
     )
     client.expect_stop("breakpoint")
-    assert "and did not hold: continue to go on" in client.output("console")
+    assert "and did not hold: `continue` runs on" in client.output("console")
     client.go("continue", "breakpoint")
 
 

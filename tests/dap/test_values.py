@@ -277,7 +277,7 @@ def test_a_failed_assert_is_an_exception(client, program):
 
 
 def test_no_exception_no_information(stopped):
-    with pytest.raises(Refused, match="does not stand at an exception"):
+    with pytest.raises(Refused, match="is not stopped at an exception"):
         stopped.request("exceptionInfo", threadId=1)
 
 

@@ -111,6 +111,15 @@ def test_what_makes_no_nan_is_found_if_it_is_asked_for(name):
     assert (found.first.bad, found.first.verdict.rules[0][0]) == (kind, rule)
 
 
+def test_an_element_that_underflows_names_its_own_operand_first():
+    text = graph("x: f32[1, 5]", "f32[1, 5]", "y = softmax(x)", "return y")
+    x = np.array([[-95, 84, -69, 97, 80]], "f4")
+    found = hunt(opstep.loads(text), "main", {"x": x}, kinds="underflow")
+    assert found.first is not None
+    lost = {e.place: [b.place for b in e.blamed] for e in found.first.verdict.elements}
+    assert lost == {(0, 0): [(0, 0), (0, 3), (0, 1)], (0, 2): [(0, 2), (0, 3), (0, 0)]}
+
+
 def test_what_loses_nothing_is_no_finding():
     text = graph(
         "x: i32[4], b: u8[4], f: f32[4]", "i32[4], u8[4], f32[4]", "y = mul(x, x)",

@@ -90,7 +90,7 @@ def test_files():
         ("9223372036854775809", 0, "the integer does not fit 64 bits", ""),
         ("1e999", 0, "the number does not fit 64 bits", "write inf for infinity"),
         ("x[..., ...]", 10, "... stands only once among indices", ""),
-        ("sum(axis=0, x)", 12, "expected NAME=value behind another NAME=value, not x", ""),
+        ("sum(axis=0, x)", 12, "expected NAME=value after another NAME=value, not x", ""),
     ],
 )
 def test_what_cannot_be_read(text, column, message, hint):

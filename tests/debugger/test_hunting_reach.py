@@ -114,7 +114,7 @@ def test_of_an_op_s_births_those_are_told_that_come_out():
     found = hunted(text, {"x": f(-1, -2, 0)})
     assert (found.first.bad, found.first.verdict.elements[0].place) == ("inf", (2,))
     assert found.first.verdict.rules[0][0] == "log of 0"
-    assert "3 of 3 elements of l were born here, 1 of them come out" in str(found)
+    assert "3 of 3 elements of l were born here, 1 of them comes out" in str(found)
 
 
 def test_a_headline_is_of_one_kind():
@@ -273,7 +273,7 @@ graph normed(x: f32[4]) -> f32[4] {
     assert [(f.op, f.times, f.last) for f in found.findings] == [
         ("sqrt", 500, "normed"), ("log", 500, "turn [i=499]"), ("acos", 500, "turn [i=499]"),
     ]  # fmt: skip
-    assert found.first.where.calls == "main → turn [i=0] at :2 → normed at :10"
+    assert found.first.where.calls == "main → turn [i=0] at b.opg:2 → normed at b.opg:10"
     assert len(str(found).splitlines()) <= 40
 
 

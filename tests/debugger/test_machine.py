@@ -132,7 +132,7 @@ def test_the_oldest_points_are_forgotten(policy, monkeypatch):
     assert bits(debugger.result().values()) == wanted
     machine = debugger.machine
     assert len(machine.log) <= 100 < stops
-    assert debugger.go("reverse_continue").text == "the begin of what is kept"
+    assert debugger.go("reverse_continue").text == "the beginning of what is kept"
     for activation, _ in machine.log:
         for _, node in activation.env.values():
             machine.executor.array(node)

@@ -132,4 +132,4 @@ def test_no_picture_without_matplotlib(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(InputError) as caught:
         roofline.check(tmp_path / "a.png")
-    assert caught.value.diagnostics[0].hint == "pip install 'opstep[plots]'"
+    assert caught.value.diagnostics[0].hint == "pip install 'opstep[viewer]'"

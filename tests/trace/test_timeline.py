@@ -430,6 +430,10 @@ def test_questions_of_the_guide_are_answered(tmp_path):
     with Engine(tmp_path / "t.pftrace") as engine:
         for question in questions:
             assert engine.query(question).rows, question
+        waited = next(q for q in questions if "waited_for" in q)
+        of_guide = engine.query(waited).rows
+        whole = engine.query("select count(), sum(dur) / 1e3 from slice where category = 'wait'")
+        assert (len(of_guide), sum(us for *_, us in of_guide)) == pytest.approx(whole.rows[0])
 
 
 @pytest.mark.parametrize("text, options", WAYS[1:5], ids=IDS[1:5])

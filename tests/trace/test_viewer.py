@@ -372,6 +372,13 @@ def test_the_address_opens_at_a_place(path, engine):
     assert seen == (place.ts, place.dur, *place.view)
 
 
+def test_a_short_address_leads_there(ui):
+    assert len(ui.short) < 40
+    status, headers, body = ask(ui, "/open?next=http://evil.example")
+    assert (status, headers["Location"], body) == (302, ui.address, b"")
+    assert ask(ui, "/open", Host="evil.example")[0] == 403
+
+
 def test_only_the_address_itself_is_answered(ui):
     port = ui.server_port
     for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", f"127.0.0.1:{port + 1}", ""):

@@ -43,6 +43,15 @@ def test_a_run_tells_how_it_ran(path):
         assert {s.name for s in run.stats(step=-1)} == {"input", "param", "state"}
 
 
+def test_a_reader_leaves_no_files_behind_but_those_in_use(path):
+    record(path)
+    with opstep.Workspace(path) as one:
+        with opstep.Workspace(path) as other:
+            assert other.runs
+        assert one.runs
+    assert [p.name for p in path.parent.iterdir()] == ["runs.db"]
+
+
 def test_runs_by_id_key_beginning_and_last(path, monkeypatch):
     keys = iter(["3f2a0000", "3f2b0000", "00000002"])
     monkeypatch.setattr(secrets, "token_hex", lambda n: next(keys))

@@ -1,4 +1,4 @@
-"""``opstep debug``: the debugger in a terminal, with gdb's words."""
+"""``opstep debug``: the debugger in a terminal, with gdb's commands."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def debug(file: str, **options: Any) -> int:
     """Step through a graph in the terminal, forwards and backwards.
 
     Commands are gdb's: break, run, next, step, print, watch, reverse-next … An empty line does the
-    last one again; help tells of all. docs/debugging.md is a guide.
+    last one again; help lists all. docs/debugging.md is a guide.
     """
     from opstep.cli.debug import registry
     from opstep.cli.debug.reading import PipeReader, ScriptReader, TerminalReader, script

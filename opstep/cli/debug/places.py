@@ -37,7 +37,7 @@ def split_if(text: str) -> tuple[str, str | None]:
         return text.strip(), None
     condition = text[match.end() :].strip()
     if not condition:
-        raise Refused("an expression is missing behind if")
+        raise Refused("an expression is missing after if")
     return text[: match.start()].strip(), condition
 
 

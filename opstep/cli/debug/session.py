@@ -55,6 +55,10 @@ class Session:
     def say(self, text: str = "") -> None:
         click.echo(text)
 
+    def write(self, text: str) -> None:
+        """Without a line end."""
+        click.echo(text, nl=False)
+
     def complain(self, message: str, hint: str = "") -> None:
         self.say(f"{self.paint('error:', 'bold red')} {message}")
         if hint:

@@ -102,13 +102,14 @@ def shown_path(path: str) -> str:
     return visible(path if short.startswith("..") else short)
 
 
-def frame_line(paint: Paint, frame: Frame, arguments: str = "") -> str:
-    """``features (x=f32[8, 1, 8, 8]) at lenet.opg:19``"""
+def frame_line(paint: Paint, frame: Frame, arguments: str | None = None) -> str:
+    """``features (x=f32[8, 1, 8, 8]) at lenet.opg:19``; no `arguments`: no parentheses."""
     place = f"{shown_path(frame.path)}:{frame.line}"
     at = paint(place, "cyan")
     if frame.imported:
         return f"{paint('imported from', 'dim')} {at}"
-    return f"{paint(visible(frame.name), 'bold')} ({arguments}) at {at}"
+    taken = f" ({arguments})" if arguments is not None else ""
+    return f"{paint(visible(frame.name), 'bold')}{taken} at {at}"
 
 
 def arguments_of(frame: Frame) -> str:

@@ -1,4 +1,4 @@
-"""The debugger with the moves that only gdb's words ask for."""
+"""The debugger with the moves that only gdb's commands ask for."""
 
 from __future__ import annotations
 

@@ -157,14 +157,21 @@ def histogram(s: Any) -> Iterator[str]:
 
     counts = {k + LOWEST: n for k, n in enumerate(s.histogram) if n}
     if not counts:
-        yield f"{s.zero:,} of {s.count:,} are 0; none is finite beside them"
+        odd = ((s.nan, "NaN"), (s.posinf, "inf"), (s.neginf, "-inf"))
+        yield ", ".join(
+            [f"{s.zero:,} of {s.count:,} are 0", *(f"{n:,} {what}" for n, what in odd if n)]
+        )
         return
     most = max(counts.values())
-    for exponent in range(min(counts), max(counts) + 1):
-        n = counts.get(exponent, 0)
-        bar = "█" * max(round(n / most * _BAR), 1 if n else 0)
-        yield f"2^{exponent:<4} {n:>12,}  {bar}".rstrip()
-    yield f"0      {s.zero:>12,}"
+    before = min(counts)
+    for exponent, n in sorted(counts.items()):
+        if exponent > before + 1:
+            yield "…"
+        yield f"2^{exponent:<4} {n:>12,}  {'█' * max(round(n / most * _BAR), 1)}"
+        before = exponent
+    for name, n in (("0", s.zero), ("inf", s.posinf), ("-inf", s.neginf), ("NaN", s.nan)):
+        if n:
+            yield f"{name:<6} {n:>12,}"
 
 
 def node_text(session: Session, frame: Frame, node: Node) -> str:

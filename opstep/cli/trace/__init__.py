@@ -68,7 +68,7 @@ def trace(file: str, at: str | None, port: int | None, no_browser: bool, timeout
 
     Without a verb: serves the Perfetto UI with the file open in it, for this machine only
     (127.0.0.1), and opens a browser. Nothing leaves the machine. opstep run --trace writes such
-    files; they can be read while the run goes on, as far as they are written. Needs opstep[viewer].
+    files; they can be read during the run, as far as they are written. Needs opstep[viewer].
     """
     from opstep.trace.viewer.files import whole_packets
     from opstep.trace.viewer.server import serve

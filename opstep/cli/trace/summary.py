@@ -51,7 +51,7 @@ def summary(
 
     A stream is busy while its ops run, waiting while it waits for another stream; gaps are what is
     left between its ops within a step. The critical path is what a step's end waited for, back to
-    its beginning: of the step of median length where several are told of. Ops that are not on it do
+    its beginning: of the step of median length where there are several. Ops that are not on it do
     not make the step longer.
     """
     from opstep.trace.viewer.summary import summarize
@@ -108,21 +108,11 @@ def show_run(out: Any, run: RunSummary, file: str) -> None:
 
 
 def show_streams(out: Any, run: RunSummary) -> None:
-    numbers = (
-        "ops",
-        "busy",
-        "waiting",
-        "statistics",
-        "idle",
-        "busy %",
-        "gaps",
-        "in gaps",
-        "longest",
-    )
+    numbers = ("ops", "busy", "waiting", "stats", "idle", "busy %", "gaps", "in gaps", "longest")
     made = table("stream", *numbers, right=numbers)
     for s in run.streams:
         made.add_row(
-            s.stream, f"{s.ops:,}", time(s.busy_ns), time(s.waiting_ns),
+            s.stream.removeprefix("stream "), f"{s.ops:,}", time(s.busy_ns), time(s.waiting_ns),
             time(s.statistics_ns), time(s.idle_ns),
             f"{s.utilisation:.1%}", f"{s.gaps:,}", time(s.gaps_ns), time(s.longest_gap_ns),
         )  # fmt: skip
@@ -147,7 +137,7 @@ def show_path(out: Any, run: RunSummary, path: CriticalPath) -> None:
         f" {time(path.ops_ns)}, {time(between)} before and between them"
     )
     made = table(
-        "op", "where", "line", "stream", "time", "share", "before", "after",
+        "op", "line", "stream", "time", "share", "before", "after",
         right=("time", "share", "before"),
     )  # fmt: skip
     longest = sorted(path.ops, key=lambda op: -op.dur_ns - op.before_ns)[:ON_PATH]
@@ -155,7 +145,7 @@ def show_path(out: Any, run: RunSummary, path: CriticalPath) -> None:
     for op in path.ops:
         if id(op) in kept:
             made.add_row(
-                op.op, frame(op.site), line(op.file, op.line), op.stream.removeprefix("stream "),
+                op.op, line(op.file, op.line), op.stream.removeprefix("stream "),
                 time(op.dur_ns), f"{op.dur_ns / max(path.length_ns, 1):.1%}", time(op.before_ns),
                 op.after,
             )  # fmt: skip
@@ -166,10 +156,10 @@ def show_path(out: Any, run: RunSummary, path: CriticalPath) -> None:
 
 def show_ops(out: Any, run: RunSummary) -> None:
     numbers = ("count", "total", "mean", "share")
-    made = table("op", "where", "line", *numbers, right=numbers)
+    made = table("op", "line", *numbers, right=numbers)
     for op in run.ops:
         made.add_row(
-            op.op, frame(op.site), line(op.file, op.line), f"{op.count:,}",
+            op.op, line(op.file, op.line), f"{op.count:,}",
             time(op.total_ns), time(op.mean_ns), f"{op.share:.1%}",
         )  # fmt: skip
     heading(out, "Longest ops")
@@ -221,12 +211,7 @@ def show_next(out: Any, run: RunSummary, file: str) -> None:
         lines.append((f'{workspace} sql "{ask}"', "its ops in the workspace"))
     out.print()
     for command, what in lines:
-        out.print(Text.assemble("  ", (command, "bold"), (f"  # {what}", "dim")))
-
-
-def frame(site: str) -> str:
-    """The frame of ``main/block:y/c``: ``main/block:y``"""
-    return site.rpartition("/")[0]
+        out.print(Text.assemble("  ", (command, "bold"), (f"  # {what}", "dim")), soft_wrap=True)
 
 
 def heading(out: Any, text: str) -> None:

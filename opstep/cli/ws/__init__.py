@@ -39,7 +39,7 @@ def damage(file: str) -> Exception | None:
         ("opstep ws runs.db", "what is in it"),
         ("opstep ws runs.db list", "the tensors and the runs"),
         ('opstep ws runs.db sql "select * from first_bad"', "a question in SQL"),
-        ("opstep ws runs.db compare last 3f2a", "where two runs part"),
+        ("opstep ws runs.db compare last 3f2a", "where two runs diverge"),
         ("opstep ws runs.db rerun last", "the same run again, from the file alone"),
         ("opstep ws runs.db plot --help", "more of a verb"),
     ],

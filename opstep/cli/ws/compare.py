@@ -1,4 +1,4 @@
-"""``compare``: where two runs part."""
+"""``compare``: where two runs diverge."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ from opstep.cli.ws import shown
 def plot(file: str, what: str, output: str, log: bool) -> int:
     """Draw figures by step: a line a tensor.
 
-    WHAT is TABLE.FIGURE, and behind "where" conditions KEY=VALUE, with commas between them. Tables
+    WHAT is TABLE.FIGURE, and after "where" conditions KEY=VALUE, with commas between them. Tables
     and figures: stats (count min max mean std l2 absmax nan posinf neginf zero subnormal
     unwritten), executions (seconds), metrics (the metric's name, or value for all). Keys: run
     (last where not given; * is all), op (name or site), value (name of the tensor), name (of a

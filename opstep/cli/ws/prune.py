@@ -65,7 +65,7 @@ class Size(click.ParamType):
 @click.option(
     "--run", "-r", "named", multiple=True, metavar="RUN", help="This run. Can be given many times."
 )
-@click.option("--dry-run", is_flag=True, help="Only tell what would go.")
+@click.option("--dry-run", is_flag=True, help="Only list what would go.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 def prune(
     file: str,
@@ -111,7 +111,7 @@ def agreed(count: int) -> bool:
     from opstep.runtime.ir.errors import InputError
 
     if not sys.stdin.isatty():
-        raise InputError("nobody is there to be asked", hint="add --yes")
+        raise InputError("cannot ask: standard input is not a terminal", hint="add --yes")
     return click.confirm(f"Remove {amount(count, 'run')}?", err=True)
 
 

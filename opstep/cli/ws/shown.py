@@ -38,13 +38,15 @@ def workspace(file: str) -> Iterator[Workspace]:
 
 
 def table(*headings: str, right: Iterable[str] = ()) -> Table:
-    """An empty table; columns in `right` hold numbers."""
+    """An empty table; columns in `right` hold numbers, which are never broken over two lines."""
     from rich.table import Table
 
     made = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     numbers = set(right)
     for heading in headings:
-        made.add_column(heading, justify="right" if heading in numbers else "left")
+        whole = heading in numbers or heading == "line"
+        right_ = "right" if heading in numbers else "left"
+        made.add_column(heading, justify=right_, no_wrap=whole)
     return made
 
 

@@ -38,7 +38,8 @@ def show(file: str, as_json: bool) -> int:
         show_findings(out, runs[-LISTED:])
         out.print()
         for line, what in next_commands(file, runs, tensors):
-            out.print(Text.assemble("  ", (line, "bold"), "  ", (f"# {what}", "dim")))
+            told = Text.assemble("  ", (line, "bold"), "  ", (f"# {what}", "dim"))
+            out.print(told, soft_wrap=True)  # a line that is broken would be two when it is pasted
     return OK
 
 

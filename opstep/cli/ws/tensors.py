@@ -39,7 +39,7 @@ KINDS = ("input", "param", "state", "output", "saved")
 def list_(file: str, what: str, run: str | None, kind: str | None, as_json: bool) -> int:
     """List the tensors or the runs.
 
-    What stands under "tensor" is what the other verbs take.
+    The column "tensor" has what the other verbs take.
     """
     from opstep.runtime.ir.errors import InputError
 

@@ -267,5 +267,5 @@ def run_to(session: Session, arguments: RunToArguments) -> None:
     path, line = path_of(session, arguments.source), session.client.our_line(arguments.line)
     debugger = session.debugger
     if debugger.breakpoints.at_line(path, line) is None:
-        raise DapError("no statement stands on this line", show=True)
+        raise DapError("there is no statement on this line", show=True)
     going(session, lambda: debugger.run_to(path, line))

@@ -51,7 +51,7 @@ def _suspect(session: Session, arguments: NanReportArguments) -> Node:
     if arguments.name is None:
         stop = session.debugger.stop
         if stop is None or stop.exception is None or stop.exception.node is None:
-            raise DapError("name: which tensor? The run stands at no NaN", BAD_ARGUMENTS)
+            raise DapError("name: which tensor? The run is not stopped at a NaN", BAD_ARGUMENTS)
         return stop.exception.node
     held = held_of(session, arguments.frame_id)
     node = held.frame.lookup(arguments.name)

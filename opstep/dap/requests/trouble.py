@@ -41,7 +41,7 @@ def exception_info(session: Session, arguments: ExceptionInfoArguments) -> dict[
     debugger = session.debugger
     problem = debugger.stop.exception if debugger.stop else None
     if problem is None:
-        raise DapError("the run does not stand at an exception", NO_EXCEPTION)
+        raise DapError("the run is not stopped at an exception", NO_EXCEPTION)
     details: dict[str, Any] = {
         "message": problem.message,
         "typeName": TITLES.get(problem.kind, problem.kind),

@@ -133,7 +133,7 @@ def _stands_elsewhere(session: Session) -> None:
 
     debuggee, stop = session.debuggee, session.debugger.stop
     assert debuggee is not None
-    text = "an op failed that depends on what was set: the run stands before it"
+    text = "an op failed that depends on what was set: the run is stopped before it"
     stands = Stop("step", text, stop.thread if stop else 0)
     debuggee.go(lambda: stands)
 

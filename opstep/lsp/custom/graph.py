@@ -70,7 +70,7 @@ class Drawing:
 
     def __init__(self, project: Project, item: Item):
         if not isinstance(item.node, Graph):
-            raise InputError(f"the graph {item.name} cannot be read: mend its first line")
+            raise InputError(f"the graph {item.name} cannot be read: correct its first line")
         self.project = project
         self.file = item.file
         self.item = item

@@ -26,7 +26,7 @@ EXAMPLES = (
             "  sum(total_ns) as total_ns\n"
             f"from slowest_ops where run = {_LAST}\n"
             "group by file, line order by total_ns desc limit 20"),
-    Example("How did the metrics go?", "A row a step; plot value over step, by name.",
+    Example("How did the metrics go?", "A row per step; plot value over step, by name.",
             f"select step, name, value from metrics\nwhere run = {_LAST}\norder by step, name"),
     Example("A tensor step by step", "Put the name of your tensor in place of loss.",
             "select step, mean, std, absmax, nan from stat_history\n"
@@ -44,7 +44,7 @@ EXAMPLES = (
             "select o.site, o.file, o.line, s.step, round(1.0 * s.zero / s.count, 4) as dead\n"
             "from ops as o join stats as s on s.run = o.run and s.op = o.op\n"
             f"where o.run = {_LAST} and o.name = 'relu' and s.zero > 0.95 * s.count"),
-    Example("Where do the last two runs part?",
+    Example("Where do the last two runs diverge?",
             "The first ops whose statistics are not the same in both.",
             "select c.site, o.file, c.line, c.value, c.step, c.mean, c.other_mean\n"
             "from run_compare as c join ops as o on o.run = c.run and o.op = c.op\n"

@@ -40,7 +40,9 @@ class Wanted(NamedTuple):
 
 @dataclass
 class Breakpoint:
-    """`verified` is False, with a reason in `message`, where it can never stop."""
+    """`verified` is False, with a reason in `message`, where it can never stop. A `message` beside
+    True is a warning: no statement is an op of that name.
+    """
 
     number: int
     kind: str  # line, function, data
@@ -238,7 +240,7 @@ class Breakpoints:
         found = self.at_line(path, line)
         if found is None:
             known = any(_same(t.source.path) == path for t in self._texts)
-            reason = "no statement stands here" if known else "the program has no such file"
+            reason = "there is no statement here" if known else "the program has no such file"
             one.verified, one.message, one.span, one.source = False, reason, None, None
             return
         one.source, _, statement = found
@@ -259,6 +261,8 @@ class Breakpoints:
             self.by_graph.setdefault(name, []).append(one)
         elif name in OPS:
             self.by_op.setdefault(name, []).append(one)
+            if all(statement.callee.text != name for _, statement in self._applied()):
+                one.message = f"no op of this program is called {name}"
         elif name in self._values():
             self.by_value.setdefault(name, []).append(one)
         else:
@@ -269,13 +273,15 @@ class Breakpoints:
     def _values(self) -> set[str]:
         """``c`` and ``features.c`` for each value that a statement computes."""
         found = set()
-        for text in self._texts:
-            for graph in text.graphs:
-                for statement in graph.body:
-                    if isinstance(statement, Apply):
-                        names = [r.name.text for r in statement.results]
-                        found.update(names, (f"{graph.name.text}.{n}" for n in names))
+        for graph, statement in self._applied():
+            names = [r.name.text for r in statement.results]
+            found.update(names, (f"{graph.name.text}.{n}" for n in names))
         return found
+
+    def _applied(self) -> Iterable[tuple[Graph, Apply]]:
+        """Each statement that calls an op or a graph, with its graph."""
+        for graph in (g for t in self._texts for g in t.graphs):
+            yield from ((graph, s) for s in graph.body if isinstance(s, Apply))
 
     def _known(self, name: str) -> bool:
         inputs = {

@@ -150,7 +150,7 @@ class Checks:
         taken = self._taken.get(condition.text, 0.0) + monotonic() - began
         self._taken[condition.text] = taken if taken < PATIENCE_S else 0.0
         if taken >= PATIENCE_S:
-            text = f"it has taken {taken:.0f} seconds and did not hold: continue to go on"
+            text = f"it has taken {taken:.0f} seconds and did not hold: `continue` runs on"
             self.debugger.on_output(f"{what}: {text}", scope.frame)
         return taken >= PATIENCE_S
 

@@ -139,7 +139,7 @@ class Debugger(Traveller):
         """Continues to a line, or to where something else stops it. Raises `InputError`."""
         found = self.breakpoints.at_line(path, line)
         if found is None:
-            raise InputError(f"no statement stands at {path}:{line}")
+            raise InputError(f"there is no statement at {path}:{line}")
         self._pausing.clear()
         wanted = found[2]
         return self._stopped(self._forwards(lambda at: at[1].statement is wanted))
@@ -238,7 +238,11 @@ class Debugger(Traveller):
                 if stop:
                     return stop
             if not machine.back():
-                text = "the begin of the run" if not machine.base else "the begin of what is kept"
+                text = (
+                    "the beginning of the run"
+                    if not machine.base
+                    else "the beginning of what is kept"
+                )
                 return Stop("entry", text, self._thread())
             stop = self.checks.at_point()
             if stop:

@@ -20,7 +20,7 @@ MOST_CALLS = 8  # told of a way of calls
 
 class Where(NamedTuple):
     """The place of an op: the graph with the turn of its loop; file and line of its statement, and
-    of the source that it was imported from. `calls`: the way there, ``main → normed at :31``.
+    of the source that it was imported from. `calls`: the way there, ``main → normed at a.opg:31``.
     `backward`: the statement, at that line, whose derivative the op belongs to.
     """
 
@@ -140,5 +140,5 @@ def _calls(activation: Activation, frame: int) -> str:
 
 
 def _call(name: str, plan, statement, frame: int) -> str:
-    _, line, _ = _line(statement, plan.sources.get(plan.frames[frame].graph.name.text))
-    return f"{name} at :{line}" if line else name
+    path, line, _ = _line(statement, plan.sources.get(plan.frames[frame].graph.name.text))
+    return f"{name} at {path.rpartition('/')[2]}:{line}" if line else name

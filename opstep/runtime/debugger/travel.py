@@ -195,7 +195,7 @@ class Traveller:
     def restart_frame(self, frame: Frame) -> Stop:
         """Goes back to where a frame was entered."""
         self.machine.cursor, self._after = self._entered(frame), False
-        return self._stopped(Stop("restart", f"at the begin of {frame.name}", self._thread()))
+        return self._stopped(Stop("restart", f"at the beginning of {frame.name}", self._thread()))
 
     # --- changing things ---
 

@@ -152,7 +152,7 @@ class _Judge:
         """An element that is no NaN, and why it is told."""
         site = Site(place, self.k, self.operands, self.results, self.step.attrs)
         regions = self._regions(site)
-        blamed = self._blamed(regions, self._parts(regions), ())
+        blamed = self._blamed(regions, self._parts(regions), (), place)
         return Element(place, float(self.results[self.k][place]), text, None, blamed)
 
     # --- where an element comes from ---
@@ -182,8 +182,12 @@ class _Judge:
         blamed = self._blamed(regions, parts, why.masks)
         return Element(site.place, value, why.text, why.exact, blamed)
 
-    def _blamed(self, regions: Regions, parts, masks: tuple) -> tuple[Blamed, ...]:
-        """The elements that a rule blames; else the largest ones."""
+    def _blamed(
+        self, regions: Regions, parts, masks: tuple, own: tuple[int, ...] | None = None
+    ) -> tuple[Blamed, ...]:
+        """The elements that a rule blames; else the largest ones, but first that of the place `own`
+        where an operand has the result's shape: the one that got lost.
+        """
         found = []
         for j, (region, part) in enumerate(zip(regions, parts, strict=True)):
             if region is None or part is None or not part.size:
@@ -195,6 +199,8 @@ class _Judge:
                 chosen = [(0,) * part.ndim]
             else:
                 size = np.abs(np.nan_to_num(part.astype(np.float64), nan=np.inf))
+                if own is not None and self.operands[j].shape == self.results[self.k].shape:
+                    size[_inside(region, own, self.operands[j].shape)] = np.inf
                 order = np.argsort(-size, axis=None, kind="stable")[:BLAMED]
                 chosen = (
                     np.argwhere(np.ones(part.shape, bool))[order]
@@ -229,6 +235,15 @@ def _sample(mask: np.ndarray) -> list[tuple[int, ...]]:
         np.stack(np.unravel_index(flat, mask.shape), axis=-1) if mask.ndim else [()] * flat.size
     )
     return [tuple(map(int, p)) for p in places]
+
+
+def _inside(region, place, shape) -> tuple[Any, ...]:
+    """The place in its part of an element of the operand; an empty slice where it is elsewhere."""
+    found = [range(*part.indices(n)) for part, n in zip(region, shape, strict=True)]
+    within = all(p in one for p, one in zip(place, found, strict=True))
+    return (
+        tuple(one.index(p) for p, one in zip(place, found, strict=True)) if within else (slice(0),)
+    )
 
 
 def _outside(region, at, shape) -> tuple[int, ...]:

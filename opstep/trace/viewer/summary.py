@@ -63,7 +63,7 @@ class Memory:
 
 @dataclass(slots=True)
 class Beside:
-    """What a run did beside its ops. `own_ns`: without what else of this lies within it."""
+    """What a run did beside its ops. Times are without what else of this lies within it."""
 
     what: str
     count: int
@@ -296,7 +296,8 @@ def _beside(engine: Engine, run: str) -> list[Beside]:
         with inner as (
             select s.parent_id as id, sum(s.dur) as dur from beside b join slice s using (id)
             where s.parent_id is not null group by s.parent_id)
-        select category, count(*), sum(b.dur - coalesce(inner.dur, 0)), max(b.dur)
+        select category, count(*), sum(b.dur - coalesce(inner.dur, 0)),
+            max(b.dur - coalesce(inner.dur, 0))
         from beside b left join inner using (id) where {_where(run, None)}
         group by category order by 3 desc""").rows
     return [Beside(what, n, int(own), int(longest)) for what, n, own, longest in rows]

@@ -1,4 +1,4 @@
-"""Where two runs part: the first op, in the order of execution, whose statistics differ.
+"""Where two runs diverge: the first op, in the order of execution, whose statistics differ.
 
 Executions are matched by step, by the op's site, and by how many times it ran in the step before
 (turns of a loop). Operands come before what is computed from them, so that the first difference is

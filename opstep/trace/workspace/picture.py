@@ -45,7 +45,7 @@ def draw(path: Path, wanted: Wanted, lines: list[Line], title: str, log: bool = 
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        hint = 'pip install "opstep[viewer]"'
+        hint = "pip install 'opstep[viewer]'"
         raise InputError("matplotlib is not there", hint=hint) from None
     if log and not any(y is not None and y > 0 for line in lines for y in line.ys):
         raise InputError("no figure is above 0: a logarithmic scale shows none of them")

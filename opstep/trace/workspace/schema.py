@@ -51,7 +51,7 @@ _BY_STEP = ("run", "step", "op", "execution", "result")
 TABLES = (
     Table(
         "runs",
-        "One row a run: what ran, how, and how it ended.",
+        "One row per run: what ran, how, and how it ended.",
         (
             Column("id", "INTEGER", "number of the run in this file"),
             Column("key", "TEXT", "name of the run, in timelines too: 8 hexadecimal digits"),
@@ -66,7 +66,7 @@ TABLES = (
             Column("file", "TEXT", "path of the program's file"),
             Column("program", "TEXT", "the program's text"),
             Column("graph", "TEXT", "the graph that ran"),
-            Column("device", "TEXT", "cpu"),
+            Column("device", "TEXT", "cpu, cuda or cuda:N"),
             Column("streams", "INTEGER", "streams that the plan could use"),
             Column("alloc", "TEXT", "reuse or fresh"),
             Column("fill", "TEXT", "none or nan"),
@@ -148,7 +148,7 @@ TABLES = (
             Column(
                 "executions",
                 "INTEGER",
-                "how often it ran; while it runs, this and what follows are told once a second",
+                "how often it ran; while it runs, this and what follows are written once a second",
             ),
             Column("total_ns", "INTEGER", "time of all its executions; null: it has no kernels"),
             Column("least_ns", "INTEGER", "time of the quickest"),
@@ -200,7 +200,7 @@ TABLES = (
     ),
     Table(
         "steps",
-        "One row a step that has ended.",
+        "One row per step that has ended.",
         (
             RUN,
             Column("step", "INTEGER", "step of the run, from 0; -1: before the first"),
@@ -251,7 +251,7 @@ TABLES = (
             Column("neginf", "INTEGER", "-inf"),
             Column("zero", "INTEGER", "zeros"),
             Column("subnormal", "INTEGER", "not 0, but below the dtype's smallest normal number"),
-            Column("unwritten", "INTEGER", "never written; null where that cannot be told"),
+            Column("unwritten", "INTEGER", "never written; null where that is unknown"),
             Column("lowest", "INTEGER", "exponent of the histogram's first bin"),
             Column(
                 "histogram",
@@ -313,7 +313,7 @@ TABLES = (
     ),
     Table(
         "tensors",
-        "Tensors that are kept, by name. Their bytes stand in `blobs`.",
+        "Tensors that are kept, by name. Their bytes are in `blobs`.",
         (
             Column("id", "INTEGER", "number of the tensor in this file"),
             Column("name", "TEXT", "its name; the file is a workspace of named tensors"),

@@ -11,7 +11,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -97,6 +97,18 @@ def open_reading(
         open_writing(path).close()  # brings it up to date
         return open_reading(path)
     return connection
+
+
+def tidy(path: Path) -> None:
+    """Removes the empty log that a reader leaves beside a file, where nobody else has it open: the
+    last connection that may write does so when it closes.
+    """
+    log = path.with_name(path.name + "-wal")
+    with suppress(OSError, sqlite3.Error):
+        if log.stat().st_size == 0:
+            name = quote(str(path.absolute()))
+            with closing(sqlite3.connect(f"file:{name}?mode=rw", uri=True, timeout=0)) as last:
+                last.execute("select 1 from sqlite_master").fetchone()
 
 
 def file_bytes(path: Path) -> int:

@@ -27,7 +27,7 @@ from opstep.trace.workspace.query import Answer
 from opstep.trace.workspace.reading import about_file
 from opstep.trace.workspace.records import TensorRecord
 from opstep.trace.workspace.runs import RecordedRun, read_run, read_runs
-from opstep.trace.workspace.store import BUSY_S, file_bytes, open_reading, open_writing
+from opstep.trace.workspace.store import BUSY_S, file_bytes, open_reading, open_writing, tidy
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,6 +68,7 @@ class Workspace:
     def close(self) -> None:
         """Nothing can be read any more."""
         self._connection.close()
+        tidy(self.path)
 
     def __repr__(self) -> str:
         return f"<Workspace {self.path}>"
@@ -220,7 +221,7 @@ class Workspace:
     def compare(
         self, first: int | str | RecordedRun, second: int | str | RecordedRun, rtol: float = 0.0
     ) -> Comparison:
-        """Where two runs part: the first op whose statistics differ by more than `rtol`."""
+        """Where two runs diverge: the first op whose statistics differ by more than `rtol`."""
         from opstep.trace.workspace.compare import compare
 
         return compare(self._connection, self._run(first), self._run(second), rtol)

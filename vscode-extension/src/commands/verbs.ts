@@ -178,7 +178,7 @@ export async function workspace(): Words {
     },
     {
       label: "compare",
-      description: "where two runs part",
+      description: "where two runs diverge",
       words: asked("Two runs: ids, keys, or last", "1 last", (text) =>
         ws("compare", ...split(text)),
       ),

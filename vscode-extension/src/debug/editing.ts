@@ -20,7 +20,7 @@ export function registerEditing(services: Services): vscode.Disposable {
       const session = sessionOf(uri.fsPath);
       if (session && once(session, "deleted")) {
         void vscode.window.showWarningMessage(
-          `${path.basename(uri.fsPath)} was deleted. The debugger goes on with the text that it has read; to restart or reload, the file must be back.`,
+          `${path.basename(uri.fsPath)} was deleted. The debugger continues with the text that it has read; to restart or reload, the file must be back.`,
         );
       }
     }),

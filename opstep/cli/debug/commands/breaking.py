@@ -16,6 +16,8 @@ _NAME = re.compile(r"[A-Za-z_][\w.]*$")
 def added(session: Session, kind: str, what: str, **details) -> Entry:
     entry = session.points.add(session.debugger.breakpoints, kind, what, **details)
     session.say(f"{entry.title.capitalize()} {entry.number}{about(entry)}")
+    if entry.core is not None and entry.core.message:
+        session.say(f"{session.paint('warning:', 'yellow')} {entry.core.message}")
     return entry
 
 
@@ -45,7 +47,7 @@ def break_(session: Session, text: str) -> None:
     """Stop before a line, at the beginning of a graph, or before each op of a name.
 
     PLACE is LINE, FILE:LINE, a graph, an op (conv2d), or a value (c1, features.c1); without it, the
-    line where one stands. With a condition it stops only where that holds:
+    present line. With a condition it stops only where that holds:
     break linear if max(abs(x)) > 100. The condition sees the values that are there before the op.
     """
     set_break(session, text, temporary=False)
@@ -67,7 +69,7 @@ def tbreak(session: Session, text: str) -> None:
 def dprintf(session: Session, text: str) -> None:
     """Write a message at a place, and run on.
 
-    What stands in braces is evaluated: dprintf 12, loss is {loss}, at most {max(x)}
+    What is in braces is evaluated: dprintf 12, loss is {loss}, at most {max(x)}
     """
     where, comma, message = text.partition(",")
     message = message.strip()
@@ -81,10 +83,10 @@ def dprintf(session: Session, text: str) -> None:
 
 @command("watch", usage="watch EXPR", section="breakpoints", repeats=False, completes="expression")
 def watch(session: Session, text: str) -> None:
-    """Stop behind the op that makes a predicate on a tensor true: a data breakpoint.
+    """Stop after the op that makes a predicate on a tensor true: a data breakpoint.
 
     watch loss: when loss becomes another. watch nan(c1), watch max(abs(h)) > 1e4: when it holds.
-    watch nan(value): whatever is computed; value stands for it. watch * if EXPR is the same, watch
+    watch nan(value): whatever is computed; value is its name. watch * if EXPR is the same, watch
     loss if EXPR tests loss alone.
     """
     from opstep.runtime.debugger.expressions import parse
@@ -157,7 +159,7 @@ def computed_last(session: Session, names: list[str]) -> str:
 def catch(session: Session, text: str) -> None:
     """Stop at trouble: nan, inf, uninitialised, assert or device.
 
-    It stops behind the op, and shows the result. origin: only where the operands of the op are
+    It stops after the op, and shows the result. origin: only where the operands of the op are
     free of NaNs and infs. In the condition value is the result: catch inf if size(value) > 1.
     uninitialised needs fill=nan and sync=op, as in debug mode.
     """
@@ -175,7 +177,7 @@ def catch(session: Session, text: str) -> None:
         added(session, "catch", what, name=kind, condition=condition, origin=origin)
         policy = session.debugger.machine.policy
         if kind == "uninitialised" and (policy.fill, policy.sync) != ("nan", "op"):
-            session.say("note: it cannot tell without --fill nan and --sync op")
+            session.say("note: it sees nothing without --fill nan and --sync op")
 
 
 def filter_named(word: str) -> str:
@@ -271,7 +273,7 @@ def remove_displays(session: Session, text: str) -> None:
 
 @command("clear", usage="clear [PLACE]", section="breakpoints", repeats=False, completes="place")
 def clear(session: Session, text: str) -> None:
-    """Delete the breakpoints at a place, by default where one stands."""
+    """Delete the breakpoints at a place, by default at the present line."""
     where = place(session, text)
     entries = session.points.of("break", "log")
     lines = {e.core.line if e.core else e.place.line: e for e in entries}

@@ -22,7 +22,7 @@ SHORT = {"b": "breakpoints", "s": "stack", "f": "frame"}
 
 @command("info", "i", usage="info TOPIC", section="data", completes="topic")
 def info(session: Session, text: str) -> None:
-    """Tell what is there: of the selected frame, of the run, of the session.
+    """Show what is there: of the selected frame, of the run, of the session.
 
     args: inputs of the graph. locals: values that were computed. params: named tensors, as they are
     now. op: the op that is next, its operands and kernels. memory: bytes and addresses. streams:
@@ -139,7 +139,7 @@ def kernels(session: Session, frame) -> Iterable[str]:
         types = tuple(None if v is None else plan.values[v].type for v in ids)
         target = "cuda" if session.debugger.host.device.name.startswith("cuda") else "cpu"
         for launch in kernel_launches(step, types, target):
-            size = f"{launch.units:,} units" if target == "cpu" else f"grid {launch.grid}"
+            size = amount(launch.units, "unit") if target == "cpu" else f"grid {launch.grid}"
             path, line = launch.place
             yield f"kernel {launch.function.__name__}, {size}, {showing.shown_path(path)}:{line}"
         return
@@ -159,10 +159,14 @@ def memory(session: Session, text: str) -> None:
         f"results that are kept: {size(executor.held)} of {size(executor.budget)}; "
         f"{amount(executor.computed, 'op')} run so far"
     )
+    rows: list[tuple[str, str, str]] = []
     for name, node in frame.names().items():
         nbytes: Any = node.type.nbytes  # concrete here
         at = f"{node.address:#x}" if node.present else "dropped: computed again when looked at"
-        session.say(f"{session.paint(visible(name), 'bold')}  {size(nbytes)}  {at}")
+        rows.append((visible(name), size(nbytes), at))
+    first, second = (max((len(row[k]) for row in rows), default=0) for k in (0, 1))
+    for name, nbytes, at in rows:
+        session.say(f"{session.paint(f'{name:<{first}}', 'bold')}  {nbytes:>{second}}  {at}")
 
 
 @topic("streams")
@@ -179,7 +183,7 @@ def streams(session: Session, text: str) -> None:
         line = showing.frame_line(session.paint, frames[0])
         session.say(f"{marker} {name}  {line}{here}")
     if session.thread is None:
-        session.say("thread N makes steps those of one stream")
+        session.say("`thread N`: step in stream N only")
 
 
 TOPICS["threads"] = streams
@@ -208,7 +212,8 @@ def frame(session: Session, text: str) -> None:
         f"#{frame.number}  " + showing.frame_line(session.paint, frame, showing.arguments_of(frame))
     )
     inner = session.text_frame()
-    session.say(f"  {len(inner.names())} values, position {session.debugger.position:,}")
+    values, points = amount(len(inner.names()), "value"), amount(session.debugger.position, "point")
+    session.say(f"  {values}; {points} into the run")
 
 
 @topic("source")
@@ -262,7 +267,7 @@ def breakpoints(session: Session, text: str) -> None:
             [f"stop only if {visible(e.condition)}"] if e.condition and e.kind != "watch" else []
         )
         about += [f"write {visible(e.log)}"] if e.log else []
-        about += [e.core.message] if e.core and not e.core.verified else []
+        about += [e.core.message] if e.core and e.core.message else []
         about += [f"already hit {amount(e.hits, 'time')}"] if e.hits else []
         about += [f"ignore next {amount(e.left, 'hit')}"] if e.left else []
         for line in [*about, *(f"  {visible(c)}" for c in e.commands)]:

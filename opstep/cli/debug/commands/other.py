@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from opstep.cli.debug.registry import COMMANDS, SECTIONS, Refused, command, find
 from opstep.cli.debug.session import Session
 
 
 @command("help", "h", "?", usage="help [COMMAND]", section="session", completes="command")
 def help_(session: Session, text: str) -> None:
-    """List the commands, or tell what one does."""
+    """List the commands, or explain one."""
     if not text:
         overview(session)
         return
@@ -26,12 +28,13 @@ def help_(session: Session, text: str) -> None:
 
 def overview(session: Session) -> None:
     width = max(len(c.usage) for c in COMMANDS.values()) + 2
+    brief = {c: min(c.names[1:], key=len, default="") for c in COMMANDS.values()}
+    second = max(map(len, brief.values())) + 1
     for section in SECTIONS:
         session.say(session.paint(section, "bold cyan"))
         for one in COMMANDS.values():
             if one.section == section:
-                short = min(one.names[1:], key=len, default="")
-                session.say(f"  {one.usage:<{width}}{short:<4} {one.summary}")
+                session.say(f"  {one.usage:<{width}}{brief[one]:<{second}}{one.summary}")
     session.say("\nAn empty line does the last command again. docs/debugging.md is the guide.")
 
 
@@ -43,7 +46,7 @@ def quit_(session: Session, text: str) -> None:
 
 @command("reload", usage="reload", section="editing", repeats=False)
 def reload(session: Session, text: str) -> None:
-    """Read the program's file again and go on with it, at the begin of the present graph.
+    """Read the program's file again and go on with it, at the beginning of the present graph.
 
     Values whose op and operands are the same are kept. Where the file has errors they are shown,
     and nothing changes.
@@ -108,7 +111,8 @@ def source(session: Session, text: str) -> None:
 
 @command("echo", usage="echo TEXT", section="session", repeats=False)
 def echo(session: Session, text: str) -> None:
-    """Write a text: for scripts."""
+    r"""Write a text, for scripts. As in gdb \n and \t are escapes, and no line end is added."""
     from opstep.runtime.ir.diagnostics import visible
 
-    session.say(visible(text))
+    escapes = {"n": "\n", "t": "\t"}
+    session.write(re.sub(r"\\(.)", lambda m: escapes.get(m[1], m[1]), visible(text)))

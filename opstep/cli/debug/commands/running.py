@@ -40,7 +40,7 @@ def begin(session: Session, at_entry: bool) -> None:
 def continue_(session: Session, text: str) -> None:
     """Run on until something stops it.
 
-    N: pass the breakpoint that one stands at N - 1 more times.
+    N: pass the present breakpoint N - 1 more times.
     """
     alive(session)
     skipped = count(text) - 1
@@ -49,7 +49,7 @@ def continue_(session: Session, text: str) -> None:
         here = [e for e in session.points.entries.values()
                 if stop and e.core and e.core.number in stop.hits]  # fmt: skip
         if not here:
-            raise Refused("one stands at no breakpoint", "continue, without a number")
+            raise Refused("the run is not stopped at a breakpoint", "continue, without a number")
         session.points.get(here[0].number).ignore = skipped
         session.points.apply(session.debugger.breakpoints)
         session.say(f"Will ignore next {skipped} hits of breakpoint {here[0].number}.")
@@ -122,7 +122,7 @@ def advance(session: Session, text: str) -> None:
 
 @command("jump", "j", usage="jump PLACE", section="running", repeats=False, completes="place")
 def jump(session: Session, text: str) -> None:
-    """Stand elsewhere, without running what lies between.
+    """Go elsewhere, without running what lies between.
 
     Back in time where the line was reached before. Ahead in the present graph, where all operands
     of the op there have values. Unlike gdb it stays there.
@@ -169,7 +169,7 @@ def reverse_step(session: Session, text: str) -> None:
 
 @command("reverse-continue", "rc", usage="reverse-continue", section="backwards")
 def reverse_continue(session: Session, text: str) -> None:
-    """Back until something stops it, or to the begin of the run."""
+    """Back until something stops it, or to the beginning of the run."""
     backwards(session, lambda: session.debugger.go("reverse_continue"))
 
 

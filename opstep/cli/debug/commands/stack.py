@@ -76,7 +76,9 @@ def thread(session: Session, text: str) -> None:
     elif word:
         number = count(word)
         if number not in streams:
-            raise Refused(f"there is no stream {number}", f"there are 0 to {len(streams) - 1}")
+            few = len(streams) == 1
+            known = "there is only stream 0" if few else f"there are 0 to {len(streams) - 1}"
+            raise Refused(f"there is no stream {number}", known)
         session.thread = number
     frame = session.select(0)
     of = "all streams" if session.thread is None else f"stream {session.thread}"

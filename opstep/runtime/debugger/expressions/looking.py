@@ -106,7 +106,7 @@ def _by_magnitude(s: Any) -> Table:
 
 @function(LOOKING)
 def topk(env: Evaluation, x: Elements, k: Whole = 10) -> Any:
-    """The k largest elements and where they stand; NaNs are left out. topk(-x) has the smallest,
+    """The k largest elements and where they are; NaNs are left out. topk(-x) has the smallest,
     topk(abs(x)) the largest magnitudes.
     """
     array = np.asarray(x)

@@ -219,13 +219,13 @@ class Parser:
                     raise ExpressionError(f"{key}= is given twice", self.token.start)
                 keywords.append((key, self.expression()))
             elif keywords:
-                raise self.unexpected("NAME=value behind another NAME=value")
+                raise self.unexpected("NAME=value after another NAME=value")
             else:
                 arguments.append(self.expression())
             if self.token.kind != ",":
                 break
             self.advance()
-        self.take(")", "a , or a ) behind an argument")
+        self.take(")", "a , or a ) after an argument")
         return self._made(Call(name.text, tuple(arguments), tuple(keywords), name.start))
 
     def _list(self, closing: str) -> list[Tree]:
@@ -266,7 +266,7 @@ class Parser:
             if self.token.kind != ",":
                 break
             self.advance()
-        closing = self.take("]", "a , a : or a ] behind an index")
+        closing = self.take("]", "a , a : or a ] after an index")
         if not found:
             raise ExpressionError("there is no index between [ and ]", closing.start)
         if sum(isinstance(f, Rest) for f in found) > 1:

@@ -211,7 +211,7 @@ def _true(array: np.ndarray) -> np.ndarray:
 
 @function(REDUCTIONS)
 def argmin(env: Evaluation, x: Lazy, axis: Axes = None) -> Any:
-    """Where the smallest element stands: along an axis, or in the flattened tensor. A NaN counts as
+    """Where the smallest element is: along an axis, or in the flattened tensor. A NaN counts as
     the smallest. topk says the place by its indices.
     """
     return _place(env, np.argmin, x, axis)
@@ -219,7 +219,7 @@ def argmin(env: Evaluation, x: Lazy, axis: Axes = None) -> Any:
 
 @function(REDUCTIONS)
 def argmax(env: Evaluation, x: Lazy, axis: Axes = None) -> Any:
-    """Where the largest element stands: along an axis, or in the flattened tensor. A NaN counts as
+    """Where the largest element is: along an axis, or in the flattened tensor. A NaN counts as
     the largest. topk says the place by its indices.
     """
     return _place(env, np.argmax, x, axis)

@@ -101,7 +101,7 @@ def sort(env: Evaluation, x: Elements, axis: Whole = -1) -> Any:
 
 @function(ORDER)
 def argsort(env: Evaluation, x: Elements, axis: Whole = -1) -> Any:
-    """The order of elements along an axis: argsort(x)[0] is where the smallest one stands."""
+    """The order of elements along an axis: argsort(x)[0] is where the smallest one is."""
     array = np.asarray(x)
     if array.size > FREE:
         env.charge(array.size * 64)

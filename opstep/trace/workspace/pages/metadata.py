@@ -44,7 +44,7 @@ def metadata(path: str) -> dict[str, Any]:
     }
     database = {
         "title": path,
-        "description": "What runs left behind, in SQL. The usual questions stand ready.",
+        "description": "What runs recorded, in SQL. The usual questions are at hand.",
         "tables": tables,
         "queries": {q.name: query(q) for q in QUESTIONS},
     }

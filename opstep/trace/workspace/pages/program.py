@@ -162,9 +162,10 @@ def figures(stats: list[Row]) -> Markup:
         words.number(last["absmax"])
     )
     bins = cells.read_bins(last["histogram"], last["lowest"]) or Bins([], 0)
-    mark = Markup(' <span class="figure bad">{} NaN or inf</span>').format(f"{bad:,}")
+    if bad:
+        most += Markup(' <span class="figure bad">{} NaN or inf</span>').format(f"{bad:,}")
     shape = Markup("<code>{}{}</code>").format(last["dtype"], last["shape"])
     if last["step"] < 0:
         shape += Markup(' <span class="quiet">before the first step</span>')
     parts = [bars(bins, 90, 18), spread, most, shape]
-    return Markup("</td><td>").join(parts) + (mark if bad else Markup(""))
+    return Markup("</td><td>").join(parts)

@@ -105,8 +105,8 @@ limit 5000""",
     Question(
         "compare_two_runs",
         "How do two runs differ?",
-        "Tensors of both runs at the same step, those of other statistics first in the order in "
-        "which they were computed.",
+        "Tensors of both runs at the same step; those whose statistics differ come first, in the "
+        "order in which they were computed.",
         {
             "run": "the first run: key or number; empty: the one before the last",
             "other": "the second run: key or number; empty: the last one",
@@ -184,7 +184,7 @@ limit 50""",
         "what_an_op_did",
         "What did an op do at a step?",
         "Every execution of an op, with the statistics of what it gave; at most 1,000.",
-        RUN | {"op_name": "its name (`conv2d`), number, or site; * and ? stand for others"} | STEP,
+        RUN | {"op_name": "its name (`conv2d`), number, or site; * and ? match others"} | STEP,
         CHOSEN
         + """\
 , asked as (
