@@ -232,7 +232,7 @@ def test_two_threads_may_hunt_at_once():
 
 
 UNARY = ("exp", "log", "sqrt", "neg", "square", "reciprocal", "tanh", "relu", "abs", "rsqrt")
-BINARY = ("add", "sub", "mul", "div", "maximum", "pow")
+BINARY = ("add", "sub", "mul", "div", "maximum", "minimum", "pow")
 VALUES = (0.0, -0.0, 1.0, -1.0, 0.5, 60.0, -60.0, 1e30, -1e30, 1e-30, 3.0)
 
 
