@@ -146,6 +146,8 @@ def test_infinities_may_be_left_out():
     x = {"x": np.zeros(1, np.float32)}
     assert hunt(program, "main", x).found
     assert not hunt(program, "main", x, nan_only=True, steps=3).found
+    with pytest.raises(opstep.OpstepError, match="nan_only"):
+        hunt(program, "main", x, nan_only=True, kinds="index")
 
 
 def test_a_report_says_all_of_it():
