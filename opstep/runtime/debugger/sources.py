@@ -85,6 +85,8 @@ class _One:
         """
         odd = odd_elements(self.operands, test) or odd_elements(self.operands, bad)
         parts = [(j, m) for j, mask in odd.items() for m in _signs(self.operands[j], mask)]
+        if len(parts) == 1 and self._by_axes(*parts[0], wanted, FEW):
+            return
         left = wanted
         for value in GIVEN:
             asked = wanted if len(parts) > 1 else left
@@ -150,11 +152,8 @@ class _One:
         explained = np.zeros(wanted.shape, bool)
         if not wanted.any():
             return explained
-        if odd.sum() > few:
-            axes = self.known.axes(self.step, self.again, self.operands, self.k, j, wanted.shape)
-            if axes is not None:
-                self._note(j, np.where(odd, _along(wanted, axes, odd.shape), 0))
-                return wanted != 0
+        if self._by_axes(j, odd, wanted, few):
+            return wanted != 0
         itself, caused = (wanted & ITSELF) != 0, (wanted & CAUSED) != 0
         both = bool((itself == caused).all())
         for bits, asked in ((ITSELF | CAUSED * both, itself), (CAUSED, caused & (not both))):
@@ -163,6 +162,15 @@ class _One:
                 self._note(j, np.where(counted, bits, 0))
                 explained |= told
         return explained
+
+    def _by_axes(self, j: int, odd, wanted, few: int) -> bool:
+        """Notes those of more than a few that run along with what is wanted, if axes do."""
+        if odd.sum() <= few or not wanted.any():
+            return False
+        axes = self.known.axes(self.step, self.again, self.operands, self.k, j, wanted.shape)
+        if axes is not None:
+            self._note(j, np.where(odd, _along(wanted, axes, odd.shape), 0))
+        return axes is not None
 
     def _note(self, j: int, told: np.ndarray) -> None:
         told = told.astype(np.uint8)
