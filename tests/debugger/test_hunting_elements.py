@@ -104,6 +104,18 @@ def test_a_maximum_comes_of_the_infinity_above(size):
     assert told(found) == {"a": [(0, 1)]}
 
 
+def test_a_median_comes_of_infinities_of_its_row():
+    """None of which makes it infinite alone, and none of which it needs."""
+    x = np.zeros((3, 7))
+    x[0, :3] = x[1, 2:6] = x[1, 0] = INF
+    body = "s, i = sort(a, axis=1)\n  m = select(s, axis=1, index=3)\n"
+    body += "  y = slice(m, starts=[1], ends=[2])"
+    found, y = hunted(body, x, np.ones((3, 7)), "f32[1]")
+    assert y == np.inf
+    (places,) = told(found).values()
+    assert {p[0] for p in places} == {1} and len(places) == 4
+
+
 BINARY = ("add", "sub", "mul", "div", "maximum", "minimum", "pow", "fmod", "rem", "floor_div",
           "atan2", "prelu")  # fmt: skip
 OF_ROWS = {

@@ -81,7 +81,8 @@ class _One:
 
     def carried(self, wanted: np.ndarray, test: Test) -> None:
         """Elements that came as what they are: of what makes them so alone; else of what they need,
-        as a minimum needs both infinities; else of what they are computed from.
+        as a minimum needs both infinities; else of what they are computed from; else of as few as
+        keep them bad.
         """
         odd = odd_elements(self.operands, test) or odd_elements(self.operands, bad)
         parts = [(j, m) for j, mask in odd.items() for m in _signs(self.operands[j], mask)]
@@ -102,9 +103,9 @@ class _One:
             asked = left
             for j, mask in odd.items() if asked.any() else ():
                 left = np.where(self._from(j, mask, asked, learn(j), few), 0, left)
-        if wanted.any() and (left == wanted).all():  # nobody knows
-            for j, mask in odd.items():
-                self._note(j, np.where(mask, np.bitwise_or.reduce(wanted, axis=None), 0))
+        if left.any():
+            for j, mask in self._fewest(odd, left != 0, test).items():
+                self._note(j, np.where(mask, np.bitwise_or.reduce(left, axis=None), 0))
 
     def caused(self, wanted: np.ndarray) -> None:
         """NaNs of infinities: of all that come together in them."""
@@ -204,6 +205,26 @@ class _One:
             else:
                 groups += [group[: len(group) // 2], group[len(group) // 2 :]]
         return counted, told
+
+    def _fewest(self, odd: Masks, asked, test: Test) -> Masks:
+        """As few of the odd elements as keep bad what is asked for, as a median needs some; all of
+        them where it is bad without any.
+        """
+        found, changes = {}, {}
+        for j, mask in odd.items():
+            kept, groups = np.array(mask), [np.flatnonzero(mask)]
+            for _ in range(self._affordable(mask.size + asked.size)):
+                if not groups:
+                    break
+                group, less = groups.pop(), np.array(kept)
+                less.reshape(-1)[group] = False
+                changed = replaced(self.operands[j], mask & ~less, GIVEN[0])
+                if test(self.again({**changes, j: changed})[self.k])[asked].all():
+                    kept, changes[j] = less, changed
+                elif len(group) > 1:
+                    groups += [group[: len(group) // 2], group[len(group) // 2 :]]
+            found[j] = kept
+        return found if any(m.any() for m in found.values()) else odd
 
     def _affordable(self, elements: int) -> int:
         """How often the op may be run."""
