@@ -84,10 +84,15 @@ def gather(
 
     `given` holds ``name=source`` and may hold one bare ``random``, ``zeros`` or ``ones`` for all
     inputs that have no source of their own. Symbols get their sizes from `symbols` and the files.
-    `at_hand`: arrays of inputs that need no source.
+    `at_hand`: arrays of inputs that need no source, and may have none by name.
     """
     types = {b.name.text: b.type for b in graph.inputs if b.type is not None}
     there = dict(at_hand or {})
+    for name in (text.partition("=")[0] for text in given if "=" in text):
+        if name in there:
+            raise InputError(
+                f"input {name} is given by --input and by --data", hint="leave out one of them"
+            )
     sources = {n: s for n, s in parse_inputs(given, types).items() if n not in there}
     missing = [name for name in types if name not in sources and name not in there]
     if missing:
@@ -114,6 +119,8 @@ def batches(graph: Graph, given: Sequence[str]) -> dict[str, np.ndarray]:
         if not (equals and source) or name not in types or _is_made(source):
             hint = f"write --data NAME=FILE.npy, with NAME of {names_listed(types) or 'no inputs'}"
             raise InputError(f"--data {text}: which input, and from which file?", hint=hint)
+        if name in found:
+            raise InputError(f"--data {text}: {name} was given before")
         array = arrays.load(source)
         if array.ndim == 0 or not len(array):
             raise InputError(f"--data {text}: it has no axis of steps, or none of them")

@@ -119,7 +119,7 @@ def hunt(
     autotune: bool = False,
     chaos: int | None = None,
     plan: Plan | None = None,
-    kinds: Collection[str] | str = KINDS,
+    kinds: Collection[str] | str | None = None,
     nan_only: bool = False,
     wanted: Collection[str] = (),
     masked: bool = False,
@@ -130,9 +130,9 @@ def hunt(
     op. Then the step is replayed op by op from the state that it began with.
 
     `inputs` by name, for all steps; or an iterable of such, one a step, which is run to its end or
-    for `steps`. `kinds`: what is hunted, see `docs/hunting.md`; `nan_only` is short for ``nan``.
-    `wanted`: names of values whose infinities are as they should be; `masked`: what no output shows
-    is an alarm, too. `plan`: as of `Program.run`.
+    for `steps`. `kinds`: what is hunted, see `docs/hunting.md`; None are NaNs and infinities, with
+    `nan_only` NaNs. `wanted`: names of values whose infinities are as they should be; `masked`:
+    what no output shows is an alarm, too. `plan`: as of `Program.run`.
 
     The first step is replayed in any case, before it is run: elements that an op never wrote show
     only there; so is a step in which control flow calls a graph for the first time. With other
@@ -141,12 +141,16 @@ def hunt(
     """
     if device == "null":
         raise InputError("the null device computes nothing that could be hunted")
+    if nan_only and kinds is not None:
+        raise InputError("nan_only hunts NaNs alone, and kinds says what else: give one of them")
     chosen = policy_of(mode, streams, alloc, fill, sync)
     setup = Setup(threads, kernels, autotune, chaos)
     found = program.graph(graph).name.text
     if seed is not None and seed != program.seed:
         program.reseed(seed)
-    sought = Sought.parse(("nan",) if nan_only else kinds, wanted)
+    if kinds is None:
+        kinds = KINDS[:1] if nan_only else KINDS
+    sought = Sought.parse(kinds, wanted)
     _check_names(program, sought.wanted)
     hunter = _Hunter(program, found, canonical(device), setup, sought, masked, plan)
     return hunter.hunt(_batches(inputs or {}, steps), chosen, steps, recording, on_step)

@@ -98,10 +98,9 @@ SWITCHES += ("kernels", "autotune", "chaos", "nan_only", "kinds", "wanted", "mas
     "--hunt",
     "kinds",
     metavar="WHAT",
-    default="nan,inf",
-    show_default=True,
     help="What is hunted: of nan, inf, overflow, underflow, index, and expressions such as "
-    '"absmax > 1e4", with commas between. With others than nan and inf each step is run op by op.',
+    '"absmax > 1e4", with commas between. With others than nan and inf each step is run op by op. '
+    "Default: nan,inf.",
 )
 @click.option("--nan-only", is_flag=True, help="Infinities do not count: --hunt nan.")
 @click.option(
@@ -129,6 +128,11 @@ def hunt(file: str, **options: Any) -> int:
 
     if options["breaks"] and options["as_json"]:
         raise InputError("--break opens a debugger, and --json is for machines: choose one")
+    if options["nan_only"] and options["kinds"] is not None:
+        raise InputError(
+            f"--nan-only and --hunt {options['kinds']} do not go together: choose one",
+            hint=f"for both write --hunt nan,{options['kinds']}",
+        )
     program = opstep.load(file)
     graph = given.choose_graph(program.module, options["graph"], file).name.text
     symbols = given.parse_symbols(options["symbols"])

@@ -11,6 +11,7 @@ import math
 
 import numpy as np
 
+from opstep.kernels import outside as lost
 from opstep.kernels.axes import around, axis_of
 from opstep.kernels.gpu import loss as gpu
 from opstep.kernels.gpu.moments import small_enough
@@ -31,6 +32,7 @@ class ByLabel(Op):
     """Base: of each position, one class is picked along `axis`; `weight` has one number a class."""
 
     faults = LABELLED
+    outside = lost.labels
     choices = {"reduction": tuple(REDUCTIONS)}
 
     def infer(x, label, weight, *, axis, reduction, ignore_index):

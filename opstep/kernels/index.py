@@ -109,6 +109,7 @@ class gather_grad(Op):
 
     signature = "gather_grad(gy: F, index: X, *, size: dim, axis: int = 0, ignored: int = none)"
     source = "ATen embedding_dense_backward"
+    outside = lost.summed
 
     def infer(gy, index, *, size, axis, ignored):
         rank = gy.rank - index.rank + 1

@@ -1,5 +1,5 @@
 """Indices that do not exist, for `Op.outside`: elements of the result that they were meant for, or
-one true where they were meant to be written.
+one true where they were meant to be written, or to be summed.
 """
 
 from __future__ import annotations
@@ -40,6 +40,25 @@ def classes(operands: Sequence[Any], shape, *, classes: int, axis: int, **_: Any
     (index,) = operands[:1]
     beyond = (index < 0) | (index >= classes)
     return np.broadcast_to(np.expand_dims(beyond, axis), shape)
+
+
+def labels(operands: Sequence[Any], shape, *, axis: int, ignore_index: int, **_: Any) -> np.ndarray:
+    """Of losses of labels, and of their gradients by x."""
+    x, label = operands[:2]
+    beyond = no_class(x, label, axis, ignore_index)
+    if shape == x.shape:
+        return np.broadcast_to(np.expand_dims(beyond, axis), shape)
+    return beyond if shape == label.shape else np.asarray(beyond.any())
+
+
+def no_class(x: np.ndarray, label: np.ndarray, axis: int, ignore_index: int) -> np.ndarray:
+    """Labels that are neither a class nor left out."""
+    return ((label < 0) | (label >= x.shape[axis])) & (label != ignore_index)
+
+
+def summed(operands: Sequence[Any], shape, *, size: int, **_: Any) -> np.ndarray:
+    """Of gather_grad."""
+    return np.asarray(_beyond(operands[1], size).any())
 
 
 def written(operands: Sequence[Any], shape, *, axis: int, **_: Any) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from opstep.kernels import relations
+from opstep.kernels.outside import no_class
 from opstep.runtime.ir.faults import Faults, Rule, infinite, opposed, whole
 
 
@@ -84,8 +85,7 @@ SOFTMAX_GRAD = Faults(
 
 
 def _no_class(x, label, *_, axis, ignore_index, **__) -> tuple:
-    outside = (label < 0) | (label >= x.shape[axis])
-    return None, outside & (label != ignore_index)
+    return None, no_class(x, label, axis, ignore_index)
 
 
 def _all_ignored(x, label, *_, reduction, ignore_index, **__) -> bool:

@@ -116,6 +116,21 @@ def test_nan_only(cli, falling):
     assert cli("hunt", falling, *given, "--nan-only").code == 0
 
 
+def test_infinities_of_which_each_alone_would_be_hidden(cli, write):
+    text = """\
+        graph main(x: f32[2], z: f32[2]) -> f32[2] {
+          a = exp(x)
+          b = exp(z)
+          y = minimum(a, b)
+          return y
+        }
+        """
+    outcome = cli("hunt", write("least.opg", text), "-i", "x=1000", "-i", "z=1000")
+    assert outcome.code == 5
+    assert "infinity born in exp a at main, least.opg:2" in outcome.out
+    assert "infinity born in exp b at main, least.opg:3" in outcome.out
+
+
 def test_a_failed_assert_is_an_error_of_the_program(cli, falling):
     outcome = cli("hunt", falling, "-g", "strict", "-i", "x=1e38", "-s", "N=2")
     assert outcome.code == 1
@@ -182,13 +197,36 @@ def test_infinities_below_are_told_from_those_above(cli, write):
         (("falling.opg", "-g", "main", "-i", "ones", "-s", "N=2", "--device", "null"), 2, "null"),
         (("falling.opg", "-g", "main", "-i", "ones", "-s", "N=2", "--steps", "0"), 2, "steps"),
         (("falling.opg", "-i", "ones", "-s", "N=2", "--break", "--json"), 2, "--break"),
+        (
+            (
+                "falling.opg",
+                "-g",
+                "main",
+                "-i",
+                "ones",
+                "-s",
+                "N=2",
+                "--nan-only",
+                "--hunt",
+                "index",
+            ),
+            2,
+            "--hunt nan,index",
+        ),
+        (("falling.opg", "-g", "main", "--data", "x=x.npy", "-i", "x=1"), 2, "leave out one"),
+        (
+            ("falling.opg", "-g", "main", "--data", "x=x.npy", "--data", "x=x.npy"),
+            2,
+            "given before",
+        ),
         (("falling.opg", "-i", "ones", "-s", "N=2", "--kernels", "numba"), 2, "--kernels"),
         (("falling.opg", "-i", "ones", "-s", "N=2", "-w", "no/such/folder.db"), 2, "folder"),
         (("falling.opg", "-i", "ones", "-s", "N=2", "--params", "none.safetensors"), 2, "none"),
         (("broken.opg",), 1, "broken.opg"),
     ],
 )
-def test_bad_input(cli, falling, write, arguments, code, message):
+def test_bad_input(cli, falling, write, tmp_path, arguments, code, message):
+    np.save(tmp_path / "x.npy", np.ones((3, 1, 2), np.float32))
     write("broken.opg", "graph main(x: f32[2]) -> f32[2] {\n  y = nothing(x)\n  return y\n}\n")
     outcome = cli("hunt", *arguments)
     assert outcome.code == code

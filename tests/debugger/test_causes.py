@@ -95,6 +95,30 @@ SILENT = {
         graph("x: i32[2]", "i32[2]", "y = shift_left(x, 20)", "return y"),
         {"x": np.array([1, 1 << 15], np.int32)}, "overflow", WRAPS,
     ),
+    "iota": (
+        graph("", "i8[2, 200]", "y = iota(shape=[2, 200], axis=1, dtype=i8)", "return y"),
+        {}, "overflow", "i8 wraps",
+    ),
+    "iota of 64 bits": (
+        graph("", "i64[2]", "y = iota(shape=[2], start=9223372036854775807)", "return y"),
+        {}, "overflow", "i64 wraps",
+    ),
+    "iota of halves": (
+        graph("", "f16[2]", "y = iota(shape=[2], step=1e-9, dtype=f16)", "return y"),
+        {}, "underflow", GONE,
+    ),
+    "pow": (
+        graph("x: i32[2]", "i32[2]", "y = pow(x, 2000)", "return y"),
+        {"x": np.array([1, 3], np.int32)}, "overflow", WRAPS,
+    ),
+    "shift_left of bytes": (
+        graph("x: u8[2]", "u8[2]", "y = shift_left(x, 2)", "return y"),
+        {"x": np.array([63, 64], np.uint8)}, "overflow", "u8 wraps",
+    ),
+    "gather_grad": (
+        graph("g: f32[2, 3], i: i64[2]", "f32[4, 3]", "y = gather_grad(g, i, size=4)", "return y"),
+        {"g": np.ones((2, 3), "f4"), "i": np.array([0, 4])}, "index", BEYOND,
+    ),
     "sub of bytes": (
         graph("x: u8[2]", "u8[2]", "y = sub(x, 5)", "return y"),
         {"x": np.array([4, 9], np.uint8)}, "overflow", "u8 wraps",
@@ -120,11 +144,52 @@ def test_an_element_that_underflows_names_its_own_operand_first():
     assert lost == {(0, 0): [(0, 0), (0, 3), (0, 1)], (0, 2): [(0, 2), (0, 3), (0, 0)]}
 
 
+LABELS = {"x": np.zeros((3, 2), "f4"), "i": np.array([0, -100, 2]), "g": np.ones(3, "f4")}
+LOSSES = ("nll_loss(x, i", "softmax_cross_entropy(x, i")
+LOSSES += ("nll_loss_grad(x, i, g", "softmax_cross_entropy_grad(x, i, g")
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_label_of_no_class_is_an_index_that_does_not_exist(loss):
+    """And one that is to be ignored is not."""
+    y = f'y = {loss}, reduction="none")'
+    result, place = ("f32[3, 2]", (2, 0)) if "grad" in loss else ("f32[3]", (2,))
+    text = graph("x: f32[3, 2], i: i64[3], g: f32[3]", result, y, "return y")
+    found = hunt(opstep.loads(text), "main", LABELS, kinds="index")
+    assert found.first is not None and found.first.bad == "index"
+    assert (found.first.verdict.own, found.first.verdict.elements[0].place) == (
+        2 if "grad" in loss else 1, place,
+    )  # fmt: skip
+    assert found.first.verdict.rules[0][0] == BEYOND
+    fine = {**LABELS, "i": np.array([0, -100, 1])}
+    assert not hunt(opstep.loads(text), "main", fine, kinds="nan,inf,index").found
+
+
+@pytest.mark.parametrize("loss", LOSSES[:2])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_one_label_of_no_class_spoils_a_sum(loss, reduction):
+    y = f'y = {loss}, reduction="{reduction}")'
+    text = graph("x: f32[3, 2], i: i64[3], g: f32[3]", "f32[]", y, "return y")
+    (found,) = hunt(opstep.loads(text), "main", LABELS, kinds="nan,inf,index").findings
+    assert (found.bad, found.op) == ("index", loss.partition("(")[0])
+    (blamed,) = (b for b in found.verdict.elements[0].blamed if b.operand == 1)
+    assert (blamed.place, blamed.value) == ((2,), 2)
+
+
+def test_wraps_and_divisions_by_0_of_one_op_are_told_apart():
+    text = graph("x: i8[3], z: i8[3]", "i8[3]", "y = floor_div(x, z)", "return y")
+    inputs = {"x": np.array([-128, 1, 6], np.int8), "z": np.array([-1, 0, 3], np.int8)}
+    found = hunt(opstep.loads(text), "main", inputs, kinds="overflow")
+    told = [(f.verdict.rules, f.verdict.elements[0].place, f.times) for f in found.findings]
+    assert told == [((("i8 wraps", 1),), (0,), 1), (((DIVIDED, 1),), (1,), 1)]
+
+
 def test_what_loses_nothing_is_no_finding():
     text = graph(
         "x: i32[4], b: u8[4], f: f32[4]", "i32[4], u8[4], f32[4]", "y = mul(x, x)",
         "s = shift_left(y, 2)", "n = bitwise_not(b)", "d = sub(f, 1.0)", "e = tanh(d)",
-        "r = softmax(e)", "return s, n, r",
+        "r = softmax(e)", "c = iota(shape=[128], dtype=i8)",
+        "u = extent(of=[127], dtype=i8)", "return s, n, r",
     )  # fmt: skip
     inputs = {
         "x": np.array([-3, 0, 1, 1000], np.int32),

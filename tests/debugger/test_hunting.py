@@ -146,6 +146,8 @@ def test_infinities_may_be_left_out():
     x = {"x": np.zeros(1, np.float32)}
     assert hunt(program, "main", x).found
     assert not hunt(program, "main", x, nan_only=True, steps=3).found
+    with pytest.raises(opstep.OpstepError, match="nan_only"):
+        hunt(program, "main", x, nan_only=True, kinds="index")
 
 
 def test_a_report_says_all_of_it():
@@ -232,7 +234,7 @@ def test_two_threads_may_hunt_at_once():
 
 
 UNARY = ("exp", "log", "sqrt", "neg", "square", "reciprocal", "tanh", "relu", "abs", "rsqrt")
-BINARY = ("add", "sub", "mul", "div", "maximum", "pow")
+BINARY = ("add", "sub", "mul", "div", "maximum", "minimum", "pow")
 VALUES = (0.0, -0.0, 1.0, -1.0, 0.5, 60.0, -60.0, 1e30, -1e30, 1e-30, 3.0)
 
 

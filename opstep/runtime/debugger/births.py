@@ -81,4 +81,4 @@ def carriers(
         others = {i: replaced(operands[i], m, GIVEN[0]) for i, m in odd.items() if i != j}
         if (bad(again(others)[k]) & carried).any():
             found.append(j)
-    return tuple(found)
+    return tuple(found) or tuple(odd)  # only together

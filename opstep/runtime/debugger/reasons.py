@@ -40,7 +40,7 @@ class Reason(NamedTuple):
 def reason(step: Step, site: Site, parts: Parts) -> Reason:
     """Why `site` of a result is what it is."""
     value = float(site.results[site.result][site.place])
-    text, masks = _broken(step, site, parts)
+    text, masks = broken(step, site, parts)
     arithmetic = Arithmetic()
     exact = computed(step, site, parts, np.float64, arithmetic)
     if not text and exact is not None:
@@ -49,7 +49,8 @@ def reason(step: Step, site: Site, parts: Parts) -> Reason:
     return Reason(text, masks, None if exact is None else float(exact))
 
 
-def _broken(step: Step, site: Site, parts: Parts) -> tuple[str, tuple]:
+def broken(step: Step, site: Site, parts: Parts) -> tuple[str, tuple]:
+    """The first rule that is broken, and what it blames by operand; "" where none is."""
     last = [j for j, a in enumerate(site.operands) if a is not None]
     there = parts[: last[-1] + 1] if last else []
     with np.errstate(all="ignore"):

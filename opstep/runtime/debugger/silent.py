@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,26 +39,37 @@ def lost(
     if results[k].dtype.kind != "b" and ("overflow" in kinds or "underflow" in kinds):
         exact = _exact(step, operands, k, results[k])
         if exact is not None:
-            found += _compared(step, exact, results[k], kinds)
+            found += _compared(step, operands, exact, results[k], kinds)
             found += _on_the_way(step, operands, exact, results[k], kinds)
     return [f for f in found if f.mask.any()]
 
 
 def _compared(
-    step: Step, exact: np.ndarray, result: np.ndarray, kinds: Collection[str]
+    step: Step, operands, exact: np.ndarray, result: np.ndarray, kinds: Collection[str]
 ) -> list[Lost]:
     dtype = dtype_of(result.dtype)
     found = []
     if result.dtype.kind in "iu" and "overflow" in kinds:
         limits = np.iinfo(result.dtype)
         beyond = (exact > limits.max) | (exact < limits.min)
-        clips = step.op.moves and step.operand_types[0] and step.operand_types[0].dtype.is_float
+        given = next(iter(step.operand_types), None)
+        clips = step.op.moves and given is not None and given.dtype.is_float
         text = f"beyond what {dtype.name} holds" if clips else f"{dtype.name} wraps"
-        found.append(Lost("overflow", text, beyond & np.isfinite(exact)))
-        found.append(Lost("overflow", "integer division by 0", ~np.isfinite(exact)))
+        divided = ~np.isfinite(exact) & _of_zero(operands, exact.shape)
+        found.append(Lost("overflow", text, beyond & ~divided))
+        found.append(Lost("overflow", "integer division by 0", divided))
     if result.dtype.kind not in "iu" and "underflow" in kinds:
         zero = (result == 0) & (exact != 0) & (np.abs(exact) < SMALLEST[dtype.name])
         found.append(Lost("underflow", f"underflow of {dtype.name} to 0", zero))
+    return found
+
+
+def _of_zero(operands, shape: Sequence[int]) -> np.ndarray:
+    """Where one of the operands of an op that goes by elements is 0."""
+    found = np.zeros(shape, bool)
+    for a in operands:
+        with suppress(ValueError):  # it does not go by elements
+            found |= False if a is None else np.broadcast_to(a == 0, shape)
     return found
 
 
@@ -92,6 +104,8 @@ def _exact(step: Step, operands, k: int, result: np.ndarray) -> np.ndarray | Non
     """
     op = step.op
     there = [a for a in operands if a is not None]
+    if op.family == "creation" and result.size <= COMPUTED:
+        return _counted(step)
     if not there or sum(a.size for a in there) > COMPUTED:
         return None
     if op.moves:  # a conversion, else it loses nothing
@@ -110,10 +124,20 @@ def _exact(step: Step, operands, k: int, result: np.ndarray) -> np.ndarray | Non
                       for a in operands[: len(wide)]]  # fmt: skip
             given = op.oracle(*longer, **step.attrs)
     given = np.asarray(given[k] if isinstance(given, (tuple, list)) else given)
-    # of unsigned integers a complement would be negative here
-    kinds = "fi" if result.dtype.kind == "i" else "f"
-    fits = given.shape == result.shape and given.dtype.kind in kinds
-    return given if fits else None
+    if given.shape != result.shape or given.dtype.kind not in "fi":
+        return None
+    # a complement of unsigned integers is negative here
+    negative = (given < 0) & (given.dtype.kind == "i") & (result.dtype.kind == "u")
+    return np.where(negative, result, given)
+
+
+def _counted(step: Step) -> np.ndarray:
+    """What an op makes of its attributes alone: its numbers, and those that it gives, are wider."""
+    types = {a.name: a.type for a in step.op.attrs}
+    wide = SimpleNamespace(is_float=False, numpy=np.longdouble)
+    attrs = {n: np.longdouble(v) if types[n] == "number" else v for n, v in step.attrs.items()}
+    with np.errstate(all="ignore"):
+        return np.asarray(step.op.oracle(**{**attrs, "dtype": wide}))
 
 
 def _wide(a: np.ndarray) -> np.ndarray:

@@ -2,13 +2,14 @@
 
 What only moves elements is asked where they were. Of any other op some elements of an operand are
 marked one by one, and how a mark spreads tells the axes that run along with the result's: so of all
-elements at once. Where they do not run along (windows, scatters), bad elements are left out by
-halves until it is known which of them count; what would take too long is taken to count.
+elements at once. Where they do not run along (windows, scatters), and where they are few, they are
+halved until it is known which of them count; what would take too long is taken to count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ RUNS = 96  # of an op, to tell the elements of one operand apart; fewer of a lar
 WORK = 1 << 31  # arithmetic operations of them together
 
 Masks = dict[int, np.ndarray]  # by operand, of ITSELF and CAUSED
+Effect = Callable[[np.ndarray], np.ndarray]  # of some elements of an operand on those of the result
 Axes = tuple[int, ...]  # by axis of the result the operand's that runs along, -1 for none
 
 
@@ -78,72 +80,151 @@ class _One:
         self.found: Masks = {}
 
     def carried(self, wanted: np.ndarray, test: Test) -> None:
-        """Elements that came as what they are."""
-        if not wanted.any():
-            return
+        """Elements that came as what they are: of what makes them so alone; else of what they need,
+        as a minimum needs both infinities; else of what they are computed from; else of as few as
+        keep them bad.
+        """
         odd = odd_elements(self.operands, test) or odd_elements(self.operands, bad)
-        for j in odd:
-            others = {i: replaced(self.operands[i], m, GIVEN[0]) for i, m in odd.items() if i != j}
-            through = wanted
-            if others:
-                through = np.where(test(self.again(others)[self.k]), wanted, 0)
-            self._from(j, odd[j], through, test, others)
+        parts = [(j, m) for j, mask in odd.items() for m in _signs(self.operands[j], mask)]
+        if len(parts) == 1 and self._by_axes(*parts[0], wanted, FEW):
+            return
+        left = wanted
+        for value in GIVEN:
+            asked = wanted if len(parts) > 1 else left
+            if not asked.any():
+                break
+            others = {i: replaced(self.operands[i], m, value) for i, m in odd.items()}
+            # what stays bad without all of them tells nothing of one
+            asked = np.where(test(self.again(others)[self.k]), 0, asked)
+            for j, mask in parts:
+                alone = self._alone(j, odd[j], value, others, test)
+                left = np.where(self._from(j, mask, asked, alone, FEW), 0, left)
+        for learn, few in ((partial(self._needed, test), FEW), (self._marked, 0)):
+            asked = left
+            for j, mask in odd.items() if asked.any() else ():
+                left = np.where(self._from(j, mask, asked, learn(j), few), 0, left)
+        if left.any():
+            for j, mask in self._fewest(odd, left != 0, test).items():
+                self._note(j, np.where(mask, np.bitwise_or.reduce(left, axis=None), 0))
 
     def caused(self, wanted: np.ndarray) -> None:
         """NaNs of infinities: of all that come together in them."""
         wanted = np.where(wanted, CAUSED, 0).astype(np.uint8)
         if wanted.any():
             for j, mask in odd_elements(self.operands, np.isinf).items():
-                self._from(j, mask, wanted, None, {})
+                self._from(j, mask, wanted, self._marked(j), 0)
 
-    def _from(self, j: int, odd, wanted, test: Test | None, others: Masks) -> None:
+    # --- what some elements of an operand do to the result: masks of it ---
+
+    def _alone(self, j: int, odd, value: float, others: Masks, test: Test) -> Effect:
+        """What is bad where only they are."""
+
+        def effect(these: np.ndarray) -> np.ndarray:
+            changed = replaced(self.operands[j], odd & ~these, value)
+            return test(self.again({**others, j: changed})[self.k])
+
+        return effect
+
+    def _needed(self, test: Test, j: int) -> Effect:
+        """What is not bad without them."""
+
+        def effect(these: np.ndarray) -> np.ndarray:
+            return ~test(self.again({j: replaced(self.operands[j], these, GIVEN[0])})[self.k])
+
+        return effect
+
+    def _marked(self, j: int) -> Effect:
+        """What becomes NaN where NaNs stand there among made-up values."""
+
+        def effect(these: np.ndarray) -> np.ndarray:
+            marks = {j: replaced(plain[j], these, np.nan)}
+            return np.isnan(self.again({**plain, **marks})[self.k])
+
+        plain, _ = _harmless(self.again, self.operands, self.k)
+        return effect
+
+    # --- which elements of an operand do ---
+
+    def _from(self, j: int, odd, wanted, effect: Effect, few: int) -> np.ndarray:
+        """Notes which of the odd elements have that effect on what is wanted. Gives a mask of what
+        is explained so.
+        """
+        wanted = np.where(effect(odd), wanted, 0) if wanted.any() else wanted
+        explained = np.zeros(wanted.shape, bool)
         if not wanted.any():
-            return
-        operand = self.operands[j]
-        told = np.zeros(operand.shape, np.uint8)
-        few = test is not None and int(odd.sum()) <= FEW
-        axes = None
-        if not few:
-            axes = self.known.axes(self.step, self.again, self.operands, self.k, j, wanted.shape)
-        if axes is not None:
-            told = np.where(odd, _along(wanted, axes, operand.shape), 0).astype(np.uint8)
-        elif test is None:
-            told[odd] = CAUSED
-        else:
-            itself, caused = (wanted & ITSELF) != 0, (wanted & CAUSED) != 0
-            both = bool((itself == caused).all())
-            for bits, asked in ((ITSELF | CAUSED * both, itself), (CAUSED, caused & (not both))):
-                if asked.any():
-                    counted = self._by_halves(j, odd, asked, test, others)
-                    told |= np.where(counted, bits, 0).astype(np.uint8)
-        before = self.found.get(j)
-        self.found[j] = told if before is None else before | told
+            return explained
+        if self._by_axes(j, odd, wanted, few):
+            return wanted != 0
+        itself, caused = (wanted & ITSELF) != 0, (wanted & CAUSED) != 0
+        both = bool((itself == caused).all())
+        for bits, asked in ((ITSELF | CAUSED * both, itself), (CAUSED, caused & (not both))):
+            if asked.any():
+                counted, told = self._by_halves(odd, asked, effect)
+                self._note(j, np.where(counted, bits, 0))
+                explained |= told
+        return explained
 
-    def _by_halves(self, j: int, odd, asked, test: Test, others: Masks) -> np.ndarray:
-        """Those of the odd elements that alone make one that is asked for odd, too."""
-        operand, counted = self.operands[j], np.zeros(odd.shape, bool)
+    def _by_axes(self, j: int, odd, wanted, few: int) -> bool:
+        """Notes those of more than a few that run along with what is wanted, if axes do."""
+        if odd.sum() <= few or not wanted.any():
+            return False
+        axes = self.known.axes(self.step, self.again, self.operands, self.k, j, wanted.shape)
+        if axes is not None:
+            self._note(j, np.where(odd, _along(wanted, axes, odd.shape), 0))
+        return axes is not None
+
+    def _note(self, j: int, told: np.ndarray) -> None:
+        told = told.astype(np.uint8)
+        self.found[j] = self.found[j] | told if j in self.found else told
+
+    def _by_halves(self, odd, asked, effect: Effect) -> tuple[np.ndarray, np.ndarray]:
+        """Those of the odd elements that have the effect on one that is asked for, each by itself;
+        and on which they have it.
+        """
+        counted, told = np.zeros(odd.shape, bool), np.zeros(asked.shape, bool)
         flat = np.flatnonzero(odd)
-        most = self._affordable(operand.size + asked.size)
+        if len(flat) == 1:  # something has made it, and there is no other
+            return odd, asked
+        most = self._affordable(odd.size + asked.size)
         groups, runs = [flat[: len(flat) // 2], flat[len(flat) // 2 :]], 0
-        groups = [g for g in groups if len(g)]
-        if len(groups) == 1:  # something has made it, and there is no other
-            return odd
         while groups:
             group = groups.pop()
             if runs >= most:
                 counted.reshape(-1)[group] = True
+                told |= asked
                 continue
             runs += 1
-            rest = np.array(odd)
-            rest.reshape(-1)[group] = False
-            changes = {**others, j: replaced(operand, rest, GIVEN[0])}
-            if not (test(self.again(changes)[self.k]) & asked).any():
+            these = np.zeros(odd.shape, bool)
+            these.reshape(-1)[group] = True
+            hit = effect(these) & asked
+            if not hit.any():
                 continue
             if len(group) == 1:
                 counted.reshape(-1)[group] = True
+                told |= hit
             else:
                 groups += [group[: len(group) // 2], group[len(group) // 2 :]]
-        return counted if counted.any() else odd  # only together
+        return counted, told
+
+    def _fewest(self, odd: Masks, asked, test: Test) -> Masks:
+        """As few of the odd elements as keep bad what is asked for, as a median needs some; all of
+        them where it is bad without any.
+        """
+        found, changes = {}, {}
+        for j, mask in odd.items():
+            kept, groups = np.array(mask), [np.flatnonzero(mask)]
+            for _ in range(self._affordable(mask.size + asked.size)):
+                if not groups:
+                    break
+                group, less = groups.pop(), np.array(kept)
+                less.reshape(-1)[group] = False
+                changed = replaced(self.operands[j], mask & ~less, GIVEN[0])
+                if test(self.again({**changes, j: changed})[self.k])[asked].all():
+                    kept, changes[j] = less, changed
+                elif len(group) > 1:
+                    groups += [group[: len(group) // 2], group[len(group) // 2 :]]
+            found[j] = kept
+        return found if any(m.any() for m in found.values()) else odd
 
     def _affordable(self, elements: int) -> int:
         """How often the op may be run."""
@@ -164,11 +245,8 @@ def _along(wanted: np.ndarray, axes: Axes, shape: Sequence[int]) -> np.ndarray:
 def _axes(again: Again, operands, k: int, j: int, shape: Sequence[int]) -> Axes | None:
     """How the operand's axes run along with those of the result; None where they do not."""
     size = operands[j].size
-    for low in LOWEST:
-        plain = {i: made_up(a, low) for i, a in enumerate(operands) if is_float(a)}
-        if not bad(again(plain)[k]).any():
-            break
-    else:
+    plain, finite = _harmless(again, operands, k)
+    if not finite:
         return None
     possible: list[set[int]] = [set(range(-1, operands[j].ndim)) for _ in shape]
     for flat in sorted({(n * 0x9E3779B1 + n * size // MARKED) % size for n in range(MARKED)}):
@@ -186,6 +264,22 @@ def _axes(again: Again, operands, k: int, j: int, shape: Sequence[int]) -> Axes 
         if int(spread.sum()) != count or not count:
             return None
     return _chosen(possible, shape)
+
+
+def _harmless(again: Again, operands, k: int) -> tuple[Masks, bool]:
+    """Made-up operands of which the op makes no NaN, if some are known; whether it is so."""
+    plain: Masks = {}
+    for low in LOWEST:
+        plain = {i: made_up(a, low) for i, a in enumerate(operands) if is_float(a)}
+        if not bad(again(plain)[k]).any():
+            return plain, True
+    return plain, False
+
+
+def _signs(operand: np.ndarray, mask: np.ndarray) -> list[np.ndarray]:
+    """What is +inf, and the rest: one of them alone decides what a maximum is."""
+    above = mask & (operand == np.inf)
+    return [m for m in (above, mask & ~above) if m.any()]
 
 
 def _chosen(possible: list[set[int]], shape: Sequence[int]) -> Axes | None:

@@ -65,7 +65,9 @@ class _Root(NamedTuple):
         made = self.node.producer
         if made is None:
             return self.given, id(self.own)
-        kind = self.lost.kind if self.lost else ""
+        kind = ""
+        if self.lost:  # an expression's text has figures, others each time
+            kind = self.lost.text if self.lost.kind in SILENT else self.lost.kind
         return id(made.step.statement), self.node.index, self.unwritten is None, kind
 
 
@@ -165,7 +167,7 @@ class Trace:
         ]
         self._nodes[id(node)] = node
         self.roots += [_Root(node, one.mask, None, "", False, now, one) for one in found]
-        return [one.mask for one in found if one.kind in SILENT and one.mask.ndim]
+        return [m for kind, _, m in found if kind in SILENT and m.shape == node.type.shape]
 
     # --- values ---
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from opstep.runtime.debugger.again import Again, on_cpu
 from opstep.runtime.debugger.births import bad, born, carriers
-from opstep.runtime.debugger.reasons import COMPUTED, reason
+from opstep.runtime.debugger.reasons import COMPUTED, broken, reason
 from opstep.runtime.debugger.silent import Lost
 from opstep.runtime.ir.faults import Regions, Site, whole
 from opstep.runtime.plan.plan import Step
@@ -152,7 +152,8 @@ class _Judge:
         """An element that is no NaN, and why it is told."""
         site = Site(place, self.k, self.operands, self.results, self.step.attrs)
         regions = self._regions(site)
-        blamed = self._blamed(regions, self._parts(regions), (), place)
+        parts = self._parts(regions)
+        blamed = self._blamed(regions, parts, broken(self.step, site, parts)[1], place)
         return Element(place, float(self.results[self.k][place]), text, None, blamed)
 
     # --- where an element comes from ---
