@@ -119,14 +119,16 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 recording = opstep.Recording(workspace=sys.argv[1])
 told = 0
 
-def fail():
+def tell():
     global told
     told += 1
-    if told == 390 and len(sys.argv) > 3:
+    if sys.argv[3:]:
+        recording.barrier()  # it fills step by step
+    if told == 390 and sys.argv[3:] == ["interrupted"]:
         print(recording.close()[0].problem)
         sys.exit()
 
-result = train_program().run("main", train_inputs(), recording=recording, steps=400, on_step=fail)
+result = train_program().run("main", train_inputs(), recording=recording, steps=400, on_step=tell)
 written = recording.close()[0]
 print(result.plan.graph, float(result["loss"]), written.problem)
 """
@@ -149,13 +151,12 @@ def test_a_disk_without_room_for_the_file_itself(tmp_path, limit):
 @pytest.mark.parametrize("ended", ["incomplete", "interrupted"])
 def test_what_a_full_disk_has_of_a_run_is_repeated(tmp_path, ended):
     path = tmp_path / "runs.db"
-    more = ["early"] * (ended == "interrupted")
-    process = python("-c", FULL, str(path), "450000", *more)
+    process = python("-c", FULL, str(path), "450000", ended)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0 and "no room is left" in out, err
     with opstep.Workspace(path) as ws:
         run = ws.run("last")
-        finished = 390 if more else 400
+        finished = 390 if ended == "interrupted" else 400
         told = f"{run.steps} of {finished} steps are recorded: the file could not be written"
         assert run.status == ended and 0 < run.steps < finished and told in str(run.cut)
         assert [(f.kind, f.step) for f in run.findings] == [("cut", run.steps)]
