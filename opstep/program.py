@@ -302,7 +302,7 @@ class Program:
         ):
             context, binding = job.context, job.binding
             for _ in range(steps):
-                drive(context.compute(binding))
+                drive(context.compute(binding), signals.let_go)
                 signals.when = NEVER  # what is committed is told
                 drive(context.commit(binding))
                 job.step_done()

@@ -315,7 +315,8 @@ def show_recording(recording: Recording) -> None:
         say(f"warning: the GPU gave no times of {amount(lost, 'op')}: they are recorded as 1 ns")
     for written in files:
         counts = ", ".join(amount(n, noun) for noun, n in written.counts)
-        say(f"wrote {written.path}: {size(written.nbytes)}{', ' if counts else ''}{counts}")
+        if written.nbytes:
+            say(f"wrote {written.path}: {size(written.nbytes)}{', ' if counts else ''}{counts}")
         if written.problem:
             say(f"error: {written.path} is incomplete: {written.problem}")
         elif written.path == recording.files.get("trace"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opstep.dap.debuggee import FIRST_THREAD
+from opstep.dap.references import STALE
 from opstep.dap.registry import DapError
 
 if TYPE_CHECKING:
@@ -14,6 +15,12 @@ if TYPE_CHECKING:
 
 NO_THREAD = 2001
 
+Place = tuple[int, tuple[str, int] | None]  # of a frame in a stack: its depth, what it is a line of
+
+
+def _place(frame: Frame) -> Place:
+    return frame.depth, frame.imported
+
 
 class Stacks:
     """``session.here(Stacks)``: each thread's stack, looked up once a stop."""
@@ -21,7 +28,7 @@ class Stacks:
     def __init__(self, session: Session):
         self.session = session
         self._stacks: dict[int, list[Frame]] = {}
-        self._held: dict[tuple[int, int], Held] = {}
+        self._held: dict[tuple[int, Place], Held] = {}
 
     def of(self, thread: int) -> list[Frame]:
         """Innermost first, of a thread in the protocol's numbers. Raises `DapError`."""
@@ -33,32 +40,59 @@ class Stacks:
     def number(self, thread: int, frame: Frame) -> int:
         """The ``frameId`` of a frame of that thread."""
         held = self.held(thread, frame)
-        return self.session.references.add(held, ("frame", thread, frame.number))
+        return self.session.references.add(held, held)
 
     def held(self, thread: int, frame: Frame) -> Held:
         """The frame of that thread as what refers to it holds it."""
-        return self._held.setdefault((thread, frame.number), Held(thread, frame))
+        return self._held.setdefault((thread, _place(frame)), Held(thread, frame))
 
     def renew(self) -> None:
-        """A value was set: the stacks are looked up again. Frames keep their numbers as far as
-        there are as many; others show what they showed.
+        """A value was set: the stacks are looked up again. Frames that are still there keep their
+        numbers, wherever in the stack they are now; the numbers of others hold no longer.
         """
-        self._stacks.clear()
-        for thread in {thread for thread, _ in self._held}:
-            for frame in self.of(thread):
-                held = self._held.get((thread, frame.number))
-                if held is not None:
-                    held.frame = frame
+        before, self._stacks = self._stacks, {}
+        for thread, old in before.items():
+            there = {_place(frame): frame for frame in self._still(thread, old)}
+            for key in [key for key in self._held if key[0] == thread]:
+                self._held[key].renew(there.get(key[1]))
+                if key[1] not in there:
+                    del self._held[key]
+
+    def _still(self, thread: int, old: list[Frame]) -> list[Frame]:
+        """The frames of a thread's stack that were in the old one."""
+        try:
+            now = self.of(thread)
+        except DapError:  # another plan is under way, which has fewer streams
+            return []
+        calls = [[f for f in reversed(frames) if f.imported is None] for frames in (old, now)]
+        pairs = zip(*calls, strict=False)
+        same = next((f.depth for f, g in pairs if not f.again(g)), min(map(len, calls)))
+        return [frame for frame in now if frame.depth < same]
 
 
 class Held:
     """What a ``frameId`` stands for."""
 
-    __slots__ = ("frame", "thread")
+    __slots__ = ("_frame", "thread")
 
     def __init__(self, thread: int, frame: Frame):
         self.thread = thread
-        self.frame = frame
+        self._frame: Frame | None = frame
+
+    @property
+    def frame(self) -> Frame:
+        """As it is now. Raises `DapError` where what was set has led the run elsewhere."""
+        if self._frame is None:
+            raise DapError("the frame is no more: what was set leads elsewhere", STALE)
+        return self._frame
+
+    @property
+    def there(self) -> bool:
+        return self._frame is not None
+
+    def renew(self, frame: Frame | None) -> None:
+        """It is this one now; None: it is no more."""
+        self._frame = frame
 
     def lookup(self, name: str) -> Node | None:
         """What a name means in the frame, as it is now."""

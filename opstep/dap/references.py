@@ -23,8 +23,11 @@ class References:
         self._numbers: dict[Hashable, int] = {}
 
     def add(self, value: Any, key: Hashable | None = None) -> int:
-        """A number for the value, above 0. The same `key` gives the same number within a stop."""
+        """A number for the value, above 0. The same `key` gives the same number within a stop,
+        which stands for the newest value.
+        """
         if key is not None and key in self._numbers:
+            self._values[self._numbers[key]] = value
             return self._numbers[key]
         self._last += 1
         self._values[self._last] = value

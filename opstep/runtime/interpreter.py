@@ -412,10 +412,13 @@ def _release(binding: Binding) -> None:
 # --- drivers --------------------------------------------------------------------------------------
 
 
-def drive(coroutine: Generator[Fence, None, None]) -> None:
-    """Runs to the end, waiting in place."""
+def drive(
+    coroutine: Generator[Fence, None, None], between: Callable[[], Any] = lambda: None
+) -> None:
+    """Runs to the end, waiting in place. `between` is called whenever that is over."""
     for fence in coroutine:
         fence.wait()
+        between()
 
 
 async def drive_async(coroutine: Generator[Fence, None, None]) -> None:

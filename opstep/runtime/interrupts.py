@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from _signal import getsignal  # those of `signal` take 50 times as long
 from _signal import signal as set_handler
 from threading import get_ident, main_thread
@@ -61,17 +62,20 @@ class Held:
     `NEVER` before `let_go` or the end of the block. `ONCE` is for code of the user's: the first
     Ctrl-C or SIGTERM waits, all that comes behind it does not, for such code may never end.
 
-    After a handler has raised it is `ONCE`, too.
+    After a handler has raised it is `ONCE`, too. Where Python drops what it raised, as in a
+    finaliser, `let_go` or the end of the block raises it.
 
     Nothing changes in threads other than the main one: no handler ever runs there.
     """
 
-    __slots__ = ("_came", "_note", "_were", "when")
+    __slots__ = ("_came", "_hook", "_note", "_raised", "_were", "when")
 
     def __init__(self, when: int = NEVER):
         self.when = when
         self._were: dict[int, Any] = {}
         self._came: list[tuple[int, FrameType | None]] = []
+        self._raised: tuple[BaseException, int] | None = None  # last, and by which signal
+        self._hook: Any = None  # what was told, before us, of errors that Python drops
 
     def __enter__(self) -> Held:
         if get_ident() != main_thread().ident:
@@ -90,6 +94,7 @@ class Held:
 
     def __exit__(self, *_: object) -> None:
         self._restore()
+        self._raised = None  # it refers to all that was under way
         self.let_go()
 
     def let_go(self) -> None:
@@ -106,11 +111,26 @@ class Held:
             self._came.append((number, frame))
             return
         self.when = ONCE  # if it raises, the next one does not disturb who cleans up
-        self._were[number](number, frame)
+        try:
+            self._were[number](number, frame)
+        except BaseException as error:
+            self._raised = error, number
+            if self._hook is None:
+                self._hook, sys.unraisablehook = sys.unraisablehook, self._dropped
+            raise
         self.when = when
+
+    def _dropped(self, told: Any) -> None:
+        """Nobody gets an error: Python goes on behind a finaliser, `__del__` or callback of C."""
+        if self._raised and told.exc_value is self._raised[0]:
+            self._came.append((self._raised[1], None))
+        elif self._hook is not None:
+            self._hook(told)
 
     def _restore(self) -> None:
         try:
+            if self._hook is not None and sys.unraisablehook == self._dropped:
+                sys.unraisablehook = self._hook
             for number, handler in self._were.items():
                 if getsignal(number) is self._note:  # nobody has put another one there
                     set_handler(number, handler)

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 from collections.abc import Iterable
 from typing import Any
 
-from opstep.trace.sink import Sink, Written
+from opstep.trace.sink import Lost, Sink, Written
 
 Call = tuple[Any, ...]  # a method of sinks, by name, and its arguments
 
+NO_ROOM = "no room is left on its disk, or files may not grow so large (ulimit -f)"
+MAKE_ROOM = "make room, or use a file elsewhere"
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG} | {
+    getattr(sqlite3, f"SQLITE_{name}")
+    for name in ("FULL", "IOERR_WRITE", "IOERR_FSYNC", "IOERR_TRUNCATE", "IOERR_SHMSIZE")
+}
+
 
 class Guard:
-    """A sink that fails once: from then on it is only closed, and tells why."""
+    """A sink that fails once: from then on it is only closed, and tells why. `problem`: why it has
+    failed already.
+    """
 
-    def __init__(self, sink: Sink):
+    def __init__(self, sink: Sink | Lost, problem: str | None = None):
         self.sink = sink
-        self.problem: str | None = None
+        self.problem = problem
         self._ends: list[Any] = []  # of runs that ended after it had failed
         self._path = sink.path.absolute()  # also where the process goes to another folder
 
@@ -50,5 +60,12 @@ class Guard:
 
 
 def words(error: Exception) -> str:
-    """``No space left on device``, ``database or disk is full``"""
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+    """What went wrong; where room is missing, what to do."""
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return f"{text}: {NO_ROOM}; {MAKE_ROOM}" if no_room(error) else text
+
+
+def no_room(error: Exception) -> bool:
+    """Whether a file could not grow."""
+    code = error.errno if isinstance(error, OSError) else getattr(error, "sqlite_errorcode", None)
+    return code in _FULL

@@ -35,9 +35,9 @@ from opstep.runtime.recording import (
     spending,
 )
 from opstep.trace.details import Details
-from opstep.trace.guard import Call, Guard
+from opstep.trace.guard import MAKE_ROOM, NO_ROOM, Call, Guard
 from opstep.trace.selection import Selection
-from opstep.trace.sink import Initial, Kept, Run, RunEnd, Sink, StepDone, Written
+from opstep.trace.sink import Initial, Kept, Lost, Run, RunEnd, StepDone, Written
 from opstep.trace.writer import Writer
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ class Recording:
     of every so many steps, beginning with the first. `trace_steps`: those that the timeline is to
     show, ``range(100, 110)``; all. Raises `InputError` where a file cannot be
     used. `stats_also`: what is taken beyond statistics, see `Details`: quantiles, signed, channels.
-    A file that cannot be written any more does not stop a run: `close` tells of it.
+    A file that has no room, or cannot be written any more, does not stop a run: `close` tells of
+    it.
 
     `name` and `tags` stand in the workspace beside each run (tables `runs` and `settings`), to find
     it by. `keep_inputs`: of each so many steps inputs, params and states are kept, so that
@@ -97,7 +98,7 @@ class Recording:
         }
         if len({path.resolve() for path in self.files.values()}) < len(self.files):
             raise InputError(f"{workspace} cannot be both the workspace and the trace")
-        self._guards = [Guard(sink) for sink in _open(self.files, trace_steps)]
+        self._guards = _open(self.files, trace_steps)
         self._writer = Writer(self._call, self._flush)
         self._latest: Run | None = None  # that the sinks know of
         self._writing: list[Spent] = []  # what writing took
@@ -420,20 +421,30 @@ class _Recorder:
         self._recording.put([("end_run", self.run, end)])
 
 
-def _open(files: Mapping[str, Path], trace_steps: range | None) -> list[Sink]:
+def _open(files: Mapping[str, Path], trace_steps: range | None) -> list[Guard]:
     """The sinks of the files asked for; where one cannot be opened, none stays open."""
-    opened: list[Sink] = []
+    opened: list[Guard] = []
     try:
         if "workspace" in files:
-            from opstep.trace.workspace.sink import WorkspaceSink
-
-            opened.append(WorkspaceSink(files["workspace"]))
+            opened.append(_workspace(files["workspace"]))
         if "trace" in files:
             from opstep.trace.timeline import TimelineSink
 
-            opened.append(TimelineSink(files["trace"], trace_steps))
+            opened.append(Guard(TimelineSink(files["trace"], trace_steps)))
     except BaseException:
-        for sink in opened:
-            sink.close()
+        for guard in opened:
+            guard.close()
         raise
     return opened
+
+
+def _workspace(path: Path) -> Guard:
+    from opstep.trace.workspace.sink import WorkspaceSink
+    from opstep.trace.workspace.store import FileProblem
+
+    try:
+        return Guard(WorkspaceSink(path))
+    except FileProblem as problem:
+        if problem.kind != "full":
+            raise
+        return Guard(Lost(path), f"{NO_ROOM}; {MAKE_ROOM}")

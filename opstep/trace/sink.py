@@ -126,6 +126,16 @@ class Written:
     findings: list[str] = field(default_factory=list)  # where NaNs and infinities came from
 
 
+class Lost:
+    """In place of a sink whose file could not be begun."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def close(self, ends: Sequence[tuple[Run, RunEnd]] = ()) -> Written:
+        return Written(self.path, 0)
+
+
 class Sink(Protocol):
     """Writes records to one file. All methods but the constructor are called from one thread, the
     writer's; after one has raised (OSError, sqlite3.Error), only `close` is called.

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
+from threading import Thread
 
 import pytest
+
+from opstep.runtime.ir import parser
 
 GOOD = """\
 # A comment that stays.
@@ -35,6 +39,29 @@ def test_a_file_without_a_graph_is_pointed_out(cli, write, text):
     outcome = cli("check", write("a.opg", text))
     assert (outcome.code, outcome.out) == (0, "no errors in 1 file\n")
     assert "a.opg: warning: there is no graph in this file\nhint: a graph begins" in outcome.err
+
+
+@pytest.mark.parametrize("words", [["check"], ["fmt", "--check"], ["run", "-i", "random"]])
+def test_a_pipe_without_a_writer(cli, tmp_path, monkeypatch, words):
+    monkeypatch.setattr(parser, "_PATIENCE_S", 0.1)
+    os.mkfifo(tmp_path / "pipe")
+    outcome = cli(*words, "pipe")
+    assert outcome.code == 2
+    assert "pipe is a pipe, and nobody writes to it" in outcome.err
+
+
+def test_a_pipe_with_a_writer(cli, tmp_path, monkeypatch):
+    """By its name, and as a shell hands over what a command writes."""
+    monkeypatch.setattr(parser, "_PATIENCE_S", 60.0)
+    os.mkfifo(tmp_path / "pipe")
+    Thread(target=(tmp_path / "pipe").write_text, args=(GOOD,)).start()
+    assert cli("check", "pipe").out == "no errors in 1 file\n"
+    read, written = os.pipe()
+    os.write(written, GOOD.encode())
+    os.close(written)
+    outcome = cli("check", f"/dev/fd/{read}")
+    os.close(read)
+    assert (outcome.code, outcome.out) == (0, "no errors in 1 file\n")
 
 
 def test_all_errors_of_all_files(cli, write):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dap.client import Client, Refused
+from dap.client import Client, Refused, markers_of
 from dap.test_data import INPUT, children, scopes, values
 
 
@@ -163,6 +163,66 @@ def test_what_is_set_can_make_an_op_fail(client, program):
     client.request("setExpression", expression="i", value="1")
     client.go("continue", "breakpoint")
     assert evaluate(client, "b")["result"] == "[2.0, 3.0, 4.0, 5.0]"
+
+
+BRANCHES = """\
+graph main(x: f32[2], n: i32[]) -> f32[2] {
+  y = mid(x, n)
+  z = add(y, 1.0)
+  return z
+}
+graph mid(v: f32[2], n: i32[]) -> f32[2] {
+  q = greater(n, 0)
+  m = sub(n, 1)
+  r = cond(q, v, m, then=mid, else=flat)
+  s = add(r, 1.0)  # break: returned
+  return s
+}
+graph flat(v: f32[2], n: i32[]) -> f32[2] {
+  a = add(v, 1.0)
+  h = log(a)  # break: deepest
+  return h
+}
+"""
+
+
+@pytest.mark.parametrize("marker", ["deepest", "returned"])
+@pytest.mark.parametrize("mode", [{}, {"streams": 4, "alloc": "reuse"}])
+def test_what_is_set_leads_elsewhere(client, program, marker, mode):
+    """Frames that are left keep their numbers and have their own values; others are no more."""
+    given = {"x": [1, 2], "n": 3}
+    client.start(program(BRANCHES), graph="main", inputs=given, breakpoints=[marker], **mode)
+    client.expect_stop("breakpoint")
+    before = [frame["id"] for frame in client.stack()]
+    for k in range(len(before)):
+        scopes(client, k)
+    third = scopes(client, -3)["Values"]
+    named = next(v for v in children(client, third).values() if v["name"] == "q")
+    assert named["value"] == "true"
+    done = client.request(
+        "setVariable", variablesReference=third["variablesReference"], name="q", value="false"
+    )
+    assert done["value"] == "false"
+    assert set(client.expect("invalidated")["areas"]) == {"stacks", "variables"}
+    assert client.where() == ("mid", markers_of(program(BRANCHES))["returned"])
+    assert [frame["id"] for frame in client.stack()] == before[-3:]
+    told = [values(client, scope, 0).keys() for scope in ("Inputs", "Values")]
+    assert [list(names) for names in told] == [["v", "n"], ["q", "m", "r"]]
+    assert [values(client, "Inputs", k).get("n") for k in range(3)] == ["2", "3", "3"]
+    with pytest.raises(Refused, match="what was set leads elsewhere"):
+        client.request("scopes", frameId=before[0])
+
+
+def test_an_op_that_one_stands_behind_does_not_come_any_more(client, program):
+    given = {"x": [-2, 2], "n": 1}
+    client.start(program(BRANCHES), graph="main", inputs=given, filters=["nan"])
+    client.expect_stop("exception")
+    lines = markers_of(program(BRANCHES))
+    assert client.where() == ("flat", lines["deepest"])
+    outer = client.stack()[-2]["id"]
+    client.request("setExpression", expression="q", value="false", frameId=outer)
+    assert client.where() == ("mid", lines["returned"])
+    assert client.stack()[0]["id"] == outer and "r" in values(client)
 
 
 @pytest.mark.parametrize(

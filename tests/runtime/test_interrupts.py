@@ -7,7 +7,10 @@ comes SIGTERM, and half as often a task is cancelled.
 
 from __future__ import annotations
 
+import ctypes
 import signal
+import sys
+import weakref
 from contextlib import suppress
 
 import pytest
@@ -15,6 +18,7 @@ from interrupting import (
     PLANS,
     PROGRAMS,
     STEPS,
+    Interrupted,
     X,
     runs_signalled,
     tasks_cancelled,
@@ -43,14 +47,11 @@ def trajectories():
     return trajectories_on("cpu")
 
 
-# Python drops what a handler raises while it drops a weak reference: then the run goes on.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("plan", PLANS, ids=ids)
 def test_ctrl_c(tmp_path, trajectories, share, plan):
     runs_signalled(tmp_path, trajectories, plan, share, signal.SIGINT)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("plan", PLANS, ids=ids)
 def test_sigterm(tmp_path, trajectories, share, plan):
     """A recording turns it into `SystemExit`."""
@@ -62,7 +63,50 @@ def test_cancelled_tasks(tmp_path, trajectories, share, plan):
     tasks_cancelled(tmp_path, trajectories, plan, share // 2)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def in_a_finaliser(number: int) -> None:
+    class Thing:
+        """Something that goes."""
+
+    weakref.finalize(Thing(), signal.raise_signal, number)
+
+
+def in_del(number: int) -> None:
+    class Thing:
+        def __del__(self):
+            signal.raise_signal(number)
+
+    Thing()
+
+
+def in_a_callback_of_c(number: int) -> None:
+    ctypes.CFUNCTYPE(None)(lambda: signal.raise_signal(number))()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("where", [in_a_finaliser, in_del, in_a_callback_of_c])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_where_python_drops_what_a_handler_raises(tmp_path, trajectories, name, where, number):
+    """The run ends all the same, at the next point where it waits."""
+    hook = sys.unraisablehook
+    for plan in PLANS:
+        run = Interrupted(tmp_path, name, plan)
+
+        class Listener:
+            def before(self, execution, run=run):
+                if run.told == 3:
+                    where(number)
+
+            def after(self, execution):
+                """Looks on."""
+
+        ended = SystemExit if number == signal.SIGTERM else KeyboardInterrupt
+        with pytest.raises(ended), run.recording:
+            run.program.run(listeners=[Listener()], **run.arguments())
+        assert run.told in (3, 4)
+        run.check(trajectories)
+        assert sys.unraisablehook is hook
+
+
 @pytest.mark.parametrize("plan", PLANS[:2], ids=ids)
 def test_what_a_device_replays_as_one(tmp_path, trajectories, share, monkeypatch, plan):
     """As on a GPU: what nothing interrupts is one piece of work, updates with the rest."""

@@ -78,6 +78,14 @@ def test_a_disk_that_fills_costs_only_the_files(tmp_path):
     assert 0 < loads_whole(tmp_path / "run.pftrace") < STEPS
 
 
+def test_a_disk_without_room_for_a_workspace_costs_only_that(tmp_path):
+    full = opstep_run(tmp_path, 60_000, "--workspace", "runs.db")
+    assert full.returncode == 4, full.stderr
+    assert "loss" in full.stdout
+    assert full.stderr.count("runs.db is incomplete: no room is left on its disk") == 1
+    assert "make room" in full.stderr and "wrote" not in full.stderr
+
+
 def test_a_folder_that_goes_away_is_told(tmp_path):
     folder = tmp_path / "runs"
     folder.mkdir()
@@ -145,7 +153,9 @@ def test_a_sink_that_raises_is_only_closed(tmp_path, undisturbed, bad, method, e
         connection = sqlite3.connect(path)
         kept = connection.execute("select status, error from runs").fetchall()
         connection.close()
-        assert kept == [("done", None)] * (method != "begin_run"), "the run went well"
+        whole = "end_run" in calls[: calls.index("failed")]
+        ended = "done" if whole else "incomplete"
+        assert kept == [(ended, None)] * (method != "begin_run"), "the run went well"
 
 
 # --- files that cannot be used --------------------------------------------------------------------

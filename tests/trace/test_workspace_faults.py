@@ -117,10 +117,52 @@ from workspaces import train_inputs, train_program
 limit = int(sys.argv[2])
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 recording = opstep.Recording(workspace=sys.argv[1])
-result = train_program().run("main", train_inputs(), recording=recording, steps=400)
+told = 0
+
+def tell():
+    global told
+    told += 1
+    if sys.argv[3:]:
+        recording.barrier()  # it fills step by step
+    if told == 390 and sys.argv[3:] == ["interrupted"]:
+        print(recording.close()[0].problem)
+        sys.exit()
+
+result = train_program().run("main", train_inputs(), recording=recording, steps=400, on_step=tell)
 written = recording.close()[0]
 print(result.plan.graph, float(result["loss"]), written.problem)
 """
+
+
+@pytest.mark.parametrize("limit", [0, 60_000, 200_000])
+def test_a_disk_without_room_for_the_file_itself(tmp_path, limit):
+    path = tmp_path / "runs.db"
+    process = python("-c", FULL, str(path), str(limit))
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    graph, loss, problem = out.split(maxsplit=2)
+    whole = train_program().run("main", train_inputs(), steps=400)
+    assert (graph, float(loss)) == ("main", float(whole["loss"])), "the run itself is finished"
+    assert "no room is left" in problem and "make room" in problem
+    record(path)  # there is room again
+    assert len(steps_of(path, timeout=5)) == 1
+
+
+@pytest.mark.parametrize("ended", ["incomplete", "interrupted"])
+def test_what_a_full_disk_has_of_a_run_is_repeated(tmp_path, ended):
+    path = tmp_path / "runs.db"
+    process = python("-c", FULL, str(path), "450000", ended)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0 and "no room is left" in out, err
+    with opstep.Workspace(path) as ws:
+        run = ws.run("last")
+        finished = 390 if ended == "interrupted" else 400
+        told = f"{run.steps} of {finished} steps are recorded: the file could not be written"
+        assert run.status == ended and 0 < run.steps < finished and told in str(run.cut)
+        assert [(f.kind, f.step) for f in run.findings] == [("cut", run.steps)]
+        again = ws.rerun(run)
+        assert again.identical and again.same and again.steps == run.steps
+        assert again.cut == run.cut
 
 
 @pytest.mark.parametrize("limit", [300_000, 450_000, 600_000])
@@ -138,7 +180,7 @@ def test_a_disk_that_fills(tmp_path, limit):
     assert steps == {} or 0 <= steps[1] < 400
     with closing(sqlite3.connect(path)) as connection:
         kept = connection.execute("select status from runs").fetchall()
-        assert kept == [("done",)] * len(steps), "the run went well"
+        assert kept == [("incomplete",)] * len(steps), "the run went well"
     record(path)  # there is room again
     assert len(steps_of(path, timeout=5)) == len(steps) + 1
 

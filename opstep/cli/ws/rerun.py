@@ -92,6 +92,7 @@ def as_record(repeated: Repeated, key: str | None) -> dict[str, Any]:
         "different": repeated.different,
         "error": repeated.error,
         "expected_error": repeated.expected,
+        "cut": repeated.cut,
     }
 
 
@@ -119,6 +120,8 @@ def show(file: str, repeated: Repeated, key: str | None) -> None:
     if run.repeatable < run.steps and repeated.steps > 1:
         later = amount(run.steps - run.repeatable, "later step")
         say(f"  {later} had inputs of their own, which are not kept")
+    if repeated.cut:
+        say(f"  {repeated.cut}")
     if key:
         say(f"recorded as {key}: opstep ws {file} compare {run.key} {key}")
     elif not repeated.identical:

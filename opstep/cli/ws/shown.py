@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from opstep.trace.workspace.workspace import Workspace
 
 STATUS = {"done": "green", "failed": "bold red", "interrupted": "yellow", "running": "cyan"}
-STATUS["killed"] = STATUS["interrupted"]
+STATUS["killed"] = STATUS["incomplete"] = STATUS["interrupted"]
 
 
 @contextmanager

@@ -113,15 +113,18 @@ def change(
 ) -> None:
     """Gives a name another value, and tells the client what it has to look at anew."""
     debugger, stood = session.debugger, session.debugger.position
-    frames = [frame.name for frame in debugger.stack()]
+    frame = held.frame
+    frames = [(f.name, f.line) for f in debugger.stack()]
     try:
-        debugger.set(held.frame, name, array, part)
+        debugger.set(frame, name, array, part)
     except OpstepError:
         if debugger.position != stood:  # it was set, and then an op that depends on it failed
             _stands_elsewhere(session)
         raise
     renew(session)
-    same = frames == [frame.name for frame in debugger.stack()]
+    if not held.there:  # the op that is next is in no call of it; what was set can be told
+        held.renew(frame._replace(position=debugger.position))
+    same = frames == [(f.name, f.line) for f in debugger.stack()]
     areas = ["variables"] if same else ["stacks", "variables"]
     if session.client.supports_invalidated_event:
         session.after(lambda: session.event("invalidated", {"areas": areas}))

@@ -56,6 +56,12 @@ class Frame(NamedTuple):
             return self.imported[0]
         return self.source.path if self.source else "<text>"
 
+    def again(self, other: Frame) -> bool:
+        """Whether it is the same call of the same graph as another, if those around them are."""
+        one, two = self.activation, other.activation
+        same = one.points is two.points and self.frame == other.frame
+        return same and (one.call, one.role, one.turn) == (two.call, two.role, two.turn)
+
     def value(self, name: str) -> int | None:
         """The number of a name's value in the plan."""
         return self.activation.plan.scopes[self.frame].get(name)

@@ -232,7 +232,7 @@ class Traveller:
         self._targets.clear()
         after, self._after = self._after, False  # should an op fail on the way, one is before it
         machine.run_to(stands, position)
-        self._after = after
+        self._after = after and machine.place() == stands
         return frame.lookup(name) or old
 
     def reload(self) -> Reloaded:

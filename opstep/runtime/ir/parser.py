@@ -7,6 +7,7 @@ a file are reported in one go.
 from __future__ import annotations
 
 import os
+import stat
 from contextlib import suppress
 from typing import BinaryIO
 
@@ -20,6 +21,7 @@ from opstep.runtime.ir.statements import comments_of
 
 _BEGINNING = 4096  # bytes in which a binary shows itself
 _MOST_BYTES = 1 << 30  # of a file
+_PATIENCE_S = 3.0  # for somebody who writes to a pipe
 
 
 def parse(text: str, path: str = "<text>") -> Module:
@@ -63,10 +65,12 @@ def load(path: str | os.PathLike) -> Module:
 
 
 def read_source(path: str | os.PathLike) -> str:
-    """The text of a file. InputError where it is absent, unreadable or no UTF-8 text."""
+    """The text of a file. InputError where it is absent, unreadable or no UTF-8 text, or a pipe
+    that nobody writes to.
+    """
     shown = os.fspath(path)
     try:
-        with open(path, "rb") as file:
+        with _opened(path) as file:
             data = _bytes_of(file)
     except FileNotFoundError:
         raise InputError(f"{shown}: there is no such file") from None
@@ -87,6 +91,34 @@ def read_source(path: str | os.PathLike) -> str:
             f"{shown} is not UTF-8 text: byte 0x{data[error.start]:02x} in line {line}",
             hint="save it as UTF-8, or convert it: iconv -f latin1 -t utf-8",
         ) from None
+
+
+def _opened(path: str | os.PathLike) -> BinaryIO:
+    """To open a named pipe waits for a writer: a thread does that, for a while."""
+    if not stat.S_ISFIFO(os.stat(path).st_mode):
+        return open(path, "rb")
+    from queue import Empty, SimpleQueue
+    from threading import Thread
+
+    found: SimpleQueue[BinaryIO | OSError] = SimpleQueue()
+
+    def wait() -> None:
+        try:
+            found.put(open(path, "rb"))  # noqa: SIM115 - for who reads it
+        except OSError as error:
+            found.put(error)
+
+    Thread(target=wait, daemon=True).start()
+    try:
+        file = found.get(timeout=_PATIENCE_S)
+    except Empty:
+        with suppress(OSError):  # the thread is let go
+            os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+        message = f"{os.fspath(path)} is a pipe, and nobody writes to it"
+        raise InputError(message, hint="begin what writes to it first, or give a file") from None
+    if isinstance(file, OSError):
+        raise file
+    return file
 
 
 def _bytes_of(file: BinaryIO) -> bytes:

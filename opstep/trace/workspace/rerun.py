@@ -31,7 +31,8 @@ class Repeated:
 
     `steps`: those that were repeated; fewer than the run's where the later ones had inputs of their
     own. `same` and `different`: names of what came out of the last of them, beside what was kept.
-    `error`: what it failed with; `expected`: what it failed with the first time.
+    `error`: what it failed with; `expected`: what it failed with the first time. `cut`: what is
+    told of a run that is not recorded to its end.
     """
 
     run: RecordedRun
@@ -40,6 +41,7 @@ class Repeated:
     different: list[str]
     error: str | None
     expected: str | None
+    cut: str | None = None
 
     @property
     def identical(self) -> bool:
@@ -58,19 +60,21 @@ def rerun(
     `step` it begins there, where what that needs was kept (`--keep-inputs`): of a run whose steps
     had inputs of their own, this step alone is repeated.
 
-    Of a run with inputs of their own for later steps, the first ones are repeated, and only their
-    scalar results can be compared. Raises `InputError` where the workspace does not hold all that
-    is needed.
+    Of a run with inputs of their own for later steps, or whose later steps are not recorded, the
+    first ones are repeated, and only their scalar results can be compared. Raises `InputError`
+    where the workspace does not hold all that is needed.
     """
     _check_begin(run, step)
     program = program_of(workspace, run, step)
     inputs = inputs_of(workspace, run, program, step)
+    cut = run.cut
     alone = step > 0 and run.repeatable < run.steps
-    whole = step + 1 == run.steps if alone else run.repeatable == run.steps
+    whole = (step + 1 == run.steps if alone else run.repeatable == run.steps) and not cut
     failed = whole and run.status == "failed" and not alone
     steps = 1 if alone else run.repeatable - step + failed
     if run.steps + failed == 0:
-        raise InputError(f"run {run.key} finished no step that could be repeated")
+        message = f"run {run.key} finished no step that could be repeated"
+        raise InputError(message, hint=cut or "")
     results: Mapping[str, np.ndarray] = {}
     error = None
     try:
@@ -85,7 +89,7 @@ def rerun(
     pairs |= scalars(run, step + steps - 1, results)
     same = [name for name, is_same in pairs.items() if is_same]
     different = [name for name, is_same in pairs.items() if not is_same]
-    return Repeated(run, steps, same, different, error, run.error if failed else None)
+    return Repeated(run, steps, same, different, error, run.error if failed else None, cut)
 
 
 def _check_begin(run: RecordedRun, step: int) -> None:

@@ -45,7 +45,7 @@ class RecordedRun:
     began: str  # UTC, ISO 8601
     ended: str | None
     seconds: float | None
-    status: str  # running, done, failed, interrupted
+    status: str  # running, done, incomplete, failed, interrupted
     error: str | None
     file: str
     program: str  # its text
@@ -238,6 +238,11 @@ class RecordedRun:
             "order by id"
         )
         return [Finding._make(row) for row in rows]
+
+    @property
+    def cut(self) -> str | None:
+        """Where the file could not be written to the run's end: how many steps are recorded."""
+        return next((f.message for f in self.findings if f.kind == "cut"), None)
 
     @property
     def tensors(self) -> list[TensorRecord]:

@@ -61,7 +61,12 @@ TABLES = (
             Column(
                 "seconds", "REAL", "from its beginning to its end; until then, to its last step's"
             ),
-            Column("status", "TEXT", "running, done, failed or interrupted"),
+            Column(
+                "status",
+                "TEXT",
+                "running, done, incomplete (done, and the file had no room for all of it), failed "
+                "or interrupted",
+            ),
             Column("error", "TEXT", "what it failed with, as it was shown"),
             Column("file", "TEXT", "path of the program's file"),
             Column("program", "TEXT", "the program's text"),
@@ -73,7 +78,7 @@ TABLES = (
             Column("sync", "TEXT", "none or op"),
             Column("threads", "INTEGER", "threads that share an op's work; null: all cores"),
             Column("seed", "INTEGER", "of the params that initialisers draw"),
-            Column("steps", "INTEGER", "steps that were finished"),
+            Column("steps", "INTEGER", "steps that were finished, and are recorded"),
             Column(
                 "repeatable",
                 "INTEGER",
@@ -367,8 +372,9 @@ TABLES = (
             Column(
                 "kind",
                 "TEXT",
-                "nan, inf (the first op whose result has one), unwritten, error; of a hunt: "
-                "origin, uninitialised, masked, unrepeated",
+                "nan, inf (the first op whose result has one), unwritten, error, cut (from this "
+                "step on nothing is recorded); of a hunt: origin, uninitialised, masked, "
+                "unrepeated",
             ),
             Column("value", "TEXT", "name of the tensor"),
             Column("file", "TEXT", "file of the statement at fault"),

@@ -263,17 +263,21 @@ class WorkspaceSink:
         """The ends of runs whose last part could not be written."""
         known = {run.key: end for run, end in ends}
         for state in self._states.values():
+            end = known.get(state.run.key)
             with transaction(self._connection):
-                if state.run.key in known:
-                    self._ended(state, known[state.run.key])
+                if end is not None:
+                    self._ended(state, end, "incomplete")
+                kept = "select steps from runs where id = ?"
+                (steps,) = self._connection.execute(kept, (state.id,)).fetchone()
+                of = "" if end is None else f" of {end.steps:,}"
                 self._connection.execute(
-                    "insert into findings (run, step, kind, message) values (?, ?, 'error', ?)",
-                    (state.id, state.done, "the file could not be written any more: what came then "
-                     "is missing"),
+                    "insert into findings (run, step, kind, message) values (?, ?, 'cut', ?)",
+                    (state.id, steps, f"{steps:,}{of} steps are recorded: the file could not be "
+                     "written any more"),
                 )  # fmt: skip
 
-    def _ended(self, state: RunState, end: RunEnd) -> None:
-        status, error = "done", None
+    def _ended(self, state: RunState, end: RunEnd, status: str = "done") -> None:
+        error = None
         if end.error is not None:
             status = "interrupted" if end.interrupted else "failed"
             error = plain(str(end.error) or type(end.error).__name__)

@@ -16,13 +16,15 @@ from pathlib import Path
 from urllib.parse import quote
 
 from opstep.runtime.ir.errors import InputError
+from opstep.trace.guard import MAKE_ROOM, NO_ROOM, no_room
 from opstep.trace.workspace.functions import add_functions
 from opstep.trace.workspace.schema import APPLICATION, TABLES, VERSION, Table
 from opstep.trace.workspace.views import VIEWS
 
 BUSY_S = 30.0  # a writer waits so long for another one's transaction
 PROBLEMS = (
-    "absent", "folder", "foreign", "unreadable", "empty", "older", "newer", "locked", "damaged",
+    "absent", "folder", "foreign", "unreadable", "empty", "older", "newer", "locked", "full",
+    "damaged",
 )  # fmt: skip
 _MAGIC = b"SQLite format 3\0"
 _RECOVER = "`sqlite3 FILE .recover` may save what it holds"
@@ -163,6 +165,8 @@ def explained(path: Path) -> Iterator[None]:
         if "locked" in text:
             kind, text = "locked", "another process is writing to it and does not end"
             hint = "wait for it, or record into another file"
+        elif no_room(error):
+            kind, text, hint = "full", NO_ROOM, MAKE_ROOM
         elif "readonly" in text or "unable to open" in text:
             text = "it cannot be written" if os.access(path.parent, os.R_OK) else text
             hint = "its folder must be writable: SQLite keeps two files beside it"

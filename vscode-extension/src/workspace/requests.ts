@@ -19,7 +19,7 @@ export interface Run {
   began: string;
   ended: string | null;
   seconds: number | null;
-  status: "running" | "done" | "failed" | "interrupted" | "killed";
+  status: "running" | "done" | "incomplete" | "failed" | "interrupted" | "killed";
   underWay: boolean;
   error: string | null;
   file: string | null;

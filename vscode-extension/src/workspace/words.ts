@@ -13,6 +13,7 @@ const STATUS: Record<Run["status"], Icon> = {
   running: { name: "loading~spin" },
   failed: { name: "error", colour: "testing.iconFailed" },
   interrupted: { name: "debug-stop", colour: "charts.yellow" },
+  incomplete: { name: "warning", colour: "charts.yellow" },
   killed: { name: "circle-slash", colour: "charts.yellow" },
 };
 
