@@ -13,7 +13,7 @@ from bench_runtime import EXAMPLES, chain
 from harness import Measured, at_most, bench, times_peer
 
 import opstep
-from opstep.debugging import Debugger
+from opstep.api.debugging import Debugger
 from opstep.runtime.debugger.breakpoints import Wanted
 
 SIZE = 1024
@@ -147,9 +147,9 @@ def bare(name: str):
 
 
 def inputs_of(graph: Any, symbols: dict[str, int]) -> dict[str, np.ndarray]:
-    from opstep import given
+    from opstep.api import sources
 
-    return given.gather(graph, ["random"], symbols, 0)
+    return sources.gather(graph, ["random"], symbols, 0)
 
 
 @bench(

@@ -11,8 +11,8 @@ from bench_runtime import EXAMPLES, bound
 from harness import Measured, Timed, at_least, at_most, bench, times_peer
 
 import opstep
-from opstep.devices import Setup
-from opstep.hunting import hunt
+from opstep.api.devices import Setup
+from opstep.hunting.search import hunt
 from opstep.runtime.interpreter import drive
 
 sys.path.append(str(Path(__file__).parent.parent / "tests" / "debugger"))

@@ -46,7 +46,7 @@ def python_text(statements: int) -> str:
 
 def phases(statements: int) -> dict[str, float]:
     """Seconds of each phase, and the peak memory of this process in bytes."""
-    from opstep.program import Program
+    from opstep.api.program import Program
     from opstep.runtime.ir.parser import parse
 
     text = program_text(statements)
@@ -109,7 +109,7 @@ def linear(phase: str):
 
 
 if __name__ == "__main__":
-    from opstep.program import Program
+    from opstep.api.program import Program
     from opstep.runtime.ir.parser import parse
 
     Program(parse(program_text(50))).plan("main", symbols={"N": 4}, device="null")  # imports

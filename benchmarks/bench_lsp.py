@@ -16,7 +16,7 @@ from typing import Any
 from bench_language import program_text
 from harness import Measured, at_most, bench
 
-from opstep.wire import Wire
+from opstep.editors.wire import Wire
 
 URI = "file:///bench/model.opg"
 KEYS = 40

@@ -18,8 +18,8 @@ import numpy as np
 from harness import Measured, at_least, bench
 
 import opstep
-from opstep.differing import diff, settings
-from opstep.runtime.debugger.lockstep.taps import Taps
+from opstep.differing.diff import diff, settings
+from opstep.differing.taps import Taps
 from opstep.runtime.plan.hazards import Hazard, check
 from opstep.runtime.plan.plan import Call, Plan, Run, Wait
 

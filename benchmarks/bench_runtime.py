@@ -8,7 +8,7 @@ import numpy as np
 from harness import Measured, Timed, at_most, bench, times_faster, times_peer
 
 import opstep
-from opstep.devices import Setup
+from opstep.api.devices import Setup
 from opstep.runtime.interpreter import drive
 
 EXAMPLES = Path(__file__).parent.parent / "examples"

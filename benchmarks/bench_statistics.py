@@ -7,7 +7,7 @@ from bench_runtime import EXAMPLES, bound
 from harness import Timed, bench, times_faster, times_peer
 
 import opstep
-from opstep.runtime.device.cpu import statistics_of
+from opstep.runtime.device.cpu.device import statistics_of
 from opstep.runtime.statistics import BINS, LOWEST
 
 

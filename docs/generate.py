@@ -247,7 +247,7 @@ def cell(text: str) -> str:
 
 def functions() -> str:
     """The functions of expressions, by what they are for."""
-    from opstep.runtime.debugger.expressions import by_family
+    from opstep.runtime.expressions import by_family
 
     parts = []
     for family, members in by_family().items():

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from opstep.api.debugging import Debugger
+    from opstep.api.kernel_debugging import debug_kernel
+    from opstep.api.program import Program, Result, load, loads, policy
     from opstep.dap import attach as debug
-    from opstep.debugging import Debugger
-    from opstep.hunting import Hunt, hunt
-    from opstep.kernel_debugging import debug_kernel
-    from opstep.program import Program, Result, load, loads, policy
+    from opstep.hunting.search import Hunt, hunt
     from opstep.runtime.ir.diagnostics import OpstepError
     from opstep.trace.recording import Recording
     from opstep.trace.workspace.workspace import Workspace
@@ -40,7 +40,7 @@ def __getattr__(name: str):
 
         return OpstepError
     if name == "Debugger":
-        from opstep.debugging import Debugger
+        from opstep.api.debugging import Debugger
 
         return Debugger
     if name == "Recording":
@@ -56,15 +56,15 @@ def __getattr__(name: str):
 
         return attach
     if name == "debug_kernel":
-        from opstep.kernel_debugging import debug_kernel
+        from opstep.api.kernel_debugging import debug_kernel
 
         return debug_kernel
     if name in ("Hunt", "hunt"):
-        from opstep import hunting
+        from opstep.hunting import search
 
-        return getattr(hunting, name)
+        return getattr(search, name)
     if name in __all__:
-        from opstep import program
+        from opstep.api import program
 
         return getattr(program, name)
     raise AttributeError(f"module 'opstep' has no attribute {name!r}")

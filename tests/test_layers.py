@@ -52,7 +52,9 @@ COMPILERS = {
 COMPILERS |= {
     f"opstep.runtime.device.cuda.{name}" for name in ("elements", "intrinsics", "tiles", "ufuncs")
 }
-COMPILERS.add("opstep.runtime.device.cuda.simulated_block")  # what simulates them, likewise
+COMPILERS.add(
+    "opstep.runtime.device.cuda.simulator.simulated_block"
+)  # what simulates them, likewise
 
 # What may import these at the top, as nothing else imports it at the top: the language server.
 EDITORS = {"pygls", "lsprotocol", "cattrs"}

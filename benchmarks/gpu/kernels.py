@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from gpu_timing import device, op_work, timed
 from rows import Row, at_least, group, plain
 
-from opstep.devices import Setup
+from opstep.api.devices import Setup
 from opstep.runtime.ir.types import DTYPES, TensorType
 from opstep.runtime.statistics import WORDS, step_for
 
@@ -132,7 +132,7 @@ def product(n: int, name: str, kernels: str) -> tuple[float, float]:
 
 def chosen(kernels: str):
     """The GPU with this choice of kernels."""
-    from opstep.devices import device_named
+    from opstep.api.devices import device_named
 
     return device_named("cuda", Setup(None, kernels, kernels == "auto"))
 

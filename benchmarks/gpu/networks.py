@@ -15,7 +15,7 @@ import torch
 from rows import Row, at_least, at_most, by_turns, group
 
 import opstep
-from opstep.devices import Setup
+from opstep.api.devices import Setup
 from opstep.runtime.interpreter import drive
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -25,7 +25,7 @@ sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent)]
 
 from rows import GROUPS, Row  # noqa: E402 - found by the line above
 
-from opstep.runtime.device.cuda.driver import driver  # noqa: E402
+from opstep.runtime.device.cuda.driver.driver import driver  # noqa: E402
 from opstep.runtime.ir.errors import DeviceError  # noqa: E402
 
 MODULES = ("launches", "kernels", "networks", "startup")

@@ -23,7 +23,7 @@ from opstep.cli.common import (
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from opstep.program import Program, Result
+    from opstep.api.program import Program, Result
 
 SHADES = " .:-=+*#%@"  # of a pixel, 0 to 16
 WIDE = 18  # columns that a drawn digit takes

@@ -24,9 +24,9 @@ from opstep.cli.options import chaos_option, graph_option, symbol_option
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opstep.comparison import Comparison, Difference, Place
-    from opstep.runtime.debugger.lockstep.elements import Elements
-    from opstep.runtime.debugger.lockstep.verdict import Verdict
+    from opstep.differing.comparison import Comparison, Difference, Place
+    from opstep.differing.elements import Elements
+    from opstep.differing.verdict import Verdict
 
 SHOWN = 8  # races, and ops that one program alone has
 EXACT = "f64"
@@ -158,8 +158,8 @@ def diff_runs(keys: tuple[str, ...], options: dict[str, Any]) -> int:
 def diff_exact(files: tuple[str, ...], options: dict[str, Any]) -> int:
     """A program beside arithmetic in f64."""
     from opstep.cli import precision as shown
-    from opstep.differing import settings
-    from opstep.precision import precision
+    from opstep.differing.diff import settings
+    from opstep.differing.precision import precision
     from opstep.runtime.ir.errors import InputError
 
     if len(files) > 1:
@@ -202,8 +202,8 @@ def loaded(files: Sequence[str], options: dict[str, Any]) -> tuple[list, list, d
 
 def compared(files: tuple[str, ...], options: dict[str, Any]) -> Comparison:
     """Loads what is given, and runs both sides."""
-    from opstep.differing import diff as run_both
-    from opstep.differing import settings
+    from opstep.differing.diff import diff as run_both
+    from opstep.differing.diff import settings
 
     a = settings(options["a"])
     default = "debug" if len(files) == 1 else options["a"]

@@ -150,7 +150,7 @@ def gpu() -> Finding:
     from opstep.runtime.ir.errors import DeviceError
 
     try:
-        from opstep.runtime.device.cuda.driver import driver, gpu
+        from opstep.runtime.device.cuda.driver.driver import driver, gpu
 
         made = driver()
         found = [gpu(k) for k in range(made.cuDeviceGetCount())]

@@ -37,8 +37,8 @@ from opstep.cli.options import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from opstep.hunting import Hunt
-    from opstep.program import Program
+    from opstep.api.program import Program
+    from opstep.hunting.search import Hunt
 
 SWITCHES = ("device", "mode", "streams", "alloc", "fill", "sync", "threads", "seed")
 SWITCHES += ("kernels", "autotune", "chaos", "nan_only", "kinds", "wanted", "masked")
@@ -122,7 +122,7 @@ def hunt(file: str, **options: Any) -> int:
     the state that it began with. docs/hunting.md shows what is reported.
     """
     import opstep
-    from opstep import given
+    from opstep.api import sources
     from opstep.cli.run import check_kernels, progress, recorded, show_recording
     from opstep.runtime.ir.errors import InputError
 
@@ -134,17 +134,19 @@ def hunt(file: str, **options: Any) -> int:
             hint=f"for both write --hunt nan,{options['kinds']}",
         )
     program = opstep.load(file)
-    graph = given.choose_graph(program.module, options["graph"], file).name.text
-    symbols = given.parse_symbols(options["symbols"])
-    given.check_symbols(program.graph(graph), symbols)
+    graph = sources.choose_graph(program.module, options["graph"], file).name.text
+    symbols = sources.parse_symbols(options["symbols"])
+    sources.check_symbols(program.graph(graph), symbols)
     check_kernels(options)
-    batches = given.batches(program.graph(graph), options["data"])
+    batches = sources.batches(program.graph(graph), options["data"])
     first = {name: array[0] for name, array in batches.items()}
-    values = given.gather(program.graph(graph), options["inputs"], symbols, options["seed"], first)
+    values = sources.gather(
+        program.graph(graph), options["inputs"], symbols, options["seed"], first
+    )
     steps = max((len(array) for array in batches.values()), default=1)
     options["steps"] = options["steps"] or steps
     if options["params"]:
-        given.load_params(program, options["params"])
+        sources.load_params(program, options["params"])
     recording = recorded(program, graph, values, options)
     try:
         with watch_compiler(), progress(options["steps"]) as on_step:
@@ -170,8 +172,8 @@ def hunted(
     recording: Any, on_step: Any,
 ) -> Hunt:  # fmt: skip
     """The hunt; on the CPU from the step on that a GPU could not do, if that is asked for."""
-    from opstep.devices import Setup
-    from opstep.hunting import hunt as go
+    from opstep.api.devices import Setup
+    from opstep.hunting.search import hunt as go
     from opstep.runtime.ir.errors import DeviceError
 
     done = 0
@@ -209,7 +211,7 @@ def steps_of(values: dict[str, Any], batches: dict[str, Any]) -> Iterable[dict[s
 def show(file: str, found: Hunt, options: dict[str, Any]) -> None:
     """The report on standard output."""
     if options["as_json"]:
-        from opstep.reporting import record
+        from opstep.hunting.report import record
 
         emit_json({"file": file} | record(found))
         return
@@ -223,7 +225,7 @@ def show(file: str, found: Hunt, options: dict[str, Any]) -> None:
 
 def keep(path: Path, run: str, found: Hunt) -> None:
     """What was found goes to the workspace, too."""
-    from opstep.reporting import headline
+    from opstep.hunting.report import headline
     from opstep.trace.workspace.hunted import Row, add_findings
 
     rows = []

@@ -8,14 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from opstep.api.sources import check_symbols, choose_graph, gather, load_params, parse_symbols
 from opstep.cli.common import names_listed
-from opstep.given import (
-    check_symbols,
-    choose_graph,
-    gather,
-    load_params,
-    parse_symbols,
-)
 from opstep.runtime import arrays
 from opstep.runtime.ir.diagnostics import Diagnostic, did_you_mean
 from opstep.runtime.ir.errors import InputError

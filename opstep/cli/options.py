@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from opstep.api.devices import KERNELS, canonical
 from opstep.cli.common import FloatRange
-from opstep.devices import KERNELS, canonical
 
 
 def graph_option(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from opstep.cli.common import amount, console
 
 if TYPE_CHECKING:
-    from opstep.precision import Loss, Precision
-    from opstep.runtime.debugger.lockstep.errors import Error
+    from opstep.differing.errors import Error
+    from opstep.differing.precision import Loss, Precision
 
 SHOWN = 10  # ops
 

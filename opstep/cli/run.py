@@ -41,7 +41,7 @@ from opstep.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from opstep.program import Program, Result
+    from opstep.api.program import Program, Result
     from opstep.trace.recording import Recording
     from opstep.trace.sink import Written
 
@@ -169,7 +169,7 @@ def executed(
     on_step: Any, **rest: Any,
 ) -> Result:  # fmt: skip
     """The run; on the CPU from the step on that a GPU could not do, if that is asked for."""
-    from opstep.devices import Setup
+    from opstep.api.devices import Setup
     from opstep.runtime.ir.errors import DeviceError
 
     done = 0
@@ -257,9 +257,9 @@ def given_by_user(name: str) -> bool:
 
 def plans(program: Program, graph: str, values: dict[str, np.ndarray], options: dict[str, Any]):
     """Those that the run will make."""
-    from opstep.devices import Setup
-    from opstep.inputs import conform
-    from opstep.program import policy
+    from opstep.api.devices import Setup
+    from opstep.api.inputs import conform
+    from opstep.api.program import policy
 
     _, types = conform(program.graph(graph), values, program.module.source)
     switches = {k: options[k] for k in ("mode", "streams", "alloc", "fill", "sync")}

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import click
 
 from opstep.cli.common import say
+from opstep.editors.server import Listener, Log
 from opstep.runtime.ir.errors import InputError
-from opstep.serving import Listener, Log
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

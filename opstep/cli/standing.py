@@ -12,14 +12,14 @@ from opstep.cli.debug.reading import PipeReader, TerminalReader
 from opstep.cli.debug.session import Session
 from opstep.cli.debug.showing import Paint
 from opstep.cli.debug.stepping import Stepper
-from opstep.reporting import headline
+from opstep.hunting.report import headline
 from opstep.runtime.debugger.checks import Stop
 from opstep.runtime.debugger.watching import Problem
 
 if TYPE_CHECKING:
-    from opstep.hunting import Hunt
-    from opstep.program import Program
-    from opstep.runtime.debugger.findings import Finding
+    from opstep.api.program import Program
+    from opstep.hunting.search import Hunt
+    from opstep.runtime.nan.findings import Finding
 
 SWITCHES = ("device", "threads", "kernels")
 

@@ -19,19 +19,19 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from opstep import program as programs
+from opstep.api import program as programs
 from opstep.dap.debuggee import Debuggee
 from opstep.dap.registry import DapError, State
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
 
 if TYPE_CHECKING:
+    from opstep.api.debugging import Debugger
+    from opstep.api.program import Program
+    from opstep.api.results import Result
     from opstep.dap.requests.lifecycle import AttachArguments
     from opstep.dap.server import Listener
     from opstep.dap.session import Session
-    from opstep.debugging import Debugger
-    from opstep.program import Program
-    from opstep.results import Result
 
 
 class Attached:
@@ -95,7 +95,7 @@ class Attached:
     def _debugged(
         self, session: Session, arguments: AttachArguments, program, graph, inputs, options
     ) -> Result:
-        from opstep.debugging import Debugger
+        from opstep.api.debugging import Debugger
 
         if arguments.mode is not None:
             options |= {"mode": arguments.mode}
@@ -127,7 +127,7 @@ class Attached:
 
 def result_of(debugger: Debugger, seconds: float) -> Result:
     """What `Program.run` returns."""
-    from opstep.results import Result
+    from opstep.api.results import Result
 
     if isinstance(debugger.outputs, Result):
         return debugger.outputs

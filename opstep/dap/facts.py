@@ -66,7 +66,7 @@ class Fields(Opened):
 
 def statistics_fields(s: Any) -> Entries:
     """Each figure by its name, and the histogram."""
-    from opstep.runtime.debugger.text import value_text
+    from opstep.runtime.expressions.text import value_text
     from opstep.runtime.statistics import LOWEST
 
     names = ("count", "mean", "std", "min", "max", "l2", "absmax", "nan", "posinf", "neginf")

@@ -18,8 +18,8 @@ from opstep.runtime.ir.errors import InputError
 if TYPE_CHECKING:
     import numpy as np
 
+    from opstep.api.program import Program
     from opstep.dap.session import Session
-    from opstep.program import Program
     from opstep.runtime.ir.graph import Graph
 
 # A word of the command line in a message, and how launch arguments say the same.
@@ -74,7 +74,7 @@ class LaunchArguments:
     @property
     def sizes(self) -> dict[str, int]:
         """The symbols by name. Raises `InputError`."""
-        from opstep.given import parse_symbols
+        from opstep.api.sources import parse_symbols
 
         return parse_symbols(self.symbols) if isinstance(self.symbols, list) else self.symbols
 
@@ -86,7 +86,7 @@ class LaunchArguments:
 
 def launch(session: Session, arguments: LaunchArguments) -> Debuggee:
     """Loads the program and prepares its run. Raises `OpstepError`; then nothing has changed."""
-    from opstep.debugging import Debugger
+    from opstep.api.debugging import Debugger
 
     with explained():
         check_folder(arguments)
@@ -122,7 +122,7 @@ def launch(session: Session, arguments: LaunchArguments) -> Debuggee:
 
 def tell_of_made(session: Session, arguments: LaunchArguments, graph: Graph) -> None:
     """Says which inputs come from nowhere: ``x random, y zeros (seed 0)``."""
-    from opstep.given import GENERATED, parse_inputs
+    from opstep.api.sources import GENERATED, parse_inputs
 
     words, there = words_of(arguments, graph)
     types = {b.name.text: b.type for b in graph.inputs if b.type and b.name.text not in there}
@@ -141,18 +141,18 @@ def check_folder(arguments: LaunchArguments) -> None:
 def loaded(arguments: LaunchArguments) -> tuple[Program, str, dict[str, np.ndarray]]:
     """The program with its params, the name of its graph, and the inputs."""
     import opstep
-    from opstep import given
+    from opstep.api import sources
 
     path = arguments.at(arguments.program)
     if is_special(path):  # to open a pipe waits for who writes to it, which may be nobody
         raise InputError(f"{path} is no regular file")
     program = opstep.load(path)
     program.seed = arguments.seed
-    graph = given.choose_graph(program.module, arguments.graph, arguments.program)
-    given.check_symbols(graph, arguments.sizes)
+    graph = sources.choose_graph(program.module, arguments.graph, arguments.program)
+    sources.check_symbols(graph, arguments.sizes)
     inputs = arrays_of(arguments, graph)
     if arguments.params:
-        given.load_params(program, arguments.at(arguments.params))
+        sources.load_params(program, arguments.at(arguments.params))
     return program, graph.name.text, inputs
 
 
@@ -169,8 +169,8 @@ def arrays_of(arguments: LaunchArguments, graph: Graph) -> dict[str, np.ndarray]
     """An array for each input: from words, or from numbers and lists that stand there."""
     import numpy as np
 
-    from opstep import given
-    from opstep.inputs import as_array
+    from opstep.api import sources
+    from opstep.api.inputs import as_array
 
     words, there = words_of(arguments, graph)
     dtypes = {b.name.text: b.type.dtype for b in graph.inputs if b.type is not None}
@@ -180,7 +180,7 @@ def arrays_of(arguments: LaunchArguments, graph: Graph) -> dict[str, np.ndarray]
         else np.asarray(value, dtypes[name].numpy)
         for name, value in there.items()
     }
-    return given.gather(graph, words, arguments.sizes, arguments.seed, arrays)
+    return sources.gather(graph, words, arguments.sizes, arguments.seed, arrays)
 
 
 def words_of(arguments: LaunchArguments, graph: Graph) -> tuple[list[str], dict[str, list | bool]]:

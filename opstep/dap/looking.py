@@ -12,7 +12,7 @@ import numpy as np
 
 from opstep.dap.frames import Held, Stacks
 from opstep.dap.registry import DapError
-from opstep.viewing import HostTensor
+from opstep.editors.views import HostTensor
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from opstep.dap.session import Session
     from opstep.runtime.debugger.debugger import Debugger
     from opstep.runtime.debugger.node import Node, Producer
-    from opstep.runtime.debugger.verdict import Verdict
+    from opstep.runtime.nan.verdict import Verdict
 
 MOST = 64  # ops that are followed back
 ELEMENTS = 3  # told of each
@@ -61,7 +61,7 @@ def report_on(debugger: Debugger, node: Node) -> NanReport:
 
 def _link(debugger: Debugger, node: Node) -> tuple[Link, list[Node]]:
     from opstep.runtime.debugger.again import on_device
-    from opstep.runtime.debugger.verdict import judge
+    from opstep.runtime.nan.verdict import judge
 
     executor, producer = debugger.machine.executor, node.producer
     if producer is None:
@@ -82,7 +82,7 @@ def _link(debugger: Debugger, node: Node) -> tuple[Link, list[Node]]:
 
 
 def _told(debugger: Debugger, node: Node, verdict: Verdict, kind: str) -> str:
-    from opstep.runtime.debugger.text import tensor_text
+    from opstep.runtime.expressions.text import tensor_text
     from opstep.runtime.ir.printer import print_statement
 
     producer = node.producer

@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from opstep.dap.registry import DapError
-from opstep.serving import LOOPBACK
-from opstep.wire import BadMessage, BrokenStream, Gone
+from opstep.editors.server import LOOPBACK
+from opstep.editors.wire import BadMessage, BrokenStream, Gone
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session

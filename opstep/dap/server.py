@@ -6,10 +6,10 @@ import socket
 import threading
 from typing import TYPE_CHECKING
 
-from opstep import serving
 from opstep.dap.session import Session
 from opstep.dap.wire import Wire
-from opstep.serving import Log, standard_streams, streams_of
+from opstep.editors import server
+from opstep.editors.server import Log, standard_streams, streams_of
 
 if TYPE_CHECKING:
     from opstep.dap.attach import Attached
@@ -46,7 +46,7 @@ def serve_stdio(log: Log | None = None) -> None:
     serve(Wire(*standard_streams()), log, alone=True)
 
 
-class Listener(serving.Listener):
+class Listener(server.Listener):
     """Listens on a port of this machine; each connection is a session of its own.
 
     Raises `InputError` where the address is not one of this machine, or cannot be had.

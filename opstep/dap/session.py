@@ -35,8 +35,8 @@ from opstep.dap.registry import (
 )
 from opstep.dap.sources import Sources
 from opstep.dap.wire import Wire
+from opstep.editors.wire import BadMessage, BrokenStream, Gone
 from opstep.runtime.ir.diagnostics import OpstepError, did_you_mean
-from opstep.wire import BadMessage, BrokenStream, Gone
 
 if TYPE_CHECKING:
     from opstep.dap.attach import Attached

@@ -113,7 +113,7 @@ class Writer:
 
     def row(self, name: str, array: np.ndarray, origin: Origin, place: tuple[int, ...]) -> Variable:
         """A part of a tensor, of which the elements are here."""
-        from opstep.runtime.debugger.text import value_text
+        from opstep.runtime.expressions.text import value_text
 
         expression = indexed(origin.expression, place)
         more = {"evaluateName": expression} if expression else {}
@@ -137,7 +137,7 @@ class Location:
 
 def described(origin: Origin, hex: bool = False) -> str:
     """A tensor in one line, with statistics; few elements as they are."""
-    from opstep.runtime.debugger.text import value_text
+    from opstep.runtime.expressions.text import value_text
 
     handle = origin.handle()
     if not handle.type.shape:
@@ -147,7 +147,7 @@ def described(origin: Origin, hex: bool = False) -> str:
 
 def element_text(value: Any, hex: bool = False) -> str:
     """One element."""
-    from opstep.runtime.debugger.text import number_text
+    from opstep.runtime.expressions.text import number_text
 
     if hex and value.dtype.kind in "iu":
         return f"{int(value):#x}"

@@ -1,11 +1,11 @@
-"""Messages of the Debug Adapter Protocol: those of `opstep.wire`, with numbers."""
+"""Messages of the Debug Adapter Protocol: those of `opstep.editors.wire`, with numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, BinaryIO
 
-from opstep import wire
+from opstep.editors import wire
 
 LONGEST_MESSAGE = wire.LONGEST_MESSAGE  # setVariable and writeMemory carry values
 
@@ -20,7 +20,7 @@ class Wire(wire.Wire):
     def write(self, message: Mapping[str, Any]) -> int:
         """Sends one message under the next number, which is returned.
 
-        `message` is an object without ``seq``. Raises as `opstep.wire.Wire.write` does.
+        `message` is an object without ``seq``. Raises as `opstep.editors.wire.Wire.write` does.
         """
         with self._lock:
             self._write({"seq": self._seq + 1, **message})

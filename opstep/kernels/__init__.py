@@ -3,32 +3,46 @@
 Families import NumPy and nothing slower: numba is loaded when a kernel has to be compiled.
 """
 
-from opstep.kernels import activations as activations
-from opstep.kernels import argreduce as argreduce
-from opstep.kernels import arithmetic as arithmetic
-from opstep.kernels import avgpool as avgpool
-from opstep.kernels import batchnorm as batchnorm
-from opstep.kernels import classify as classify
-from opstep.kernels import comparison as comparison
-from opstep.kernels import conv as conv
-from opstep.kernels import creation as creation
-from opstep.kernels import einsum as einsum
-from opstep.kernels import index as index
-from opstep.kernels import joining as joining
-from opstep.kernels import layout as layout
-from opstep.kernels import loss as loss
-from opstep.kernels import matmul as matmul
-from opstep.kernels import norm as norm
-from opstep.kernels import padding as padding
-from opstep.kernels import pool as pool
-from opstep.kernels import random as random
-from opstep.kernels import reduce as reduce
-from opstep.kernels import scan as scan
-from opstep.kernels import scatter as scatter
-from opstep.kernels import selection as selection
-from opstep.kernels import shape as shape
-from opstep.kernels import slicing as slicing
-from opstep.kernels import softmax as softmax
-from opstep.kernels import sort as sort
-from opstep.kernels import transcendental as transcendental
-from opstep.kernels import upsample as upsample
+from opstep.kernels.conv import conv  # noqa: F401
+from opstep.kernels.matmul import (
+    einsum,  # noqa: F401
+    matmul,  # noqa: F401
+)
+from opstep.kernels.move import (
+    creation,  # noqa: F401
+    joining,  # noqa: F401
+    layout,  # noqa: F401
+    padding,  # noqa: F401
+    shape,  # noqa: F401
+    slicing,  # noqa: F401
+)
+from opstep.kernels.pick import (
+    index,  # noqa: F401
+    scatter,  # noqa: F401
+    sort,  # noqa: F401
+)
+from opstep.kernels.pointwise import (
+    activations,  # noqa: F401
+    arithmetic,  # noqa: F401
+    comparison,  # noqa: F401
+    selection,  # noqa: F401
+    transcendental,  # noqa: F401
+)
+from opstep.kernels.pool import (
+    avgpool,  # noqa: F401
+    pool,  # noqa: F401
+    upsample,  # noqa: F401
+)
+from opstep.kernels.random import random  # noqa: F401
+from opstep.kernels.reduce import (
+    argreduce,  # noqa: F401
+    reduce,  # noqa: F401
+    scan,  # noqa: F401
+)
+from opstep.kernels.rows import (
+    batchnorm,  # noqa: F401
+    classify,  # noqa: F401
+    loss,  # noqa: F401
+    norm,  # noqa: F401
+    softmax,  # noqa: F401
+)

@@ -11,10 +11,10 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from opstep.editors.server import Log
 from opstep.lsp import checking, telling
 from opstep.lsp.project import Project
 from opstep.runtime.ir.collector import collector_paused
-from opstep.serving import Log
 
 DELAY_S = 0.004  # a text is checked when nothing more was typed for so long
 SLICE_S = 0.02  # of work, between two looks at what the client says

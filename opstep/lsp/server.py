@@ -22,15 +22,15 @@ from pygls.exceptions import JsonRpcException, JsonRpcInternalError
 from pygls.lsp.server import LanguageServer
 
 import opstep
-from opstep import serving
+from opstep.editors import server
+from opstep.editors.server import Log, standard_streams, streams_of
+from opstep.editors.wire import BadMessage, BrokenStream, Gone, Wire
 from opstep.lsp.checks import Checks
 from opstep.lsp.project import Project
 from opstep.lsp.protocol import Protocol, converter, folders_of, in_loop
 from opstep.lsp.registry import Feature, features
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
-from opstep.serving import Log, standard_streams, streams_of
-from opstep.wire import BadMessage, BrokenStream, Gone, Wire
 
 # What pygls tells of errors is told by us, in the client's log: not on stderr as well.
 logging.getLogger("pygls").addHandler(logging.NullHandler())
@@ -267,10 +267,10 @@ def serve_stdio(log: Log) -> int:
     return serve(Wire(*standard_streams(), LONGEST_MESSAGE), log)
 
 
-def listener(host: str, port: int, log: Log) -> serving.Listener:
+def listener(host: str, port: int, log: Log) -> server.Listener:
     """Listens on a port of this machine; raises `InputError` where it cannot be had."""
 
     def one(connection: socket.socket) -> None:
         serve(Wire(*streams_of(connection), LONGEST_MESSAGE), log)
 
-    return serving.Listener(host, port, one, log)
+    return server.Listener(host, port, one, log)

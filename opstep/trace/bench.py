@@ -18,7 +18,7 @@ from opstep.runtime.recording import HostRecord, Outputs, RunInfo, StreamRecord
 from opstep.trace.describe import describe
 
 if TYPE_CHECKING:
-    from opstep.program import Program
+    from opstep.api.program import Program
 
 WARM_UP = 3  # steps whose times are not taken
 
@@ -209,7 +209,7 @@ def _fastest(text: str, dtype: str, shapes: dict, device: str, **options: Any) -
     """The only op of a program, on numbers of that dtype."""
     import numpy as np
 
-    from opstep.program import loads
+    from opstep.api.program import loads
     from opstep.runtime.ir.types import DTYPES
 
     program = loads(text, "<ceiling>")
@@ -224,7 +224,7 @@ def _plain_copy(device: str, nbytes: int) -> float:
     """Bytes a second, read and written, of the device's own copy."""
     from time import perf_counter
 
-    from opstep.devices import device_named
+    from opstep.api.devices import device_named
 
     on = device_named(device)
     source, target = on.alloc(nbytes, "bench"), on.alloc(nbytes, "bench")

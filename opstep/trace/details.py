@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from opstep.kernels import details as ops
-from opstep.kernels.details import CHANNEL, Detail
+from opstep.kernels.statistics import details as ops
+from opstep.kernels.statistics.details import CHANNEL, Detail
 from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import NOWHERE, Apply, Name
@@ -68,7 +68,7 @@ class Details:
         """i64[n], the words about an array."""
         import numpy as np
 
-        from opstep.runtime.device.cpu import execute
+        from opstep.runtime.device.cpu.device import execute
 
         one = np.ones((), np.int64)
         found = [execute(KINDS[k], [array, one], a)[0].ravel() for k, a in self.kinds(t).items()]

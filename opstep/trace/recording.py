@@ -277,7 +277,7 @@ class _Recorder:
 
     def _note_initial(self, plan: Plan) -> None:
         """Statistics of the plan's inputs and named tensors: no step has begun, so they stand."""
-        from opstep.runtime.device.cpu import statistics_of
+        from opstep.runtime.device.cpu.device import statistics_of
 
         program, selection = self.run.info.program, self._recording.selection
         known = {i.name for i in self.run.initial}

@@ -129,7 +129,7 @@ class Template:
         `times`: i64[n, _], ns; `numbers`: i64[n, _]; `flows`: i64[n], each tells the flows of this
         use from those of all others, below 2^32; `doubles`: f64[n, _].
         """
-        from opstep.runtime.device import native
+        from opstep.runtime.device.cpu import native
 
         n = len(times)
         figures = np.zeros((n, self._times + self._numbers + 1 + self._doubles), np.int64)
@@ -152,7 +152,7 @@ class Template:
 
 def prepare() -> int:
     """Loads what templates need; the address of `write_figures`, compiled."""
-    from opstep.runtime.device import jit
+    from opstep.runtime.device.cpu import jit
 
     marks()
     kinds = ("*u8", "i", "*i64", "i", "*i64", "i", "*u8")

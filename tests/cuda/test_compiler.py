@@ -8,8 +8,8 @@ import re
 import pytest
 
 from opstep.runtime.device.cache import Compiler
-from opstep.runtime.device.cuda.compiler import CUDA, Kernel, code_for, to_ptx
-from opstep.runtime.device.cuda.names import cuda, load4, real, store4
+from opstep.runtime.device.cuda.compiling.compiler import CUDA, Kernel, code_for, to_ptx
+from opstep.runtime.device.cuda.compiling.names import cuda, load4, real, store4
 from opstep.runtime.device.source import digest
 from opstep.runtime.ir.types import DTYPES, f32
 

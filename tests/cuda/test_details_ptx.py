@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opstep.runtime.device.cuda import compiler
+from opstep.runtime.device.cuda.compiling import compiler
 from opstep.runtime.device.cuda.lowering import Lowering, Prepared
 from opstep.runtime.ir.types import DTYPES, TensorType
 from opstep.trace.details import Details

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opstep.kernels.gpu.gemm_tiles import HALVES, PLAIN, WARPGROUPS, Pace
-from opstep.kernels.gpu.tile import WarpTile
-from opstep.runtime.device.cuda import compiler
+from opstep.kernels.matmul.cuda_gemm_tiles import HALVES, PLAIN, WARPGROUPS, Pace
+from opstep.kernels.matmul.cuda_tile import WarpTile
+from opstep.runtime.device.cuda.compiling import compiler
+from opstep.runtime.device.cuda.compiling.target import targeting
 from opstep.runtime.device.cuda.lowering import Lowering, Prepared
-from opstep.runtime.device.cuda.target import targeting
 from opstep.runtime.device.single import one_step
 from opstep.runtime.ir.op import OPS, complete
 from opstep.runtime.ir.types import DTYPES
@@ -31,7 +31,7 @@ class Like:
 
 
 def ptx_of(monkeypatch, pace: Pace, dtype: str, arch: str, **attrs: bool) -> str:
-    monkeypatch.setattr("opstep.kernels.gpu.gemm.cheapest", lambda *_: (pace.tile, 1))
+    monkeypatch.setattr("opstep.kernels.matmul.cuda_gemm.cheapest", lambda *_: (pace.tile, 1))
     op = OPS["matmul"]
     step, stored, results = one_step(op, [Like(dtype), Like(dtype)], complete(op, attrs))
     with targeting(arch):

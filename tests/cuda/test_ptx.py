@@ -17,8 +17,8 @@ from cases import cases
 from kernels import Use, covering, kernels, parts
 from numba.cuda.codegen import CUDACodeLibrary
 
-from opstep.runtime.device.cuda import compiler
-from opstep.runtime.device.cuda.compiler import Kernel
+from opstep.runtime.device.cuda.compiling import compiler
+from opstep.runtime.device.cuda.compiling.compiler import Kernel
 
 FILES = sorted({c.file for c in cases()})
 OLD, NEW = (8, 0), (9, 0)

@@ -13,9 +13,9 @@ from values import compare, op_by_op
 
 import opstep
 from opstep.runtime.device.cache import Compiler
-from opstep.runtime.device.cuda import tuning
-from opstep.runtime.device.cuda.choice import Candidate, Kernels, _vendors
-from opstep.runtime.device.cuda.driver import driver
+from opstep.runtime.device.cuda.choice import tuning
+from opstep.runtime.device.cuda.choice.choice import Candidate, Kernels, _vendors
+from opstep.runtime.device.cuda.driver.driver import driver
 from opstep.runtime.device.cuda.vendor.libraries import missing
 from opstep.runtime.device.single import one_step
 from opstep.runtime.ir.errors import DeviceError
@@ -94,7 +94,7 @@ def test_every_way(case_id, dtype):
 
 
 def opstep_execute(op, operands, attrs):
-    from opstep.runtime.device.cpu import execute
+    from opstep.runtime.device.cpu.device import execute
 
     return execute(op, operands, attrs)
 

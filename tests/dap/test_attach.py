@@ -22,7 +22,7 @@ def door():
     port = opstep.debug.listen()
     yield port
     opstep.debug.stop_listening()
-    opstep.program.interposed = None
+    opstep.api.program.interposed = None
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ graph features(x: f32[8, 4]) -> f32[8, 4] {
 
 
 BAD_OP = """\
-from opstep.runtime.device.cuda.names import cuda
+from opstep.runtime.device.cuda.compiling.names import cuda
 from opstep.runtime.device.launch import Grid, Launch
 from opstep.runtime.ir.op import Op
 
@@ -117,7 +117,7 @@ def test_a_step_in_target_starts_a_session_in_the_kernel(program):
 def test_breakpoints_in_functions_that_a_kernel_calls(program):
     with opstep.debug_kernel("relu", np.linspace(-1, 1, 600, dtype="f4"), thread=(70, 0, 0)) as job:
         kernel = Kernel(job.configuration)
-        import opstep.kernels.activations as source
+        import opstep.kernels.pointwise.activations as source
 
         scalar = OPS["relu"].scalar.__code__
         assert scalar.co_filename == source.__file__

@@ -253,5 +253,5 @@ def test_who_left_or_ended_a_run_can_attach_again(loops):
         over.set()
         thread.join(30)
         opstep.debug.stop_listening()
-        opstep.program.interposed = None
+        opstep.api.program.interposed = None
     assert len(errors) == 2 and all("ended from the debugger" in e for e in errors)

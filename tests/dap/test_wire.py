@@ -8,7 +8,7 @@ import json
 import pytest
 
 from opstep.dap.wire import LONGEST_MESSAGE, Wire
-from opstep.wire import LONGEST_SKIPPED, MOST_HEADERS, BadMessage, BrokenStream, Gone
+from opstep.editors.wire import LONGEST_SKIPPED, MOST_HEADERS, BadMessage, BrokenStream, Gone
 
 
 def framed(body: bytes, header: bytes = b"") -> bytes:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opstep.runtime.debugger.expressions import ExpressionError, parse
-from opstep.runtime.device.cpu import statistics_of
+from opstep.runtime.device.cpu.device import statistics_of
+from opstep.runtime.expressions import ExpressionError, parse
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import TensorType, dtype_of
 

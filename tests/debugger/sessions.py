@@ -7,7 +7,7 @@ import textwrap
 import numpy as np
 
 import opstep
-from opstep.debugging import Debugger
+from opstep.api.debugging import Debugger
 
 TEXT = textwrap.dedent("""\
     state seen: i32[] = 0

@@ -16,7 +16,7 @@ import pytest
 from random_graphs import text_of
 
 import opstep
-from opstep.debugging import Debugger
+from opstep.api.debugging import Debugger
 from opstep.runtime.debugger.breakpoints import Wanted
 from opstep.runtime.debugger.machine import Skipped
 from opstep.runtime.ir.diagnostics import OpstepError

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import opstep
-from opstep.hunting import hunt
+from opstep.hunting.search import hunt
 
 EVERYTHING = "nan,inf,overflow,underflow,index"
 WRAPS, BEYOND = "i32 wraps", "an index that does not exist"

@@ -7,7 +7,7 @@ import pytest
 from debugger.sessions import lines_of
 
 import opstep
-from opstep.debugging import Debugger
+from opstep.api.debugging import Debugger
 from opstep.runtime.debugger.breakpoints import Wanted
 from opstep.runtime.ir.errors import InputError
 

@@ -9,7 +9,7 @@ import pytest
 from debugger.sessions import LINES, X, debug, where
 
 import opstep
-from opstep.debugging import Debugger
+from opstep.api.debugging import Debugger
 from opstep.runtime.debugger.breakpoints import Wanted
 from opstep.runtime.ir.errors import InputError
 

@@ -7,7 +7,7 @@ import pytest
 from debugger.sessions import TEXT, X, debug, where
 
 import opstep
-from opstep.debugging import Debugger
+from opstep.api.debugging import Debugger
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scopes import Scope, failure, value
 
-from opstep.runtime.debugger.expressions import FUNCTIONS, Nowhere, by_family, parse
 from opstep.runtime.device.payload import payload
+from opstep.runtime.expressions import FUNCTIONS, Nowhere, by_family, parse
 from opstep.runtime.ir.types import DTYPES, dtype
 
 X = np.array([[1, -2, 3], [4, 5, -6]], "f4")
@@ -203,8 +203,8 @@ def test_diff():
 @pytest.mark.parametrize("to", sorted(DTYPES))
 @pytest.mark.parametrize("of", ["f64", "f32", "f16", "bf16", "i64", "u8"])
 def test_casts_are_those_of_the_op(of, to):
-    from opstep.kernels.selection import cast
-    from opstep.runtime.device.cpu import execute
+    from opstep.kernels.pointwise.selection import cast
+    from opstep.runtime.device.cpu.device import execute
 
     x = np.array([0, 1, -1, 2.5, -2.5, 127, 128, 255, 256, 65504, 1e6, 3e9, -3e9, 1e19, 1e-6])
     x = np.concatenate([x, [np.nan, np.inf, -np.inf] if of[0] != "i" and of != "u8" else []])

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opstep.runtime.debugger.expressions import FUNCTIONS, ExpressionError, parse
-from opstep.runtime.debugger.text import value_text
-from opstep.runtime.device.cpu import statistics_of
+from opstep.runtime.device.cpu.device import statistics_of
+from opstep.runtime.expressions import FUNCTIONS, ExpressionError, parse
+from opstep.runtime.expressions.text import value_text
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import TensorType, dtype_of
 

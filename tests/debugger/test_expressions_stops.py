@@ -9,10 +9,10 @@ import pytest
 from debugger.sessions import lines_of
 
 import opstep
-from opstep.debugging import Debugger
+from opstep.api.debugging import Debugger
 from opstep.runtime.debugger.breakpoints import Wanted
-from opstep.runtime.debugger.expressions import ExpressionError
-from opstep.runtime.debugger.text import value_text
+from opstep.runtime.expressions import ExpressionError
+from opstep.runtime.expressions.text import value_text
 
 TEXT = textwrap.dedent("""\
     state seen: i32[] = 10

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scopes import Scope, failure
 
-from opstep.runtime.debugger.expressions import (
+from opstep.runtime.expressions import (
     ExpressionError,
     Limits,
     assigned,

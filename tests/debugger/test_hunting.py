@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from seeded import Expected, Seeded, break_kernel, bugs, clean, seeded
 
 import opstep
-from opstep.devices import Setup
-from opstep.hunting import hunt
-from opstep.reporting import told
-from opstep.runtime.debugger.tracing import Finding, finding_on
+from opstep.api.devices import Setup
+from opstep.hunting.report import told
+from opstep.hunting.search import hunt
 from opstep.runtime.interpreter import drive
+from opstep.runtime.nan.tracing import Finding, finding_on
 
 
 def holds(finding: Finding, expected: Expected) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import opstep
-from opstep.hunting import hunt
+from opstep.hunting.search import hunt
 
 # What gives a, an exp, an infinity, and b, a log, one below 0 or a NaN.
 INF, BELOW, NAN = 1000.0, 0.0, -1.0

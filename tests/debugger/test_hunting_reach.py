@@ -9,7 +9,7 @@ import pytest
 from seeded import break_with
 
 import opstep
-from opstep.hunting import hunt
+from opstep.hunting.search import hunt
 from opstep.runtime.device.launch import Launch, Scratch
 from opstep.runtime.ir.types import DTYPES, f32
 from opstep.runtime.plan.plan import Record, Wait

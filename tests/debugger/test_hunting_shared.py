@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import opstep
-from opstep.hunting import hunt
+from opstep.hunting.search import hunt
 
 # An op of x, an element of x that is fine, one that makes it bad, and the rule that this breaks.
 BIRTHS = [

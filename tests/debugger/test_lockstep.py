@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import opstep
-from opstep.differing import diff, settings
-from opstep.runtime.debugger.lockstep.taps import Taps
+from opstep.differing.diff import diff, settings
+from opstep.differing.taps import Taps
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.plan.hazards import Site, check
 from opstep.runtime.plan.plan import Call, Plan, Run, Wait

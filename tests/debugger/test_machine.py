@@ -11,7 +11,7 @@ import pytest
 from random_graphs import text_of
 
 import opstep
-from opstep.debugging import Debugger
+from opstep.api.debugging import Debugger
 from opstep.runtime.debugger.node import Producer
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

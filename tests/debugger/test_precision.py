@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import opstep
-from opstep.precision import precision
+from opstep.differing.precision import precision
 
 RNG = np.random.default_rng(11)
 

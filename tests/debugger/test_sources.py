@@ -7,11 +7,11 @@ import pytest
 from test_verdict import CASES, case, places
 
 from opstep.runtime.debugger.again import on_cpu
-from opstep.runtime.debugger.births import born, carriers
-from opstep.runtime.debugger.sources import CAUSED, ITSELF, Sources
-from opstep.runtime.device.cpu import execute
+from opstep.runtime.device.cpu.device import execute
 from opstep.runtime.device.single import one_step
 from opstep.runtime.ir.op import OPS, complete
+from opstep.runtime.nan.births import born, carriers
+from opstep.runtime.nan.sources import CAUSED, ITSELF, Sources
 
 MORE = {
     "relu": ("relu", (3, 4), {}),

@@ -6,8 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from opstep.runtime.debugger.text import PAGE, Rows, tensor_text, value_text
-from opstep.runtime.device.cpu import statistics_of
+from opstep.runtime.device.cpu.device import statistics_of
+from opstep.runtime.expressions.text import PAGE, Rows, tensor_text, value_text
 from opstep.runtime.ir.types import TensorType, dtype_of
 
 

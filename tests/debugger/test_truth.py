@@ -14,7 +14,7 @@ import pytest
 from debugger.sessions_at_random import POLICIES, Model, bits, program_of
 
 import opstep
-from opstep.debugging import Debugger
+from opstep.api.debugging import Debugger
 
 SESSIONS = int(os.environ.get("OPSTEP_SESSIONS", "18"))
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import opstep.kernels  # noqa: F401 - registers the ops
-from opstep.runtime.debugger.verdict import judge
-from opstep.runtime.device.cpu import execute
+from opstep.runtime.device.cpu.device import execute
 from opstep.runtime.device.single import one_step
 from opstep.runtime.ir.faults import Site
 from opstep.runtime.ir.op import OPS, complete
+from opstep.runtime.nan.verdict import judge
 
 RNG = np.random.default_rng(5)
 

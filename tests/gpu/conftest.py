@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opstep.runtime.device.cuda.driver import driver
+from opstep.runtime.device.cuda.driver.driver import driver
 from opstep.runtime.ir.errors import DeviceError
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from opstep.runtime.device.cuda.driver import driver  # noqa: E402 - found by the line above
+from opstep.runtime.device.cuda.driver.driver import driver  # noqa: E402 - found by the line above
 from opstep.runtime.ir.errors import DeviceError  # noqa: E402
 
 # What waits for each op: a GPU that many processes share changes hands at each wait.

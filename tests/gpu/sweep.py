@@ -19,8 +19,8 @@ from cases import cases, inputs, program  # noqa: E402
 from kernels import launched, representatives, steps  # noqa: E402
 from values import op_by_op  # noqa: E402
 
+from opstep.runtime.device.cuda.compiling.target import targeting  # noqa: E402
 from opstep.runtime.device.cuda.device import device, execute  # noqa: E402
-from opstep.runtime.device.cuda.target import targeting  # noqa: E402
 
 
 def chosen(arch: str) -> dict:

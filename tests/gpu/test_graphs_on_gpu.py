@@ -10,7 +10,7 @@ import pytest
 from random_graphs import text_of
 
 import opstep
-from opstep.program import Program
+from opstep.api.program import Program
 from opstep.runtime.device.cuda.device import CudaDevice
 from opstep.runtime.ir.parser import parse
 

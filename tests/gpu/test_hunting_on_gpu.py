@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import opstep
-from opstep.hunting import hunt
+from opstep.hunting.search import hunt
 
 sys.path.append(str(Path(__file__).parent.parent / "debugger"))
 

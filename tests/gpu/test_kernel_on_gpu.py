@@ -7,7 +7,7 @@ import pytest
 from dap.kernel_client import Kernel
 
 import opstep
-from opstep.debugging import Debugger
+from opstep.api.debugging import Debugger
 from opstep.runtime.debugger.kernel.process import KernelProcess
 from opstep.runtime.debugger.kernel.stop import KernelsHere
 

@@ -12,7 +12,7 @@ from cases import cases, generator, inputs, program
 from test_ops import WITH_GRADIENT, differentiated
 from values import all_written, compare, same_bits
 
-from opstep.program import Program
+from opstep.api.program import Program
 
 CASES = {c.id: c for c in cases()}
 BY_DTYPE = [(c.id, dtype) for c in CASES.values() for dtype in c.dtypes]

@@ -12,8 +12,8 @@ import pytest
 
 import opstep
 from opstep.runtime.device.cuda import device as devices
-from opstep.runtime.device.cuda import meters
-from opstep.runtime.device.cuda.records import issued
+from opstep.runtime.device.cuda.recording import meters
+from opstep.runtime.device.cuda.recording.records import issued
 from opstep.runtime.recording import FILL, GraphLaunch, HostRecord, StreamRecord
 from opstep.runtime.statistics import decode
 from opstep.trace import recording as recordings

@@ -32,7 +32,7 @@ from typing import Any
 
 from lsp.lsp_capabilities import CAPABILITIES
 
-from opstep.wire import Wire
+from opstep.editors.wire import Wire
 
 PATIENCE_S = 60.0
 _MARK = re.compile("‹([^›]*)›")

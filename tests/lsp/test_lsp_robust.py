@@ -16,8 +16,8 @@ import pytest
 from lsp.lsp_capabilities import CAPABILITIES
 from lsp.lsp_client import PATIENCE_S, Client, ServerError, editor, pipe, started
 
+from opstep.editors.wire import Wire
 from opstep.lsp.server import serve
-from opstep.wire import Wire
 
 GOOD = "graph f(x: f32[N]) -> f32[N] {\n  y = relu(x)\n  return y\n}\n"
 TEXTS = {

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lsp.lsp_client import PATIENCE_S, Client, editor, started
 
+from opstep.editors.server import streams_of
+from opstep.editors.wire import Wire
 from opstep.lsp.lines import Lines
-from opstep.serving import streams_of
-from opstep.wire import Wire
 
 GOOD = "graph f(x: f32[N]) -> f32[N] {\n  y = relu(x)\n  return y\n}\n"
 WIDE = "graph f(x: f32[N]) -> f32[N] {  # 𝔘é\n  y = relu(x)  # 𝔘\n  return z\n}\n"

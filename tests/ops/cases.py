@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 import opstep.kernels  # noqa: F401 - registers the ops
-from opstep.program import Program
+from opstep.api.program import Program
 from opstep.runtime.ir.graph import Graph
 from opstep.runtime.ir.op import OPS
 from opstep.runtime.ir.parser import load, parse

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from cases import Case, cases, program
 
 from opstep.runtime.device import source
-from opstep.runtime.device.cuda.compiler import CUDA, Kernel
+from opstep.runtime.device.cuda.compiling.compiler import CUDA, Kernel
+from opstep.runtime.device.cuda.compiling.target import targeting
 from opstep.runtime.device.cuda.lowering import Lowering, Prepared
-from opstep.runtime.device.cuda.target import targeting
 from opstep.runtime.ir.graph import Apply, Literal
 from opstep.runtime.ir.op import Mismatch, resolve
 from opstep.runtime.ir.types import DType, TensorType

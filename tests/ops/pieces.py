@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from opstep.runtime.device import native
-from opstep.runtime.device.cpu import CpuDevice
+from opstep.runtime.device.cpu import native
+from opstep.runtime.device.cpu.device import CpuDevice
 from opstep.runtime.ir.graph import NOWHERE, Apply, Name
 from opstep.runtime.ir.types import TensorType, dtype_of
 from opstep.runtime.ir.verified import Application

@@ -11,7 +11,7 @@ from against_torch import compare  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 import opstep.kernels  # noqa: E402, F401 - registers the ops
-from opstep.runtime.device.cpu import execute  # noqa: E402
+from opstep.runtime.device.cpu.device import execute  # noqa: E402
 from opstep.runtime.ir.op import OPS, complete  # noqa: E402
 
 

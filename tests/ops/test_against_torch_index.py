@@ -174,7 +174,7 @@ def test_top_k(k, largest):
 
 
 def run(op: str, arrays: list, **attrs):
-    from opstep.runtime.device.cpu import execute
+    from opstep.runtime.device.cpu.device import execute
     from opstep.runtime.ir.op import OPS, complete
 
     return execute(OPS[op], arrays, complete(OPS[op], attrs))[0]

@@ -66,7 +66,7 @@ def test_classes_along_the_last_axis():
 
 
 def test_labels_out_of_range_give_nan():
-    from opstep.runtime.device.cpu import execute
+    from opstep.runtime.device.cpu.device import execute
     from opstep.runtime.ir.op import OPS, complete
 
     label = np.array([0, 3, -1, 2**40, -100])
@@ -146,7 +146,7 @@ def test_kl_div(reduction, log_target):
 def test_a_sum_of_many_keeps_its_digits():
     x = np.full(1 << 22, 0.1, "f4")
     wanted = np.float32((1 << 22) * np.float64(np.float32(0.1)))
-    from opstep.runtime.device.cpu import execute
+    from opstep.runtime.device.cpu.device import execute
     from opstep.runtime.ir.op import OPS, complete
 
     op = OPS["l1_loss"]

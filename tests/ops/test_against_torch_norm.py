@@ -132,7 +132,7 @@ def test_group_norm(groups):
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_statistics_of_halves_are_f32(dtype):
-    from opstep.runtime.device.cpu import execute
+    from opstep.runtime.device.cpu.device import execute
     from opstep.runtime.ir.op import OPS, complete
 
     op = OPS["batch_norm_train"]

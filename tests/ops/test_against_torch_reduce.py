@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 from against_torch import compare  # noqa: E402
 
 import opstep.kernels  # noqa: E402, F401 - registers the ops
-from opstep.runtime.device.cpu import execute  # noqa: E402
+from opstep.runtime.device.cpu.device import execute  # noqa: E402
 from opstep.runtime.ir.op import OPS, complete  # noqa: E402
 
 SHAPE = (3, 4, 5, 6)

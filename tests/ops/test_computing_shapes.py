@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import opstep
 import opstep.kernels  # registers the ops
-from opstep.runtime.device.cpu import execute
+from opstep.runtime.device.cpu.device import execute
 from opstep.runtime.ir.op import OPS, Mismatch, complete, resolve
 from opstep.runtime.ir.parser import parse
 from opstep.runtime.ir.types import TensorType, f32

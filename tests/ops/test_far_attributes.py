@@ -9,8 +9,8 @@ import pytest
 
 import opstep
 import opstep.kernels
-from opstep.runtime.device import cpu
-from opstep.runtime.device.cuda import simulator
+from opstep.runtime.device.cpu import device
+from opstep.runtime.device.cuda.simulator import simulator
 from opstep.runtime.ir.op import OPS, complete
 
 FAR = 16_777_216
@@ -33,7 +33,7 @@ def same(first, second) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
-@pytest.fixture(params=[cpu, simulator], ids=["cpu", "cuda"])
+@pytest.fixture(params=[device, simulator], ids=["cpu", "cuda"])
 def device(request):
     return request.param
 

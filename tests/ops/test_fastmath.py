@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import opstep.kernels  # noqa: F401 - registers the ops
-from opstep.runtime.device.cpu import execute
+from opstep.runtime.device.cpu.device import execute
 from opstep.runtime.ir.op import OPS
 
 N = 40_000

@@ -9,7 +9,7 @@ import pytest
 from cases import Case, cases, generator, inputs, program
 from values import compare, op_by_op, same_bits
 
-from opstep.program import Program
+from opstep.api.program import Program
 from opstep.runtime.ir.dims import symbol
 from opstep.runtime.ir.graph import Apply, Literal, Module, Return
 from opstep.runtime.ir.op import Mismatch, resolve

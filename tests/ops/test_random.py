@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import opstep
-from opstep.kernels.philox import philox_rounds
+from opstep.kernels.random.philox import philox_rounds
 
 # from the test vectors that the authors of Philox publish with Random123 (philox4x32-10)
 KNOWN = """

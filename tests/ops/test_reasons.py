@@ -12,12 +12,12 @@ import pytest
 from cases import cases, inputs, program
 from values import statements
 
-from opstep.runtime.debugger.reasons import FINITE, INFINITIES
-from opstep.runtime.debugger.verdict import judge
-from opstep.runtime.device.cpu import execute
+from opstep.runtime.device.cpu.device import execute
 from opstep.runtime.device.single import one_step
 from opstep.runtime.ir.graph import Apply, Literal
 from opstep.runtime.ir.op import OPS, complete
+from opstep.runtime.nan.reasons import FINITE, INFINITIES
+from opstep.runtime.nan.verdict import judge
 
 ODD = (0.0, -0.0, np.inf, -np.inf, -1.0, 1e30, 1e-30, np.nan, 1.0, 3e4, -3.3e38, 3.3e38)
 PATIENCE = 10  # rounds until an op has to have been asked for a reason

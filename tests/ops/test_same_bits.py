@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from cases import cases, inputs
 
-from opstep.program import Program
+from opstep.api.program import Program
 from opstep.runtime.ir.parser import parse
 
 CASES = {c.id: c for c in cases()}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 from cases import Case
 
-from opstep.program import Program
+from opstep.api.program import Program
 from opstep.runtime.device.payload import payload
 from opstep.runtime.ir.graph import Apply, Literal, Return
 from opstep.runtime.ir.types import dtype_of

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from opstep.runtime.device.cuda.records import Ran
+from opstep.runtime.device.cuda.recording.records import Ran
 from opstep.runtime.recording import Kernel, Layout
 
 KERNEL = Kernel("k", (4, 2, 1), (256, 1, 1), 40, 1024, 0)

@@ -21,8 +21,8 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / 
 from cases import cases, inputs, program  # noqa: E402
 
 import opstep.kernels  # noqa: E402, F401 - registers the ops
-from opstep.runtime.device import cpu, processor  # noqa: E402
 from opstep.runtime.device.cache import Compiler  # noqa: E402
+from opstep.runtime.device.cpu import device, processor  # noqa: E402
 from opstep.runtime.ir.op import OPS, complete  # noqa: E402
 
 SIZES = (1, 2, 3, 5, 8, 13, 31, 64, 67, 127, 513, 1030)  # of rows: about vectors, chains and blocks
@@ -63,7 +63,7 @@ def rows(wanted, dtypes) -> dict[str, str]:
                     dtype.replace("f32", "f4").replace("f64", "f8")
                 )
                 operands = [x] * (2 if op in PAIRS else 1)
-                results = cpu.execute(OPS[op], operands, complete(OPS[op], attrs), lanes=1)
+                results = device.execute(OPS[op], operands, complete(OPS[op], attrs), lanes=1)
                 found[f"{op} of {size} {dtype}"] = digest(results)
     return found
 

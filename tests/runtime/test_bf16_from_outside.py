@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import opstep
-from opstep.dlpack import read_bf16
+from opstep.api.dlpack import read_bf16
 
 torch = pytest.importorskip("torch")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import opstep
-from opstep.devices import Setup
+from opstep.api.devices import Setup
 from opstep.runtime.device import chaos
 from opstep.runtime.ir.errors import InputError
 

@@ -11,8 +11,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from opstep.runtime.device import convert, jit, native
-from opstep.runtime.device.cpu import CpuDevice, execute, payload
+from opstep.runtime.device import convert
+from opstep.runtime.device.cpu import jit, native
+from opstep.runtime.device.cpu.device import CpuDevice, execute, payload
 from opstep.runtime.device.launch import Launch, Scratch
 from opstep.runtime.device.source import digest
 from opstep.runtime.ir.errors import DeviceError

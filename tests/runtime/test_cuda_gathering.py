@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from opstep.runtime.device.cuda import gathering
-from opstep.runtime.device.cuda.gathering import Gathering
-from opstep.runtime.device.cuda.merging import ROWS
-from opstep.runtime.device.cuda.statistics import ALONE, blocks_for
+from opstep.runtime.device.cuda.recording import gathering
+from opstep.runtime.device.cuda.recording.gathering import Gathering
+from opstep.runtime.device.cuda.recording.merging import ROWS
+from opstep.runtime.device.cuda.recording.statistics import ALONE, blocks_for
 from opstep.runtime.ir.types import DTYPES, TensorType
 
 ENABLED, OUT, COUNTS = 8, 16, 1 << 20

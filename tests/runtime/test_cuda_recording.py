@@ -7,15 +7,10 @@ import pytest
 from gpu_reports import KERNEL, layout_of, ran
 
 import opstep
-from opstep.runtime.device.cuda import tape
-from opstep.runtime.device.cuda.meters import EventMeter, moment
-from opstep.runtime.device.cuda.records import (
-    NO_ROW,
-    Part,
-    Rows,
-    merged,
-)
-from opstep.runtime.device.cuda.takes import Slots, Take, Takes
+from opstep.runtime.device.cuda.recording import tape
+from opstep.runtime.device.cuda.recording.meters import EventMeter, moment
+from opstep.runtime.device.cuda.recording.records import NO_ROW, Part, Rows, merged
+from opstep.runtime.device.cuda.recording.takes import Slots, Take, Takes
 from opstep.runtime.recording import (
     Activation,
     GraphLaunch,
@@ -152,7 +147,7 @@ class Events:
 def test_times_of_events(monkeypatch):
     driver = Events()
     monkeypatch.setattr(
-        "opstep.runtime.device.cuda.meters.monotonic_ns", lambda: driver.now - 10**9
+        "opstep.runtime.device.cuda.recording.meters.monotonic_ns", lambda: driver.now - 10**9
     )
     meter = EventMeter(SimpleNamespace(driver=driver, enter=lambda: driver), "a note")
 
@@ -258,7 +253,7 @@ class LateRecorder(Recorder):
 
 
 def test_records_of_short_steps_are_made_during_later_ones(monkeypatch):
-    from opstep.runtime.device.cuda import takes as module
+    from opstep.runtime.device.cuda.recording import takes as module
 
     clock = iter(range(0, 10**9, 1000))
     monkeypatch.setattr(module, "monotonic_ns", lambda: next(clock))

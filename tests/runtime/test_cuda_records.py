@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from gpu_reports import KERNEL, layout_of, ran
 
-from opstep.runtime.device.cuda.cupti import readable
-from opstep.runtime.device.cuda.records import (
+from opstep.runtime.device.cuda.recording.cupti import readable
+from opstep.runtime.device.cuda.recording.records import (
     NO_ROW,
     Matcher,
     Nodes,
@@ -211,4 +211,4 @@ def test_copies_lie_between_ops():
     ],
 )
 def test_names_of_kernels_can_be_read(mangled, name):
-    assert readable(mangled) == (name or (mangled and "opstep.kernels.gpu.pool.repeat"))
+    assert readable(mangled) == (name or (mangled and "opstep.kernels.pool.cuda_pool.repeat"))

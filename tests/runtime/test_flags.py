@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import opstep
-from opstep.devices import Setup
-from opstep.runtime.device.cpu import CpuDevice
+from opstep.api.devices import Setup
+from opstep.runtime.device.cpu.device import CpuDevice
 from opstep.runtime.device.flagging import step_for
 from opstep.runtime.interpreter import drive
 from opstep.runtime.ir.types import DTYPES, TensorType

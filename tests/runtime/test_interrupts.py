@@ -27,7 +27,7 @@ from interrupting import (
 )
 
 import opstep
-from opstep.runtime.device.cpu import CpuDevice
+from opstep.runtime.device.cpu.device import CpuDevice
 
 DEFAULT = 16  # Ctrl-C's, where the option is not known: the folder was not named
 

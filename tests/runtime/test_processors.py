@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from opstep.runtime.device import processor
+from opstep.runtime.device.cpu import processor
 
 SCRIPT = Path(__file__).with_name("on_processor.py")
 OPS = ("conv2d", "layer_norm", "matmul", "softmax", "sum")

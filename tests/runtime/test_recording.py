@@ -10,7 +10,7 @@ import pytest
 from branching import SIZE, branching
 
 import opstep
-from opstep.runtime.device.cpu import statistics_of
+from opstep.runtime.device.cpu.device import statistics_of
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.plan.plan import Run, Wait

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opstep.runtime.device.cpu import CpuDevice, statistics_of
+from opstep.runtime.device.cpu.device import CpuDevice, statistics_of
+from opstep.runtime.device.cpu.statistics import BLOCK, UNIT
 from opstep.runtime.device.payload import payload
-from opstep.runtime.device.statistics import BLOCK, UNIT
 from opstep.runtime.ir.types import DTYPES, TensorType, dtype_of
 from opstep.runtime.statistics import BINS, LOWEST, WORDS, Statistics, step_for
 

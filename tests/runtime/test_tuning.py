@@ -12,12 +12,12 @@ import pytest
 
 import opstep
 import opstep.kernels
-from opstep.devices import Setup
+from opstep.api.devices import Setup
 from opstep.runtime.device.cache import Compiler
-from opstep.runtime.device.cuda import tuning
-from opstep.runtime.device.cuda.choice import Chooser, Kernels
-from opstep.runtime.device.cuda.trial import _alike
-from opstep.runtime.device.cuda.tuning import Table, key_of
+from opstep.runtime.device.cuda.choice import tuning
+from opstep.runtime.device.cuda.choice.choice import Chooser, Kernels
+from opstep.runtime.device.cuda.choice.trial import _alike
+from opstep.runtime.device.cuda.choice.tuning import Table, key_of
 from opstep.runtime.device.cuda.vendor import libraries
 from opstep.runtime.device.launch import Grid, Variants
 from opstep.runtime.device.single import one_step

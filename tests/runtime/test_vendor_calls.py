@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opstep.kernels.gpu.vendor import _one_stride
+from opstep.kernels.matmul.vendor import _one_stride
 from opstep.runtime.device.cuda.lowering import Lowering
 from opstep.runtime.device.cuda.vendor import cublas, cudnn
 from opstep.runtime.device.launch import Call

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from opstep.runtime.device.cuda.simulator import execute
+from opstep.runtime.device.cuda.simulator.simulator import execute
 from opstep.runtime.ir.op import OPS, complete
 from opstep.runtime.ir.types import DTYPES, dtype_of
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opstep.kernels.gpu.vendor import add_bias
+from opstep.kernels.matmul.vendor import add_bias
 from opstep.runtime.device.cuda.lowering import Lowering, Prepared
-from opstep.runtime.device.cuda.simulator import run
+from opstep.runtime.device.cuda.simulator.simulator import run
 from opstep.runtime.device.single import one_step
 from opstep.runtime.ir.op import OPS
 from opstep.runtime.ir.types import DTYPES

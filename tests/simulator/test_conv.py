@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import opstep.kernels  # noqa: F401 - registers the ops
-from opstep.runtime.device import cpu
-from opstep.runtime.device.cuda import simulator
+from opstep.runtime.device.cpu import device
+from opstep.runtime.device.cuda.simulator import simulator
 from opstep.runtime.ir.op import OPS, complete
 
 DTYPES = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
@@ -101,7 +101,7 @@ TRANSPOSED = {
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64", "f16"])
-@pytest.mark.parametrize("device", [cpu, simulator], ids=["cpu", "simulator"])
+@pytest.mark.parametrize("device", [device, simulator], ids=["cpu", "simulator"])
 @pytest.mark.parametrize("case", TRANSPOSED)
 def test_weights_over_nothing_count_for_nothing(case, device, dtype):
     """Infinite and NaN weights are not multiplied with zeros that lie around the images."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opstep.kernels import details
-from opstep.runtime.device.cpu import execute
-from opstep.runtime.device.cuda import simulator
+from opstep.kernels.statistics import details
+from opstep.runtime.device.cpu.device import execute
 from opstep.runtime.device.cuda.lowering import Lowering, Prepared
+from opstep.runtime.device.cuda.simulator import simulator
 from opstep.runtime.device.single import one_step
 from opstep.runtime.ir.types import DTYPES
 

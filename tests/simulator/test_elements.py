@@ -6,10 +6,16 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from opstep.runtime.device.cuda import simulator
-from opstep.runtime.device.cuda.compiler import Kernel
+from opstep.runtime.device.cuda.compiling.compiler import Kernel
+from opstep.runtime.device.cuda.compiling.names import (
+    cuda,
+    load4,
+    shuffle_down,
+    shuffle_xor,
+    store4,
+)
 from opstep.runtime.device.cuda.lowering import Prepared
-from opstep.runtime.device.cuda.names import cuda, load4, shuffle_down, shuffle_xor, store4
+from opstep.runtime.device.cuda.simulator import simulator
 from opstep.runtime.ir.types import DTYPES
 
 HALVES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}

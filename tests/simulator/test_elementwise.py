@@ -7,8 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from opstep.runtime.device import cpu
-from opstep.runtime.device.cuda import simulator
+from opstep.runtime.device.cpu import device
+from opstep.runtime.device.cuda.simulator import simulator
 from opstep.runtime.ir.op import OPS, complete
 from opstep.runtime.ir.types import DTYPES
 
@@ -105,7 +105,7 @@ def in_bf16(n: int) -> float:
     return float(round(Fraction(n, 1 << dropped)) << dropped)
 
 
-@pytest.mark.parametrize("device", [simulator, cpu], ids=["cuda", "cpu"])
+@pytest.mark.parametrize("device", [simulator, device], ids=["cuda", "cpu"])
 def test_a_long_integer_is_rounded_once(device):
     """Halfway between two bf16 but for its last bit, which neither f32 nor f64 holds."""
     n = np.random.default_rng(0).integers(-(2**62), 2**62, 60)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opstep.runtime.device.cuda import simulator
 from opstep.runtime.device.cuda.flagging import THREADS, VECTORS
 from opstep.runtime.device.cuda.lowering import Lowering, Prepared
+from opstep.runtime.device.cuda.simulator import simulator
 from opstep.runtime.device.flagging import step_for
 from opstep.runtime.ir.types import DTYPES, TensorType
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opstep.kernels.gpu import gemm
-from opstep.kernels.gpu.gemm_tiles import HALVES, PLAIN, WARPGROUPS, of_halves
-from opstep.kernels.gpu.tile import Tile, WarpTile
-from opstep.runtime.device.cuda import simulator
-from opstep.runtime.device.cuda.target import targeting
+from opstep.kernels.matmul import cuda_gemm
+from opstep.kernels.matmul.cuda_gemm_tiles import HALVES, PLAIN, WARPGROUPS, of_halves
+from opstep.kernels.matmul.cuda_tile import Tile, WarpTile
+from opstep.runtime.device.cuda.compiling.target import targeting
+from opstep.runtime.device.cuda.simulator import simulator
 from opstep.runtime.ir.op import OPS, complete
 from opstep.runtime.ir.types import DTYPES
 
@@ -49,7 +49,7 @@ def product(m: int, n: int, k: int, turned=(False, False), dtype: str = "f32") -
 
 
 def only(monkeypatch, tile: Tile | WarpTile, parts: int = 1) -> None:
-    monkeypatch.setattr(gemm, "cheapest", lambda *_: (tile, parts))
+    monkeypatch.setattr(cuda_gemm, "cheapest", lambda *_: (tile, parts))
 
 
 @pytest.mark.parametrize("turned", TRANSPOSED)
@@ -81,7 +81,7 @@ def test_tensor_cores(monkeypatch, tile, turned):
 
 @pytest.mark.parametrize("turned", TRANSPOSED)
 def test_lines_that_begin_anywhere_are_copied_first(monkeypatch, turned):
-    monkeypatch.setattr(gemm, "_WORTH_ALIGNING", 0)
+    monkeypatch.setattr(cuda_gemm, "_WORTH_ALIGNING", 0)
     product(19, 21, 75, turned, "bf16")
     product(16, 21, 72, turned, "f16")
     check("matmul", [random(3, 9, 13, dtype="f16"), random(3, 13, 5, dtype="f16")])
@@ -129,7 +129,7 @@ def test_vectors(shapes, dtype):
 
 @pytest.mark.parametrize("team", [8, 32, 256])
 def test_teams(monkeypatch, team):
-    monkeypatch.setattr(gemm, "_team", lambda *_: team)
+    monkeypatch.setattr(cuda_gemm, "_team", lambda *_: team)
     check("matmul", [random(3, 1100), random(1100)])
     check("linear", [random(1, 37), random(3, 37), random(3)])
 

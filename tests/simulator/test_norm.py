@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from rowwise import check, numbers
 
-from opstep.kernels.gpu import rows
-from opstep.runtime.device.cuda.simulator import execute
+from opstep.kernels.rows import cuda_rows
+from opstep.runtime.device.cuda.simulator.simulator import execute
 from opstep.runtime.ir.op import OPS, complete
 
 
 @pytest.fixture
 def no_registers(monkeypatch):
     """Every row is too long to be held."""
-    monkeypatch.setattr(rows, "HELD", 0.001)
-    monkeypatch.setattr(rows, "MOST_THREADS", 1)
+    monkeypatch.setattr(cuda_rows, "HELD", 0.001)
+    monkeypatch.setattr(cuda_rows, "MOST_THREADS", 1)
 
 
 def all_of_rows(dtype: str, n: int) -> None:

@@ -14,7 +14,7 @@ from cases import Case, cases, inputs, program
 from kernels import steps
 from values import all_written, compare, op_by_op
 
-from opstep.runtime.device.cuda import simulator
+from opstep.runtime.device.cuda.simulator import simulator
 from opstep.runtime.ir.op import OPS
 
 # One thread runs after the other, which takes time: so much work, in elements and 1/4 of the

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import opstep.kernels  # noqa: F401 - registers the ops
-from opstep.runtime.device.cuda import simulator
+from opstep.runtime.device.cuda.simulator import simulator
 from opstep.runtime.ir.op import OPS, complete
 
 DTYPES = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16, np.int8]

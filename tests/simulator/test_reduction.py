@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opstep.kernels.gpu import columns, reduction
-from opstep.runtime.device.cuda import simulator
+from opstep.kernels.reduce import cuda_columns, cuda_reduction
+from opstep.runtime.device.cuda.simulator import simulator
 from opstep.runtime.ir.op import OPS, complete
 from opstep.runtime.ir.types import DTYPES
 
@@ -66,9 +66,9 @@ def test_integers(shape, axes, name, dtype):
 @pytest.mark.parametrize("name", ["sum", "max", "var", "logsumexp", "argmax"])
 @pytest.mark.parametrize("shape, axis", [((700,), 0), ((300, 3), 0), ((200, 16), 0), ((2, 700), 1)])
 def test_several_blocks_share_a_result(monkeypatch, shape, axis, name):
-    monkeypatch.setattr(reduction, "PIECE", 64)
-    monkeypatch.setattr(reduction, "LEAST", 64)
-    monkeypatch.setattr(columns, "LEAST", 64)
+    monkeypatch.setattr(cuda_reduction, "PIECE", 64)
+    monkeypatch.setattr(cuda_reduction, "LEAST", 64)
+    monkeypatch.setattr(cuda_columns, "LEAST", 64)
     attrs = {"axis": axis} if name == "argmax" else {"axes": (axis,)}
     check(name, numbers(shape, "f32"), 3e-6, **attrs)
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from rowwise import check, numbers
 
-from opstep.kernels.gpu import scan, segments, sort
+from opstep.kernels.pick import cuda_segments, cuda_sort
+from opstep.kernels.reduce import cuda_scan
 
 
 @pytest.mark.parametrize("exclusive", [False, True])
@@ -19,7 +20,7 @@ def test_running_sums(dtype, exclusive, reverse):
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_long_row_in_parts(reverse, monkeypatch):
-    monkeypatch.setattr(scan, "LEAST", 64)
+    monkeypatch.setattr(cuda_scan, "LEAST", 64)
     check("cumsum", numbers("f64", 1, 700), axis=1, reverse=reverse)
 
 
@@ -30,11 +31,11 @@ def test_running_products():
 
 @pytest.fixture
 def short_chunks(monkeypatch):
-    monkeypatch.setattr(sort, "CHUNK", 64)
-    for made in (sort.network, sort.sort_chunks):
+    monkeypatch.setattr(cuda_sort, "CHUNK", 64)
+    for made in (cuda_sort.network, cuda_sort.sort_chunks):
         made.cache_clear()
     yield
-    for made in (sort.network, sort.sort_chunks):
+    for made in (cuda_sort.network, cuda_sort.sort_chunks):
         made.cache_clear()
 
 
@@ -66,10 +67,10 @@ def test_chunks_are_merged(n):
 
 @pytest.fixture
 def always_sorted(short_chunks, monkeypatch):
-    monkeypatch.setattr(segments, "CHUNK", 64)
-    monkeypatch.setattr(segments, "LONG", 4)
-    monkeypatch.setattr(segments, "MANY", 4)
-    monkeypatch.setattr(segments, "order_chunk", sort.network(64))
+    monkeypatch.setattr(cuda_segments, "CHUNK", 64)
+    monkeypatch.setattr(cuda_segments, "LONG", 4)
+    monkeypatch.setattr(cuda_segments, "MANY", 4)
+    monkeypatch.setattr(cuda_segments, "order_chunk", cuda_sort.network(64))
 
 
 @pytest.mark.usefixtures("always_sorted")

@@ -7,10 +7,10 @@ import pytest
 
 import opstep.kernels  # noqa: F401 - the ops
 from opstep.runtime.device.builtin import atomic_add
-from opstep.runtime.device.cuda import simulator
-from opstep.runtime.device.cuda.compiler import Kernel
+from opstep.runtime.device.cuda.compiling.compiler import Kernel
+from opstep.runtime.device.cuda.compiling.names import cuda, real, shuffle_xor
 from opstep.runtime.device.cuda.lowering import Prepared
-from opstep.runtime.device.cuda.names import cuda, real, shuffle_xor
+from opstep.runtime.device.cuda.simulator import simulator
 from opstep.runtime.ir.op import OPS, complete
 from opstep.runtime.ir.types import DTYPES
 
@@ -158,7 +158,7 @@ def test_a_fault_names_its_thread_and_leaves_nothing_behind():
 )
 def test_our_kernels_need_their_barriers(name, shapes, attrs, monkeypatch):
     """Without them they go wrong here: the simulator would tell."""
-    from opstep.runtime.device.cuda.simulated_block import Cuda
+    from opstep.runtime.device.cuda.simulator.simulated_block import Cuda
 
     rng = np.random.default_rng(1)
     operands = [rng.standard_normal(shape).astype("f4") for shape in shapes]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rowwise import check, numbers
 
-from opstep.kernels.gpu import longrows, rows
+from opstep.kernels.rows import cuda_long_rows, cuda_rows
 
 FORWARD = ("softmax", "log_softmax")
 
@@ -14,9 +14,9 @@ FORWARD = ("softmax", "log_softmax")
 @pytest.fixture
 def no_registers(monkeypatch):
     """Every row is too long to be held."""
-    monkeypatch.setattr(rows, "HELD", 0.001)
-    monkeypatch.setattr(rows, "MOST_THREADS", 1)
-    monkeypatch.setattr(longrows, "PART", 64)
+    monkeypatch.setattr(cuda_rows, "HELD", 0.001)
+    monkeypatch.setattr(cuda_rows, "MOST_THREADS", 1)
+    monkeypatch.setattr(cuda_long_rows, "PART", 64)
 
 
 def gradients(name: str, dtype: str, *shape: int, axis: int = -1) -> None:

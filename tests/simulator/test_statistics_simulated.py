@@ -7,17 +7,17 @@ import math
 import numpy as np
 import pytest
 
-from opstep.runtime.device.cpu import statistics_of
-from opstep.runtime.device.cuda import simulator
-from opstep.runtime.device.cuda.gathering import (
+from opstep.runtime.device.cpu.device import statistics_of
+from opstep.runtime.device.cuda.lowering import Lowering, Prepared
+from opstep.runtime.device.cuda.recording.gathering import (
     TOGETHER,
     left_by,
     merge_several,
     step_of,
     take_several,
 )
-from opstep.runtime.device.cuda.lowering import Lowering, Prepared
-from opstep.runtime.device.cuda.statistics import ALONE, STEP, blocks_for
+from opstep.runtime.device.cuda.recording.statistics import ALONE, STEP, blocks_for
+from opstep.runtime.device.cuda.simulator import simulator
 from opstep.runtime.device.payload import payload
 from opstep.runtime.ir.types import DTYPES, TensorType, dtype_of
 from opstep.runtime.statistics import ENABLED, RECORD, WORDS, Statistics, decode, step_for

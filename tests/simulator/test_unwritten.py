@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from opstep.runtime.device.cuda import simulator
 from opstep.runtime.device.cuda.lowering import Lowering, Prepared
+from opstep.runtime.device.cuda.simulator import simulator
 from opstep.runtime.device.cuda.unwritten import EACH, THREADS, search_for
 from opstep.runtime.device.payload import payload
 from opstep.runtime.ir.types import DTYPES

@@ -119,7 +119,7 @@ def debug(file: str, **options: Any) -> int:
 def opened(file: str, options: dict[str, Any]) -> Stepper:
     """The debugger of a program. Raises `OpstepError`."""
     import opstep
-    from opstep import given
+    from opstep.api import sources
     from opstep.cli.debug.stepping import Stepper
     from opstep.cli.run import check_kernels
     from opstep.runtime.ir.errors import InputError
@@ -129,12 +129,12 @@ def opened(file: str, options: dict[str, Any]) -> Stepper:
     check_kernels(options)
     program = opstep.load(file)
     program.seed = options["seed"]
-    graph = given.choose_graph(program.module, options["graph"], file)
-    symbols = given.parse_symbols(options["symbols"])
-    given.check_symbols(graph, symbols)
-    values = given.gather(graph, options["inputs"], symbols, options["seed"])
+    graph = sources.choose_graph(program.module, options["graph"], file)
+    symbols = sources.parse_symbols(options["symbols"])
+    sources.check_symbols(graph, symbols)
+    values = sources.gather(graph, options["inputs"], symbols, options["seed"])
     if options["params"]:
-        given.load_params(program, options["params"])
+        sources.load_params(program, options["params"])
     switches = {k: options[k] for k in SWITCHES}
     made = Stepper(
         program, graph.name.text, values, memory_budget=int(options["memory"] * 2**30),

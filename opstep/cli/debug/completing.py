@@ -74,7 +74,7 @@ def places(session: Session) -> list[str]:
 
 def expression(session: Session, line: str) -> tuple[int, list[str]]:
     """Names that have values in the selected frame, and functions."""
-    from opstep.runtime.debugger.expressions import FUNCTIONS
+    from opstep.runtime.expressions import FUNCTIONS
 
     match = _EXPRESSION_WORD.search(line)
     word = match[0] if match else ""

@@ -85,7 +85,7 @@ class Table:
 
     def add(self, breakpoints: Breakpoints, kind: str, what: str, **details) -> Entry:
         """A new one, which the debugger knows from then on. Raises `Refused`, `ExpressionError`."""
-        from opstep.runtime.debugger.expressions import parse
+        from opstep.runtime.expressions import parse
 
         if details.get("condition"):
             parse(details["condition"])

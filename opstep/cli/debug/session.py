@@ -128,7 +128,7 @@ class Session:
 
     def explain(self, error: Exception) -> None:
         """Says why a command could not be done."""
-        from opstep.runtime.debugger.expressions import ExpressionError
+        from opstep.runtime.expressions import ExpressionError
 
         if isinstance(error, Refused):
             self.complain(error.message, error.hint)
@@ -315,7 +315,7 @@ class Session:
     def show_displays(self) -> None:
         """What ``display`` asked for, as far as it can be computed here."""
         from opstep.cli.debug.values import print_value
-        from opstep.runtime.debugger.expressions import ExpressionError
+        from opstep.runtime.expressions import ExpressionError
 
         for number, (form, text) in self.displays.items():
             try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opstep.debugging import Debugger
+from opstep.api.debugging import Debugger
 from opstep.runtime.debugger.checks import Stop
 from opstep.runtime.debugger.frames import depth_of
 

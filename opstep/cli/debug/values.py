@@ -71,7 +71,7 @@ def written(session: Session, value: Any, form: str) -> Iterator[str]:
 
 def plain(session: Session, value: Any) -> Iterator[str]:
     """One line; of a table all its rows."""
-    from opstep.runtime.debugger.text import value_text
+    from opstep.runtime.expressions.text import value_text
 
     if isinstance(value, np.ndarray) and value.ndim > 1 and value.size <= SMALL:
         yield from elements(value, "e", 0).splitlines()  # where(…), a part that was asked for
@@ -177,7 +177,7 @@ def histogram(s: Any) -> Iterator[str]:
 def node_text(session: Session, frame: Frame, node: Node) -> str:
     """``f32[8, 128]  mean 0.01  std 1.2  [-3.1, 4.2]``; trouble in red."""
     from opstep.runtime.debugger.scope import Handle
-    from opstep.runtime.debugger.text import value_text
+    from opstep.runtime.expressions.text import value_text
 
     text = value_text(Handle(frame.machine.executor, node))
     odd = re.search(r"\b(NaN|nan|inf|unwritten)\b", text)
@@ -190,6 +190,6 @@ def named_line(session: Session, frame: Frame, name: str, node: Node) -> str:
 
 def array_line(array: np.ndarray) -> str:
     """A result of the run."""
-    from opstep.runtime.debugger.text import value_text
+    from opstep.runtime.expressions.text import value_text
 
     return value_text(array)

@@ -358,7 +358,7 @@ def set_exception_breakpoints(
     session: Session, arguments: SetExceptionBreakpointsArguments
 ) -> dict[str, Any]:
     """Kinds of trouble that stop the run. Of a kind that is asked for twice, the wider holds."""
-    from opstep.runtime.debugger.expressions import ExpressionError, parse
+    from opstep.runtime.expressions import ExpressionError, parse
 
     wishes = session.kept(Wishes)
     given = [FilterOptions(name) for name in arguments.filters] + arguments.filter_options

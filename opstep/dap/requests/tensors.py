@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from opstep import viewing
 from opstep.dap.frames import Held, held_of
 from opstep.dap.registry import BAD_ARGUMENTS, DapError, request
 from opstep.dap.requests.memory import origin_of
 from opstep.dap.requests.variables import evaluated
+from opstep.editors import views
+from opstep.editors.views import MOST_BINS, HostTensor, Viewed, statistics_told
 from opstep.runtime.device.payload import payload
 from opstep.runtime.ir.errors import InputError
-from opstep.viewing import MOST_BINS, HostTensor, Viewed, statistics_told
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
@@ -67,7 +67,7 @@ def tensor_of(session: Session, arguments: TensorArguments) -> Viewed:
 def tensor_type(session: Session, arguments: TensorArguments) -> dict[str, Any]:
     """What a tensor is, of which nothing is copied for that."""
     tensor = tensor_of(session, arguments)
-    told, t = viewing.type_told(tensor), tensor.type
+    told, t = views.type_told(tensor), tensor.type
     if t.dtype.is_float:  # integers that look like it may well have been written
         told["unwritten"] = f"{int(payload(t.dtype)):0{t.dtype.itemsize * 2}x}"
     return told
@@ -80,7 +80,7 @@ def tensor_slice(session: Session, arguments: SliceArguments) -> dict[str, Any]:
         raise DapError("maxElements is at least 1", BAD_ARGUMENTS)
     tensor = tensor_of(session, arguments)
     with refused(NO_TENSOR):
-        return viewing.sliced(tensor, arguments.max_elements)
+        return views.sliced(tensor, arguments.max_elements)
 
 
 @contextmanager
@@ -116,7 +116,7 @@ def histogram(session: Session, arguments: HistogramArguments) -> dict[str, Any]
         raise DapError(f"bins is 1 to {MOST_BINS}", BAD_ARGUMENTS)
     tensor = tensor_of(session, arguments)
     with refused(BAD_ARGUMENTS):
-        return viewing.histogram(tensor, arguments.bins, arguments.low, arguments.high)
+        return views.histogram(tensor, arguments.bins, arguments.low, arguments.high)
 
 
 @dataclass(frozen=True)

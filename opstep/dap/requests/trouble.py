@@ -112,7 +112,7 @@ def _of_variable(session: Session, number: int, name: str) -> dict[str, Any]:
 
 
 def _of_expression(session: Session, arguments: DataBreakpointInfoArguments) -> dict[str, Any]:
-    from opstep.runtime.debugger.expressions import ExpressionError, parse
+    from opstep.runtime.expressions import ExpressionError, parse
 
     held, text = held_of(session, arguments.frame_id), arguments.name.strip()
     if _meant(held, text):

@@ -98,7 +98,7 @@ def set_expression(session: Session, arguments: SetExpressionArguments) -> dict[
 
 def set_to(session: Session, held: Held, target: str, value: str) -> None:
     """Raises `DapError` where that cannot be; then nothing has changed."""
-    from opstep.runtime.debugger.expressions import ExpressionError, assigned
+    from opstep.runtime.expressions import ExpressionError, assigned
 
     scope = session.debugger.scope(held.frame)
     try:
@@ -186,7 +186,7 @@ def evaluated(session: Session, held: Held, text: str, extra: dict[str, Node] | 
     """`extra`: tensors by names that the frame has not. Raises `DapError`, which points at what is
     wrong.
     """
-    from opstep.runtime.debugger.expressions import ExpressionError
+    from opstep.runtime.expressions import ExpressionError
 
     try:
         return session.debugger.evaluate(text, held.frame, extra)
@@ -196,8 +196,8 @@ def evaluated(session: Session, held: Held, text: str, extra: dict[str, Node] | 
 
 def shown(w: Writer, held: Held, expression: str, value: Any) -> dict[str, Any]:
     """Any value of an expression as a variable of that name."""
-    from opstep.runtime.debugger.expressions import Table
-    from opstep.runtime.debugger.text import value_text
+    from opstep.runtime.expressions import Table
+    from opstep.runtime.expressions.text import value_text
 
     if isinstance(value, np.generic):
         return w.element(expression, value)
@@ -217,7 +217,7 @@ def shown(w: Writer, held: Held, expression: str, value: Any) -> dict[str, Any]:
 
 def table(value: Any) -> Fields:
     """Rows by what stands first in them; the figures that have names."""
-    from opstep.runtime.debugger.text import value_text
+    from opstep.runtime.expressions.text import value_text
 
     first = [value_text(row[0]) for row in value.rows if row]
     unique = len(set(first)) == len(first)
@@ -270,7 +270,7 @@ TYPES = {"tensor": "variable", "function": "function", "word": "keyword", "dtype
 )
 def completions(session: Session, arguments: CompletionsArguments) -> dict[str, Any]:
     """What may stand at a place of an expression: tensors of the frame, functions, words."""
-    from opstep.runtime.debugger.expressions import complete
+    from opstep.runtime.expressions import complete
 
     held = held_of(session, arguments.frame_id)
     lines = arguments.text.split("\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from opstep.editors.views import figure
 from opstep.lsp.registry import feature
 from opstep.lsp.workspaces import given, plots
 from opstep.lsp.workspaces.examples import EXAMPLES
@@ -17,7 +18,6 @@ from opstep.trace.workspace.runs import read_runs
 from opstep.trace.workspace.schema import TABLES
 from opstep.trace.workspace.store import open_reading
 from opstep.trace.workspace.views import VIEWS
-from opstep.viewing import figure
 
 if TYPE_CHECKING:
     from opstep.lsp.project import Project

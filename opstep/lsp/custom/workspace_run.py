@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from opstep.editors.views import figure
 from opstep.lsp.registry import feature
 from opstep.lsp.workspaces import given
 from opstep.lsp.workspaces.given import Params
@@ -11,7 +12,6 @@ from opstep.lsp.workspaces.reports import report
 from opstep.lsp.workspaces.told import place_of, tensor_told
 from opstep.trace.workspace.views import BAD
 from opstep.trace.workspace.workspace import Workspace
-from opstep.viewing import figure
 
 if TYPE_CHECKING:
     from opstep.lsp.project import Project

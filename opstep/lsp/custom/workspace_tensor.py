@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from opstep import viewing
+from opstep.editors import views
+from opstep.editors.views import MOST_BINS, Viewed, figures_told, statistics_told
 from opstep.lsp.registry import feature
 from opstep.lsp.workspaces import given
 from opstep.lsp.workspaces.given import Params
@@ -20,7 +21,6 @@ from opstep.lsp.workspaces.per import PerProject
 from opstep.lsp.workspaces.told import tensor_told
 from opstep.runtime.statistics import LOWEST
 from opstep.trace.workspace.runs import FIGURES
-from opstep.viewing import MOST_BINS, Viewed, figures_told, statistics_told
 
 if TYPE_CHECKING:
     from opstep.lsp.project import Project
@@ -49,7 +49,7 @@ def tensor(project: Project, params: Params) -> dict[str, Any]:
 def tensor_type(project: Project, params: Params) -> dict[str, Any]:
     """``type``, ``dtype`` and ``shape``."""
     with looked_at(project, params) as found:
-        return viewing.type_told(found)
+        return views.type_told(found)
 
 
 @feature("opstep/workspace/tensorSlice", thread=True)
@@ -59,7 +59,7 @@ def tensor_slice(project: Project, params: Params) -> dict[str, Any]:
     """
     most = given.number(params, "maxElements", low=1) if "maxElements" in params else None
     with looked_at(project, params) as found:
-        return viewing.sliced(found, most)
+        return views.sliced(found, most)
 
 
 @feature("opstep/workspace/statistics", thread=True)
@@ -75,7 +75,7 @@ def histogram(project: Project, params: Params) -> dict[str, Any]:
     bins = given.number(params, "bins", 64, low=1, high=MOST_BINS)
     low, high = given.real(params, "low"), given.real(params, "high")
     with looked_at(project, params) as found:
-        return viewing.histogram(found, bins, low, high)
+        return views.histogram(found, bins, low, high)
 
 
 @feature("opstep/workspace/statisticsHistory", thread=True)

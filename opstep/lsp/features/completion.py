@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from lsprotocol import types
 
-from opstep.catalogue import text_of
+from opstep.api.catalogue import text_of
 from opstep.lsp.hovers.markdown import block, paragraphs, prose
 from opstep.lsp.hovers.operation import declaration
 from opstep.lsp.occurrences import op_named

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lsprotocol import types
 
-from opstep.catalogue import Entry, text_of
+from opstep.api.catalogue import Entry, text_of
 from opstep.lsp.hovers.markdown import block, paragraphs, prose
 from opstep.lsp.project import Project
 from opstep.lsp.registry import feature

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opstep.catalogue import family_notes, text_of
+from opstep.api.catalogue import family_notes, text_of
 from opstep.lsp.derivation import Step, derive
 from opstep.lsp.hovers.markdown import block, code, escape, paragraphs, prose, table
 from opstep.lsp.occurrences import Occurrence, op_named, statement_index

@@ -1,0 +1,1 @@
+"""What the language server shows of recorded runs beside the program's lines."""

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from opstep.runtime.debugger.expressions import ExpressionError, parse
+from opstep.editors.views import HostTensor, Viewed
+from opstep.runtime.expressions import ExpressionError, parse
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import DTYPES, TensorType
 from opstep.runtime.statistics import Statistics
 from opstep.trace.workspace.records import TensorRecord
 from opstep.trace.workspace.workspace import Workspace
-from opstep.viewing import HostTensor, Viewed
 
 MOST_KEPT = 512 << 20  # bytes of all that are remembered
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
-from opstep.catalogue import Entry, catalogue, family_of
+from opstep.api.catalogue import Entry, catalogue, family_of
 from opstep.lsp.writing import snippets
 from opstep.lsp.writing.proposals import Kind, Proposals
 from opstep.lsp.writing.scope import Scope, head

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opstep.catalogue import catalogue
+from opstep.api.catalogue import catalogue
 from opstep.lsp.writing import snippets
 from opstep.lsp.writing.callees import data_of, signature
 from opstep.lsp.writing.cursor import Token, read

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from opstep.catalogue import Entry
+from opstep.api.catalogue import Entry
 from opstep.lsp.writing.cursor import Argument, Call, Token, is_number
 from opstep.runtime.ir.calls import resolve_call, unify
 from opstep.runtime.ir.control import Control

@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from opstep.catalogue import Entry
+from opstep.api.catalogue import Entry
 from opstep.lsp.occurrences import op_named
 from opstep.runtime.ir.graph import Apply, Binding, Declaration, Graph, Statement
 from opstep.runtime.ir.types import TensorType

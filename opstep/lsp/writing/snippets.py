@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from opstep.catalogue import Entry
+from opstep.api.catalogue import Entry
 from opstep.runtime.ir.graph import Graph
 from opstep.runtime.ir.op import AttrSpec, Op
 from opstep.runtime.ir.printer import print_value

@@ -40,7 +40,7 @@ def on_device(executor: Executor, producer: Producer) -> Again:
 
 def on_cpu(step: Step, operands: Sequence[np.ndarray | None]) -> Again:
     """Of an op outside of any run."""
-    from opstep.runtime.device.cpu import execute
+    from opstep.runtime.device.cpu.device import execute
 
     def again(changes: Mapping[int, np.ndarray]) -> Sequence[np.ndarray]:
         arrays = [changes.get(j, a) if a is not None else None for j, a in enumerate(operands)]

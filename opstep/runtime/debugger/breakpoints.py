@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from opstep.runtime.debugger.expressions import Expression, ExpressionError, parse
 from opstep.runtime.debugger.moving import moved_line, text_on_disk
+from opstep.runtime.expressions import Expression, ExpressionError, parse
 from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.graph import Apply, Graph, Source, Span, Statement
 from opstep.runtime.ir.op import OPS

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple, Protocol
 
 from opstep.runtime.debugger.activation import Activation
 from opstep.runtime.debugger.breakpoints import EVERY, Breakpoint, Breakpoints
-from opstep.runtime.debugger.expressions import Expression, ExpressionError, Limits
 from opstep.runtime.debugger.frames import Frame
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.node import Node
 from opstep.runtime.debugger.points import OP, Point
 from opstep.runtime.debugger.scope import FrameScope
 from opstep.runtime.debugger.watching import Problem, amount_of, is_origin, unwritten
+from opstep.runtime.expressions import Expression, ExpressionError, Limits
 from opstep.runtime.plan.plan import Step
 
 # What one evaluation of a condition may use, and how long all of one may take before they stop.
@@ -156,7 +156,7 @@ class Checks:
 
     def _written(self, parts, scope: FrameScope) -> str:
         """A log message with the values of its expressions."""
-        from opstep.runtime.debugger.text import value_text
+        from opstep.runtime.expressions.text import value_text
 
         words = []
         for part in parts:

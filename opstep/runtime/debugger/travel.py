@@ -13,19 +13,19 @@ from opstep.runtime.debugger import history
 from opstep.runtime.debugger.activation import Activation
 from opstep.runtime.debugger.breakpoints import Breakpoint, Breakpoints, Texts
 from opstep.runtime.debugger.checks import Stop
-from opstep.runtime.debugger.expressions import parse
 from opstep.runtime.debugger.frames import Frame, innermost, named, stack
 from opstep.runtime.debugger.machine import Machine, Skipped
 from opstep.runtime.debugger.node import Node
 from opstep.runtime.debugger.points import OP, Point
 from opstep.runtime.debugger.scope import FrameScope
+from opstep.runtime.expressions import parse
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import TensorType
 
 
 class Host(history.Host, Protocol):
-    """What a debugger needs of a program beside its plans; `opstep.debugging` has one."""
+    """What a debugger needs of a program beside its plans; `opstep.api.debugging` has one."""
 
     def texts(self) -> list[Texts]: ...
 

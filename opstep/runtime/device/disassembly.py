@@ -11,10 +11,10 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opstep.runtime.device import jit
+from opstep.runtime.device.cpu import jit
 
 if TYPE_CHECKING:
-    from opstep.runtime.device.cuda.compiler import Kernel
+    from opstep.runtime.device.cuda.compiling.compiler import Kernel
 
 PATIENCE_S = 60.0  # for NVIDIA's disassembler
 
@@ -70,8 +70,8 @@ def cpu_sections(entry: int) -> list[Section]:
 
 def cuda_sections(kernel: Kernel, arch: str) -> list[Section]:
     """SASS, where NVIDIA's tools are there to write it, and PTX."""
-    from opstep.runtime.device.cuda.compiler import code_for, to_ptx
-    from opstep.runtime.device.cuda.target import targeting
+    from opstep.runtime.device.cuda.compiling.compiler import code_for, to_ptx
+    from opstep.runtime.device.cuda.compiling.target import targeting
     from opstep.runtime.ir.errors import DeviceError
 
     with targeting(arch):
@@ -85,8 +85,8 @@ def cuda_sections(kernel: Kernel, arch: str) -> list[Section]:
 
 def cuda_resources(kernel: Kernel, arch: str) -> Resources:
     """Registers of a thread and shared memory of a block. Raises `DeviceError`."""
-    from opstep.runtime.device.cuda.compiler import code_for
-    from opstep.runtime.device.cuda.target import targeting
+    from opstep.runtime.device.cuda.compiling.compiler import code_for
+    from opstep.runtime.device.cuda.compiling.target import targeting
 
     with targeting(arch):
         code = code_for(kernel, arch)

@@ -33,7 +33,7 @@ and a launch binds it to operands:
 
 A CUDA kernel is a function over pointers as well, for one thread of a grid of blocks:
 
-    from opstep.runtime.device.cuda.names import cuda
+    from opstep.runtime.device.cuda.compiling.names import cuda
 
     def scale(x, y, factor, n):
         i = cuda.grid(1)

@@ -1,0 +1,1 @@
+"""The textual IR: lexer, parser, types, op declarations, verifier, printer, diagnostics."""

@@ -1,0 +1,3 @@
+"""The SQLite workspace: its schema, what writes it during a run, what reads it, and its pages for
+Datasette.
+"""

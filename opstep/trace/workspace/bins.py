@@ -46,7 +46,7 @@ def histograms(bins: np.ndarray) -> tuple[list[int | None], list[str | None]]:
     """Of i64[n, BINS], whose rows may stand apart: exponents of the first bins that are not empty,
     and the bins from there to the last, as JSON; None where all are.
     """
-    from opstep.runtime.device import jit, native
+    from opstep.runtime.device.cpu import jit, native
 
     count = len(bins)
     if not count:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from opstep.kernels.details import CHANNEL
+from opstep.kernels.statistics.details import CHANNEL
 from opstep.runtime.ir.types import DType, TensorType
 from opstep.runtime.recording import HostRecord
 from opstep.runtime.statistics import BINS

@@ -17,7 +17,7 @@ from opstep.trace.workspace.runs import RecordedRun
 if TYPE_CHECKING:
     import numpy as np
 
-    from opstep.program import Program
+    from opstep.api.program import Program
     from opstep.trace.recording import Recording
     from opstep.trace.workspace.workspace import Workspace
 

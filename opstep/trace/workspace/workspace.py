@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas
 
-    from opstep.program import Program
+    from opstep.api.program import Program
     from opstep.trace.workspace.compare import Comparison
     from opstep.trace.workspace.prune import Pruned
     from opstep.trace.workspace.rerun import Repeated

@@ -89,7 +89,7 @@ def watch(session: Session, text: str) -> None:
     watch nan(value): whatever is computed; value is its name. watch * if EXPR is the same, watch
     loss if EXPR tests loss alone.
     """
-    from opstep.runtime.debugger.expressions import parse
+    from opstep.runtime.expressions import parse
 
     text = text.strip()
     if not text:
@@ -206,7 +206,7 @@ def changed(session: Session) -> None:
 )  # fmt: skip
 def condition(session: Session, text: str) -> None:
     """Give breakpoint N a condition, or take its condition away."""
-    from opstep.runtime.debugger.expressions import parse
+    from opstep.runtime.expressions import parse
 
     word, _, expression = text.partition(" ")
     entry = one(session, word)

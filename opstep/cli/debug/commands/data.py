@@ -40,7 +40,7 @@ def display(session: Session, text: str) -> None:
     if not text:
         session.show_displays()
         return
-    from opstep.runtime.debugger.expressions import parse
+    from opstep.runtime.expressions import parse
 
     form, expression = format_of(text)
     parse(expression)
@@ -63,7 +63,7 @@ def set_(session: Session, text: str) -> None:
     set loss = 0, set x[0, :3] = [1, 2, nan], set conv1.w = load("w.npy"), set h = clip(h, -1, 1).
     Of a program's param it is the value from here on.
     """
-    from opstep.runtime.debugger.expressions.assigning import assigned
+    from opstep.runtime.expressions.assigning import assigned
 
     text = re.sub(r"^var(iable)?\s+", "", text)
     match = _ASSIGNED.search(text)

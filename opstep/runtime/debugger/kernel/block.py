@@ -15,8 +15,13 @@ from typing import Protocol
 import numpy as np
 
 from opstep.runtime.device.cuda.lowering import Prepared
-from opstep.runtime.device.cuda.simulated_thread import BlockThread, Three, Together, places
-from opstep.runtime.device.cuda.simulator import Adapt, Simulated, arguments
+from opstep.runtime.device.cuda.simulator.simulated_thread import (
+    BlockThread,
+    Three,
+    Together,
+    places,
+)
+from opstep.runtime.device.cuda.simulator.simulator import Adapt, Simulated, arguments
 
 
 class Plainly:
@@ -44,7 +49,7 @@ def run_block(
     holds, debuggers see the other threads, too. `folder`: see `Simulated`. `seen`: makes of the
     kernel's arguments what it gets.
     """
-    from opstep.runtime.device.cuda.simulated_block import Cuda
+    from opstep.runtime.device.cuda.simulator.simulated_block import Cuda
 
     cuda = Cuda(launch)
     cuda.begin_block()

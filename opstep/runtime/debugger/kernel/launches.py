@@ -7,13 +7,14 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any, NamedTuple
 
-from opstep.runtime.device import internal, source
-from opstep.runtime.device.cuda.compiler import CUDA
+from opstep.runtime.device import source
+from opstep.runtime.device.cpu import internal
+from opstep.runtime.device.cuda.compiling.compiler import CUDA
+from opstep.runtime.device.cuda.compiling.names import Deferred
+from opstep.runtime.device.cuda.compiling.target import targeting
 from opstep.runtime.device.cuda.lowering import Lowering, Prepared
-from opstep.runtime.device.cuda.names import Deferred
-from opstep.runtime.device.cuda.simulated_thread import Three, written
-from opstep.runtime.device.cuda.simulator import value_of
-from opstep.runtime.device.cuda.target import targeting
+from opstep.runtime.device.cuda.simulator.simulated_thread import Three, written
+from opstep.runtime.device.cuda.simulator.simulator import value_of
 from opstep.runtime.device.launch import Launch
 from opstep.runtime.ir.types import DType, TensorType
 from opstep.runtime.plan.plan import Step

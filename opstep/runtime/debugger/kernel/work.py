@@ -14,8 +14,8 @@ from opstep.runtime.debugger.kernel.job import Order
 from opstep.runtime.debugger.kernel.launches import kernel_launches, lowered
 from opstep.runtime.debugger.kernel.stopping import Stopping
 from opstep.runtime.debugger.kernel.writers import writer_of
-from opstep.runtime.device.cuda import simulator
 from opstep.runtime.device.cuda.lowering import Prepared
+from opstep.runtime.device.cuda.simulator import simulator
 from opstep.runtime.device.payload import payload
 from opstep.runtime.ir.types import TensorType
 

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from opstep.runtime.debugger.kernel.block import run_unit
-from opstep.runtime.device.cuda import simulator
 from opstep.runtime.device.cuda.lowering import Prepared
-from opstep.runtime.device.cuda.simulated import this_thread
-from opstep.runtime.device.cuda.simulated_thread import Three
-from opstep.runtime.device.cuda.simulator import Pointer
+from opstep.runtime.device.cuda.simulator import simulator
+from opstep.runtime.device.cuda.simulator.simulated import this_thread
+from opstep.runtime.device.cuda.simulator.simulated_thread import Three
+from opstep.runtime.device.cuda.simulator.simulator import Pointer
 
 PATIENCE = 60.0  # seconds
 

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from opstep.runtime.device.cuda.choice import Chooser, Kernels
-from opstep.runtime.device.cuda.compiler import Kernel, code_for
-from opstep.runtime.device.cuda.driver import Gpu, gpu
-from opstep.runtime.device.cuda.graphs import Replay
-from opstep.runtime.device.cuda.launching import BoundGrid, work_of
+from opstep.runtime.device.cuda.choice.choice import Chooser, Kernels
+from opstep.runtime.device.cuda.choice.tuning import Table, table
+from opstep.runtime.device.cuda.compiling.compiler import Kernel, code_for
+from opstep.runtime.device.cuda.compiling.target import targeting
+from opstep.runtime.device.cuda.driver.driver import Gpu, gpu
+from opstep.runtime.device.cuda.driver.graphs import Replay
+from opstep.runtime.device.cuda.driver.launching import BoundGrid, work_of
+from opstep.runtime.device.cuda.driver.memory import Constants, CudaMemory, Pool, Staging
+from opstep.runtime.device.cuda.driver.streams import CudaEvent, CudaStream
 from opstep.runtime.device.cuda.lowering import Prepared, PreparedCall
-from opstep.runtime.device.cuda.memory import Constants, CudaMemory, Pool, Staging
-from opstep.runtime.device.cuda.streams import CudaEvent, CudaStream
-from opstep.runtime.device.cuda.target import targeting
-from opstep.runtime.device.cuda.tuning import Table, table
 from opstep.runtime.device.cuda.unwritten import search_for
 from opstep.runtime.device.cuda.vendor.libraries import versions
 from opstep.runtime.device.payload import payload
@@ -31,8 +31,8 @@ from opstep.runtime.ir.types import DType, TensorType
 from opstep.runtime.plan.plan import Step
 
 if TYPE_CHECKING:
-    from opstep.runtime.device.cuda.takes import Takes
-    from opstep.runtime.device.cuda.tape import CudaTape
+    from opstep.runtime.device.cuda.recording.takes import Takes
+    from opstep.runtime.device.cuda.recording.tape import CudaTape
 
 WORTH_CAPTURING = 3  # pieces of work; fewer are issued as fast as a graph is launched
 SEARCHES = 4096  # for memory never written, that are kept for the next run
@@ -197,7 +197,7 @@ class CudaDevice:
         return self._choices[wanted]
 
     def _choosing(self, wanted: Kernels) -> Chooser:
-        from opstep.runtime.device.cuda.trial import times_of
+        from opstep.runtime.device.cuda.choice.trial import times_of
 
         return Chooser(wanted, self._table, lambda *tried: times_of(self, *tried))
 
@@ -274,7 +274,7 @@ class CudaDevice:
 
     def tape(self, binding: Any, recorder: Any) -> CudaTape:
         """Records a binding."""
-        from opstep.runtime.device.cuda.tape import CudaTape
+        from opstep.runtime.device.cuda.recording.tape import CudaTape
 
         return CudaTape(binding, recorder, takes_of(self))
 
@@ -308,8 +308,8 @@ _taking = threading.Lock()
 
 def takes_of(on: CudaDevice) -> Takes:
     """What is recorded on a GPU, whichever kernels are chosen."""
-    from opstep.runtime.device.cuda.meters import meter_for
-    from opstep.runtime.device.cuda.takes import Slots, Takes
+    from opstep.runtime.device.cuda.recording.meters import meter_for
+    from opstep.runtime.device.cuda.recording.takes import Slots, Takes
 
     with _taking:
         if on.gpu.ordinal not in _takes:

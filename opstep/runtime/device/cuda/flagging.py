@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 
-from opstep.runtime.device.cuda.names import cuda
+from opstep.runtime.device.cuda.compiling.names import cuda
 from opstep.runtime.device.flagging import INFINITY
 from opstep.runtime.device.launch import Arg, Grid
 from opstep.runtime.device.source import Intrinsic

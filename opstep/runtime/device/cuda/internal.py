@@ -6,9 +6,10 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from opstep.runtime.device import internal
-from opstep.runtime.device.cuda import flagging, statistics
-from opstep.runtime.device.cuda.names import cuda
+from opstep.runtime.device.cpu import internal
+from opstep.runtime.device.cuda import flagging
+from opstep.runtime.device.cuda.compiling.names import cuda
+from opstep.runtime.device.cuda.recording import statistics
 from opstep.runtime.device.launch import Arg, Grid, Launch
 from opstep.runtime.device.source import Intrinsic
 from opstep.runtime.ir.types import TensorType, i8, i16, i32, i64

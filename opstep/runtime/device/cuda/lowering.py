@@ -12,7 +12,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from opstep.runtime.device.cuda import internal
-from opstep.runtime.device.cuda.compiler import Kernel
+from opstep.runtime.device.cuda.compiling.compiler import Kernel
 from opstep.runtime.device.cuda.vendor.routine import Enqueue, Routine
 from opstep.runtime.device.launch import Arg, Call, Grid, Launch, Scratch, Variants
 from opstep.runtime.ir.op import Mismatch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from opstep.runtime.device.cuda.launching import work_of
+from opstep.runtime.device.cuda.driver.launching import work_of
 from opstep.runtime.device.cuda.lowering import Lowering, Prepared
 from opstep.runtime.device.launch import Grid, Scratch
 from opstep.runtime.ir.graph import NOWHERE, Apply, Name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from opstep.runtime.device.cuda.names import cuda
+from opstep.runtime.device.cuda.compiling.names import cuda
 from opstep.runtime.device.launch import Arg, Grid
 from opstep.runtime.device.payload import payload
 from opstep.runtime.ir.graph import NOWHERE, Apply, Name

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from opstep.runtime.device.cuda.driver import driver
+from opstep.runtime.device.cuda.driver.driver import driver
 from opstep.runtime.device.cuda.vendor.libraries import Library, library
 from opstep.runtime.device.cuda.vendor.routine import Enqueue
 

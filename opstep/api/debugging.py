@@ -1,0 +1,228 @@
+"""A program under the debugger, from Python.
+
+debugger = opstep.Debugger(opstep.load("lenet.opg"), "main", {"images": images})
+debugger.breakpoints.set_lines("lenet.opg", [Wanted(line=12)])
+stop = debugger.start()
+print(debugger.stack()[0].names(), debugger.evaluate("max(abs(c1))"))
+debugger.go("back")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opstep.api.devices import Setup, canonical
+from opstep.api.program import Program
+from opstep.api.program import policy as policy_of
+from opstep.runtime.debugger import debugger as core
+from opstep.runtime.debugger.breakpoints import Texts
+from opstep.runtime.ir.diagnostics import OpstepError
+from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.graph import Update
+from opstep.runtime.ir.types import TensorType
+from opstep.runtime.plan.plan import Plan, Policy
+
+if TYPE_CHECKING:
+    from opstep.runtime.debugger.node import Node
+
+
+class ProgramHost:
+    """What a debugger needs of a program. `run` starts a run of it at full speed."""
+
+    def __init__(
+        self, program: Program, device: str, setup: Setup, graph: str, inputs: Mapping[str, Any],
+        options: Mapping[str, Any],
+    ):  # fmt: skip
+        self.program = program
+        self.name = canonical(device)
+        self.setup = setup
+        self.device = program.on(device, setup)
+        self._graph = graph
+        self._inputs = inputs
+        self._options = options
+        self._before: dict[str, Any] = {}  # named tensors that changed, as the session found them
+
+    @property
+    def tensors(self) -> Mapping[str, Any]:
+        return self.program.module.tensors
+
+    def plan_for(self, graph: str, types: tuple[TensorType, ...], policy: Policy) -> Plan:
+        return self.program._plan(self.name, self.setup, graph, types, policy)
+
+    def tensor(self, name: str) -> tuple[TensorType, Any]:
+        """A named tensor as it is: its type and its memory on the device."""
+        tensors = self.program.params
+        tensors.prepare([name])
+        tensors._copy(name, self.name)
+        return self.tensors[name].type, self.program._store(self.name).memory(name)
+
+    def commit(self, tensors: Mapping[str, Node]) -> None:
+        """These are the program's named tensors from now on."""
+        store = self.program._store(self.name)
+        for name, node in tensors.items():
+            memory = store.memory(name)
+            if node.address == memory.address:
+                continue
+            self._remember(name)
+            store.write(name, self.device.read(node.memory, node.offset, node.type))
+            self.program.params.changed(name, self.name)
+
+    def texts(self) -> list[Texts]:
+        verified = self.program.verified
+        found: dict[int, Texts] = {}
+        for graph in verified.graphs.values():
+            if graph.source is not None:
+                texts = found.setdefault(id(graph.source), Texts(graph.source, []))
+                texts.graphs.append(graph.graph)
+        return list(found.values())
+
+    def reload(self) -> ProgramHost:
+        """The program of the file as it is now, with the values that named tensors have here.
+        Raises `OpstepError`, with every error in it.
+        """
+        from opstep.api.program import load
+
+        source = self.program.module.source
+        if source is None:
+            raise InputError("the program was not read from a file")
+        if not Path(source.path).is_file():
+            raise InputError(f"{source.path} is not there, or no file")
+        program = load(source.path)
+        program.seed = self.program.seed
+        for name, declared in program.module.tensors.items():
+            old = self.tensors.get(name)
+            if old is not None and old.type == declared.type and not _redrawn(old, declared):
+                program.params[name] = self.program.params[name]
+        host = ProgramHost(program, self.name, self.setup, self._graph, self._inputs, self._options)
+        same = (n for n in self._before if n in host.tensors)
+        same = (n for n in same if host.tensors[n].type == self.tensors[n].type)
+        same = (n for n in same if not _redrawn(self.tensors[n], host.tensors[n]))
+        host._before = {n: self._before[n] for n in same}
+        return host
+
+    def begin_anew(self) -> None:
+        for name, array in self._before.items():
+            self.program.params[name] = array
+        self._before.clear()
+
+    def _remember(self, name: str) -> None:
+        if name not in self._before:
+            self._before[name] = self.program.params[name]
+
+    def failed_assert(self, code: int) -> OpstepError:
+        site = self.program._asserts.site(code)
+        message = f"assert failed: {site.statement.message}"
+        return OpstepError(message, span=site.statement.condition.span, source=site.source)
+
+    def run_fast(
+        self, steps: int, go_on: Callable[[], bool]
+    ) -> tuple[int, Mapping | None, OpstepError | None]:
+        for name in _updated(self.texts()):
+            self._remember(name)
+        done = 0
+
+        def step_done() -> None:
+            nonlocal done
+            done += 1
+            if done < steps and not go_on():
+                raise _Enough
+
+        try:
+            result = self.program.run(
+                self._graph, self._inputs, device=self.name, steps=steps, on_step=step_done,
+                **self._options,
+            )  # fmt: skip
+        except _Enough:
+            return done, None, None
+        except OpstepError as error:
+            return done, None, error
+        return done, result, None
+
+
+class _Enough(BaseException):
+    """Ends a run between two steps."""
+
+
+def _updated(texts: list[Texts]) -> set[str]:
+    """The named tensors that graphs update."""
+    statements = (s for text in texts for graph in text.graphs for s in graph.body)
+    return {s.target.text for s in statements if isinstance(s, Update)}
+
+
+def _redrawn(old: Any, new: Any) -> bool:
+    """Whether a declaration begins otherwise than it did."""
+    return (old.init, old.attrs, old.value) != (new.init, new.attrs, new.value)
+
+
+class Debugger(core.Debugger):
+    """A run of a program's graph under control; arguments as those of `Program.run`.
+
+    `memory_budget`: bytes of results that are kept to go back to; others are computed again when
+    they are looked at. `files`: the folder below which expressions may load arrays (by default
+    that of the program). Raises `OpstepError`.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        graph: str | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        device: str = "cpu",
+        mode: str = "debug",
+        streams: int | None = None,
+        alloc: str | None = None,
+        fill: str | None = None,
+        sync: str | None = None,
+        steps: int = 1,
+        seed: int | None = None,
+        threads: int | None = None,
+        kernels: str = "auto",
+        stop_on_entry: bool = False,
+        stop_at_end: bool = False,
+        memory_budget: int = core.BUDGET,
+        files: Path | None = None,
+    ):
+        from opstep.api.inputs import conform
+
+        if device == "null":
+            raise InputError("the null device computes nothing that could be looked at")
+        if steps < 1:
+            raise InputError(f"steps is {steps}; at least 1 is needed")
+        if memory_budget < 0:
+            raise InputError(f"the memory budget is {memory_budget} bytes; it cannot be negative")
+        chosen = policy_of(mode, streams, alloc, fill, sync)
+        setup = Setup(threads, kernels, False).on(canonical(device))
+        if seed is not None and seed != program.seed:
+            program.reseed(seed)
+        found = program.graph(graph)
+        arrays, types = conform(found, inputs or {}, program.module.source)
+        names = [b.name.text for b in found.inputs]
+        given = dict(zip(names, arrays, strict=True))
+        options = chosen_options(chosen) | {"threads": threads, "kernels": kernels}
+        name = found.name.text
+        host = ProgramHost(program, device, setup, name, given, options)
+        source = program.module.source
+        if files is None and source is not None and Path(source.path).is_file():
+            files = Path(source.path).parent
+        super().__init__(
+            host, name, arrays, types, names, policy=chosen, steps=steps,
+            stop_on_entry=stop_on_entry, stop_at_end=stop_at_end, memory_budget=memory_budget,
+            files=files,
+        )  # fmt: skip
+
+    @property
+    def program(self) -> Program:
+        """As it is now: `reload` makes another."""
+        host: Any = self.host
+        return host.program
+
+
+def chosen_options(policy: Policy) -> dict[str, Any]:
+    """A policy as the arguments of `Program.run`."""
+    return {
+        "mode": "async", "streams": policy.streams, "alloc": policy.alloc, "fill": policy.fill,
+        "sync": policy.sync,
+    }  # fmt: skip

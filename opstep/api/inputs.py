@@ -1,0 +1,96 @@
+"""What a caller hands over, checked against what a graph declares and turned into arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from opstep.api.dlpack import read_bf16
+from opstep.runtime.ir.diagnostics import did_you_mean
+from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.graph import Graph, Source
+from opstep.runtime.ir.types import DType, TensorType, dtype_of
+from opstep.runtime.ir.verify import bind_symbols
+
+
+def conform(
+    graph: Graph, inputs: Mapping[str, Any], source: Source | None
+) -> tuple[list[np.ndarray], tuple[TensorType, ...]]:
+    """The arrays for a graph's inputs in order, and their concrete types. Raises `InputError`."""
+    names = [b.name.text for b in graph.inputs]
+    if not isinstance(inputs, Mapping):
+        raise InputError(
+            f"inputs are given as a {type(inputs).__name__}; they are arrays by name",
+            hint=f"write {{{', '.join(f'{n!r}: …' for n in names)}}}",
+        )
+    for name in inputs:
+        if name not in names:
+            hint = did_you_mean(name, names) or f"its inputs are: {', '.join(names) or 'none'}"
+            raise InputError(f"graph {graph.name.text} has no input {name}", hint=hint)
+    arrays = []
+    for binding in graph.inputs:
+        name = binding.name.text
+        assert binding.type is not None
+        if name not in inputs:
+            raise InputError(
+                f"input {name}: {binding.type} is missing",
+                span=binding.name.span,
+                source=source,
+                hint=f"give it: --input {name}=FILE.npy, or inputs={{{name!r}: array}} in Python",
+            )
+        arrays.append(as_array(f"input {name}", inputs[name], binding.type.dtype))
+    types = tuple(TensorType(dtype_of(a.dtype), a.shape) for a in arrays)
+    bind_symbols(graph, types, source)
+    return arrays, types
+
+
+def conform_one(what: str, t: TensorType, value: Any) -> np.ndarray:
+    """An array of exactly this type. Raises `InputError`."""
+    array = as_array(what, value, t.dtype)
+    if array.shape != t.shape:
+        given = TensorType(t.dtype, array.shape)
+        raise InputError(f"{what} is {t}, not {given}")
+    return array
+
+
+def as_array(what: str, value: Any, wanted: DType) -> np.ndarray:
+    """`value` as an array of the wanted element type.
+
+    Arrays must have it; numbers and lists, which have none of their own, are converted where that
+    loses nothing but precision.
+    """
+    bare = isinstance(value, (bool, int, float, list, tuple))
+    try:
+        if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+            array = np.from_dlpack(value)
+        else:
+            array = np.asarray(value)
+    except Exception as error:  # whatever a foreign object raises when asked for its elements
+        array = read_bf16(value)
+        if array is None:
+            raise InputError(f"{what} cannot be read as an array: {error}") from None
+    if bare and _converts(array.dtype, wanted):
+        return array.astype(wanted.numpy)
+    try:
+        given = dtype_of(array.dtype)
+    except KeyError:
+        raise InputError(
+            f"{what} has elements of type {array.dtype}, which no tensor has"
+        ) from None
+    if given is not wanted:
+        name = wanted.numpy.name
+        way = f".astype({name!r})" if hasattr(value, "astype") else f"to {name}"
+        raise InputError(
+            f"{what} has elements of type {given}, not {wanted}",
+            hint=f"convert it: {way}",
+        )
+    return array
+
+
+def _converts(given: np.dtype, wanted: DType) -> bool:
+    """Whether a number or list of this NumPy dtype may become `wanted`."""
+    order = "biuf"
+    kind = {"b": "b", "i": "i", "u": "i", "f": "f"}.get(given.kind)
+    return kind is not None and order.index(kind) <= order.index(wanted.kind)

@@ -1,0 +1,81 @@
+"""One run under way: what comes of its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from opstep.api.results import Result
+from opstep.runtime.interrupts import ONCE, Held
+from opstep.runtime.ir.diagnostics import OpstepError
+from opstep.runtime.ir.graph import Graph, Return
+from opstep.runtime.recording import Outputs
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from opstep.api.program import Program
+    from opstep.runtime.device.binding import Binding
+
+
+class Job:
+    """A call of `Program.run`: its context, the graph bound there, what is told of each step."""
+
+    def __init__(
+        self, program: Program, graph: Graph, device: str, context, binding: Binding, check,
+        recorder,
+    ):  # fmt: skip
+        self.program = program
+        self.device = device
+        self.context = context
+        self.binding = binding
+        self.check = check
+        self.recorder = recorder
+        returned = [s for s in graph.body if isinstance(s, Return)]
+        self.names = [v.text for v in returned[0].values] if returned else []
+        self._outputs: Outputs | None = None
+        self.began = perf_counter()
+        self.seconds = 0.0
+
+    def outputs(self) -> list[np.ndarray]:
+        """What the last step gave; on the CPU views of memory that the next one writes."""
+        return [self.binding.array(v) for v in self.binding.plan.outputs]
+
+    def _named(self) -> Outputs:
+        """Those of the last step, whichever that is when they are looked at."""
+        if self._outputs is None:
+            plan, array = self.binding.plan, self.binding.array
+            shapes: Any = [plan.values[v].type.shape for v in plan.outputs]
+            self._outputs = Outputs(self.names, shapes, lambda k: array(plan.outputs[k]))
+        return self._outputs
+
+    def step_done(self) -> None:
+        """After each step: raises where an assert failed, and takes the outputs out of device
+        memory.
+        """
+        if self.device not in ("cpu", "null"):  # where named tensors are looked at
+            for plan in self.context.plans:
+                self.program.params.outdate(plan, self.device)
+        if self.context.failed:
+            site = self.program._asserts.site(self.context.failed)
+            message = f"assert failed: {site.statement.message}"
+            if self.recorder:  # all of its ops ran: they are what one wants to look at
+                self.recorder.end_step(self._named(), failed=True)
+            raise OpstepError(message, span=site.statement.condition.span, source=site.source)
+        self.seconds = perf_counter() - self.began
+        if self.recorder:
+            self.recorder.end_step(self._named())
+
+    def tell(self, on_step: Callable[[], Any] | None, signals: Held) -> None:
+        """Calls `on_step`. The first Ctrl-C waits until it returns: who counts steps or keeps their
+        params there has those of all that are finished.
+        """
+        if on_step:
+            signals.when = ONCE
+            on_step()
+
+    def result(self) -> Result:
+        arrays = [array.copy() for array in self.outputs()]
+        unwritten = self.check.found if self.check else []
+        return Result(self.names, arrays, self.binding.plan, self.seconds, unwritten)

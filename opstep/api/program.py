@@ -1,0 +1,474 @@
+"""The Python API: load a program, run its graphs, look at its tensors.
+
+program = opstep.load("lenet.opg")
+result = program.run("main", {"images": images})
+result["digits"]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opstep.api.devices import Setup, canonical, device_named
+from opstep.api.job import Job
+from opstep.api.results import Result
+from opstep.api.tensors import Tensors
+from opstep.api.view import GraphView
+from opstep.runtime.interrupts import AT_ONCE, NEVER, Held
+from opstep.runtime.ir.diagnostics import OpstepError, did_you_mean
+from opstep.runtime.ir.dims import Expr
+from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.graph import NOWHERE, Graph, Module
+from opstep.runtime.ir.types import TensorType
+from opstep.runtime.plan.plan import MODES, Plan, Policy
+
+if TYPE_CHECKING:
+    from opstep.runtime.device.binding import Listener
+    from opstep.runtime.device.store import Store
+    from opstep.runtime.interpreter import Context
+    from opstep.runtime.recording import Recorder, Recording
+
+# Set while a debugger can attach to this process: it takes a run over, or leaves it (None).
+# Called with the program, graph, inputs and the arguments of `Program.run` by name.
+interposed: Callable[[Program, str | None, Any, dict[str, Any]], Result | None] | None = None
+
+
+def load(path: str | Path) -> Program:
+    """Reads, parses and verifies a file. Raises `OpstepError` with every error in it."""
+    from opstep.runtime.ir.parser import load as load_module
+
+    return Program(load_module(path))
+
+
+def loads(text: str, path: str = "<text>") -> Program:
+    """`load` for a text; `path` stands in its messages."""
+    from opstep.runtime.ir.parser import parse
+
+    return Program(parse(text, path))
+
+
+def policy(
+    mode: str = "async",
+    streams: int | None = None,
+    alloc: str | None = None,
+    fill: str | None = None,
+    sync: str | None = None,
+) -> Policy:
+    """The four switches: the preset of a mode ("async" or "debug"), with those given replaced."""
+    choices = {"mode": (mode, MODES), "alloc": (alloc, ("reuse", "fresh"))}
+    choices |= {"fill": (fill, ("none", "nan")), "sync": (sync, ("none", "op"))}
+    for name, (given, known) in choices.items():
+        if given is not None and given not in known:
+            raise InputError(f"{name} is {given!r}; it can be {' or '.join(known)}")
+    if streams is not None and not 1 <= streams <= 64:
+        raise InputError(f"streams is {streams}; it can be 1 to 64")
+    given = {"streams": streams, "alloc": alloc, "fill": fill, "sync": sync}
+    return replace(MODES[mode], **{k: v for k, v in given.items() if v is not None})
+
+
+class Program:
+    """A verified module with its named tensors. Runs from several threads or tasks share the
+    tensors.
+    """
+
+    def __init__(self, module: Module):
+        import opstep.kernels  # noqa: F401 - registers the ops
+        from opstep.kernels.stdlib import library
+        from opstep.runtime.ir.verify import verify
+        from opstep.runtime.plan.internal import Asserts
+
+        self.module = module
+        self.library = library()
+        self.verified = verify(module, library=self.library)
+        self.seed = 0
+        self.params = Tensors(self)
+        self._asserts = Asserts()
+        self._plans: dict[tuple, Plan] = {}
+        self._devices: dict[tuple, Any] = {}
+        self._stores: dict[str, Store] = {}
+        self._idle: dict[tuple, list[Context]] = {}
+
+    @property
+    def graphs(self) -> dict[str, Graph]:
+        return self.module.graphs
+
+    def __getitem__(self, graph: str) -> GraphView:
+        """One graph, for a look at it (in a notebook, too)."""
+        return GraphView(self, self.graph(graph))
+
+    def __repr__(self) -> str:
+        where = self.module.source.path if self.module.source else "<text>"
+        return f"<Program {where}: graphs {', '.join(self.graphs) or 'none'}>"
+
+    def graph(self, name: str | None = None) -> Graph:
+        """The graph of that name; without one the only graph, or `main`. Raises `InputError`."""
+        if name is None:
+            if len(self.graphs) == 1:
+                return next(iter(self.graphs.values()))
+            if "main" not in self.graphs:
+                known = ", ".join(self.graphs) or "none"
+                raise InputError("which graph?", hint=f"name one of: {known}")
+            name = "main"
+        if name not in self.graphs:
+            hint = did_you_mean(name, self.graphs) or f"there are: {', '.join(self.graphs)}"
+            raise InputError(f"there is no graph {name}", hint=hint)
+        return self.graphs[name]
+
+    def with_grad(self, graph: str, wrt: Sequence[str], name: str | None = None) -> Program:
+        """This program with one graph more, ``<graph>_grad`` or `name`: it takes what `graph` takes
+        and returns what that returns, then the derivative of its first result by each of `wrt`.
+
+        `wrt`: names of inputs and named tensors, all floats. The first result must be a float
+        scalar. `assert`s are kept. The new program has tensors of its own, with the values that
+        they have here. Raises `InputError` where an argument does not fit, `OpstepError` at the
+        statement that no derivative is taken through.
+        """
+        from opstep.runtime.transforms.grad import GradientError, grad
+
+        self._check_gradient(self.graph(graph), wrt, name or f"{graph}_grad")
+        try:
+            made = grad(self.module, graph, wrt, name=name, library=self.library)
+        except GradientError as error:
+            span = error.statement.span if error.statement else NOWHERE
+            raise OpstepError(  # what a gradient was made of has no place in the text
+                str(error), span=None if span == NOWHERE else span, source=self.module.source,
+                hint=error.hint,
+            ) from None  # fmt: skip
+        module = Module((*self.module.items, made), self.module.closing, self.module.source)
+        program = Program(module)
+        program.seed = self.seed
+        for key in self.params.known():
+            program.params[key] = self.params[key]
+        return program
+
+    def _check_gradient(self, graph: Graph, wrt: Sequence[str], name: str) -> None:
+        """Complains of what `with_grad` was given; what the graph holds is `grad`'s affair."""
+        if isinstance(wrt, str):
+            raise InputError(f"wrt is the string {wrt!r}", hint=f"it is a list: [{wrt!r}]")
+        if name in self.graphs:
+            raise InputError(f"there is a graph {name} already", hint="give another name=")
+        known = {n: d.type for n, d in self.module.tensors.items()}
+        known |= {b.name.text: b.type for b in graph.inputs if b.type is not None}
+        for wanted in wrt:
+            if wanted not in known:
+                hint = did_you_mean(wanted, known) or f"there are: {', '.join(known)}"
+                message = f"{wanted} is neither an input of {graph.name.text} nor a param or state"
+                raise InputError(message, hint=hint)
+            if not known[wanted].dtype.is_float:
+                raise InputError(f"{wanted} is {known[wanted]}: only floats have derivatives")
+
+    # --- plans ---
+
+    def plan(
+        self,
+        graph: str | None = None,
+        types: Sequence[TensorType] | None = None,
+        policy: Policy = MODES["async"],
+        device: str = "cpu",
+        *,
+        symbols: Mapping[str, int] | None = None,
+        setup: Setup = Setup(),
+    ) -> Plan:
+        """The plan of a graph for inputs of these concrete types, or for sizes of its symbols."""
+        found = self.graph(graph)
+        if types is None:
+            types = self.input_types(found, symbols or {})
+        return self._plan(device, setup, found.name.text, tuple(types), policy)
+
+    def plans(
+        self,
+        graph: str | None = None,
+        types: Sequence[TensorType] | None = None,
+        policy: Policy = MODES["async"],
+        device: str = "cpu",
+        *,
+        symbols: Mapping[str, int] | None = None,
+        setup: Setup = Setup(),
+        most: int = 100,
+    ) -> list[Plan]:
+        """`plan`, and behind it those of the graphs that control flow in it calls, each once.
+
+        A graph that calls itself with ever other shapes has no end of plans: `most` are made.
+        """
+        from opstep.runtime.plan.control import called_graphs
+
+        found = [self.plan(graph, types, policy, device, symbols=symbols, setup=setup)]
+        seen: set[tuple] = set()
+        for made in found:
+            seen.add(made.signature)
+            for step in (s for s in made.steps if s.op.host):
+                given = step.operand_types[0 if step.op.name == "while" else 1 :]
+                passed = tuple(t for t in given if t is not None)
+                for name in called_graphs(step.attrs):
+                    if (name, passed) not in seen and len(found) < most:
+                        seen.add((name, passed))
+                        found.append(self._plan(device, setup, name, passed, policy))
+        return found
+
+    def input_types(self, graph: Graph, symbols: Mapping[str, int]) -> tuple[TensorType, ...]:
+        """The graph's input types with its symbols replaced; raises where one is not given."""
+        types = []
+        for binding in graph.inputs:
+            assert binding.type is not None
+            bound = binding.type.bind(dict(symbols))
+            if not bound.is_concrete:
+                free = sorted({s for d in bound.shape if isinstance(d, Expr) for s in d.symbols()})
+                raise InputError(
+                    f"input {binding.name.text}: {binding.type} needs a size for {', '.join(free)}",
+                    hint=f"give it: {' '.join(f'--symbol {s}=32' for s in free)}, "
+                    f"or symbols={{{', '.join(f'{s!r}: 32' for s in free)}}} in Python",
+                )
+            if not bound.fits:
+                raise InputError(f"input {binding.name.text}: {bound} does not fit into any memory")
+            types.append(bound)
+        return tuple(types)
+
+    def _plan(self, device: str, setup: Setup, graph: str, types, policy: Policy) -> Plan:
+        from opstep.runtime.plan.planner import make_plan
+        from opstep.runtime.recording import spending
+
+        device = canonical(device)
+        setup = setup._replace(chaos=None)  # delays change nothing of a plan
+        key = (device, setup.on(device), graph, types, policy)
+        if key not in self._plans:
+            with spending("plan", graph):
+                self._plans[key] = make_plan(
+                    self.verified, graph, types, policy,
+                    prepare=self._device(device, setup).prepare,
+                    library=self.library,
+                    asserts=self._asserts,
+                )  # fmt: skip
+        return self._plans[key]
+
+    # --- running ---
+
+    def run(
+        self,
+        graph: str | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        device: str = "cpu",
+        mode: str = "async",
+        streams: int | None = None,
+        alloc: str | None = None,
+        fill: str | None = None,
+        sync: str | None = None,
+        steps: int = 1,
+        seed: int | None = None,
+        threads: int | None = None,
+        kernels: str = "auto",
+        autotune: bool = False,
+        chaos: int | None = None,
+        plan: Plan | None = None,
+        listeners: Sequence[Listener] = (),
+        recording: Recording | None = None,
+        on_step: Callable[[], Any] | None = None,
+    ) -> Result:
+        """Runs a graph `steps` times on the same inputs and gives the last outputs.
+
+        `inputs`: arrays by name (NumPy, or anything with ``__array__`` or ``__dlpack__``), or
+        numbers and lists. `seed` draws the params that initialisers make; `threads` share a
+        kernel's range. On a GPU `kernels` says whose run ("numba": ours, "vendor": those of
+        NVIDIA's libraries, "auto": the fastest known), and `autotune` tries ops that were never
+        timed (docs/tuning.md). `chaos`: a seed for random delays of the streams, which bring races
+        out (docs/diff.md). `plan`: of `Program.plan`, changed; it has its own policy. `recording`:
+        where times and statistics of the ops go. `on_step` is called after each step. Raises
+        `OpstepError`: a failed assert, a loop past its limit, inputs or a plan that do not fit.
+
+        However a run ends (an error, Ctrl-C, an exception in `on_step`), params and states are
+        those of the last finished step, for which `on_step` was called. A Ctrl-C that comes while
+        `on_step` runs is raised when it returns, a second one at once.
+        """
+        from opstep.runtime.interpreter import drive
+
+        if interposed and not (listeners or recording or on_step or plan or chaos is not None):
+            options = {
+                "device": device, "mode": mode, "streams": streams, "alloc": alloc, "fill": fill,
+                "sync": sync, "steps": steps, "seed": seed, "threads": threads, "kernels": kernels,
+            }  # fmt: skip
+            if (debugged := interposed(self, graph, inputs, options)) is not None:
+                return debugged
+        chosen = policy(mode, streams, alloc, fill, sync)
+        setup = Setup(threads, kernels, autotune, chaos)
+        with (
+            Held(AT_ONCE) as signals,
+            self._running(
+                graph, inputs, device, chosen, steps, seed, setup, listeners, recording, plan=plan
+            ) as job,
+        ):
+            context, binding = job.context, job.binding
+            for _ in range(steps):
+                drive(context.compute(binding), signals.let_go)
+                signals.when = NEVER  # what is committed is told
+                drive(context.commit(binding))
+                job.step_done()
+                job.tell(on_step, signals)
+                signals.let_go()
+            return job.result()
+
+    async def run_async(self, graph: str | None = None, inputs=None, **options: Any) -> Result:
+        """`run` for an event loop: other tasks, and other runs, go on while the device works.
+        Where the task is cancelled, params and states are those of the last finished step, too.
+        """
+        from opstep.runtime.interpreter import drive_async, drive_through
+
+        switches = {k: options.pop(k, None) for k in ("streams", "alloc", "fill", "sync")}
+        chosen = policy(options.pop("mode", "async"), **switches)
+        setup = Setup(*(options.pop(k, v) for k, v in Setup()._asdict().items()))
+        rest = {"device": "cpu", "steps": 1, "seed": None, "setup": setup, "listeners": ()}
+        rest |= {"recording": None, "on_step": None}
+        if unknown := options.keys() - rest | options.keys() & {"setup"}:
+            raise TypeError(f"run_async() got an unexpected argument {sorted(unknown)[0]!r}")
+        rest |= options
+        on_step = rest.pop("on_step")
+        with self._running(graph, inputs, chosen=chosen, **rest) as job:
+            for _ in range(rest["steps"]):
+                await drive_async(job.context.compute(job.binding))
+                stopped = await drive_through(job.context.commit(job.binding))
+                with Held() as signals:  # what is committed is told
+                    job.step_done()
+                    job.tell(on_step, signals)
+                if stopped is not None:
+                    raise stopped
+            return job.result()
+
+    @contextmanager
+    def _running(
+        self, graph, inputs, device, chosen: Policy, steps, seed, setup, listeners, recording,
+        flagged: bool = False, plan: Plan | None = None,
+    ) -> Iterator[Job]:  # fmt: skip
+        """A context with the graph bound and its inputs in place; given back, or cleaned up.
+
+        `flagged`: its ops raise flags of NaNs and infinities.
+        """
+        from opstep.api.inputs import conform
+        from opstep.runtime.plan.runnable import runnable
+        from opstep.runtime.written import WrittenCheck
+
+        for what, number in (("steps", steps), ("threads", setup.threads)):
+            if number is not None and number < 1:
+                raise InputError(f"{what} is {number}; at least 1 is needed")
+        device = canonical(device)
+        setup = setup.on(device)
+        if seed is not None and seed != self.seed:
+            self.reseed(seed)
+        found = self.graph(graph)
+        arrays, types = conform(found, inputs or {}, self.module.source)
+        if plan is not None:
+            chosen = runnable(plan, found.name.text, types).policy
+        check, watched = None, bool(listeners)
+        if chosen.fill == "nan" and chosen.sync == "op" and device != "null":
+            check = WrittenCheck()
+            listeners = (*listeners, check)
+        recorder = None
+        if recording is not None:
+            names = (b.name.text for b in found.inputs)
+            given = dict(zip(names, arrays, strict=True))
+            recorder = self._recorder(recording, found, given, chosen, device, setup, steps)
+        key = (device, setup, chosen, recording, flagged, None if plan is None else id(plan))
+        context, binding, error = None, None, None
+        try:
+            context = self._context(key, tuple(listeners), recorder, plan)
+            context.keeps = watched
+            binding = context.bind(found.name.text, types)
+            for value, array in zip(binding.plan.inputs, arrays, strict=True):
+                binding.set(value, array)
+            for plan in context.plans:
+                self._ready(plan, device)
+            yield Job(self, found, device, context, binding, check, recorder)
+        except BaseException as caught:
+            error = caught
+            with Held():
+                if context:
+                    context.abandon()
+                if recorder:
+                    recorder.end_run(error, check.found if check else [])
+            raise
+        else:
+            if recorder:
+                recorder.end_run(None, check.found if check else [])
+        finally:
+            if binding is not None and chosen.alloc == "fresh" and not watched:
+                binding.close()
+        if not listeners:
+            self._idle.setdefault(key, []).append(context)
+
+    def _recorder(self, recording, graph: Graph, inputs, policy, device, setup, steps) -> Recorder:
+        from opstep.runtime.recording import RunInfo
+
+        if device == "null":
+            raise InputError("the null device computes nothing that could be recorded")
+        runs_on = self._device(device, setup)
+        note = getattr(runs_on, "recording_note", str)()
+        return recording.begin_run(
+            RunInfo(
+                self, graph.name.text, inputs, policy, device, setup.threads, self.seed, steps,
+                getattr(runs_on, "title", ""), note,
+                setup.kernels if device.startswith("cuda") else None,
+            )
+        )  # fmt: skip
+
+    def _context(self, key: tuple, listeners: tuple, recorder, given: Plan | None) -> Context:
+        """An idle context for these settings, or a new one."""
+        from opstep.runtime.device.flagging import Flags
+        from opstep.runtime.interpreter import Context
+
+        idle = self._idle.get(key)
+        if idle and not listeners:
+            context = idle.pop()
+            context.recorder = recorder
+            return context
+        device, setup, chosen, _, flagged, _ = key
+
+        def plan_for(graph: str, types: tuple[TensorType, ...], policy: Policy) -> Plan:
+            plan = given
+            if plan is None or plan.signature != (graph, types):
+                plan = self._plan(device, setup, graph, types, policy)
+            self._ready(plan, device)
+            return plan
+
+        store, on = self._store(device), self._device(device, setup)
+        flags = Flags(on) if flagged else None
+        return Context(on, store, plan_for, chosen, listeners, recorder, flags)
+
+    def _ready(self, plan: Plan, device: str) -> None:
+        """A run of this plan is at hand: its named tensors have their values there."""
+        if device != "null":
+            self.params.bring(plan, device)
+
+    def on(self, device: str, setup: Setup = Setup()) -> Any:
+        """The device of that name, as runs of this program use it. Raises `DeviceError`."""
+        return self._device(canonical(device), setup)
+
+    def _device(self, name: str, setup: Setup) -> Any:
+        key = (name, setup.on(name))
+        if key not in self._devices:
+            self._devices[key] = device_named(*key)
+        return self._devices[key]
+
+    def _store(self, device: str) -> Store:
+        from opstep.runtime.device.store import Store
+
+        if device not in self._stores:
+            types = {name: d.type for name, d in self.module.tensors.items()}
+            self._stores[device] = Store(self._device(device, Setup()), types)
+        return self._stores[device]
+
+    def reseed(self, seed: int) -> None:
+        """Draws the params anew with this seed when they are next needed; values that were set
+        stay.
+        """
+        self.seed = seed
+        self.params.forget_drawn()
+        self.forget_contexts()
+
+    def forget_contexts(self) -> None:
+        """The next run prepares its tensors again."""
+        for contexts in self._idle.values():
+            for context in contexts:
+                context.unrecord()
+        self._idle.clear()

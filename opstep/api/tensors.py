@@ -1,0 +1,177 @@
+"""The named tensors of a program, from the outside: a mapping of arrays."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, MutableMapping
+from typing import TYPE_CHECKING, Any
+
+from opstep.runtime.ir.diagnostics import did_you_mean
+from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.graph import Declaration
+from opstep.runtime.ir.types import bf16
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from opstep.api.program import Program
+    from opstep.runtime.plan.plan import Plan
+
+
+class Tensors(MutableMapping):
+    """The params and states of a program by name, as arrays. Reading gives a copy; writing sets the
+    value.
+    """
+
+    def __init__(self, program: Program):
+        self._program = program
+        self._declared: dict[str, Declaration] = program.module.tensors
+        if any(d.type.dtype is bf16 for d in self._declared.values()):
+            _ = bf16.numpy  # makes it known to NumPy, which reads files for us
+        self._set: dict[str, str] = {}  # name -> "drawn" by its initialiser, or "given"
+        self._updated: set[str] = set()  # by runs
+        self._holders: dict[str, set[str]] = {}  # devices that have the tensor's present value
+        self._of_plan: dict[int, tuple[Plan, list[str], list[str]]] = {}  # what each uses, updates
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        self._declaration(name)
+        self.prepare([name])
+        self._copy(name, "cpu")
+        return self._program._store("cpu").read(name)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        from opstep.api.inputs import conform_one
+
+        declared = self._declaration(name)
+        array = conform_one(f"{declared.kind} {name}", declared.type, value)
+        self._program._store("cpu").write(name, array)
+        self._holders[name] = {"cpu"}
+        self._set[name] = "given"
+
+    def __delitem__(self, name: str) -> None:
+        """Back to what the initialiser gives."""
+        self._declaration(name)
+        self._set.pop(name, None)
+        self._program.forget_contexts()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._declared
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of a tensor, or `default` where none has that name."""
+        if name not in self:
+            return default
+        return self[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._declared)
+
+    def __len__(self) -> int:
+        return len(self._declared)
+
+    def __repr__(self) -> str:
+        listed = ", ".join(f"{n}: {d.type}" for n, d in self._declared.items())
+        return f"<Tensors {listed or 'none'}>"
+
+    def _declaration(self, name: str) -> Declaration:
+        if name not in self._declared:
+            known = f"there are: {', '.join(self._declared) or 'none'}"
+            hint = did_you_mean(name, self._declared) or known
+            raise InputError(f"there is no param or state {name}", hint=hint)
+        return self._declared[name]
+
+    def prepare(self, names) -> None:
+        """Sees to it that these have values, drawn by their initialisers where none was given."""
+        for name in names:
+            if name not in self._set:
+                array = _initial(self._declared[name], self._program)
+                self._program._store("cpu").write(name, array)
+                self._holders[name] = {"cpu"}
+                self._set[name] = "drawn"
+                self._updated.discard(name)  # what a run updates it prepares first
+
+    def known(self) -> list[str]:
+        """Names of those that have values; the others get theirs when they are first needed."""
+        return [name for name in self._declared if name in self._set]
+
+    def bring(self, plan: Plan, device: str) -> None:
+        """A run of this plan on that device is at hand: the tensors that it uses are there, and
+        what it updates will be nowhere else.
+        """
+        _, used, updated = self._known(plan)
+        self.prepare(used)
+        for name in used:
+            self._copy(name, device)
+        self.outdate(plan, device)
+        self._updated.update(updated)
+
+    def outdate(self, plan: Plan, device: str) -> None:
+        """A step of this plan has run on that device: what was copied from there before, to be
+        looked at between two steps, is not the present value any more.
+        """
+        for name in self._known(plan)[2]:
+            self._holders[name] = {device}
+
+    def _known(self, plan: Plan) -> tuple[Plan, list[str], list[str]]:
+        known = self._of_plan.get(id(plan))
+        if known is None:
+            buffers = plan.buffers
+            used = [b.name for b in buffers if b.kind == "param"]
+            written = {b for step in plan.steps for b in step.writes}
+            updated = [buffers[b].name for b in written if buffers[b].kind == "param"]
+            known = self._of_plan[id(plan)] = (plan, used, updated)
+        return known
+
+    def _copy(self, name: str, device: str) -> None:
+        """Sees to it that the device has the present value."""
+        holders = self._holders[name]
+        if device not in holders:
+            source = self._program._store(next(iter(holders)))
+            self._program._store(device).take(name, source)
+            holders.add(device)
+
+    def changed(self, name: str, device: str) -> None:
+        """A tensor has another value, which only that device has."""
+        self._holders[name] = {device}
+        self._updated.add(name)
+
+    def updated(self) -> list[str]:
+        """Names of those that runs have updated."""
+        return [name for name in self._declared if name in self._updated]
+
+    def drawable(self, name: str) -> bool:
+        """Whether the initialiser and the program's seed give the value that the tensor has."""
+        return self._set.get(name) != "given" and name not in self._updated
+
+    def forget_drawn(self) -> None:
+        self._set = {name: how for name, how in self._set.items() if how == "given"}
+
+
+def _initial(declared: Declaration, program: Program) -> np.ndarray:
+    """What a declaration says its tensor begins as."""
+    import numpy as np
+
+    from opstep.runtime.device.cpu.device import execute
+
+    name, t = declared.name.text, declared.type
+    if declared.value is not None:
+        return np.full(t.shape, declared.value.value, t.dtype.numpy)  # pyright: ignore
+    if declared.init is None:
+        raise InputError(
+            f"{declared.kind} {name}: {t} has no value",
+            span=declared.name.span,
+            source=program.module.source,
+            hint=f"load it (--params FILE.safetensors, or params[{name!r}] = array in Python), "
+            "or give it an initialiser such as = zeros()",
+        )
+    found = program.verified.inits[name]
+    attrs = dict(found.attrs)
+    if "seed" in attrs and not any(a.name.text == "seed" for a in declared.attrs):
+        attrs["seed"] = _seed(name, program.seed)
+    assert found.op is not None  # the verifier lets only ops initialise
+    return execute(found.op, [], attrs)[0]
+
+
+def _seed(name: str, seed: int) -> int:
+    """A seed of its own for each tensor, the same in every run."""
+    return (zlib.crc32(name.encode()) + seed * 0x9E3779B1) & 0x7FFF_FFFF

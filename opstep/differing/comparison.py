@@ -1,0 +1,137 @@
+"""What two runs side by side are told, and what they tell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from opstep.api.devices import KERNELS, canonical
+from opstep.api.program import policy
+from opstep.differing.elements import Elements
+from opstep.differing.verdict import Verdict
+from opstep.runtime.ir.diagnostics import OpstepError, did_you_mean
+from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.types import TensorType
+from opstep.runtime.plan.plan import MODES, Policy
+
+if TYPE_CHECKING:
+    pass
+
+
+class Settings(NamedTuple):
+    """How one side runs. Its text is like ``debug``, ``streams=4``, ``debug,streams=2``."""
+
+    mode: str = "async"
+    streams: int | None = None
+    alloc: str | None = None
+    fill: str | None = None
+    sync: str | None = None
+    device: str = "cpu"
+    kernels: str = "auto"
+    threads: int | None = None
+
+    def __str__(self) -> str:
+        defaults = Settings()._asdict()
+        told = [f"{k}={v}" for k, v in self._asdict().items() if k != "mode" and v != defaults[k]]
+        return ", ".join([self.mode, *told])
+
+    @property
+    def policy(self) -> Policy:
+        return policy(self.mode, self.streams, self.alloc, self.fill, self.sync)
+
+
+def settings(text: str, base: Settings = Settings()) -> Settings:
+    """Reads ``debug``, ``streams=4,alloc=fresh``: what is not named is as in `base`.
+
+    Raises `InputError`.
+    """
+    given: dict[str, Any] = {}
+    for word in text.replace(",", " ").split():
+        name, equals, value = word.partition("=")
+        if not equals and name in MODES:
+            name, value = "mode", name
+        elif name not in Settings._fields or not value:
+            known = ", ".join(("debug", "async", *(f"{f}=…" for f in Settings._fields)))
+            near = did_you_mean(name, (*Settings._fields, *MODES))
+            raise InputError(f"{word!r} is no setting of a run", hint=near or f"there are: {known}")
+        if name in ("streams", "threads"):
+            if not value.isdecimal() or not 1 <= int(value) <= 256:
+                raise InputError(f"{word!r}: {name} is a number from 1 on")
+            value = int(value)
+        given[name] = value
+    made = base._replace(**given)
+    if made.kernels not in KERNELS:
+        raise InputError(f"kernels is {made.kernels!r}", hint=f"it can be {', '.join(KERNELS)}")
+    if canonical(made.device) == "null":
+        raise InputError("the null device computes nothing that could be compared")
+    if "kernels" in given and not made.device.startswith("cuda"):
+        raise InputError("kernels are chosen on GPUs", hint="add device=cuda")
+    made.policy  # noqa: B018 - complains of what is none
+    return made._replace(device=canonical(made.device))
+
+
+class Place(NamedTuple):
+    """Where an op stands, and which of its runs: `site` in the calls, `turns` of the loops around
+    it.
+    """
+
+    site: str
+    op: str
+    value: str
+    type: TensorType
+    turns: list[int]
+    file: str | None
+    line: int | None
+    statement: str
+
+
+class Difference(NamedTuple):
+    """The first op whose result differs. `kind`: values, type, or only: one side alone ran it; the
+    other is None.
+
+    `changing` names the sides, a or b, that give something else when they are run again.
+    """
+
+    step: int
+    kind: str
+    a: Place | None
+    b: Place | None
+    elements: Elements | None = None
+    changing: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> Place:
+        """Where the op stands; in the first program, if it is there."""
+        found = self.a or self.b
+        assert found is not None
+        return found
+
+
+@dataclass
+class Comparison:
+    """What came of it. `compared` counts results of ops, up to the end of the first step that
+    differs; `differing` those of that step that do. `given` are named tensors that differ before
+    the first step; `written_over` outputs and named tensors that differ though all results of ops
+    were the same; `alone` sites that only one of two programs has. `errors`: what a side said that
+    did not come to the end. `passes`: runs of each side; `whole`: nothing was too large to compare.
+    `coarse`: where floats have other types on both sides, the coarsest of these.
+    """
+
+    names: tuple[str, str]
+    given: list[str] = field(default_factory=list)
+    steps: int = 0
+    compared: int = 0
+    differing: int = 0
+    first: Difference | None = None
+    written_over: list[str] = field(default_factory=list)
+    alone: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
+    errors: dict[str, OpstepError] = field(default_factory=dict)
+    verdicts: dict[str, Verdict] = field(default_factory=dict)
+    passes: int = 0
+    whole: bool = True
+    coarse: str = ""
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing differed."""
+        return not (self.first or self.given or self.written_over or len(self.errors) == 1)

@@ -1,0 +1,287 @@
+"""Where a graph loses precision: each op's result beside what arithmetic in f64 gives.
+
+found = opstep.differing.precision.precision(program, "main", {"x": x})
+found.losses[0].statement, found.losses[0].added
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from opstep.api.debugging import ProgramHost
+from opstep.api.devices import Setup, canonical
+from opstep.api.inputs import conform
+from opstep.differing.errors import TOLERANCE, Error, error_of
+from opstep.runtime.debugger.machine import Machine
+from opstep.runtime.debugger.node import Node, Producer
+from opstep.runtime.debugger.points import OP
+from opstep.runtime.ir.diagnostics import OpstepError
+from opstep.runtime.ir.printer import print_statement
+from opstep.runtime.ir.types import TensorType
+from opstep.runtime.plan.plan import DEBUG
+
+if TYPE_CHECKING:
+    from opstep.api.program import Program
+
+BUDGET = 1 << 30  # bytes of results that are kept
+
+
+class Loss(NamedTuple):
+    """An op's result in the run of it that adds most error, of `runs`.
+
+    `total`: its error against a run of all the graph in f64; `came`: the largest such error of an
+    operand, `through`; `own`: what the op itself adds: against f64 arithmetic on the operands that
+    it had.
+    """
+
+    op: str
+    value: str
+    type: str
+    file: str
+    line: int
+    statement: str
+    step: int
+    runs: int
+    came: float
+    through: str
+    own: Error
+    total: Error
+
+    @property
+    def added(self) -> float:
+        """The error that came to be here; infinite where numbers became NaN or infinite."""
+        return float("inf") if self.own.unlike else self.total.relative - self.came
+
+    @property
+    def tolerance(self) -> float:
+        """What rounding to the result's type makes."""
+        return TOLERANCE[self.type.partition("[")[0]]
+
+    @property
+    def what(self) -> str:
+        """What is wrong with it; "" where it is as rounding makes it."""
+        if self.own.unlike:
+            bad = "NaN" if self.own.got != self.own.got else "infinite"
+            return f"{self.own.unlike:,} of {self.own.size:,} elements become {bad}"
+        if self.own.zeroed:
+            return f"{self.own.zeroed:,} of {self.own.size:,} elements become 0"
+        if self.added <= self.tolerance:
+            return ""
+        rounds = self.own.relative > self.tolerance
+        return "rounding on the way" if rounds else f"the error of {self.through} grows"
+
+
+@dataclass
+class Precision:
+    """`losses`: of each op and place that gives floats, those that add most first. `outputs`:
+    errors of outputs and updated tensors after the last step, by name; `allowed`: how large each
+    may be.
+    """
+
+    graph: str
+    steps: int = 0
+    losses: list[Loss] = field(default_factory=list)
+    outputs: dict[str, Error] = field(default_factory=dict)
+    allowed: dict[str, float] = field(default_factory=dict)
+    error: OpstepError | None = None  # what ended the run
+
+    @property
+    def fine(self) -> bool:
+        """Whether all outputs are as exact as their types let them be."""
+        return not self.error and all(
+            not e.unlike and e.relative <= self.allowed[n] for n, e in self.outputs.items()
+        )
+
+
+def precision(
+    program: Program, graph: str | None = None, inputs: Mapping[str, Any] | None = None, *,
+    device: str = "cpu", threads: int | None = None, kernels: str = "auto", steps: int = 1,
+    tolerance: float | None = None,
+) -> Precision:  # fmt: skip
+    """Runs a graph op by op, and beside it the ops' oracles in f64, on what they gave before.
+    Control flow goes as the graph's own values say; what has no float operand counts as exact.
+
+    `tolerance`: the relative error that outputs may have, by default that of `TOLERANCE` for their
+    type. Named tensors stay as they are. Raises `OpstepError` where the program cannot be run.
+    """
+    declared = program.graph(graph)
+    arrays, types = conform(declared, inputs or {}, program.module.source)
+    names = [b.name.text for b in declared.inputs]
+    name, setup = declared.name.text, Setup(threads, kernels)
+    host: Any = ProgramHost(
+        program, canonical(device), setup, name, dict(zip(names, arrays, strict=True)), {}
+    )
+    machine = Machine(host, name, arrays, types, names, DEBUG, steps, BUDGET)
+    return _Beside(machine, Precision(name), tolerance).run()
+
+
+class _Beside:
+    """A machine's run, and the same in f64."""
+
+    def __init__(self, machine: Machine, told: Precision, tolerance: float | None):
+        self.machine = machine
+        self.told = told
+        self.tolerance = tolerance
+        self.exact: dict[int, tuple[Node, np.ndarray, float]] = {}  # by id: and its error
+        self.found: dict[tuple, Loss] = {}
+
+    def run(self) -> Precision:
+        machine, told = self.machine, self.told
+        try:
+            for step, producers in enumerate(self._steps()):
+                left = _uses(producers)
+                for producer in producers:
+                    self._measure(producer, step)
+                    for node in producer.operands:
+                        if node is not None:
+                            left[id(node)] -= 1
+                            if not left[id(node)] and id(node) not in self._kept():
+                                self.exact.pop(id(node), None)
+                told.steps = step + 1
+        except OpstepError as error:
+            told.error = error
+        told.losses = sorted(self.found.values(), key=lambda one: -one.added)
+        if machine.finished:
+            self._outputs()
+        return told
+
+    def _steps(self) -> Iterator[list[Producer]]:
+        """The ops of each step, once it is done."""
+        machine, producers, done = self.machine, [], 0
+        while (here := machine.here()) is not None:
+            activation, point = here
+            machine.forward()
+            step = activation.plan.steps[point.step] if point.kind == OP else None
+            if step is not None and not step.op.host and step.op.family != "internal":
+                producers.append(_producer(activation.env[step.results[0]][1]))
+            if len(machine.finished) > done:
+                done = len(machine.finished)
+                yield producers
+                producers = []
+
+    def _kept(self) -> set[int]:
+        """What later steps, or the outputs, come from."""
+        latest = [versions[-1][1] for name, versions in self.machine.named.items() if name]
+        nodes = [*latest, *self.machine.outputs()]
+        sources = [_producer(n).operands[0] for n in nodes if _converts(n)]
+        return {id(n) for n in (*nodes, *sources) if n is not None}
+
+    # --- one op ---
+
+    def _measure(self, producer: Producer, step: int) -> None:
+        executor, op = self.machine.executor, producer.op
+        actual = [None if o is None else executor.array(o) for o in producer.operands]
+        beside = [None if o is None else self._beside(o) for o in producer.operands]
+        floats = any(o is not None and o.type.dtype.is_float for o in producer.operands)
+        own = _computed(producer, actual) if floats else None
+        exact = _computed(producer, [None if b is None else b[0] for b in beside])
+        errors = [(b[1], o.name) for b, o in zip(beside, producer.operands, strict=True) if b and o]
+        came, through = max(errors, default=(0.0, ""))
+        for k, node in enumerate(producer.results):
+            got = executor.array(node)
+            if own is None or exact is None:  # nothing is known of it: it counts as exact
+                self.exact[id(node)] = (node, got.astype(_wide(got)), 0.0 if not floats else came)
+                continue
+            total = error_of(got, exact[k])
+            self.exact[id(node)] = (node, exact[k], total.relative)
+            if node.type.dtype.is_float and not op.reinterprets:
+                self._tell(producer, node, step, (came, through), error_of(got, own[k]), total)
+
+    def _beside(self, node: Node) -> tuple[np.ndarray, float]:
+        """What it would be in f64, and its error."""
+        known = self.exact.get(id(node))
+        if known is None and _converts(node):
+            (value, *_) = _producer(node).operands
+            assert value is not None
+            return self._beside(value)
+        if known is None:
+            array = self.machine.executor.array(node)
+            known = self.exact[id(node)] = (node, array.astype(_wide(array)), 0.0)
+        return known[1], known[2]
+
+    def _tell(
+        self, producer: Producer, node: Node, step: int, came: tuple[float, str], own: Error,
+        total: Error,
+    ) -> None:  # fmt: skip
+        plan, statement = producer.plan, producer.step.statement
+        source = plan.sources.get(plan.frames[producer.step.frame].graph.name.text)
+        line = source.locate(statement.span.start)[0] if source and statement.span.end else 0
+        key = (id(source), line, print_statement(statement), node.index)
+        before = self.found.get(key)
+        made = Loss(
+            producer.op.name, node.name, str(node.type), str(source.path) if source else "", line,
+            print_statement(statement).strip(), step, 1, *came, own, total,
+        )  # fmt: skip
+        if before is not None:
+            worse = made if made.added > before.added else before
+            made = worse._replace(runs=before.runs + 1)
+        self.found[key] = made
+
+    # --- in the end ---
+
+    def _outputs(self) -> None:
+        machine = self.machine
+        last = machine.finished[-1][1].plan
+        ends = [
+            (last.values[v].name, n) for v, n in zip(last.outputs, machine.outputs(), strict=True)
+        ]
+        ends += [(n, v[-1][1]) for n, v in machine.named.items() if n and len(v) > 1]
+        for name, node in ends:
+            if not node.type.dtype.is_float:
+                continue
+            self.told.outputs[name] = error_of(machine.executor.array(node), self._beside(node)[0])
+            allowed = TOLERANCE[node.type.dtype.name]
+            self.told.allowed[name] = allowed if self.tolerance is None else self.tolerance
+
+
+def _computed(producer: Producer, operands: list[Any]) -> list[np.ndarray] | None:
+    """The results by the op's oracle; None where it cannot be asked."""
+    step, given = producer.step, []
+    for a, t in zip(operands, step.operand_types, strict=False):
+        given.append(None if a is None or t is None else a.astype(_promoted(t)))
+    while given and given[-1] is None:
+        given.pop()
+    attrs = step.attrs
+    if step.op.name == "cast" and attrs["dtype"].is_float:
+        return [given[0].astype(np.float64)]
+    try:
+        with np.errstate(all="ignore"):
+            found = step.op.oracle(*given, **attrs)
+    except Exception:  # an oracle that wants other operands; what it is asked is not its text
+        return None
+    arrays = [np.asarray(f) for f in (found if isinstance(found, (tuple, list)) else (found,))]
+    shapes = [n.type.shape for n in producer.results]
+    return arrays if [a.shape for a in arrays] == shapes else None
+
+
+def _promoted(t: TensorType) -> Any:
+    """As an oracle takes operands of that type."""
+    return np.float64 if t.dtype.is_float else t.dtype.numpy
+
+
+def _wide(array: np.ndarray) -> Any:
+    return array.dtype if array.dtype.kind in "iub" else np.float64
+
+
+def _producer(node: Node) -> Producer:
+    assert node.producer is not None
+    return node.producer
+
+
+def _converts(node: Node) -> bool:
+    """Whether it is what an update made of a value of another type."""
+    return node.producer is not None and node.producer.op.family == "internal"
+
+
+def _uses(producers: list[Producer]) -> dict[int, int]:
+    """How many ops take a node in, by its id."""
+    counted: dict[int, int] = {}
+    for producer in producers:
+        for node in producer.operands:
+            if node is not None:
+                counted[id(node)] = counted.get(id(node), 0) + 1
+    return counted

@@ -1,0 +1,333 @@
+"""What a hunt found, in words and as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from opstep.runtime.nan.findings import PROPAGATED, Before, Finding, Link, Operand
+from opstep.runtime.nan.verdict import Element, Verdict
+
+if TYPE_CHECKING:
+    from opstep.hunting.search import Hunt
+
+ELEMENTS = 3  # told in words, of each finding
+LINKS = 8  # of its way to an output
+FINDINGS = 6  # told in words; the others are counted
+MASKED = 6  # likewise of those that no output shows
+WORDS = {"nan": "NaN", "inf": "infinity"}
+
+
+# --- in words -------------------------------------------------------------------------------------
+
+
+def report(hunt: Hunt) -> str:
+    """All of it, the first finding first."""
+    lines = [_heading(hunt)]
+    first = next((f for f in hunt.findings if f.operands), None)
+    for finding in hunt.findings[:FINDINGS]:
+        lines += ["", *_told(finding, finding is first)]
+    if len(hunt.findings) > FINDINGS:
+        lines += ["", f"and {len(hunt.findings) - FINDINGS:,} more, in other lines: see --json"]
+    if hunt.failed is not None:
+        said = hunt.failed.diagnostics[0]
+        place = ""
+        if said.source is not None and said.span is not None:
+            place = f" ({_file(said.source.path)}:{said.source.locate(said.span.start)[0]})"
+        lines += ["", f"then {said.message}{place}"]
+    if hunt.error is not None:
+        lines += ["", f"then the step ended: {hunt.error.diagnostics[0].message}"]
+    if hunt.unrepeated:
+        lines += ["", *_unrepeated(hunt)]
+    shown = hunt.only_masked
+    lines += [masked_line(f) for f in shown[:MASKED]]
+    if len(shown) > MASKED:
+        lines.append(f"masked: {len(shown) - MASKED:,} more, in other lines")
+    return "\n".join(lines)
+
+
+def masked_line(finding: Finding) -> str:
+    """One line on what no output shows."""
+    by = f", masked by {_links(finding.masked_by)}" if finding.masked_by else ""
+    if finding.decided:
+        return f"masked: {headline(finding)}; it decides {_links(finding.decided)}{by}"
+    return f"masked: {headline(finding)}; no output shows it{by}"
+
+
+def _links(links: tuple[Link, ...]) -> str:
+    return ", ".join(dict.fromkeys(f"{m.op} ({_line(m)})" for m in links))
+
+
+def _heading(hunt: Hunt) -> str:
+    if not hunt.found:
+        what = "1 step" if hunt.steps == 1 else f"{hunt.steps:,} steps"
+        if hunt.kinds != "nan,inf":
+            return f"{hunt.graph}: {what}, nothing found of {hunt.kinds}"
+        none = "no NaN and no infinity but those wanted" if hunt.wanted else "no NaN or infinity"
+        return f"{hunt.graph}: {what}, {none} came out"
+    return f"{hunt.graph}: step {hunt.step} is bad"
+
+
+def headline(finding: Finding, example: bool = True) -> str:
+    """One line: what, where, why; with an `example`, the first element."""
+    at = f" at {place(finding)}" if finding.where else ""
+    if finding.unwritten is not None:
+        count, size = finding.unwritten.count, finding.unwritten.node.type.size
+        return f"{finding.op} never wrote {count:,} of {size:,} elements of {finding.value}{at}"
+    verdict = finding.verdict
+    assert verdict is not None
+    bad = WORDS.get(finding.bad, finding.bad)
+    if finding.given:
+        what = "NaN" if finding.bad == "nan" else "infinite"
+        if finding.given.startswith("literal"):
+            return f"{finding.given} is {what}"
+        return f"{finding.given} has {verdict.count:,} of {verdict.size:,} elements {what}"
+    if finding.kind == PROPAGATED:
+        ways = ", ".join(finding.operands[j].name for j in verdict.carried)  # pyright: ignore
+        return f"{bad} came into {finding.op} {finding.value}{at} through {ways}"
+    rule = verdict.rules[0][0] if verdict.rules else "no rule is known"
+    first = ""
+    if verdict.elements and example:
+        first = f" ({_equation(finding, verdict.elements[0])})"
+    born = f"{bad} born in" if finding.bad in WORDS else f"{bad} in"
+    return f"{born} {finding.op} {finding.value}{at}: {rule}{first}"
+
+
+def place(finding: Finding) -> str:
+    """``features [i=3], model.opg:12, from model.py:40``"""
+    where = finding.where
+    assert where is not None
+    parts = [where.graph]
+    if where.backward:
+        parts.append(f"in the backward of `{where.backward}`")
+    if where.path:
+        parts.append(f"{where.path}:{where.line}")
+    if where.imported:
+        parts.append(f"from {where.imported}")
+    return ", ".join(parts)
+
+
+def told(finding: Finding) -> str:
+    """One finding, in words."""
+    return "\n".join(_told(finding, True))
+
+
+def _told(finding: Finding, first: bool) -> list[str]:
+    lines = [f"{finding.kind}: {headline(finding, False)}"]
+    if finding.where:
+        lines.append(f"  {finding.where.text}")
+        if finding.where.calls:
+            lines.append(f"  called: {finding.where.calls}")
+    if finding.times > 1:
+        lines.append(f"  {finding.times:,} times, this is the first; the last: {finding.last}")
+    if finding.verdict is not None:
+        lines += _verdict(finding, finding.verdict)
+    if finding.before is not None:
+        lines.append(f"  before it: {_before(finding.before)}")
+    if finding.unwritten is not None:
+        places = ", ".join(_index(p) for p in finding.unwritten.first[:ELEMENTS])
+        lines.append(f"  the first: {finding.value}{places}")
+    if first:
+        shown = [o for o in finding.operands if o is not None and o.name[:1] not in "0123456789-"]
+        lines += [f"  {_operand(o)}" for o in shown]
+    if len(finding.chain) > 1:
+        lines.append(f"  reaches {finding.output}: {_way(finding.chain[1:])}")
+    elif finding.chain:
+        lines.append(f"  {finding.output} is an output")
+    if finding.decided:
+        lines.append(f"  decides {_links(finding.decided)}")
+    if finding.intended and finding.chain:
+        lines.append(f"  if that is as it should be: --wanted {finding.output}")
+    return lines
+
+
+def _before(before: Before) -> str:
+    at = f"{_file(before.where.path)}:{before.where.line}" if before.where.path else ""
+    number = f"{before.value}{_index(before.place)} = {before.number:g}"
+    return f"{number}, {before.op} ({at or before.where.graph}): {before.text}"
+
+
+def _way(links: tuple[Link, ...]) -> str:
+    """Each op of the way, those of a loop once."""
+    way = list(dict.fromkeys(f"{c.op} {c.value} ({_line(c)})" for c in links))
+    told = len(way)
+    if told > LINKS:
+        way[LINKS // 2 : -LINKS // 2] = [f"… {told - LINKS:,} more …"]
+    more = f", {len(links):,} ops with those that come again" if told < len(links) else ""
+    return " -> ".join(way) + more
+
+
+def _verdict(finding: Finding, verdict: Verdict) -> list[str]:
+    lines = []
+    if verdict.own and not finding.given and verdict.size > 1 and verdict.elements:
+        was = "was" if verdict.own == 1 else "were"
+        what = f"{was} born here" if finding.bad in WORDS else f"{was} lost this way"
+        own = f"{verdict.own:,} of {verdict.size:,} elements of {finding.value} {what}"
+        if verdict.arrived is not None and verdict.arrived < verdict.own:
+            comes = "comes" if verdict.arrived == 1 else "come"
+            own += f", {verdict.arrived:,} of them {comes} out"
+        rules = ", ".join(f"{text} ({n:,})" for text, n in verdict.rules)
+        if len(verdict.rules) > 1:
+            asked = "" if verdict.explained >= verdict.own else f"of {verdict.explained:,} asked, "
+            own += f": {asked}{rules}"
+        lines.append(f"  {own}")
+    for element in verdict.elements[:ELEMENTS]:
+        lines.append(f"    {_equation(finding, element)}")
+    return lines
+
+
+def _equation(finding: Finding, element: Element) -> str:
+    """``lg[3, 17] = nan of h[3, 17] = -0.0013``"""
+    text = f"{finding.value}{_index(element.place)} = {element.value:g}"
+    named = []
+    for b in element.blamed:
+        operand = finding.operands[b.operand]
+        if operand is not None:
+            literal = operand.name[:1] in "0123456789-" or operand.name in ("nan", "inf")
+            at = f"{operand.name}{_index(b.place)}"
+            named.append(operand.name if literal else f"{at} = {b.value:g}")
+    if named:
+        text += f" of {', '.join(named)}"
+    if element.exact is not None and abs(element.exact) < float("inf"):
+        text += f"; in f64 it is {element.exact:g}"
+    return text
+
+
+def _unrepeated(hunt: Hunt) -> list[str]:
+    lines = ["at full speed these results were bad; op by op, from the same state, none is:"]
+    lines += [f"  {text}" for text in hunt.unrepeated]
+    if hunt.hazards:
+        return [*lines, "the plan has hazards:", *[f"  {text}" for text in hunt.hazards]]
+    told = "the plan is free of races; a kernel reads memory that it should not, or depends on time"
+    return [*lines, told]
+
+
+def _operand(operand: Operand) -> str:
+    s = operand.statistics
+    counts = ((s.nan, "NaN"), (s.posinf, "inf"), (s.neginf, "-inf"))
+    odd = [f"{n:,} {w}" for n, w in counts if n]
+    figures = "nothing finite"
+    if s.mean is not None:
+        figures = f"mean {s.mean:.4g}  std {s.std:.3g}  [{s.min:.4g}, {s.max:.4g}]"
+    return "  ".join([f"{operand.name}: {operand.type}", figures, *odd])
+
+
+def _index(at: tuple[int, ...]) -> str:
+    return f"[{', '.join(map(str, at))}]" if at else ""
+
+
+def _line(link: Link) -> str:
+    where = link.where
+    if where is None:
+        return "given"
+    return f"{_file(where.path)}:{where.line}" if where.path else where.graph
+
+
+def _file(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+# --- as data --------------------------------------------------------------------------------------
+
+
+def record(hunt: Hunt) -> dict[str, Any]:
+    """As JSON can hold it; floats may be NaN and infinite."""
+    return {
+        "graph": hunt.graph,
+        "device": hunt.device,
+        "found": hunt.found,
+        "step": hunt.step,
+        "steps": hunt.steps,
+        "replays": hunt.replays,
+        "findings": [finding_record(f) for f in (*hunt.findings, *hunt.only_masked)],
+        "propagated": [
+            _link(link) | {"kind": "propagated", "bad": verdict.kind, "count": verdict.count}
+            for link, verdict in hunt.propagated
+        ],
+        "error": hunt.error.diagnostics[0].message if hunt.error else None,
+        "failed": hunt.failed.diagnostics[0].message if hunt.failed else None,
+        "unrepeated": hunt.unrepeated,
+        "hazards": hunt.hazards,
+    }
+
+
+def finding_record(finding: Finding) -> dict[str, Any]:
+    """One finding."""
+    verdict, left = finding.verdict, finding.unwritten
+    told = {
+        "kind": finding.kind,
+        "bad": finding.bad,
+        "message": headline(finding),
+        "value": finding.value,
+        "type": finding.type,
+        "op": finding.op or None,
+        "given": finding.given or None,
+        **_where(finding),
+        "output": finding.output or None,
+        "chain": [_link(c) for c in finding.chain],
+        "masked_by": [_link(m) for m in finding.masked_by],
+        "decided": [_link(m) for m in finding.decided],
+        "times": finding.times,
+        "last": finding.last or None,
+        "before": _cause(finding.before) if finding.before else None,
+        "operands": [
+            None if o is None else {"name": o.name, "type": o.type} | asdict(o.statistics)
+            for o in finding.operands
+        ],
+    }
+    if left is not None:
+        told["unwritten"] = {"count": left.count, "first": [list(p) for p in left.first]}
+    if verdict is not None:
+        told |= {"count": verdict.count, "size": verdict.size, "own": verdict.own}
+        told["arrived"] = verdict.arrived
+        told["rules"] = [{"rule": text, "elements": n} for text, n in verdict.rules]
+        told["elements"] = [_element(finding, e) for e in verdict.elements]
+    return told
+
+
+def _cause(before: Before) -> dict[str, Any]:
+    told = _link(Link(before.value, before.op, before.where))
+    return told | {"place": list(before.place), "number": before.number, "rule": before.text}
+
+
+def _element(finding: Finding, element: Element) -> dict[str, Any]:
+    return {
+        "place": list(element.place),
+        "value": element.value,
+        "rule": element.rule,
+        "exact": element.exact,
+        "of": [
+            {"operand": b.operand, "name": o.name, "place": list(b.place), "value": b.value}
+            for b in element.blamed
+            if (o := finding.operands[b.operand]) is not None
+        ],
+    }
+
+
+def _where(finding: Finding) -> dict[str, Any]:
+    where = finding.where
+    if where is None:
+        return {
+            "graph": None,
+            "file": None,
+            "line": None,
+            "statement": None,
+            "imported": None,
+            "calls": None,
+            "backward": None,
+        }
+    return {
+        "graph": where.graph,
+        "file": where.path or None,
+        "line": where.line or None,
+        "statement": where.text,
+        "imported": where.imported or None,
+        "calls": where.calls or None,
+        "backward": where.backward or None,
+    }
+
+
+def _link(link: Link) -> dict[str, Any]:
+    where = link.where
+    told = {"value": link.value, "op": link.op or None}
+    return told | {"file": where.path if where else None, "line": where.line if where else None}

@@ -1,0 +1,448 @@
+"""Hunts NaNs and infinities: runs at full speed with flags, and at the first step that raises one
+tells where it was born, of what, and which way it went.
+
+hunt = opstep.hunt(program, "train", {"x": x}, steps=1000)
+hunt = opstep.hunt(program, "train", ({"x": x} for x in batches))
+print(hunt.report())
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice, repeat
+from typing import TYPE_CHECKING, Any
+
+from opstep.api.debugging import ProgramHost
+from opstep.api.devices import Setup, canonical
+from opstep.api.program import Program
+from opstep.api.program import policy as policy_of
+from opstep.runtime.debugger.machine import Machine
+from opstep.runtime.interrupts import AT_ONCE, NEVER, Held
+from opstep.runtime.ir.diagnostics import OpstepError, did_you_mean
+from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.types import TensorType
+from opstep.runtime.nan.findings import INTENDED, MASKED, Finding, Link
+from opstep.runtime.nan.kinds import KINDS, Sought
+from opstep.runtime.nan.tracing import Trace
+from opstep.runtime.nan.verdict import Verdict
+from opstep.runtime.plan.plan import DEBUG, Plan, Policy
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from opstep.runtime.device.flagging import Raised
+    from opstep.runtime.recording import Recording
+
+BUDGET = 2 << 30  # bytes of results that a replayed step keeps
+
+
+@dataclass(repr=False)
+class Hunt:
+    """What was found. `step`: the bad one, None where no NaN or infinity came out of any.
+
+    `findings`: origins and elements never written; `masked`: roots that no output shows;
+    `intended`: infinities that the program writes and that do not come out, and those marked as
+    wanted; `propagated`: values of the bad step that only carry what came in. `unrepeated`: results
+    that had NaNs at full speed, and have none when the step is replayed op by op: memory that was
+    used again too early, or an op that gives other bits each time. `hazards` then says what is
+    known of that. `steps`: how many were run; `replays`: how many were replayed. `failed`: the
+    assert that failed in the bad step; `inputs`: those of that step.
+    """
+
+    graph: str
+    device: str
+    step: int | None = None
+    findings: list[Finding] = field(default_factory=list)
+    masked: list[Finding] = field(default_factory=list)
+    intended: list[Finding] = field(default_factory=list)
+    propagated: list[tuple[Link, Verdict]] = field(default_factory=list)
+    unrepeated: list[str] = field(default_factory=list)
+    hazards: list[str] = field(default_factory=list)
+    error: OpstepError | None = None  # what then ended the step, such as a loop past its limit
+    failed: OpstepError | None = None
+    steps: int = 0
+    replays: int = 0
+    state: dict[str, np.ndarray] = field(default_factory=dict)  # named tensors before the bad step
+    inputs: dict[str, np.ndarray] = field(default_factory=dict)
+    kinds: str = "nan,inf"
+    wanted: tuple[str, ...] = ()
+
+    @property
+    def found(self) -> bool:
+        """Whether something is wrong."""
+        return bool(self.findings or self.unrepeated)
+
+    @property
+    def only_masked(self) -> list[Finding]:
+        """Those of `masked` that are no findings: `hunt` may be asked to take them as such."""
+        return [m for m in self.masked if not any(m is f for f in self.findings)]
+
+    @property
+    def first(self) -> Finding | None:
+        """The one that the others may come from."""
+        return self.findings[0] if self.findings else None
+
+    def __repr__(self) -> str:
+        from opstep.hunting.report import headline
+
+        told = headline(self.findings[0]) if self.findings else ", ".join(self.unrepeated)
+        what = f"step {self.step}: {told}" if self.found else f"{self.steps:,} steps, nothing"
+        return f"<Hunt {self.graph}: {what}>"
+
+    def __str__(self) -> str:
+        return self.report()
+
+    def report(self) -> str:
+        """In words."""
+        from opstep.hunting.report import report
+
+        return report(self)
+
+
+def hunt(
+    program: Program,
+    graph: str | None = None,
+    inputs: Mapping[str, Any] | Iterable[Mapping[str, Any]] | None = None,
+    *,
+    device: str = "cpu",
+    mode: str = "async",
+    streams: int | None = None,
+    alloc: str | None = None,
+    fill: str | None = None,
+    sync: str | None = None,
+    steps: int | None = None,
+    seed: int | None = None,
+    threads: int | None = None,
+    kernels: str = "auto",
+    autotune: bool = False,
+    chaos: int | None = None,
+    plan: Plan | None = None,
+    kinds: Collection[str] | str | None = None,
+    nan_only: bool = False,
+    wanted: Collection[str] = (),
+    masked: bool = False,
+    recording: Recording | None = None,
+    on_step: Callable[[], Any] | None = None,
+) -> Hunt:
+    """Runs a graph `steps` times, as `Program.run` does, until a NaN or an infinity comes out of an
+    op. Then the step is replayed op by op from the state that it began with.
+
+    `inputs` by name, for all steps; or an iterable of such, one a step, which is run to its end or
+    for `steps`. `kinds`: what is hunted, see `docs/hunting.md`; None are NaNs and infinities, with
+    `nan_only` NaNs. `wanted`: names of values whose infinities are as they should be; `masked`:
+    what no output shows is an alarm, too. `plan`: as of `Program.run`.
+
+    The first step is replayed in any case, before it is run: elements that an op never wrote show
+    only there; so is a step in which control flow calls a graph for the first time. With other
+    kinds than nan and inf all steps are. Named tensors are left as the run leaves them; where
+    something was found, as they were before that step. Raises `OpstepError` as `run` does.
+    """
+    if device == "null":
+        raise InputError("the null device computes nothing that could be hunted")
+    if nan_only and kinds is not None:
+        raise InputError("nan_only hunts NaNs alone, and kinds says what else: give one of them")
+    chosen = policy_of(mode, streams, alloc, fill, sync)
+    setup = Setup(threads, kernels, autotune, chaos)
+    found = program.graph(graph).name.text
+    if seed is not None and seed != program.seed:
+        program.reseed(seed)
+    if kinds is None:
+        kinds = KINDS[:1] if nan_only else KINDS
+    sought = Sought.parse(kinds, wanted)
+    _check_names(program, sought.wanted)
+    hunter = _Hunter(program, found, canonical(device), setup, sought, masked, plan)
+    return hunter.hunt(_batches(inputs or {}, steps), chosen, steps, recording, on_step)
+
+
+def _batches(inputs: Any, steps: int | None) -> Iterator[Mapping[str, Any]]:
+    """The inputs of each step."""
+    if steps is not None and steps < 1:
+        raise InputError(f"steps is {steps}; at least 1 is needed")
+    if isinstance(inputs, Mapping):
+        return repeat(inputs, 1 if steps is None else steps)
+    if isinstance(inputs, (str, bytes)) or not isinstance(inputs, Iterable):
+        raise InputError(
+            f"inputs are given as a {type(inputs).__name__}; they are arrays by name, or an "
+            "iterable of such for the steps"
+        )
+    return islice(inputs, steps)
+
+
+def _check_names(program: Program, wanted: Collection[str]) -> None:
+    """Complains of a name that nothing has."""
+    known = set(program.module.tensors)
+    for graph in program.graphs.values():
+        names = [b.name.text for b in graph.inputs]
+        names += [b.name.text for s in graph.body for b in getattr(s, "results", ())]
+        known.update(names, (f"{graph.name.text}.{n}" for n in names))
+    for name in wanted:
+        if name not in known:
+            raise InputError(f"no value is called {name}", hint=did_you_mean(name, known))
+
+
+class _Hunter:
+    def __init__(
+        self, program: Program, graph: str, device: str, setup: Setup, sought: Sought,
+        masked: bool, plan: Plan | None,
+    ):  # fmt: skip
+        self.program = program
+        self.graph = graph
+        self.device = device
+        self.setup = setup
+        self.sought = sought
+        self.masked = masked
+        self.plan = plan
+        self.names = [b.name.text for b in program.graph(graph).inputs]
+        self.arrays: list[np.ndarray] = []
+        self.types: tuple[TensorType, ...] = ()
+        self.result = Hunt(graph, device, kinds=str(sought), wanted=tuple(sorted(sought.wanted)))
+        self.harmless: set[tuple[int, int, str]] = set()  # plan, value, kind: flags to pass over
+        self.plans = 0  # that were bound when a step was replayed last
+        self.unwritten = 0  # results that debug mode has told of
+
+    def hunt(
+        self, batches: Iterator[Mapping[str, Any]], chosen: Policy, steps: int | None, recording,
+        on_step,
+    ) -> Hunt:  # fmt: skip
+        first = next(batches, None)
+        if first is None:
+            raise InputError("there are no inputs: the iterable is at its end")
+        self._take(first)
+        at_once = self._replayed(0)
+        if at_once and recording is None:
+            return self.result
+        with Held(AT_ONCE) as signals, self.program._running(
+            self.graph, self.inputs, self.device, chosen, steps or 1, None, self.setup, (),
+            recording, True, self.plan,
+        ) as job:  # fmt: skip
+            self._forget_children(job)
+            kept = _State(self.program, self.device, job.context)
+            number = 0
+            while True:
+                try:
+                    bad = self._step(number, job, kept, chosen, at_once)
+                    signals.when = NEVER  # what is committed is told
+                except BaseException:
+                    with Held():
+                        kept.put_back()
+                    raise
+                if bad:
+                    if recording is not None:  # what is recorded of it is what one wants to see
+                        with suppress(OpstepError):  # a failed assert
+                            job.step_done()
+                    return self.result
+                job.step_done()
+                self.result.steps += 1
+                job.tell(on_step, signals)
+                signals.let_go()
+                number += 1
+                given = next(batches, None)
+                if given is None:
+                    return self.result
+                if given is not first:
+                    self._give(job, given)
+                    first = given
+                at_once = self.sought.slow and self._replayed(number)
+
+    def _take(self, given: Mapping[str, Any]) -> None:
+        """The inputs of the next step."""
+        from opstep.api.inputs import conform
+
+        declared = self.program.graph(self.graph)
+        self.arrays, self.types = conform(declared, given, self.program.module.source)
+
+    def _give(self, job: Any, given: Mapping[str, Any]) -> None:
+        """Other inputs; they may have other sizes."""
+        types = self.types
+        self._take(given)
+        if self.types != types:
+            job.binding = job.context.bind(self.graph, self.types)
+            for plan in job.context.plans:
+                self.program._ready(plan, self.device)
+        for value, array in zip(job.binding.plan.inputs, self.arrays, strict=True):
+            job.binding.set(value, array)
+
+    @property
+    def inputs(self) -> dict[str, np.ndarray]:
+        return dict(zip(self.names, self.arrays, strict=True))
+
+    def _forget_children(self, job: Any) -> None:
+        """A context that an earlier run left knows graphs that are new to this one."""
+        job.binding.children.clear()
+        job.context.plans[:] = [job.binding.plan]
+        self.plans = 1
+
+    def _step(self, number: int, job: Any, kept: _State, chosen: Policy, known: bool) -> bool:
+        """Runs a step at full speed; whether it is bad, which may be known already."""
+        from opstep.runtime.interpreter import drive
+
+        kept.save()
+        try:
+            drive(job.context.run(job.binding))
+        except OpstepError:  # a loop past its limit, say: perhaps for a NaN
+            kept.put_back()
+            if known or self._replayed(number):
+                return True
+            raise
+        if known:
+            kept.swap()
+            return True
+        raised = [r for r in job.context.flags.raised() if self._counts(r)]
+        unwritten = job.check is not None and len(job.check.found) > self.unwritten
+        self.unwritten = len(job.check.found) if job.check else 0
+        fresh = number > 0 and len(job.context.plans) > self.plans
+        self.plans = len(job.context.plans)
+        if not (raised or unwritten or fresh):
+            return False
+        job.context.flags.clear()
+        return self._looked_into(number, raised, kept, chosen)
+
+    # --- a step whose ops raised flags ---
+
+    def _counts(self, raised: Raised) -> bool:
+        """Whether a flag is of a kind, and at a place, that is not known to do no harm."""
+        return any(self._kinds(raised))
+
+    def _kinds(self, raised: Raised) -> list[str]:
+        kinds = ["nan"] * (raised.nan and self.sought.nans)
+        kinds += ["inf"] * (raised.inf and self.sought.infinities)
+        return [k for k in kinds if (id(raised.plan), raised.value, k) not in self.harmless]
+
+    def _looked_into(self, number: int, raised: list[Raised], kept: _State, chosen) -> bool:
+        """Replays the step; whether there is something wrong with it."""
+        after = kept.swap()
+        if self._replayed(number):
+            return True
+        if raised and not (self.result.masked or self.result.intended):
+            self.result.step = number
+            self.result.unrepeated = [_told(r) for r in raised]
+            self.result.hazards = self._hazards(chosen)
+            return True
+        for r in raised:
+            self.harmless.update((id(r.plan), r.value, k) for k in self._kinds(r))
+        kept.put(after)
+        return False
+
+    def _replayed(self, number: int) -> bool:
+        """Runs the step op by op; whether a NaN or an infinity comes out, or was not written."""
+        self.result.replays += 1
+        trace = self._trace()
+        found = trace.findings()
+        shown = (MASKED, INTENDED) if not self.masked else (INTENDED,)
+        self.result.masked = [f for f in found if f.kind == MASKED]
+        self.result.intended = [f for f in found if f.kind == INTENDED]
+        self.result.findings = [f for f in found if f.kind not in shown]
+        if not self.result.findings:
+            if trace.error is not None:
+                raise trace.error
+            return False
+        self.result.step, self.result.error = number, trace.error
+        self.result.failed = self._failed(trace)
+        self.result.inputs = self.inputs
+        self.result.propagated = list(trace.links())
+        self.result.state = {n: self.program.params[n].copy() for n in self._updated(trace)}
+        return True
+
+    def _trace(self) -> Trace:
+        host: Any = ProgramHost(
+            self.program, self.device, self.setup._replace(chaos=None), self.graph, self.inputs, {}
+        )  # fmt: skip
+        machine = Machine(
+            host, self.graph, self.arrays, self.types, self.names, DEBUG, 1, BUDGET
+        )  # fmt: skip
+        trace = Trace(machine, self.sought)
+        trace.run()
+        return trace
+
+    def _failed(self, trace: Trace) -> OpstepError | None:
+        host: Any = trace.machine.host
+        code = trace.machine.failed() if trace.error is None else 0
+        return host.failed_assert(code) if code else None
+
+    def _updated(self, trace: Trace) -> list[str]:
+        return [n for n, versions in trace.machine.named.items() if n and len(versions) > 1]
+
+    def _hazards(self, chosen: Policy) -> list[str]:
+        from opstep.runtime.plan.hazards import check
+
+        plans = self.program.plans(
+            self.graph, self.types, chosen, self.device, setup=self.setup
+        )  # fmt: skip
+        if self.plan is not None:
+            plans[0] = self.plan
+        return [str(h) for plan in plans for h in check(plan)]
+
+
+class _State:
+    """Named tensors that a run updates, as they were before the step under way: on the device."""
+
+    def __init__(self, program: Program, device: str, context: Any):
+        self.store = program._store(device)
+        self.device = self.store.device
+        self.context = context
+        self._plans = 0
+        self._saved: dict[str, Any] = {}
+        self._saving: list[Any] = []  # copies to be made before each step
+        self._whole = False  # whether all was saved
+
+    def save(self) -> None:
+        """Before a step: nothing is under way."""
+        self._whole = False
+        if len(self.context.plans) > self._plans:  # control flow makes plans when it needs them
+            self._plans = len(self.context.plans)
+            for name in _updated(self.context.plans):
+                if name not in self._saved:
+                    own = self.store.memory(name)
+                    target = self._saved[name] = self.device.alloc(own.nbytes, "a copy")
+                    self._saving.append(self._copy(own, target))
+        self._do(self._saving)
+        self._whole = True
+
+    def swap(self) -> dict[str, Any]:
+        """Puts back what was saved; gives what was there."""
+        after = {}
+        for name, saved in self._saved.items():
+            own = self.store.memory(name)
+            after[name] = self.device.alloc(own.nbytes, "a copy")
+            self._do([self._copy(own, after[name]), self._copy(saved, own)])
+        return after
+
+    def put_back(self) -> None:
+        """After an error or an interrupt: the step has not been, whatever is still queued."""
+        self.context.abandon()
+        if self._whole:
+            self.put(self._saved)
+
+    def put(self, values: Mapping[str, Any]) -> None:
+        self._do([self._copy(source, self.store.memory(n)) for n, source in values.items()])
+
+    def _copy(self, source: Any, target: Any) -> Any:
+        return self.device.copy(source.address, target.address, target.nbytes)
+
+    def _do(self, copies: list[Any]) -> None:
+        """In order; they are made when this returns."""
+        now = getattr(self.device, "now", None)
+        if now is None:  # the host's own memory
+            for copy in copies:
+                copy()
+        elif copies:
+            now(lambda stream: [copy(stream) for copy in copies])
+
+
+def _updated(plans: list[Plan]) -> list[str]:
+    names = {}
+    for plan in plans:
+        for step in plan.steps:
+            for b in step.writes:
+                if plan.buffers[b].kind == "param":
+                    names[plan.buffers[b].name] = True
+    return list(names)
+
+
+def _told(raised: Raised) -> str:
+    plan, value = raised.plan, raised.plan.values[raised.value]
+    graph = plan.frames[value.frame].graph.name.text
+    what = "NaN" if raised.nan else "infinities"
+    return f"{plan.steps[raised.step].op.name} {value.name}: {value.type} in graph {graph}: {what}"

@@ -1,0 +1,370 @@
+"""The kernel behind convolutions: filters slid over padded images, as products of register tiles.
+
+Images are never unfolded as a whole. For a block of output pixels and a few channels, each lane
+lays out what the filters will meet in a buffer that stays in its cache: for every filter column one
+copy of the image rows, shifted and strided as that column sees them. Filter rows then are offsets
+into the same copy. `table[k]` says where the pixels begin that step k (channel, filter row, filter
+column) multiplies. Each output is one sum in the order of the steps, however the work is cut.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from functools import cache
+from math import ceil, prod
+from typing import NamedTuple
+
+from opstep.kernels.matmul.products import pieces
+from opstep.runtime.device.builtin import (
+    clear_run,
+    copy_run,
+    offset,
+    outer_tile_1,
+    outer_tile_2,
+    outer_tile_4,
+    outer_tile_8,
+    vector_length,
+)
+from opstep.runtime.device.launch import Arg, Launch, Scratch
+
+_TILES = {8: outer_tile_8, 4: outer_tile_4, 2: outer_tile_2, 1: outer_tile_1}
+_WIDEST = {8: 3, 4: 6, 2: 8, 1: 8}  # vectors in a tile of so many filters
+_OVERREAD = 8 * 64  # bytes that a tile may read past its pixels
+_BUFFER = 40 * 1024  # bytes of image laid out at a time: the first-level cache, nearly
+_FILTERS = 384 * 1024  # bytes of filters that meet them: half of the second-level cache
+_SHARING = 64  # filters at least, of many, that meet what was laid out once
+_PIXELS = 48  # in a block at least, where an image has them: a full tile
+_GRAIN = 1 << 20  # floating-point operations under which another lane is not woken
+
+
+class Geometry(NamedTuple):
+    """Where output pixels look in the image, along both axes.
+
+    Output (i, j) at filter row r, column s sees image row ``i*stride[0] + rows[r]`` and column
+    ``j*stride[1] + columns[s]``; outside of the image there are zeros. It is written to place
+    ``(i*step[0] + first[0], j*step[1] + first[1])`` of a plane of `plane` rows and columns.
+    """
+
+    out: tuple[int, int]
+    stride: tuple[int, int]
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    plane: tuple[int, int]
+    step: tuple[int, int] = (1, 1)
+    first: tuple[int, int] = (0, 0)
+
+    @property
+    def scattered(self) -> bool:
+        return self.step != (1, 1) or self.plane != self.out
+
+
+class _Blocks(NamedTuple):
+    """How the work is cut: output rows and columns, filters, channels; and the tile's rows."""
+
+    rows: int
+    columns: int
+    filters: int
+    channels: int
+    tile: int
+
+
+def correlate(
+    x: Arg,
+    w,
+    bias: Arg | None,
+    y: Arg,
+    groups: int,
+    geometry: Geometry,
+    buffer: Scratch | None = None,
+) -> Launch:
+    """x [N, groups*C, H, W] under filters w [groups*K, C, R*S] into y [N, groups*K, *g.plane].
+
+    Launches that follow each other may share a `buffer`, which grows as each needs it.
+    """
+    g = geometry
+    images, channels = x.shape[0], x.shape[1] // groups
+    filters = y.shape[1] // groups
+    taps = len(g.rows) * len(g.columns)
+    together = _one_copy(g, filters)
+    shifts = (min(g.columns),) if together else g.columns
+    blocks = _cut(images * groups, channels, filters, g, len(shifts), x.dtype.itemsize)
+    slots, starts = buffer_slots(g, blocks.rows)
+    line = blocks.columns + (max(g.columns) - min(g.columns) if together else 0)
+    places = [c - shifts[0] if together else k * len(slots) * line for k, c in enumerate(g.columns)]
+    table = tuple(
+        c * len(shifts) * len(slots) * line + starts[r] * line + place
+        for c in range(blocks.channels)
+        for r in range(len(g.rows))
+        for place in places
+    )
+    laid_out = blocks.channels * len(shifts) * len(slots) * line + _OVERREAD // x.dtype.itemsize
+    held = blocks.filters * blocks.rows * blocks.columns if g.scattered else 0
+    lane = -(-(laid_out + held) // 64) * 64
+    buffer = buffer or Scratch(x.dtype, lane, per_lane=True)
+    buffer.size = max(buffer.size, lane)
+    planes = not together and in_one_run(g, slots) and blocks.columns == g.out[1] == x.shape[3]
+    cuts = zip((filters, *g.out), (blocks.filters, blocks.rows, blocks.columns), strict=True)
+    units = images * groups * prod(-(-whole // piece) for whole, piece in cuts)
+    work = 2 * prod(g.out) * images * groups * filters * channels * taps
+    return Launch(
+        *(_kernel(blocks.tile), x, w, bias or x, y),
+        *(buffer, lane, laid_out),
+        *(table, shifts, slots, len(shifts), len(slots), taps, line),
+        *(bias is not None, together, planes, g.scattered),
+        *(channels, filters, groups, x.shape[2], x.shape[3]),
+        *(*g.out, *g.stride, *g.plane, *g.step, *g.first),
+        *(blocks.rows, blocks.columns, blocks.filters, blocks.channels),
+        units=units,
+        grain=max(1, units * _GRAIN // max(work, 1)),
+    )
+
+
+def _one_copy(g: Geometry, filters: int) -> bool:
+    """Whether all filter columns look into one copy of the rows, at an offset.
+
+    Tiles then end where output rows end, and vectors that are not full go to waste; a copy for each
+    filter column has no such ends. A copy costs about as much as 7 products an element.
+    """
+    waste = -(-g.out[1] // 16) * 16 / max(1, g.out[1]) - 1
+    return g.stride[1] == 1 and bool(g.columns) and waste * filters * len(g.rows) <= 7
+
+
+def buffer_slots(g: Geometry, rows: int) -> tuple[tuple[int, ...], list[int]]:
+    """Image rows (relative to the block's first) that `rows` output rows see, and where each filter
+    row begins.
+
+    Output rows that follow each other see image rows that are `stride` apart; these stand together.
+    Rows that none sees, between filter rows far apart, are left out.
+    """
+    runs, starts = _runs(g, rows)
+    return tuple(row for run in runs for row in run), starts
+
+
+def count_slots(g: Geometry, rows: int) -> int:
+    """How many `buffer_slots` there are."""
+    return sum(len(run) for run in _runs(g, rows)[0])
+
+
+def _runs(g: Geometry, rows: int) -> tuple[list[range], list[int]]:
+    stride = g.stride[0]
+    runs: list[range] = []
+    starts = [0] * len(g.rows)
+    count = 0
+    for r in sorted(range(len(g.rows)), key=lambda r: (g.rows[r] % stride, g.rows[r])):
+        first = g.rows[r]
+        end = runs[-1].stop if runs else first - 1
+        begin = end if end >= first and end % stride == first % stride else first
+        starts[r] = count - (begin - first) // stride
+        runs.append(range(begin, first + rows * stride, stride))
+        count += len(runs[-1])
+    return runs, starts
+
+
+def in_one_run(g: Geometry, slots: tuple[int, ...]) -> bool:
+    """Whether slots are neighbouring rows of the image."""
+    return g.stride == (1, 1) and slots[-1:] == (slots[0] + len(slots) - 1,) if slots else False
+
+
+def _even(total: int, most: int, multiple: int = 1) -> int:
+    """The size of equal pieces of `total`, each at most `most` (but at least `multiple`)."""
+    pieces = -(-total // max(most, 1))
+    size = -(-total // max(pieces, 1))
+    return max(multiple, -(-size // multiple) * multiple)
+
+
+def _cut(
+    images: int, channels: int, filters: int, g: Geometry, copies: int, itemsize: int
+) -> _Blocks:
+    tile = next((t for t in (1, 2, 4) if filters <= t), 8)
+    copies, taps = max(1, copies), max(1, len(g.rows) * len(g.columns))
+    budget = _BUFFER // itemsize
+    few = min(channels, -(-96 // taps))  # at a time: the tile's loop shall be long
+    columns = _even(g.out[1], budget // (few * copies * count_slots(g, 1) or 1), 16)
+    columns = min(columns, g.out[1])
+
+    def room(rows: int) -> int:
+        """Channels that fit into the buffer."""
+        return budget // (copies * max(1, count_slots(g, rows)) * max(columns, 1))
+
+    def enough(blocks: int) -> bool:
+        return room(-(-g.out[0] // blocks)) >= few
+
+    rows = 1
+    if columns == g.out[1]:
+        rows = -(-g.out[0] // (1 + bisect_left(range(1, g.out[0]), True, key=enough)))
+    work = 2 * images * prod(g.out) * filters * channels * taps
+    wanted = min(pieces(), work // (_GRAIN // 4)) / max(1, images * -(-g.out[0] // max(rows, 1)))
+    # what is laid out costs the more, the fewer rows or filters share it
+    block = filters
+    if wanted > 1 and filters * taps > prod(g.out):
+        block = _even(filters, max(_SHARING, -(-filters // ceil(wanted))), tile)
+        wanted /= -(-filters // block)
+    if wanted > 1 and columns == g.out[1]:
+        least = -(-_PIXELS // columns)
+        rows = max(min(rows, least), int(rows / wanted))
+    most = min(room(rows), _FILTERS // (itemsize * taps * max(1, block)))
+    return _Blocks(max(1, rows), max(1, columns), block, _even(channels, most), tile)
+
+
+@cache
+def _kernel(rows: int):
+    """The kernel whose tiles are of so many filters."""
+    tile, vectors = _TILES[rows], _WIDEST[rows]
+
+    def slide_filters(
+        x, w, bias, y, buffers, lane_size, laid_out, table, shifts, slots, copies, slot_count, taps,
+        line, biased, together, planes, scattered, channels, filters, groups, height, width, out_h,
+        out_w, stride_h,
+        stride_w, plane_h, plane_w, step_h, step_w, first_h, first_w, row_block, column_block,
+        filter_block, channel_block, lo, hi, lane,
+    ):  # fmt: skip
+        buffer = offset(buffers, lane * lane_size)
+        row_blocks = (out_h + row_block - 1) // row_block
+        column_blocks = (out_w + column_block - 1) // column_block
+        filter_blocks = (filters + filter_block - 1) // filter_block
+        widest = vectors * vector_length(x)
+        for unit in range(lo, hi):
+            i0 = unit % row_blocks * row_block
+            rest = unit // row_blocks
+            j0 = rest % column_blocks * column_block
+            rest = rest // column_blocks
+            f0 = rest % filter_blocks * filter_block
+            image = rest // filter_blocks  # of all images' groups
+            f1 = min(f0 + filter_block, filters)
+            count = min(column_block, out_w - j0)
+            height_here = min(row_block, out_h - i0)
+            first = image * filters
+            weights = (image % groups) * filters
+            target = offset(y, first * out_h * out_w + i0 * out_w + j0)
+            target_line = out_w
+            pitch = out_h * out_w
+            if scattered:
+                target = offset(buffer, laid_out - f0 * row_block * column_block)
+                target_line = column_block
+                pitch = row_block * column_block
+            # tiles run along one long line of pixels, or along each row
+            lines = 1
+            pixels = height_here * column_block
+            if together or count < column_block:
+                lines = height_here
+                pixels = count
+            for c in range(0, max(channels, 1), channel_block):
+                some = min(channel_block, channels - c)
+                source = offset(x, (image * channels + c) * height * width)
+                if planes:
+                    lay_out_planes(
+                        source, buffer, some, height, width, shifts, copies,
+                        slots[0] + i0, slot_count,
+                    )  # fmt: skip
+                else:
+                    lay_out_rows(
+                        source, buffer, some, height, width, shifts, copies, slots, slot_count,
+                        i0 * stride_h, j0 * stride_w, line, stride_w,
+                    )  # fmt: skip
+                for i in range(lines):
+                    for p in range(0, pixels, widest):
+                        for f in range(f0, f1, rows):
+                            place = offset(target, f * pitch + i * target_line + p)
+                            start = place
+                            mode = 1
+                            if c == 0:
+                                mode = 2 * biased
+                                if biased:
+                                    start = offset(bias, weights + f)
+                            tile(
+                                some * taps,
+                                offset(w, ((weights + f) * channels + c) * taps),
+                                channels * taps,
+                                1,
+                                offset(buffer, i * line + p),
+                                table,
+                                place,
+                                pitch,
+                                mode,
+                                start,
+                                pitch if c > 0 else 1,
+                                f1 - f,
+                                min(widest, pixels - p),
+                            )
+            if scattered:
+                for f in range(f0, f1):
+                    for i in range(height_here):
+                        row = (first + f) * plane_h + (i0 + i) * step_h + first_h
+                        at = row * plane_w + j0 * step_w + first_w
+                        held = f * pitch + i * column_block
+                        for j in range(count):
+                            y[at + j * step_w] = target[held + j]
+
+    return slide_filters
+
+
+def only_bias(bias: Arg | None, y: Arg) -> Launch:
+    """y [N, C, H, W] before anything is added to it."""
+    area = y.shape[2] * y.shape[3]
+    return Launch(put_bias, bias or y, bias is not None, y, y.shape[1], area, units=y.size)
+
+
+def put_bias(bias, biased, y, channels, area, lo, hi):
+    for i in range(lo, hi):
+        y[i] = bias[i // area % channels] if biased else 0
+
+
+def lay_out_rows(
+    x,
+    buffer,
+    channels,
+    height,
+    width,
+    shifts,
+    copies,
+    slots,
+    slot_count,
+    top,
+    left,
+    columns,
+    stride,
+):
+    """Rows of the image as the filter's columns see them, zeros around it."""
+    to = buffer
+    for c in range(channels):
+        for s in range(copies):
+            shift = shifts[s] + left  # image column of the first pixel
+            begin = min(columns, (max(0, -shift) + stride - 1) // stride)
+            end = max(begin, min(columns, (width - shift + stride - 1) // stride))
+            for t in range(slot_count):
+                row = slots[t] + top
+                if row < 0 or row >= height or begin > 0 or end < columns:
+                    clear_run(to, x, columns)
+                if 0 <= row < height:
+                    source = offset(x, (c * height + row) * width + shift)
+                    if stride == 1:
+                        copy_run(offset(to, begin), offset(source, begin), end - begin)
+                    else:
+                        for j in range(begin, end):
+                            to[j] = source[j * stride]
+                to = offset(to, columns)
+
+
+def lay_out_planes(x, buffer, channels, height, width, shifts, copies, top, slot_count):
+    """The same where output rows are as long as the image's: one run of memory, but for edges."""
+    to = buffer
+    first = min(slot_count, max(0, -top))  # slots above the image
+    last = max(first, min(slot_count, height - top))  # and where those below it begin
+    for c in range(channels):
+        for s in range(copies):
+            shift = shifts[s]
+            begin = min(width, max(0, -shift))
+            end = max(begin, min(width, width - shift))
+            clear_run(to, x, first * width)
+            clear_run(offset(to, last * width), x, (slot_count - last) * width)
+            source = offset(x, (c * height + top) * width + shift)
+            at = first * width + begin
+            if begin < end and first < last:
+                copy_run(offset(to, at), offset(source, at), last * width - width + end - at)
+            if begin > 0 or end < width:
+                for t in range(first, last):
+                    for j in range(begin):
+                        to[t * width + j] = 0
+                    for j in range(end, width):
+                        to[t * width + j] = 0
+            to = offset(to, slot_count * width)

@@ -1,0 +1,341 @@
+"""Convolutions on CUDA: which kernel, which tiles, and how the terms of long sums are shared.
+
+All is chosen from shapes and dtypes, never from the GPU or what else runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import NamedTuple
+
+from opstep.kernels.conv.correlation import Geometry, only_bias
+from opstep.kernels.conv.cuda_direct import (
+    CHUNK,
+    THREADS,
+    clear,
+    convolve_each,
+    convolve_few,
+    sum_each,
+    sum_over_pixels,
+    turn_filters,
+    turn_halves,
+)
+from opstep.kernels.conv.cuda_edges import mended
+from opstep.kernels.conv.cuda_tensor_cores import convolve_halves
+from opstep.kernels.conv.cuda_tiles import HALF, NEVER, add_shares, convolve_tiles, filter_tiles
+from opstep.kernels.conv.windows import Window
+from opstep.kernels.matmul.cuda_gemm import added
+from opstep.kernels.matmul.cuda_gemm_tiles import PLAIN, Pace, cheapest
+from opstep.kernels.matmul.cuda_tile import Tile, WarpTile
+from opstep.kernels.pointwise.cuda_offsets import LIMIT
+from opstep.runtime.device.cuda.compiling.target import architecture
+from opstep.runtime.device.launch import Arg, Grid, Launch, Scratch
+from opstep.runtime.ir.types import i16
+
+_MULTIPROCESSORS = 128  # that work is cut for
+_PARTS = 128  # of a sum that blocks make, at most
+_MOST_TAPS = 30  # rows and columns of a filter that bits can stand for
+_MOST_TERMS = 1 << 18  # of a table
+_LOOK = 5e-5  # microseconds, at an element of an image
+_BITS = i16  # that carry halves
+_FEW = 16  # filters at most that a thread has all at once
+
+
+def _with_looks(pace: Pace) -> Pace:
+    """What a step takes where one operand is looked up, too."""
+    tile = pace.tile
+    return pace._replace(work=pace.work + _LOOK * tile.columns * tile.steps)
+
+
+_PACES = {
+    size: [_with_looks(p) for p in paces if p.tile.threads >= p.tile.columns]
+    for size, paces in PLAIN.items()
+}
+_PACES[4].append(_with_looks(Pace(Tile(32, 128, 16, 4, 8), 1.0, 0.3, 4)))
+_HALVES = (
+    Pace(WarpTile(128, 64, 32, 32, 2), 0.6, 0.6, 3),
+    Pace(WarpTile(64, 64, 32, 32, 2), 0.6, 0.4, 4),
+)
+
+
+class Sight(NamedTuple):
+    """Where outputs of a convolution look, as kernels take it: see `conv_tiles`."""
+
+    table: tuple[int, ...]
+    missing_rows: tuple[int, ...]
+    missing_columns: tuple[int, ...]
+
+
+def _sight(g: Geometry, channels: int, height: int, width: int, multiple: int) -> Sight:
+    """`multiple`: of which the table's terms are a number."""
+    across = len(g.rows)  # bits of rows, then those of columns
+    table = [
+        (1 << r | 1 << across + s) << 32 | (c * height + row) * width + column + HALF
+        for c in range(channels)
+        for r, row in enumerate(g.rows)
+        for s, column in enumerate(g.columns)
+    ]
+    table += [NEVER << 32 | HALF] * (-len(table) % multiple)
+    rows = [
+        NEVER
+        | sum(1 << r for r, row in enumerate(g.rows) if not 0 <= i * g.stride[0] + row < height)
+        for i in range(g.out[0])
+    ]
+    columns = [
+        sum(
+            1 << across + s
+            for s, column in enumerate(g.columns)
+            if not 0 <= j * g.stride[1] + column < width
+        )
+        for j in range(g.out[1])
+    ]
+    return Sight(tuple(table), tuple(rows), tuple(columns))
+
+
+def correlate(
+    x: Arg,
+    w: Arg | Scratch,
+    bias: Arg | None,
+    y: Arg,
+    groups: int,
+    g: Geometry,
+    w_start: int = 0,
+) -> list[Grid]:
+    """x [N, groups*C, H, W] under filters w [groups*K, C, R*S] into y [N, groups*K, *g.plane]."""
+    images, channels, filters = x.shape[0], x.shape[1] // groups, y.shape[1] // groups
+    terms, pixels = channels * len(g.rows) * len(g.columns), images * prod(g.out)
+    if not pixels or not filters:
+        return []
+    if not _fits(x, g, terms, pixels):
+        return [_each(x, w, bias, y, groups, g, w_start)]
+    sizes = (groups, filters, terms, pixels, *_steps(x, groups, g), *g.out)
+    target = (prod(g.plane), g.plane[1], *g.step, g.first[0] * g.plane[1] + g.first[1])
+    if filters <= _FEW:
+        some = next(f for f in (1, 2, 4, 8, _FEW) if filters <= f)
+        own = 4 if pixels * groups >= 4 * THREADS * _MULTIPROCESSORS else 1
+        sight = _sight(g, channels, *x.shape[2:], CHUNK)
+        blocks = -(-filters // some)
+        return [
+            Grid(
+                *(convolve_few(some, own), x, w, bias or x, y, w_start, *sight, *sizes, *target),
+                *(blocks, bias is not None),
+                grid=-(-pixels // (THREADS * own)) * groups * blocks,
+                block=THREADS,
+                blocks=3,
+            )
+        ]
+    scattered, halves = g.scattered, _halves(x, w)
+    paces = _HALVES if halves else _PACES[x.dtype.itemsize]
+    tile, parts = cheapest(paces, filters, pixels, terms, groups)
+    parts = 1 if scattered else parts
+    part_steps = -(-terms // (parts * tile.steps)) * tile.steps
+    parts = -(-terms // part_steps)
+    run = 4 if isinstance(tile, WarpTile) else tile.run
+    y_wide = 1 if scattered or prod(g.out) % run else run
+    if isinstance(tile, WarpTile):
+        kernel = convolve_halves(tile, terms % 8 == 0, y_wide, halves == "bf16")
+    else:
+        x_wide = run if prod(x.shape[2:]) % run == 0 and _points(g, x) else 1
+        kernel = convolve_tiles(tile, 1 if terms % run else run, x_wide, y_wide)
+    down, across = -(-filters // tile.rows), -(-pixels // tile.columns)
+    shares = y if parts == 1 else Scratch(y.dtype, parts * y.size)
+    biased = bias is not None
+    launches = [
+        Grid(
+            *(kernel, x, w, bias or x, shares, w_start),
+            *_sight(g, channels, *x.shape[2:], tile.steps),
+            *(*sizes, *target, down, across, parts, part_steps, y.size, biased and parts == 1),
+            grid=down * across * parts * groups,
+            block=tile.threads,
+            shared=tile.shared if isinstance(tile, WarpTile) else 0,
+            blocks=0 if isinstance(tile, WarpTile) else _blocks(tile),
+        )
+    ]
+    if parts > 1:
+        launches.append(_added(shares, bias, y, parts))
+    return launches
+
+
+def _fits(x: Arg, g: Geometry, terms: int, pixels: int) -> bool:
+    """Whether bits and tables of places serve."""
+    taps = len(g.rows) + len(g.columns)
+    there = x.dtype.is_float and x.size and 0 < terms <= _MOST_TERMS
+    there = there and prod(x.shape[1:]) < LIMIT // 4
+    return bool(there and taps <= _MOST_TAPS and pixels + 4096 < LIMIT)
+
+
+def _blocks(tile: Tile) -> int:
+    """That a multiprocessor holds: those for which all numbers stay in registers."""
+    numbers = tile.thread_rows * tile.thread_columns
+    numbers += (tile.rows + tile.columns) * tile.steps // tile.threads
+    registers = numbers * tile.itemsize // 4
+    threads = 512 if registers <= 80 else 384 if registers <= 96 else 256
+    return threads // tile.threads
+
+
+def _points(g: Geometry, x: Arg) -> bool:
+    """Whether each output sees the pixels at its own place alone."""
+    return g.rows == (0,) and g.columns == (0,) and g.stride == (1, 1) and g.out == x.shape[2:]
+
+
+def _halves(x: Arg, w: Arg | Scratch) -> str:
+    """The name of their type where both are stored as halves of one, else nothing."""
+    if isinstance(w, Scratch):
+        return x.stored.name if w.dtype is _BITS else ""
+    there = x.stored is w.stored and x.stored.is_half and architecture() >= 80
+    return x.stored.name if there else ""
+
+
+def _steps(x: Arg, groups: int, g: Geometry) -> tuple[int, int, int, int]:
+    """Elements of x from image to image, group to group, output row to row, column to column."""
+    image = prod(x.shape[1:])
+    return image, image // groups, g.stride[0] * x.shape[3], g.stride[1]
+
+
+def _each(x, w, bias, y, groups: int, g: Geometry, w_start: int) -> Grid:
+    size = x.shape[0] * y.shape[1] * prod(g.out)
+    return Grid(
+        *(convolve_each, x, w, bias or x, y, w_start, g.rows, g.columns, len(g.rows)),
+        *(len(g.columns), groups, y.shape[1] // groups, x.shape[1] // groups, *x.shape[2:]),
+        *(*g.stride, *g.out, *g.plane, *g.step, *g.first, bias is not None, size),
+        grid=-(-size // THREADS),
+        block=THREADS,
+    )
+
+
+def _added(shares: Scratch, bias: Arg | None, y: Arg, parts: int) -> Grid:
+    if bias is None:
+        return added(shares, None, y, y.size, 1, parts)
+    return Grid(
+        *(add_shares, shares, bias, y, y.size, parts, prod(y.shape[2:]), y.shape[1]),
+        grid=-(-y.size // THREADS),
+        block=THREADS,
+    )
+
+
+# --- the way back ---------------------------------------------------------------------------------
+
+
+def gather_back(
+    gy: Arg, w: Arg, bias: Arg | None, gx: Arg, rows: Window, columns: Window, groups: int
+) -> list[Grid | Launch]:
+    """gx [N, C, H, W]: what each of its pixels receives from gy [N, K, H', W'] through filters w.
+
+    Pixels h with equal h % stride receive through the same filter rows, so each such phase of gx is
+    a convolution of gy with stride 1; one that receives through none is the bias alone.
+    """
+    if not gx.size:
+        return []
+    filters, channels = w.shape[0] // groups, w.shape[1]
+    taps = rows.kernel * columns.kernel
+    starts, counts, places = [0] * taps, [0] * taps, [0] * taps
+    whole = rows.kernel + columns.kernel <= _MOST_TAPS and filters * taps <= _MOST_TERMS
+    tensor = (
+        whole
+        and prod(gy.shape[1:]) < LIMIT // 4
+        and channels > _FEW
+        and gy.size > 0
+        and gx.size < LIMIT // 2
+    )
+    halves = tensor and bool(_halves(gy, w))
+    turned = Scratch(_BITS if halves else w.dtype, 0)
+    launches: list[Grid | Launch] = []
+    down, right = rows.phases(gx.shape[2]), columns.phases(gx.shape[3])
+    if len(down) < min(rows.stride, gx.shape[2]) or len(right) < min(columns.stride, gx.shape[3]):
+        launches.append(only_bias(bias, gx))
+    for a, over in down.items():
+        for b, across in right.items():
+            picked = [r * columns.kernel + s for r in over for s in across]
+            for at, t in enumerate(picked):
+                starts[t], counts[t], places[t] = turned.size, len(picked), at
+            geometry = Geometry(
+                out=(
+                    -(-(gx.shape[2] - a) // rows.stride),
+                    -(-(gx.shape[3] - b) // columns.stride),
+                ),
+                stride=(1, 1),
+                rows=tuple((a + rows.before - r * rows.dilation) // rows.stride for r in over),
+                columns=tuple(
+                    (b + columns.before - s * columns.dilation) // columns.stride for s in across
+                ),
+                plane=gx.shape[2:],  # pyright: ignore[reportArgumentType] - of two sizes
+                step=(rows.stride, columns.stride),
+                first=(a, b),
+            )
+            launches += correlate(gy, turned, bias, gx, groups, geometry, turned.size)
+            turned.size += -(-groups * channels * filters * len(picked) // 8) * 8
+    turn = Grid(
+        *(
+            turn_halves if halves else turn_filters,
+            w,
+            turned,
+            tuple(starts),
+            tuple(counts),
+            tuple(places),
+        ),
+        *(filters, channels, taps, w.size),
+        grid=-(-w.size // THREADS),
+        block=THREADS,
+    )
+    launches += mended(gy, w, bias, gx, rows, columns)
+    return [turn, *launches] if turned.size else launches
+
+
+def filter_gradients(gy: Arg, x: Arg, gw: Arg, groups: int, g: Geometry) -> list[Grid]:
+    """gw [groups*K, C, R, S] from gy [N, groups*K, H', W'] and x [N, groups*C, H, W]."""
+    if not gw.size:
+        return []
+    if not gy.size or not x.size:
+        return [Grid(clear, gw, gw.size, grid=-(-gw.size // THREADS), block=THREADS)]
+    images, channels, filters = x.shape[0], gw.shape[1], gw.shape[0] // groups
+    terms, area = prod(gw.shape[1:]), prod(g.out)
+    pixels = images * area
+    if not _fits(x, g, terms, pixels) or gw.size * 512 >= LIMIT:
+        sizes = (images, groups, filters, channels, *x.shape[2:], *g.stride, *g.out, gw.size)
+        return [
+            Grid(
+                *(sum_each, gy, x, gw, g.rows, g.columns, len(g.rows), len(g.columns), *sizes),
+                grid=-(-gw.size // THREADS),
+                block=THREADS,
+            )
+        ]
+    sizes = (groups, filters, terms, pixels, area, g.out[1], prod(gy.shape[1:]))
+    sizes += _steps(x, groups, g)
+    if filters * terms < 512:
+        return _few_gradients(gy, x, gw, sizes, _sight(g, channels, *x.shape[2:], 1))
+    tile, parts = cheapest(_PACES[x.dtype.itemsize], filters, terms, pixels, groups)
+    assert isinstance(tile, Tile), "of f32 or f64"
+    part_steps = -(-pixels // (parts * tile.steps)) * tile.steps
+    parts = -(-pixels // part_steps)
+    gy_wide = 1 if area % tile.run else tile.run
+    down, across = -(-filters // tile.rows), -(-terms // tile.columns)
+    shares = gw if parts == 1 else Scratch(gw.dtype, parts * gw.size)
+    launches = [
+        Grid(
+            *(filter_tiles(tile, gy_wide), gy, x, shares),
+            *_sight(g, channels, *x.shape[2:], tile.columns),
+            *(*sizes, down, across, parts, part_steps),
+            grid=down * across * parts * groups,
+            block=tile.threads,
+            blocks=_blocks(tile),
+        )
+    ]
+    return launches + ([_added(shares, None, gw, parts)] if isinstance(shares, Scratch) else [])
+
+
+def _few_gradients(gy, x, gw: Arg, sizes: Sequence[int], sight: Sight) -> list[Grid]:
+    """By blocks that make one number each."""
+    pixels = sizes[3]
+    parts = max(1, min(_PARTS, 8 * _MULTIPROCESSORS // gw.size, pixels // (32 * THREADS)))
+    part_steps = -(-pixels // parts)
+    parts = -(-pixels // part_steps)
+    shares = gw if parts == 1 else Scratch(gw.dtype, parts * gw.size)
+    launches = [
+        Grid(
+            *(sum_over_pixels, gy, x, shares, *sight, *sizes, parts, part_steps),
+            grid=gw.size * parts,
+            block=THREADS,
+        )
+    ]
+    return launches + ([_added(shares, None, gw, parts)] if isinstance(shares, Scratch) else [])

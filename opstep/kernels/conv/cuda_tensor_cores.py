@@ -1,0 +1,155 @@
+"""Convolutions of halves on tensor cores, summed up in f32.
+
+Filters are copied to shared memory while the tile before is multiplied; what they see goes there
+through registers: a thread looks at one pixel, eight terms at a time, which are neighbours in
+shared memory. What `table` and `missing` are, `conv_tiles` says.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from opstep.kernels.conv.cuda_tiles import ALL, HALF, LOWER
+from opstep.kernels.matmul.cuda_gemm_simt import tile_of
+from opstep.kernels.matmul.cuda_gemm_tensor_cores import copier
+from opstep.kernels.matmul.cuda_tile import LINE, WarpTile, chunk_place, places, sums_place
+from opstep.runtime.device.builtin import offset, pick
+from opstep.runtime.device.cuda.compiling.names import (
+    commit_copies,
+    cuda,
+    div32,
+    pointer_to,
+    real,
+    seen_as_single,
+    spread,
+    store8,
+    stored_bits,
+)
+from opstep.runtime.device.source import Intrinsic
+
+_BITS = np.dtype(np.uint16)
+
+
+@cache
+def convolve_halves(tile: WarpTile, w_wide: bool, y_wide: int, bf16: bool):
+    """The kernel for tiles of filters by pixels, of two stages; so many outputs are written at
+    once. `w_wide`: filters have a multiple of 8 terms.
+    """
+    threads, steps, stage = tile.threads, tile.steps, tile.stage
+    tile_rows, tile_columns, right_at = tile.rows, tile.columns, tile.right_at
+    held, apart = tile_columns * LINE // threads, threads // tile_columns
+    chunks = held // 8
+    copy_left = copier(tile_rows, threads, True, w_wide)
+    multiply = tile.product(True, True, bf16)
+    starts, place_of = places(tile, True, True), sums_place(tile)
+    zeros, arrived = Intrinsic("fill", tile.sums), tile.arrived()
+    put_sums, sums_pitch = tile.put_sums(), tile.sums_pitch
+    eight = Intrinsic("gather", 8)
+    load, store = Intrinsic("load", y_wide), Intrinsic("store", y_wide)
+    gather = Intrinsic("gather", y_wide)
+    in_line = tile_columns // y_wide
+    assert tile.stages == 2 and not threads % in_line, "a thread keeps to its columns"
+
+    def look(found, x, table, base, missing, step, thread):
+        first = step + thread // tile_columns * 8
+        right = 0
+        for v in range(chunks):
+            for e in range(8):
+                term = table[first + v * apart * 8 + e]
+                there = missing & np.int32(term >> 32) == 0
+                at = pick(there, np.int32(base + (term & LOWER) - HALF), np.int32(0))
+                found[v * 8 + e] = x[at]
+                right |= pick(there, 1 << v * 8 + e, 0)
+        return right
+
+    def put(shared, found, right, thread):
+        line = thread % tile_columns
+        for v in range(chunks):
+            for e in range(v * 8, v * 8 + 8):
+                found[e] = pick(right >> e & 1 != 0, found[e], np.uint16(0))
+            chunk = thread // tile_columns + v * apart
+            store8(shared, chunk_place(line, chunk), eight(offset(found, v * 8)))
+
+    def convolve(
+        x, w, bias, y, w_start, table, missing_rows, missing_columns, groups, filters, terms,
+        pixels, image_step, group_step, row_step, column_step, out_h, out_w, plane, plane_w,
+        step_h, step_w, first, down, across, parts, part_steps, part_size, biased,
+    ):  # fmt: skip
+        """y[part, n, group*filters + f, pixel] = the sum over a part of the terms."""
+        shared = pointer_to(cuda.shared.array(0, _BITS))
+        found = pointer_to(cuda.local.array(held, _BITS))
+        thread = cuda.threadIdx.x
+        batch = div32(cuda.blockIdx.x, down * across)
+        tile_row, tile_column = tile_of(cuda.blockIdx.x - batch * (down * across), down, across)
+        row0, column0 = tile_row * tile_rows, tile_column * tile_columns
+        group = div32(batch, parts)
+        part = batch - group * parts
+        begin = part * part_steps
+        end = min(begin + part_steps, terms)
+        area = out_h * out_w
+        q = column0 + thread % tile_columns
+        first_of, base, missing = group * group_step, np.int32(0), np.int32(ALL)
+        if q < pixels:
+            image = div32(q, area)
+            at = q - image * area
+            i = div32(at, out_w)
+            j = at - i * out_w
+            first_of += image * image_step
+            base = np.int32(i * row_step + j * column_step)
+            missing = np.int32(missing_rows[i] | missing_columns[j])
+        seen = stored_bits(offset(x, first_of))
+        left = stored_bits(offset(w, w_start + (group * filters + row0) * terms))
+        rows = filters - row0
+        left_start, right_start = starts(thread)
+        right_start += right_at
+        sums = zeros(0.0)
+        now = stage
+        for step in range(begin - steps, end, steps):  # the first only reads ahead
+            ahead = step + steps
+            there = offset(shared, stage - now)
+            right = 0
+            if ahead < end:
+                copy_left(there, offset(left, ahead), rows, end - ahead, terms, thread)
+                right = look(found, seen, table, base, missing, ahead, thread)
+            commit_copies()
+            if step >= begin:
+                here = offset(shared, now)
+                sums = multiply(sums, offset(here, left_start), offset(here, right_start))
+            now = stage - now
+            if ahead < end:
+                put(offset(there, right_at), found, right, thread)
+            arrived()
+            cuda.syncthreads()
+        whole = seen_as_single(shared)
+        row, column = place_of(thread)
+        put_sums(offset(whole, row * sums_pitch + column), sums)
+        cuda.syncthreads()
+        mine = pointer_to(cuda.local.array(y_wide, real))
+        column = thread % in_line * y_wide
+        q = column0 + column
+        if q < pixels:
+            image = div32(q, area)
+            at = q - image * area
+            spot = image * groups * filters * plane + at
+            if y_wide == 1:
+                i = div32(at, out_w)
+                spot += i * step_h * plane_w + (at - i * out_w) * step_w - at
+            channel = group * filters + row0
+            target = offset(y, part * part_size + channel * plane + first + spot)
+            for r in range(thread // in_line, min(tile_rows, rows), threads // in_line):
+                if y_wide > 1:
+                    spread(mine, load(whole, r * sums_pitch + column))
+                else:
+                    mine[0] = whole[r * sums_pitch + column]
+                if biased:
+                    more = bias[channel + r]
+                    for e in range(y_wide):
+                        mine[e] += more
+                if y_wide > 1:
+                    store(target, r * plane, gather(mine))
+                else:
+                    target[r * plane] = mine[0]
+
+    return convolve

@@ -1,0 +1,244 @@
+"""Matrix products on CUDA: which kernel, which tiles, and how the terms of long sums are shared.
+
+All is chosen from shapes and dtypes, never from the GPU or what else runs, so that a product's bits
+are the same everywhere.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
+
+from opstep.kernels.matmul.cuda_gemm_simt import add_parts, multiply_integers, tiled
+from opstep.kernels.matmul.cuda_gemm_tensor_cores import align_lines, tensor_tiled
+from opstep.kernels.matmul.cuda_gemm_tiles import PLAIN, cheapest, of_halves
+from opstep.kernels.matmul.cuda_gemm_vector import THREADS, WARPS, dots, weighted
+from opstep.kernels.matmul.cuda_tile import WarpTile
+from opstep.runtime.device.cuda.compiling.target import architecture
+from opstep.runtime.device.launch import Arg, Grid, Scratch
+
+if TYPE_CHECKING:
+    from opstep.kernels.matmul.matmul import Side
+
+_VECTOR_BLOCKS = 1024  # that are wanted for a product with a vector
+_RESIDENT = 2048  # threads that a multiprocessor should hold, times the bytes of an element
+_WORTH_ALIGNING = 1 << 27  # multiplications, with an operand that cannot be read in wide loads
+_VECTOR_PARTS = 128  # of its sums, at most
+
+
+class Operand(NamedTuple):
+    """A matrix operand as a kernel reads it."""
+
+    array: Arg | Scratch
+    along: bool  # contiguous along the sum
+    pitch: int  # elements from line to line
+    batch: tuple[int, ...]
+    extent: int  # its rows, or columns, in the result
+    terms: int
+
+    def wide(self, most: int) -> int:
+        """`most`, where so many elements can always be read at once, else 1."""
+        length, lines = (self.terms, self.extent) if self.along else (self.extent, self.terms)
+        steps = (length, *self.batch, *([self.pitch] if lines > 1 else []))
+        return 1 if any(step % most for step in steps) else most
+
+
+class Result(NamedTuple):
+    """Where sums go: rows of contiguous columns."""
+
+    array: Arg | Scratch
+    pitch: int
+    batch: tuple[int, ...]
+    whole: bool  # without gaps
+
+    def wide(self, columns: int, most: int) -> int:
+        """`most`, where so many elements can always be written at once, else 1."""
+        return 1 if any(s % most for s in (columns, self.pitch, *self.batch)) else most
+
+
+def product(
+    a: Side,
+    b: Side,
+    c: Arg | Scratch,
+    shape: tuple[int, ...],
+    m: int,
+    n: int,
+    k: int,
+    bias: Arg | None = None,
+    c_pitch: int = 0,
+    c_batch: tuple[int, ...] = (),
+) -> list[Grid]:
+    """Launches for c = a·b (+ a bias for each column): matrices [m, k] and [k, n], as many as
+    `shape` counts. With `c_pitch` that many elements lie between rows of c, whose columns are
+    contiguous, and as `c_batch` says between matrices; else c is whole.
+    """
+    if not c.size:
+        return []
+    dense = tuple(m * n * prod(shape[d + 1 :]) for d in range(len(shape)))
+    whole = not c_pitch or ((c_pitch == n or m == 1) and c_batch == dense)
+    if whole:
+        c_pitch, c_batch = n, dense
+    shape, a_batch, b_batch, c_batch = _merged(shape, a.batch, b.batch, c_batch)
+    if not c.dtype.is_float:
+        return [
+            Grid(
+                *(multiply_integers, a.array, b.array, bias or a.array, c),
+                *(shape, a_batch, b_batch, c_batch, len(shape), m, n, k),
+                *(a.row, a.column, b.row, b.column, c_pitch, c.size, bias is not None),
+                grid=-(-c.size // THREADS),
+                block=THREADS,
+            )
+        ]
+    left = _operand(a.array, a.row, a.column, a_batch, m, k)
+    right = _operand(b.array, b.column, b.row, b_batch, n, k)
+    if m == 1 and whole:
+        return _with_vector(left, right, c, shape, bias, 1)
+    if n == 1 and whole:
+        return _with_vector(right, left, c, shape, bias, 0)
+    return _tiled(left, right, Result(c, c_pitch, c_batch, whole), shape, bias)
+
+
+def _operand(array: Arg, across: int, along: int, batch, extent: int, terms: int) -> Operand:
+    if along == 1 and (terms > 1 or across != 1):
+        return Operand(array, True, across, batch, extent, terms)
+    return Operand(array, False, along, batch, extent, terms)
+
+
+def _merged(shape, *strides: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """Axes of batches, those that step alike in all operands as one."""
+    found: list[tuple[int, ...]] = []  # (extent, a stride for each operand)
+    for extent, *steps in zip(shape, *strides, strict=True):
+        if extent == 1:
+            continue
+        if found and all(s * extent == t for s, t in zip(steps, found[-1][1:], strict=True)):
+            found[-1] = (found[-1][0] * extent, *steps)
+        else:
+            found.append((extent, *steps))
+    columns = zip(*found, strict=True) if found else [()] * (1 + len(strides))
+    return tuple(map(tuple, columns))
+
+
+def _with_vector(
+    x: Operand, matrix: Operand, c: Arg | Scratch, shape, bias: Arg | None, bias_step: int
+) -> list[Grid]:
+    """A vector by the lines of a matrix, or their sum weighted by it."""
+    count, k, batches = matrix.extent, matrix.terms, prod(shape)
+    most = min(8, 16 // _itemsize(matrix.array))
+    wide = matrix.wide(most)
+    if matrix.along:
+        wide = min(wide, x.wide(most) if x.along else 1)
+        team = _team(k // wide, count * batches)
+        lines, terms, kernel = THREADS // team, 4 * team * wide, dots(wide, team)
+    else:
+        lines, terms, kernel = 32 * wide, 16 * WARPS, weighted(wide)
+    blocks = -(-count // lines)
+    parts = max(1, min(_VECTOR_PARTS, _VECTOR_BLOCKS // (blocks * batches), k // terms))
+    part_steps = -(-k // (parts * terms)) * terms if k else terms
+    parts = max(1, -(-k // part_steps))
+    target = c if parts == 1 else Scratch(c.dtype, parts * c.size)
+    launches = [
+        Grid(
+            *(kernel, x.array, matrix.array, bias or x.array, target),
+            *(shape, x.batch, matrix.batch, len(shape), count, 1 if x.along else x.pitch),
+            *(matrix.pitch, blocks, parts, part_steps, k, bias_step),
+            bias is not None and parts == 1,
+            grid=blocks * parts * batches,
+            block=THREADS,
+        )
+    ]
+    if parts > 1:
+        launches.append(added(target, bias, c, count, count if bias_step else 1, parts))
+    return launches
+
+
+def _team(loads: int, lines: int) -> int:
+    """Threads that share a line: fewer for short ones and for many."""
+    if loads <= 64:
+        return 8
+    return 32 if lines > 1024 else THREADS
+
+
+def _itemsize(array: Arg | Scratch) -> int:
+    """Bytes of an element in memory."""
+    return array.stored.itemsize if isinstance(array, Arg) else array.dtype.itemsize
+
+
+def _tiled(a: Operand, b: Operand, out: Result, shape, bias: Arg | None) -> list[Grid]:
+    m, n, k, count = a.extent, b.extent, a.terms, prod(shape)
+    c = out.array
+    halves = _halves(a.array, b.array)
+    paces = of_halves() if halves else PLAIN[c.dtype.itemsize]
+    tile, parts = cheapest(paces, m, n, k, count, out.whole)
+    part_steps = -(-k // (parts * tile.steps)) * tile.steps if k else tile.steps
+    parts = max(1, -(-k // part_steps))
+    down, across = -(-m // tile.rows), -(-n // tile.columns)
+    launches: list[Grid] = []
+    extents, unused = (), a.array
+    if isinstance(tile, WarpTile):
+        if m * n * k * count >= _WORTH_ALIGNING:
+            a, b = _aligned(a, shape, launches), _aligned(b, shape, launches)
+        wide = (a.wide(8) > 1, b.wide(8) > 1, out.wide(n, 4))
+        extents = (a.extent, b.extent)
+        kernel = tensor_tiled(tile, a.along, b.along, *wide, halves == "bf16")
+    else:
+        run = min(tile.run, 4)
+        wide = (a.wide(run), b.wide(run), out.wide(n, run))
+        kernel = tiled(tile, a.along, b.along, *wide)
+    if parts > 1:
+        batch = tuple(parts * step for step in out.batch)
+        out = Result(Scratch(c.dtype, parts * c.size), n, batch, True)
+    fused = bias is not None and parts == 1
+    launches.append(
+        Grid(
+            *(kernel, a.array, b.array, bias or unused, out.array),
+            *(shape, a.batch, b.batch, out.batch, len(shape), m, n, k),
+            *(*extents, a.pitch, b.pitch, out.pitch, down, across, parts, part_steps, fused),
+            grid=down * across * parts * count,
+            block=tile.threads,
+            shared=tile.shared if isinstance(tile, WarpTile) else 0,
+            blocks=0 if isinstance(tile, WarpTile) else _RESIDENT // (tile.itemsize * tile.threads),
+        )
+    )
+    if parts > 1:
+        launches.append(added(out.array, bias, c, m * n, n, parts))
+    return launches
+
+
+def _aligned(x: Operand, shape: tuple[int, ...], launches: list[Grid]) -> Operand:
+    """The operand with lines that can be read in wide loads: itself, or a copy that a launch
+    makes.
+    """
+    if x.wide(8) > 1 or len(shape) > 1 or not isinstance(x.array, Arg):
+        return x
+    lines, length = (x.extent, x.terms) if x.along else (x.terms, x.extent)
+    step = x.batch[0] if shape else 0
+    matrices = prod(shape) if step else 1
+    padded = -(-length // 8) * 8
+    copied = Scratch(x.array.stored, matrices * lines * padded)
+    size = copied.size // 8
+    launches.append(
+        Grid(
+            *(align_lines, x.array, copied, lines, length, x.pitch, step, padded, padded // 8),
+            size,
+            grid=-(-size // THREADS),
+            block=THREADS,
+        )
+    )
+    batch = (lines * padded if step else 0,) if shape else ()
+    extent, terms = (x.extent, padded) if x.along else (padded, x.terms)
+    return Operand(copied, x.along, padded, batch, extent, terms)
+
+
+def _halves(a: Arg | Scratch, b: Arg | Scratch) -> str:
+    """The name of their type where both are stored as halves of one, else nothing."""
+    there = isinstance(a, Arg) and isinstance(b, Arg) and architecture() >= 80
+    return a.stored.name if there and a.stored is b.stored and a.stored.is_half else ""
+
+
+def added(parts, bias: Arg | None, c: Arg | Scratch, count: int, n: int, part_count: int) -> Grid:
+    """Sums of parts of sums, in their order: matrices of `count` elements in rows of n."""
+    return Grid(
+        *(add_parts, parts, bias or parts, c, c.size, count, n, part_count, bias is not None),
+        grid=-(-c.size // THREADS),
+        block=THREADS,
+    )

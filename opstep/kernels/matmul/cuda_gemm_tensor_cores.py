@@ -1,0 +1,218 @@
+"""Matrix products of halves on tensor cores, summed up in f32 (architectures from 8.0 on).
+
+Copies from global to shared memory run some tiles ahead of what is multiplied.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from opstep.kernels.matmul.cuda_gemm_simt import matrix_offset, tile_of
+from opstep.kernels.matmul.cuda_tile import LINE, WarpTile, chunk_place, places, sums_place
+from opstep.runtime.device.builtin import offset
+from opstep.runtime.device.cuda.compiling.names import (
+    commit_copies,
+    copy_async16,
+    cuda,
+    div32,
+    pointer_to,
+    real,
+    seen_as_single,
+    spread,
+    store8,
+    stored_bits,
+)
+from opstep.runtime.device.source import Intrinsic
+
+_BITS = np.dtype(np.uint16)
+gather8 = Intrinsic("gather", 8)
+
+
+@cache
+def copier(extent: int, threads: int, along: bool, wide: bool):
+    """(shared, source, limit, terms, pitch, thread): starts this thread's part of copying an
+    operand's tile to shared memory, `extent` rows (of the left operand; columns of the right one)
+    by `LINE` terms, from `source` on.
+
+    `along`: memory is contiguous along the sum, else along rows; `pitch` elements lie between its
+    lines. `wide`: pitch and limit or terms are multiples of 8. From the term `terms` on there are
+    zeros; rows from `limit` on are others', whose sums nobody may store.
+    """
+    units = extent * LINE // (8 * threads)
+    lines = threads // 8  # at once
+    last = 1 if along else 8
+    assert LINE % lines == 0, "a thread keeps to its chunk of a line, and to a few terms"
+
+    def copy_chunks(shared, source, limit, terms, pitch, thread):
+        line, at = thread // 8, thread % 8 * 8
+        to = offset(shared, chunk_place(line, thread % 8))
+        for u in range(units):
+            if along:
+                there = at < terms
+                place = min(line + u * lines, limit - last) * pitch + at
+            else:
+                step = line + u * lines % LINE
+                there = step < terms
+                place = step * pitch + min(u * lines // LINE * LINE + at, limit - last)
+            copy_async16(offset(to, u * lines * LINE), source, place, there)
+
+    def copy_elements(shared, source, limit, terms, pitch, thread):
+        line, at = thread // 8, thread % 8 * 8
+        to = offset(shared, chunk_place(line, thread % 8))
+        for u in range(units):
+            for e in range(8):
+                if along:
+                    step = at + e
+                    place = min(line + u * lines, limit - 1) * pitch + step
+                else:
+                    step = line + u * lines % LINE
+                    place = step * pitch + min(u * lines // LINE * LINE + at + e, limit - 1)
+                bits = np.uint16(0)
+                if step < terms:
+                    bits = source[place]
+                to[u * lines * LINE + e] = bits
+
+    return copy_chunks if wide else copy_elements
+
+
+@cache
+def finisher(tile: WarpTile, wide: int):
+    """(c, sums, bias, rows, columns, pitch, biased): a tile's sums from shared memory to the
+    result, `wide` elements at once, as many rows and columns as there are.
+    """
+    chunks, threads, sums_pitch = tile.columns // wide, tile.threads, tile.sums_pitch
+    load, store = Intrinsic("load", wide), Intrinsic("store", wide)
+    gather = Intrinsic("gather", wide)
+
+    def finish(c, sums, bias, rows, columns, pitch, biased):
+        held = pointer_to(cuda.local.array(wide, real))
+        for unit in range(cuda.threadIdx.x, rows * chunks, threads):
+            row, column = unit // chunks, unit % chunks * wide
+            if column < columns:
+                at = row * sums_pitch + column
+                if wide > 1:
+                    spread(held, load(sums, at))
+                else:
+                    held[0] = sums[at]
+                if biased:
+                    for e in range(wide):
+                        held[e] += bias[column + e]
+                if wide > 1:
+                    store(c, row * pitch + column, gather(held))
+                else:
+                    c[row * pitch + column] = held[0]
+
+    return finish
+
+
+@cache
+def tensor_tiled(
+    tile: WarpTile, a_along: bool, b_along: bool, a_wide: bool, b_wide: bool, c_wide: int,
+    bf16: bool,
+):  # fmt: skip
+    """The kernel for tiles of that shape; `along`, `wide`: see `copier`; `c_wide`: how many
+    elements of the result are written at once.
+    """
+    threads, steps, stages, stage = tile.threads, tile.steps, tile.stages, tile.stage
+    tile_rows, tile_columns, right_at = tile.rows, tile.columns, tile.right_at
+    copy_left = copier(tile_rows, threads, a_along, a_wide)
+    copy_right = copier(tile_columns, threads, b_along, b_wide)
+    multiply, settled = tile.product(a_along, b_along, bf16), tile.settled()
+    starts, place = places(tile, a_along, b_along), sums_place(tile)
+    zeros, arrived = Intrinsic("fill", tile.sums), tile.arrived()
+    put_sums, sums_pitch, finish = tile.put_sums(), tile.sums_pitch, finisher(tile, c_wide)
+
+    def multiply_halves(
+        a, b, bias, c, batch_shape, a_strides, b_strides, c_strides, rank, m, n, k, a_extent,
+        b_extent, a_pitch, b_pitch, c_pitch, down, across, parts, part_steps, biased,
+    ):  # fmt: skip
+        """c[batch, part] = a·b over a part of the terms (+ a bias for each column); memory has
+        `extent` rows of a, columns of b.
+        """
+        shared = pointer_to(cuda.shared.array(0, _BITS))
+        thread = cuda.threadIdx.x
+        batch = div32(cuda.blockIdx.x, down * across)
+        tile_row, tile_column = tile_of(cuda.blockIdx.x - batch * (down * across), down, across)
+        row0, column0 = tile_row * tile_rows, tile_column * tile_columns
+        matrix = div32(batch, parts)
+        part = batch - matrix * parts
+        begin = part * part_steps
+        end = min(begin + part_steps, k)
+        left_step, left_row = (1, a_pitch) if a_along else (a_pitch, 1)
+        right_step, right_column = (1, b_pitch) if b_along else (b_pitch, 1)
+        left = offset(a, matrix_offset(matrix, rank, batch_shape, a_strides))
+        right = offset(b, matrix_offset(matrix, rank, batch_shape, b_strides))
+        left = stored_bits(offset(left, row0 * left_row + begin * left_step))
+        right = stored_bits(offset(right, column0 * right_column + begin * right_step))
+        rows, columns, terms = a_extent - row0, b_extent - column0, end - begin
+        left_start, right_start = starts(thread)
+        right_start += right_at
+        sums = zeros(0.0)
+        to = 0
+        for _ in range(stages - 1):
+            if terms > 0:
+                here = offset(shared, to)
+                copy_left(here, left, rows, terms, a_pitch, thread)
+                copy_right(offset(here, right_at), right, columns, terms, b_pitch, thread)
+                left = offset(left, steps * left_step)
+                right = offset(right, steps * right_step)
+                terms -= steps
+            commit_copies()
+            to += stage
+        at = 0
+        for _ in range(begin, end, steps):
+            arrived()
+            cuda.syncthreads()
+            here = offset(shared, at)
+            sums = multiply(sums, offset(here, left_start), offset(here, right_start))
+            if terms > 0:
+                here = offset(shared, to)
+                copy_left(here, left, rows, terms, a_pitch, thread)
+                copy_right(offset(here, right_at), right, columns, terms, b_pitch, thread)
+                left = offset(left, steps * left_step)
+                right = offset(right, steps * right_step)
+                terms -= steps
+            commit_copies()
+            sums = settled(sums)
+            to = at
+            at += stage
+            if at == stages * stage:
+                at = 0
+        cuda.syncthreads()
+        whole = seen_as_single(shared)
+        row, column = place(thread)
+        put_sums(offset(whole, row * sums_pitch + column), sums)
+        cuda.syncthreads()
+        out = offset(c, matrix_offset(matrix, rank, batch_shape, c_strides) + part * m * n)
+        out = offset(out, row0 * c_pitch + column0)
+        finish(
+            out,
+            whole,
+            offset(bias, column0),
+            min(tile_rows, m - row0),
+            n - column0,
+            c_pitch,
+            biased,
+        )
+
+    return multiply_halves
+
+
+def align_lines(source, target, lines, length, pitch, step, padded, chunks, size):
+    """Lines of halves to where they begin at 16 bytes, with zeros behind them: a thread eight
+    neighbours, of `size` in all; `step` elements lie between matrices of `lines`.
+    """
+    unit = cuda.grid(1)
+    if unit < size:
+        line = div32(unit, chunks)
+        at = (unit - line * chunks) * 8
+        matrix = div32(line, lines)
+        bits = stored_bits(offset(source, matrix * step + (line - matrix * lines) * pitch))
+        held = pointer_to(cuda.local.array(8, _BITS))
+        for e in range(8):
+            held[e] = np.uint16(0)
+            if at + e < length:
+                held[e] = bits[at + e]
+        store8(target, line * padded + at, gather8(held))

@@ -1,0 +1,254 @@
+"""Sums of products by named axes: `einsum`.
+
+Two operands at a time are contracted, from the left; each pair runs as a matrix product where its
+axes lie in memory as those of matrices do, else in a plain loop.
+"""
+
+from __future__ import annotations
+
+import string
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cache
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from opstep.kernels.matmul import cuda_gemm
+from opstep.kernels.matmul.matmul import Side, product
+from opstep.kernels.matmul.products import batch_offset
+from opstep.kernels.rules.axes import strides_of, volume
+from opstep.runtime.device.builtin import offset
+from opstep.runtime.device.launch import Arg, Launch, Scratch
+from opstep.runtime.ir.faults import Faults, Regions, Site
+from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.types import TensorType
+
+
+def parse_equation(equation: str) -> tuple[list[str], str]:
+    """Labels of each operand and of the result; raises Mismatch."""
+    text = equation.replace(" ", "")
+    if "." in text:
+        hint = "name every axis, as in bij,bjk->bik"
+        raise Mismatch("einsum: an ellipsis is not taken", "equation", hint)
+    left, arrow, out = text.partition("->")
+    inputs = left.split(",")
+    counts = Counter("".join(inputs))
+    if not arrow:
+        out = "".join(sorted(label for label, n in counts.items() if n == 1))
+    for label in text.replace(",", "").replace("->", ""):
+        if label not in string.ascii_letters:
+            raise Mismatch(f"einsum: axes are named by letters, not {label!r}", "equation")
+    for labels in (*inputs, out):
+        twice = next((label for label, n in Counter(labels).items() if n > 1), None)
+        if twice:
+            raise Mismatch(f"einsum: {twice} names two axes of one tensor, {labels}", "equation")
+    for label in out:
+        if label not in counts:
+            raise Mismatch(f"einsum: no operand has the result's axis {label}", "equation")
+    return inputs, out
+
+
+def _sizes(equation: str, xs: Sequence[TensorType | Arg]) -> dict:
+    """The extent of each label."""
+    inputs, _ = parse_equation(equation)
+    if len(inputs) != len(xs):
+        raise Mismatch(
+            f"einsum: {equation} is about {len(inputs)} operands, not {len(xs)}", "equation"
+        )
+    sizes = {}
+    for k, (labels, x) in enumerate(zip(inputs, xs, strict=True)):
+        if len(labels) != x.rank:
+            raise Mismatch(f"einsum: {labels!r} names {len(labels)} axes, but {x} has {x.rank}", k)
+        for label, size in zip(labels, x.shape, strict=True):
+            if sizes.setdefault(label, size) != size:
+                raise Mismatch(f"einsum: axis {label} is {sizes[label]} and {size}", k)
+    return sizes
+
+
+class _Term:
+    """An operand or intermediate result in memory: which label steps how far."""
+
+    def __init__(self, array: Arg | Scratch, labels: str, sizes: dict[str, int]):
+        self.array = array
+        self.labels = labels
+        self.steps = dict(zip(labels, strides_of([sizes[label] for label in labels]), strict=True))
+
+    def strides(self, labels: str) -> tuple[int, ...]:
+        return tuple(self.steps.get(label, 0) for label in labels)
+
+    def merged(self, labels: str, sizes: dict[str, int]) -> int | None:
+        """The step of `labels` taken as one axis; None where they are not one in memory."""
+        step = 1
+        for k, label in enumerate(reversed(labels)):
+            if k and self.steps[label] != step:
+                return None
+            step = self.steps[label] * sizes[label]
+        return self.steps[labels[-1]] if labels else 1
+
+
+class _Products(NamedTuple):
+    """What gives launches of matrix products. `strided`: the result may have gaps between rows."""
+
+    launches: Callable[..., list]
+    strided: bool = False
+
+
+def _contract(a: _Term, b: _Term, y: _Term, sizes: dict[str, int], products: _Products) -> list:
+    """Launches for one pair."""
+    return (
+        _as_matrices(a, b, y, sizes, products)
+        or _as_matrices(b, a, y, sizes, products)
+        or [_plainly([a, b], y, sizes)]
+    )
+
+
+def _as_matrices(
+    a: _Term, b: _Term, y: _Term, sizes: dict[str, int], products: _Products
+) -> list | None:
+    """The pair as products of matrices, if result and operands lie so in memory."""
+    batch = "".join(t for t in y.labels if t in a.steps and t in b.steps)
+    rows = "".join(t for t in y.labels if t in a.steps and t not in b.steps)
+    columns = "".join(t for t in y.labels if t in b.steps and t not in a.steps)
+    inner = "".join(t for t in a.labels if t in b.steps and t not in y.steps)
+    alone = set(a.labels + b.labels) - set(batch + rows + columns + inner)
+    gaps = {}
+    if alone:
+        return None
+    if y.labels != batch + rows + columns:
+        pitch = y.merged(rows, sizes)
+        if not products.strided or pitch is None or y.merged(columns, sizes) != 1:
+            return None
+        gaps = {"c_pitch": pitch, "c_batch": y.strides(batch)}
+    steps = [a.merged(rows, sizes), a.merged(inner, sizes)]
+    steps += [b.merged(inner, sizes), b.merged(columns, sizes)]
+    if None in steps or 1 not in steps[:2] or 1 not in steps[2:]:
+        return None
+    extent = [prod(sizes[t] for t in labels) for labels in (rows, columns, inner)]
+    left = Side(a.array, *steps[:2], a.strides(batch))
+    right = Side(b.array, *steps[2:], b.strides(batch))
+    shape = tuple(sizes[t] for t in batch)
+    return products.launches(left, right, y.array, shape, *extent, **gaps)
+
+
+def _plainly(terms: list[_Term], y: _Term, sizes: dict[str, int]) -> Launch:
+    inner = "".join(dict.fromkeys(t for x in terms for t in x.labels if t not in y.steps))
+    extents = [tuple(sizes[t] for t in labels) for labels in (y.labels, inner)]
+    strides = [x.strides(labels) for x in terms for labels in (y.labels, inner)]
+    count = prod(extents[1])
+    return Launch(
+        *(_loop(len(terms), y.array.dtype.is_float), *(x.array for x in terms), y.array),
+        *(*extents, *strides, len(y.labels), len(inner), count),
+        units=y.array.size,
+        grain=max(1, 16384 // max(count, 1)),
+    )
+
+
+@cache
+def _loop(operands: int, floating: bool):
+    """Sums of products over strided axes, in f64 or i64; a unit is an element of the result."""
+    zero = np.float64(0) if floating else np.int64(0)
+
+    def sum_one(x, y, outer, inner, x_outer, x_inner, outer_rank, inner_rank, count, lo, hi):
+        for i in range(lo, hi):
+            base = offset(x, batch_offset(i, outer_rank, outer, x_outer))
+            total = zero
+            for k in range(count):
+                total += base[batch_offset(k, inner_rank, inner, x_inner)]
+            y[i] = total
+
+    def sum_of_products(
+        a, b, y, outer, inner, a_outer, a_inner, b_outer, b_inner, outer_rank, inner_rank, count,
+        lo, hi,
+    ):  # fmt: skip
+        for i in range(lo, hi):
+            left = offset(a, batch_offset(i, outer_rank, outer, a_outer))
+            right = offset(b, batch_offset(i, outer_rank, outer, b_outer))
+            total = zero
+            for k in range(count):
+                p = batch_offset(k, inner_rank, inner, a_inner)
+                q = batch_offset(k, inner_rank, inner, b_inner)
+                total += left[p] * right[q]
+            y[i] = total
+
+    return sum_one if operands == 1 else sum_of_products
+
+
+def _contractions(operands: Sequence[Arg], equation: str, products: _Products) -> list:
+    """Launches for all operands, two at a time."""
+    *xs, y = operands
+    if not y.size:
+        return []
+    inputs, out = parse_equation(equation)
+    sizes = _sizes(equation, xs)
+    terms = [_Term(x, labels, sizes) for x, labels in zip(xs, inputs, strict=True)]
+    result = _Term(y, out, sizes)
+    if len(terms) == 1:
+        return [_plainly(terms, result, sizes)]
+    launches = []
+    while len(terms) > 2:
+        first, second, *rest = terms
+        needed = set(out).union(*(t.labels for t in rest))
+        labels = "".join(t for t in dict.fromkeys(first.labels + second.labels) if t in needed)
+        made = _Term(Scratch(y.dtype, prod(sizes[t] for t in labels)), labels, sizes)
+        launches += _contract(first, second, made, sizes, products)
+        terms = [made, *rest]
+    return launches + _contract(*terms, result, sizes, products)
+
+
+def by_labels(site: Site) -> Regions:
+    """Along each axis what the result's place says, or all of it where the axis is summed over."""
+    inputs, out = parse_equation(site.attrs["equation"])
+    at = dict(zip(out, site.place, strict=True))
+    return [
+        tuple(slice(at[i], at[i] + 1) if i in at else slice(None) for i in labels)
+        for labels in inputs
+    ]
+
+
+class einsum(Op):
+    """Sums of products over named axes, by Einstein's convention.
+
+    `equation` names the axes of each operand and of the result with letters, as in
+    ``bij,bjk->bik``; axes that the result lacks are summed over. Without ``->`` the result has
+    those named once, in alphabetical order. An ellipsis or a letter twice in one tensor (a
+    diagonal) is not taken.
+    """
+
+    signature = "einsum(xs: N*, *, equation: str)"
+    source = "torch.einsum, ONNX Einsum"
+    faults = Faults(by_labels)
+
+    def infer(*xs, equation):
+        sizes = _sizes(equation, xs)
+        return xs[0].with_shape(sizes[label] for label in parse_equation(equation)[1])
+
+    def oracle(*xs, equation):
+        return np.einsum(equation, *xs)
+
+    def cpu(*operands, equation):
+        return _contractions(operands, equation, _Products(product))
+
+    def cuda(*operands, equation):
+        return _contractions(operands, equation, _Products(cuda_gemm.product, strided=True))
+
+    def grad(g, operands, results, grads, *, equation):
+        (gy,) = grads
+        inputs, out = parse_equation(equation)
+        sizes = _sizes(equation, [x.type for x in operands])
+        gradients = []
+        for k in range(len(operands)):
+            others = [*operands[:k], *operands[k + 1 :]]
+            given = [out, *inputs[:k], *inputs[k + 1 :]]
+            found = "".join(label for label in inputs[k] if any(label in t for t in given))
+            gx = g.einsum(gy, *others, equation=f"{','.join(given)}->{found}")
+            if found != inputs[k]:  # axes that x alone has were summed: each element counts alike
+                axes = [i for i, label in enumerate(inputs[k]) if label not in found]
+                gx = g.broadcast(g.unsqueeze(gx, axes=axes), shape=[sizes[t] for t in inputs[k]])
+            gradients.append(gx)
+        return gradients
+
+    def flops(*xs, equation):
+        sizes = _sizes(equation, xs)
+        return len(xs) * volume(list(sizes.values()))

@@ -1,0 +1,206 @@
+"""What NVIDIA's libraries do of our ops: matrix products (cuBLASLt), convolutions (cuDNN).
+
+Each function gives pairs of a name and what makes the launches, see `Op.vendor`. Nothing of a
+library is loaded before the first pair is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from math import prod
+from typing import Any
+
+from opstep.kernels.conv.cuda_edges import mended
+from opstep.kernels.conv.windows import Window
+from opstep.runtime.device.cuda.compiling.names import cuda, load4, mod32, store4
+from opstep.runtime.device.launch import Arg, Call, Grid
+
+Ways = Iterator[tuple[str, Callable[[], list | None]]]
+ALIGNMENT = 64  # bytes, of every tensor: see `plan.packing`
+_THREADS = 256
+
+
+# --- matrix products ------------------------------------------------------------------------------
+
+
+def products(
+    a: Arg,
+    b: Arg,
+    y: Arg,
+    shape: Sequence[int],
+    strides: tuple[Sequence[int], Sequence[int]],
+    m: int,
+    n: int,
+    k: int,
+    turned: tuple[bool, bool] = (False, False),
+    bias: Arg | None = None,
+) -> Ways:
+    """y = a·b (+ a bias for each column), row-major: [m, k] and [k, n], as many as `shape` counts,
+    `strides` elements of a and b apart along each of its axes. `turned`: stored [k, m], [n, k].
+    """
+    from opstep.runtime.device.cuda.vendor import cublas
+
+    batch = _one_stride(shape, *strides)
+    dtype = _common(a, b, y, *([bias] if bias else []))
+    if batch is None or not dtype or not cublas.takes(dtype) or 0 in (y.size, k):
+        return
+    count, of_a, of_b = batch
+    limit = 1 << 31
+    if max(m, n, k, count) >= limit:
+        return
+    for added in (True, False) if bias else (False,):
+        wanted = cublas.Product(
+            dtype, m, n, k, *turned, count, (of_a, of_b, m * n), added, ALIGNMENT
+        )
+        given = [a, b, y, bias] if added else [a, b, y]
+        for algorithm in cublas.algorithms(wanted):
+            then = [] if added or bias is None else [add_bias(bias, y, n, 1)]
+            name = algorithm.name + (" + bias" if then else "")
+            yield name, partial(_launches, algorithm, given, then)
+
+
+def _launches(routine: Any, given: list[Arg], then: list) -> list:
+    return [Call(routine, *given), *then]
+
+
+def _common(*args: Arg) -> str:
+    """The dtype that all have in memory; empty where they differ, or are converted."""
+    stored = args[0].stored
+    plain = all(a.stored is stored for a in args)
+    computed = args[0].dtype
+    return stored.name if plain and (computed is stored or stored.is_half) else ""
+
+
+def _one_stride(
+    shape: Sequence[int], a: Sequence[int], b: Sequence[int]
+) -> tuple[int, int, int] | None:
+    """(count, elements from one matrix of a to the next, the same of b) where all axes of a batch
+    can be walked as one.
+    """
+    axes = [axis for axis in zip(shape, a, b, strict=True) if axis[0] != 1]
+    if not axes:
+        return 1, 0, 0
+    count, of_a, of_b = axes[-1]
+    for size, step_a, step_b in reversed(axes[:-1]):
+        if (step_a, step_b) != (of_a * count, of_b * count):
+            return None
+        count *= size
+    return count, of_a, of_b
+
+
+# --- convolutions ---------------------------------------------------------------------------------
+
+
+def convolutions(
+    kind: str,
+    images: Arg,
+    filters: Arg,
+    outputs: Arg,
+    rows: Window,
+    columns: Window,
+    bias: Arg | None = None,
+) -> Ways:
+    """One of the three ("forward", "images", "filters") from the other two. `bias` has one element
+    for each channel of the result.
+    """
+    from opstep.runtime.device.cuda.vendor import cudnn
+
+    result = {"forward": outputs, "images": images, "filters": filters}[kind]
+    read = {
+        "forward": (images, filters),
+        "images": (outputs, filters),
+        "filters": (outputs, images),
+    }
+    given = [*read[kind], result]
+    dtype = _common(*given, *([bias] if bias else []))
+    empty = any(a.size == 0 for a in given)
+    # cuDNN 9.19 takes uneven padding, and gives wrong gradients for it (engine 1)
+    even = all(window.before == window.after for window in (rows, columns))
+    if (
+        not even
+        or not dtype
+        or not cudnn.takes(dtype)
+        or empty
+        or max(a.size for a in given) >= 1 << 31
+    ):
+        return
+    for added in (True, False) if bias and kind == "forward" else (False,):
+        wanted = cudnn.Convolution(
+            *(kind, dtype, images.shape, filters.shape, outputs.shape),
+            *((rows.before, columns.before), (rows.after, columns.after)),
+            *((rows.stride, columns.stride), (rows.dilation, columns.dilation)),
+            *(added, ALIGNMENT),
+        )
+        for engine in cudnn.engines(wanted):
+            then = [] if added or bias is None else [add_bias(bias, result, *_channels(result))]
+            if kind == "images":
+                then += mended(outputs, filters, bias, images, rows, columns)
+            passed = [*given, bias] if added else given
+            name = f"cudnn {engine.name}" + (" + bias" if then else "")
+            yield name, partial(_planned, engine, passed, then)
+
+
+def _planned(engine: Any, given: list[Arg], then: list) -> list | None:
+    planned = engine.plan()
+    return None if planned is None else [Call(planned, *given), *then]
+
+
+def _channels(y: Arg) -> tuple[int, int]:
+    return y.shape[1], prod(y.shape[2:])
+
+
+# --- bias -----------------------------------------------------------------------------------------
+
+
+def add_bias(bias: Arg, y: Arg, channels: int, plane: int) -> Grid:
+    """y[..., c, p] += bias[c] in place, for `plane` elements of each channel."""
+    vector = 4 if (channels if plane == 1 else plane) % 4 == 0 else 1
+    kernel = {
+        (True, 4): add_to_columns4,
+        (True, 1): add_to_columns,
+        (False, 4): add_to_planes4,
+        (False, 1): add_to_planes,
+    }[plane == 1, vector]
+    width, rows = (channels, y.size // channels) if plane == 1 else (plane, y.size // plane)
+    width //= vector
+    block = min(_THREADS, 32 * -(-width // 32))
+    return Grid(kernel, y, bias, channels, width, grid=(rows, -(-width // block)), block=block)
+
+
+def add_to_planes4(y, bias, channels, width):
+    """Rows of 4*width elements, a channel each."""
+    row = cuda.blockIdx.x
+    i = cuda.blockIdx.y * cuda.blockDim.x + cuda.threadIdx.x
+    if i < width:
+        b = bias[mod32(row, channels)]
+        at = 4 * (row * width + i)
+        y0, y1, y2, y3 = load4(y, at)
+        store4(y, at, (y0 + b, y1 + b, y2 + b, y3 + b))
+
+
+def add_to_planes(y, bias, channels, width):
+    """Rows of `width` elements, a channel each."""
+    row = cuda.blockIdx.x
+    i = cuda.blockIdx.y * cuda.blockDim.x + cuda.threadIdx.x
+    if i < width:
+        y[row * width + i] += bias[mod32(row, channels)]
+
+
+def add_to_columns4(y, bias, channels, width):
+    """Rows of 4*width elements, each of another channel."""
+    row = cuda.blockIdx.x
+    i = cuda.blockIdx.y * cuda.blockDim.x + cuda.threadIdx.x
+    if i < width:
+        at = 4 * (row * width + i)
+        y0, y1, y2, y3 = load4(y, at)
+        b0, b1, b2, b3 = load4(bias, 4 * i)
+        store4(y, at, (y0 + b0, y1 + b1, y2 + b2, y3 + b3))
+
+
+def add_to_columns(y, bias, channels, width):
+    """Rows of `width` elements, each of another channel."""
+    row = cuda.blockIdx.x
+    i = cuda.blockIdx.y * cuda.blockDim.x + cuda.threadIdx.x
+    if i < width:
+        y[row * width + i] += bias[i]

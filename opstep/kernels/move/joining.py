@@ -1,0 +1,183 @@
+"""Tensors put together and taken apart along an axis: concat, stack, split."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opstep.kernels.move.copying import copy_block
+from opstep.kernels.rules.axes import around, axis_of
+from opstep.runtime.device.launch import Arg, Launch
+from opstep.runtime.ir.dims import Dim
+from opstep.runtime.ir.op import Mismatch, Op
+
+
+class concat(Op):
+    """Tensors behind each other along an axis; other dims are equal."""
+
+    signature = "concat(xs: T*, *, axis: int = 0)"
+    source = "torch.cat, numpy.concatenate, ONNX Concat"
+    moves = True
+
+    def infer(*xs, axis):
+        first = xs[0]
+        a = axis_of(axis, first.rank)
+        extent: Dim = 0
+        for k, x in enumerate(xs):
+            if x.rank != first.rank:
+                raise Mismatch(f"{x} has {x.rank} axes, the first operand {first.rank}", k)
+            for j in range(x.rank):
+                if j != a and x.shape[j] != first.shape[j]:
+                    raise Mismatch(
+                        f"{first} and {x} differ in axis {j}: {first.shape[j]} and {x.shape[j]}",
+                        k,
+                        hint=f"along axis {a} extents may differ, along others not",
+                    )
+            extent = extent + x.shape[a]
+        return first.with_shape((*first.shape[:a], extent, *first.shape[a + 1 :]))
+
+    def oracle(*xs, axis):
+        return np.concatenate(xs, axis)
+
+    def cpu(*args, axis):
+        *xs, y = args
+        return _parts(xs, y, axis_of(axis, y.rank), into=True)
+
+    def grad(g, operands, results, grads, *, axis):
+        if len(operands) == 1:
+            return (g.to_dtype(grads[0], operands[0].dtype),)
+        a = axis_of(axis, results[0].type.rank)
+        parts = g.split(grads[0], sizes=[x.shape[a] for x in operands], axis=a)
+        return tuple(
+            g.to_dtype(part, x.dtype) if x.dtype.is_float else None
+            for part, x in zip(parts, operands, strict=True)
+        )
+
+
+class stack(Op):
+    """Tensors of one shape along a new axis; `axis` is its place in the result."""
+
+    signature = "stack(xs: T*, *, axis: int = 0)"
+    source = "torch.stack"
+    moves = True
+
+    def infer(*xs, axis):
+        first = xs[0]
+        a = axis_of(axis, first.rank + 1)
+        for k, x in enumerate(xs):
+            if x.shape != first.shape:
+                raise Mismatch(f"{first} and {x} differ in shape", k)
+        return first.with_shape((*first.shape[:a], len(xs), *first.shape[a:]))
+
+    def oracle(*xs, axis):
+        return np.stack(xs, axis)
+
+    def cpu(*args, axis):
+        *xs, y = args
+        a = axis_of(axis, y.rank)
+        before, _, behind = around(y.shape, a)
+        launches: list[Launch] = []
+        for k, x in enumerate(xs):
+            steps = (len(xs) * behind, 1)
+            launches += copy_block(x, y, (before, behind), (behind, 1), steps, 0, k * behind)
+        return launches
+
+    def grad(g, operands, results, grads, *, axis):
+        a = axis_of(axis, results[0].type.rank)
+        if len(operands) == 1:
+            parts = (grads[0],)
+        else:
+            parts = g.split(grads[0], sections=len(operands), axis=a)
+        return tuple(
+            g.to_dtype(g.reshape(part, shape=x.shape), x.dtype) if x.dtype.is_float else None
+            for part, x in zip(parts, operands, strict=True)
+        )
+
+
+class split(Op):
+    """x in parts along an axis, one result a part: of `sizes` (one may be -1, the rest), or in
+    `sections`.
+
+    Sections are equal; where the axis does not divide evenly the last one is smaller.
+    """
+
+    signature = "split(x: T, *, sizes: dims = none, sections: int = none, axis: int = 0)"
+    source = "torch.split and torch.chunk (ATen split_with_sizes), ONNX Split"
+    results = ("part",)
+    moves = True
+
+    def infer(x, *, sizes, sections, axis):
+        a = axis_of(axis, x.rank)
+        parts = _sizes(x.shape[a], sizes, sections)
+        return tuple(x.with_shape((*x.shape[:a], n, *x.shape[a + 1 :])) for n in parts)
+
+    def oracle(x, *, sizes, sections, axis):
+        parts = _sizes(x.shape[axis], sizes, sections)
+        ends = np.cumsum(parts)
+        return tuple(
+            np.take(x, np.arange(end - n, end), axis) for n, end in zip(parts, ends, strict=True)
+        )
+
+    def cpu(x, *ys, sizes, sections, axis):
+        a = axis_of(axis, x.rank)
+        if sum(y.shape[a] for y in ys) != x.shape[a]:
+            raise Mismatch(f"the parts do not make up the {x.shape[a]} of axis {a}", 0)
+        return _parts(ys, x, a, into=False)
+
+    def grad(g, operands, results, grads, *, sizes, sections, axis):
+        parts = [
+            g.zeros_like(y) if gy is None else gy for gy, y in zip(grads, results, strict=True)
+        ]
+        return (g.concat(*parts, axis=axis),)
+
+
+def _sizes(extent: Dim, sizes, sections) -> tuple[Dim, ...]:
+    """Extents of the parts; raises Mismatch where they do not make up the axis."""
+    if (sizes is None) == (sections is None):
+        raise Mismatch("split wants sizes=[…] or sections=…, one of them")
+    if sections is not None:
+        return _sections(extent, sections)
+    if not sizes:
+        raise Mismatch("split into no parts", "sizes")
+    rest = [n for n in sizes if type(n) is int and n < 0]
+    if any(n != -1 for n in rest) or len(rest) > 1:
+        raise Mismatch("sizes are 0 or more, and at most one is -1", "sizes")
+    total: Dim = 0
+    for n in sizes:
+        total = total + (0 if n == -1 else n)
+    left = extent - total
+    if (not rest and left != 0) or (type(left) is int and left < 0):
+        raise Mismatch(f"the sizes add up to {total}, and the axis is {extent}", "sizes")
+    return tuple(left if n == -1 else n for n in sizes)
+
+
+_MOST_SECTIONS = 65_536  # each is a result with a name
+
+
+def _sections(extent: Dim, sections: int) -> tuple[Dim, ...]:
+    if not 1 <= sections <= _MOST_SECTIONS:
+        raise Mismatch(f"{sections} sections: 1 to {_MOST_SECTIONS} are possible", "sections")
+    each = (extent + sections - 1) // sections
+    last = extent - each * (sections - 1)
+    if type(last) is int and last < 0:
+        raise Mismatch(
+            f"{extent} elements do not make {sections} sections of {each}",
+            "sections",
+            hint="give the sizes instead",
+        )
+    return (each,) * (sections - 1) + (last,)
+
+
+def _parts(parts, whole: Arg, axis: int, into: bool) -> list[Launch]:
+    """Copies of the parts into the whole, or out of it, one behind the other along the axis."""
+    before, extent, behind = around(whole.shape, axis)
+    launches: list[Launch] = []
+    start = 0
+    for part in parts:
+        run = part.shape[axis] * behind
+        far, near = (extent * behind, 1), (run, 1)
+        if into:
+            launches += copy_block(part, whole, (before, run), near, far, 0, start)
+        else:
+            launches += copy_block(whole, part, (before, run), far, near, start, 0)
+        start += run
+    return launches

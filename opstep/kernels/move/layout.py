@@ -1,0 +1,282 @@
+"""Elements in another order, or repeated: transpose, broadcast, flip, roll, tile, tril, triu."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from opstep.kernels.move.copying import carried, copy_block
+from opstep.kernels.pointwise.cuda_cast import as_bits
+from opstep.kernels.pointwise.cuda_elementwise import elementwise
+from opstep.kernels.pointwise.elementwise import same
+from opstep.kernels.rules.axes import axes_of, strides_of
+from opstep.runtime.device.launch import Arg, Launch
+from opstep.runtime.ir.op import Mismatch, Op
+
+
+class transpose(Op):
+    """Axes in another order: axis k of the result is axis perm[k] of x; without `perm` all are
+    reversed.
+    """
+
+    signature = "transpose(x: T, *, perm: ints = none)"
+    source = "torch.permute, torch.swapaxes, ONNX Transpose"
+    moves = True
+
+    def infer(x, *, perm):
+        perm = _permutation(perm, x.rank)
+        return x.with_shape(x.shape[p] for p in perm)
+
+    def oracle(x, *, perm):
+        return np.transpose(x, perm)
+
+    def cpu(x, y, *, perm):
+        steps = strides_of(x.shape)
+        order = [steps[p] for p in _permutation(perm, x.rank)]
+        return copy_block(x, y, y.shape, order, strides_of(y.shape))
+
+    def grad(g, operands, results, grads, *, perm):
+        perm = _permutation(perm, operands[0].type.rank)
+        return (g.transpose(grads[0], perm=[perm.index(k) for k in range(len(perm))]),)
+
+
+def _permutation(perm, rank: int) -> tuple[int, ...]:
+    if perm is None:
+        return tuple(range(rank))[::-1]
+    found = axes_of(perm, rank, "perm")
+    if len(found) != rank:
+        raise Mismatch(f"perm {list(perm)} must name all {rank} axes", "perm")
+    return found
+
+
+class broadcast(Op):
+    """x repeated along new leading axes and along axes of extent 1, to `shape`; -1 keeps a dim as
+    it is.
+    """
+
+    signature = "broadcast(x: T, *, shape: dims)"
+    source = "torch.Tensor.expand, ONNX Expand"
+    moves = True
+
+    def infer(x, *, shape):
+        new = len(shape) - x.rank
+        if new < 0:
+            raise Mismatch(f"{x} has more axes than {_dims(shape)}", "shape")
+        wanted = list(shape)
+        for k, d in enumerate(x.shape):
+            if wanted[new + k] == -1:
+                wanted[new + k] = d
+            elif d not in (1, wanted[new + k]):
+                raise Mismatch(
+                    f"{x} does not broadcast to {_dims(shape)}: axis {k} is {d}, not 1",
+                    "shape",
+                    hint="axes are matched from the last one back",
+                )
+        if any(type(d) is int and d < 0 for d in wanted):
+            raise Mismatch(f"{_dims(shape)}: -1 stands for a dim of x, and there is none", "shape")
+        return x.with_shape(wanted)
+
+    def oracle(x, *, shape):
+        new = len(shape) - x.ndim
+        return np.broadcast_to(x, [x.shape[k - new] if d == -1 else d for k, d in enumerate(shape)])
+
+    def cpu(x, y, *, shape):
+        steps = [s if n != 1 else 0 for n, s in zip(x.shape, strides_of(x.shape), strict=True)]
+        return copy_block(x, y, y.shape, [0] * (y.rank - x.rank) + steps, strides_of(y.shape))
+
+    def cuda(x, y, *, shape):
+        source, target = as_bits(x, y)
+        launch = elementwise(same, "broadcast", (source,), target)
+        return launch or broadcast.cpu(x, y, shape=shape)
+
+    def grad(g, operands, results, grads, *, shape):
+        return (g.sum_to(grads[0], operands[0]),)
+
+
+def _dims(shape) -> str:
+    return f"[{', '.join(map(str, shape))}]"
+
+
+class flip(Op):
+    """Back to front along each of `axes`."""
+
+    signature = "flip(x: T, *, axes: ints)"
+    source = "torch.flip"
+    moves = True
+
+    def infer(x, *, axes):
+        axes_of(axes, x.rank)
+        return x
+
+    def oracle(x, *, axes):
+        return np.flip(x, axes)
+
+    def cpu(x, y, *, axes):
+        steps = list(strides_of(x.shape))
+        start = 0
+        for a in axes_of(axes, x.rank):
+            start += (x.shape[a] - 1) * steps[a]
+            steps[a] = -steps[a]
+        return copy_block(x, y, y.shape, steps, strides_of(y.shape), start)
+
+    def grad(g, operands, results, grads, *, axes):
+        return (g.flip(grads[0], axes=axes),)
+
+
+class roll(Op):
+    """Shifted along each of `axes` by its `shifts`; what leaves at one end enters at the other."""
+
+    signature = "roll(x: T, *, shifts: ints, axes: ints)"
+    source = "torch.roll"
+    moves = True
+
+    def infer(x, *, shifts, axes):
+        axes_of(axes, x.rank)
+        if len(shifts) != len(axes):
+            raise Mismatch(f"{len(shifts)} shifts for {len(axes)} axes", "shifts")
+        return x
+
+    def oracle(x, *, shifts, axes):
+        return np.roll(x, shifts, axes)
+
+    def cpu(x, y, *, shifts, axes):
+        if x.size == 0:
+            return []
+        steps = strides_of(x.shape)
+        by = [0] * x.rank
+        for a, shift in zip(axes_of(axes, x.rank), shifts, strict=True):
+            by[a] = shift % x.shape[a]
+        # each axis in two parts, (extent, from, to): the one that moves up, the one that wraps
+        # round
+        parts = [[(n - s, 0, s), (s, n - s, 0)] for n, s in zip(x.shape, by, strict=True)]
+        launches = []
+        for box in product(*parts):
+            launches += copy_block(
+                *(x, y, [n for n, _, _ in box], steps, steps),
+                sum(a * step for (_, a, _), step in zip(box, steps, strict=True)),
+                sum(b * step for (_, _, b), step in zip(box, steps, strict=True)),
+            )
+        return launches
+
+    def grad(g, operands, results, grads, *, shifts, axes):
+        return (g.roll(grads[0], shifts=[-s for s in shifts], axes=axes),)
+
+
+class tile(Op):
+    """x laid `repeats` times side by side along each axis; more repeats than axes make leading
+    axes.
+    """
+
+    signature = "tile(x: T, *, repeats: dims)"
+    source = "torch.Tensor.repeat, ONNX Tile"
+    moves = True
+
+    def infer(x, *, repeats):
+        if len(repeats) < x.rank:
+            raise Mismatch(
+                f"{len(repeats)} repeats for the {x.rank} axes of {x}",
+                "repeats",
+                hint="give one for each axis; 1 leaves an axis as it is",
+            )
+        if any(type(r) is int and r < 0 for r in repeats):
+            raise Mismatch("a negative number of repeats", "repeats")
+        shape = (1,) * (len(repeats) - x.rank) + x.shape
+        return x.with_shape(r * d for r, d in zip(repeats, shape, strict=True))
+
+    def oracle(x, *, repeats):
+        return np.tile(x, repeats)
+
+    def cpu(x, y, *, repeats):
+        shape = (1,) * (len(repeats) - x.rank) + x.shape
+        times = [total // n if n else 0 for total, n in zip(y.shape, shape, strict=True)]
+        box = [n for pair in zip(times, shape, strict=True) for n in pair]
+        steps = [n for s in strides_of(shape) for n in (0, s)]
+        return copy_block(x, y, box, steps, strides_of(box))
+
+    def grad(g, operands, results, grads, *, repeats):
+        x = operands[0]
+        shape = (1,) * (len(repeats) - x.type.rank) + x.shape
+        box = [n for pair in zip(repeats, shape, strict=True) for n in pair]
+        apart = g.reshape(grads[0], shape=box)
+        total = g.sum(apart, axes=list(range(0, len(box), 2)), keepdims=False)
+        return (g.reshape(total, shape=x.shape),)
+
+
+class Triangle(Op):
+    """Base of tril and triu: matrices in the last two axes, the other triangle zero."""
+
+    moves = True
+
+    def infer(x, *, diagonal):
+        if x.rank < 2:
+            raise Mismatch(f"{x} holds no matrices: it has fewer than two axes", 0)
+        return x
+
+
+class tril(Triangle):
+    """The lower triangle: elements with column - row <= diagonal, zero elsewhere."""
+
+    signature = "tril(x: T, *, diagonal: int = 0)"
+    source = "torch.tril, ONNX Trilu(upper=0)"
+
+    def oracle(x, *, diagonal):
+        return np.tril(x, _nearest(x.shape, diagonal))
+
+    def cpu(x, y, *, diagonal):
+        return _triangle(x, y, diagonal, lower=True)
+
+    def grad(g, operands, results, grads, *, diagonal):
+        return (g.tril(grads[0], diagonal=diagonal),)
+
+
+class triu(Triangle):
+    """The upper triangle: elements with column - row >= diagonal, zero elsewhere."""
+
+    signature = "triu(x: T, *, diagonal: int = 0)"
+    source = "torch.triu, ONNX Trilu(upper=1)"
+
+    def oracle(x, *, diagonal):
+        return np.triu(x, _nearest(x.shape, diagonal))
+
+    def cpu(x, y, *, diagonal):
+        return _triangle(x, y, diagonal, lower=False)
+
+    def grad(g, operands, results, grads, *, diagonal):
+        return (g.triu(grads[0], diagonal=diagonal),)
+
+
+def copy_triangle(x, y, rows, columns, diagonal, lower, lo, hi):
+    """Units are rows of all matrices."""
+    for unit in range(lo, hi):
+        border = unit % rows + diagonal + lower  # the first column on the other side
+        border = max(0, min(columns, border))
+        start = unit * columns
+        if lower:
+            for i in range(start, start + border):
+                y[i] = x[i]
+            for i in range(start + border, start + columns):
+                y[i] = 0
+        else:
+            for i in range(start, start + border):
+                y[i] = 0
+            for i in range(start + border, start + columns):
+                y[i] = x[i]
+
+
+def _nearest(shape: Sequence[int], diagonal: int) -> int:
+    """The diagonal, or one just beyond the matrices for all that lie further: sums stay small."""
+    rows, columns = shape[-2:]
+    return max(-rows, min(columns, diagonal))
+
+
+def _triangle(x: Arg, y: Arg, diagonal: int, lower: bool) -> Launch:
+    rows, columns = x.shape[-2:]
+    return Launch(
+        copy_triangle,
+        *(carried(x), carried(y), rows, columns, _nearest(x.shape, diagonal), lower),
+        units=prod(x.shape[:-1]) if columns else 0,
+        grain=max(1, 32768 // max(columns, 1)),
+    )

@@ -1,0 +1,465 @@
+"""Elements picked by index: gather, gather_elements, gather_nd, embedding, one_hot, and their
+gradients.
+
+An index below 0 counts from the end. An index that does not exist reads NaN (of integers: the
+largest), and in a gradient is left out; memory outside of a tensor is never touched.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+
+import numpy as np
+
+from opstep.kernels.move.copying import advance_odometer, carried, merged, odometer, set_odometer
+from opstep.kernels.pick import cuda_index as gpu
+from opstep.kernels.pick import cuda_segments
+from opstep.kernels.rules import indices as lost
+from opstep.kernels.rules.axes import around, axis_of, strides_of
+from opstep.kernels.rules.literals import bits_of, check_value, nowhere
+from opstep.kernels.rules.pitfalls import GATHER, GATHER_ELEMENTS, GATHER_ND
+from opstep.runtime.device.builtin import offset
+from opstep.runtime.device.launch import Arg, Launch
+from opstep.runtime.ir.dims import Dim
+from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.types import DType, TensorType
+
+
+class gather(Op):
+    """The parts of x at the places along `axis` that `index` names; the axis gives way to index's
+    axes.
+    """
+
+    signature = "gather(x: T, index: X, *, axis: int = 0)"
+    source = "torch.index_select, ONNX Gather"
+    outside = lost.picked
+    faults = GATHER
+    moves = True
+
+    def infer(x, index, *, axis):
+        a = axis_of(axis, x.rank)
+        return x.with_shape((*x.shape[:a], *index.shape, *x.shape[a + 1 :]))
+
+    def oracle(x, index, *, axis):
+        if x.shape[axis] == 0:
+            a = axis % x.ndim
+            return np.full((*x.shape[:a], *index.shape, *x.shape[a + 1 :]), unread(x), x.dtype)
+        at, exists = _existing(index, x.shape[axis])
+        y = np.take(x, at, axis)
+        behind = x.ndim - axis % x.ndim - 1
+        return np.where(exists.reshape(exists.shape + (1,) * behind), y, unread(x)).astype(x.dtype)
+
+    def cpu(x, index, y, *, axis):
+        return _gather_rows(x, index, y, axis_of(axis, x.rank))
+
+    def grad(g, operands, results, grads, *, axis):
+        x, index = operands
+        a = axis_of(axis, x.type.rank)
+        return g.gather_grad(grads[0], index, size=x.shape[a], axis=a), None
+
+
+class embedding(Op):
+    """The rows of `weight` that `index` names. The row `padding_index` gets no gradient.
+
+    weight: [V, …]; index: any shape.
+    """
+
+    signature = "embedding(weight: T, index: X, *, padding_index: int = none)"
+    source = "torch.nn.functional.embedding, ONNX Gather"
+    outside = lost.picked
+    faults = GATHER
+    moves = True
+
+    def infer(weight, index, *, padding_index):
+        axis_of(0, weight.rank, 0)
+        _want_row(padding_index, weight.shape[0], "padding_index")
+        return weight.with_shape((*index.shape, *weight.shape[1:]))
+
+    def oracle(weight, index, *, padding_index):
+        return gather.oracle(weight, index, axis=0)
+
+    def cpu(weight, index, y, *, padding_index):
+        return _gather_rows(weight, index, y, 0)
+
+    def grad(g, operands, results, grads, *, padding_index):
+        weight, index = operands
+        size = weight.shape[0]
+        return g.gather_grad(grads[0], index, size=size, ignored=padding_index), None
+
+
+def _want_row(row: int | None, rows: Dim, attribute: str) -> None:
+    """Raises Mismatch where there is no such row; below 0 they count from the end."""
+    if row is not None and isinstance(rows, int) and not -rows <= row < rows:
+        raise Mismatch(f"{attribute}={row} is none of {rows} rows", attribute)
+
+
+class gather_grad(Op):
+    """The gradient of gather and embedding: what comes in for each part, added at the place it was
+    read.
+
+    `size` is the extent of the axis; parts whose index is `ignored` are left out.
+    """
+
+    signature = "gather_grad(gy: F, index: X, *, size: dim, axis: int = 0, ignored: int = none)"
+    source = "ATen embedding_dense_backward"
+    outside = lost.summed
+
+    def infer(gy, index, *, size, axis, ignored):
+        rank = gy.rank - index.rank + 1
+        a = axis_of(axis, rank)
+        if gy.shape[a : a + index.rank] != index.shape:
+            raise Mismatch(f"{gy} does not hold a part for each index of {index}", 1)
+        _want_row(ignored, size, "ignored")
+        return gy.with_shape((*gy.shape[:a], size, *gy.shape[a + index.rank :]))
+
+    def oracle(gy, index, *, size, axis, ignored):
+        rank = gy.ndim - index.ndim + 1
+        a = axis % rank
+        gx = np.zeros((*gy.shape[:a], size, *gy.shape[a + index.ndim :]))
+        at, exists = _existing(index, size)
+        if ignored is not None:
+            exists &= at != (ignored + size if ignored < 0 else ignored)
+        parts = gy.reshape((*gy.shape[:a], index.size, *gx.shape[a + 1 :]))
+        parts = np.moveaxis(parts, a, 0)[exists.ravel()]
+        np.add.at(np.moveaxis(gx, a, 0), at.ravel()[exists.ravel()], parts)
+        return gx
+
+    def cpu(gy, index, gx, *, size, axis, ignored):
+        outer, n, inner = around(gx.shape, axis_of(axis, gx.rank))
+        places = index.size
+        skipped = -1 if ignored is None else (ignored + n if ignored < 0 else ignored)
+        grain = max(16, 32768 // max(places + n, 1))
+        return Launch(
+            *(add_rows, gy, index, gx, places, n, inner, skipped),
+            units=outer * inner if n else 0,
+            grain=grain,
+            cuda=partial(gpu.add_rows, gy, index, gx, outer, n, inner, skipped),
+        )
+
+    def cuda(gy, index, gx, *, size, axis, ignored):
+        outer, n, _ = around(gx.shape, axis_of(axis, gx.rank))
+        skipped = -1 if ignored is None else (ignored + n if ignored < 0 else ignored)
+        found = cuda_segments.add_rows(gy, index, gx, skipped) if outer == 1 and gx.size else None
+        return found or gather_grad.cpu(gy, index, gx, size=size, axis=axis, ignored=ignored)
+
+    def grad(g, operands, results, grads, *, size, axis, ignored):
+        gy, index = operands
+        count = g.extent(of=[size], dtype=index.dtype)
+        at = g.where(g.less(index, 0), g.add(index, count), index)
+        counts = g.logical_and(g.greater_equal(at, 0), g.less(at, count))
+        if ignored is not None:
+            skipped = ignored if ignored >= 0 else g.add(count, ignored)
+            counts = g.logical_and(counts, g.not_equal(at, skipped))
+        behind = gy.type.rank - index.type.rank - axis_of(axis, results[0].type.rank)
+        wide = g.reshape(counts, shape=(*index.shape, *(1,) * behind))
+        return g.where(wide, g.gather(grads[0], index, axis=axis), 0.0), None
+
+    def flops(gy, index, **attrs):
+        return gy.size
+
+
+class gather_elements(Op):
+    """y[i, j, k] = x[index[i, j, k], j, k] for axis 0, and so on: one element for each index.
+
+    index has x's rank, and no more places than x along the other axes. An index that does not exist
+    reads `missing`, if that is given.
+    """
+
+    signature = "gather_elements(x: T, index: X, *, axis: int = 0, missing: number = none)"
+    source = "torch.gather, ONNX GatherElements"
+    outside = lost.elements
+    faults = GATHER_ELEMENTS
+    moves = True
+
+    def infer(x, index, *, axis, missing):
+        check_value(missing or 0, x.dtype, "missing")
+        check_aligned(x, index, axis)
+        return x.with_shape(index.shape)
+
+    def oracle(x, index, *, axis, missing):
+        x = x[aligned(x.shape, index.shape, axis)]
+        if x.shape[axis] == 0:
+            return np.full(index.shape, unread(x, missing), x.dtype)
+        at, exists = _existing(index, x.shape[axis])
+        return np.where(exists, np.take_along_axis(x, at, axis), unread(x, missing)).astype(x.dtype)
+
+    def cpu(x, index, y, *, axis, missing):
+        a = axis_of(axis, x.rank)
+        steps = list(strides_of(x.shape))
+        along, steps[a] = steps[a], 0
+        dims = merged(index.shape, steps, strides_of(index.shape))
+        *outer, (count, xs, _) = dims
+        table, counters = odometer(outer)
+        given = (carried(x), index, carried(y), count, xs, x.shape[a], along)
+        fill = _bits(missing, x.dtype)
+        cuda = partial(gpu.gather_elements, x, index, y, dims, x.shape[a], along, fill)
+        args = (*given, fill, len(outer), table, counters)
+        return Launch(pick_elements, *args, units=y.size, cuda=cuda)
+
+    def grad(g, operands, results, grads, *, axis, missing):
+        x, index = operands
+        return g.gather_elements_grad(grads[0], index, shape=x.shape, axis=axis), None
+
+
+class gather_nd(Op):
+    """The parts of x at the places that the last axis of `index` names, one number for each leading
+    axis.
+
+    With `batch` axes first that x and index share, and that are not indexed. An index that does not
+    exist reads `missing`, if that is given.
+    """
+
+    signature = "gather_nd(x: T, index: X, *, batch: int = 0, missing: number = none)"
+    source = "ATen index.Tensor with stacked indices, ONNX GatherND"
+    outside = lost.parts
+    faults = GATHER_ND
+    moves = True
+
+    def infer(x, index, *, batch, missing):
+        check_value(missing or 0, x.dtype, "missing")
+        depth = indexed_axes(x, index, batch)
+        return x.with_shape((*index.shape[:-1], *x.shape[batch + depth :]))
+
+    def oracle(x, index, *, batch, missing):
+        depth = index.shape[-1]
+        sizes = np.array(x.shape[batch : batch + depth], np.int64)
+        at = np.where(index < 0, index + sizes, index)
+        exists = ((at >= 0) & (at < sizes)).all(-1)
+        shape = (*index.shape[:-1], *x.shape[batch + depth :])
+        y = np.full(shape, unread(x, missing), x.dtype)
+        for place in np.ndindex(index.shape[:-1]):
+            if exists[place]:
+                y[place] = x[(*place[:batch], *at[place])]
+        return y
+
+    def cpu(x, index, y, *, batch, missing):
+        depth, outer, places, inner = nd_sizes(x.shape, index.shape, batch)
+        sizes = x.shape[batch : batch + depth]
+        given = (carried(x), index, carried(y), places, inner, depth, sizes)
+        grain = max(1, 32768 // max(inner, 1))
+        return Launch(
+            pick_parts, *given, _bits(missing, x.dtype), units=outer * places, grain=grain
+        )
+
+    def grad(g, operands, results, grads, *, batch, missing):
+        x, index = operands
+        return g.scatter_nd_add(g.zeros_like(x), index, grads[0], batch=batch), None
+
+
+class one_hot(Op):
+    """A new axis of `classes` places that holds `on` at the place that the index names, `off`
+    elsewhere.
+
+    An index that does not exist gives `off` everywhere.
+    """
+
+    signature = (
+        "one_hot(index: I, *, classes: dim, axis: int = -1, on: number = 1, off: number = 0,"
+        " dtype: dtype = f32)"
+    )
+    source = "torch.nn.functional.one_hot, ONNX OneHot"
+    outside = lost.classes
+    grad = None
+
+    def infer(index, *, classes, axis, on, off, dtype):
+        a = axis_of(axis, index.rank + 1)
+        if type(classes) is int and classes < 0:
+            raise Mismatch(f"{classes} classes", "classes")
+        check_value(on, dtype, "on")
+        check_value(off, dtype, "off")
+        return TensorType(dtype, (*index.shape[:a], classes, *index.shape[a:]))
+
+    def oracle(index, *, classes, axis, on, off, dtype):
+        at, exists = _existing(index.astype(np.int64), classes)
+        a = axis % (index.ndim + 1)
+        places = np.arange(classes).reshape((classes,) + (1,) * (index.ndim - a))
+        hot = np.expand_dims(np.where(exists, at, -1), a) == places
+        return np.where(hot, on, off)
+
+    def cpu(index, y, *, classes, axis, on, off, dtype):
+        before, n, behind = around(y.shape, axis_of(axis, y.rank))
+        kind = float if y.dtype.is_float else int
+        grain = max(1, 32768 // max(n * behind, 1))
+        given = (index, y, n, behind, kind(on), kind(off))
+        cuda = partial(gpu.mark_places, *given)
+        return Launch(mark_places, *given, units=before, grain=grain, cuda=cuda)
+
+
+# --- shapes and oracles ---------------------------------------------------------------------------
+
+
+def check_aligned(x: TensorType, index: TensorType, axis: int) -> None:
+    """Raises Mismatch unless index has x's rank and fits into x along all axes but `axis`."""
+    a = axis_of(axis, x.rank)
+    if index.rank != x.rank:
+        raise Mismatch(f"{index} has {index.rank} axes, {x} has {x.rank}", 1)
+    for k, (n, m) in enumerate(zip(index.shape, x.shape, strict=True)):
+        if k != a and n != m and not (type(n) is int and type(m) is int and n < m):
+            raise Mismatch(f"axis {k} of {index} is {n}, and that of {x} only {m}", 1)
+
+
+def aligned(shape, within, axis: int) -> tuple:
+    """What of an array of `shape` is reached, apart from along the axis."""
+    a = axis % len(shape)
+    return tuple(slice(None) if k == a else slice(n) for k, n in enumerate(within))
+
+
+def indexed_axes(x: TensorType, index: TensorType, batch: int) -> int:
+    """How many axes of x an index of `gather_nd` and `scatter_nd` names; raises Mismatch."""
+    if index.rank == 0 or type(index.shape[-1]) is not int:
+        raise Mismatch(f"the last axis of {index} must say how many axes of {x} are indexed", 1)
+    depth = index.shape[-1]
+    if not 0 <= batch < index.rank or x.shape[:batch] != index.shape[:batch]:
+        raise Mismatch(f"{x} and {index} do not share {batch} axes", "batch")
+    if batch + depth > x.rank:
+        raise Mismatch(f"{index} names {depth} axes, and {x} has {x.rank - batch}", 1)
+    return depth
+
+
+def nd_sizes(x_shape, index_shape, batch: int) -> tuple[int, int, int, int]:
+    """(axes named, batches, places in each, elements of a part)."""
+    depth = index_shape[-1]
+    return (
+        depth,
+        prod(x_shape[:batch]),
+        prod(index_shape[batch:-1]),
+        prod(x_shape[batch + depth :]),
+    )
+
+
+def _existing(index, size: int):
+    """(indices from the front, moved into range; which ones exist)."""
+    at = np.where(index < 0, index + size, index)
+    exists = (at >= 0) & (at < size)
+    return np.where(exists, at, 0), exists
+
+
+def unread(x, missing=None):
+    """What an oracle reads where there is nothing."""
+    if missing is not None:
+        return missing
+    if x.dtype.kind not in "iub":
+        return np.nan
+    return np.iinfo(x.dtype).max if x.dtype.kind != "b" else True
+
+
+def _bits(missing: int | float | None, dtype: DType) -> int:
+    return nowhere(dtype) if missing is None else bits_of(missing, dtype)
+
+
+def _gather_rows(x: Arg, index: Arg, y: Arg, axis: int) -> Launch:
+    outer, n, inner = around(x.shape, axis)
+    nothing = nowhere(x.dtype)
+    given = (carried(x), index, carried(y), index.size, n, inner, nothing)
+    grain = max(1, 32768 // max(inner, 1))
+    units = outer * index.size if inner else 0
+    cuda = partial(gpu.gather_rows, x, index, y, outer, n, inner, nothing)
+    return Launch(pick_rows, *given, units=units, grain=grain, cuda=cuda)
+
+
+# --- kernels --------------------------------------------------------------------------------------
+
+
+def pick_rows(x, index, y, places, n, inner, nothing, lo, hi):
+    """Units are rows of y: each is `inner` elements."""
+    outer = lo // places
+    j = lo - outer * places
+    for row in range(lo, hi):
+        k = np.int64(index[j])
+        k = k + n if k < 0 else k
+        target = offset(y, row * inner)
+        if k >= 0 and k < n:
+            source = offset(x, (outer * n + k) * inner)
+            for i in range(inner):
+                target[i] = source[i]
+        else:
+            for i in range(inner):
+                target[i] = nothing
+        j += 1
+        if j == places:
+            j = 0
+            outer += 1
+
+
+def add_rows(gy, index, gx, places, n, inner, skipped, lo, hi):
+    """Units are columns of gx: what belongs to one is added in the order of the places."""
+    column = lo
+    while column < hi:
+        outer = column // inner
+        count = min(hi, (outer + 1) * inner) - column
+        within = column - outer * inner
+        for k in range(n):
+            target = offset(gx, (outer * n + k) * inner + within)
+            for i in range(count):
+                target[i] = 0.0
+        for j in range(places):
+            k = np.int64(index[j])
+            k = k + n if k < 0 else k
+            if k >= 0 and k < n and k != skipped:
+                source = offset(gy, (outer * places + j) * inner + within)
+                target = offset(gx, (outer * n + k) * inner + within)
+                for i in range(count):
+                    target[i] += source[i]
+        column += count
+
+
+def pick_elements(x, index, y, count, xs, n, along, nothing, rank, table, counters, lo, hi, lane):
+    """Units are elements; the odometer walks x (without `axis`, whose stride is `along`) and y."""
+    at = offset(counters, lane * (rank + 2))
+    row = lo // count
+    column = lo - row * count
+    set_odometer(at, row, rank, table)
+    left = hi - lo
+    while left > 0:
+        m = min(count - column, left)
+        source = offset(x, at[rank] + column * xs)
+        wanted = offset(index, at[rank + 1] + column)
+        target = offset(y, at[rank + 1] + column)
+        for i in range(m):
+            k = np.int64(wanted[i])
+            k = k + n if k < 0 else k
+            target[i] = source[k * along + i * xs] if k >= 0 and k < n else nothing
+        left -= m
+        column = 0
+        advance_odometer(at, rank, table)
+
+
+def place_of(index, depth, sizes):
+    """Row-major position of an index of `depth` numbers; -1 where it does not exist."""
+    place = 0
+    for d in range(depth):
+        k = np.int64(index[d])
+        k = k + sizes[d] if k < 0 else k
+        if k < 0 or k >= sizes[d]:
+            return -1
+        place = place * sizes[d] + k
+    return place
+
+
+def pick_parts(x, index, y, places, inner, depth, sizes, nothing, lo, hi):
+    """Units are the places of all batches."""
+    total = 1
+    for d in range(depth):
+        total *= sizes[d]
+    for p in range(lo, hi):
+        k = place_of(offset(index, p * depth), depth, sizes)
+        target = offset(y, p * inner)
+        if k >= 0:
+            source = offset(x, (p // places * total + k) * inner)
+            for i in range(inner):
+                target[i] = source[i]
+        else:
+            for i in range(inner):
+                target[i] = nothing
+
+
+def mark_places(index, y, n, behind, on, off, lo, hi):
+    """Units are what lies before the new axis."""
+    for unit in range(lo, hi):
+        for k in range(n):
+            target = offset(y, (unit * n + k) * behind)
+            wanted = offset(index, unit * behind)
+            for j in range(behind):
+                at = np.int64(wanted[j])
+                target[j] = on if at == k or at + n == k else off

@@ -1,0 +1,411 @@
+"""Elements put at places that an index names: scatter, scatter_add, scatter_reduce, scatter_nd.
+
+An index below 0 counts from the end; what goes to a place that does not exist is dropped. Where
+several go to one place they come one after the other, in row-major order: the last one stays, or
+all add up, with the same bits in every run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from math import prod
+
+import numpy as np
+
+from opstep.kernels.move.copying import (
+    advance_odometer,
+    carried,
+    copy_all,
+    fill_block,
+    merged,
+    odometer,
+    set_odometer,
+)
+from opstep.kernels.pick import cuda_segments
+from opstep.kernels.pick.index import check_aligned, indexed_axes, nd_sizes, place_of
+from opstep.kernels.rules import indices as lost
+from opstep.kernels.rules.axes import axis_of, strides_of
+from opstep.runtime.device.builtin import offset
+from opstep.runtime.device.launch import Arg, Grid, Launch
+from opstep.runtime.ir.op import Mismatch, Op
+
+
+class Scatter(Op):
+    """Base: y is x, where y[index[i, j, k], j, k] (for axis 0) meets source[i, j, k]."""
+
+    outside = lost.written
+
+    def infer(x, index, source, *, axis, **attrs):
+        check_aligned(x, index, axis)
+        if source.shape != index.shape:
+            raise Mismatch(f"{source} does not hold an element for each index of {index}", 2)
+        return x
+
+
+def _replace(old, new):
+    return new
+
+
+def _plus(old, new):
+    return old + new
+
+
+def _times(old, new):
+    return old * new
+
+
+def _larger(old, new):
+    return new if new > old or new != new else old
+
+
+def _smaller(old, new):
+    return new if new < old or new != new else old
+
+
+class scatter(Scatter):
+    """x with y[index[i, j, k], j, k] = source[i, j, k] (for axis 0, and so on).
+
+    The gradient by source takes it that no two elements go to one place.
+    """
+
+    signature = "scatter(x: T, index: X, source: T, *, axis: int = 0)"
+    source = "torch.scatter, ONNX ScatterElements"
+    moves = True
+
+    def oracle(x, index, source, *, axis):
+        return _one_by_one(_replace, x, index, source, axis)
+
+    def cpu(x, index, source, y, *, axis):
+        return _scatter(_replace, x, index, source, y, axis)
+
+    def cuda(x, index, source, y, *, axis):
+        return _scatter(_replace, x, index, source, y, axis, sort=True)
+
+    def grad(g, operands, results, grads, *, axis):
+        x, index, source = operands
+        gy = grads[0]
+        zeros = g.full(shape=index.shape, value=0.0, dtype=gy.dtype)
+        g_source = g.gather_elements(gy, index, axis=axis, missing=0.0)
+        return (
+            g.to_dtype(g.scatter(gy, index, zeros, axis=axis), x.dtype),
+            None,
+            g.to_dtype(g_source, source.dtype),
+        )
+
+
+class scatter_add(Scatter):
+    """x with y[index[i, j, k], j, k] += source[i, j, k] (for axis 0, and so on)."""
+
+    signature = "scatter_add(x: N, index: X, source: N, *, axis: int = 0)"
+    source = 'torch.scatter_add, ONNX ScatterElements(reduction="add")'
+
+    def oracle(x, index, source, *, axis):
+        return _one_by_one(_plus, x, index, source, axis)
+
+    def cpu(x, index, source, y, *, axis):
+        return _scatter(_plus, x, index, source, y, axis)
+
+    def cuda(x, index, source, y, *, axis):
+        return _scatter(_plus, x, index, source, y, axis, sort=True)
+
+    def flops(x, index, source, *, axis):
+        return index.size
+
+    def grad(g, operands, results, grads, *, axis):
+        x, index, source = operands
+        g_source = g.gather_elements(grads[0], index, axis=axis, missing=0.0)
+        return g.to_dtype(grads[0], x.dtype), None, g.to_dtype(g_source, source.dtype)
+
+
+class scatter_reduce(Scatter):
+    """x with y[index[i, j, k], j, k] made its product, maximum or minimum with source[i, j, k].
+
+    `reduction`: "mul", "max" or "min", which give NaN where one of the two is NaN; of equal largest
+    or smallest elements each gets the same share of the gradient.
+    """
+
+    signature = "scatter_reduce(x: N, index: X, source: N, *, reduction: str, axis: int = 0)"
+    choices = {"reduction": ("mul", "max", "min")}
+    source = "torch.scatter_reduce(include_self=True), ONNX ScatterElements(reduction=...)"
+
+    def infer(x, index, source, *, reduction, axis):
+        if reduction not in _REDUCTIONS:
+            hint = f"there are {', '.join(_REDUCTIONS)}; scatter_add adds"
+            raise Mismatch(f"no reduction {reduction!r}", "reduction", hint=hint)
+        return Scatter.infer(x, index, source, axis=axis)
+
+    def oracle(x, index, source, *, reduction, axis):
+        return _one_by_one(_REDUCTIONS[reduction], x, index, source, axis)
+
+    def cpu(x, index, source, y, *, reduction, axis):
+        return _scatter(_REDUCTIONS[reduction], x, index, source, y, axis)
+
+    def cuda(x, index, source, y, *, reduction, axis):
+        return _scatter(_REDUCTIONS[reduction], x, index, source, y, axis, sort=True)
+
+    def flops(x, index, source, **attrs):
+        return index.size
+
+    def grad(g, operands, results, grads, *, reduction, axis):
+        (x, index, source), (y,), (gy,) = operands, results, grads
+
+        def there(v):
+            return g.gather_elements(v, index, axis=axis, missing=0)
+
+        if reduction != "mul":
+            # equal elements share
+            mine, given = g.equal(x, y), g.equal(source, there(y))
+            ones = [g.cast(v, dtype=y.dtype) for v in (mine, given)]
+            share = g.div(gy, g.scatter_add(ones[0], index, ones[1], axis=axis))
+            return g.where(mine, share, 0.0), None, g.where(given, there(share), 0.0)
+        # no division by what may be 0: of a place with one 0 only that one has a gradient
+        zero = g.equal(source, 0.0)
+        others = g.where(zero, 1.0, source)
+        zeros = g.scatter_add(g.zeros_like(y), index, g.cast(zero, dtype=y.dtype), axis=axis)
+        product = g.mul(gy, g.scatter_reduce(x, index, others, reduction="mul", axis=axis))
+        alone = g.equal(there(zeros), g.cast(zero, dtype=y.dtype))
+        by_source = g.where(alone, g.div(there(product), others), 0.0)
+        factors = g.scatter_reduce(
+            g.full(shape=x.shape, value=1.0, dtype=y.dtype),
+            index,
+            source,
+            reduction="mul",
+            axis=axis,
+        )
+        return g.mul(gy, factors), None, by_source
+
+
+_REDUCTIONS = {"mul": _times, "max": _larger, "min": _smaller}
+
+
+class gather_elements_grad(Op):
+    """The gradient of gather_elements by x, whose shape is given: scatter_add to zeros."""
+
+    signature = "gather_elements_grad(gy: F, index: X, *, shape: dims, axis: int = 0)"
+
+    def infer(gy, index, *, shape, axis):
+        x = gy.with_shape(shape)
+        check_aligned(x, index, axis)
+        if gy.shape != index.shape:
+            raise Mismatch(f"{gy} does not hold an element for each index of {index}", 1)
+        return x
+
+    def oracle(gy, index, *, shape, axis):
+        return _one_by_one(_plus, np.zeros(shape), index, gy, axis)
+
+    def cpu(gy, index, gx, *, shape, axis):
+        clear = fill_block(gx, 0, (gx.size,), (1,))
+        return [*clear, *_scattered(_plus, gy, index, gx, axis)]
+
+    def cuda(gy, index, gx, *, shape, axis):
+        clear = fill_block(gx, 0, (gx.size,), (1,))
+        return [*clear, *_scattered(_plus, gy, index, gx, axis, sort=True)]
+
+    def flops(gy, index, **attrs):
+        return gy.size
+
+    def grad(g, operands, results, grads, *, shape, axis):
+        return g.gather_elements(grads[0], operands[1], axis=axis, missing=0), None
+
+
+class ScatterParts(Op):
+    """Base: parts of y at the places that the last axis of index names meet the parts of source."""
+
+    outside = lost.written_parts
+
+    def infer(x, index, source, *, batch):
+        depth = indexed_axes(x, index, batch)
+        wanted = x.with_shape((*index.shape[:-1], *x.shape[batch + depth :]))
+        if source.shape != wanted.shape:
+            raise Mismatch(f"{source} does not fit: {index} puts {wanted} into {x}", 2)
+        return x
+
+
+class scatter_nd(ScatterParts):
+    """x with y[index[p]] = source[p] at each place p; see `gather_nd` for what an index names.
+
+    The gradient by source takes it that no two parts go to one place.
+    """
+
+    signature = "scatter_nd(x: T, index: X, source: T, *, batch: int = 0)"
+    source = "torch.index_put, ONNX ScatterND"
+    moves = True
+
+    def oracle(x, index, source, *, batch):
+        return _part_by_part(_replace, x, index, source, batch)
+
+    def cpu(x, index, source, y, *, batch):
+        return _scatter_parts(_replace, x, index, source, y, batch)
+
+    def grad(g, operands, results, grads, *, batch):
+        x, index, source = operands
+        gy = grads[0]
+        zeros = g.full(shape=source.shape, value=0.0, dtype=gy.dtype)
+        gx = g.scatter_nd(gy, index, zeros, batch=batch)
+        g_source = g.gather_nd(gy, index, batch=batch, missing=0.0)
+        return g.to_dtype(gx, x.dtype), None, g.to_dtype(g_source, source.dtype)
+
+
+class scatter_nd_add(ScatterParts):
+    """x with y[index[p]] += source[p] at each place p; see `gather_nd` for what an index names."""
+
+    signature = "scatter_nd_add(x: N, index: X, source: N, *, batch: int = 0)"
+    source = 'torch.index_put(accumulate=True), ONNX ScatterND(reduction="add")'
+
+    def oracle(x, index, source, *, batch):
+        return _part_by_part(_plus, x, index, source, batch)
+
+    def cpu(x, index, source, y, *, batch):
+        return _scatter_parts(_plus, x, index, source, y, batch)
+
+    def flops(x, index, source, *, batch):
+        return source.size
+
+    def grad(g, operands, results, grads, *, batch):
+        x, index, source = operands
+        g_source = g.gather_nd(grads[0], index, batch=batch, missing=0.0)
+        return g.to_dtype(grads[0], x.dtype), None, g.to_dtype(g_source, source.dtype)
+
+
+# --- oracles --------------------------------------------------------------------------------------
+
+
+def _one_by_one(combine: Callable, x, index, source, axis: int):
+    y = x.copy()
+    a, n = axis % x.ndim, x.shape[axis]
+    for place in np.ndindex(index.shape):
+        k = index[place] + n if index[place] < 0 else index[place]
+        if 0 <= k < n:
+            into = (*place[:a], k, *place[a + 1 :])
+            y[into] = combine(y[into], source[place])
+    return y
+
+
+def _part_by_part(combine: Callable, x, index, source, batch: int):
+    y = x.copy()
+    depth = index.shape[-1]
+    sizes = np.array(x.shape[batch : batch + depth], np.int64)
+    at = np.where(index < 0, index + sizes, index)
+    exists = ((at >= 0) & (at < sizes)).all(-1)
+    for place in np.ndindex(index.shape[:-1]):
+        if exists[place]:
+            into = (*place[:batch], *at[place])
+            y[into] = combine(y[into], source[place])
+    return y
+
+
+# --- launches -------------------------------------------------------------------------------------
+
+
+def _scatter(
+    combine: Callable, x: Arg, index: Arg, source: Arg, y: Arg, axis: int, sort: bool = False
+):
+    return [*copy_all(x, y), *_scattered(combine, source, index, y, axis, sort)]
+
+
+def _scattered(
+    combine: Callable, source: Arg, index: Arg, y: Arg, axis: int, sort: bool = False
+) -> list[Launch] | list[Grid]:
+    """`source` combined into y, which is there already; where it is worth it, and `sort` allows it,
+    in the order of what goes to one place.
+    """
+    a = axis_of(axis, y.rank)
+    if index.size == 0:
+        return []
+    steps, inner = strides_of(y.shape), strides_of(index.shape)
+    rest = [k for k in range(y.rank) if k != a]
+    *outer, (count, ys, xs) = merged(
+        [index.shape[k] for k in rest], [steps[k] for k in rest], [inner[k] for k in rest]
+    )
+    if combine is _replace:
+        source, y = carried(source), carried(y)
+    if sort:
+        found = cuda_segments.scatter(combine, source, index, y, a, steps)
+        if found is not None:
+            return found
+    table, counters = odometer(outer)
+    along = (index.shape[a], inner[a], y.shape[a], steps[a])
+    return [
+        Launch(
+            scatter_columns(combine),
+            *(source, index, y, *along, count, xs, ys, len(outer), table, counters),
+            units=index.size // index.shape[a],
+            grain=max(1, 32768 // index.shape[a]),
+        )
+    ]
+
+
+def _scatter_parts(combine: Callable, x: Arg, index: Arg, source: Arg, y: Arg, batch: int):
+    depth, outer, places, inner = nd_sizes(x.shape, index.shape, batch)
+    sizes = x.shape[batch : batch + depth]
+    launches = copy_all(x, y)
+    if combine is _replace:
+        source, y = carried(source), carried(y)
+    given = (source, index, y, places, inner, depth, sizes, prod(sizes))
+    grain = max(16, 32768 // max(places, 1))
+    return [*launches, Launch(scatter_parts(combine), *given, units=outer * inner, grain=grain)]
+
+
+# --- kernels: units are columns, all of whose elements one lane handles in order ------------------
+
+
+@cache
+def scatter_columns(combine: Callable) -> Callable:
+    """The odometer walks y and the index, both without the axis: `length` indices `step` apart in
+    the
+    index, into n places `along` apart in y."""
+
+    def kernel(
+        source, index, y, length, step, n, along, count, xs, ys, rank, table, counters, lo, hi, lane
+    ):
+        at = offset(counters, lane * (rank + 2))
+        row = lo // count
+        column = lo - row * count
+        set_odometer(at, row, rank, table)
+        left = hi - lo
+        while left > 0:
+            m = min(count - column, left)
+            target = offset(y, at[rank] + column * ys)
+            first = at[rank + 1] + column * xs
+            # neighbours in memory after each other: along the axis where that is the last, else
+            # across
+            outside, inside, far, near = length, m, step, xs
+            if step == 1:
+                outside, inside, far, near = m, length, xs, step
+            for i in range(outside):
+                for j in range(inside):
+                    p = first + i * far + j * near
+                    k = np.int64(index[p])
+                    k = k + n if k < 0 else k
+                    if k >= 0 and k < n:
+                        into = k * along + (i if step == 1 else j) * ys
+                        target[into] = combine(target[into], source[p])
+            left -= m
+            column = 0
+            advance_odometer(at, rank, table)
+
+    kernel.__name__ = f"scatter{combine.__name__}"
+    return kernel
+
+
+@cache
+def scatter_parts(combine: Callable) -> Callable:
+    def kernel(source, index, y, places, inner, depth, sizes, total, lo, hi):
+        column = lo
+        while column < hi:
+            batch = column // inner
+            count = min(hi, (batch + 1) * inner) - column
+            within = column - batch * inner
+            for j in range(places):
+                p = batch * places + j
+                k = place_of(offset(index, p * depth), depth, sizes)
+                if k >= 0:
+                    part = offset(source, p * inner + within)
+                    target = offset(y, (batch * total + k) * inner + within)
+                    for i in range(count):
+                        target[i] = combine(target[i], part[i])
+            column += count
+
+    kernel.__name__ = f"scatter_parts{combine.__name__}"
+    return kernel

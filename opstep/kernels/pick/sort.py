@@ -1,0 +1,249 @@
+"""Order along an axis: sort, argsort, top_k.
+
+Sorts are stable merge sorts. NaN counts as the largest value, as in PyTorch; equal elements keep
+their order. Indices are i64.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opstep.kernels.pick import cuda_sort as gpu
+from opstep.kernels.rules.axes import around, axis_of
+from opstep.runtime.device.builtin import offset
+from opstep.runtime.device.launch import Arg, Launch, Scratch
+from opstep.runtime.ir.dims import Dim
+from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.types import i64
+
+RUN = 16  # elements that are sorted by insertion before runs are merged
+FEW = 32  # so many best ones are always kept in order while a row is read; of a long row, more
+
+
+class sort(Op):
+    """x in ascending (or descending) order along `axis`, and where each element was."""
+
+    signature = "sort(x: T, *, axis: int = -1, descending: bool = false)"
+    source = "torch.sort(stable=True)"
+    results = ("values", "indices")
+
+    def infer(x, *, axis, descending):
+        axis_of(axis, x.rank)
+        return x, x.with_dtype(i64)
+
+    def oracle(x, *, axis, descending):
+        order = _order(x, axis, descending)
+        return np.take_along_axis(x, order, axis), order
+
+    def cpu(x, values, indices, *, axis, descending):
+        return _sorted(x, values, indices, axis_of(axis, x.rank), descending)
+
+    def cuda(x, values, indices, *, axis, descending):
+        return _sorted_on_gpu(x, values, indices, axis_of(axis, x.rank), descending)
+
+    def flops(x, **attrs):
+        return x.size
+
+    def grad(g, operands, results, grads, *, axis, descending):
+        return (_put_back(g, operands[0], results[1], grads[0], axis),)
+
+
+class argsort(Op):
+    """The indices that would sort x along `axis`."""
+
+    signature = "argsort(x: T, *, axis: int = -1, descending: bool = false)"
+    source = "torch.argsort(stable=True)"
+    grad = None
+
+    def infer(x, *, axis, descending):
+        axis_of(axis, x.rank)
+        return x.with_dtype(i64)
+
+    def oracle(x, *, axis, descending):
+        return _order(x, axis, descending)
+
+    def cpu(x, indices, *, axis, descending):
+        return _sorted(x, None, indices, axis_of(axis, x.rank), descending)
+
+    def cuda(x, indices, *, axis, descending):
+        return _sorted_on_gpu(x, None, indices, axis_of(axis, x.rank), descending)
+
+    def flops(x, **attrs):
+        return x.size
+
+
+class top_k(Op):
+    """The k largest (or smallest) elements along `axis`, best first, and where they were.
+
+    Of equal elements the first ones are taken.
+    """
+
+    signature = "top_k(x: T, *, k: dim, axis: int = -1, largest: bool = true, sorted: bool = true)"
+    source = "torch.topk, ONNX TopK"
+    results = ("values", "indices")
+
+    def infer(x, *, k, axis, largest, sorted):
+        a = axis_of(axis, x.rank)
+        n: Dim = x.shape[a]
+        if type(k) is int and (k < 0 or (type(n) is int and k > n)):
+            raise Mismatch(f"k={k}, and axis {a} of {x} has {n} elements", "k")
+        y = x.with_shape((*x.shape[:a], k, *x.shape[a + 1 :]))
+        return y, y.with_dtype(i64)
+
+    def oracle(x, *, k, axis, largest, sorted):
+        order = np.take(_order(x, axis, largest), np.arange(k), axis)
+        return np.take_along_axis(x, order, axis), order
+
+    def cpu(x, values, indices, *, k, axis, largest, sorted):
+        before, n, inner = around(x.shape, axis_of(axis, x.rank))
+        if values.size == 0:
+            return []
+        if k > FEW and (k > n // 64 or k > 16 * FEW):
+            return _sorted(x, values, indices, axis_of(axis, x.rank), largest)
+        return Launch(
+            *(select_best, x, values, indices, n, k, inner, largest),
+            units=before * inner,
+            grain=max(1, 32768 // n),
+        )
+
+    def cuda(x, values, indices, *, k, axis, largest, sorted):
+        return _sorted_on_gpu(x, values, indices, axis_of(axis, x.rank), largest)
+
+    def flops(x, **attrs):
+        return x.size
+
+    def grad(g, operands, results, grads, *, k, axis, largest, sorted):
+        return (_put_back(g, operands[0], results[1], grads[0], axis),)
+
+
+def _put_back(g, x, indices, gy, axis: int):
+    """Each gradient at the place where its element was."""
+    if gy is None:
+        return None
+    return g.gather_elements_grad(gy, indices, shape=x.shape, axis=axis)
+
+
+def _order(x, axis: int, descending: bool):
+    """The stable order. Descending: NaN first, equal elements still in the order they come in."""
+    if not descending:
+        return np.argsort(x, axis, kind="stable")
+    back = np.flip(np.argsort(np.flip(x, axis), axis, kind="stable"), axis)
+    return x.shape[axis] - 1 - back
+
+
+def _sorted(x: Arg, values: Arg | None, indices: Arg, axis: int, descending: bool) -> list[Launch]:
+    before, n, inner = around(x.shape, axis)
+    kept = around(indices.shape, axis)[1]
+    units = before * inner if kept else 0
+    keys, places = (Scratch(t, 2 * n, per_lane=units > 1) for t in (x.dtype, i64))
+    apart = 2 * n if units > 1 else 0  # from one lane's working memory to the next one's
+    given = (x, values or x, values is not None, indices, n, kept, inner, descending)
+    grain = max(1, 2048 // max(n, 1))
+    return [Launch(sort_rows, *given, keys, places, apart, units=units, grain=grain)]
+
+
+def _sorted_on_gpu(x: Arg, values: Arg | None, indices: Arg, axis: int, descending: bool):
+    kept = indices.shape[axis]
+    if indices.size == 0:
+        return []
+    if x.shape[axis] >= 1 << 31:
+        return _sorted(x, values, indices, axis, descending)
+    return gpu.sort(x, values, indices, around(x.shape, axis), kept, descending)
+
+
+# --- kernels: units are rows along the axis -------------------------------------------------------
+
+
+def comes_before(a, b, descending):
+    """Whether a stands before b for certain; NaN is larger than anything else."""
+    if descending:
+        return a > b or (a != a and b == b)
+    return a < b or (b != b and a == a)
+
+
+def insert_sorted(keys, places, lo, hi, descending):
+    for i in range(lo + 1, hi):
+        key = keys[i]
+        place = places[i]
+        j = i
+        while j > lo and comes_before(key, keys[j - 1], descending):
+            keys[j] = keys[j - 1]
+            places[j] = places[j - 1]
+            j -= 1
+        keys[j] = key
+        places[j] = place
+
+
+def merge(keys, places, into_keys, into_places, lo, middle, hi, descending):
+    i = lo
+    j = middle
+    for k in range(lo, hi):
+        second = i == middle or (j < hi and comes_before(keys[j], keys[i], descending))
+        p = j if second else i
+        into_keys[k] = keys[p]
+        into_places[k] = places[p]
+        if second:
+            j += 1
+        else:
+            i += 1
+
+
+def sort_row(keys, places, n, descending):
+    """Sorts the first n of 2n elements; tells where the sorted ones stand: at 0 or at n."""
+    for lo in range(0, n, RUN):
+        insert_sorted(keys, places, lo, min(lo + RUN, n), descending)
+    at = 0
+    width = RUN
+    while width < n:
+        source = offset(keys, at)
+        source_places = offset(places, at)
+        at = n - at
+        target = offset(keys, at)
+        target_places = offset(places, at)
+        for lo in range(0, n, 2 * width):
+            middle = min(lo + width, n)
+            hi = min(lo + 2 * width, n)
+            merge(source, source_places, target, target_places, lo, middle, hi, descending)
+        width *= 2
+    return at
+
+
+def sort_rows(
+    x, values, wanted, indices, n, kept, inner, descending, keys, places, apart, lo, hi, lane
+):
+    key = offset(keys, lane * apart)
+    place = offset(places, lane * apart)
+    for unit in range(lo, hi):
+        outer = unit // inner
+        source = offset(x, outer * n * inner + unit - outer * inner)
+        for i in range(n):
+            key[i] = source[i * inner]
+            place[i] = i
+        at = sort_row(key, place, n, descending)
+        start = outer * kept * inner + unit - outer * inner
+        for i in range(kept):
+            indices[start + i * inner] = place[at + i]
+            if wanted:
+                values[start + i * inner] = key[at + i]
+
+
+def select_best(x, values, indices, n, k, inner, descending, lo, hi):
+    """Keeps the k best so far in order, in the results."""
+    for unit in range(lo, hi):
+        outer = unit // inner
+        column = unit - outer * inner
+        source = offset(x, outer * n * inner + column)
+        best = offset(values, outer * k * inner + column)
+        place = offset(indices, outer * k * inner + column)
+        for i in range(n):
+            key = source[i * inner]
+            held = min(i, k)
+            if held == k and not comes_before(key, best[(k - 1) * inner], descending):
+                continue
+            j = held if held < k else k - 1
+            while j > 0 and comes_before(key, best[(j - 1) * inner], descending):
+                best[j * inner] = best[(j - 1) * inner]
+                place[j * inner] = place[(j - 1) * inner]
+                j -= 1
+            best[j * inner] = key
+            place[j * inner] = i

@@ -1,0 +1,470 @@
+"""Arithmetic on two operands, and what goes with it: sign, absolute value, limits, rounding.
+
+Integers wrap around; division by an integer zero gives 0.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from opstep.kernels.pointwise.elementwise import Binary, Unary, onto, same
+from opstep.kernels.rules.literals import check_value, limits
+from opstep.kernels.rules.pitfalls import OVERFLOW, REMAINDER
+from opstep.kernels.rules.relations import elementwise
+from opstep.runtime.ir.faults import NO_FAULTS, Faults, Rule, infinite
+from opstep.runtime.ir.op import Mismatch
+from opstep.runtime.ir.types import DType
+
+
+class add(Binary):
+    """a + b."""
+
+    signature = "add(a: N, b: N)"
+    formula = "a + b"
+    source = "torch.add, ONNX Add"
+    faults = Faults(
+        elementwise, Rule("inf - inf", lambda a, b: infinite(a) & infinite(b) & (a == -b))
+    )
+    oracle = np.add
+
+    def scalar(a, b):
+        return a + b
+
+    def grad(g, operands, results, grads):
+        a, b = operands
+        (gy,) = grads
+        return onto(g, a, lambda: gy), onto(g, b, lambda: gy)
+
+
+class sub(Binary):
+    """a - b."""
+
+    signature = "sub(a: N, b: N)"
+    formula = "a - b"
+    source = "torch.sub, numpy.subtract, ONNX Sub"
+    faults = Faults(elementwise, Rule("inf - inf", lambda a, b: infinite(a) & (a == b)))
+    oracle = np.subtract
+
+    def scalar(a, b):
+        return a - b
+
+    def grad(g, operands, results, grads):
+        a, b = operands
+        (gy,) = grads
+        return onto(g, a, lambda: gy), onto(g, b, lambda: g.neg(gy))
+
+
+class mul(Binary):
+    """a * b."""
+
+    signature = "mul(a: N, b: N)"
+    formula = "a * b"
+    source = "torch.mul, numpy.multiply, ONNX Mul"
+    faults = Faults(
+        elementwise,
+        Rule("0 times infinity", lambda a, b: (a == 0) & infinite(b) | infinite(a) & (b == 0)),
+    )
+    oracle = np.multiply
+
+    def scalar(a, b):
+        return a * b
+
+    def grad(g, operands, results, grads):
+        a, b = operands
+        (gy,) = grads
+        return onto(g, a, lambda: g.mul(gy, b)), onto(g, b, lambda: g.mul(gy, a))
+
+
+class div(Binary):
+    """a / b, true division: integers are divided as f32."""
+
+    signature = "div(a: F, b: F)"
+    formula = "a / b"
+    source = "torch.div, numpy.divide and true_divide, ONNX Div (of floats)"
+    faults = Faults(
+        elementwise,
+        Rule("0 / 0", lambda a, b: (a == 0) & (b == 0)),
+        Rule("division by 0", lambda a, b: (None, b == 0)),
+        Rule("inf / inf", lambda a, b: infinite(a) & infinite(b)),
+    )
+    oracle = np.true_divide
+
+    def scalar(a, b):
+        return a / b
+
+    def grad(g, operands, results, grads):
+        (a, b), (y,), (gy,) = operands, results, grads
+        return (
+            onto(g, a, lambda: g.div(gy, b)),
+            onto(g, b, lambda: g.neg(g.div(g.mul(gy, y), b))),
+        )
+
+
+class _IntegerOrFloat(Binary):
+    """A binary op whose integer form is another function, `whole`."""
+
+    @classmethod
+    def function(cls, a):
+        return cls.scalar if a.dtype.is_float else cls.whole
+
+
+class floor_div(_IntegerOrFloat):
+    """The largest whole number not above a / b; integers divided by 0 give 0.
+
+    A zero has the sign of a / b, as in NumPy and PyTorch. The gradient is 0 almost everywhere.
+    """
+
+    signature = "floor_div(a: N, b: N)"
+    formula = "floor(a / b), exact where a / b itself would be rounded up to a whole number"
+    source = "torch.floor_divide, numpy.floor_divide"
+    faults = div.faults
+
+    def oracle(a, b):
+        with np.errstate(all="ignore"):
+            return np.floor_divide(a, b)
+
+    def scalar(a, b):
+        if b == 0.0:
+            return a / b
+        rest = np.fmod(a, b)
+        whole = (a - rest) / b
+        whole = np.rint(whole - 1.0 if (b < 0.0) != (rest < 0.0) and rest != 0.0 else whole)
+        return math.copysign(whole, a / b) if whole == 0.0 else whole
+
+    @staticmethod
+    def whole(a, b):
+        if b == 0:
+            return b
+        return -a if b == -1 else a // b
+
+    def grad(g, operands, results, grads):
+        return None, None
+
+
+class rem(_IntegerOrFloat):
+    """What floor_div leaves: it has b's sign. Integers: 0 where b is 0."""
+
+    signature = "rem(a: N, b: N)"
+    formula = "a - b*floor(a / b)"
+    source = "torch.remainder, numpy.mod, ONNX Mod (fmod=0)"
+    faults = REMAINDER
+
+    def oracle(a, b):
+        with np.errstate(all="ignore"):
+            return np.mod(a, b)
+
+    def scalar(a, b):
+        rest = np.fmod(a, b)
+        if rest == 0.0:
+            return math.copysign(rest, b)
+        return rest + b if (b < 0.0) != (rest < 0.0) else rest
+
+    @staticmethod
+    def whole(a, b):
+        return a - a if b == 0 or b == -1 else a % b
+
+    def grad(g, operands, results, grads):
+        a, b = operands
+        (gy,) = grads
+        return (
+            onto(g, a, lambda: gy),
+            onto(g, b, lambda: g.neg(g.mul(gy, g.floor_div(a, b)))),
+        )
+
+
+class fmod(_IntegerOrFloat):
+    """What a division rounded towards zero leaves: it has a's sign. Integers: 0 where b is 0."""
+
+    signature = "fmod(a: N, b: N)"
+    formula = "a - b*trunc(a / b)"
+    source = "torch.fmod, C fmod, ONNX Mod (fmod=1)"
+    faults = REMAINDER
+
+    def oracle(a, b):
+        with np.errstate(all="ignore"):
+            return np.fmod(a, b)
+
+    def scalar(a, b):
+        return np.fmod(a, b)
+
+    @staticmethod
+    def whole(a, b):
+        if b == 0 or b == -1:
+            return a - a
+        rest = a % b
+        return rest - b if rest != 0 and (a < 0) != (b < 0) else rest
+
+    def grad(g, operands, results, grads):
+        a, b = operands
+        (gy,) = grads
+        return (
+            onto(g, a, lambda: gy),
+            onto(g, b, lambda: g.neg(g.mul(gy, g.trunc(g.div(a, b))))),
+        )
+
+
+class maximum(Binary):
+    """The larger of two; NaN where either is NaN. Equal operands share the gradient."""
+
+    signature = "maximum(a: N, b: N)"
+    formula = "max(a, b)"
+    source = "torch.maximum, ONNX Max"
+    faults = NO_FAULTS
+    oracle = np.maximum
+
+    def scalar(a, b):
+        return a if a > b or a != a else b
+
+    def grad(g, operands, results, grads):
+        return _extreme_grad(g, operands, grads[0], g.greater)
+
+
+class minimum(Binary):
+    """The smaller of two; NaN where either is NaN. Equal operands share the gradient."""
+
+    signature = "minimum(a: N, b: N)"
+    formula = "min(a, b)"
+    source = "torch.minimum, ONNX Min"
+    faults = NO_FAULTS
+    oracle = np.minimum
+
+    def scalar(a, b):
+        return a if a < b or a != a else b
+
+    def grad(g, operands, results, grads):
+        return _extreme_grad(g, operands, grads[0], g.less)
+
+
+def _extreme_grad(g, operands, gy, wins):
+    a, b = operands
+
+    def share(x, other):
+        kept = g.where(wins(x, other), gy, 0.0)
+        return g.where(g.equal(x, other), g.mul(gy, 0.5), kept)
+
+    return onto(g, a, lambda: share(a, b)), onto(g, b, lambda: share(b, a))
+
+
+class neg(Unary):
+    """-x."""
+
+    signature = "neg(x: N)"
+    formula = "-x"
+    source = "torch.neg, numpy.negative, ONNX Neg"
+    faults = NO_FAULTS
+    oracle = np.negative
+
+    def scalar(x):
+        return -x
+
+    def grad(g, operands, results, grads):
+        return (g.neg(grads[0]),)
+
+
+class abs(Unary):
+    """|x|; the gradient at 0 is 0."""
+
+    signature = "abs(x: N)"
+    formula = "x where x >= 0, else -x"
+    source = "torch.abs, numpy.absolute, ONNX Abs"
+    faults = NO_FAULTS
+    oracle = np.abs
+
+    def scalar(x):
+        return np.abs(x)
+
+    def grad(g, operands, results, grads):
+        return (g.mul(grads[0], g.sign(operands[0])),)
+
+
+class sign(Unary):
+    """-1, 0 or 1; NaN of NaN (PyTorch gives 0). -0 stays -0 (PyTorch and NumPy give 0)."""
+
+    signature = "sign(x: N)"
+    formula = "-1 where x < 0, 0 where x = 0, 1 where x > 0"
+    source = "torch.sign, ONNX Sign"
+    faults = NO_FAULTS
+    oracle = np.sign
+
+    def scalar(x):
+        if x > 0.0:
+            return 1.0
+        return -1.0 if x < 0.0 else x
+
+    @classmethod
+    def function(cls, x):
+        return (cls.scalar if x.dtype.is_float else cls.whole), []
+
+    @staticmethod
+    def whole(x):
+        return (1 if x > 0 else 0) - (1 if x < 0 else 0)
+
+    def grad(g, operands, results, grads):
+        return (g.zeros_like(operands[0]),)
+
+
+class square(Unary):
+    """x * x."""
+
+    signature = "square(x: N)"
+    formula = "x * x"
+    source = "torch.square"
+    faults = OVERFLOW
+    oracle = np.square
+
+    def scalar(x):
+        return x * x
+
+    def grad(g, operands, results, grads):
+        return (g.mul(grads[0], g.mul(operands[0], 2.0)),)
+
+
+class reciprocal(Unary):
+    """1 / x."""
+
+    signature = "reciprocal(x: F)"
+    formula = "1 / x"
+    source = "torch.reciprocal, ONNX Reciprocal"
+    faults = Faults(elementwise, Rule("1 / 0", lambda x: x == 0))
+
+    def oracle(x):
+        with np.errstate(all="ignore"):
+            return 1.0 / x
+
+    def scalar(x):
+        return 1.0 / x
+
+    def grad(g, operands, results, grads):
+        return (g.neg(g.mul(grads[0], g.square(results[0]))),)
+
+
+class clip(Unary):
+    """x, but not below `low` nor above `high` (either may be left out); NaN stays.
+
+    The gradient passes where low <= x <= high, so not at NaN.
+    """
+
+    signature = "clip(x: N, *, low: number = none, high: number = none)"
+    formula = "min(max(x, low), high)"
+    source = "torch.clamp, ONNX Clip, torch.nn.functional.hardtanh and relu6"
+    faults = NO_FAULTS
+
+    def infer(x, *, low, high):
+        if low is None and high is None:
+            raise Mismatch("clip needs low, high or both", hint="write low=0.0, for instance")
+        for name, limit in (("low", low), ("high", high)):
+            if limit is None:
+                continue
+            if x.dtype.is_integer and limit % 1 != 0:
+                raise Mismatch(
+                    f"{name}={limit} is no {x.dtype}", name, hint="cast x to f32 before clip"
+                )
+            if limit != limit:
+                raise Mismatch(f"{name}={limit} limits nothing", name)
+            if x.dtype.is_float:
+                check_value(limit, x.dtype, name)
+        if x.dtype.is_integer:
+            least, most = limits(x.dtype)
+            if low is not None and low > most:
+                raise Mismatch(f"low={low} is above all {x.dtype}", "low")
+            if high is not None and high < least:
+                raise Mismatch(f"high={high} is below all {x.dtype}", "high")
+        return x
+
+    def oracle(x, *, low, high):
+        if low is not None:
+            x = np.where(x < low, np.asarray(low).astype(x.dtype), x)
+        return x if high is None else np.where(x > high, np.asarray(high).astype(x.dtype), x)
+
+    @staticmethod
+    def low_scalar(x, low):
+        return low if x < low else x
+
+    @staticmethod
+    def high_scalar(x, high):
+        return high if x > high else x
+
+    def scalar(x, low, high):
+        x = low if x < low else x
+        return high if x > high else x
+
+    @classmethod
+    def function(cls, x, *, low, high):
+        bounds = [_in_type(v, x.dtype) for v in (low, high) if v is not None]
+        f = cls.low_scalar if high is None else cls.high_scalar if low is None else cls.scalar
+        return f, bounds
+
+    def grad(g, operands, results, grads, *, low, high):
+        (x,), (gy,) = operands, grads
+        if low is not None:
+            gy = g.where(g.greater_equal(x, low), gy, 0.0)
+        if high is not None:
+            gy = g.where(g.less_equal(x, high), gy, 0.0)
+        return (gy,)
+
+
+def _in_type(limit: float, dtype: DType) -> float | int:
+    """A limit as a kernel takes it; what lies beyond an integer type limits like its end."""
+    if dtype.is_float:
+        return float(limit)
+    least, most = limits(dtype)
+    return max(least, min(most, int(limit)))
+
+
+class _Rounding(Unary):
+    """To a whole number; integers stay as they are. The gradient is 0 almost everywhere."""
+
+    faults = NO_FAULTS
+
+    @classmethod
+    def function(cls, x):
+        return (cls.scalar if x.dtype.is_float else same), []
+
+    def grad(g, operands, results, grads):
+        return (g.zeros_like(operands[0]),)
+
+
+class floor(_Rounding):
+    """The largest whole number not above x."""
+
+    signature = "floor(x: N)"
+    source = "torch.floor, ONNX Floor"
+    oracle = np.floor
+
+    def scalar(x):
+        return np.floor(x)
+
+
+class ceil(_Rounding):
+    """The smallest whole number not below x."""
+
+    signature = "ceil(x: N)"
+    source = "torch.ceil, ONNX Ceil"
+    oracle = np.ceil
+
+    def scalar(x):
+        return np.ceil(x)
+
+
+class round(_Rounding):
+    """The nearest whole number; of two equally near ones, the even one."""
+
+    signature = "round(x: N)"
+    source = "torch.round, ONNX Round"
+    oracle = np.rint
+
+    def scalar(x):
+        return np.rint(x)
+
+
+class trunc(_Rounding):
+    """The whole part: rounded towards zero."""
+
+    signature = "trunc(x: N)"
+    source = "torch.trunc"
+    oracle = np.trunc
+
+    def scalar(x):
+        return np.trunc(x)

@@ -1,0 +1,260 @@
+"""Comparisons, logic on truth values, bits of integers, tests for NaN and infinity."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from opstep.kernels.pointwise.broadcast import broadcast_shape
+from opstep.kernels.pointwise.elementwise import Binary, Relation, Test, Unary
+from opstep.runtime.ir.op import Mismatch
+from opstep.runtime.ir.types import boolean
+
+
+class equal(Relation):
+    """Whether a = b; NaN equals nothing."""
+
+    signature = "equal(a: T, b: T)"
+    source = "torch.eq, ONNX Equal"
+    oracle = np.equal
+
+    def scalar(a, b):
+        return a == b
+
+
+class not_equal(Relation):
+    """Whether a and b differ; NaN differs from everything, itself included."""
+
+    signature = "not_equal(a: T, b: T)"
+    source = "torch.ne"
+    oracle = np.not_equal
+
+    def scalar(a, b):
+        return a != b
+
+
+class less(Relation):
+    """Whether a < b."""
+
+    signature = "less(a: T, b: T)"
+    source = "torch.lt, ONNX Less"
+    oracle = np.less
+
+    def scalar(a, b):
+        return a < b
+
+
+class less_equal(Relation):
+    """Whether a <= b."""
+
+    signature = "less_equal(a: T, b: T)"
+    source = "torch.le, ONNX LessOrEqual"
+    oracle = np.less_equal
+
+    def scalar(a, b):
+        return a <= b
+
+
+class greater(Relation):
+    """Whether a > b."""
+
+    signature = "greater(a: T, b: T)"
+    source = "torch.gt, ONNX Greater"
+    oracle = np.greater
+
+    def scalar(a, b):
+        return a > b
+
+
+class greater_equal(Relation):
+    """Whether a >= b."""
+
+    signature = "greater_equal(a: T, b: T)"
+    source = "torch.ge, ONNX GreaterOrEqual"
+    oracle = np.greater_equal
+
+    def scalar(a, b):
+        return a >= b
+
+
+class logical_and(Relation):
+    """Whether neither is 0 (false); NaN is not 0."""
+
+    signature = "logical_and(a: T, b: T)"
+    source = "torch.logical_and, ONNX And"
+    oracle = np.logical_and
+
+    def scalar(a, b):
+        return (a != 0.0) & (b != 0.0)
+
+
+class logical_or(Relation):
+    """Whether one or both are not 0 (false)."""
+
+    signature = "logical_or(a: T, b: T)"
+    source = "torch.logical_or, ONNX Or"
+    oracle = np.logical_or
+
+    def scalar(a, b):
+        return (a != 0.0) | (b != 0.0)
+
+
+class logical_xor(Relation):
+    """Whether just one is 0 (false)."""
+
+    signature = "logical_xor(a: T, b: T)"
+    source = "torch.logical_xor, ONNX Xor"
+    oracle = np.logical_xor
+
+    def scalar(a, b):
+        return (a != 0.0) != (b != 0.0)
+
+
+class logical_not(Test):
+    """Whether x is 0 (false)."""
+
+    signature = "logical_not(x: T)"
+    source = "torch.logical_not, ONNX Not"
+    oracle = np.logical_not
+
+    def scalar(x):
+        return x == 0.0
+
+
+class isnan(Test):
+    """Whether x is NaN; no integer is."""
+
+    signature = "isnan(x: N)"
+    source = "torch.isnan, ONNX IsNaN"
+    oracle = np.isnan
+
+    def scalar(x):
+        return x != x
+
+
+class isinf(Test):
+    """Whether x is an infinity, of either sign; no integer is."""
+
+    signature = "isinf(x: N)"
+    source = "torch.isinf, ONNX IsInf"
+    oracle = np.isinf
+
+    def scalar(x):
+        return math.isinf(x)
+
+
+class isfinite(Test):
+    """Whether x is neither NaN nor an infinity; every integer is."""
+
+    signature = "isfinite(x: N)"
+    source = "torch.isfinite"
+    oracle = np.isfinite
+
+    def scalar(x):
+        return math.isfinite(x)
+
+
+class _Bitwise(Binary):
+    """Integers, or bools as bits."""
+
+    grad = None
+
+    def infer(a, b):
+        _bits(a, 0)
+        return a.with_shape(broadcast_shape(a, b))
+
+
+def _bits(t, at):
+    if t.dtype.is_float:
+        raise Mismatch(f"{t} has no bits to combine", at, hint="cast to an integer type first")
+
+
+class bitwise_and(_Bitwise):
+    """Bits that both have."""
+
+    signature = "bitwise_and(a: T, b: T)"
+    source = "torch.bitwise_and, ONNX BitwiseAnd"
+    oracle = np.bitwise_and
+
+    def scalar(a, b):
+        return a & b
+
+
+class bitwise_or(_Bitwise):
+    """Bits that either has."""
+
+    signature = "bitwise_or(a: T, b: T)"
+    source = "torch.bitwise_or, ONNX BitwiseOr"
+    oracle = np.bitwise_or
+
+    def scalar(a, b):
+        return a | b
+
+
+class bitwise_xor(_Bitwise):
+    """Bits that just one has."""
+
+    signature = "bitwise_xor(a: T, b: T)"
+    source = "torch.bitwise_xor, ONNX BitwiseXor"
+    oracle = np.bitwise_xor
+
+    def scalar(a, b):
+        return a ^ b
+
+
+class bitwise_not(Unary):
+    """Every bit turned over; not, of a bool."""
+
+    signature = "bitwise_not(x: T)"
+    source = "torch.bitwise_not, ONNX BitwiseNot"
+    oracle = np.invert
+    grad = None
+
+    def infer(x):
+        _bits(x, 0)
+        return x
+
+    def scalar(x):
+        return ~x
+
+    @staticmethod
+    def turned(x):
+        return x ^ 1
+
+    @classmethod
+    def function(cls, x):
+        return (cls.turned if x.dtype is boolean else cls.scalar), []
+
+
+class shift_left(Binary):
+    """a * 2**b: bits moved to the left; 0 where b is negative or the type has no more bits."""
+
+    signature = "shift_left(a: I, b: I)"
+    formula = "a << b"
+    source = "torch.bitwise_left_shift, ONNX BitShift (LEFT)"
+    grad = None
+
+    def oracle(a, b):
+        bits = 8 * a.dtype.itemsize
+        return np.where((b < 0) | (b >= bits), 0, a << np.clip(b, 0, bits - 1)).astype(a.dtype)
+
+    def scalar(a, b):
+        return a << b if 0 <= b < 64 else a ^ a  # 0, of a's type
+
+
+class shift_right(Binary):
+    """a // 2**b: bits moved right; only the sign is left where b is negative or too large."""
+
+    signature = "shift_right(a: I, b: I)"
+    formula = "a >> b"
+    source = "torch.bitwise_right_shift, ONNX BitShift (RIGHT)"
+    grad = None
+
+    def oracle(a, b):
+        bits = 8 * a.dtype.itemsize
+        far = (b < 0) | (b >= bits)
+        return np.where(far, np.where(a < 0, -1, 0), a >> np.clip(b, 0, bits - 1)).astype(a.dtype)
+
+    def scalar(a, b):
+        return a >> b if 0 <= b < 64 else a >> 63

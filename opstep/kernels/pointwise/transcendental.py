@@ -1,0 +1,473 @@
+"""Powers, exponentials, logarithms, trigonometric and hyperbolic functions.
+
+Outside its domain a function gives NaN (log of a negative number) or an infinity (log of 0), as
+IEEE 754 has it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from opstep.kernels.math import fastmath
+from opstep.kernels.pointwise.elementwise import Binary, Unary, guarded_loop, onto
+from opstep.kernels.rules.pitfalls import LOGARITHM, OUT_OF_DOMAIN, OVERFLOW, WAVE
+from opstep.kernels.rules.relations import elementwise
+from opstep.runtime.device.launch import Launch
+from opstep.runtime.ir.faults import NO_FAULTS, Faults, Rule
+
+
+def quiet(function):
+    """A NumPy function that says nothing of NaNs and infinities."""
+
+    def oracle(*arrays):
+        with np.errstate(all="ignore"):
+            return function(*arrays)
+
+    return oracle
+
+
+class pow(Binary):
+    """a to the power b. Integers wrap around, and to a negative power are 0 but for 1 and -1."""
+
+    signature = "pow(a: N, b: N)"
+    formula = "a ** b"
+    source = "torch.pow, numpy.power, ONNX Pow"
+    faults = Faults(
+        elementwise,
+        Rule("0 to a negative power", lambda a, b: (a == 0) & (b < 0)),
+        Rule("negative number to a fractional power", lambda a, b: (a < 0) & (b != np.trunc(b))),
+    )
+
+    def oracle(a, b):
+        with np.errstate(all="ignore"):
+            if a.dtype.kind == "f":
+                return np.power(a, b)
+            inverse = np.where(b < 0, np.where(a == 1, 1, np.where(a == -1, 1 - 2 * (b % 2), 0)), 0)
+            return np.where(b < 0, inverse, np.power(a, np.maximum(b, 0)))
+
+    scalar = fastmath.pow
+
+    @staticmethod
+    def whole(a, b):
+        if b < 0:
+            odd = b % 2 == 1
+            return (-1 if odd else 1) if a == -1 else (1 if a == 1 else 0)
+        y = np.int64(1)
+        factor = np.int64(a)
+        left = np.int64(b)
+        while left > 0:
+            if left & 1:
+                y *= factor
+            factor *= factor
+            left >>= 1
+        return y
+
+    @classmethod
+    def function(cls, a):
+        return cls.scalar if a.dtype.is_float else cls.whole
+
+    def grad(g, operands, results, grads):
+        (a, b), (y,), (gy,) = operands, results, grads
+
+        def by_base():
+            if not isinstance(b, int | float):
+                slope = g.mul(b, g.pow(a, g.sub(b, 1.0)))
+                return g.mul(gy, g.where(g.equal(b, 0.0), 0.0, slope))
+            if b == 0:
+                return g.zeros_like(y)
+            return g.mul(gy, g.mul(a, 2.0) if b == 2 else g.mul(g.pow(a, b - 1.0), float(b)))
+
+        def by_exponent():
+            slope = g.mul(y, g.log(a))
+            if isinstance(a, int | float) and a != 0:
+                return g.mul(gy, slope)
+            none = g.greater_equal(b, 0.0)
+            if not isinstance(a, int | float):
+                none = g.logical_and(g.equal(a, 0.0), none)
+            return g.mul(gy, g.where(none, 0.0, slope))
+
+        return onto(g, a, by_base), onto(g, b, by_exponent)
+
+
+class atan2(Binary):
+    """The angle of the point (x, y) = (b, a), from -pi to pi."""
+
+    signature = "atan2(a: F, b: F)"
+    formula = "the angle t with a = r*sin(t), b = r*cos(t)"
+    source = "torch.atan2, numpy.arctan2"
+    faults = NO_FAULTS
+    oracle = np.arctan2
+
+    def scalar(a, b):
+        return math.atan2(a, b)
+
+    def grad(g, operands, results, grads):
+        a, b = operands
+        (gy,) = grads
+
+        def over_square(x):
+            return g.div(g.mul(gy, x), g.add(g.square(a), g.square(b)))
+
+        return onto(g, a, lambda: over_square(b)), onto(g, b, lambda: g.neg(over_square(a)))
+
+
+class sqrt(Unary):
+    """The square root; NaN of a negative number."""
+
+    signature = "sqrt(x: F)"
+    formula = "x ** 0.5"
+    source = "torch.sqrt, ONNX Sqrt"
+    faults = Faults(elementwise, Rule("square root of a negative number", lambda x: x < 0))
+    oracle = quiet(np.sqrt)
+
+    def scalar(x):
+        return np.sqrt(x)
+
+    def grad(g, operands, results, grads):
+        return (g.div(g.mul(grads[0], 0.5), results[0]),)
+
+
+class rsqrt(Unary):
+    """1 / sqrt(x)."""
+
+    signature = "rsqrt(x: F)"
+    formula = "x ** -0.5"
+    source = "torch.rsqrt"
+    faults = Faults(
+        elementwise,
+        Rule("square root of a negative number", lambda x: x < 0),
+        Rule("1 / sqrt(0)", lambda x: x == 0),
+    )
+    oracle = quiet(lambda x: 1.0 / np.sqrt(x))
+
+    def scalar(x):
+        return 1.0 / np.sqrt(x)
+
+    def grad(g, operands, results, grads):
+        (y,) = results
+        return (g.mul(g.mul(grads[0], -0.5), g.mul(y, g.square(y))),)
+
+
+class exp(Unary):
+    """e to the power x."""
+
+    signature = "exp(x: F)"
+    formula = "e ** x"
+    source = "torch.exp, ONNX Exp"
+    faults = OVERFLOW
+    oracle = quiet(np.exp)
+    scalar = fastmath.exp
+
+    def grad(g, operands, results, grads):
+        return (g.mul(grads[0], results[0]),)
+
+
+class exp2(Unary):
+    """2 to the power x."""
+
+    signature = "exp2(x: F)"
+    formula = "2 ** x"
+    source = "torch.exp2"
+    faults = OVERFLOW
+    oracle = quiet(np.exp2)
+    scalar = fastmath.exp2
+
+    def grad(g, operands, results, grads):
+        return (g.mul(grads[0], g.mul(results[0], math.log(2.0))),)
+
+
+class expm1(Unary):
+    """e to the power x, less 1; exact near 0."""
+
+    signature = "expm1(x: F)"
+    formula = "e ** x - 1"
+    source = "torch.expm1"
+    faults = OVERFLOW
+    oracle = quiet(np.expm1)
+    scalar = fastmath.expm1
+
+    def grad(g, operands, results, grads):
+        return (g.mul(grads[0], g.add(results[0], 1.0)),)
+
+
+class log(Unary):
+    """The natural logarithm: -inf of 0, NaN of a negative number."""
+
+    signature = "log(x: F)"
+    formula = "ln(x)"
+    source = "torch.log, ONNX Log"
+    faults = LOGARITHM
+    oracle = quiet(np.log)
+    scalar = fastmath.log
+
+    def grad(g, operands, results, grads):
+        return (g.div(grads[0], operands[0]),)
+
+
+class log2(Unary):
+    """The logarithm to base 2."""
+
+    signature = "log2(x: F)"
+    formula = "ln(x) / ln(2)"
+    source = "torch.log2"
+    faults = LOGARITHM
+    oracle = quiet(np.log2)
+    scalar = fastmath.log2
+
+    def grad(g, operands, results, grads):
+        return (g.div(g.mul(grads[0], 1.0 / math.log(2.0)), operands[0]),)
+
+
+class log10(Unary):
+    """The logarithm to base 10."""
+
+    signature = "log10(x: F)"
+    formula = "ln(x) / ln(10)"
+    source = "torch.log10"
+    faults = LOGARITHM
+    oracle = quiet(np.log10)
+
+    def scalar(x):
+        return math.log10(x)
+
+    def grad(g, operands, results, grads):
+        return (g.div(g.mul(grads[0], 1.0 / math.log(10.0)), operands[0]),)
+
+
+class log1p(Unary):
+    """The natural logarithm of 1 + x; exact near 0."""
+
+    signature = "log1p(x: F)"
+    formula = "ln(1 + x)"
+    source = "torch.log1p"
+    faults = Faults(
+        elementwise,
+        Rule("log of a negative number, 1 + x", lambda x: x < -1),
+        Rule("log of 0, 1 + x", lambda x: x == -1),
+    )
+    oracle = quiet(np.log1p)
+    scalar = fastmath.log1p
+
+    def grad(g, operands, results, grads):
+        return (g.div(grads[0], g.add(operands[0], 1.0)),)
+
+
+class _Wave(Unary):
+    """sin and cos: the vectorised body for the arguments of daily life, the C library's far out."""
+
+    faults = WAVE
+
+    @classmethod
+    def cpu(cls, x, y):
+        kernel = guarded_loop(cls.near, cls.scalar, fastmath.REACH, cls.name)
+        return Launch(kernel, x, y, units=y.size)
+
+
+class sin(_Wave):
+    """The sine of x in radians."""
+
+    signature = "sin(x: F)"
+    source = "torch.sin, ONNX Sin"
+    oracle = quiet(np.sin)
+    scalar = fastmath.sin
+    near = staticmethod(fastmath.near_sin)
+
+    def grad(g, operands, results, grads):
+        return (g.mul(grads[0], g.cos(operands[0])),)
+
+
+class cos(_Wave):
+    """The cosine of x in radians."""
+
+    signature = "cos(x: F)"
+    source = "torch.cos, ONNX Cos"
+    oracle = quiet(np.cos)
+    scalar = fastmath.cos
+    near = staticmethod(fastmath.near_cos)
+
+    def grad(g, operands, results, grads):
+        return (g.neg(g.mul(grads[0], g.sin(operands[0]))),)
+
+
+class tan(Unary):
+    """The tangent of x in radians."""
+
+    signature = "tan(x: F)"
+    formula = "sin(x) / cos(x)"
+    source = "torch.tan, ONNX Tan"
+    faults = WAVE
+    oracle = quiet(np.tan)
+
+    def scalar(x):
+        return math.tan(x)
+
+    def grad(g, operands, results, grads):
+        return (g.mul(grads[0], g.add(g.square(results[0]), 1.0)),)
+
+
+class asin(Unary):
+    """The angle in radians whose sine is x; NaN where |x| > 1."""
+
+    signature = "asin(x: F)"
+    source = "torch.asin, ONNX Asin"
+    faults = OUT_OF_DOMAIN
+    oracle = quiet(np.arcsin)
+
+    def scalar(x):
+        return math.asin(x)
+
+    def grad(g, operands, results, grads):
+        return (g.mul(grads[0], _one_less_square(g, operands[0])),)
+
+
+class acos(Unary):
+    """The angle in radians whose cosine is x; NaN where |x| > 1."""
+
+    signature = "acos(x: F)"
+    source = "torch.acos, ONNX Acos"
+    faults = OUT_OF_DOMAIN
+    oracle = quiet(np.arccos)
+
+    def scalar(x):
+        return math.acos(x)
+
+    def grad(g, operands, results, grads):
+        return (g.neg(g.mul(grads[0], _one_less_square(g, operands[0]))),)
+
+
+def _one_less_square(g, x):
+    """1 / sqrt(1 - x²)"""
+    return g.rsqrt(g.sub(1.0, g.square(x)))
+
+
+class atan(Unary):
+    """The angle in radians whose tangent is x."""
+
+    signature = "atan(x: F)"
+    source = "torch.atan, ONNX Atan"
+    faults = NO_FAULTS
+    oracle = np.arctan
+
+    def scalar(x):
+        return math.atan(x)
+
+    def grad(g, operands, results, grads):
+        return (g.div(grads[0], g.add(g.square(operands[0]), 1.0)),)
+
+
+class sinh(Unary):
+    """The hyperbolic sine."""
+
+    signature = "sinh(x: F)"
+    formula = "(e ** x - e ** -x) / 2"
+    source = "torch.sinh, ONNX Sinh"
+    faults = OVERFLOW
+    oracle = quiet(np.sinh)
+
+    def scalar(x):
+        return math.sinh(x)
+
+    def grad(g, operands, results, grads):
+        return (g.mul(grads[0], g.cosh(operands[0])),)
+
+
+class cosh(Unary):
+    """The hyperbolic cosine."""
+
+    signature = "cosh(x: F)"
+    formula = "(e ** x + e ** -x) / 2"
+    source = "torch.cosh, ONNX Cosh"
+    faults = OVERFLOW
+    oracle = quiet(np.cosh)
+
+    def scalar(x):
+        return math.cosh(x)
+
+    def grad(g, operands, results, grads):
+        return (g.mul(grads[0], g.sinh(operands[0])),)
+
+
+class tanh(Unary):
+    """The hyperbolic tangent."""
+
+    signature = "tanh(x: F)"
+    formula = "(e ** x - e ** -x) / (e ** x + e ** -x)"
+    source = "torch.tanh, ONNX Tanh"
+    faults = NO_FAULTS
+    oracle = np.tanh
+    scalar = fastmath.tanh
+
+    def grad(g, operands, results, grads):
+        return (g.mul(grads[0], g.sub(1.0, g.square(results[0]))),)
+
+
+class asinh(Unary):
+    """The number whose hyperbolic sine is x."""
+
+    signature = "asinh(x: F)"
+    formula = "ln(x + sqrt(x*x + 1))"
+    source = "torch.asinh, ONNX Asinh"
+    faults = NO_FAULTS
+    oracle = np.arcsinh
+
+    def scalar(x):
+        return math.asinh(x)
+
+    def grad(g, operands, results, grads):
+        return (g.mul(grads[0], g.rsqrt(g.add(g.square(operands[0]), 1.0))),)
+
+
+class acosh(Unary):
+    """The number, not negative, whose hyperbolic cosine is x; NaN where x < 1."""
+
+    signature = "acosh(x: F)"
+    formula = "ln(x + sqrt(x*x - 1))"
+    source = "torch.acosh, ONNX Acosh"
+    faults = Faults(elementwise, Rule("less than 1, where it is defined", lambda x: x < 1))
+    oracle = quiet(np.arccosh)
+
+    def scalar(x):
+        return math.acosh(x)
+
+    def grad(g, operands, results, grads):
+        return (g.mul(grads[0], g.rsqrt(g.sub(g.square(operands[0]), 1.0))),)
+
+
+class atanh(Unary):
+    """The number whose hyperbolic tangent is x; NaN where |x| > 1."""
+
+    signature = "atanh(x: F)"
+    formula = "ln((1 + x) / (1 - x)) / 2"
+    source = "torch.atanh, ONNX Atanh"
+    faults = Faults(
+        elementwise,
+        Rule("atanh of 1 or -1", lambda x: np.abs(x) == 1),
+        *OUT_OF_DOMAIN.rules,
+    )
+    oracle = quiet(np.arctanh)
+
+    def scalar(x):
+        return math.atanh(x)
+
+    def grad(g, operands, results, grads):
+        return (g.div(grads[0], g.sub(1.0, g.square(operands[0]))),)
+
+
+class erf(Unary):
+    """The error function."""
+
+    signature = "erf(x: F)"
+    formula = "2/sqrt(pi) times the integral of e ** -(t*t) from 0 to x"
+    source = "torch.erf, ONNX Erf"
+    faults = NO_FAULTS
+
+    def oracle(x):
+        return np.vectorize(math.erf, otypes=[np.float64])(x)
+
+    scalar = fastmath.erf
+
+    def grad(g, operands, results, grads):
+        bell = g.exp(g.neg(g.square(operands[0])))
+        return (g.mul(grads[0], g.mul(bell, 2.0 / math.sqrt(math.pi))),)

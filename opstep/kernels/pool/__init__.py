@@ -1,0 +1,1 @@
+"""Pooling and resizing of images: max and average pools, upsampling; for CPU and CUDA."""

@@ -1,0 +1,102 @@
+"""Maxima of small windows, and repeated pixels, on CUDA: all that a thread reads is asked for
+before the first of it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+
+from opstep.kernels.conv.windows import Window
+from opstep.kernels.pointwise.cuda_offsets import LIMIT
+from opstep.runtime.device.builtin import offset, pick
+from opstep.runtime.device.cuda.compiling.names import cuda, div32, load2, pointer_to, store4
+from opstep.runtime.device.launch import Arg, Grid
+
+THREADS = 256
+OWN = 2  # outputs of a thread, below each other
+RUN = 4  # neighbours that a thread repeats
+_MOST = 25  # elements of a small window
+
+
+@cache
+def highest_of_few(kernel_h: int, kernel_w: int, stride_h: int, stride_w: int, kind: np.dtype):
+    """The kernel for windows of that shape; `kind`: what elements are computed with as.
+
+    Padding is less than a window, so the pixel of the image that is nearest to one in the padding
+    is in the window, too: it is taken instead, and changes nothing.
+    """
+    own = OWN
+    seen_rows = (own - 1) * stride_h + kernel_h
+    held = seen_rows * kernel_w
+
+    def highest(x, y, size, height, width, out_h, out_w, teams, top, left):
+        """y = the largest of each window, NaN where it holds one; `teams`: of rows of a plane."""
+        k = cuda.grid(1)
+        if k < size:
+            seen = pointer_to(cuda.local.array(held, kind))
+            line = div32(k, out_w)
+            j = k - line * out_w
+            plane = div32(line, teams)
+            i = (line - plane * teams) * own
+            h0, w0 = i * stride_h - top, j * stride_w - left
+            source = offset(x, plane * height * width)
+            target = offset(y, (plane * out_h + i) * out_w + j)
+            for r in range(seen_rows):
+                row = offset(source, min(max(h0 + r, 0), height - 1) * width)
+                for s in range(kernel_w):
+                    seen[r * kernel_w + s] = row[min(max(w0 + s, 0), width - 1)]
+            for p in range(own):
+                window = offset(seen, p * stride_h * kernel_w)
+                found = window[0]
+                for t in range(1, kernel_h * kernel_w):
+                    v = window[t]
+                    found = pick((v > found) | (v != v), v, found)
+                if i + p < out_h:
+                    target[p * out_w] = found
+
+    return highest
+
+
+def small_maxima(x: Arg, y: Arg, rows: Window, columns: Window) -> list[Grid] | None:
+    """Launches for y [N, C, H', W'] from x [N, C, H, W]; None where windows are not small."""
+    shape = (rows.kernel, columns.kernel, rows.stride, columns.stride)
+    plain = rows.dilation == columns.dilation == 1
+    if not (plain and max(shape) <= 5 and rows.kernel * columns.kernel <= _MOST and x.size):
+        return None
+    teams = -(-y.shape[2] // OWN)
+    size = y.shape[0] * y.shape[1] * teams * y.shape[3]
+    if not 0 < size < LIMIT:
+        return None
+    kernel = highest_of_few(*shape, np.dtype(x.dtype.numpy))
+    places = (*x.shape[2:], *y.shape[2:], teams, rows.before, columns.before)
+    grid = -(-size // THREADS)
+    return [Grid(kernel, x, y, size, *places, grid=grid, block=THREADS)]
+
+
+def repeat_runs(x, y, size, height, width, out_h, in_line, rows, columns):
+    """y = the nearest pixel of x, `RUN` neighbours a thread; `in_line`: of them in a row."""
+    k = cuda.grid(1)
+    if k < size:
+        row = div32(k, in_line)
+        plane = div32(row, out_h)
+        at = (k - row * in_line) * RUN
+        a, b = load2(columns, at)
+        c, d = load2(columns, at + 2)
+        source = offset(x, (plane * height + rows[row - plane * out_h]) * width)
+        store4(y, k * RUN, (source[a], source[b], source[c], source[d]))
+
+
+def repeated(x: Arg, y: Arg, before: Sequence[Sequence[int]]) -> list[Grid] | None:
+    """Launches for y, whose rows and columns are those of x that `before` says; None where rows of
+    y are not whole runs.
+    """
+    size, rest = divmod(y.size, RUN)
+    if y.shape[3] % RUN or rest or not 0 < size < LIMIT:
+        return None
+    rows, columns = (tuple(b) for b in before)
+    places = (*x.shape[2:], y.shape[2], y.shape[3] // RUN, rows, columns)
+    grid = -(-size // THREADS)
+    return [Grid(repeat_runs, x, y, size, *places, grid=grid, block=THREADS)]

@@ -1,0 +1,213 @@
+"""Reductions on CUDA, over any axes.
+
+As on the CPU, axes are merged into groups that are kept and groups that are reduced. If the last
+group is reduced, a power of 2 of neighbouring threads (`lanes`, up to a block) folds each result
+from *rows* of neighbouring elements. If it is kept, threads fold *columns*, a vector of
+neighbouring results each, and the threads of a block that share columns join what they have. Where
+results are few and long, each is folded by several blocks into accumulators, which a second launch
+joins: the order depends on the shape alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from math import prod
+from typing import NamedTuple
+
+from opstep.kernels.pointwise.cuda_offsets import LIMIT, spot
+from opstep.kernels.reduce.cuda_columns import by_columns
+from opstep.kernels.reduce.cuda_folding import (
+    FIRST,
+    POSITION,
+    THREADS,
+    GpuFold,
+    power_of_two,
+    steps_of,
+)
+from opstep.kernels.reduce.cuda_joining import join, parts_of
+from opstep.kernels.reduce.reduction import merged_axes
+from opstep.runtime.device.cuda.compiling.names import cuda, div32
+from opstep.runtime.device.launch import Arg, Grid
+from opstep.runtime.device.source import Intrinsic
+
+PIECE = 65536  # elements; a longer run is folded in pieces
+BUSY = 1 << 18  # threads that fill a large GPU
+LEAST = 1 << 14  # elements worth a block of their own
+SHARE = 16  # vectors that a thread folds, where there are enough threads
+RESIDENT = 4  # blocks of rows that a multiprocessor holds at least
+ROW_BLOCKS = 1056  # about so many blocks share results that are few
+
+
+class Shape(NamedTuple):
+    """Results: kept x n in column form (`columns`), else kept; strides in elements.
+
+    Each folds `rows` runs: in row form of n elements, in column form of one.
+    """
+
+    columns: bool
+    kept_sizes: tuple[int, ...]
+    kept_strides: tuple[int, ...]
+    row_sizes: tuple[int, ...]
+    row_strides: tuple[int, ...]
+    n: int
+
+    @property
+    def kept(self) -> int:
+        return prod(self.kept_sizes)
+
+    @property
+    def rows(self) -> int:
+        return prod(self.row_sizes)
+
+
+def shape_of(sizes: Sequence[int], axes: Sequence[int]) -> Shape:
+    (n, _, reduced), *others = merged_axes(sizes, axes) or [(1, 1, True)]
+    kept = [(size, step) for size, step, gone in reversed(others) if not gone]
+    rows = [(size, step) for size, step, gone in reversed(others) if gone]
+    return Shape(
+        not reduced,
+        tuple(size for size, _ in kept),
+        tuple(step for _, step in kept),
+        tuple(size for size, _ in rows),
+        tuple(step for _, step in rows),
+        n,
+    )
+
+
+def reduce(
+    fold: GpuFold, x: Arg, y: Arg, axes: Sequence[int], count: int = 0, divisor: int = 0
+) -> list[Grid] | None:
+    """Launches that reduce x over the axes into y; None where x is empty, or too large for the
+    kernels. `count` and `divisor` are handed to `finish`.
+    """
+    s = shape_of(x.shape, axes)
+    results = s.kept * (s.n if s.columns else 1)
+    rows = s.rows * (1 if s.columns else -(-s.n // PIECE))
+    if x.size == 0 or max(results, rows) >= LIMIT:
+        return None
+    form = by_columns if s.columns else _rows
+    return form(fold, s, x, y, (count, divisor))
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+
+@cache
+def rows_kernel(fold: GpuFold, width: int, raw: bool):
+    """Units are parts of results: `lanes` threads each, `wide` of them side by side over a run."""
+    start, load, widen, combine = fold.start, fold.load, fold.widen, fold.combine
+    term, together, finish = (getattr(steps_of(fold, width, raw), k) for k in _USED_BY_ROWS)
+    vector = Intrinsic("load", width)
+    first_is_given, position_is_given = fold.given == FIRST, fold.given == POSITION
+
+    def run(x, p, length, lane, wide, c, acc):
+        """Folds length elements from p on: single ones up to a vector's place, vectors, more."""
+        ahead = min(-p & (width - 1), length)
+        j = lane
+        while j < ahead:
+            acc = combine(acc, widen(load(x[p + j], c + j if position_is_given else c)))
+            j += wide
+        j = ahead + lane * width
+        jump = wide * width
+        while j + 3 * jump + width <= length:
+            v0 = vector(x, p + j)
+            v1 = vector(x, p + j + jump)
+            v2 = vector(x, p + j + 2 * jump)
+            v3 = vector(x, p + j + 3 * jump)
+            acc = combine(acc, term(v0, c + j if position_is_given else c))
+            acc = combine(acc, term(v1, c + j + jump if position_is_given else c))
+            acc = combine(acc, term(v2, c + j + 2 * jump if position_is_given else c))
+            acc = combine(acc, term(v3, c + j + 3 * jump if position_is_given else c))
+            j += 4 * jump
+        while j + width <= length:
+            acc = combine(acc, term(vector(x, p + j), c + j if position_is_given else c))
+            j += jump
+        j = ahead + ((length - ahead) & -width) + lane
+        while j < length:
+            acc = combine(acc, widen(load(x[p + j], c + j if position_is_given else c)))
+            j += wide
+        return acc
+
+    def kernel(
+        x, y, kept_sizes, kept_strides, kept, row_sizes, row_strides, axes,
+        units, rows, per, blocks, pieces, piece, n, lanes_bits, wide_bits, count, divisor,
+    ):  # fmt: skip
+        lanes = 1 << lanes_bits
+        wide = 1 << wide_bits
+        lane = cuda.threadIdx.x & (lanes - 1)
+        unit = (cuda.blockIdx.x * THREADS + cuda.threadIdx.x) >> lanes_bits
+        acc = start()
+        if unit < units:
+            i = unit if blocks == 1 else div32(unit, blocks)
+            begin = (unit - i * blocks) * per
+            base = spot(i, kept_sizes, kept_strides, kept)
+            c = x[base] if first_is_given else 0
+            tall = lanes >> wide_bits
+            r = begin + (lane >> wide_bits)
+            end = min(begin + per, rows)
+            while r < end:
+                p = base
+                length = n
+                if rows == 1:
+                    pass
+                elif pieces == 1:
+                    p += spot(r, row_sizes, row_strides, axes)
+                else:
+                    row = div32(r, pieces)
+                    done = (r - row * pieces) * piece
+                    p += spot(row, row_sizes, row_strides, axes) + done
+                    length = min(piece, n - done)
+                    c = done if position_is_given else c
+                acc = run(x, p, length, lane & (wide - 1), wide, c, acc)
+                r += tall
+        acc = together(acc, lanes)
+        if unit < units and lane == 0:
+            finish(y, unit, acc, count, divisor)
+
+    kernel.__name__ = fold.name
+    return kernel
+
+
+_USED_BY_ROWS = ("term", "together", "finish")
+
+
+def _rows(fold: GpuFold, s: Shape, x: Arg, y: Arg, ends: tuple[int, int]) -> list[Grid]:
+    width = 16 // x.stored.itemsize
+    pieces = -(-s.n // PIECE)
+    rows = s.rows * pieces
+    vectors = -(-min(s.n, PIECE) // width)  # of a run
+    each = s.rows * -(-s.n // width)  # of a result
+    blocks = 1
+    if s.kept * THREADS < BUSY and s.rows * s.n > 2 * LEAST and rows > 1:
+        blocks = min(rows, ROW_BLOCKS // s.kept or 1, -(-s.rows * s.n // LEAST))
+    per = -(-rows // blocks)
+    blocks = -(-rows // per)
+    lanes = _lanes(s.kept * blocks, -(-each // blocks))
+    wide = min(lanes, power_of_two(vectors))
+    groups = THREADS // lanes
+    y_or_parts = parts_of(fold, s.kept * blocks) if blocks > 1 else y
+    units = s.kept * blocks
+    first = Grid(
+        rows_kernel(fold, width, blocks > 1),
+        *(x, y_or_parts, s.kept_sizes, s.kept_strides, len(s.kept_sizes)),
+        *(s.row_sizes, s.row_strides, len(s.row_sizes)),
+        *(units, rows, per, blocks, pieces, PIECE, s.n),
+        *(lanes.bit_length() - 1, wide.bit_length() - 1, *ends),
+        grid=-(-units // groups),
+        block=THREADS,
+        blocks=RESIDENT,
+    )
+    if blocks == 1:
+        return [first]
+    return [first, join(fold, y_or_parts, y, s.kept, blocks, 1, ends)]
+
+
+def _lanes(results: int, vectors: int) -> int:
+    """Threads for a result: each with vectors enough to pay for the joining, unless that would
+    leave the GPU idle.
+    """
+    lanes = max(min(4, power_of_two(vectors // 4)), min(THREADS, power_of_two(vectors // SHARE)))
+    while lanes < min(THREADS, power_of_two(vectors)) and results * lanes < BUSY:
+        lanes *= 2
+    return lanes

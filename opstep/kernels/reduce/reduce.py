@@ -1,0 +1,414 @@
+"""Reductions over axes: sums, products, extremes, statistics, norms, truth.
+
+`axes` lists the axes to reduce, all if left out; with `keepdims` they stay, with size 1. Sums of
+floats are accumulated in f64, of integers and bools in i64, which is their result type as well.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+
+import numpy as np
+
+from opstep.kernels.pointwise.cuda_elementwise import elementwise
+from opstep.kernels.pointwise.elementwise import same
+from opstep.kernels.reduce import cuda_folds as gpu_folds
+from opstep.kernels.reduce import folds
+from opstep.kernels.reduce.cuda_folding import GpuFold, as_on_cpu
+from opstep.kernels.reduce.cuda_reduction import reduce as gpu_reduce
+from opstep.kernels.reduce.reduction import fold
+from opstep.kernels.rules.axes import axes_of, volume
+from opstep.kernels.rules.pitfalls import sums_and
+from opstep.kernels.rules.relations import over_axes
+from opstep.runtime.device.launch import Scratch
+from opstep.runtime.ir.faults import NO_FAULTS, Faults, Rule, infinite
+from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.types import TensorType, boolean, f64, i64
+
+
+def reduced_axes(x, axes) -> tuple[int, ...]:
+    """The axes to reduce, counted from the front; raises Mismatch where x lacks one."""
+    return tuple(range(len(x.shape))) if axes is None else axes_of(axes, len(x.shape))
+
+
+def reduced(x: TensorType, axes, keepdims: bool) -> TensorType:
+    """x without the axes, or with size 1 there."""
+    gone = set(reduced_axes(x, axes))
+    if keepdims:
+        return x.with_shape(1 if k in gone else d for k, d in enumerate(x.shape))
+    return x.with_shape(d for k, d in enumerate(x.shape) if k not in gone)
+
+
+def folded(x, axes):
+    """How many elements make one result; symbolic where the shape is."""
+    return volume([x.shape[k] for k in reduced_axes(x, axes)])
+
+
+def numpy_axes(axes):
+    return None if axes is None else tuple(axes)
+
+
+class Reduction(Op):
+    """Base: attributes axes and keepdims, the type kept. A subclass names its fold."""
+
+    def infer(x, *, axes, keepdims, **attrs):
+        return reduced(x, axes, keepdims)
+
+    @classmethod
+    def cpu(cls, x, y, *, axes, keepdims, **attrs):
+        return fold(cls.fold_of(x.dtype), x, y, reduced_axes(x, axes))
+
+    @staticmethod
+    def fold_of(dtype):
+        raise TypeError("a reduction names its fold")
+
+    @classmethod
+    def gpu_fold(cls, dtype, **attrs) -> GpuFold:
+        """How CUDA folds: as the CPU does, if a subclass does not say otherwise."""
+        return as_on_cpu(cls.fold_of(dtype))
+
+    @classmethod
+    def cuda(cls, x, y, *, axes, keepdims, **attrs):
+        count = folded(x, axes)
+        divisor = builtins.max(0, count - attrs.get("correction", 0))
+        how = cls.gpu_fold(x.dtype, **attrs)
+        launches = gpu_reduce(how, x, y, reduced_axes(x, axes), count, divisor)
+        return launches or cls.cpu(x, y, axes=axes, keepdims=keepdims, **attrs)
+
+    def flops(x, **attrs):
+        return x.size
+
+
+def with_ones(g, value, x, axes, keepdims):
+    """`value`, a result of reducing x, in the shape that keepdims=true would have given it."""
+    shape = reduced(x.type, axes, True).shape
+    return value if keepdims or value.shape == shape else g.reshape(value, shape=shape)
+
+
+def number_of(g, x, axes, dtype):
+    """How many elements were folded: a number, or the value of `extent` where dims are symbolic."""
+    n = folded(x, axes)
+    if isinstance(n, int):
+        return float(n)
+    return g.extent(of=[x.shape[k] for k in reduced_axes(x, axes)], dtype=dtype)
+
+
+class sum(Reduction):
+    """The sum; of integers and bools as i64. Nothing sums to 0."""
+
+    signature = "sum(x: T, *, axes: ints = none, keepdims: bool = false)"
+    formula = "x[0] + x[1] + ..."
+    source = "torch.sum, ONNX ReduceSum"
+    faults = sums_and(over_axes)
+    fold_of = staticmethod(folds.total)
+    gpu_fold = staticmethod(gpu_folds.total)
+
+    def infer(x, *, axes, keepdims):
+        y = reduced(x, axes, keepdims)
+        return y if x.dtype.is_float else y.with_dtype(i64)
+
+    def oracle(x, *, axes, keepdims):
+        return np.sum(x, axis=numpy_axes(axes), keepdims=keepdims)
+
+    def grad(g, operands, results, grads, *, axes, keepdims):
+        (x,), (gy,) = operands, grads
+        return (g.broadcast(with_ones(g, gy, x, axes, keepdims), shape=x.shape),)
+
+
+class mean(Reduction):
+    """The arithmetic mean; NaN of nothing."""
+
+    signature = "mean(x: F, *, axes: ints = none, keepdims: bool = false)"
+    formula = "sum(x) / count"
+    source = "torch.mean, ONNX ReduceMean"
+    faults = sums_and(over_axes, Rule("0 / 0: the mean of no elements", lambda x, **_: x.size == 0))
+
+    def oracle(x, *, axes, keepdims):
+        with np.errstate(all="ignore"):
+            total = np.sum(x, axis=numpy_axes(axes), keepdims=keepdims)
+            return np.divide(total, float(folded(x, axes)))
+
+    def cpu(x, y, *, axes, keepdims):
+        return fold(folds.average, x, y, reduced_axes(x, axes), folded(x, axes))
+
+    @classmethod
+    def gpu_fold(cls, dtype):
+        return gpu_folds.average
+
+    def grad(g, operands, results, grads, *, axes, keepdims):
+        (x,), (gy,) = operands, grads
+        share = g.div(with_ones(g, gy, x, axes, keepdims), number_of(g, x, axes, x.dtype))
+        return (g.broadcast(share, shape=x.shape),)
+
+
+class prod(Reduction):
+    """The product; of integers as i64. Of nothing it is 1."""
+
+    signature = "prod(x: T, *, axes: ints = none, keepdims: bool = false)"
+    formula = "x[0] * x[1] * ..."
+    source = "torch.prod, ONNX ReduceProd"
+    faults = Faults(
+        over_axes, Rule("0 times infinity", lambda x, **_: bool((x == 0).any()) & infinite(x))
+    )
+    fold_of = staticmethod(folds.product)
+    infer = sum.infer
+
+    def oracle(x, *, axes, keepdims):
+        return np.prod(x, axis=numpy_axes(axes), keepdims=keepdims)
+
+    def grad(g, operands, results, grads, *, axes, keepdims):
+        """Axis by axis; the product of all others is what comes before times what comes after."""
+        (x,), (gy,) = operands, grads
+        stages = [x]
+        for axis in reduced_axes(x, axes):
+            stages.append(g.prod(stages[-1], axes=[axis], keepdims=True))
+        gradient = with_ones(g, gy, x, axes, keepdims)
+        for axis, stage in zip(reduced_axes(x, axes)[::-1], stages[-2::-1], strict=True):
+            before = g.cumprod(stage, axis=axis, exclusive=True)
+            after = g.cumprod(stage, axis=axis, exclusive=True, reverse=True)
+            gradient = g.mul(g.mul(before, after), gradient)
+        return (gradient,)
+
+
+class _Extreme(Reduction):
+    """max and min. Equal extremes share the gradient evenly."""
+
+    faults = NO_FAULTS
+
+    def infer(x, *, axes, keepdims):
+        if folded(x, axes) == 0 and 0 not in reduced(x, axes, keepdims).shape:
+            raise Mismatch(f"{x} has no elements along the axes to reduce", "axes")
+        return reduced(x, axes, keepdims)
+
+    def grad(g, operands, results, grads, *, axes, keepdims):
+        (x,), (y,), (gy,) = operands, results, grads
+        hit = g.equal(x, with_ones(g, y, x, axes, keepdims))
+        hit = g.cast(hit, dtype=x.dtype)
+        share = g.div(with_ones(g, gy, x, axes, keepdims), g.sum(hit, axes=axes, keepdims=True))
+        return (g.mul(hit, share),)
+
+
+class max(_Extreme):
+    """The largest element; NaN where there is one."""
+
+    signature = "max(x: N, *, axes: ints = none, keepdims: bool = false)"
+    source = "torch.amax, ONNX ReduceMax"
+    fold_of = staticmethod(folds.largest)
+    gpu_fold = staticmethod(gpu_folds.largest)
+
+    def oracle(x, *, axes, keepdims):
+        return np.max(x, axis=numpy_axes(axes), keepdims=keepdims)
+
+
+class min(_Extreme):
+    """The smallest element; NaN where there is one."""
+
+    signature = "min(x: N, *, axes: ints = none, keepdims: bool = false)"
+    source = "torch.amin, ONNX ReduceMin"
+    fold_of = staticmethod(folds.smallest)
+    gpu_fold = staticmethod(gpu_folds.smallest)
+
+    def oracle(x, *, axes, keepdims):
+        return np.min(x, axis=numpy_axes(axes), keepdims=keepdims)
+
+
+class any(Reduction):
+    """Whether one element or more is not 0 (false); false of nothing."""
+
+    signature = "any(x: T, *, axes: ints = none, keepdims: bool = false)"
+    source = "torch.any"
+    grad = None
+    fold_of = staticmethod(folds.some)
+    gpu_fold = staticmethod(gpu_folds.some)
+
+    def infer(x, *, axes, keepdims):
+        return reduced(x, axes, keepdims).with_dtype(boolean)
+
+    def oracle(x, *, axes, keepdims):
+        return np.any(x, axis=numpy_axes(axes), keepdims=keepdims)
+
+
+class all(Reduction):
+    """Whether no element is 0 (false); true of nothing."""
+
+    signature = "all(x: T, *, axes: ints = none, keepdims: bool = false)"
+    source = "torch.all"
+    grad = None
+    fold_of = staticmethod(folds.every)
+    gpu_fold = staticmethod(gpu_folds.every)
+    infer = any.infer
+
+    def oracle(x, *, axes, keepdims):
+        return np.all(x, axis=numpy_axes(axes), keepdims=keepdims)
+
+
+def _moments(x, *, axes, keepdims, correction):
+    """Sum of squared distances from the mean over count - correction, as torch.var."""
+    with np.errstate(all="ignore"):
+        count = float(folded(x, axes))
+        centre = np.sum(x, axis=numpy_axes(axes), keepdims=True) / count
+        total = np.sum((x - centre) ** 2, axis=numpy_axes(axes), keepdims=keepdims)
+        return np.divide(total, np.maximum(count - correction, 0.0))
+
+
+class _Spread(Reduction):
+    """var and std: a launch for the mean, one for the squared distances from it."""
+
+    faults = Faults(
+        over_axes,
+        Rule(
+            "0 / 0: the variance of one element",
+            lambda x, *, correction, **_: x.size == 1 and correction == 1,
+        ),
+        Rule(
+            "0 / 0: no more elements than the correction takes away",
+            lambda x, *, correction, **_: x.size <= correction,
+        ),
+        Rule("an infinity among the elements: inf - inf", lambda x, **_: infinite(x)),
+    )
+
+    @classmethod
+    def cpu(cls, x, y, *, axes, keepdims, correction):
+        count, axes = folded(x, axes), reduced_axes(x, axes)
+        centre = Scratch(f64, y.size)
+        divisor = count - correction if count > correction else 0
+        means = fold(folds.average, x, centre, axes, count)
+        return means + fold(cls.finished, x, y, axes, divisor, centre)
+
+    @classmethod
+    def gpu_fold(cls, dtype, *, correction):
+        """In one pass."""
+        return cls.gpu_finished
+
+    def flops(x, **attrs):
+        return x.size * 4
+
+
+class var(_Spread):
+    """The variance: squared distances from the mean, summed, over count - correction."""
+
+    signature = "var(x: F, *, axes: ints = none, keepdims: bool = false, correction: int = 1)"
+    formula = "sum((x - mean(x))**2) / (count - correction)"
+    source = "torch.var"
+    oracle = _moments
+    finished = folds.variance
+    gpu_finished = gpu_folds.variance
+
+    def grad(g, operands, results, grads, *, axes, keepdims, correction):
+        (x,), (gy,) = operands, grads
+        distance = g.sub(x, g.mean(x, axes=axes, keepdims=True))
+        divisor = _less(g, number_of(g, x, axes, x.dtype), correction)
+        share = g.div(g.mul(with_ones(g, gy, x, axes, keepdims), 2.0), divisor)
+        return (g.mul(distance, share),)
+
+
+class std(_Spread):
+    """The standard deviation: the square root of `var`; its gradient is 0 where it is 0."""
+
+    signature = "std(x: F, *, axes: ints = none, keepdims: bool = false, correction: int = 1)"
+    formula = "sqrt(sum((x - mean(x))**2) / (count - correction))"
+    source = "torch.std"
+    finished = folds.deviation
+    gpu_finished = gpu_folds.deviation
+
+    def oracle(x, *, axes, keepdims, correction):
+        return np.sqrt(_moments(x, axes=axes, keepdims=keepdims, correction=correction))
+
+    def grad(g, operands, results, grads, *, axes, keepdims, correction):
+        (x,), (y,), (gy,) = operands, results, grads
+        distance = g.sub(x, g.mean(x, axes=axes, keepdims=True))
+        divisor = _less(g, number_of(g, x, axes, x.dtype), correction)
+        share = g.div(gy, g.mul(y, divisor))
+        share = g.where(g.equal(y, 0.0), 0.0, share)
+        return (g.mul(distance, with_ones(g, share, x, axes, keepdims)),)
+
+
+def _less(g, count, correction: int):
+    """count - correction, not below 0."""
+    if isinstance(count, float):
+        return count - correction if count > correction else 0.0
+    return g.maximum(g.sub(count, float(correction)), 0.0)
+
+
+class logsumexp(Reduction):
+    """ln of the sum of exponentials, safe from overflow; -inf of nothing."""
+
+    signature = "logsumexp(x: F, *, axes: ints = none, keepdims: bool = false)"
+    formula = "m + ln(sum(e**(x - m))), m = max(x)"
+    source = "torch.logsumexp, ONNX ReduceLogSumExp"
+    faults = Faults(
+        over_axes,
+        Rule("log of 0: all elements are -inf", lambda x, **_: bool((x == -np.inf).all())),
+    )
+
+    def oracle(x, *, axes, keepdims):
+        with np.errstate(all="ignore"):
+            axis = numpy_axes(axes)
+            top = np.max(x, axis=axis, keepdims=True, initial=-np.inf)
+            top = np.where(np.isinf(top), 0.0, top)
+            total = np.log(np.sum(np.exp(x - top), axis=axis, keepdims=True)) + top
+            return total if keepdims else np.squeeze(total, axis=reduced_axes(x, axes))
+
+    def cpu(x, y, *, axes, keepdims):
+        axes = reduced_axes(x, axes)
+        centre = Scratch(x.dtype, y.size)
+        return fold(folds.highest(x.dtype), x, centre, axes) + fold(
+            folds.log_of_exponentials, x, y, axes, centre=centre
+        )
+
+    gpu_fold = staticmethod(gpu_folds.logsumexp)
+
+    @classmethod
+    def cuda(cls, x, y, *, axes, keepdims):
+        if x.size == 0:
+            return elementwise(same, "put", (), y, (-math.inf,))
+        return super().cuda(x, y, axes=axes, keepdims=keepdims)
+
+    def grad(g, operands, results, grads, *, axes, keepdims):
+        (x,), (y,), (gy,) = operands, results, grads
+        share = g.exp(g.sub(x, with_ones(g, y, x, axes, keepdims)))
+        return (g.mul(share, with_ones(g, gy, x, axes, keepdims)),)
+
+    def flops(x, **attrs):
+        return x.size * 4
+
+
+class norm(Reduction):
+    """The vector norm: p is 1 (sum of magnitudes), 2 (Euclidean) or inf (largest magnitude)."""
+
+    signature = "norm(x: F, *, p: float = 2.0, axes: ints = none, keepdims: bool = false)"
+    formula = "sum(|x|**p) ** (1/p)"
+    source = "torch.linalg.vector_norm, ONNX ReduceL1 and ReduceL2"
+    faults = Faults(over_axes)
+
+    def infer(x, *, p, axes, keepdims):
+        if p not in (1.0, 2.0, math.inf):
+            raise Mismatch("p is 1, 2 or inf", "p")
+        return reduced(x, axes, keepdims)
+
+    def oracle(x, *, p, axes, keepdims):
+        axis, size = numpy_axes(axes), np.abs(x)
+        if p == math.inf:
+            return np.max(size, axis=axis, keepdims=keepdims, initial=0.0)
+        if p == 1:
+            return np.sum(size, axis=axis, keepdims=keepdims)
+        return np.sqrt(np.sum(size * size, axis=axis, keepdims=keepdims))
+
+    def cpu(x, y, *, p, axes, keepdims):
+        return fold(folds.norms(p, x.dtype), x, y, reduced_axes(x, axes))
+
+    @classmethod
+    def gpu_fold(cls, dtype, *, p):
+        return gpu_folds.norms(p, dtype)
+
+    def grad(g, operands, results, grads, *, p, axes, keepdims):
+        (x,), (y,), (gy,) = operands, results, grads
+        y, gy = (with_ones(g, v, x, axes, keepdims) for v in (y, gy))
+        if p == 1:
+            return (g.mul(g.sign(x), gy),)
+        if p == 2:
+            return (g.where(g.equal(y, 0.0), 0.0, g.mul(g.div(x, y), gy)),)
+        hit = g.cast(g.equal(g.abs(x), y), dtype=x.dtype)
+        share = g.div(gy, g.sum(hit, axes=axes, keepdims=True))
+        return (g.mul(g.mul(hit, g.sign(x)), share),)

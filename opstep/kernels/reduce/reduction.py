@@ -1,0 +1,290 @@
+"""The machinery of reductions: how axes group, the two kernels, and how a long reduction is cut.
+
+Axes are merged into groups that are kept and groups that are reduced. If the last group is reduced,
+the kernel works by *rows*: runs of neighbouring elements that fold into one accumulator. If it is
+kept, it works by *columns*: a tile of neighbouring results is accumulated side by side. Where there
+are few results and many elements, a first launch folds fixed blocks and a second one folds what
+they gave, so the order of the sum never depends on threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from math import prod
+from typing import NamedTuple
+
+from opstep.kernels.pointwise.broadcast import place
+from opstep.kernels.reduce.runs import RUN
+from opstep.runtime.device.builtin import buffer_f64_512, offset
+from opstep.runtime.device.launch import Arg, Launch, Scratch
+from opstep.runtime.device.source import vectorised
+from opstep.runtime.ir.types import DType
+
+ROW = 8192  # a longer run is cut into rows of this length
+TILE = 512  # results that a column kernel accumulates side by side
+WORK = 32768  # elements worth a lane of their own
+BLOCKS = 256  # at most so many blocks for one result
+FEW = 32  # results from which on their own number is parallelism enough
+
+
+class Fold(NamedTuple):
+    """A reduction as functions of scalars, in plain Python.
+
+    ``start()`` begins the accumulator, ``load(v, c)`` makes a term of an element v and the result's
+    centre c, ``combine(acc, term)`` adds it, ``finish(acc, c, count)`` gives the result from the
+    accumulator, the centre and an integer. `accumulator` is the dtype in which it is kept in
+    memory. Where the order of terms matters, as for sums of floats, ``together(terms, n)`` is what
+    `combine` makes of a run of f64 terms, in an order of its own.
+    """
+
+    name: str
+    accumulator: DType
+    start: Callable
+    load: Callable
+    combine: Callable
+    finish: Callable
+    together: Callable | None = None
+
+
+class Groups(NamedTuple):
+    """What a kernel needs to know of shape and axes; strides in elements.
+
+    Results = kept x n in column form (`columns`), else kept. Each folds `rows` runs of n elements
+    (the last one `last`), or `rows` single elements n apart.
+    """
+
+    columns: bool
+    kept_sizes: tuple[int, ...]
+    kept_strides: tuple[int, ...]
+    row_sizes: tuple[int, ...]
+    row_strides: tuple[int, ...]
+    n: int
+    last: int
+
+    @property
+    def kept(self) -> int:
+        return prod(self.kept_sizes)
+
+    @property
+    def rows(self) -> int:
+        return prod(self.row_sizes)
+
+
+def group(shape: Sequence[int], axes: Sequence[int]) -> Groups:
+    """Merges neighbouring axes of the same fate, and cuts a long run into rows.
+
+    >>> group((8, 3, 4, 5), (0, 2, 3))  # N and H*W are reduced, C is kept
+    Groups(columns=False, kept_sizes=(3,), kept_strides=(20,), row_sizes=(8,), row_strides=(60,),
+    n=20, last=20)
+    """
+    merged = merged_axes(shape, axes)
+    n, _, reduced = merged.pop(0) if merged else (1, 1, True)
+    kept = [(g[0], g[1]) for g in reversed(merged) if not g[2]]
+    rows = [(g[0], g[1]) for g in reversed(merged) if g[2]]
+    last = n
+    if reduced and not rows and n > ROW:
+        rows, n, last = [(-(-n // ROW), ROW)], ROW, n - (-(-n // ROW) - 1) * ROW
+    return Groups(
+        not reduced,
+        tuple(size for size, _ in kept),
+        tuple(step for _, step in kept),
+        tuple(size for size, _ in rows),
+        tuple(step for _, step in rows),
+        n,
+        last,
+    )
+
+
+def merged_axes(shape: Sequence[int], axes: Sequence[int]) -> list[tuple[int, int, bool]]:
+    """(size, stride, whether it is reduced) of each group of neighbouring axes, the last first."""
+    merged: list[tuple[int, int, bool]] = []
+    stride = 1
+    for axis in reversed(range(len(shape))):
+        size, reduced = shape[axis], axis in axes
+        if size != 1:
+            if merged and merged[-1][2] == reduced:
+                merged[-1] = (merged[-1][0] * size, *merged[-1][1:])
+            else:
+                merged.append((size, stride, reduced))
+        stride *= size
+    return merged
+
+
+FEW_TERMS = 8  # of a run: folded one by one
+
+
+def _run(load, combine, together):
+    """A function that folds n neighbouring elements."""
+
+    def run(x, n, c, acc):  # on its own, so that nothing around it keeps LLVM from vectorising
+        for j in range(n):
+            acc = combine(acc, load(x[j], c))
+        return acc
+
+    if together is None:
+        return run
+
+    def in_vectors(x, n, c, acc):
+        terms = buffer_f64_512()
+        if n <= FEW_TERMS:
+            for j in range(n):
+                acc = combine(acc, load(x[j], c))
+        else:
+            for first in range(0, n, RUN):
+                count = min(RUN, n - first)
+                for j in range(count):
+                    terms[j] = load(x[first + j], c)
+                acc = combine(acc, together(terms, count))
+        return acc
+
+    return vectorised(f32=in_vectors, f64=in_vectors)(run)
+
+
+@cache
+def rows_kernel(name, start, load, combine, finish, together):
+    """One unit folds one block of rows of one result."""
+    run = _run(load, combine, together)
+
+    def kernel(
+        x, centre, y, kept_sizes, kept_strides, kept, row_sizes, row_strides, axes,
+        rows, per, blocks, n, last, centred, count, lo, hi,
+    ):  # fmt: skip
+        for unit in range(lo, hi):
+            i = unit if blocks == 1 else unit // blocks
+            first = (unit - i * blocks) * per
+            base = place(i, kept_sizes, kept_strides, kept)
+            c = centre[i * centred]
+            acc = start()
+            for r in range(first, min(first + per, rows)):
+                p = base + place(r, row_sizes, row_strides, axes)
+                acc = run(offset(x, p), last if r == rows - 1 else n, c, acc)
+            y[unit] = finish(acc, c, count)
+
+    kernel.__name__ = name
+    return kernel
+
+
+@cache
+def columns_kernel(name, start, load, combine, finish):
+    """One unit folds one block of rows of one tile of neighbouring results."""
+
+    def kernel(
+        x, centre, y, tiles, kept_sizes, kept_strides, kept, row_sizes, row_strides, axes,
+        rows, per, blocks, n, width, centred, count, lo, hi, lane,
+    ):  # fmt: skip
+        acc = offset(tiles, lane * width)
+        across = (n + width - 1) // width
+        for unit in range(lo, hi):
+            block = unit // across
+            column = (unit - block * across) * width
+            i = block // blocks
+            first = (block - i * blocks) * per
+            base = place(i, kept_sizes, kept_strides, kept) + column
+            here = (i * n + column) * centred
+            w = min(width, n - column)
+            for j in range(w):
+                acc[j] = start()
+            for r in range(first, min(first + per, rows)):
+                p = base + place(r, row_sizes, row_strides, axes)
+                for j in range(w):
+                    acc[j] = combine(acc[j], load(x[p + j], centre[here + j * centred]))
+            for j in range(w):
+                y[block * n + column + j] = finish(acc[j], centre[here + j * centred], count)
+
+    kernel.__name__ = name
+    return kernel
+
+
+@cache
+def narrow_kernel(name, start, load, combine, finish):
+    """Columns so few that several rows, which are neighbours, fill a tile; it is folded last."""
+
+    def kernel(x, y, tiles, kept_sizes, kept_strides, kept, rows, per, blocks, n, width, count,
+               lo, hi, lane):  # fmt: skip
+        acc = offset(tiles, lane * width)
+        together = width // n
+        for block in range(lo, hi):
+            i = block // blocks
+            first = (block - i * blocks) * per
+            end = min(first + per, rows)
+            base = place(i, kept_sizes, kept_strides, kept)
+            for j in range(together * n):
+                acc[j] = start()
+            for r in range(first, end, together):
+                p = base + r * n
+                for j in range(min(together, end - r) * n):
+                    acc[j] = combine(acc[j], load(x[p + j], 0.0))
+            for j in range(n, together * n):
+                acc[j % n] = combine(acc[j % n], acc[j])
+            for j in range(n):
+                y[block * n + j] = finish(acc[j], 0.0, count)
+
+    kernel.__name__ = name
+    return kernel
+
+
+def passed(term, c):
+    """The `load` of a second launch: its elements are accumulators already."""
+    return term
+
+
+def kept_raw(acc, c, count):
+    """The `finish` of a first launch."""
+    return acc
+
+
+def fold(
+    fold: Fold, x: Arg, y: Arg | Scratch, axes: Sequence[int], count: int = 0, centre=None
+) -> list[Launch]:
+    """Launches that reduce `x` over `axes` into `y`, row-major without them.
+
+    `centre`, where given, has an element for each result; `count` is handed to `finish`.
+    """
+    g = group(x.shape, axes)
+    units = g.kept * (-(-g.n // TILE) if g.columns else 1)
+    each = g.rows * (min(g.n, TILE) if g.columns else g.n)  # elements a unit folds
+    per = g.rows
+    if units < FEW and units * each > 4 * WORK:
+        wanted = min(BLOCKS, -(-units * each // WORK), g.rows)
+        per = -(-g.rows // wanted)
+    blocks = max(1, -(-g.rows // per)) if per else 1
+    if blocks == 1:
+        return [_launch(fold, g, x, y, g.rows, 1, count, centre)]
+    parts = Scratch(fold.accumulator, g.kept * blocks * (g.n if g.columns else 1))
+    first = fold._replace(finish=kept_raw)
+    second = fold._replace(load=passed)
+    if g.columns:
+        rest = Groups(True, (g.kept,), (blocks * g.n,), (blocks,), (g.n,), g.n, g.n)
+    else:
+        rest = Groups(False, (g.kept,), (blocks,), (), (), blocks, blocks)
+    return [
+        _launch(first, g, x, parts, per, blocks, count, centre),
+        _launch(second, rest, parts, y, rest.rows, 1, count, centre),
+    ]
+
+
+def _launch(fold: Fold, g: Groups, x, y, per: int, blocks: int, count: int, centre) -> Launch:
+    centred = int(centre is not None)
+    about = (
+        *(g.kept_sizes, g.kept_strides, len(g.kept_sizes)),
+        *(g.row_sizes, g.row_strides, len(g.row_sizes)),
+        *(g.rows, per, blocks, g.n),
+    )
+    functions = (fold.name, fold.start, fold.load, fold.combine, fold.finish)
+    across = -(-g.n // TILE) if g.columns else 1
+    units = g.kept * blocks * across
+    grain = max(1, WORK // max(1, per * (min(TILE, g.n) if g.columns else g.n)))
+    centre = (0,) if centre is None else centre  # which `load` and `finish` do not look at
+    if not g.columns:
+        kernel = rows_kernel(*functions, fold.together)
+        args = (x, centre, y, *about, g.last, centred, count)
+        return Launch(kernel, *args, units=units, grain=grain)
+    tiles = Scratch(fold.accumulator, TILE, per_lane=True)
+    if not centred and g.row_strides == (g.n,) and g.n <= TILE // 8 and per >= 64:
+        kernel = narrow_kernel(*functions)
+        args = (x, y, tiles, *about[:3], g.rows, per, blocks, g.n, TILE, count)
+        return Launch(kernel, *args, units=units, grain=grain)
+    kernel = columns_kernel(*functions)
+    args = (x, centre, y, tiles, *about, TILE, centred, count)
+    return Launch(kernel, *args, units=units, grain=grain)

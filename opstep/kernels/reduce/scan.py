@@ -1,0 +1,241 @@
+"""Running sums and products along an axis.
+
+`exclusive` leaves out the element itself: the first result is then 0 (1). `reverse` runs from the
+end. Floats are accumulated in f64; integers and bools give i64, as PyTorch has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+
+from opstep.kernels.reduce import cuda_scan as gpu
+from opstep.kernels.reduce import folds
+from opstep.kernels.rules.axes import around, axis_of, want_shape
+from opstep.kernels.rules.pitfalls import sums_and
+from opstep.kernels.rules.relations import along_axis
+from opstep.runtime.device.builtin import offset
+from opstep.runtime.device.launch import Arg, Launch, Scratch
+from opstep.runtime.ir.faults import Faults, Rule, infinite
+from opstep.runtime.ir.op import Op
+from opstep.runtime.ir.types import boolean, f64, i64
+from opstep.runtime.transforms.backward import pull_back
+
+TILE = 256  # neighbouring sequences that are run side by side
+
+
+@cache
+def along_rows(start: Callable, load: Callable, combine: Callable, name: str) -> Callable:
+    """Units are sequences whose elements are neighbours."""
+
+    def kernel(x, y, n, exclusive, reverse, lo, hi):
+        step = -1 if reverse else 1
+        for row in range(lo, hi):
+            i = row * n + (n - 1 if reverse else 0)
+            acc = start()
+            for _ in range(n):
+                before = acc
+                acc = combine(acc, load(x[i], 0.0))
+                y[i] = before if exclusive else acc
+                i += step
+
+    kernel.__name__ = name
+    return kernel
+
+
+@cache
+def along_columns(start: Callable, load: Callable, combine: Callable, name: str) -> Callable:
+    """Units are tiles of neighbouring sequences, whose own elements are `inner` apart."""
+
+    def kernel(x, y, tiles, n, inner, width, exclusive, reverse, lo, hi, lane):
+        acc = offset(tiles, lane * width)
+        across = (inner + width - 1) // width
+        for unit in range(lo, hi):
+            outer = unit // across
+            column = (unit - outer * across) * width
+            w = min(width, inner - column)
+            for j in range(w):
+                acc[j] = start()
+            for k in range(n):
+                row = n - 1 - k if reverse else k
+                i = (outer * n + row) * inner + column
+                if exclusive:
+                    for j in range(w):
+                        before = acc[j]
+                        acc[j] = combine(before, load(x[i + j], 0.0))
+                        y[i + j] = before
+                else:
+                    for j in range(w):
+                        acc[j] = combine(acc[j], load(x[i + j], 0.0))
+                        y[i + j] = acc[j]
+
+    kernel.__name__ = name
+    return kernel
+
+
+class Scan(Op):
+    """Base; a subclass names its fold."""
+
+    def infer(x, *, axis, exclusive, reverse):
+        axis_of(axis, x.rank)
+        return x if x.dtype.is_float else x.with_dtype(i64)
+
+    @classmethod
+    def cpu(cls, x: Arg, y: Arg, *, axis, exclusive, reverse):
+        outer, n, inner = around(x.shape, axis % x.rank)
+        fold = cls.fold_of(x.dtype)
+        functions = (fold.start, fold.load, fold.combine, cls.name)
+        grain = max(1, 32768 // max(1, n * min(inner, TILE)))
+        if inner == 1:
+            args = (x, y, n, int(exclusive), int(reverse))
+            return Launch(along_rows(*functions), *args, units=outer, grain=grain)
+        tiles = Scratch(f64 if y.dtype.is_float else i64, TILE, per_lane=True)
+        args = (x, y, tiles, n, inner, TILE, int(exclusive), int(reverse))
+        units = outer * -(-inner // TILE)
+        return Launch(along_columns(*functions), *args, units=units, grain=grain)
+
+    @classmethod
+    def cuda(cls, x: Arg, y: Arg, *, axis, exclusive, reverse):
+        if x.size == 0:
+            return []
+        shape = around(x.shape, axis % x.rank)
+        return gpu.scan(cls.fold_of(x.dtype), x, y, shape, exclusive, reverse)
+
+    def flops(x, **attrs):
+        return x.size
+
+
+def _scanned(accumulate, neutral, x, axis, exclusive, reverse):
+    x = np.flip(x, axis) if reverse else x
+    y = accumulate(x, axis=axis, dtype=np.float64 if x.dtype.kind == "f" else np.int64)
+    if exclusive and y.size:
+        y = np.roll(y, 1, axis)
+        first = [slice(None)] * y.ndim
+        first[axis] = slice(0, 1)
+        y[tuple(first)] = neutral
+    return np.flip(y, axis) if reverse else y
+
+
+class cumsum(Scan):
+    """Running sums along an axis."""
+
+    signature = "cumsum(x: T, *, axis: int, exclusive: bool = false, reverse: bool = false)"
+    formula = "y[i] = x[0] + ... + x[i]"
+    source = "torch.cumsum, ONNX CumSum"
+    faults = sums_and(along_axis)
+    fold_of = staticmethod(folds.total)
+
+    def oracle(x, *, axis, exclusive, reverse):
+        return _scanned(np.cumsum, 0, x, axis, exclusive, reverse)
+
+    def grad(g, operands, results, grads, *, axis, exclusive, reverse):
+        return (g.cumsum(grads[0], axis=axis, exclusive=exclusive, reverse=not reverse),)
+
+
+class cumprod(Scan):
+    """Running products along an axis."""
+
+    signature = "cumprod(x: T, *, axis: int, exclusive: bool = false, reverse: bool = false)"
+    formula = "y[i] = x[0] * ... * x[i]"
+    source = "torch.cumprod"
+    faults = Faults(
+        along_axis, Rule("0 times infinity", lambda x, **_: bool((x == 0).any()) & infinite(x))
+    )
+    fold_of = staticmethod(folds.product)
+
+    def oracle(x, *, axis, exclusive, reverse):
+        return _scanned(np.cumprod, 1, x, axis, exclusive, reverse)
+
+    def grad(g, operands, results, grads, *, axis, exclusive, reverse):
+        attrs = {"axis": axis, "exclusive": exclusive, "reverse": reverse}
+        return (g.cumprod_grad(operands[0], grads[0], **attrs),)
+
+
+def products_backwards(x, gy, gx, n, inner, exclusive, reverse, lo, hi):
+    """Units are sequences. gx[i] is the product before i times what the results from i on pass
+    back.
+    """
+    for unit in range(lo, hi):
+        outer = unit // inner
+        base = outer * n * inner + unit - outer * inner
+        first = base + (n - 1) * inner if reverse else base
+        step = -inner if reverse else inner
+        product = np.float64(1)
+        i = first
+        for _ in range(n):
+            gx[i] = product
+            product *= np.float64(x[i])
+            i += step
+        passed = np.float64(0)
+        for k in range(n):
+            i -= step
+            if exclusive:
+                gx[i] = np.float64(gx[i]) * passed if k > 0 else passed  # the last is in none
+                passed = np.float64(gy[i]) + np.float64(x[i]) * passed
+            else:
+                passed += np.float64(gy[i])
+                gx[i] = np.float64(gx[i]) * passed
+                passed *= np.float64(x[i])
+
+
+class cumprod_grad(Op):
+    """The gradient of cumprod by x, without a division: zeros do no harm.
+
+    Its own gradient takes memory for each pair of elements along the axis.
+    """
+
+    signature = (
+        "cumprod_grad(x: F, gy: F, *, axis: int, exclusive: bool = false, reverse: bool = false)"
+    )
+    formula = "gx[i] = prod(x[:i]) * s[i], s[i] = gy[i] + x[i+1]*s[i+1]"
+    source = "the product rule, collected from the end"
+
+    def infer(x, gy, *, axis, exclusive, reverse):
+        axis_of(axis, x.rank)
+        want_shape(gy, x, 1)
+        return x
+
+    def oracle(x, gy, *, axis, exclusive, reverse):
+        if reverse:
+            x, gy = np.flip(x, axis), np.flip(gy, axis)
+        x, gy = np.moveaxis(x, axis, -1), np.moveaxis(gy, axis, -1)
+        n, gx = x.shape[-1], np.zeros_like(x)
+        for i in range(n):
+            others = np.concatenate([x[..., :i], np.ones_like(x[..., :1]), x[..., i + 1 :]], -1)
+            products = np.cumprod(others, axis=-1)
+            if exclusive:
+                products = np.roll(products, 1, -1)
+            from_i = i + 1 if exclusive else i
+            gx[..., i] = np.sum(products[..., from_i:] * gy[..., from_i:], axis=-1)
+        gx = np.moveaxis(gx, -1, axis)
+        return np.flip(gx, axis) if reverse else gx
+
+    def cpu(x, gy, gx, *, axis, exclusive, reverse):
+        outer, n, inner = around(x.shape, axis % x.rank)
+        args = (x, gy, gx, n, inner, int(exclusive), int(reverse))
+        grain = max(1, 32768 // max(1, n))
+        return Launch(products_backwards, *args, units=outer * inner, grain=grain)
+
+    def flops(x, gy, **attrs):
+        return x.size * 4
+
+    def grad(g, operands, results, grads, *, axis, exclusive, reverse):
+        def written(x, gy):
+            rank = x.type.rank
+            a = axis_of(axis, rank)
+            n, order = x.shape[a], [k for k in range(rank) if k != a]
+            last = [*order, a]
+            back = sorted(range(rank), key=last.__getitem__)
+            # [..., i, k]: the product up to k without element i, where result k has that in it
+            rows = [g.unsqueeze(g.transpose(v, perm=last), axes=[rank - 1]) for v in (x, gy)]
+            itself = g.eye(shape=(n, n), dtype=boolean)
+            others = g.where(itself, 1.0, rows[0])
+            products = g.cumprod(others, axis=rank, exclusive=exclusive, reverse=reverse)
+            keep = g.tril if reverse else g.triu
+            beside = int(exclusive) * (-1 if reverse else 1)
+            used = keep(g.mul(products, rows[1]), diagonal=beside)
+            return g.transpose(g.sum(used, axes=[rank], keepdims=False), perm=back)
+
+        return pull_back(g, written, operands, grads)

@@ -1,0 +1,313 @@
+"""Batch normalisation and group normalisation on CUDA: one pass for the sums of channels or groups,
+one that moves and scales.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+from math import gcd
+
+import numpy as np
+
+from opstep.kernels.rows.cuda_moments import GIVEN, Sums, finisher, moments_of
+from opstep.kernels.rows.cuda_rows import GATHERED, Team, rows_grid, steps_for, team_for
+from opstep.runtime.device.builtin import offset
+from opstep.runtime.device.cuda.compiling.names import cuda, div32, mod32, real
+from opstep.runtime.device.launch import Arg, Grid, Scratch
+from opstep.runtime.device.source import Intrinsic
+
+THREADS = 256
+ROWS = 8  # samples that a thread takes, where a plane is one element
+
+Shape = tuple[int, int, int]  # elements before the channels, channels, elements behind
+
+
+def train(
+    x: Arg, scale, bias, y, mean: Arg, var: Arg, shape: Shape, epsilon: float, put: Callable
+) -> list[Grid]:
+    """`put`: what writes a channel's results, and what y is made of."""
+    sums = Sums(x, shape)
+    factor, shift = Scratch(x.dtype, shape[1]), Scratch(x.dtype, shape[1])
+    given = (x, scale, bias, mean, var, factor, shift, sums.count, sums.stride, epsilon)
+    finish = sums.finish(finisher(batch_statistics(put), len(given)), *given)
+    return [sums.launch, finish, normalise(x, mean, factor, shift, y, shape)]
+
+
+def gradients(
+    x: Arg, scale: Arg, gy: Arg, mean: Arg, var: Arg, given: tuple[Arg, Arg, bool],
+    gx: Arg, g_scale: Arg, g_bias: Arg, shape: Shape, epsilon: float, of_channel: Callable,
+) -> list[Grid]:  # fmt: skip
+    """`given`: the gradients by mean and var, and whether there are any; `of_channel`: what makes a
+    channel's results of its sums.
+    """
+    sums = Sums(x, shape, pivot=GIVEN, pivots=mean, d=gy)
+    channels = shape[1]
+    abc = Scratch(x.dtype, 3 * channels)
+    into = (scale, var, *given, g_scale, g_bias, abc, channels, sums.count, epsilon)
+    finish = sums.finish(finisher(channel_gradients(of_channel), len(into)), *into)
+    width, args = _width(x, shape), (x, gy, mean, abc, gx, channels)
+    if shape[2] == 1:
+        kernel, grid = combine_columns(width), _column_grid(shape, width)
+        return [sums.launch, finish, Grid(kernel, *args, shape[0], grid=grid, block=THREADS)]
+    last = Grid(combine(width), *args, shape[2], x.size, grid=_grid(x, width), block=THREADS)
+    return [sums.launch, finish, last]
+
+
+def normalise(x: Arg, mean, factor, shift, y: Arg, shape: Shape) -> Grid:
+    """y = (x - mean) * factor + shift, each with one number a channel."""
+    width, args = _width(x, shape), (x, mean, factor, shift, y, shape[1])
+    if shape[2] == 1:
+        grid = _column_grid(shape, width)
+        return Grid(moved_columns(width), *args, shape[0], grid=grid, block=THREADS)
+    kernel = moved_channels(width)
+    return Grid(kernel, *args, shape[2], x.size, grid=_grid(x, width), block=THREADS)
+
+
+def inference(
+    x: Arg, scale: Arg, bias: Arg, mean: Arg, var: Arg, y: Arg, shape: Shape, epsilon: float
+) -> list[Grid]:
+    factor = Scratch(x.dtype, shape[1])
+    grid = -(-shape[1] // THREADS)
+    first = Grid(channel_factors, scale, var, factor, epsilon, shape[1], grid=grid, block=THREADS)
+    return [first, normalise(x, mean, factor, bias, y, shape)]
+
+
+def group_norm(
+    x: Arg, scale: Arg | None, bias: Arg | None, y: Arg, groups: int, plane: int, epsilon: float
+) -> Grid | list[Grid]:
+    channels = x.shape[1]
+    each, rows = channels // groups, x.shape[0] * groups
+    n = each * plane
+    given = (scale or x, bias or x, scale is not None, bias is not None)
+    sizes = (groups, each, plane)
+    team = team_for(n, [x, y])
+    if team is not None and team.width == gcd(plane, team.width):
+        kernel = group_norm_rows(team)
+        return rows_grid(kernel, team, rows, x, *given, y, epsilon, *sizes, n)
+    sums = Sums(x, (1, rows, n))
+    centre, factor = Scratch(x.dtype, rows), Scratch(x.dtype, rows)
+    into = (x, centre, factor, n, epsilon)
+    width = gcd(plane, 16 // x.stored.itemsize)
+    args = (x, centre, factor, *given, y, *sizes, x.size)
+    return [
+        sums.launch,
+        sums.finish(finisher(row_statistics, len(into)), *into),
+        Grid(moved_groups(width), *args, grid=_grid(x, width), block=THREADS),
+    ]
+
+
+def _width(x: Arg, shape: Shape) -> int:
+    """Elements of a vector: neighbours of one channel, or of neighbouring channels."""
+    return gcd(shape[2] if shape[2] > 1 else shape[1], 16 // x.stored.itemsize)
+
+
+def _grid(x: Arg, width: int) -> int:
+    return -(-x.size // (width * THREADS))
+
+
+def _column_grid(shape: Shape, width: int) -> int:
+    return -(-(-(-shape[0] // ROWS) * (shape[1] // width)) // THREADS)
+
+
+# --- one number a channel -------------------------------------------------------------------------
+
+
+def channel_factors(scale, var, factor, epsilon, channels):
+    c = cuda.grid(1)
+    if c < channels:
+        factor[c] = scale[c] / math.sqrt(var[c] + epsilon)
+
+
+@cache
+def batch_statistics(put: Callable) -> Callable:
+    def batch_statistics(
+        c, s1, s2, s3, s4, x, scale, bias, mean, var, factor, shift, count, stride, epsilon
+    ):
+        centre, variance = moments_of(s1, s2, count, np.float64(x[c * stride]))
+        put(c, centre, variance, scale, bias, mean, var, factor, shift, epsilon)
+
+    return batch_statistics
+
+
+def row_statistics(row, s1, s2, s3, s4, x, centre, factor, n, epsilon):
+    mean, variance = moments_of(s1, s2, n, np.float64(x[row * n]))
+    centre[row] = mean
+    factor[row] = 1.0 / math.sqrt(variance + epsilon)
+
+
+@cache
+def channel_gradients(of_channel: Callable) -> Callable:
+    def channel_gradients(
+        c, s1, s2, s3, s4, scale, var, g_mean, g_var, given, g_scale, g_bias, abc, channels, count,
+        epsilon,
+    ):  # fmt: skip
+        of_channel(
+            c, count, s4, s3, scale, var, g_mean, g_var, given, g_scale, g_bias, abc, channels,
+            epsilon,
+        )  # fmt: skip
+
+    return channel_gradients
+
+
+# --- every element --------------------------------------------------------------------------------
+
+
+@cache
+def moved_channels(width: int):
+    """A vector a thread, all of one channel."""
+    load, store, as_tuple = Intrinsic("load", width), Intrinsic("store", width), tuple_of(width)
+
+    def normalise_channels(x, centre, factor, shift, y, channels, plane, size):
+        i = cuda.grid(1) * width
+        if i < size:
+            values = load(x, i)
+            result = cuda.local.array(width, real)
+            c = mod32(div32(i, plane), channels)
+            for j in range(width):
+                result[j] = (values[j] - real(centre[c])) * factor[c] + shift[c]
+            store(y, i, as_tuple(result))
+
+    return normalise_channels
+
+
+@cache
+def moved_columns(width: int):
+    """Planes of one element: a thread takes the same channels of `ROWS` samples."""
+    load, store, as_tuple = Intrinsic("load", width), Intrinsic("store", width), tuple_of(width)
+
+    def normalise_columns(x, centre, factor, shift, y, channels, outer):
+        across = channels // width
+        thread = cuda.grid(1)
+        group = div32(thread, across)
+        c = (thread - group * across) * width
+        if group * ROWS < outer:
+            means, slopes, shifts = load(centre, c), load(factor, c), load(shift, c)
+            result = cuda.local.array(width, real)
+            for k in range(ROWS):
+                row = group * ROWS + k
+                if row < outer:
+                    values = load(x, row * channels + c)
+                    for j in range(width):
+                        result[j] = (values[j] - real(means[j])) * slopes[j] + shifts[j]
+                    store(y, row * channels + c, as_tuple(result))
+
+    return normalise_columns
+
+
+@cache
+def combine(width: int):
+    """gx = a*gy + b*(x - mean) + c; `abc` holds a, then b, then c of all channels."""
+    load, store, as_tuple = Intrinsic("load", width), Intrinsic("store", width), tuple_of(width)
+
+    def combine_gradients(x, gy, mean, abc, gx, channels, plane, size):
+        i = cuda.grid(1) * width
+        if i < size:
+            values, slopes = load(x, i), load(gy, i)
+            result = cuda.local.array(width, real)
+            c = mod32(div32(i, plane), channels)
+            for j in range(width):
+                rest = abc[channels + c] * (values[j] - real(mean[c])) + abc[2 * channels + c]
+                result[j] = abc[c] * slopes[j] + rest
+            store(gx, i, as_tuple(result))
+
+    return combine_gradients
+
+
+@cache
+def combine_columns(width: int):
+    load, store, as_tuple = Intrinsic("load", width), Intrinsic("store", width), tuple_of(width)
+
+    def combine_gradients(x, gy, mean, abc, gx, channels, outer):
+        across = channels // width
+        thread = cuda.grid(1)
+        group = div32(thread, across)
+        c = (thread - group * across) * width
+        if group * ROWS < outer:
+            means, a = load(mean, c), load(abc, c)
+            b, e = load(abc, channels + c), load(abc, 2 * channels + c)
+            result = cuda.local.array(width, real)
+            for k in range(ROWS):
+                row = group * ROWS + k
+                if row < outer:
+                    i = row * channels + c
+                    values, slopes = load(x, i), load(gy, i)
+                    for j in range(width):
+                        rest = b[j] * (values[j] - real(means[j])) + e[j]
+                        result[j] = a[j] * slopes[j] + rest
+                    store(gx, i, as_tuple(result))
+
+    return combine_gradients
+
+
+@cache
+def moved_groups(width: int):
+    load, store = Intrinsic("load", width), Intrinsic("store", width)
+
+    def normalise_groups(
+        x, centre, factor, scale, bias, scaled, moved, y, groups, each, plane, size
+    ):
+        i = cuda.grid(1) * width
+        if i < size:
+            values = load(x, i)
+            result = cuda.local.array(width, real)
+            channel = div32(i, plane)
+            row = div32(channel, each)
+            channel = mod32(channel, groups * each)
+            slope = factor[row] * scale[channel] if scaled else factor[row]
+            shift = bias[channel] if moved else 0.0
+            for j in range(width):
+                result[j] = (values[j] - centre[row]) * slope + shift
+            store(y, i, as_tuple(result))
+
+    as_tuple = tuple_of(width)
+    return normalise_groups
+
+
+@cache
+def tuple_of(width: int) -> Callable:
+    """The first elements of an array as a tuple."""
+    gathered = GATHERED[width]
+
+    def as_tuple(values):
+        return gathered(values, 0)
+
+    return as_tuple
+
+
+@cache
+def group_norm_rows(team: Team):
+    steps = steps_for(team)
+    place, fetch, put, there, total = steps.place, steps.fetch, steps.put, steps.there, steps.total
+    width, vectors, threads = team.width, team.vectors, team.threads
+    held = width * vectors
+
+    def group_norm(
+        x, scale, bias, scaled, moved, y, epsilon, groups, each, plane, n, rows
+    ):  # fmt: skip
+        row, thread = place()
+        row_there = min(row, rows - 1)
+        start = row_there * n
+        values = cuda.local.array(held, real)
+        fetch(offset(x, start), n, thread, values, 0.0)
+        sum = 0.0
+        for k in range(held):
+            sum += values[k]
+        mean = total(sum, 0) / real(n)
+        spread = 0.0
+        for k in range(held):
+            values[k] -= mean
+            spread += values[k] * values[k] if there(n, thread, k) else 0.0
+        factor = 1.0 / math.sqrt(total(spread, 1) / real(n) + epsilon)
+        first = row_there % groups * each
+        for k in range(vectors):
+            channel = first + min(div32((k * threads + thread) * width, plane), each - 1)
+            slope = factor * scale[channel] if scaled else factor
+            shift = bias[channel] if moved else 0.0
+            for j in range(width):
+                values[k * width + j] = values[k * width + j] * slope + shift
+        if row < rows:
+            put(offset(y, start), n, thread, values)
+
+    return group_norm

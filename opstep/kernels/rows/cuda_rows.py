@@ -1,0 +1,207 @@
+"""Rows that stay in registers: how threads share one, read it, sum over it and write it.
+
+A row of n neighbouring elements belongs to a *team*: 1 to 32 neighbouring threads of a warp, or a
+whole block of up to 1024. Each thread holds a few vectors, a team's width apart, so a row is read
+once and written once whatever is computed in between. Longer rows are taken in several launches;
+see `moments` and `softmax`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from math import gcd
+from typing import NamedTuple
+
+import numpy as np
+
+from opstep.kernels.math.fastmath import exp
+from opstep.runtime.device.cuda.compiling.names import cuda, exp2_approx, fmax, real, shuffle_xor
+from opstep.runtime.device.launch import Arg, Grid
+from opstep.runtime.device.source import Intrinsic
+
+BLOCK = 128  # threads, where several teams share a block
+WARP = 32
+HELD = 32  # elements that a thread holds at most
+MOST_THREADS = 1024
+SLOTS = 4
+SHARED = SLOTS * WARP  # numbers
+
+
+class Team(NamedTuple):
+    """How rows are shared out. `width`: elements of a vector; `vectors`: of each thread;
+    `threads`: of a team, a power of 2; `teams`: of a block; `full`: no thread is left without;
+    `halves`: elements have two bytes.
+    """
+
+    width: int
+    vectors: int
+    threads: int
+    teams: int
+    full: bool
+    halves: bool = False
+
+    def grid(self, rows: int) -> int:
+        return -(-rows // self.teams)
+
+    @property
+    def block(self) -> int:
+        return self.threads * self.teams
+
+
+def team_for(n: int, args: list[Arg], arrays: int = 1) -> Team | None:
+    """For rows of n > 0 elements of these operands, `arrays` of which each thread holds; None where
+    they are too long.
+    """
+    width = gcd(n, 16 // max(2, *(a.stored.itemsize for a in args)))
+    vectors = -(-n // width)
+    wide = max(a.dtype.itemsize for a in args) // 4
+    most = max(1, HELD // (width * wide))
+    threads = 1
+    while threads * most < vectors:
+        threads *= 2
+    if threads > MOST_THREADS // arrays:
+        return None
+    # a few threads more, where they still fit a warp, have more reads under way
+    while threads < WARP and vectors > 2 * threads:
+        threads *= 2
+    each = -(-vectors // threads)
+    teams = max(1, BLOCK // threads) if threads <= WARP else 1
+    halves = all(a.stored.is_half for a in args)
+    return Team(width, each, threads, teams, each * threads == vectors, halves)
+
+
+def rows_grid(kernel: Callable, team: Team, rows: int, *args) -> Grid:
+    """A launch of a kernel that takes ``(*args, n, rows)``."""
+    return Grid(kernel, *args, rows, grid=team.grid(rows), block=team.block)
+
+
+class Steps(NamedTuple):
+    """What kernels of rows call.
+
+    ``place() -> (row, thread of the team)``; ``fetch(x, n, thread, values, missing)`` reads a row
+    that starts at x into a local array, `missing` where there is nothing; ``put(y, n, thread,
+    values)`` writes it; ``there(n, thread, k)`` tells whether element k of a thread exists.
+    ``largest(value, slot)``, ``total(value, slot)`` and ``totals(a, b, slot)`` are those of the
+    team, in each of its threads; each call in a kernel has a slot of its own, `totals` has two.
+    """
+
+    place: Callable
+    fetch: Callable
+    put: Callable
+    there: Callable
+    largest: Callable
+    total: Callable
+    totals: Callable
+
+
+@cache
+def steps_for(team: Team) -> Steps:
+    width, vectors, threads, teams, full, _ = team
+    load, store = Intrinsic("load", width), Intrinsic("store", width)
+    gathered = GATHERED[width]
+
+    def place():
+        thread = cuda.threadIdx.x
+        return cuda.blockIdx.x * teams + thread // threads, np.int64(thread % threads)
+
+    def fetch(x, n, thread, values, missing):
+        for k in range(vectors):
+            i = (k * threads + thread) * width
+            if full or i < n:
+                vector = load(x, i)
+                for j in range(width):
+                    values[k * width + j] = vector[j]
+            else:
+                for j in range(width):
+                    values[k * width + j] = missing
+
+    def put(y, n, thread, values):
+        for k in range(vectors):
+            i = (k * threads + thread) * width
+            if full or i < n:
+                store(y, i, gathered(values, k * width))
+
+    def there(n, thread, k):
+        return full or (k // width * threads + thread) * width < n
+
+    largest, _ = reducers(fmax, threads)
+    return Steps(place, fetch, put, there, largest, *reducers(plus, threads))
+
+
+def quick_exp(x):
+    """exp of x <= 0 to some 1e-6, for what is rounded to a half."""
+    return exp2_approx(x * 1.4426950408889634)
+
+
+def exp_for(team: Team) -> Callable:
+    return quick_exp if team.halves else exp
+
+
+def plus(a, b):
+    return a + b
+
+
+def one(values, i):
+    return (values[i],)
+
+
+def two(values, i):
+    return values[i], values[i + 1]
+
+
+def four(values, i):
+    return values[i], values[i + 1], values[i + 2], values[i + 3]
+
+
+def eight(values, i):
+    return (
+        values[i], values[i + 1], values[i + 2], values[i + 3],
+        values[i + 4], values[i + 5], values[i + 6], values[i + 7],
+    )  # fmt: skip
+
+
+# by how many, functions that give neighbours of an array as a tuple
+GATHERED = {1: one, 2: two, 4: four, 8: eight}
+
+
+@cache
+def reducers(combine: Callable, threads: int) -> tuple[Callable, Callable]:
+    """(of one number, of two at once) of a team; the same bits in all of its threads."""
+    warps = threads // WARP
+    inner = min(threads, WARP)
+
+    def across(value, lanes):
+        step = lanes // 2
+        while step > 0:
+            value = combine(value, shuffle_xor(value, step))
+            step //= 2
+        return value
+
+    def within_warp(value, slot):
+        return across(value, inner)
+
+    def two_within_warp(a, b, slot):
+        return across(a, inner), across(b, inner)
+
+    def within_block(value, slot):
+        parts = cuda.shared.array(SHARED, real)
+        value = across(value, WARP)
+        thread = cuda.threadIdx.x
+        if thread % WARP == 0:
+            parts[slot * WARP + thread // WARP] = value
+        cuda.syncthreads()
+        return across(parts[slot * WARP + thread % warps], warps)
+
+    def two_within_block(a, b, slot):
+        parts = cuda.shared.array(SHARED, real)
+        a, b = across(a, WARP), across(b, WARP)
+        thread = cuda.threadIdx.x
+        if thread % WARP == 0:
+            parts[slot * WARP + thread // WARP] = a
+            parts[(slot + 1) * WARP + thread // WARP] = b
+        cuda.syncthreads()
+        a, b = parts[slot * WARP + thread % warps], parts[(slot + 1) * WARP + thread % warps]
+        return across(a, warps), across(b, warps)
+
+    return (within_block, two_within_block) if warps > 1 else (within_warp, two_within_warp)

@@ -1,0 +1,432 @@
+"""Normalisation of rows by their own statistics: layer_norm, rms_norm, group_norm, and gradients.
+
+Means and mean squares are summed in blocks, and in f64 over the blocks; variances are of distances
+from the mean, in a second pass over a row that is still in the cache.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from math import prod
+
+import numpy as np
+
+from opstep.kernels.rows import cuda_norm as gpu
+from opstep.kernels.rows.cuda_batchnorm import group_norm as gpu_groups
+from opstep.kernels.rows.cuda_moments import small_enough
+from opstep.kernels.rows.rows import centred_dot, dot, rounded, row_sum, squared_distance
+from opstep.kernels.rules.axes import around, volume, want_shape
+from opstep.kernels.rules.pitfalls import LAYER_NORM, RMS_NORM
+from opstep.kernels.rules.relations import grouped, of_sample
+from opstep.runtime.device.builtin import offset
+from opstep.runtime.device.launch import Arg, Launch
+from opstep.runtime.ir.faults import Faults
+from opstep.runtime.ir.op import Mismatch, Op
+from opstep.runtime.ir.types import TensorType
+from opstep.runtime.transforms.backward import pull_back
+
+
+class RowNorm(Op):
+    """Base of layer_norm and rms_norm: a row is what the last axes, of `shape`, hold."""
+
+    inplace = (0,)
+
+    def infer(x, *params, shape, epsilon):
+        _check_rows(x, params, shape, epsilon)
+        return x
+
+    def flops(x, *params, shape, epsilon):
+        return 8 * x.size
+
+
+class layer_norm(RowNorm):
+    """Each row (the last axes, of `shape`) to mean 0 and variance 1, then scaled and moved.
+
+    scale and bias are of `shape`.
+    """
+
+    signature = "layer_norm(x: F, scale: F?, bias: F?, *, shape: dims, epsilon: float = 1e-5)"
+    formula = "(x - mean(x)) / sqrt(var(x) + epsilon) * scale + bias"
+    source = (
+        "torch.nn.functional.layer_norm, ONNX LayerNormalization; "
+        "Ba, Kiros and Hinton 2016, arXiv:1607.06450"
+    )
+    faults = LAYER_NORM
+
+    def oracle(x, scale=None, bias=None, *, shape, epsilon):
+        axes = tuple(range(x.ndim - len(shape), x.ndim))
+        away = x - _mean(x, axes)
+        y = away / np.sqrt(_mean(away * away, axes) + epsilon)
+        return _scaled(y, scale, bias)
+
+    def cpu(x, scale, bias, y, *, shape, epsilon):
+        n = prod(shape)
+        kernel = (layer_norm_plain, layer_norm_scaled, layer_norm_affine)[
+            (scale is not None) + (bias is not None)
+        ]
+        params = [p for p in (scale, bias) if p is not None]
+        return Launch(kernel, x, *params, y, n, epsilon, units=_rows(x, n), grain=_grain(n))
+
+    def cuda(x, scale, bias, y, *, shape, epsilon):
+        n = prod(shape)
+        given = (x, scale, bias, y)
+        if x.size == 0:
+            return []
+        if not small_enough(x):
+            return layer_norm.cpu(*given, shape=shape, epsilon=epsilon)
+        return gpu.layer_norm(*given, n, epsilon)
+
+    def grad(g, operands, results, grads, *, shape, epsilon):
+        x, scale, bias = operands
+        gy = grads[0]
+        gx = g.layer_norm_grad(x, gy, scale, shape=shape, epsilon=epsilon)
+        g_scale = None
+        if scale is not None:
+            plain = g.layer_norm(x, shape=shape, epsilon=epsilon)
+            g_scale = g.sum_to(g.mul(gy, plain), scale)
+        return g.to_dtype(gx, x.dtype), g_scale, g.sum_to(gy, bias)
+
+
+class layer_norm_grad(RowNorm):
+    """The gradient of layer_norm by x."""
+
+    signature = "layer_norm_grad(x: F, gy: F, scale: F?, *, shape: dims, epsilon: float = 1e-5)"
+    source = "ATen native_layer_norm_backward"
+    inplace = ()
+    faults = LAYER_NORM
+
+    def infer(x, gy, scale, *, shape, epsilon):
+        _check_rows(x, (scale,), shape, epsilon, first=2)
+        want_shape(gy, x, 1)
+        return x
+
+    def oracle(x, gy, scale=None, *, shape, epsilon):
+        axes = tuple(range(x.ndim - len(shape), x.ndim))
+        away = x - _mean(x, axes)
+        inverse = 1 / np.sqrt(_mean(away * away, axes) + epsilon)
+        h = away * inverse
+        d = gy if scale is None else gy * scale
+        return inverse * (d - _mean(d, axes) - h * _mean(d * h, axes))
+
+    def cpu(x, gy, scale, gx, *, shape, epsilon):
+        n = prod(shape)
+        given = (x, gy, scale or gy, scale is not None, gx, n, epsilon)
+        return Launch(layer_norm_grad_rows, *given, units=_rows(x, n), grain=_grain(n))
+
+    def cuda(x, gy, scale, gx, *, shape, epsilon):
+        n = prod(shape)
+        given = (x, gy, scale, gx)
+        if x.size == 0:
+            return []
+        if not small_enough(x):
+            return layer_norm_grad.cpu(*given, shape=shape, epsilon=epsilon)
+        return gpu.layer_norm_grad(*given, n, epsilon)
+
+    def grad(g, operands, results, grads, *, shape, epsilon):
+        def written(x, gy, scale):
+            mean = partial(g.mean, axes=[*range(-len(shape), 0)], keepdims=True)
+            plain = g.layer_norm(x, shape=shape, epsilon=epsilon)
+            inverse = g.rsqrt(g.add(mean(g.square(g.sub(x, mean(x)))), epsilon))
+            d = gy if scale is None else g.mul(gy, scale)
+            along = g.mul(plain, mean(g.mul(d, plain)))
+            return g.mul(inverse, g.sub(g.sub(d, mean(d)), along))
+
+        return pull_back(g, written, operands, grads)
+
+
+class rms_norm(RowNorm):
+    """Each row (the last axes, of `shape`) divided by its root mean square, then scaled."""
+
+    signature = "rms_norm(x: F, scale: F?, *, shape: dims, epsilon: float = 1e-5)"
+    formula = "x / sqrt(mean(x * x) + epsilon) * scale"
+    source = (
+        "torch.nn.functional.rms_norm, ONNX RMSNormalization; "
+        "Zhang and Sennrich 2019, arXiv:1910.07467"
+    )
+    faults = RMS_NORM
+
+    def oracle(x, scale=None, *, shape, epsilon):
+        axes = tuple(range(x.ndim - len(shape), x.ndim))
+        return _scaled(x / np.sqrt(_mean(x * x, axes) + epsilon), scale, None)
+
+    def cpu(x, scale, y, *, shape, epsilon):
+        n = prod(shape)
+        kernel = rms_norm_plain if scale is None else rms_norm_scaled
+        params = [] if scale is None else [scale]
+        return Launch(kernel, x, *params, y, n, epsilon, units=_rows(x, n), grain=_grain(n))
+
+    def cuda(x, scale, y, *, shape, epsilon):
+        n = prod(shape)
+        given = (x, scale, y)
+        if x.size == 0:
+            return []
+        if not small_enough(x):
+            return rms_norm.cpu(*given, shape=shape, epsilon=epsilon)
+        return gpu.rms_norm(*given, n, epsilon)
+
+    def grad(g, operands, results, grads, *, shape, epsilon):
+        x, scale = operands
+        gy = grads[0]
+        gx = g.rms_norm_grad(x, gy, scale, shape=shape, epsilon=epsilon)
+        g_scale = None
+        if scale is not None:
+            plain = g.rms_norm(x, shape=shape, epsilon=epsilon)
+            g_scale = g.sum_to(g.mul(gy, plain), scale)
+        return g.to_dtype(gx, x.dtype), g_scale
+
+
+class rms_norm_grad(RowNorm):
+    """The gradient of rms_norm by x."""
+
+    signature = "rms_norm_grad(x: F, gy: F, scale: F?, *, shape: dims, epsilon: float = 1e-5)"
+    inplace = ()
+    faults = RMS_NORM
+
+    def infer(x, gy, scale, *, shape, epsilon):
+        _check_rows(x, (scale,), shape, epsilon, first=2)
+        want_shape(gy, x, 1)
+        return x
+
+    def oracle(x, gy, scale=None, *, shape, epsilon):
+        axes = tuple(range(x.ndim - len(shape), x.ndim))
+        inverse = 1 / np.sqrt(_mean(x * x, axes) + epsilon)
+        d = gy if scale is None else gy * scale
+        return inverse * (d - x * inverse**2 * _mean(d * x, axes))
+
+    def cpu(x, gy, scale, gx, *, shape, epsilon):
+        n = prod(shape)
+        given = (x, gy, scale or gy, scale is not None, gx, n, epsilon)
+        return Launch(rms_norm_grad_rows, *given, units=_rows(x, n), grain=_grain(n))
+
+    def cuda(x, gy, scale, gx, *, shape, epsilon):
+        n = prod(shape)
+        given = (x, gy, scale, gx)
+        if x.size == 0:
+            return []
+        if not small_enough(x):
+            return rms_norm_grad.cpu(*given, shape=shape, epsilon=epsilon)
+        return gpu.rms_norm_grad(*given, n, epsilon)
+
+    def grad(g, operands, results, grads, *, shape, epsilon):
+        def written(x, gy, scale):
+            mean = partial(g.mean, axes=[*range(-len(shape), 0)], keepdims=True)
+            plain = g.rms_norm(x, shape=shape, epsilon=epsilon)
+            inverse = g.rsqrt(g.add(mean(g.square(x)), epsilon))
+            d = gy if scale is None else g.mul(gy, scale)
+            return g.mul(inverse, g.sub(d, g.mul(plain, mean(g.mul(d, plain)))))
+
+        return pull_back(g, written, operands, grads)
+
+
+class group_norm(Op):
+    """Channels (axis 1) in `groups`; each group of each sample to mean 0 and variance 1.
+
+    x: [N, C, …]; scale and bias: [C]. With as many groups as channels this is instance
+    normalisation.
+    """
+
+    signature = "group_norm(x: F, scale: F?, bias: F?, *, groups: int, epsilon: float = 1e-5)"
+    formula = "(x - mean(x)) / sqrt(var(x) + epsilon) * scale + bias"
+    source = (
+        "torch.nn.functional.group_norm, ONNX GroupNormalization and InstanceNormalization; "
+        "Wu and He 2018, arXiv:1803.08494"
+    )
+    faults = Faults(
+        grouped,
+        *LAYER_NORM.rules[1:],
+        value=lambda site, parts: of_sample(group_norm.oracle, site, parts),
+    )
+    inplace = (0,)
+
+    def infer(x, scale, bias, *, groups, epsilon):
+        if x.rank < 2:
+            raise Mismatch(f"{x} has no channels: axis 1 is missing", 0)
+        if groups < 1 or (type(x.shape[1]) is int and x.shape[1] % groups):
+            raise Mismatch(f"{x.shape[1]} channels do not make {groups} equal groups", "groups")
+        for k, p in ((1, scale), (2, bias)):
+            if p is not None and p.shape != (x.shape[1],):
+                raise Mismatch(f"{p} does not fit the {x.shape[1]} channels of {x}", k)
+        _check_epsilon(epsilon)
+        return x
+
+    def oracle(x, scale=None, bias=None, *, groups, epsilon):
+        rows = x.reshape(x.shape[0], groups, -1) if x.size else x.reshape(x.shape[0], groups, 0)
+        y = layer_norm.oracle(rows, shape=rows.shape[2:], epsilon=epsilon) if x.size else rows
+        wide = [
+            None if p is None else p.reshape((-1,) + (1,) * (x.ndim - 2)) for p in (scale, bias)
+        ]
+        return _scaled(y.reshape(x.shape), *wide)
+
+    def cpu(x, scale, bias, y, *, groups, epsilon):
+        _, channels, plane = around(x.shape, 1)
+        given = (x, scale or x, scale is not None, bias or x, bias is not None, y)
+        each = channels // groups
+        rows = x.shape[0] * groups if x.size else 0
+        grain = _grain(each * plane)
+        return Launch(
+            group_norm_rows, *given, groups, each, plane, epsilon, units=rows, grain=grain
+        )
+
+    def cuda(x, scale, bias, y, *, groups, epsilon):
+        if x.size == 0 or not small_enough(x):
+            return group_norm.cpu(x, scale, bias, y, groups=groups, epsilon=epsilon)
+        return gpu_groups(x, scale, bias, y, groups, prod(x.shape[2:]), epsilon)
+
+    def flops(x, *params, groups, epsilon):
+        return 8 * x.size
+
+    def grad(g, operands, results, grads, *, groups, epsilon):
+        x, scale, bias = operands
+        gy = grads[0]
+        channels, rank = x.shape[1], x.type.rank
+        others = [k for k in range(rank) if k != 1]
+        g_scale = g_bias = None
+        d = gy
+        if scale is not None:
+            d = g.mul(gy, g.reshape(scale, shape=(channels, *(1,) * (rank - 2))))
+            plain = g.group_norm(x, groups=groups, epsilon=epsilon)
+            g_scale = g.sum(g.mul(gy, plain), axes=others, keepdims=False)
+            g_scale = g.to_dtype(g_scale, scale.dtype)
+        if bias is not None:
+            g_bias = g.to_dtype(g.sum(gy, axes=others, keepdims=False), bias.dtype)
+        row = channels // groups * volume(x.shape[2:])
+        rows = [g.reshape(v, shape=(x.shape[0], groups, row)) for v in (x, d)]
+        gx = g.reshape(g.layer_norm_grad(*rows, shape=(row,), epsilon=epsilon), shape=x.shape)
+        return g.to_dtype(gx, x.dtype), g_scale, g_bias
+
+
+def _check_rows(x: TensorType, params, shape, epsilon: float, first: int = 1) -> None:
+    rank = len(shape)
+    if rank == 0:
+        raise Mismatch("shape=[] leaves rows of one element", "shape", hint="name x's last dims")
+    if x.shape[x.rank - min(rank, x.rank) :] != tuple(shape) or rank > x.rank:
+        written = f"[{', '.join(map(str, shape))}]"
+        raise Mismatch(f"{x} does not end in {written}", "shape", hint="name its last dims")
+    for k, p in enumerate(params, first):
+        if p is not None and p.shape != tuple(shape):
+            raise Mismatch(f"{p} does not fit rows of {TensorType(x.dtype, tuple(shape))}", k)
+    _check_epsilon(epsilon)
+
+
+def _check_epsilon(epsilon: float) -> None:
+    if not epsilon >= 0.0:
+        raise Mismatch(f"epsilon={epsilon} is below 0", "epsilon")
+
+
+def _mean(x, axes):
+    """0 over no elements."""
+    return x.sum(axes, keepdims=True) / max(1, prod(x.shape[k] for k in axes))
+
+
+def _scaled(y, scale, bias):
+    y = y if scale is None else y * scale
+    return y if bias is None else y + bias
+
+
+def _rows(x: Arg, n: int) -> int:
+    return x.size // n if n else 0
+
+
+def _grain(n: int) -> int:
+    return max(1, 32768 // max(n, 1))
+
+
+# --- kernels: units are rows ----------------------------------------------------------------------
+
+
+def inverse_deviation(x, centre, n, epsilon):
+    return 1.0 / math.sqrt(squared_distance(x, centre, n) / n + epsilon)
+
+
+def layer_norm_plain(x, y, n, epsilon, lo, hi):
+    for row in range(lo, hi):
+        source = offset(x, row * n)
+        target = offset(y, row * n)
+        centre = rounded(row_sum(source, n) / n)
+        factor = rounded(inverse_deviation(source, centre, n, epsilon))
+        for i in range(n):
+            target[i] = (source[i] - centre) * factor
+
+
+def layer_norm_scaled(x, scale, y, n, epsilon, lo, hi):
+    for row in range(lo, hi):
+        source = offset(x, row * n)
+        target = offset(y, row * n)
+        centre = rounded(row_sum(source, n) / n)
+        factor = rounded(inverse_deviation(source, centre, n, epsilon))
+        for i in range(n):
+            target[i] = (source[i] - centre) * factor * scale[i]
+
+
+def layer_norm_affine(x, scale, bias, y, n, epsilon, lo, hi):
+    for row in range(lo, hi):
+        source = offset(x, row * n)
+        target = offset(y, row * n)
+        centre = rounded(row_sum(source, n) / n)
+        factor = rounded(inverse_deviation(source, centre, n, epsilon))
+        for i in range(n):
+            target[i] = (source[i] - centre) * factor * scale[i] + bias[i]
+
+
+def layer_norm_grad_rows(x, gy, scale, scaled, gx, n, epsilon, lo, hi):
+    for row in range(lo, hi):
+        source = offset(x, row * n)
+        incoming = offset(gy, row * n)
+        target = offset(gx, row * n)
+        for i in range(n):
+            target[i] = incoming[i] * scale[i] if scaled else incoming[i]
+        centre = rounded(row_sum(source, n) / n)
+        inverse = inverse_deviation(source, centre, n, epsilon)
+        mean = rounded(row_sum(target, n) / n)
+        slope = rounded(centred_dot(target, source, centre, n) / n * inverse * inverse)
+        factor = rounded(inverse)
+        for i in range(n):
+            target[i] = (target[i] - mean - (source[i] - centre) * slope) * factor
+
+
+def rms_norm_plain(x, y, n, epsilon, lo, hi):
+    for row in range(lo, hi):
+        source = offset(x, row * n)
+        target = offset(y, row * n)
+        factor = rounded(1.0 / math.sqrt(dot(source, source, n) / n + epsilon))
+        for i in range(n):
+            target[i] = source[i] * factor
+
+
+def rms_norm_scaled(x, scale, y, n, epsilon, lo, hi):
+    for row in range(lo, hi):
+        source = offset(x, row * n)
+        target = offset(y, row * n)
+        factor = rounded(1.0 / math.sqrt(dot(source, source, n) / n + epsilon))
+        for i in range(n):
+            target[i] = source[i] * factor * scale[i]
+
+
+def rms_norm_grad_rows(x, gy, scale, scaled, gx, n, epsilon, lo, hi):
+    for row in range(lo, hi):
+        source = offset(x, row * n)
+        incoming = offset(gy, row * n)
+        target = offset(gx, row * n)
+        for i in range(n):
+            target[i] = incoming[i] * scale[i] if scaled else incoming[i]
+        inverse = 1.0 / math.sqrt(dot(source, source, n) / n + epsilon)
+        slope = rounded(dot(target, source, n) / n * inverse * inverse)
+        factor = rounded(inverse)
+        for i in range(n):
+            target[i] = (target[i] - source[i] * slope) * factor
+
+
+def group_norm_rows(x, scale, scaled, bias, moved, y, groups, each, plane, epsilon, lo, hi):
+    n = each * plane
+    for row in range(lo, hi):
+        source = offset(x, row * n)
+        target = offset(y, row * n)
+        centre = rounded(row_sum(source, n) / n)
+        inverse = inverse_deviation(source, centre, n, epsilon)
+        first = row % groups * each
+        for c in range(each):
+            factor = rounded(inverse * scale[first + c]) if scaled else rounded(inverse)
+            shift = bias[first + c] if moved else 0.0
+            for i in range(c * plane, (c + 1) * plane):
+                target[i] = (source[i] - centre) * factor + shift

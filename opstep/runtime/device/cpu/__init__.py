@@ -1,0 +1,3 @@
+"""The CPU as a device: kernels compiled by numba and LLVM, streams as worker threads, statistics
+and the recording of a run.
+"""

@@ -1,0 +1,224 @@
+"""The CPU: streams are worker threads, kernels are compiled by numba and run without the GIL."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from opstep.runtime.device.builtin import monotonic_ns
+from opstep.runtime.device.cpu import jit, native
+from opstep.runtime.device.cpu.lowering import ALIGNMENT, Bound, Lowering, Prepared
+from opstep.runtime.device.cpu.streams import CpuEvent, CpuStream
+from opstep.runtime.device.payload import payload
+from opstep.runtime.ir.errors import DeviceError
+from opstep.runtime.ir.types import DType, TensorType, i64
+from opstep.runtime.plan.plan import Step
+from opstep.runtime.statistics import WORDS, Statistics, decode, step_for
+
+_LARGE = 64 << 20  # bytes; only above this is the system asked first
+
+
+def _available() -> int:
+    """Bytes that can be had without swapping. Linux grants more, and kills who uses it."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            lines = [line for line in file if line.startswith("MemAvailable")]
+        return int(lines[0].split()[1]) * 1024
+    except (OSError, IndexError, ValueError):
+        return sys.maxsize
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def out_of_memory(nbytes: int) -> DeviceError:
+    return DeviceError(
+        f"out of memory: {nbytes / 2**30:.3g} GiB are wanted, "
+        f"{_available() / 2**30:.3g} GiB are free",
+        hint="use a smaller batch, or --alloc reuse",
+    )
+
+
+def want_memory(nbytes: int) -> None:
+    """Raises DeviceError where there is not so much of it."""
+    if nbytes > _LARGE and nbytes > _available():
+        raise out_of_memory(nbytes)
+
+
+class CpuMemory:
+    """Aligned bytes of this process."""
+
+    __slots__ = ("_array", "address", "nbytes")
+
+    def __init__(self, nbytes: int):
+        want_memory(nbytes)
+        try:
+            self._array = np.empty(nbytes + ALIGNMENT, np.uint8)
+        except (MemoryError, ValueError):
+            raise out_of_memory(nbytes) from None
+        start = -self._array.ctypes.data % ALIGNMENT
+        self.address = self._array.ctypes.data + start
+        self._array = self._array[start : start + nbytes]
+        self.nbytes = nbytes
+
+    @property
+    def bytes(self) -> np.ndarray:
+        return self._array
+
+
+class CpuDevice:
+    """`lanes`: threads that share one launch's range; by default all cores that this process may
+    use.
+    """
+
+    name = "cpu"
+
+    def __init__(self, lanes: int | None = None):
+        self.lanes = native.team(lanes or usable_cores()).lanes
+        self._prepared: dict[tuple, tuple[list[Prepared], int]] = {}
+
+    # --- memory ---
+
+    def alloc(self, nbytes: int, what: str = "") -> CpuMemory:
+        return CpuMemory(nbytes)
+
+    def view(self, memory: CpuMemory, offset: int, t: TensorType) -> np.ndarray:
+        """The bytes at `offset` as an array of that type; no copy."""
+        shape: Any = t.shape  # concrete here
+        nbytes = t.nbytes
+        return memory.bytes[offset : offset + nbytes].view(t.dtype.numpy).reshape(shape)
+
+    read = view
+
+    def write(self, memory: CpuMemory, offset: int, t: TensorType, array: Any) -> None:
+        """Copies an array, or a number for each element, to the bytes at `offset`."""
+        self.view(memory, offset, t)[...] = array
+
+    def fill(self, memory: CpuMemory, offset: int, nbytes: int, dtype: DType):
+        array = memory.bytes[offset : offset + nbytes].view(payload(dtype).dtype)
+        pattern = payload(dtype)
+        return lambda: array.fill(pattern)
+
+    def words(self, count: int) -> np.ndarray:
+        """i64 zeros that kernels may write, where the host looks at them."""
+        return np.zeros(count, np.int64)
+
+    def holds_payload(self, memory: CpuMemory, offset: int, t: TensorType) -> bool:
+        """Whether an element has the bits of memory never written; no work may be under way."""
+        pattern = payload(t.dtype)
+        return bool((self.view(memory, offset, t).view(pattern.dtype) == pattern).any())
+
+    def copy(self, source: int, target: int, nbytes: int) -> Callable[[], Any]:
+        return lambda: ctypes.memmove(target, source, nbytes)
+
+    def stream(self) -> CpuStream:
+        return CpuStream()
+
+    def wait_for_op(self, stream: CpuStream) -> None:
+        """What ``sync=op`` waits for behind each op."""
+        stream.synchronize()
+
+    def event(self) -> CpuEvent:
+        return CpuEvent()
+
+    # --- launches ---
+
+    def prepare(
+        self, step: Step, types: tuple[TensorType | None, ...]
+    ) -> tuple[list[Prepared], int]:
+        """Launches of a step and the bytes of working memory that they share.
+
+        `types`: the operands as they are stored, then the results.
+        """
+        # as text, for numbers that are equal and yet not the same: 0.0 and -0.0
+        attrs = repr(list(step.attrs.values())) if step.attrs else ""
+        key = (step.op, types, step.operand_types, attrs)
+        found = self._prepared.get(key)
+        if found is None:
+            # before tables are made that are as large as the tensors
+            want_memory(max([t.nbytes for t in types if t], default=0))  # pyright: ignore
+            found = self._prepared[key] = Lowering(step, types, self.lanes).prepared()
+        return found
+
+    def bind(self, launches: list[Prepared], addresses: list[int], workspace: int) -> list[Bound]:
+        """`addresses`: of operands, then results, in the order given to `prepare`."""
+        return [Bound(p, addresses, workspace) for p in launches]
+
+    def stamp(self, address: int) -> Bound:
+        """A launch that writes the time, in ns of CLOCK_MONOTONIC, as an i64."""
+        return Bound(_stamp(), [address], 0)
+
+    def tape(self, binding: Any, recorder: Any) -> Any:
+        """What a binding is recorded with."""
+        from opstep.runtime.device.cpu.tape import Tape
+
+        return Tape(binding, recorder)
+
+    def capture(self, bound: list[Bound]) -> Callable[[], None]:
+        """Launches as one native call."""
+        return native.Table([b.row for b in bound], self.lanes, keep=bound)
+
+    def run_now(self, bound: list[Bound]) -> None:
+        """Launches at once, in this thread."""
+        self.capture(bound)()
+
+
+def read_clock(clock, place, lo, hi):
+    place[0] = monotonic_ns(clock)
+
+
+@cache
+def _stamp() -> Prepared:
+    clock = ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value or 0
+    entry = jit.address(read_clock, ("i", "*i64"), i64, distinct=True)
+    return Prepared(entry, np.array([clock, 0], np.int64), [(1, 0)], [], [], 1, 1)
+
+
+def execute(op, arrays: list, attrs: dict, lanes: int | None = None) -> list[np.ndarray]:
+    """Runs one op on NumPy arrays (None for an absent operand), outside of any graph; attributes
+    complete.
+
+    The way in for op tests; graphs go through the interpreter.
+    """
+    from opstep.runtime.device.single import one_step
+
+    device = CpuDevice(lanes)
+    step, stored, results = one_step(op, arrays, attrs)
+    launches, workspace = device.prepare(step, (*stored, *results))
+    sources = [None if a is None else np.ascontiguousarray(a) for a in arrays]
+    sources += [None] * (len(stored) - len(sources))
+    targets = [device.alloc(t.nbytes) for t in results]  # pyright: ignore[reportArgumentType]
+    for target, t in zip(targets, results, strict=True):
+        device.fill(target, 0, target.nbytes, t.dtype)()
+    scratch = device.alloc(workspace)
+    addresses = [0 if a is None else a.ctypes.data for a in sources]
+    addresses += [m.address for m in targets]
+    device.capture(device.bind(launches, addresses, scratch.address))()
+    return [device.view(m, 0, t) for m, t in zip(targets, results, strict=True)]
+
+
+def statistics_of(array: np.ndarray, filled: bool = False, lanes: int | None = None) -> Statistics:
+    """Statistics of an array of any dtype that the language knows.
+
+    `filled`: its memory held the payload (see `payload`) before it was written.
+    """
+    from opstep.runtime.ir.types import dtype_of
+
+    device = CpuDevice(lanes)
+    t = TensorType(dtype_of(array.dtype), array.shape)
+    launches, workspace = device.prepare(*step_for(t, filled))
+    arrays = [np.ascontiguousarray(array), np.ones((), np.int64), np.zeros(WORDS, np.int64)]
+    scratch = device.alloc(workspace)
+    addresses = [a.ctypes.data for a in arrays]
+    device.capture(device.bind(launches, addresses, scratch.address))()
+    return decode(arrays[-1], t.dtype)

@@ -1,0 +1,49 @@
+"""CPU kernels of the ops that no program names (see `plan.internal`)."""
+
+from __future__ import annotations
+
+from opstep.runtime.device.cpu.statistics import launches
+from opstep.runtime.device.flagging import raiser
+from opstep.runtime.device.launch import Arg, Launch
+
+
+def update_unless_failed(value, status, tensor, lo, hi):
+    if status[0] == 0:
+        for i in range(lo, hi):
+            tensor[i] = value[i]
+
+
+def note_failure(condition, status, result, code, size, lo, hi):
+    for i in range(size):
+        if condition[i] == 0 and status[0] == 0:
+            result[0] = code
+
+
+def copy(x, y, lo, hi):
+    for i in range(lo, hi):
+        y[i] = x[i]
+
+
+def _update(value: Arg, status: Arg, tensor: Arg) -> Launch:
+    return Launch(update_unless_failed, value, status, tensor, units=value.size)
+
+
+def _assert(condition: Arg, status: Arg, result: Arg, *, code: int, message: str) -> Launch:
+    return Launch(note_failure, condition, status, result, code, condition.size, units=1)
+
+
+def _snapshot(x: Arg, y: Arg) -> Launch:
+    return Launch(copy, x, y, units=x.size)
+
+
+def _flag(x: Arg, flags: Arg) -> Launch:
+    return Launch(raiser(x.dtype), x, flags, units=x.size)
+
+
+CPU = {
+    "flag": _flag,
+    "update": _update,
+    "assert": _assert,
+    "snapshot": _snapshot,
+    "statistics": launches,
+}

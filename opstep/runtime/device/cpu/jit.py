@@ -1,0 +1,221 @@
+"""Compiles kernels for the CPU: a Python function over pointers becomes machine code, once, kept on
+disk.
+
+Every compiled kernel has one C signature, ``int f(void*, void*, int64* args, int64 lo, int64 hi,
+int64 lane)`` (the first two are numba's slots for results and errors; a kernel has neither).
+``args`` is a block of 64-bit words, packed by `device.cpu`. numba is imported only when something
+has to be compiled: a warm start loads object code through llvmlite alone.
+
+A kernel gives the same bits on every processor, because the compiler is free to change none: floats
+are multiplied, added and ordered as the source says. No `contract` (a loop's vector body would fuse
+what its remainder does not; `fma` says where to) and no `reassoc` (the width of the machine's
+vectors would decide the order of sums; `fixed_sum` and its like have one of their own).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+from opstep.runtime.device import source
+from opstep.runtime.device.cache import kept
+from opstep.runtime.device.cpu import processor
+from opstep.runtime.device.source import Intrinsic
+from opstep.runtime.ir.types import DType
+
+# How an argument travels in its word: "*f32" a pointer, "i" an int64, "f" a float in the kernel's
+# dtype.
+Signature = tuple[str, ...]
+
+_lock = threading.RLock()
+_addresses: dict[tuple, int] = {}
+_engines: list[Any] = []  # llvmlite engines own the code that they loaded
+_specialised: dict[tuple, Any] = {}
+
+
+def address(kernel: Callable, signature: Signature, dtype: DType, distinct: bool = False) -> int:
+    """The entry point of `kernel` compiled for these argument kinds; float literals become `dtype`.
+
+    `distinct`: no pointer written through reaches what another one reads, other than element i of a
+    result that takes over an operand's buffer. Loops then vectorise without a check for overlap,
+    which would send every in-place op to the scalar loop.
+    """
+    key = (kernel, signature, dtype.name, distinct)
+    found = _addresses.get(key)
+    if found is None:
+        with _lock:
+            found = _addresses.get(key) or _load(kernel, signature, dtype, distinct)
+            _addresses[key] = found
+    return found
+
+
+def _load(kernel, signature: Signature, dtype: DType, distinct: bool) -> int:
+    digest = source.digest(kernel, dtype, CPU)
+    key = f"{digest} {signature} {dtype.name} {distinct} {_recipe()} {_machine()}"
+    make = partial(_compile, kernel, signature, dtype, distinct)
+    return kept(key, ".o", kernel.__name__, make, _link)
+
+
+class _Cpu:
+    """The target: LLVM, through numba."""
+
+    def body(self, function: FunctionType, dtype: DType) -> FunctionType:
+        bodies = getattr(function, "by_dtype", {}) | getattr(function, "vectorised", {})
+        return bodies.get(dtype.name, function)
+
+    def callee(self, function: FunctionType, dtype: DType) -> Any:
+        return _callee(function, dtype)
+
+    def value(self, value: Any, dtype: DType) -> Any:
+        return _intrinsic(value.name, value.shape) if isinstance(value, Intrinsic) else value
+
+
+CPU = _Cpu()
+
+
+@cache
+def _intrinsic(name: str, shape: tuple[int, ...]) -> Any:
+    from opstep.runtime.device.cpu import intrinsics, tiles, vectors
+
+    return next(getattr(m, name) for m in (tiles, vectors, intrinsics) if hasattr(m, name))(*shape)
+
+
+@cache
+def _recipe() -> str:
+    """A digest of how kernels are compiled: of this file and of those that emit LLVM."""
+    here = Path(__file__)
+    others = ("source", "intrinsics", "shared_intrinsics", "vectors", "tiles")
+    files = (here, *(here.with_name(f"{name}.py") for name in others))
+    return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()
+
+
+@cache
+def _machine() -> str:
+    from importlib.metadata import version  # slow to import, like tempfile
+
+    return f"{version('numba')} {version('llvmlite')} {processor.this()}"
+
+
+@cache
+def _target_machine():
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm.Target.from_default_triple().create_target_machine(jit=True)
+
+
+def _link(header: dict, code: bytes) -> int:
+    """Loads object code; the address of its entry, 0 where it has none of that name."""
+    import llvmlite.binding as llvm
+
+    if type(header.get("numba")) is not bool:
+        return 0
+    if header["numba"]:
+        _numba_symbols()
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine())
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    _engines.append(engine)
+    return engine.get_function_address(header["symbol"])
+
+
+@cache
+def _numba_symbols() -> None:
+    """Makes numba's own helper functions known to LLVM, for code that refers to them."""
+    from numba.core.registry import cpu_target
+
+    _ = cpu_target.target_context
+
+
+# --- compiling ------------------------------------------------------------------------------------
+
+
+def _callee(function: FunctionType, dtype: DType, distinct: bool = False):
+    import numba
+
+    dtype = source.dtype_within(function, dtype)
+    distinct = distinct or hasattr(function, "distinct")
+    key = (function, dtype.name, distinct)
+    if key not in _specialised:
+        made: Any = numba.njit(error_model="numpy")(source.specialise(function, dtype, CPU))
+        if distinct:
+            made._compiler._customize_flags = _with_noalias
+        elif not source.has_loop(function.__code__):
+            made._compiler._customize_flags = _with_forced_inlining
+        _specialised[key] = made
+    return _specialised[key]
+
+
+def _with_noalias(flags):
+    flags.noalias = True
+    return flags
+
+
+def _with_forced_inlining(flags):
+    """A call that is left in a loop keeps it from being vectorised."""
+    flags.forceinline = True
+    return flags
+
+
+def _compile(kernel, signature: Signature, dtype: DType, distinct: bool) -> tuple[dict, bytes]:
+    """({kernel, symbol, numba}, object code)."""
+    result = compiled(kernel, signature, dtype, distinct)
+    text = result.library.get_llvm_str()
+    outside = re.findall(r"^declare .*?@\"?([\w.$]+)", text, re.MULTILINE)
+    own = any(name.startswith(("numba_", "NRT_", "numba.")) for name in outside)
+    header = {"kernel": kernel.__name__, "symbol": result.fndesc.llvm_func_name, "numba": own}
+    return header, result.library._get_compiled_object()
+
+
+def compiled(kernel, signature: Signature, dtype: DType, distinct: bool) -> Any:
+    """numba's result for the entry of `kernel`; its `library` has LLVM's text and the assembly."""
+    from numba.core import compiler, registry, types
+    from numba.core import config as numba_config
+
+    config: Any = numba_config
+    config.CPU_NAME, config.CPU_FEATURES = processor.this()
+    entry = _entry(kernel, signature, dtype, distinct)
+    flags: Any = compiler.Flags()
+    flags.no_cpython_wrapper = True
+    flags.no_cfunc_wrapper = True
+    flags.nrt = False  # no allocation inside a kernel
+    flags.error_model = "numpy"
+    target = registry.cpu_target
+    words = types.CPointer(types.int64)
+    return compiler.compile_extra(
+        target.typing_context,
+        target.target_context,
+        entry,
+        (words, types.int64, types.int64, types.int64),
+        types.none,
+        flags,
+        {},
+    )
+
+
+def _entry(kernel, signature: Signature, dtype: DType, distinct: bool) -> FunctionType:
+    """``entry(args, lo, hi, lane)``, which unpacks the words and calls the kernel."""
+    from opstep.runtime.device.cpu import intrinsics
+
+    scope: dict[str, Any] = {"kernel": _callee(kernel, dtype, distinct)}
+    passed = []
+    for k, kind in enumerate(signature):
+        if kind == "i":
+            passed.append(f"args[{k}]")
+            continue
+        scope[f"as{k}"] = (
+            intrinsics.pointer_to(kind[1:]) if kind[0] == "*" else intrinsics.float_from_bits(dtype)
+        )
+        passed.append(f"as{k}(args[{k}])")
+    parameters = kernel.__code__.co_varnames[: kernel.__code__.co_argcount]
+    passed += ["lo", "hi"] + ["lane"] * (parameters[-1] == "lane")
+    lines = f"def entry(args, lo, hi, lane):\n    kernel({', '.join(passed)})\n"
+    exec(compile(lines, f"<entry of {kernel.__name__}>", "exec"), scope)
+    return scope["entry"]

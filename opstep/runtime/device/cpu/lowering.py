@@ -1,0 +1,176 @@
+"""From an op's launches to argument words: what is left to fill in are addresses."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+
+from opstep.runtime.device.convert import conversion
+from opstep.runtime.device.cpu import internal, jit
+from opstep.runtime.device.launch import Arg, Launch, Scratch
+from opstep.runtime.ir.op import Mismatch
+from opstep.runtime.ir.types import DType, TensorType, f32, i64
+from opstep.runtime.plan.plan import Step
+
+ALIGNMENT = 64  # bytes, of every buffer and every scratch
+
+
+class Prepared:
+    """A launch without addresses: its argument words, and which of them are which operand's
+    pointer.
+    """
+
+    __slots__ = ("_kept", "entry", "grain", "slots", "units", "words", "workspace")
+
+    def __init__(self, entry, words, slots, workspace, kept, units, grain):
+        self.entry = entry
+        self.words = words
+        self.slots = slots  # [(word, operand or result)]
+        self.workspace = workspace  # [(word, offset)]
+        self._kept = kept  # arrays whose addresses stand in the words
+        self.units = units
+        self.grain = grain
+
+
+class Bound:
+    """A launch with addresses: a row of a table."""
+
+    __slots__ = ("_prepared", "_words", "row")
+
+    def __init__(self, prepared: Prepared, addresses: list[int], workspace: int):
+        words = prepared.words.copy()
+        for word, slot in prepared.slots:
+            words[word] = addresses[slot]
+        for word, offset in prepared.workspace:
+            words[word] = workspace + offset
+        self._words = words
+        self._prepared = prepared
+        self.row = (prepared.entry, words.ctypes.data, prepared.units, prepared.grain)
+
+
+class Lowering:
+    """Turns an op's launches into argument words; puts conversions around it where types differ.
+
+    The op's kernels see operands in the promoted type, and f16 and bf16 as f32 unless the op only
+    moves elements.
+    """
+
+    def __init__(self, step: Step, types: tuple[TensorType | None, ...], lanes: int):
+        self.step = step
+        self.types = types
+        self.lanes = lanes
+        self.size = 0  # of the workspace, in bytes
+        self.places: dict[int, int] = {}  # id of a Scratch -> offset
+        self.keep: list[Scratch] = []  # ids stay unique while their objects live
+
+    def prepared(self) -> tuple[list[Prepared], int]:
+        op, count = self.step.op, len(self.step.operand_types)
+        before: list[Launch] = []
+        after: list[Launch] = []
+        operands = [
+            self._operand(k, stored, seen, before)
+            for k, (stored, seen) in enumerate(
+                zip(self.types[:count], self.step.operand_types, strict=True)
+            )
+        ]
+        there = [t for t in self.types[count:] if t is not None]  # results are never absent
+        results = [self._result(count + k, t, after) for k, t in enumerate(there)]
+        cpu = internal.CPU.get(op.name) or op.cpu
+        given = cpu(*operands, *results, **self.step.attrs)
+        launches = before + ([given] if isinstance(given, Launch) else list(given)) + after
+        return [self._lower(launch) for launch in launches if launch.units > 0], self.size
+
+    def _seen(self, t: TensorType) -> TensorType:
+        return t.with_dtype(f32) if t.dtype.is_half and not self.step.op.moves else t
+
+    def _temporary(self, size: int) -> Arg:
+        scratch = Scratch(f32, size)
+        self._place(scratch)
+        return Staged(TensorType(f32, (size,)), scratch)
+
+    def _operand(self, k: int, stored: TensorType | None, seen: TensorType | None, before):
+        if stored is None or seen is None:
+            return None
+        seen = self._seen(seen)
+        arg = Arg(stored, k)
+        if seen.dtype is stored.dtype:
+            return arg
+        staged = Staged(seen, Scratch(seen.dtype, arg.size))
+        before += conversion(arg, staged, self._temporary)
+        return staged
+
+    def _result(self, slot: int, t: TensorType, after) -> Arg:
+        seen = self._seen(t)
+        if seen.dtype is t.dtype:
+            return Arg(t, slot)
+        arg = Arg(t, slot)
+        staged = Staged(seen, Scratch(seen.dtype, arg.size))
+        after += conversion(staged, arg, self._temporary)
+        return staged
+
+    def _place(self, scratch: Scratch) -> int:
+        """The scratch's offset in the workspace."""
+        if id(scratch) not in self.places:
+            lanes = self.lanes if scratch.per_lane else 1
+            self.places[id(scratch)] = self.size
+            self.keep.append(scratch)
+            nbytes = scratch.size * scratch.dtype.itemsize * lanes
+            self.size += -(-nbytes // ALIGNMENT) * ALIGNMENT
+        return self.places[id(scratch)]
+
+    def _lower(self, launch: Launch) -> Prepared:
+        signature: list[str] = []
+        words: list[int] = []
+        slots: list[tuple[int, int]] = []
+        workspace: list[tuple[int, int]] = []
+        kept: list[np.ndarray] = []
+        for k, a in enumerate(launch.args):
+            value = 0
+            if isinstance(a, Staged):
+                a = a.scratch
+            if isinstance(a, Arg):
+                slots.append((k, a.slot))
+                signature.append(f"*{a.dtype.name}")
+            elif isinstance(a, Scratch):
+                workspace.append((k, self._place(a)))
+                signature.append(f"*{a.dtype.name}")
+            elif isinstance(a, tuple):
+                kept.append(_words(a))
+                value = kept[-1].ctypes.data
+                signature.append("*i64")
+            elif isinstance(a, float):
+                value = struct.unpack("<q", struct.pack("<d", a))[0]
+                signature.append("f")
+            else:
+                value = int(a)
+                signature.append("i")
+            words.append(value)
+        dtype = _kernel_dtype(launch)
+        entry = jit.address(launch.kernel, tuple(signature), dtype, distinct=True)
+        return Prepared(entry, _words(words), slots, workspace, kept, launch.units, launch.grain)
+
+
+class Staged(Arg):
+    """An operand or result that stands in the workspace in the type that the kernel sees."""
+
+    __slots__ = ("scratch",)
+
+    def __init__(self, t: TensorType, scratch: Scratch):
+        super().__init__(t, -1)
+        self.scratch = scratch
+
+
+def _words(values: Sequence[int]) -> np.ndarray:
+    """As 64-bit words, one at least; raises Mismatch where one does not fit."""
+    try:
+        return np.array(values or (0,), np.int64)
+    except OverflowError:
+        raise Mismatch("a size or an attribute does not fit 64 bits") from None
+
+
+def _kernel_dtype(launch: Launch) -> DType:
+    pointers = [a.dtype for a in launch.args if isinstance(a, (Arg, Scratch))]
+    floating = [t for t in pointers if t.is_float]
+    return (floating or pointers or [i64])[0]

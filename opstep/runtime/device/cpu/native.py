@@ -1,0 +1,216 @@
+"""Running bound kernels without Python: tables of launches, and lanes that share one launch's
+range.
+
+A *table* holds four words a launch: entry point, address of its argument words, units, grain.
+`run_table` walks it. A launch of more units than its grain is cut into chunks, which the calling
+thread and the helper threads (*lanes*) take from a shared counter. Chunk limits never change the
+result (see `launch`), so lanes come and go without a trace in the bits.
+
+Helpers that have nothing to do look out for the next launch for a while, letting other threads go
+first, and then sleep on POSIX semaphores: most launches come soon after the last, and waking a
+sleeper takes longer than many of them (and a system may put it on a core that is busy).
+
+There is one team of lanes a process. While one stream uses it, others run their launches alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+
+from opstep.runtime.device.builtin import (
+    atomic_add,
+    atomic_swap,
+    call_c,
+    call_kernel,
+    compare_and_swap,
+)
+from opstep.runtime.device.cpu import jit
+from opstep.runtime.ir.types import i64
+
+# words of a team
+_LANES, _BUSY, _ENTRY, _ARGS, _UNITS, _CHUNK, _NEXT, _POST, _WAIT, _YIELD = range(10)
+_HELPER = 16  # then words of each lane: state, start semaphore, done semaphore
+_STRIDE = 8  # a line of cache
+_NONE, _ASKED, _TAKEN, _AWAITED, _ASLEEP = range(5)  # states
+_PATIENCE = 2000  # looks at a state before a thread sleeps: about half a millisecond,
+_GREED = 100  # of which so many give no other thread a chance
+_SEMAPHORE_WORDS = 8  # sizeof(sem_t) is 32 on 64-bit Linux; room to spare
+
+ENTRY = ctypes.CFUNCTYPE(
+    ctypes.c_int32,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_int64,
+    ctypes.c_int64,
+    ctypes.c_int64,
+)
+
+
+def run_table(table, team, lo, hi):
+    """Runs the launches lo..hi of a table, in order."""
+    for row in range(lo, hi):
+        k = row * 4
+        units = table[k + 2]
+        if units <= table[k + 3] or team[_LANES] == 1 or atomic_swap(team, _BUSY, 1) != 0:
+            call_kernel(table[k], table[k + 1], 0, units, 0)
+        else:
+            _share(team, table[k], table[k + 1], units, table[k + 3])
+            atomic_swap(team, _BUSY, 0)
+
+
+def _share(team, entry, args, units, grain):
+    """Runs one launch on all lanes that come in time."""
+    lanes = team[_LANES]
+    team[_ENTRY] = entry
+    team[_ARGS] = args
+    team[_UNITS] = units
+    chunk = max(grain, (units + lanes * 4 - 1) // (lanes * 4))
+    team[_CHUNK] = chunk
+    atomic_swap(team, _NEXT, 0)
+    wanted = min(lanes, (units + chunk - 1) // chunk)
+    for lane in range(1, wanted):
+        state = _HELPER + _STRIDE * lane
+        if atomic_swap(team, state, _ASKED) == _ASLEEP:
+            call_c(team[_POST], team[state + 1])
+    _take_chunks(team, 0)
+    for lane in range(1, wanted):
+        state = _HELPER + _STRIDE * lane
+        # a helper that has not begun is told to forget it; one that has is waited for
+        begun = compare_and_swap(team, state, _ASKED, _NONE) != _ASKED
+        if begun and not _seen(team, state, _NONE):
+            _sleep_until_done(team, state)
+
+
+def _sleep_until_done(team, state):
+    if compare_and_swap(team, state, _TAKEN, _AWAITED) == _TAKEN:
+        while call_c(team[_WAIT], team[state + 2]) != 0:
+            pass
+
+
+def _seen(team, state, wanted):
+    """Whether a state becomes `wanted` soon."""
+    for k in range(_PATIENCE):
+        if compare_and_swap(team, state, wanted, wanted) == wanted:
+            return True
+        if k >= _GREED:
+            call_c(team[_YIELD], 0)
+    return False
+
+
+def _take_chunks(team, lane):
+    units = team[_UNITS]
+    chunk = team[_CHUNK]
+    while True:
+        first = atomic_add(team, _NEXT, 1) * chunk
+        if first >= units:
+            break
+        call_kernel(team[_ENTRY], team[_ARGS], first, min(first + chunk, units), lane)
+
+
+def help_forever(team, lo, hi, lane):
+    """The life of lane `lo`: wait, take chunks, say done."""
+    state = _HELPER + _STRIDE * lo
+    while True:
+        asked = _seen(team, state, _ASKED)
+        if not asked and compare_and_swap(team, state, _NONE, _ASLEEP) == _NONE:
+            while call_c(team[_WAIT], team[state + 1]) != 0:
+                pass
+        if compare_and_swap(team, state, _ASKED, _TAKEN) == _ASKED:
+            _take_chunks(team, lo)
+            if atomic_swap(team, state, _NONE) == _AWAITED:
+                call_c(team[_POST], team[state + 2])
+
+
+def call(entry: int, words: int, lo: int, hi: int, lane: int = 0) -> None:
+    """Runs compiled code from Python; the GIL is free meanwhile."""
+    _entry(entry)(_SLOTS, _SLOTS + 8, words, lo, hi, lane)
+
+
+_entries: dict[int, Any] = {}
+_slots = np.zeros(2, np.int64)
+_SLOTS = _slots.ctypes.data
+
+
+def _entry(address: int):
+    found = _entries.get(address)
+    if found is None:
+        found = _entries[address] = ENTRY(address)
+    return found
+
+
+class Team:
+    """The lanes of a process. `lanes` is 1 where the system has no unnamed semaphores."""
+
+    def __init__(self, lanes: int):
+        semaphores = _semaphores()
+        self.lanes = lanes if semaphores else 1
+        self.words = np.zeros(_HELPER + _STRIDE * self.lanes, np.int64)
+        self.words[_LANES] = self.lanes
+        self.address = self.words.ctypes.data
+        if self.lanes == 1 or semaphores is None:
+            return
+        init, post, wait, yields = semaphores
+        self._memory = np.zeros((self.lanes, 2, _SEMAPHORE_WORDS), np.int64)
+        self.words[_POST] = post
+        self.words[_WAIT] = wait
+        self.words[_YIELD] = yields
+        for lane in range(1, self.lanes):
+            for which in (0, 1):
+                place = self._memory[lane, which].ctypes.data
+                init(ctypes.c_void_p(place), 0, 0)
+                self.words[_HELPER + _STRIDE * lane + 1 + which] = place
+            threading.Thread(
+                target=self._help, args=(lane,), daemon=True, name=f"opstep lane {lane}"
+            ).start()
+
+    def _help(self, lane: int) -> None:
+        args = np.array([self.address], np.int64)
+        call(jit.address(help_forever, ("*i64",), i64), args.ctypes.data, lane, lane + 1)
+
+
+def _semaphores():
+    """(sem_init, addresses of sem_post, sem_wait and sched_yield), or None where they lack."""
+    if not sys.platform.startswith("linux"):
+        return None
+    libc = ctypes.CDLL(None)
+    post, wait, yields = (
+        ctypes.cast(f, ctypes.c_void_p).value or 0
+        for f in (libc.sem_post, libc.sem_wait, libc.sched_yield)
+    )
+    return libc.sem_init, post, wait, yields
+
+
+_teams: dict[tuple[int, int], Team] = {}
+_team_lock = threading.Lock()
+
+
+def team(lanes: int) -> Team:
+    """The process's team of that many lanes (a forked child makes its own)."""
+    with _team_lock:
+        key = (os.getpid(), lanes)
+        if key not in _teams:
+            _teams[key] = Team(lanes)
+        return _teams[key]
+
+
+class Table:
+    """Launches bound to addresses, ready to run as one native call."""
+
+    def __init__(self, rows: list[tuple[int, int, int, int]], lanes: int, keep: Any = None):
+        self._keep = keep  # what the addresses in the rows belong to
+        self._rows = np.array(rows, np.int64).reshape(len(rows), 4)
+        self._team = team(lanes)
+        self._args = np.array([self._rows.ctypes.data, self._team.address], np.int64)
+        self._words = self._args.ctypes.data
+        self._count = len(rows)
+        self._call = _entry(jit.address(run_table, ("*i64", "*i64"), i64))
+
+    def __call__(self) -> None:
+        self._call(_SLOTS, _SLOTS + 8, self._words, 0, self._count, 0)

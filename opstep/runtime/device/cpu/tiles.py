@@ -1,0 +1,253 @@
+"""Register tiles: the inner loops of matrix products and convolutions, as LLVM vectors.
+
+LLVM does not find these loops in scalar code: a tile of results must stay in vector registers while
+a thousand products are added to it. Two forms, for any number type:
+
+- `outer_tile`: vectors lie along the columns of the result. Each step broadcasts one number a row
+  from the left and multiplies it with a few vectors from the right.
+- `inner_tile`: vectors lie along the sum. Each step multiplies vectors of left rows with vectors of
+  right rows; the lanes are added up at the end. For operands that are both contiguous along the
+  sum.
+
+Every product is added with one rounding (`fma`). An element of `outer_tile` is one sum in the order
+of the steps, whatever the width of the machine's vectors; the vectors of `inner_tile` have one
+length on all machines. So bits depend neither on where a tile begins nor on the processor. Imported
+only where something is compiled.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from opstep.runtime.device.cpu import processor
+from opstep.runtime.device.cpu.vectors import FIXED, WORD, Vectors, loop
+
+# widths (in vectors) that an outer tile of so many rows comes in; rows * width fit in 32 registers
+_WIDTHS = {8: (1, 2, 3), 4: (1, 2, 4, 6), 2: (1, 2, 4, 8), 1: (1, 2, 4, 8)}
+
+
+def _clamped(builder, i: int, live):
+    """min(i, live - 1): rows past the last are the last once more."""
+    last = builder.sub(live, WORD(1))
+    return builder.select(builder.icmp_signed("<", WORD(i), last), WORD(i), last)
+
+
+def outer_tile(rows: int):
+    """c[i, j] = start + sum over k of a[i*a_row + k*a_step] * b[table[k] + j]
+
+    (steps, a, a_row, a_step, b, table, c, c_row, mode, start, start_row, live, columns): for i <
+    live <= rows and j < columns <= `widest(rows)` vectors. Reads b up to a whole vector past
+    `columns`. The sum starts from 0 (mode 0), from start[i*start_row + j] (mode 1) or from
+    start[i*start_row] (mode 2).
+    """
+
+    @intrinsic
+    def tile(_, steps, a, a_row, a_step, b, table, c, c_row, mode, start, start_row, live, columns):
+        def generate(context, builder, signature, args):
+            v = Vectors(context, builder, a.dtype)
+            end = builder.append_basic_block("end")
+            sure = 0
+            for width in _WIDTHS[rows]:
+                fits = builder.icmp_signed("<=", args[-1], WORD(width * v.length))
+                here = builder.append_basic_block(f"width{width}")
+                wider = builder.append_basic_block("wider")
+                builder.cbranch(fits, here, wider)
+                builder.position_at_end(here)
+                _outer(v, rows, width, sure, *args)
+                sure = width
+                builder.branch(end)
+                builder.position_at_end(wider)
+            builder.branch(end)
+            builder.position_at_end(end)
+            return context.get_dummy_value()
+
+        word, table_type = types.int64, types.CPointer(types.int64)
+        signature = types.void(
+            *(word, a, word, word, a, table_type, a, word, word, a, word, word, word)
+        )
+        return signature, generate
+
+    return tile
+
+
+def _outer(v, rows, width, sure, steps, a, a_row, a_step, b, table, c, c_row, *rest):
+    """A tile `width` vectors wide, of which `sure` are full, in bands of as many rows as the
+    registers hold.
+    """
+    mode, start, start_row, live, columns = rest
+    builder, number = v.builder, processor.this().registers[1]
+    band = next(
+        r for r in (8, 4, 2, 1) if r <= rows and (r * width + width + 1 <= number or r == 1)
+    )
+    masks = [v.mask(builder.sub(columns, WORD(j * v.length))) for j in range(sure, width)]
+    masks = [None] * sure + masks
+    whole = builder.icmp_signed(">=", columns, WORD(width * v.length))
+    for first in range(0, rows, band):
+        with builder.if_then(builder.icmp_signed("<", WORD(first), live)):
+            rank = [_clamped(builder, i, live) for i in range(first, first + band)]
+            left = [v.at(a, builder.mul(a_row, i)) for i in rank]
+            origin = [v.at(start, builder.mul(start_row, i)) for i in rank]
+            target = [v.at(c, builder.mul(c_row, i)) for i in rank]
+
+            def step(k, sums, left=left):
+                base = v.at(b, builder.load(builder.gep(table, [k])))
+                right = [v.load(v.at(base, WORD(j * v.length))) for j in range(width)]
+                across = builder.mul(k, a_step)
+                after = []
+                for i, row in enumerate(left):
+                    factor = v.broadcast(builder.load(v.at(row, across)))
+                    known = sums[i * width : (i + 1) * width]
+                    after += [
+                        v.multiply_add(factor, r, s) for r, s in zip(right, known, strict=True)
+                    ]
+                return after
+
+            sums = _start(v, mode, origin, masks)
+            sums = loop(builder, WORD(0), steps, sums, step)
+            _finish(v, sums, target, masks, whole)
+
+
+def _start(v, mode, origin, masks):
+    """The accumulators' first values, by `mode`."""
+    builder = v.builder
+    joined = builder.append_basic_block("joined")
+    ways = [builder.append_basic_block(f"from{k}") for k in range(3)]
+    switch = builder.switch(mode, ways[0])
+    for k in (1, 2):
+        switch.add_case(WORD(k), ways[k])
+    incoming = []
+    for k, block in enumerate(ways):
+        builder.position_at_end(block)
+        values = []
+        for row in origin:
+            if k == 0:
+                values += [v.zero] * len(masks)
+            elif k == 1:
+                places = [v.at(row, WORD(j * v.length)) for j in range(len(masks))]
+                values += [v.load_under(m, p) for m, p in zip(masks, places, strict=True)]
+            else:
+                values += [v.broadcast(builder.load(row))] * len(masks)
+        incoming.append((values, builder.block))
+        builder.branch(joined)
+    builder.position_at_end(joined)
+    phis = [builder.phi(v.type) for _ in incoming[0][0]]
+    for values, block in incoming:
+        for phi, value in zip(phis, values, strict=True):
+            phi.add_incoming(value, block)
+    return phis
+
+
+def _finish(v, sums, target, masks, whole):
+    """Stores the tile; without masks where it is `whole`."""
+    with v.builder.if_else(whole) as (then, otherwise):
+        for branch, chosen in ((then, [None] * len(masks)), (otherwise, masks)):
+            with branch:
+                values = iter(sums)
+                for row in target:
+                    for j, mask in enumerate(chosen):
+                        v.store_under(mask, next(values), v.at(row, WORD(j * v.length)))
+
+
+def inner_tile(rows: int, columns: int):
+    """c[i*c_row + j*c_column] = start + sum over k < steps of a[i*a_row + k] * b[table[j] + k]
+
+    (steps, a, a_row, b, table, c, c_row, c_column, mode, start, live_rows, live_columns): for i <
+    live_rows <= rows, j < live_columns <= columns. `start` is 0 (mode 0), the old c (mode 1) or
+    start[j] (mode 2).
+    """
+
+    @intrinsic
+    def tile(
+        _, steps, a, a_row, b, table, c, c_row, c_column, mode, start, live_rows, live_columns
+    ):
+        def generate(context, builder, signature, args):
+            size = context.get_abi_sizeof(context.get_value_type(a.dtype))
+            v = Vectors(context, builder, a.dtype, FIXED // size)
+            high, wide = _bands(rows, columns)
+            for i in range(0, rows, high):
+                for j in range(0, columns, wide):
+                    corner = [builder.icmp_signed("<", WORD(i), args[-2])]
+                    corner += [builder.icmp_signed("<", WORD(j), args[-1])]
+                    with builder.if_then(builder.and_(*corner)):
+                        inside = range(i, i + high), range(j, min(j + wide, columns))
+                        _inner(v, *inside, *args)
+            return context.get_dummy_value()
+
+        word, table_type = types.int64, types.CPointer(types.int64)
+        signature = types.void(*(word, a, word, a, table_type, a, word, word, word, a, word, word))
+        return signature, generate
+
+    return tile
+
+
+def _bands(rows: int, columns: int) -> tuple[int, int]:
+    """The rows and columns of an inner tile whose sums the machine's registers hold at once."""
+    size, number = processor.this().registers
+    parts = FIXED // size  # registers that a vector takes
+    heights = [h for h in (4, 2, 1) if h <= rows]
+    widths = sorted({-(-columns // d) for d in (1, 2, 4, 8)}, reverse=True)
+    fitting = [(h, w) for h in heights for w in widths if (h * w + min(h, w)) * parts <= number]
+    return max(fitting, key=lambda band: band[0] * band[1], default=(1, 1))
+
+
+def _inner(v, rows, columns, steps, a, a_row, b, table, c, c_row, c_column, mode, start, *live):
+    builder = v.builder
+    row = [_clamped(builder, i, live[0]) for i in rows]
+    column = [_clamped(builder, j, live[1]) for j in columns]
+    left = [v.at(a, builder.mul(a_row, i)) for i in row]
+    right = [v.at(b, builder.load(builder.gep(table, [j]))) for j in column]
+
+    def add_products(load, place, sums):
+        ls = [load(v.at(p, place)) for p in left]
+        rs = [load(v.at(p, place)) for p in right]
+        products = [(x, y) for x in ls for y in rs]
+        return [v.multiply_add(x, y, s) for (x, y), s in zip(products, sums, strict=True)]
+
+    whole = builder.sdiv(steps, WORD(v.length))
+    sums = loop(
+        builder,
+        WORD(0),
+        whole,
+        [v.zero] * (len(left) * len(right)),
+        lambda k, sums: add_products(v.load, builder.mul(k, WORD(v.length)), sums),
+    )
+    done = builder.mul(whole, WORD(v.length))
+    mask = v.mask(builder.sub(steps, done))
+    rest = builder.icmp_signed("<", done, steps)
+    before = builder.block
+    with builder.if_then(rest):
+        more = add_products(lambda p: v.load_under(mask, p), done, sums)
+        tail = builder.block
+    joined = [builder.phi(v.type) for _ in sums]
+    for phi, old, new in zip(joined, sums, more, strict=True):
+        phi.add_incoming(old, before)
+        phi.add_incoming(new, tail)
+    totals = [v.total(s) for s in joined]
+    _finish_inner(v, totals, row, column, c, c_row, c_column, mode, start)
+
+
+def _finish_inner(v, totals, row, column, c, c_row, c_column, mode, start):
+    """Adds each total to its first value. A clamped row or column writes what the true one did."""
+    builder = v.builder
+    places, firsts = [], []
+    accumulates = builder.icmp_signed("==", mode, WORD(1))
+    biased = builder.icmp_signed("==", mode, WORD(2))
+    zero = ir.Constant(v.real, 0.0 if v.floating else 0)
+    for i in row:
+        for j in column:
+            place = v.at(c, builder.add(builder.mul(i, c_row), builder.mul(j, c_column)))
+            source = builder.select(biased, v.at(start, j), place)
+            loads = builder.or_(accumulates, biased)
+            before = builder.block
+            with builder.if_then(loads):
+                value = builder.load(source)
+                block = builder.block
+            first = builder.phi(v.real)
+            first.add_incoming(zero, before)
+            first.add_incoming(value, block)
+            places.append(place)
+            firsts.append(first)
+    for place, first, total in zip(places, firsts, totals, strict=True):
+        builder.store(v.add(first, total), place)

@@ -1,0 +1,159 @@
+"""Which way of running an op is taken: a kernel of ours, a library's, or what was fastest when all
+were tried.
+
+The choice depends on the op, its types and the table of the process (`tuning`), never on the plan:
+async and debug mode run the same kernels, and give the same bits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from opstep.runtime.device import source
+from opstep.runtime.device.cuda.choice.tuning import Table, Times, key_of
+from opstep.runtime.device.cuda.compiling.compiler import CUDA
+from opstep.runtime.device.cuda.lowering import Lowering
+from opstep.runtime.device.cuda.vendor.libraries import INSTALL, Refused, Unavailable, missing
+from opstep.runtime.ir.errors import DeviceError
+from opstep.runtime.ir.types import TensorType
+from opstep.runtime.plan.plan import Step
+
+OURS = "numba"
+WORTH_A_LIBRARY = 1 << 30  # floating-point operations, where no times are known
+
+Types = tuple[TensorType | None, ...]
+"""Of a step's operands, as they are stored (None: absent), then of its results."""
+
+Made = tuple[list[Any], int]
+"""Launches without addresses, and the bytes of working memory that they share."""
+
+
+class Kernels(NamedTuple):
+    """What may run: "numba", our own kernels; "vendor", a library's for each op that it has;
+    "auto", the fastest known of both. `autotune`: ops that the table does not know are tried.
+    """
+
+    which: str = "auto"
+    autotune: bool = False
+
+    def checked(self) -> Kernels:
+        """Itself. Raises `DeviceError` where the libraries that are asked for are not there."""
+        if self.which == "vendor" and (absent := missing()):
+            verb = "is" if len(absent) == 1 else "are"
+            message = f"--kernels vendor needs {' and '.join(absent)}, which {verb} not there"
+            raise DeviceError(message, hint=INSTALL)
+        return self
+
+
+class Candidate(NamedTuple):
+    """One way to run a step. `make` gives its launches, or None where it turns out that it cannot
+    be done.
+    """
+
+    name: str
+    make: Callable[[], Made | None]
+
+
+class Chooser:
+    """Chooses for one device. `table` is asked for where an op has a choice. `tune` times
+    candidates; the first one's results are what the others' are compared with.
+    """
+
+    def __init__(
+        self,
+        wanted: Kernels,
+        table: Callable[[], Table],
+        tune: Callable[[Step, Types, list[Candidate]], Times],
+    ):
+        self.wanted = wanted
+        self._table = table
+        self._tune = tune
+
+    def prepared(self, step: Step, types: Types) -> Made:
+        """The launches of a step (operands as they are stored, then results)."""
+        lowering = Lowering(step, types)
+        variants = lowering.variants()
+        if len(variants) == 1 and (step.op.vendor is None or self.wanted == (OURS, False)):
+            return lowering.lowered(next(iter(variants.values())))
+        ours = {c.name: c for c in _ours(step, types, variants)}
+        for candidate in self._in_order(step, types, ours):
+            if (made := candidate.make()) is not None:
+                return made
+        raise AssertionError("our own kernels run every op")
+
+    def _in_order(
+        self, step: Step, types: Types, ours: dict[str, Candidate]
+    ) -> Iterator[Candidate]:
+        """Those that may run: by their times as far as they are known, then what is likely fast."""
+        which = self.wanted.which
+        times = self._times(step, types, ours)
+        vendors = None  # to ask the libraries takes time
+        for name in sorted(times, key=lambda name: times[name]):
+            if name in ours and which != "vendor":
+                yield ours[name]
+            elif name not in ours and which != OURS:
+                if vendors is None:
+                    vendors = {c.name: c for c in _vendors(step, types)}
+                if name in vendors:
+                    yield vendors[name]
+        if which == "auto" and _small(step):
+            yield from ours.values()
+        if which != OURS:
+            yield from _vendors(step, types)
+        yield from ours.values()
+
+    def _times(self, step: Step, types: Types, ours: dict[str, Candidate]) -> Times:
+        """What is known, or can be found out if that is wanted."""
+        table, key = self._table(), f"{key_of(step, types)} #{_digest(ours.values())}"
+        known = table.get(key)
+        if known is None and self.wanted.autotune:
+            candidates = [*ours.values(), *_vendors(step, types)]
+            known = self._tune(step, types, candidates) if len(candidates) > 1 else {}
+            if known:
+                table.put(key, known)
+        return known or {}
+
+
+def _small(step: Step) -> bool:
+    """Whether a library would gain nothing: its kernels are made for large work."""
+    flops = step.op.flops(*step.operand_types, **step.attrs)
+    return isinstance(flops, int) and flops < WORTH_A_LIBRARY
+
+
+def _digest(ours: Iterable[Candidate]) -> str:
+    """Of our kernels and how they are launched: times are those of what they were."""
+    found = hashlib.sha256()
+    for candidate in ours:
+        made = candidate.make()
+        for launch in made[0] if made else ():
+            kernel = launch.kernel
+            code = source.digest(kernel.function, kernel.dtype, CUDA)  # pyright: ignore
+            found.update(f"{code} {kernel[1:]} {launch[1:]}".encode())
+    return found.hexdigest()[:12]
+
+
+def _ours(step: Step, types: Types, variants: dict[str, Any]) -> Iterator[Candidate]:
+    for name, given in variants.items():
+        lowering = Lowering(step, types)
+        yield Candidate(
+            f"{OURS} {name}".strip(), lambda at=lowering, given=given: at.lowered(given)
+        )
+
+
+def _vendors(step: Step, types: Types) -> Iterator[Candidate]:
+    """None where the libraries are not there, or do not take the op's types."""
+    if step.op.vendor is None:
+        return
+    lowering = Lowering(step, types)
+    try:
+        for name, launches in step.op.vendor(*lowering.args(), **step.attrs):
+
+            def make(launches: Any = launches) -> Made | None:
+                given = launches()
+                return None if given is None else Lowering(step, types).lowered(given)
+
+            yield Candidate(name, make)
+    except (Unavailable, Refused):
+        return

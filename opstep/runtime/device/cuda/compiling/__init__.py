@@ -1,0 +1,3 @@
+"""From a Python function to PTX and machine code: the compiler, its cache key, and the intrinsics
+that numba.cuda lacks.
+"""

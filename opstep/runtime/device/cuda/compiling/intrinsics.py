@@ -1,0 +1,226 @@
+"""What Python cannot say to numba.cuda: bit casts, pointer arithmetic, atomics, shuffles.
+
+Imported only where something is compiled; kernels name the `Intrinsic` objects of `device.builtin`
+and `cuda.names`.
+"""
+
+# numba.cuda ships no types, and type checkers find an older one inside numba.
+# pyright: reportAttributeAccessIssue=none
+
+from __future__ import annotations
+
+from functools import partial
+
+from llvmlite import ir
+from numba.cuda import cgutils, types
+from numba.cuda.extending import intrinsic
+
+from opstep.runtime.device import shared_intrinsics as shared
+from opstep.runtime.device.cuda.compiling.elements import load, store
+
+__all__ = ["load", "store"]
+
+_WHOLE = ir.IntType(32)
+
+
+bits_to_float = partial(intrinsic, shared.bits_to_float)
+float_to_bits = partial(intrinsic, shared.float_to_bits)
+pick = partial(intrinsic, shared.pick)
+fma = partial(intrinsic, shared.fma)
+offset = partial(intrinsic, shared.offset)
+
+
+def _atomic(operation):
+    def make():
+        @intrinsic
+        def apply(_, pointer, i, value):
+            element = pointer.dtype
+
+            def generate(context, builder, signature, args):
+                place = builder.gep(args[0], [args[1]])
+                given = context.cast(builder, args[2], value, element)
+                return builder.atomic_rmw(operation, place, given, "seq_cst")
+
+            return element(pointer, types.int64, value), generate
+
+        return apply
+
+    return make
+
+
+atomic_add = _atomic("add")  # integers; each gives the value before
+atomic_swap = _atomic("xchg")
+
+
+def _shuffle(name: str, clamp: int):
+    """Between the lanes of a warp, for numbers of 4 and 8 bytes."""
+
+    def make():
+        kind = ir.FunctionType(_WHOLE, [_WHOLE, _WHOLE])
+        text = f"shfl.sync.{name}.b32 $0, $1, $2, {clamp}, 0xffffffff;"
+
+        @intrinsic
+        def shuffle(_, value, other):
+            wide = value.bitwidth == 64
+
+            def generate(context, builder, signature, args):
+                asm = ir.InlineAsm(kind, text, "=r,r,r", side_effect=True)
+                lane = context.cast(builder, args[1], other, types.int32)
+                own = args[0].type
+                if not wide:
+                    moved = builder.call(asm, [builder.bitcast(args[0], _WHOLE), lane])
+                    return builder.bitcast(moved, own)
+                bits = builder.bitcast(args[0], ir.IntType(64))
+                low = builder.trunc(bits, _WHOLE)
+                high = builder.trunc(builder.lshr(bits, bits.type(32)), _WHOLE)
+                low, high = (builder.call(asm, [part, lane]) for part in (low, high))
+                high = builder.shl(builder.zext(high, bits.type), bits.type(32))
+                return builder.bitcast(builder.or_(builder.zext(low, bits.type), high), own)
+
+            return value(value, other), generate
+
+        return shuffle
+
+    return make
+
+
+shuffle_xor = _shuffle("bfly", 31)
+shuffle_down = _shuffle("down", 31)
+shuffle_up = _shuffle("up", 0)
+
+
+def _whole_numbers(operation: str):
+    def make():
+        @intrinsic
+        def divide(_, a, b):
+            def generate(context, builder, signature, args):
+                parts = [
+                    builder.trunc(context.cast(builder, v, t, types.int64), _WHOLE)
+                    for v, t in zip(args, signature.args, strict=True)
+                ]
+                return builder.zext(getattr(builder, operation)(*parts), ir.IntType(64))
+
+            return types.int64(a, b), generate
+
+        return divide
+
+    return make
+
+
+div32 = _whole_numbers("udiv")
+mod32 = _whole_numbers("urem")
+
+
+def pointer_to():
+    """A shared or local array -> a pointer to its first element."""
+
+    @intrinsic
+    def point(_, array):
+        def generate(context, builder, signature, args):
+            return context.make_array(array)(context, builder, args[0]).data
+
+        return types.CPointer(array.dtype)(array), generate
+
+    return point
+
+
+def _extreme(name: str):
+    def make():
+        @intrinsic
+        def choose(_, a, b):
+            result = types.float64 if types.float64 in (a, b) else types.float32
+            own = f"__nv_{name}" if result is types.float64 else f"__nv_{name}f"
+
+            def generate(context, builder, signature, args):
+                given = [
+                    context.cast(builder, v, t, result)
+                    for v, t in zip(args, signature.args, strict=True)
+                ]
+                kind = ir.FunctionType(given[0].type, [v.type for v in given])
+                function = cgutils.get_or_insert_function(builder.module, kind, own)
+                return builder.call(function, given)
+
+            return result(a, b), generate
+
+        return choose
+
+    return make
+
+
+fmin = _extreme("fmin")
+fmax = _extreme("fmax")
+
+
+def _outermost(name: str, wins: str):
+    """The extreme of two numbers, NaN where there is one; one instruction for f32."""
+
+    def make():
+        @intrinsic
+        def choose(_, a, b):
+            result = types.float64 if types.float64 in (a, b) else types.float32
+
+            def generate(context, builder, signature, args):
+                x, y = (
+                    context.cast(builder, v, t, result)
+                    for v, t in zip(args, signature.args, strict=True)
+                )
+                if result is types.float32:
+                    kind = ir.FunctionType(x.type, [x.type, x.type])
+                    text = f"{name}.NaN.f32 $0, $1, $2;"
+                    return builder.call(ir.InlineAsm(kind, text, "=f,f,f", False), [x, y])
+                first = builder.or_(
+                    builder.fcmp_ordered(wins, x, y), builder.fcmp_unordered("uno", x, x)
+                )
+                return builder.select(first, x, y)
+
+            return result(a, b), generate
+
+        return choose
+
+    return make
+
+
+min_nan = _outermost("min", "<")
+max_nan = _outermost("max", ">")
+
+
+def saturated_product():
+    """Of two f32, held between 0 and 1; NaN becomes 0."""
+    kind = ir.FunctionType(ir.FloatType(), [ir.FloatType(), ir.FloatType()])
+    product = ir.InlineAsm(kind, "mul.sat.f32 $0, $1, $2;", "=f,f,f", side_effect=False)
+
+    @intrinsic
+    def multiply(_, a, b):
+        def generate(context, builder, signature, args):
+            given = [
+                context.cast(builder, v, t, types.float32)
+                for v, t in zip(args, signature.args, strict=True)
+            ]
+            return builder.call(product, given)
+
+        return types.float32(a, b), generate
+
+    return multiply
+
+
+def _approximate(instruction: str):
+    """A function of one f32 that the GPU has."""
+    kind = ir.FunctionType(ir.FloatType(), [ir.FloatType()])
+    asm = ir.InlineAsm(kind, f"{instruction}.approx.ftz.f32 $0, $1;", "=f,f", side_effect=False)
+
+    def make():
+        @intrinsic
+        def apply(_, x):
+            def generate(context, builder, signature, args):
+                given = context.cast(builder, args[0], signature.args[0], types.float32)
+                return builder.call(asm, [given])
+
+            return types.float32(x), generate
+
+        return apply
+
+    return make
+
+
+exp2_approx = _approximate("ex2")
+reciprocal_approx = _approximate("rcp")

@@ -1,0 +1,124 @@
+"""Stretches of work captured into CUDA graphs and replayed: one launch for all their kernels.
+
+A stretch is what stands between two calls of graphs that the host runs. It is issued as it is the
+first time, captured the second, and replayed from then on. A graph begins on the first stream; the
+others join it there, as they are joined again at its end.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Protocol
+
+from opstep.runtime.device.cuda.driver.driver import Gpu
+from opstep.runtime.device.cuda.driver.streams import CudaEvent, CudaStream, capturing
+from opstep.runtime.ir.collector import collector_paused
+from opstep.runtime.ir.errors import DeviceError
+
+_lock = threading.Lock()  # one capture at a time
+
+
+class Watch(Protocol):
+    """Told of a stretch that is recorded. `issued`: it was, as it is; then on it is replayed."""
+
+    issued: bool
+
+    def begin_capture(self, stream: int) -> None:
+        """A graph begins, on that stream."""
+        ...
+
+    def end_capture(self) -> None:
+        """All was captured; the graph still grows on that stream."""
+        ...
+
+    def replay(self, launch: Callable[[], Any]) -> None:
+        """Has to launch the graph."""
+        ...
+
+
+class Replay:
+    """A stretch. `alone`: nothing else of the run is before or behind it on the streams. `watch`
+    is told what becomes of it.
+    """
+
+    def __init__(
+        self, gpu: Gpu, code: Sequence[Callable[[], Any]], streams: Sequence[CudaStream],
+        alone: bool, watch: Watch | None = None,
+    ):  # fmt: skip
+        self.gpu = gpu
+        self.code = code
+        self.streams = streams
+        self.alone = alone
+        self.watch = watch
+        self.graph: Any = None
+        self._issued = False
+        self._events = [CudaEvent(gpu) for _ in range(2 * len(streams))]
+
+    def __call__(self) -> None:
+        if not self._issued:
+            self._issued = True
+            self._issue()
+            if self.watch:
+                self.watch.issued = True
+            return
+        if self.graph is None:
+            self.graph = self._captured()
+        first, others = self.streams[0], self.streams[1:]
+        if not self.alone:
+            self._join(others, [first])
+        launch = partial(self.gpu.driver.cuGraphLaunch, self.graph, first.handle)
+        if self.watch:
+            self.watch.replay(launch)
+        else:
+            launch()
+        if not self.alone:
+            self._join([first], others)
+
+    def _issue(self) -> None:
+        for do in self.code:
+            do()
+
+    def _join(self, before: Sequence[CudaStream], after: Sequence[CudaStream]) -> None:
+        """What comes next on `after` waits for what stands on `before`."""
+        half = len(self.streams)
+        for k, stream in enumerate(before):
+            event = self._events[k if len(before) > 1 else half + k]
+            stream.record(event)
+            for other in after:
+                other.wait(event)
+
+    def _captured(self) -> Any:
+        """The stretch as an executable graph."""
+        driver, first = self.gpu.enter(), self.streams[0]
+        mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        # a capture is spoilt by what this thread frees meanwhile: the collector waits
+        with _lock, collector_paused():
+            driver.cuStreamBeginCapture(first.handle, mode)
+            capturing.stretch = object()
+            try:
+                if self.watch:
+                    self.watch.begin_capture(first.handle)
+                self._join([first], self.streams[1:])
+                self._issue()
+                self._join(self.streams[1:], [first])
+                if self.watch:
+                    self.watch.end_capture()
+            except BaseException:
+                driver.module.cuStreamEndCapture(first.handle)  # whatever it says
+                raise
+            finally:
+                capturing.stretch = None
+            graph = driver.cuStreamEndCapture(first.handle)
+        made = driver.cuGraphInstantiate(graph, 0)
+        driver.cuGraphDestroy(graph)
+        weakref.finalize(self, _destroy, self.gpu, made)
+        return made
+
+
+def _destroy(gpu: Gpu, graph: Any) -> None:
+    with suppress(DeviceError):
+        gpu.enter().cuGraphExecDestroy(graph)

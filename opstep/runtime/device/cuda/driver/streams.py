@@ -1,0 +1,166 @@
+"""Streams and events of a GPU. Work for a stream is a callable that takes its handle."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic
+from typing import Any
+
+from opstep.runtime.device.cuda.driver.driver import Gpu
+from opstep.runtime.ir.errors import DeviceError
+
+
+class _Capturing(threading.local):
+    """What stands for the stretch that this thread is capturing; None where there is none."""
+
+    stretch: Any = None
+
+
+capturing = _Capturing()
+
+
+class CudaEvent:
+    """A point in a stream, without a time. `within`: the stretch that it was captured in."""
+
+    __slots__ = ("__weakref__", "_callbacks", "_gpu", "_recorded", "handle", "within")
+
+    def __init__(self, gpu: Gpu):
+        driver = gpu.enter()
+        flags = driver.CUevent_flags
+        self.handle = driver.cuEventCreate(
+            flags.CU_EVENT_DISABLE_TIMING | flags.CU_EVENT_BLOCKING_SYNC
+        )
+        self._gpu = gpu
+        self._callbacks: list[Callable[[], Any]] = []
+        self._recorded = False
+        self.within: Any = None
+        weakref.finalize(self, _destroy, gpu, "cuEventDestroy", self.handle)
+
+    def reset(self) -> None:
+        """A GPU's event is recorded anew without being reset."""
+
+    set = reset  # and nobody waits for one that is never recorded
+
+    def done(self) -> bool:
+        module = self._gpu.enter().module
+        (code,) = module.cuEventQuery(self.handle)
+        return int(code) != 600  # not ready
+
+    def wait(self) -> None:
+        self._gpu.enter().cuEventSynchronize(self.handle)
+
+    def on_done(self, callback: Callable[[], Any]) -> None:
+        """Calls back once the event is reached, from a thread of the device."""
+        if self._recorded:
+            _watch(self._gpu, self, [callback])
+        else:
+            self._callbacks.append(callback)
+
+    def recorded(self) -> None:
+        self._recorded = True
+        if self._callbacks:
+            callbacks, self._callbacks = self._callbacks, []
+            _watch(self._gpu, self, callbacks)
+
+
+class CudaStream:
+    """A stream that never waits for the legacy default stream."""
+
+    def __init__(self, gpu: Gpu):
+        self.gpu = gpu
+        driver = gpu.enter()
+        made = driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        self.handle = int(made)
+        weakref.finalize(self, _destroy, gpu, "cuStreamDestroy", made)
+
+    def submit(self, work: Callable[[int], Any]) -> None:
+        work(self.handle)
+
+    def record(self, event: CudaEvent) -> None:
+        self.gpu.driver.cuEventRecord(event.handle, self.handle)
+        event.within = capturing.stretch
+        event.recorded()
+
+    def wait(self, event: CudaEvent) -> None:
+        """What is submitted from here on comes after the event. An event of another stretch is
+        passed already: what is captured begins after all that came before it, and all that comes
+        behind it waits for its end.
+        """
+        if event.within is not capturing.stretch:
+            return
+        self.gpu.driver.cuStreamWaitEvent(self.handle, event.handle, 0)
+
+    def start(self) -> None:
+        """What is submitted has begun."""
+
+    def done(self) -> bool:
+        """Whether nothing is left to do. Raises what went wrong on the GPU."""
+        driver = self.gpu.enter()
+        (code,) = driver.module.cuStreamQuery(self.handle)
+        if int(code) not in (0, 600):
+            raise driver.error("cuStreamQuery", int(code))
+        return int(code) == 0
+
+    def synchronize(self) -> None:
+        self.gpu.enter().cuStreamSynchronize(self.handle)
+
+    def synchronize_within(self, seconds: float) -> None:
+        """`synchronize` that gives up on a kernel that does not end. Raises `LostDevice` then: no
+        kernel can be stopped but with its process.
+        """
+        deadline = monotonic() + seconds
+        while not self.done():
+            if monotonic() > deadline:
+                raise self.gpu.driver.lose(
+                    f"it has been running for {seconds:g} s",
+                    hint="--timeout says how long an op may take in debug mode",
+                )
+
+    def drop(self) -> None:
+        """Work that is queued cannot be taken back."""
+
+    def abandon(self) -> None:
+        """Waits for what is queued, whatever comes of it."""
+        with suppress(DeviceError):
+            self.synchronize()
+
+
+def _destroy(gpu: Gpu, function: str, handle: Any) -> None:
+    """Gives something back; there is nobody to tell where that fails."""
+    with suppress(DeviceError):
+        getattr(gpu.enter(), function)(handle)
+
+
+# --- callbacks ------------------------------------------------------------------------------------
+
+
+class _Watcher:
+    """A thread that waits for events of one GPU, in the order asked, and calls back."""
+
+    def __init__(self, gpu: Gpu):
+        self.gpu = gpu
+        self.asked: queue.SimpleQueue = queue.SimpleQueue()
+        threading.Thread(target=self._watch, daemon=True, name="opstep events").start()
+
+    def _watch(self) -> None:
+        while True:
+            event, callbacks = self.asked.get()
+            with suppress(DeviceError):  # whoever waits for the stream is told
+                event.wait()
+            for callback in callbacks:
+                callback()
+
+
+_watchers: dict[int, _Watcher] = {}
+_lock = threading.Lock()
+
+
+def _watch(gpu: Gpu, event: CudaEvent, callbacks: list[Callable[[], Any]]) -> None:
+    with _lock:
+        if gpu.ordinal not in _watchers:
+            _watchers[gpu.ordinal] = _Watcher(gpu)
+    _watchers[gpu.ordinal].asked.put((event, callbacks))

@@ -1,0 +1,223 @@
+"""Statistics of several tensors by one launch: on a GPU a launch costs more than a small tensor.
+
+A tensor waits until others are there, until something is about to be written over it, or until a
+launch of its stream ends. What the blocks of all those tensors leave is put together by one launch
+at the end. How a tensor is cut into blocks depends on its size alone, and so do the bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from opstep.runtime.device.builtin import offset
+from opstep.runtime.device.cuda.compiling.names import cuda
+from opstep.runtime.device.cuda.recording.merging import ROWS, THREADS, WARPS, merge
+from opstep.runtime.device.cuda.recording.statistics import (
+    MOST,
+    blocks_for,
+    pattern_of,
+    seen_as_numbers,
+    span_for,
+    stretch_taker,
+)
+from opstep.runtime.device.launch import Arg, Grid
+from opstep.runtime.device.source import pinned
+from opstep.runtime.ir.graph import NOWHERE, Apply, Name
+from opstep.runtime.ir.op import AttrSpec, Op, OperandSpec
+from opstep.runtime.ir.types import DType, TensorType, f64, i32, i64
+from opstep.runtime.plan.plan import Step
+from opstep.runtime.statistics import ENABLED, RECORD, WORDS
+
+TOGETHER = 4  # tensors of one launch
+HELD = 64 * MOST  # blocks whose counts are held until they are put together
+_ENTRY = 5  # numbers of a tensor: first block, blocks, elements, told + 2 * floating, record
+
+
+def gathers(t: TensorType) -> bool:
+    """Whether the statistics of such a tensor are taken with others'; f64 is looked at twice."""
+    return t.dtype is not f64
+
+
+class Gathering:
+    """The statistics of a stream: tensors of these types, in any order. `out`: the address of their
+    records.
+    """
+
+    def __init__(
+        self, device: Any, types: Sequence[TensorType], enabled: int, out: int, filled: bool
+    ):
+        self._device = device
+        self._enabled, self._out = enabled, out
+        self._filled = filled
+        self._waiting: list[tuple[int, TensorType, int]] = []  # address, type, place of its record
+        self._table: list[int] = []
+        self._used = 0  # blocks
+        self._held = min(HELD, sum(blocks_for(_size(t)) for t in types if gathers(t)))
+        self._types = left_by(self._held)
+        self._memory = [device.alloc(t.nbytes, "statistics") for t in self._types if self._held]
+
+    def add(self, address: int, t: TensorType, place: int) -> list[Any]:
+        """Launches that have to come behind what gives the tensor, but not at once."""
+        made = []
+        if self._used + sum(self._blocks()) + blocks_for(_size(t)) > self._held:
+            made = [*self.take(), *self.merge()]
+        self._waiting.append((address, t, place))
+        same = [w for w in self._waiting if w[1].dtype is t.dtype]
+        return made + (self._launched(same) if len(same) == TOGETHER else [])
+
+    def before(self, written: Sequence[tuple[int, int]]) -> list[Any]:
+        """What has to come before something is written to these addresses."""
+        ends = [(a, a + _size(t) * t.dtype.itemsize) for a, t, _ in self._waiting]
+        if any(a < end and start < b for a, b in ends for start, end in written):
+            return self.take()
+        return []
+
+    def take(self) -> list[Any]:
+        """All that waits."""
+        made = []
+        while self._waiting:
+            dtype = self._waiting[0][1].dtype
+            made += self._launched([w for w in self._waiting if w[1].dtype is dtype])
+        return made
+
+    def merge(self) -> list[Any]:
+        """Puts together what was taken; what is taken then begins anew."""
+        if not self._table:
+            return []
+        table, self._table, self._used = tuple(self._table), [], 0
+        step, types = step_of(merge_several, [ENABLED, *self._types], [RECORD], table=table)
+        left = [memory.address for memory in self._memory]
+        return self._bound(step, types, [self._enabled, *left, self._out])
+
+    def _blocks(self) -> list[int]:
+        return [blocks_for(_size(t)) for _, t, _ in self._waiting]
+
+    def _launched(self, tensors: Sequence[tuple[int, TensorType, int]]) -> list[Any]:
+        """Of one dtype, and not more than `TOGETHER`."""
+        self._waiting = [w for w in self._waiting if w not in tensors]
+        first, dtype = self._used, tensors[0][1].dtype
+        told = self._filled and dtype.is_float
+        for _, t, place in tensors:
+            blocks, kind = blocks_for(_size(t)), told + 2 * dtype.is_float
+            self._table += [self._used, blocks, _size(t), kind, place]
+            self._used += blocks
+        padded = [*tensors, *[tensors[0]] * (TOGETHER - len(tensors))]
+        step, types = step_of(
+            take_several, [*(t for _, t, _ in padded), ENABLED], self._types,
+            count=len(tensors), told=told,
+        )  # fmt: skip
+        left = [
+            memory.address + n * first * t.dtype.itemsize
+            for memory, t, n in zip(self._memory, self._types, (ROWS, 2, 3), strict=True)
+        ]
+        return self._bound(step, types, [*(a for a, _, _ in padded), self._enabled, *left])
+
+    def _bound(self, step: Step, types: Any, addresses: list[int]) -> list[Any]:
+        launches, _ = self._device.prepare(step, types)
+        return self._device.bind(launches, addresses, 0)
+
+
+def _size(t: TensorType) -> int:
+    return t.size  # pyright: ignore[reportReturnType] - concrete
+
+
+def left_by(blocks: int) -> list[TensorType]:
+    """What so many blocks leave: counts, moments, and what is whole."""
+    return [TensorType(t, (n * blocks,)) for t, n in ((i32, ROWS), (f64, 2), (i64, 3))]
+
+
+def step_of(op: type[Op], operands: list, results: list, **attrs: Any) -> tuple[Step, tuple]:
+    """A step, of no plan, and the types that a device needs to prepare it."""
+    statement = Apply((), Name(op.name, NOWHERE), ())
+    return Step(op, (), (), tuple(operands), attrs, 0, statement), (*operands, *results)
+
+
+# --- kernels --------------------------------------------------------------------------------------
+
+
+class take_several(Op):
+    """Counts and moments of `count` of the tensors, block by block."""
+
+    name = "take_several"
+    operands = (
+        *(OperandSpec(f"x{k}", "T", "T", False, False) for k in range(TOGETHER)),
+        OperandSpec("enabled", "I", "I", False, False),
+    )
+    attrs = (AttrSpec("count", "int", True, None), AttrSpec("told", "bool", True, None))
+    results = ("counts", "moments", "whole")
+    family = "internal"
+    moves = True
+    grad = None
+
+    def cuda(*args: Arg, count: int, told: bool) -> Grid:  # pyright: ignore
+        xs, rest = args[:TOGETHER], args[TOGETHER:]
+        sizes = [x.size for x in xs]
+        blocks = [blocks_for(size) for size in sizes]
+        starts = [sum(blocks[: min(k, count)]) for k in range(1, TOGETHER)]
+        dtype = xs[0].dtype
+        return Grid(
+            tensors_taker(dtype), *map(seen_as_numbers, xs), *xs, *rest, *starts, *sizes,
+            *map(span_for, sizes), *blocks, pattern_of(dtype, told),
+            grid=sum(blocks[:count]), block=THREADS, blocks=3,
+        )  # fmt: skip
+
+
+@cache
+def tensors_taker(dtype: DType):
+    """The kernel whose blocks belong to one tensor after the other: those of the second begin at
+    block `start1`.
+    """
+    take_stretch = stretch_taker(dtype)
+
+    def take(
+        x0, x1, x2, x3, raw0, raw1, raw2, raw3, enabled, counts, moments, whole, start1, start2,
+        start3, size0, size1, size2, size3, span0, span1, span2, span3, blocks0, blocks1, blocks2,
+        blocks3, unwritten,
+    ):  # fmt: skip
+        block, start = cuda.blockIdx.x, 0
+        x, raw, size, span, blocks = x0, raw0, size0, span0, blocks0
+        if block >= start1:
+            x, raw, size, span, blocks, start = x1, raw1, size1, span1, blocks1, start1
+        if block >= start2:
+            x, raw, size, span, blocks, start = x2, raw2, size2, span2, blocks2, start2
+        if block >= start3:
+            x, raw, size, span, blocks, start = x3, raw3, size3, span3, blocks3, start3
+        counts, moments = offset(counts, ROWS * start), offset(moments, 2 * start)
+        whole, on = offset(whole, 3 * start), enabled[0]
+        block -= start
+        take_stretch(x, raw, on, counts, moments, whole, size, span, unwritten, block, blocks)
+
+    kernel = pinned("f64")(take)
+    kernel.__name__ = f"statistics of {dtype.name} tensors"
+    return kernel
+
+
+class merge_several(Op):
+    """Records from what `take_several` left. `table`: see `_ENTRY`."""
+
+    name = "merge_several"
+    operands = tuple(
+        OperandSpec(name, "T", "T", False, False)
+        for name in ("enabled", "counts", "moments", "whole")
+    )
+    attrs = (AttrSpec("table", "ints", True, None),)
+    results = ("records",)
+    family = "internal"
+    moves = True
+    grad = None
+
+    def cuda(*args: Arg, table: tuple[int, ...]) -> Grid:  # pyright: ignore
+        grid = (-(-ROWS // WARPS) + 1, len(table) // _ENTRY)
+        return Grid(merge_tensors, *args, table, grid=grid, block=THREADS)
+
+
+@pinned("f64")
+def merge_tensors(enabled, counts, moments, whole, out, table):
+    at = cuda.blockIdx.y * _ENTRY
+    start, kind = table[at], table[at + 3]
+    merge(
+        enabled, offset(counts, ROWS * start), offset(moments, 2 * start), offset(whole, 3 * start),
+        offset(out, WORDS * table[at + 4]), table[at + 1], table[at + 2], kind & 1, kind >> 1,
+    )  # fmt: skip

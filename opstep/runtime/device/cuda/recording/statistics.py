@@ -1,0 +1,321 @@
+"""Statistics of a tensor on a GPU: read once, exact counts, the same bits on every run.
+
+A block of threads takes a stretch of the tensor, tile by tile, 16 elements a thread and tile, which
+stay in registers. Each thread sums distances from the first number that it met, and their squares,
+in f64: what is lost when those become a mean and a spread is then bounded by the number of its
+elements, however far from 0 they lie. Threads, then blocks, are put together in a fixed order by
+the formula of Chan, Golub and LeVeque (1979).
+
+The histogram is counted in shared memory, a column for each lane of a warp: no two lanes of a warp
+ever want one bank. Tiles that hold NaNs or infinities, and what is left at the end of a stretch,
+are taken element by element.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from opstep.runtime.device.builtin import atomic_add, pick
+from opstep.runtime.device.cuda.compiling.names import cuda, pointer_to
+from opstep.runtime.device.cuda.recording.counters import (
+    ABOVE,
+    BELOW,
+    COUNTED,
+    DUST,
+    DUST_BELOW,
+    EXPONENTS,
+    HIGHEST,
+    LANES,
+    NANS,
+    NEAR,
+    SUBNORMALS,
+    UNWRITTEN_ROW,
+    Kind,
+    extra,
+    is_finite,
+)
+from opstep.runtime.device.cuda.recording.merging import (
+    ROWS,
+    THREADS,
+    WARPS,
+    centred,
+    merge,
+    merge_scaled,
+    merge_threads,
+    take_scaled,
+    write_count,
+    write_rest,
+)
+from opstep.runtime.device.launch import Arg, Grid, Scratch
+from opstep.runtime.device.payload import payload
+from opstep.runtime.device.source import pinned
+from opstep.runtime.ir.types import DType, TensorType, f32, f64, i32, i64
+from opstep.runtime.statistics import BINS
+
+TILE = 16  # elements of a thread
+STEP = THREADS * TILE
+ALONE = 4 * STEP  # elements that one block takes without the help of others
+MOST = 792  # blocks: twice what an H200 runs at once, at 3 a multiprocessor
+FEW = 264  # blocks of a tensor that is not large: 2 a multiprocessor, as each has a price
+LONG = 16  # tiles of a block; those of such a tensor have no more
+CELLS = COUNTED * LANES
+
+
+def launches(x: Arg, enabled: Arg, out: Arg, *, filled: bool) -> list[Grid]:
+    """The launches that write the record `out` (see `runtime.statistics`) of `x`, unless
+    ``enabled[0]`` is 0; ``filled``: whether elements never written hold the NaN payload.
+    """
+    told = filled and x.dtype.is_float
+    seen, unwritten = seen_as_numbers(x), pattern_of(x.dtype, told)
+    blocks = blocks_for(x.size)
+    span = span_for(x.size)
+    counts, moments, whole = (Scratch(t, n * blocks) for t, n in ((i32, ROWS), (f64, 2), (i64, 3)))
+    left = (counts, moments, whole)
+    made = [
+        Grid(
+            *(block_taker(x.dtype), seen, x, enabled, *left, out, x.size, span, unwritten, told),
+            grid=blocks,
+            block=THREADS,
+            blocks=3,
+        )
+    ]
+    if blocks > 1:
+        rest = (x.size, told, x.dtype.is_float)
+        grid = -(-ROWS // WARPS) + 1
+        made.append(Grid(merge, enabled, *left, out, blocks, *rest, grid=grid, block=THREADS))
+    if x.dtype is f64:
+        again = (enabled, out, moments, whole)
+        made.append(Grid(take_scaled, x, *again, x.size, span, grid=blocks, block=THREADS))
+        made.append(Grid(merge_scaled, *again, blocks, grid=1, block=THREADS))
+    return made
+
+
+def blocks_for(size: int) -> int:
+    """How many blocks share the elements; those of no large tensor all run at once."""
+    if size <= ALONE:
+        return 1
+    tiles = -(-size // STEP)
+    each = -(-tiles // FEW)
+    return -(-tiles // each) if each <= LONG else min(MOST, tiles)
+
+
+def span_for(size: int) -> int:
+    """The elements of a block."""
+    return -(-size // (blocks_for(size) * STEP)) * STEP
+
+
+def seen_as_numbers(x: Arg) -> Arg:
+    """Halves as the numbers that they are."""
+    return Arg(TensorType(f32, x.shape), x.slot, x.dtype) if x.dtype.is_half else x
+
+
+def pattern_of(dtype: DType, told: bool) -> int:
+    """The bits of elements never written; 0 where they cannot be told."""
+    return _signed(int(payload(dtype)), dtype) if told else 0
+
+
+def _signed(bits: int, dtype: DType) -> int:
+    """As a kernel sees the bits of floats: those of f32 and f64 as signed integers."""
+    return bits - (1 << dtype.bits) if dtype.itemsize > 2 and bits >> dtype.bits - 1 else bits
+
+
+# --- a stretch of the tensor ----------------------------------------------------------------------
+
+
+@cache
+def block_taker(dtype: DType):
+    """The kernel of which each block leaves counts and moments of its stretch."""
+    take_stretch, floating = stretch_taker(dtype), dtype.is_float
+
+    def take(x, raw, enabled, counts, moments, whole, out, size, span, unwritten, told):
+        block, blocks = cuda.blockIdx.x, cuda.gridDim.x
+        on = enabled[0]
+        take_stretch(x, raw, on, counts, moments, whole, size, span, unwritten, block, blocks)
+        if blocks == 1 and on != 0:
+            thread = cuda.threadIdx.x
+            cuda.syncthreads()
+            if thread < ROWS:
+                write_count(out, thread, counts[thread], told)
+            if thread == 0:
+                mean, m2 = moments[0], moments[1]
+                write_rest(out, size, whole[0], mean, m2, whole[1], whole[2], floating)
+
+    kernel = pinned("f64")(take)
+    kernel.__name__ = f"statistics of {dtype.name}"
+    return kernel
+
+
+@cache
+def stretch_taker(dtype: DType):
+    """Takes the stretch that is a block's, one of so many; nothing where `on` is 0."""
+    kind = Kind(dtype)
+    floating, value, tiny = kind.floating, kind.value, kind.tiny
+    low_end, high_end = kind.low, kind.high
+    load, width, vectors = kind.load, kind.width, TILE // kind.width
+    finite = kind.finite
+    counter_of, size_of, smaller, larger = kind.counter, kind.size, kind.smaller, kind.larger
+    take_odd, take_tiny, fold = odd_taker(dtype), tiny_taker(dtype), block_folder(dtype)
+
+    def take(x, raw, on, counts, moments, whole, size, span, unwritten, block, blocks):
+        columns = pointer_to(cuda.shared.array(CELLS, np.int32))
+        thread = np.int64(cuda.threadIdx.x)
+        lane = thread & (LANES - 1)
+        for k in range(thread, CELLS, THREADS):
+            columns[k] = 0
+        if on == 0:  # asked late: it is read while counters are cleared
+            return
+        cuda.syncthreads()
+        values = cuda.local.array(TILE, value)
+        n, low, high = 0, high_end, low_end
+        pivot, total, squares = 0.0, 0.0, 0.0
+        at = block * span
+        end = min(at + span, size)
+        while at + STEP <= end:
+            for k in range(vectors):
+                vector = load(x, at + (k * THREADS + thread) * width)
+                for j in range(width):
+                    values[k * width + j] = vector[j]
+            if n == 0:
+                first = low_end
+                for k in range(TILE):
+                    first = values[k] if finite(values[k]) else first
+                pivot = np.float64(first) if finite(first) else 0.0
+            part, part_squares = 0.0, 0.0
+            least, most, finest = values[0], values[0], size_of(values[0])
+            for k in range(TILE):
+                v = values[k]
+                away = np.float64(v) - pivot
+                part += away
+                part_squares += away * away
+                least = smaller(least, v)
+                most = larger(most, v)
+                if floating:
+                    own = size_of(v)
+                    finest = pick(own < finest, own, finest)
+                atomic_add(columns, counter_of(v, lane), 1)
+            if part_squares < np.inf:
+                n += TILE
+                total += part
+                squares += part_squares
+                low = smaller(low, least)
+                high = larger(high, most)
+                if floating and finest < tiny:
+                    for k in range(TILE):
+                        take_tiny(values[k], columns, lane)
+            else:
+                for k in range(TILE):
+                    i = at + (k // width * THREADS + thread) * width + k % width
+                    n, low, high, pivot, total, squares = take_odd(
+                        x, raw, i, unwritten, columns, lane, n, low, high, pivot, total, squares
+                    )
+            at += STEP
+        for i in range(at + thread, end, THREADS):
+            atomic_add(columns, counter_of(x[i], lane), 1)
+            n, low, high, pivot, total, squares = take_odd(
+                x, raw, i, unwritten, columns, lane, n, low, high, pivot, total, squares
+            )
+        fold(
+            columns, n, low, high, pivot, total, squares, counts, moments, whole, block, blocks
+        )  # fmt: skip
+
+    return pinned("f64")(take)
+
+
+@cache
+def tiny_taker(dtype: DType):
+    """Counts an element that is finite, if it is subnormal or dust."""
+    normal, dust_below = Kind(dtype).normal, DUST_BELOW
+
+    def take(v, columns, lane):
+        if v != 0 and abs(v) < normal:
+            atomic_add(columns, extra(SUBNORMALS, lane), 1)
+        if v != 0 and abs(v) < dust_below:
+            atomic_add(columns, extra(DUST, lane), 1)
+
+    return pinned("f64")(take)
+
+
+@cache
+def odd_taker(dtype: DType):
+    """Takes one element that may be anything, all but its exponent."""
+    kind = Kind(dtype)
+    floating, raw_of, take_tiny = kind.floating, kind.raw, tiny_taker(dtype)
+    value, smaller, larger = kind.value, kind.smaller, kind.larger
+
+    def take(x, raw, i, unwritten, columns, lane, n, low, high, pivot, total, squares):
+        v = value(x[i])
+        if floating and not is_finite(v):
+            row = NANS if v != v else ABOVE if v > 0.0 else BELOW
+            atomic_add(columns, extra(row, lane), 1)
+            if unwritten != 0 and raw_of(raw, i) == unwritten:
+                atomic_add(columns, extra(UNWRITTEN_ROW, lane), 1)
+        else:
+            pivot = np.float64(v) if n == 0 else pivot
+            away = np.float64(v) - pivot
+            n += 1
+            total += away
+            squares += away * away
+            low = smaller(low, v)
+            high = larger(high, v)
+            if floating:
+                take_tiny(v, columns, lane)
+        return n, low, high, pivot, total, squares
+
+    return pinned("f64")(take)
+
+
+@cache
+def block_folder(dtype: DType):
+    """Puts the threads of a block together and writes its counts, its moments and its extremes.
+
+    counts: [ROWS, blocks]; moments: mean and m2, [2, blocks]; whole: finite elements and the keys
+    of min and max, [3, blocks].
+    """
+    key, count = Kind(dtype).key, counter_folder(dtype)
+
+    def fold(
+        columns, n, low, high, pivot, total, squares, counts, moments, whole, block, blocks
+    ):  # fmt: skip
+        thread = cuda.threadIdx.x
+        sums = cuda.shared.array(COUNTED, np.int32)
+        cuda.syncthreads()
+        if thread < COUNTED:
+            found = 0
+            for k in range(LANES):
+                found += columns[thread * LANES + ((k + thread) & (LANES - 1))]
+            sums[thread] = found
+        mean, m2 = centred(n, pivot, total, squares)
+        low, high = (key(low), key(high)) if n > 0 else (HIGHEST, -HIGHEST - 1)
+        n, mean, m2, low, high = merge_threads(n, mean, m2, low, high)
+        if thread < ROWS:
+            counts[thread * blocks + block] = count(sums, thread)
+        if thread == 0:
+            moments[block], moments[blocks + block] = mean, m2
+            whole[block], whole[blocks + block], whole[2 * blocks + block] = n, low, high
+
+    return pinned("f64")(fold)
+
+
+@cache
+def counter_folder(dtype: DType):
+    """Gives a row of what a block leaves, from the sums of its rows of counters."""
+    nan_row = EXPONENTS - 1 if dtype is f64 else 0
+
+    def count(sums, row):
+        nans_in_first = sums[NANS] if nan_row == 0 else 0
+        zeros = sums[0] - sums[DUST] - nans_in_first
+        if row >= BINS:
+            word = row - BINS
+            return zeros if word == 3 else sums[NANS + word]
+        found = sums[NEAR + row]
+        if row == 0:
+            found -= zeros + nans_in_first
+            for k in range(NEAR):
+                found += sums[k]
+        if row == BINS - 1:
+            found -= sums[ABOVE] + sums[BELOW] + (0 if nan_row == 0 else sums[NANS])
+        return found
+
+    return pinned("f64")(count)

@@ -1,0 +1,24 @@
+"""All functions: importing this module registers them."""
+
+from __future__ import annotations
+
+from opstep.runtime.expressions import elementwise, inspection, reductions, shaping
+from opstep.runtime.expressions.registry import FUNCTIONS, Function
+
+FAMILIES = (
+    reductions.REDUCTIONS,
+    reductions.PREDICATES,
+    inspection.LOOKING,
+    inspection.TIME,
+    shaping.ORDER,
+    shaping.SHAPES,
+    elementwise.ELEMENTWISE,
+)
+
+
+def by_family() -> dict[str, list[Function]]:
+    """Functions by what they are for, each family in the order of names."""
+    found = {family: [] for family in FAMILIES}
+    for name in sorted(FUNCTIONS):
+        found[FUNCTIONS[name].family].append(FUNCTIONS[name])
+    return found

@@ -1,0 +1,326 @@
+"""Functions for people: statistics, histograms, largest elements, differences, other steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from opstep.runtime.expressions.errors import ExpressionError, NoTensor
+from opstep.runtime.expressions.figures import statistics_of
+from opstep.runtime.expressions.registry import (
+    Elements,
+    Later,
+    Lazy,
+    Number,
+    Whole,
+    Words,
+    function,
+)
+from opstep.runtime.expressions.tables import Table
+from opstep.runtime.expressions.text import tensor_text
+from opstep.runtime.expressions.values import (
+    FREE,
+    Evaluation,
+    dtype_named,
+    elements,
+    is_handle,
+    type_of,
+    wide,
+)
+from opstep.runtime.expressions.writing import bars, figure_text, place_text
+from opstep.runtime.statistics import BINS, LOWEST
+
+LOOKING = "looking at tensors"
+TIME = "other steps, runs and files"
+MOST = 10_000  # rows of a table
+_STATISTICS = (
+    "count", "min", "max", "mean", "std", "l2", "absmax", "nan", "posinf", "neginf", "zero",
+    "subnormal", "unwritten",
+)  # fmt: skip
+
+
+def _statistics(env: Evaluation, x: Any) -> Any:
+    return x.statistics() if is_handle(x) else statistics_of(env, elements(env, x))
+
+
+@function(LOOKING)
+def stats(env: Evaluation, x: Lazy) -> Any:
+    """Count, min, max, mean, std, l2 and absmax of the finite elements; how many are NaN, inf,
+    -inf, 0, subnormal, never written. stats(x).std is one of them.
+    """
+    s = _statistics(env, x)
+    rows = [(name, getattr(s, name)) for name in _STATISTICS]
+    rows = [(name, value) for name, value in rows if value is not None]
+    fields: dict[str, Any] = {name: getattr(s, name) for name in _STATISTICS}
+    fields = {name: float("nan") if v is None else v for name, v in fields.items()}
+    fields["inf"] = s.posinf + s.neginf
+    fields["finite"] = s.finite
+    return Table("stats", ("figure", "value"), rows, tensor_text(type_of(x), s), fields)
+
+
+@function(LOOKING)
+def hist(env: Evaluation, x: Lazy, bins: Whole = 0) -> Any:
+    """How many elements are how large: by powers of two of their magnitude, or, with bins=20, in as
+    many equal ranges between the smallest and the largest finite one.
+    """
+    if not bins:
+        return _by_magnitude(_statistics(env, x))
+    if not 1 <= bins <= MOST:
+        raise ExpressionError(f"there are 1 to {MOST:,} bins")
+    number = wide(env, elements(env, x)).reshape(-1)
+    env.charge(number.size * 16)
+    number = number[np.isfinite(number)]
+    if not number.size:
+        return Table("hist", ("from", "to", "count"), [], "no finite elements", {"count": 0})
+    low, high = float(number.min()), float(number.max())
+    if not np.isfinite(high - low):
+        raise ExpressionError("the elements are too far apart for equal ranges", hint="hist(x)")
+    counts, edges = np.histogram(number, bins, (low, high))
+    rows = list(zip(edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True))
+    text = f"{figure_text(low)} {bars(counts)} {figure_text(high)}"
+    fields = {"counts": counts, "edges": edges, "count": int(counts.sum())}
+    return Table("hist", ("from", "to", "count"), rows, text, fields)
+
+
+def _by_magnitude(s: Any) -> Table:
+    rows: list[tuple] = [("0", "", s.zero)] if s.zero else []
+    filled = [k for k, n in enumerate(s.histogram) if n]
+    span = range(filled[0], filled[-1] + 1) if filled else range(0)
+    for k in span:
+        low = "0" if k == 0 else f"2**{LOWEST + k}"
+        high = "inf" if k == BINS - 1 else f"2**{LOWEST + k + 1}"
+        rows.append((low, high, s.histogram[k]))
+    odd = (("NaN", s.nan), ("inf", s.posinf), ("-inf", s.neginf))
+    rows += [(name, "", number) for name, number in odd if number]
+    text = "no elements other than 0"
+    if filled:
+        drawn = bars(np.array([s.histogram[k] for k in span]))
+        text = f"|x| 2**{LOWEST + span[0]} {drawn} 2**{LOWEST + span[-1] + 1}"
+    text += "".join(f"  {n:,} {name}" for name, n in (("zero", s.zero), *odd) if n)
+    counts = np.array(s.histogram, np.int64)
+    exponents = np.arange(LOWEST, LOWEST + BINS)
+    fields = {"counts": counts, "exponents": exponents, "zero": s.zero, "nan": s.nan}
+    return Table("hist", ("magnitude from", "to", "count"), rows, text, fields)
+
+
+@function(LOOKING)
+def topk(env: Evaluation, x: Elements, k: Whole = 10) -> Any:
+    """The k largest elements and where they are; NaNs are left out. topk(-x) has the smallest,
+    topk(abs(x)) the largest magnitudes.
+    """
+    array = np.asarray(x)
+    if not 1 <= k <= MOST:
+        raise ExpressionError(f"k is between 1 and {MOST:,}")
+    env.charge(array.size * 24)
+    flat = array.reshape(-1)
+    kept = np.arange(flat.size)
+    if flat.dtype.kind in "fV":
+        kept = np.flatnonzero(~np.isnan(flat))
+    found = flat[kept]
+    order = found.astype(np.float64) if found.dtype.kind in "fV" else found.astype(np.int64)
+    if k < order.size:
+        least = np.partition(order, order.size - k)[order.size - k]
+        above = np.flatnonzero(order > least)
+        chosen = np.concatenate([above, np.flatnonzero(order == least)[: k - above.size]])
+        kept, order = kept[chosen], order[chosen]
+    ranked = kept[np.lexsort((-kept, order))[::-1]]
+    places = np.stack(np.unravel_index(ranked, array.shape), 1) if array.ndim else ranked[:, None]
+    values = flat[ranked]
+    rows = [(tuple(p), v) for p, v in zip(places.tolist(), values, strict=True)]
+    told = [f"{figure_text(v)} at {place_text(p)}" for p, v in rows[:4]] or ["nothing but NaN"]
+    text = ", ".join(told) + (", …" if len(rows) > 4 else "")
+    return Table("topk", ("place", "value"), rows, text, {"values": values, "places": places})
+
+
+# --- two tensors ---
+
+
+@function(LOOKING)
+def same(env: Evaluation, a: Elements, b: Elements) -> Any:
+    """Whether two tensors have the same type and the same bits; NaNs may be the same, too."""
+    return _same(np.asarray(a), np.asarray(b))
+
+
+def _same(a: Any, b: Any) -> bool:
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    width = f"u{a.dtype.itemsize}"
+    a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
+    return bool(np.array_equal(a.view(width), b.view(width)))
+
+
+@function(LOOKING)
+def close(
+    env: Evaluation, a: Elements, b: Elements, rtol: Number = 1e-5, atol: Number = 1e-8
+) -> Any:
+    """Whether abs(a - b) <= atol + rtol * abs(b) everywhere; NaN is close to NaN."""
+    a, b = np.asarray(a), np.asarray(b)
+    if a.shape != b.shape and a.size > 1 and b.size > 1:
+        raise ExpressionError(f"{type_of(a)} and {type_of(b)} are of different shapes")
+    env.charge(max(a.size, b.size) * 40)
+    return bool(np.allclose(wide(env, a), wide(env, b), rtol, atol, equal_nan=True))
+
+
+@function(LOOKING)
+def diff(env: Evaluation, a: Elements, b: Elements) -> Any:
+    """Where two tensors differ: in how many elements, the first one, the largest difference, the
+    largest relative to b, in units in the last place. NaN and NaN do not differ.
+
+    Fields: differing, count, max_abs, max_rel, max_ulp, first.
+    """
+    a, b = np.asarray(a), np.asarray(b)
+    if a.shape != b.shape:
+        if a.size != 1 and b.size != 1:
+            raise ExpressionError(f"{type_of(a)} and {type_of(b)} are of different shapes")
+        a, b = np.broadcast_arrays(a, b)
+    env.charge(a.size * 64)
+    exact = _same_elements(a, b)
+    places = np.flatnonzero(~exact)
+    count = int(a.size)
+    if not places.size:
+        fields = {"differing": 0, "count": count, "max_abs": 0.0, "max_rel": 0.0, "max_ulp": 0}
+        text = f"equal in all {count:,} elements"
+        return Table("diff", ("figure", "value", "place"), [("differing", 0, "")], text, fields)
+    return _differences(a, b, places, count)
+
+
+def _same_elements(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    if a.dtype != b.dtype:
+        a, b = a.astype(np.float64), b.astype(np.float64)
+    found = a == b
+    return found | (np.isnan(a) & np.isnan(b)) if a.dtype.kind in "fV" else found
+
+
+def _differences(a: np.ndarray, b: np.ndarray, places: np.ndarray, count: int) -> Table:
+    x, y = (v.reshape(-1)[places] for v in (a, b))
+    wide_x, wide_y = x.astype(np.float64), y.astype(np.float64)
+    gap = np.abs(wide_x - wide_y)  # inf where only one is, NaN where only one is
+    relative = gap / np.abs(wide_y)
+    steps = _ulps(x, y)
+
+    def at(k: int) -> tuple[int, ...]:
+        return tuple(int(i) for i in np.unravel_index(places[k], a.shape))
+
+    fields: dict[str, Any] = {"differing": int(places.size), "count": count}
+    rows: list[tuple] = [("differing", int(places.size), ""), ("count", count, "")]
+    rows.append(("first", f"{figure_text(x[0])} and {figure_text(y[0])}", place_text(at(0))))
+    text = f"{places.size:,} of {count:,} differ, the first at {place_text(at(0))}"
+    for name, words, figures in (
+        ("max_abs", "max abs", gap), ("max_rel", "rel", relative), ("max_ulp", "ulp", steps),
+    ):  # fmt: skip
+        if figures is None:
+            continue
+        known = figures == figures
+        if not known.any():
+            fields[name] = float("nan")
+            continue
+        k = int(np.argmax(np.where(known, figures, figures.dtype.type(0))))
+        value = figures[k].item()
+        fields[name] = value
+        rows.append((name, value, place_text(at(k))))
+        text += f"; {words} {figure_text(value)} at {place_text(at(k))}"
+    odd = int((np.isnan(wide_x) != np.isnan(wide_y)).sum())
+    if odd:
+        text += f"; {odd:,} NaN on one side only"
+    fields |= {"nan": odd, "first": at(0)}
+    return Table("diff", ("figure", "value", "place"), rows, text, fields)
+
+
+def _ulps(x: np.ndarray, y: np.ndarray) -> Any:
+    """How many floats of the type lie between; None for what has no such steps."""
+    if x.dtype != y.dtype or x.dtype.kind not in "fV":
+        return None
+    bits = x.dtype.itemsize * 8
+    sign = np.uint64(1 << (bits - 1))
+
+    def ordered(v: np.ndarray) -> np.ndarray:
+        raw = np.ascontiguousarray(v).view(f"u{x.dtype.itemsize}").astype(np.uint64)
+        magnitude = raw & (sign - np.uint64(1))
+        return np.where(raw & sign, sign - magnitude, sign + magnitude)
+
+    a, b = ordered(x), ordered(y)
+    gap = np.maximum(a, b) - np.minimum(a, b)
+    odd = np.isnan(x.astype(np.float64)) | np.isnan(y.astype(np.float64))
+    return np.minimum(np.where(odd, 0, gap), np.uint64(2**63 - 1)).astype(np.int64)
+
+
+# --- other steps, runs and files ---
+
+
+@function(TIME)
+def prev(env: Evaluation, x: Later, steps: Whole = 1) -> Any:
+    """x as it was at the end of the step before, or of the turn before in a loop. prev(x, 3) and
+    x@-3 are as it was three steps ago.
+    """
+    found, there = _before(env, x, steps)
+    if not there:
+        raise ExpressionError("there is no such step", hint="it is before the first, or forgotten")
+    return found
+
+
+def _before(env: Evaluation, x: Any, steps: int) -> tuple[Any, bool]:
+    here = env.scope
+    there = here.relative(-steps) if steps else here
+    if there is None:
+        return None, False
+    env.charge(0)
+    env.scope = there
+    try:
+        return x(env), True
+    finally:
+        env.scope = here
+
+
+@function(TIME)
+def changed(env: Evaluation, x: Later) -> Any:
+    """Whether any bit of x is another than a step ago, or a turn of the loop ago; false in the
+    first, and where it had no value then.
+    """
+    now = x(env)
+    try:
+        before, there = _before(env, x, 1)
+    except NoTensor:
+        return False
+    if not there:
+        return False
+    node = getattr(now, "node", None)
+    if node is not None and node is getattr(before, "node", None):
+        return False
+    if type_of(now) != type_of(before):
+        return True
+    size: Any = type_of(now).size
+    if size > FREE:
+        env.charge(size * 2)
+    return not _same(np.asarray(elements(env, now)), np.asarray(elements(env, before)))
+
+
+@function(TIME)
+def was(env: Evaluation, x: Later, changes: Whole = 1) -> Any:
+    """x as it was before it was last changed, by an op that updates it or by hand: diff(w, was(w)).
+    was(x, 3) is as it was three changes ago.
+    """
+    if changes < 0:
+        raise ExpressionError("changes are counted back, from 0", hint="write was(x, 3)")
+    here = env.scope
+    there = here.changed(changes) if changes else here
+    env.charge(0)
+    env.scope = there
+    try:
+        return x(env)
+    except NoTensor as error:
+        hint = "it did not change so often, or that is forgotten"
+        raise ExpressionError("there is no such version", error.column, hint) from None
+    finally:
+        env.scope = here
+
+
+@function(TIME)
+def load(env: Evaluation, path: Words) -> Any:
+    """An array from a file below the folder of the program: load("x.npy"), load("x.npz:name"),
+    load("x.safetensors:name").
+    """
+    array = env.scope.load(path)
+    env.charge(array.nbytes)
+    dtype_named(array)
+    return array

@@ -1,0 +1,150 @@
+"""What a hunt is after: NaNs and infinities, other things that arithmetic loses without a sign, and
+expressions over the statistics of results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from opstep.runtime.debugger.executor import Executor
+from opstep.runtime.debugger.node import Node
+from opstep.runtime.debugger.scope import Handle
+from opstep.runtime.expressions import Expression, ExpressionError, Nowhere, parse
+from opstep.runtime.ir.diagnostics import did_you_mean
+from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.types import TensorType, f64
+from opstep.runtime.statistics import Statistics
+
+KINDS = ("nan", "inf")
+SILENT = ("overflow", "underflow", "index")  # no flag tells of them: each step is replayed
+FIGURES = (
+    "absmax", "min", "max", "mean", "std", "l2", "count", "nan", "posinf", "neginf", "zero",
+    "subnormal", "finite",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Sought:
+    """`wanted`: names of values whose infinities are as they should be."""
+
+    kinds: frozenset[str] = frozenset(KINDS)
+    expressions: tuple[tuple[str, Expression], ...] = ()
+    wanted: frozenset[str] = frozenset()
+
+    @classmethod
+    def parse(cls, kinds: Collection[str] | str, wanted: Collection[str] = ()) -> Sought:
+        """Of kinds by name, and expressions; also as one text, parted by commas. Raises
+        `InputError`.
+        """
+        texts = _parted(kinds) if isinstance(kinds, str) else list(kinds)
+        found = [(text, _expression(text)) for text in texts if text not in (*KINDS, *SILENT)]
+        if not texts:
+            raise InputError("nothing is hunted", hint=f"name some of {', '.join(KINDS + SILENT)}")
+        named = frozenset(texts) & frozenset((*KINDS, *SILENT))
+        names = wanted.split(",") if isinstance(wanted, str) else wanted
+        return cls(named, tuple(found), frozenset(names))
+
+    def __str__(self) -> str:
+        named = [k for k in (*KINDS, *SILENT) if k in self.kinds]
+        return ",".join([*named, *(text for text, _ in self.expressions)])
+
+    @property
+    def nans(self) -> bool:
+        return "nan" in self.kinds
+
+    @property
+    def infinities(self) -> bool:
+        return "inf" in self.kinds
+
+    @property
+    def slow(self) -> bool:
+        """Whether each step has to be run op by op."""
+        return bool(self.expressions) or bool(self.kinds & frozenset(SILENT))
+
+    def broken(self, executor: Executor, node: Node) -> list[str]:
+        """The expressions that hold for a result, with its figures."""
+        told = []
+        for text, expression in self.expressions:
+            scope: Any = _Scope(executor, node)
+            try:
+                holds = expression.holds(scope)
+            except ExpressionError as error:
+                raise InputError(f"{text}: {error}", hint=_HINT) from None
+            if holds:
+                figures = ", ".join(f"{n} is {scope.told[n]:.6g}" for n in scope.told)
+                told.append(f"{text}: {figures}" if figures else text)
+        return told
+
+
+_HINT = f"it may speak of {', '.join(FIGURES)}, and of the tensor as value"
+
+
+def _parted(text: str) -> list[str]:
+    """Split at the commas that stand in no brackets."""
+    parts, depth = [""], 0
+    for c in text:
+        depth += (c in "([") - (c in ")]")
+        if c == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += c
+    return [p.strip() for p in parts if p.strip()]
+
+
+def _expression(text: str) -> Expression:
+    known = (*KINDS, *SILENT)
+    if text.isidentifier() and text not in FIGURES:
+        hint = did_you_mean(text, known) or f"the kinds are {', '.join(known)}"
+        raise InputError(f"{text} is nothing that can be hunted", hint=hint)
+    try:
+        expression = parse(text)
+    except ExpressionError as error:
+        raise InputError(f"{text}: {error}", hint=_HINT) from None
+    for name in expression.names:
+        if name not in (*FIGURES, "value"):
+            hint = did_you_mean(name, FIGURES) or _HINT
+            raise InputError(f"{text}: {name} is no figure of a tensor", hint=hint)
+    return expression
+
+
+class _Figure:
+    """A number, where an expression wants a tensor."""
+
+    type = TensorType(f64, ())
+
+    def __init__(self, number: float):
+        self.number = number
+
+    def array(self) -> np.ndarray:
+        return np.float64(self.number)  # pyright: ignore[reportReturnType] - of rank 0
+
+    def part(self, index: tuple[int | slice, ...]) -> np.ndarray:
+        return np.asarray(self.number)[index]
+
+    def statistics(self) -> Statistics:
+        raise IndexError("a figure has no statistics")
+
+
+class _Scope(Nowhere):
+    """The figures of one tensor by name, and the tensor as ``value``."""
+
+    def __init__(self, executor: Executor, node: Node):
+        self.executor = executor
+        self.node = node
+        self.told: dict[str, float] = {}
+
+    def lookup(self, name: str) -> Any:
+        if name == "value":
+            return Handle(self.executor, self.node)
+        if name not in FIGURES:
+            return None
+        number = getattr(self.executor.statistics(self.node), name)
+        self.told[name] = float("nan") if number is None else float(number)
+        return _Figure(self.told[name])
+
+    def names(self) -> list[str]:
+        return ["value", *FIGURES]

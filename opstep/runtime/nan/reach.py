@@ -1,0 +1,191 @@
+"""What becomes of bad elements: which come out of a step, which way, and what takes in the rest.
+
+Backwards from the outputs each op is asked which elements of its operands make those of its result
+that come out (`sources`): so of each root the elements are known that arrive. Forwards from a root
+of which none does, ops are run with its elements and without: so it is known who makes something
+finite of them, and whether that would be something else without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from opstep.runtime.debugger.again import GIVEN, is_float, on_device, replaced
+from opstep.runtime.debugger.executor import Executor
+from opstep.runtime.debugger.node import Node, Producer
+from opstep.runtime.nan.births import bad, odd_elements
+from opstep.runtime.nan.sources import CAUSED, ITSELF, Masks, Sources
+
+INSTEAD = (GIVEN[0], -2.0, 6e4, -6e4)  # what a test or an index is asked about instead of a NaN
+FOLLOWED = 2_000  # ops that are run again to see what becomes of a root that does not come out
+
+
+class Edge(NamedTuple):
+    """Bad elements of a tensor make some of `target` bad. `own`: those that were born in it do."""
+
+    target: Node
+    bits: int
+    own: bool
+
+
+class Reach:
+    """Of one step. `makers`: executions that gave bad results, in their order; `births`: masks of
+    the elements that were born in a node, by its id; `ends`: masks of what leaves the step.
+    """
+
+    def __init__(
+        self, executor: Executor, makers: Sequence[Producer], births: Mapping[int, np.ndarray],
+        ends: Mapping[int, np.ndarray],
+    ):  # fmt: skip
+        self.executor = executor
+        self.births = births
+        self.ends = ends
+        self.edges: dict[int, list[Edge]] = {}
+        self.sources = Sources()
+        self.only = _only(makers, births)
+        both = np.uint8(ITSELF | CAUSED)
+        self.arriving = {i: np.where(m, both, 0).astype(np.uint8) for i, m in ends.items()}
+        for producer in reversed(makers):
+            for k, node in enumerate(producer.results):
+                if id(node) in self.arriving:
+                    self._back(producer, node, k, self.arriving[id(node)])
+
+    def _back(self, producer: Producer, node: Node, k: int, wanted: np.ndarray) -> None:
+        if not wanted.any():
+            return
+        array = self.executor.array
+        operands = [None if o is None else array(o) for o in producer.operands]
+        if self.only.get(id(node)):
+            odd = odd_elements(operands, bad)
+            if len(odd) == 1 or not producer.op.moves:
+                bits = np.bitwise_or.reduce(wanted, axis=None)
+                found = {j: np.where(m, bits, 0).astype(np.uint8) for j, m in odd.items()}
+                self._arrive(producer, node, found)
+                return
+        own = self.births.get(id(node))
+        own = np.zeros(wanted.shape, bool) if own is None else own
+        again = on_device(self.executor, producer)
+        step = producer.step
+        found = self.sources.of(step, again, operands, array(node), k, own, wanted)
+        self._arrive(producer, node, found)
+
+    def _arrive(self, producer: Producer, node: Node, found: Masks) -> None:
+        """These elements of its operands are among those that come out."""
+        for j, mask in found.items():
+            source = producer.operands[j]
+            if source is None or not mask.any():
+                continue
+            mine = self.births.get(id(source))
+            edge = Edge(node, int(mask.max()) | ITSELF * bool((mask & ITSELF).any()),
+                        mine is not None and bool(mask[mine].any()))  # fmt: skip
+            self.edges.setdefault(id(source), []).append(edge)
+            known = self.arriving.get(id(source))
+            self.arriving[id(source)] = mask if known is None else known | mask
+
+    def path(self, root: Node, as_itself: bool) -> list[Node]:
+        """The shortest way of a root's own elements to an end; none where they do not arrive."""
+        came: dict[int, Node | None] = {id(root): None}
+        queue = [root]
+        for node in queue:
+            if id(node) in self.ends and (node is not root or self._leaves(root)):
+                way: list[Node] = []
+                at: Node | None = node
+                while at is not None:
+                    way.append(at)
+                    at = came[id(at)]
+                return way[::-1]
+            for edge in self.edges.get(id(node), ()):
+                if (as_itself and not edge.bits & ITSELF) or (node is root and not edge.own):
+                    continue
+                if id(edge.target) not in came:
+                    came[id(edge.target)] = node
+                    queue.append(edge.target)
+        return []
+
+    def _leaves(self, root: Node) -> bool:
+        """Whether own elements of it are among those that it takes out itself."""
+        own = self.births.get(id(root))
+        return own is None or bool((self.ends[id(root)] & own).any())
+
+
+def _only(makers: Sequence[Producer], births: Mapping[int, np.ndarray]) -> dict[int, bool]:
+    """By the id of a node whether all that is bad in it comes from one element of one root: then
+    nobody need ask which of its elements do.
+    """
+    # by the id of a node that of the only root; 0 of several
+    root = {i: i if m.sum() == 1 else 0 for i, m in births.items()}
+    for producer in makers:
+        taken = {root[id(o)] for o in producer.operands if o is not None and id(o) in root}
+        for node in producer.results:
+            if id(node) not in births:
+                root[id(node)] = next(iter(taken)) if len(taken) == 1 else 0
+            elif taken:
+                root[id(node)] = 0
+    return {i: bool(r) and i not in births for i, r in root.items()}
+
+
+class Fate(NamedTuple):
+    """Of elements that do not come out: who gave finite results of them, and whose result would be
+    another without them.
+    """
+
+    masked_by: list[Node]
+    decided: list[Node]
+
+
+def fate(
+    executor: Executor, takers: Mapping[int, Sequence[Producer]], root: Node, own: np.ndarray
+) -> Fate:
+    """`takers`: by the id of a node with bad elements who took it in, in their order."""
+    masks, found, seen = {id(root): own}, Fate([], []), set()
+    queue = list(takers.get(id(root), ()))
+    for producer in queue[:]:
+        seen.add(id(producer))
+    while queue and len(seen) <= FOLLOWED:
+        producer = queue.pop(0)
+        for node, mask in _passed_on(executor, producer, masks, found):
+            masks[id(node)] = mask
+            for taker in takers.get(id(node), ()):
+                if id(taker) not in seen:
+                    seen.add(id(taker))
+                    queue.append(taker)
+    return found
+
+
+def _passed_on(
+    executor: Executor, producer: Producer, masks: Mapping[int, np.ndarray], found: Fate
+) -> list[tuple[Node, np.ndarray]]:
+    """Results that have elements which are bad for those of the masks."""
+    if producer.op.reinterprets:
+        (source,), (node,) = producer.operands[:1], producer.results
+        return [(node, masks[id(source)].reshape(executor.array(node).shape))]
+    operands = [None if o is None else executor.array(o) for o in producer.operands]
+    odd = odd_elements(operands, bad)
+    kept = {
+        j: masks[id(o)] for j, o in enumerate(producer.operands) if o is not None and id(o) in masks
+    }
+    again, passed = on_device(executor, producer), []
+    dropped = {j: m & ~kept[j] if j in kept else m for j, m in odd.items()}
+    others = {j: replaced(operands[j], m, GIVEN[0]) for j, m in dropped.items()}
+    given = again(others)
+    without = [
+        again(others | {j: replaced(others[j], m, value) for j, m in kept.items() if j in others})
+        for value in (INSTEAD if any(not is_float(g) for g in given) else GIVEN[:1])
+    ]
+    for k, node in enumerate(producer.results):
+        there = given[k]
+        if is_float(there):
+            mask = bad(there) & ~bad(without[0][k])
+            if mask.any():
+                passed.append((node, mask))
+            else:
+                found.masked_by.append(node)
+            continue
+        differs = [bool((w[k] != there).any()) for w in without]
+        # A bool that is another whatever stands there instead only asks whether it is a NaN.
+        asks = there.dtype.kind == "b" and all(differs)
+        (found.decided if any(differs) and not asks else found.masked_by).append(node)
+    return passed

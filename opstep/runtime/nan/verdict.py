@@ -1,0 +1,256 @@
+"""Says of an op's NaNs and infinities whether they were born in it, of which elements, and why.
+
+Which elements are the op's own, the kernel says (`births`): of all of them. What one of those is
+computed from, and which rules that may break, the op's declaration says (`ir.faults`); overflow is
+told by computing the element again in f64. Some are explained so, the first and others all over
+the tensor.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from opstep.runtime.debugger.again import Again, on_cpu
+from opstep.runtime.ir.faults import Regions, Site, whole
+from opstep.runtime.nan.births import bad, born, carriers
+from opstep.runtime.nan.reasons import COMPUTED, broken, reason
+from opstep.runtime.nan.silent import Lost
+from opstep.runtime.plan.plan import Step
+
+EXPLAINED = 64  # of those that are its own, how many are explained
+KEPT = 8  # of those, how many are told
+BLAMED = 3  # elements of an operand that are told, largest first
+
+
+class Blamed(NamedTuple):
+    """An element of an operand that made another one bad."""
+
+    operand: int
+    place: tuple[int, ...]
+    value: float
+
+
+class Element(NamedTuple):
+    """A bad element of a result. `exact`: what arithmetic in f64 gives, None where nobody knows."""
+
+    place: tuple[int, ...]
+    value: float
+    rule: str
+    exact: float | None
+    blamed: tuple[Blamed, ...]
+
+
+class Verdict(NamedTuple):
+    """On one result. `kind`: nan or inf, of what was born here, else of what came in.
+
+    `count`: elements that are bad; `own`: those that were born here; `arrived`: how many of these
+    come out, None where nobody asked. `rules`: what was broken, and by how many of the `explained`
+    elements, which are all of its own or a sample; those of the `kind` come first. `carried`:
+    operands whose NaNs and infinities came through; `caused`: those whose infinities made NaNs
+    here.
+    """
+
+    kind: str
+    count: int
+    size: int
+    own: int
+    rules: tuple[tuple[str, int], ...] = ()
+    elements: tuple[Element, ...] = ()
+    carried: tuple[int, ...] = ()
+    caused: tuple[int, ...] = ()
+    explained: int = 0
+    arrived: int | None = None
+
+    @property
+    def is_origin(self) -> bool:
+        return self.own > 0
+
+
+def judge(
+    step: Step, operands: Sequence[np.ndarray | None], results: Sequence[np.ndarray], k: int,
+    again: Again | None = None, own: np.ndarray | None = None, arriving: np.ndarray | None = None,
+) -> Verdict | None:  # fmt: skip
+    """The verdict on result k; None where it is finite. Arrays are as stored.
+
+    `again` runs the op with other operands, on the CPU where none is given. `own`: a mask of the
+    elements that were born here, where that is known already; `arriving`: of those that come out,
+    which are explained then.
+    """
+    array = results[k]
+    if array.dtype.kind in "iub" or np.isfinite(array).all():
+        return None
+    run = again or on_cpu(step, operands)
+    if own is None:
+        own = np.asarray(born(run, operands, array, k))
+    carried = carriers(run, operands, array, own, k)
+    return _Judge(step, operands, results, k).verdict(own, carried, arriving)
+
+
+def lost_verdict(
+    step: Step, operands: Sequence[np.ndarray | None], results: Sequence[np.ndarray], k: int,
+    found: Lost,
+) -> Verdict:  # fmt: skip
+    """The verdict on what result k lost: elements of the mask, or, where it has none, the whole."""
+    size, count = results[k].size, int(found.mask.sum())
+    if found.mask.shape != results[k].shape:
+        return Verdict(found.kind, size, size, size, ((found.text, size),))
+    one = _Judge(step, operands, results, k)
+    told = tuple(one.told(place, found.text) for place in _sample(found.mask)[:KEPT])
+    return Verdict(found.kind, count, size, count, ((found.text, count),), told, explained=count)
+
+
+class _Judge:
+    def __init__(self, step: Step, operands, results, k: int):
+        self.step = step
+        self.operands = [*operands, *[None] * (len(step.operand_types) - len(operands))]
+        self.results = results
+        self.k = k
+        self.caused: set[int] = set()
+
+    def verdict(self, own: np.ndarray, carried: tuple[int, ...], arriving) -> Verdict:
+        array = self.results[self.k]
+        told = own if arriving is None or not (own & arriving).any() else own & arriving
+        nan = np.isnan(array)
+        kind = "nan" if (told & nan).any() or not (own.any() or not nan.any()) else "inf"
+        same = nan if kind == "nan" else ~nan
+        explained = self._explained(told & same, kind)
+        others = self._explained(told & ~same, "inf" if kind == "nan" else "nan")
+        rules = [Counter(e.rule for e in found).most_common() for found in (explained, others)]
+        return Verdict(
+            kind,
+            int(bad(array).sum()),
+            array.size,
+            int(own.sum()),
+            _merged(rules[0] + rules[1]),
+            tuple([*explained, *others][:KEPT]),
+            carried,
+            tuple(sorted(self.caused)),
+            len(explained) + len(others),
+            None if arriving is None else int((own & arriving).sum()),
+        )
+
+    def _explained(self, mask: np.ndarray, kind: str) -> list[Element]:
+        """Some elements, the first ones and others all over the tensor."""
+        found, budget = [], COMPUTED
+        for place in _sample(mask):
+            site = Site(place, self.k, self.operands, self.results, self.step.attrs)
+            regions = self._regions(site)
+            parts = self._parts(regions)
+            found.append(self._explain(site, regions, parts))
+            if kind == "nan":
+                self.caused.update(j for j, p in enumerate(parts) if _has(p, np.isinf))
+            budget -= sum(p.size for p in parts if p is not None)
+            if budget < 0:
+                break
+        return found
+
+    def told(self, place: tuple[int, ...], text: str) -> Element:
+        """An element that is no NaN, and why it is told."""
+        site = Site(place, self.k, self.operands, self.results, self.step.attrs)
+        regions = self._regions(site)
+        parts = self._parts(regions)
+        blamed = self._blamed(regions, parts, broken(self.step, site, parts)[1], place)
+        return Element(place, float(self.results[self.k][place]), text, None, blamed)
+
+    # --- where an element comes from ---
+
+    def _regions(self, site: Site) -> Regions:
+        try:
+            found = list(self.step.op.faults.relation(site))
+        except (IndexError, KeyError, TypeError, ValueError):
+            found = list(whole(site))  # a relation that is for other results, or other ranks
+        return found + [None] * (len(self.operands) - len(found))
+
+    def _parts(self, regions: Regions) -> list[np.ndarray | None]:
+        """The parts of the operands, floats in f64."""
+        parts = []
+        for a, region in zip(self.operands, regions, strict=True):
+            part = None if a is None or region is None else a[tuple(region)]
+            if part is not None and part.dtype.kind not in "iub":
+                part = part.astype(np.float64)
+            parts.append(part)
+        return parts
+
+    # --- why ---
+
+    def _explain(self, site: Site, regions: Regions, parts) -> Element:
+        why = reason(self.step, site, parts)
+        value = float(self.results[self.k][site.place])
+        blamed = self._blamed(regions, parts, why.masks)
+        return Element(site.place, value, why.text, why.exact, blamed)
+
+    def _blamed(
+        self, regions: Regions, parts, masks: tuple, own: tuple[int, ...] | None = None
+    ) -> tuple[Blamed, ...]:
+        """The elements that a rule blames; else the largest ones, but first that of the place `own`
+        where an operand has the result's shape: the one that got lost.
+        """
+        found = []
+        for j, (region, part) in enumerate(zip(regions, parts, strict=True)):
+            if region is None or part is None or not part.size:
+                continue
+            mask = masks[j] if j < len(masks) else None
+            if isinstance(mask, np.ndarray) and mask.shape == part.shape:
+                chosen = np.argwhere(mask)[:BLAMED]
+            elif part.size == 1:
+                chosen = [(0,) * part.ndim]
+            else:
+                size = np.abs(np.nan_to_num(part.astype(np.float64), nan=np.inf))
+                if own is not None and self.operands[j].shape == self.results[self.k].shape:
+                    size[_inside(region, own, self.operands[j].shape)] = np.inf
+                order = np.argsort(-size, axis=None, kind="stable")[:BLAMED]
+                chosen = (
+                    np.argwhere(np.ones(part.shape, bool))[order]
+                    if part.size < 4096
+                    else [np.unravel_index(o, part.shape) for o in order]
+                )
+            shape = self.operands[j].shape  # pyright: ignore[reportOptionalMemberAccess]
+            for at in chosen:
+                place = _outside(region, at, shape)
+                found.append(Blamed(j, place, float(part[tuple(at)])))
+        return tuple(found)
+
+
+def _has(a: Any, test) -> bool:
+    return a is not None and a.dtype.kind not in "iub" and bool(test(a).any())
+
+
+def _merged(rules: list[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+    counted: dict[str, int] = {}
+    for text, n in rules:
+        counted[text] = counted.get(text, 0) + n
+    return tuple(counted.items())
+
+
+def _sample(mask: np.ndarray) -> list[tuple[int, ...]]:
+    """Places of true elements: all, or the first ones and others all over the tensor."""
+    flat = np.flatnonzero(mask)
+    if flat.size > EXPLAINED:
+        half = EXPLAINED // 2
+        flat = np.concatenate([flat[:half], flat[half :: -(-(flat.size - half) // half)]])
+    places = (
+        np.stack(np.unravel_index(flat, mask.shape), axis=-1) if mask.ndim else [()] * flat.size
+    )
+    return [tuple(map(int, p)) for p in places]
+
+
+def _inside(region, place, shape) -> tuple[Any, ...]:
+    """The place in its part of an element of the operand; an empty slice where it is elsewhere."""
+    found = [range(*part.indices(n)) for part, n in zip(region, shape, strict=True)]
+    within = all(p in one for p, one in zip(place, found, strict=True))
+    return (
+        tuple(one.index(p) for p, one in zip(place, found, strict=True)) if within else (slice(0),)
+    )
+
+
+def _outside(region, at, shape) -> tuple[int, ...]:
+    """The place in the operand of an element of its part."""
+    place = []
+    for part, offset, n in zip(region, at, shape, strict=True):
+        start, _, step = part.indices(n)
+        place.append(int(start + offset * step))
+    return tuple(place)
