@@ -27,8 +27,8 @@ def canonical(name: str) -> str:
 
 class Setup(NamedTuple):
     """How a device runs ops. `threads` share a kernel's range, on the CPU (None: all cores).
-    `kernels` and `autotune` choose between an op's kernels on a GPU, see `cuda.choice`. `chaos`: a
-    seed for delays of its streams, see `device.chaos`; None: there are none.
+    `kernels` and `autotune` choose between an op's kernels on a GPU, see `cuda.choice.choice`.
+    `chaos`: a seed for delays of its streams, see `device.chaos`; None: there are none.
     """
 
     threads: int | None = None

@@ -1,6 +1,6 @@
 """What is known of a tensor without looking at its elements.
 
-A device computes them in one pass (`runtime.device.statistics`) as `WORDS` words of 64 bits:
+A device computes them in one pass (`runtime.device.cpu.statistics`) as `WORDS` words of 64 bits:
 
     0 count         elements
     1 nan           NaNs of any payload

@@ -18,9 +18,9 @@ from opstep.kernels.conv import cuda_conv as gpu
 from opstep.kernels.conv.correlation import Geometry, correlate, only_bias
 from opstep.kernels.conv.edges import mend_edges, sizes
 from opstep.kernels.conv.filter_grad import filter_gradients
+from opstep.kernels.conv.vendor import convolutions
 from opstep.kernels.conv.windows import Window, padded, pair, taps, want_images, windows
 from opstep.kernels.matmul.matmul import Side, product
-from opstep.kernels.matmul.vendor import convolutions
 from opstep.kernels.rules.pitfalls import CONVOLUTION
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Launch, Scratch

@@ -1,4 +1,4 @@
-"""Mends the edges of transposed convolutions on CUDA: see `kernels.conv_edges`."""
+"""Mends the edges of transposed convolutions on CUDA: see `kernels.conv.edges`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What NVIDIA's libraries do of our ops: matrix products (cuBLASLt), convolutions (cuDNN).
+"""Matrix products by NVIDIA's cuBLASLt.
 
-Each function gives pairs of a name and what makes the launches, see `Op.vendor`. Nothing of a
+`products` gives pairs of a name and what makes the launches, see `Op.vendor`. Nothing of the
 library is loaded before the first pair is asked for.
 """
 
@@ -8,11 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from math import prod
 from typing import Any
 
-from opstep.kernels.conv.cuda_edges import mended
-from opstep.kernels.conv.windows import Window
 from opstep.runtime.device.cuda.compiling.names import cuda, load4, mod32, store4
 from opstep.runtime.device.launch import Arg, Call, Grid
 
@@ -42,7 +39,7 @@ def products(
     from opstep.runtime.device.cuda.vendor import cublas
 
     batch = _one_stride(shape, *strides)
-    dtype = _common(a, b, y, *([bias] if bias else []))
+    dtype = common_dtype(a, b, y, *([bias] if bias else []))
     if batch is None or not dtype or not cublas.takes(dtype) or 0 in (y.size, k):
         return
     count, of_a, of_b = batch
@@ -64,7 +61,7 @@ def _launches(routine: Any, given: list[Arg], then: list) -> list:
     return [Call(routine, *given), *then]
 
 
-def _common(*args: Arg) -> str:
+def common_dtype(*args: Arg) -> str:
     """The dtype that all have in memory; empty where they differ, or are converted."""
     stored = args[0].stored
     plain = all(a.stored is stored for a in args)
@@ -87,67 +84,6 @@ def _one_stride(
             return None
         count *= size
     return count, of_a, of_b
-
-
-# --- convolutions ---------------------------------------------------------------------------------
-
-
-def convolutions(
-    kind: str,
-    images: Arg,
-    filters: Arg,
-    outputs: Arg,
-    rows: Window,
-    columns: Window,
-    bias: Arg | None = None,
-) -> Ways:
-    """One of the three ("forward", "images", "filters") from the other two. `bias` has one element
-    for each channel of the result.
-    """
-    from opstep.runtime.device.cuda.vendor import cudnn
-
-    result = {"forward": outputs, "images": images, "filters": filters}[kind]
-    read = {
-        "forward": (images, filters),
-        "images": (outputs, filters),
-        "filters": (outputs, images),
-    }
-    given = [*read[kind], result]
-    dtype = _common(*given, *([bias] if bias else []))
-    empty = any(a.size == 0 for a in given)
-    # cuDNN 9.19 takes uneven padding, and gives wrong gradients for it (engine 1)
-    even = all(window.before == window.after for window in (rows, columns))
-    if (
-        not even
-        or not dtype
-        or not cudnn.takes(dtype)
-        or empty
-        or max(a.size for a in given) >= 1 << 31
-    ):
-        return
-    for added in (True, False) if bias and kind == "forward" else (False,):
-        wanted = cudnn.Convolution(
-            *(kind, dtype, images.shape, filters.shape, outputs.shape),
-            *((rows.before, columns.before), (rows.after, columns.after)),
-            *((rows.stride, columns.stride), (rows.dilation, columns.dilation)),
-            *(added, ALIGNMENT),
-        )
-        for engine in cudnn.engines(wanted):
-            then = [] if added or bias is None else [add_bias(bias, result, *_channels(result))]
-            if kind == "images":
-                then += mended(outputs, filters, bias, images, rows, columns)
-            passed = [*given, bias] if added else given
-            name = f"cudnn {engine.name}" + (" + bias" if then else "")
-            yield name, partial(_planned, engine, passed, then)
-
-
-def _planned(engine: Any, given: list[Arg], then: list) -> list | None:
-    planned = engine.plan()
-    return None if planned is None else [Call(planned, *given), *then]
-
-
-def _channels(y: Arg) -> tuple[int, int]:
-    return y.shape[1], prod(y.shape[2:])
 
 
 # --- bias -----------------------------------------------------------------------------------------

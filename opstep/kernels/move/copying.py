@@ -18,7 +18,8 @@ from functools import partial
 from math import prod
 
 from opstep.kernels.move import cuda_copying as gpu
-from opstep.kernels.move.cuda_copying import CARRIERS, plane_of
+from opstep.kernels.move.cuda_copying import plane_of
+from opstep.kernels.pointwise.cuda_cast import CARRIERS
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch, Scratch
 from opstep.runtime.ir.types import DType, TensorType, i64

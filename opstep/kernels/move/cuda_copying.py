@@ -1,7 +1,7 @@
 """Strided block copies on CUDA: what transpose, slice, concat, pad and their like come down to.
 
-See `kernels.copying` for what a block is. Runs along the last axis are copied in words as wide as
-sizes, strides and starts allow, 16 bytes at best, whatever the elements are; a block that is
+See `kernels.move.copying` for what a block is. Runs along the last axis are copied in words as wide
+as sizes, strides and starts allow, 16 bytes at best, whatever the elements are; a block that is
 contiguous along another axis in the source than in the target goes through tiles in shared memory.
 """
 
@@ -14,17 +14,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from opstep.kernels.pointwise.cuda_cast import CARRIERS
 from opstep.kernels.pointwise.cuda_elementwise import gathered
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, load2, store2
 from opstep.runtime.device.launch import Arg, Grid
 from opstep.runtime.device.source import Intrinsic
-from opstep.runtime.ir.types import DType, TensorType, f32, i8, i16, i32, i64
+from opstep.runtime.ir.types import DType, TensorType, f32
 
 THREADS = 256  # of a block
 TURN = 4  # words of a row that a thread copies
 SIDE = 64  # elements of a tile along its edges
-CARRIERS = {1: i8, 2: i16, 4: i32, 8: i64}  # integers that carry elements of so many bytes
 
 Dims = Sequence[tuple[int, int, int]]  # (extent, source stride, target stride)
 

@@ -1,11 +1,12 @@
-"""A constant border, on CUDA, in one launch; see `kernels.padding`."""
+"""A constant border, on CUDA, in one launch; see `kernels.move.padding`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from opstep.kernels.move.cuda_copying import CARRIERS, as_words
+from opstep.kernels.move.cuda_copying import as_words
+from opstep.kernels.pointwise.cuda_cast import CARRIERS
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
 from opstep.kernels.rules.axes import strides_of
 from opstep.runtime.device.cuda.compiling.names import cuda, div32

@@ -1,4 +1,4 @@
-"""Elements picked by index, on CUDA; see `kernels.index`."""
+"""Elements picked by index, on CUDA; see `kernels.pick.index`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from functools import cache
 
 import numpy as np
 
-from opstep.kernels.move.cuda_copying import CARRIERS, as_words, repeated
+from opstep.kernels.move.cuda_copying import as_words, repeated
+from opstep.kernels.pointwise.cuda_cast import CARRIERS
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, load2, mod32, store2
 from opstep.runtime.device.launch import Arg, Grid

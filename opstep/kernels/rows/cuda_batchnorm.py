@@ -11,8 +11,9 @@ from math import gcd
 
 import numpy as np
 
+from opstep.kernels.reduce.cuda_neighbours import GATHERED
 from opstep.kernels.rows.cuda_moments import GIVEN, Sums, finisher, moments_of
-from opstep.kernels.rows.cuda_rows import GATHERED, Team, rows_grid, steps_for, team_for
+from opstep.kernels.rows.cuda_rows import Team, rows_grid, steps_for, team_for
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, mod32, real
 from opstep.runtime.device.launch import Arg, Grid, Scratch

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from opstep.kernels.math.fastmath import exp
+from opstep.kernels.reduce.cuda_neighbours import GATHERED
 from opstep.kernels.rows.cuda_loss import online_softmax
 from opstep.kernels.rows.cuda_moments import FIRST, THREADS, ZERO, Sums, finisher, moments_of
-from opstep.kernels.rows.cuda_rows import GATHERED, plus, reducers
+from opstep.kernels.rows.cuda_rows import plus, reducers
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, fmax, real
 from opstep.runtime.device.launch import Arg, Grid, Scratch
 from opstep.runtime.device.source import Intrinsic

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from opstep.kernels.math.fastmath import exp
+from opstep.kernels.reduce.cuda_neighbours import GATHERED
 from opstep.runtime.device.cuda.compiling.names import cuda, exp2_approx, fmax, real, shuffle_xor
 from opstep.runtime.device.launch import Arg, Grid
 from opstep.runtime.device.source import Intrinsic
@@ -140,29 +141,6 @@ def exp_for(team: Team) -> Callable:
 
 def plus(a, b):
     return a + b
-
-
-def one(values, i):
-    return (values[i],)
-
-
-def two(values, i):
-    return values[i], values[i + 1]
-
-
-def four(values, i):
-    return values[i], values[i + 1], values[i + 2], values[i + 3]
-
-
-def eight(values, i):
-    return (
-        values[i], values[i + 1], values[i + 2], values[i + 3],
-        values[i + 4], values[i + 5], values[i + 6], values[i + 7],
-    )  # fmt: skip
-
-
-# by how many, functions that give neighbours of an array as a tuple
-GATHERED = {1: one, 2: two, 4: four, 8: eight}
 
 
 @cache

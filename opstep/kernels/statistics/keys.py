@@ -1,4 +1,4 @@
-"""Elements as integers of the same order: see `kernels.details`."""
+"""Elements as integers of the same order: see `kernels.statistics.details`."""
 
 from __future__ import annotations
 

@@ -47,8 +47,8 @@ It takes the same arguments, but no range, and follows the same rules with these
 - f16 and bf16 operands are read and written as they are stored, and computed with as f32; so are
   operands whose type was promoted. ``Arg.stored`` is the dtype in memory, ``Arg.dtype`` the one
   computed with. Nothing is staged.
-- `cuda` is numba.cuda: its threads, shared memory, barriers. `device.cuda.names` has what kernels
-  need beyond it: vector loads, shuffles, tensor cores.
+- `cuda` is numba.cuda: its threads, shared memory, barriers. `device.cuda.compiling.names` has what
+  kernels need beyond it: vector loads, shuffles, tensor cores.
 - Sizes that decide how code is laid out (tiles, threads of a block where shared memory depends on
   them) are closure cells or globals, so they are constants to the compiler.
 - The bits of a result depend on operands and attributes alone: no sum by float atomics.

@@ -1,7 +1,7 @@
 """Ops that no program names: what ``<-`` and ``assert`` become, and copies of old versions.
 
-They are not in `OPS`. Their kernels stand with the device (`device.internal`), which they must not
-import.
+They are not in `OPS`. Their kernels stand with the device (`device.cpu.internal`), which they must
+not import.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@ disk.
 
 Every compiled kernel has one C signature, ``int f(void*, void*, int64* args, int64 lo, int64 hi,
 int64 lane)`` (the first two are numba's slots for results and errors; a kernel has neither).
-``args`` is a block of 64-bit words, packed by `device.cpu`. numba is imported only when something
-has to be compiled: a warm start loads object code through llvmlite alone.
+``args`` is a block of 64-bit words, packed by `device.cpu.device`. numba is imported only when
+something has to be compiled: a warm start loads object code through llvmlite alone.
 
 A kernel gives the same bits on every processor, because the compiler is free to change none: floats
 are multiplied, added and ordered as the source says. No `contract` (a loop's vector body would fuse
@@ -89,9 +89,9 @@ def _intrinsic(name: str, shape: tuple[int, ...]) -> Any:
 @cache
 def _recipe() -> str:
     """A digest of how kernels are compiled: of this file and of those that emit LLVM."""
-    here = Path(__file__)
-    others = ("source", "intrinsics", "shared_intrinsics", "vectors", "tiles")
-    files = (here, *(here.with_name(f"{name}.py") for name in others))
+    here = Path(__file__).parent
+    files = [here / f"{n}.py" for n in ("jit", "intrinsics", "vectors", "tiles")]
+    files += [here.parent / f"{n}.py" for n in ("source", "shared_intrinsics")]
     return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()
 
 

@@ -163,7 +163,7 @@ def _recipe() -> str:
     """A digest of how kernels are compiled."""
     here = Path(__file__).parent
     files = [here / f"{n}.py" for n in ("compiler", "elements", "intrinsics", "tiles", "ufuncs")]
-    files += [here.parent / f"{n}.py" for n in ("source", "shared_intrinsics")]
+    files += [here.parents[1] / f"{n}.py" for n in ("source", "shared_intrinsics")]
     return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()
 
 

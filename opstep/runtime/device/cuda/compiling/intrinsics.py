@@ -1,7 +1,7 @@
 """What Python cannot say to numba.cuda: bit casts, pointer arithmetic, atomics, shuffles.
 
 Imported only where something is compiled; kernels name the `Intrinsic` objects of `device.builtin`
-and `cuda.names`.
+and `cuda.compiling.names`.
 """
 
 # numba.cuda ships no types, and type checkers find an older one inside numba.

@@ -66,7 +66,7 @@ max_nan = Intrinsic("max_nan")
 # of arrays are compared with 0.
 pointer_to = Intrinsic("pointer_to")
 
-# Numbers held in registers as a tuple; see `cuda.tiles` for what multiplies them.
+# Numbers held in registers as a tuple; see `cuda.compiling.tiles` for what multiplies them.
 spread = Intrinsic("spread")  # (pointer, a tuple): writes it to elements 0, 1, ... of a local array
 stored_bits = Intrinsic("stored_bits")  # a pointer to halves -> one to their bits, as u16
 seen_as_single = Intrinsic("seen_as_single")  # a pointer to shared memory -> one to f32 there

@@ -193,7 +193,7 @@ def stored_bits():
 # --- tensor cores ---------------------------------------------------------------------------------
 #
 # Operands stand in shared memory in lines of 64 halves, 16-byte chunks of which are swizzled: see
-# `kernels.gpu.tile`, which lays them out and says where each thread begins to read.
+# `kernels.matmul.cuda_tile`, which lays them out and says where each thread begins to read.
 
 
 def warp_product(m_tiles: int, n_tiles: int, steps: int, a_turned: int, b_turned: int, bf16: int):

@@ -214,7 +214,7 @@ def _described(a: Any) -> Kernel:
 
 
 def readable(name: str) -> str:
-    """A kernel's name as it was written, without its types: ``opstep.kernels.pool.cuda_pool.repeat``.
+    """A kernel's name as it was written, without types: ``opstep.kernels.pool.cuda_pool.repeat``.
 
     Names are mangled as in C++: ``_ZN6opstep7kernels...E``, ``_Z4work...``.
     """

@@ -1,5 +1,5 @@
 """The intrinsics of CUDA kernels as plain Python, for the simulator: one function for each name of
-`cuda.intrinsics`.
+`cuda.compiling.intrinsics`.
 
 What travels between threads waits for the whole block, so all threads of a block call it together.
 """

@@ -1,4 +1,4 @@
-"""The intrinsics of `cuda.tiles` as plain Python, for the simulator."""
+"""The intrinsics of `cuda.compiling.tiles` as plain Python, for the simulator."""
 
 from __future__ import annotations
 

@@ -1,0 +1,74 @@
+"""Convolutions by NVIDIA's cuDNN.
+
+`convolutions` gives pairs of a name and what makes the launches, see `Op.vendor`. Nothing of the
+library is loaded before the first pair is asked for.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+from typing import Any
+
+from opstep.kernels.conv.cuda_edges import mended
+from opstep.kernels.conv.windows import Window
+from opstep.kernels.matmul.vendor import ALIGNMENT, Ways, add_bias, common_dtype
+from opstep.runtime.device.launch import Arg, Call
+
+
+def convolutions(
+    kind: str,
+    images: Arg,
+    filters: Arg,
+    outputs: Arg,
+    rows: Window,
+    columns: Window,
+    bias: Arg | None = None,
+) -> Ways:
+    """One of the three ("forward", "images", "filters") from the other two. `bias` has one element
+    for each channel of the result.
+    """
+    from opstep.runtime.device.cuda.vendor import cudnn
+
+    result = {"forward": outputs, "images": images, "filters": filters}[kind]
+    read = {
+        "forward": (images, filters),
+        "images": (outputs, filters),
+        "filters": (outputs, images),
+    }
+    given = [*read[kind], result]
+    dtype = common_dtype(*given, *([bias] if bias else []))
+    empty = any(a.size == 0 for a in given)
+    # cuDNN 9.19 takes uneven padding, and gives wrong gradients for it (engine 1)
+    even = all(window.before == window.after for window in (rows, columns))
+    if (
+        not even
+        or not dtype
+        or not cudnn.takes(dtype)
+        or empty
+        or max(a.size for a in given) >= 1 << 31
+    ):
+        return
+    for added in (True, False) if bias and kind == "forward" else (False,):
+        wanted = cudnn.Convolution(
+            *(kind, dtype, images.shape, filters.shape, outputs.shape),
+            *((rows.before, columns.before), (rows.after, columns.after)),
+            *((rows.stride, columns.stride), (rows.dilation, columns.dilation)),
+            *(added, ALIGNMENT),
+        )
+        for engine in cudnn.engines(wanted):
+            then = [] if added or bias is None else [add_bias(bias, result, *_channels(result))]
+            if kind == "images":
+                then += mended(outputs, filters, bias, images, rows, columns)
+            passed = [*given, bias] if added else given
+            name = f"cudnn {engine.name}" + (" + bias" if then else "")
+            yield name, partial(_planned, engine, passed, then)
+
+
+def _planned(engine: Any, given: list[Arg], then: list) -> list | None:
+    planned = engine.plan()
+    return None if planned is None else [Call(planned, *given), *then]
+
+
+def _channels(y: Arg) -> tuple[int, int]:
+    return y.shape[1], prod(y.shape[2:])
