@@ -275,7 +275,7 @@ import json, sys
 from pathlib import Path
 import numpy as np
 from opstep.runtime.device.cache import Compiler
-from opstep.runtime.device.cpu import execute
+from opstep.runtime.device.cpu.device import execute
 import opstep.kernels
 from opstep.runtime.ir.op import OPS, complete
 Compiler.folder = Path(sys.argv[1])

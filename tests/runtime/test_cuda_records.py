@@ -203,7 +203,7 @@ def test_copies_lie_between_ops():
 @pytest.mark.parametrize(
     ("mangled", "name"),
     [
-        ("_ZN6opstep7kernels3gpu4pool6repeatB3v45B92cw51cXTLSUwE10float32_2a", None),
+        ("_ZN6opstep7kernels4pool9cuda_pool6repeatB3v45B92cw51cXTLSUwE10float32_2a", None),
         ("_Z23implicit_convolve_sgemmIffLi1024ELi5EEviiiPKT_", "implicit_convolve_sgemm"),
         ("_ZN7cutlass7Kernel2I66cutlass_80_simtEEvNT_6ParamsE", "cutlass.Kernel2"),
         ("sm90_xmma_gemm_f32f32", "sm90_xmma_gemm_f32f32"),
