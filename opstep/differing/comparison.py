@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from opstep.api.devices import KERNELS, canonical
 from opstep.api.program import policy
@@ -13,9 +13,6 @@ from opstep.runtime.ir.diagnostics import OpstepError, did_you_mean
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import MODES, Policy
-
-if TYPE_CHECKING:
-    pass
 
 
 class Settings(NamedTuple):

@@ -5,7 +5,6 @@ Offsets are characters of the text. Positions are an editor's: lines, and UTF-16
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -18,12 +17,10 @@ from opstep.lsp.item import Item
 from opstep.lsp.lines import Lines
 from opstep.runtime.ir.cutting import begins_item, cut
 from opstep.runtime.ir.graph import Declaration, Graph, Span
-from opstep.runtime.ir.lexer import DOTTED
 
 if TYPE_CHECKING:
     from opstep.lsp.project import Project
 
-_WORD = re.compile(DOTTED, re.ASCII)
 
 _Key = tuple[bool, str]  # whether it is a graph, and its name
 _Interface = tuple[Span | None, object, object]
@@ -166,17 +163,6 @@ class File:
 
     def _number(self, offset: int) -> int:
         return max(0, bisect_right(self.items, offset, key=lambda item: item.start) - 1)
-
-    def word_at(self, offset: int) -> Span | None:
-        """The name, maybe dotted, that an offset is in or behind; None where it is at none."""
-        line = self.lines.position(offset).line
-        start = self.lines.starts[line]
-        for match in _WORD.finditer(self.text, start, max(offset + 256, start)):
-            if match.start() > offset:
-                break
-            if match.end() >= offset:
-                return Span(match.start(), match.end())
-        return None
 
     def diagnostics(self) -> list[types.Diagnostic]:
         """All that is to say about it."""

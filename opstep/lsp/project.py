@@ -132,9 +132,6 @@ class Project:
     def refresh_code_lenses(self) -> None:
         self._refresh("code_lens", "workspace/codeLens/refresh")
 
-    def refresh_semantic_tokens(self) -> None:
-        self._refresh("semantic_tokens", "workspace/semanticTokens/refresh")
-
     def refresh_inline_values(self) -> None:
         self._refresh("inline_value", "workspace/inlineValue/refresh")
 

@@ -71,11 +71,6 @@ class Ceilings(NamedTuple):
         most = self.arithmetic.get(op.dtype)
         return op.bandwidth / self.bandwidth, op.rate / most if most and op.flops else None
 
-    def attainable(self, op: Measured) -> float:
-        """Operations a second that the roof allows an op of its intensity."""
-        most = self.arithmetic.get(op.dtype, max(self.arithmetic.values(), default=float("inf")))
-        return min(most, op.intensity * self.bandwidth)
-
 
 class Stopwatch:
     """A recording of times alone: given to `Program.run` as its `recording`."""

@@ -329,5 +329,3 @@ class Debugger(Traveller):
         kind = "device" if isinstance(error, DeviceError) else "error"
         problem = Problem(kind, error.diagnostics[0].message, None, self.machine.cursor, error)
         return Stop("exception", kind, self._thread(), (), problem)
-
-    # --- helpers ---
