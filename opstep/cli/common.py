@@ -105,7 +105,7 @@ def command(name: str, **kwargs: Any) -> Callable[[Callable[..., Any]], Command]
     return click.command(name, cls=Command, context_settings=settings, **kwargs)  # pyright: ignore
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for a machine.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def emit_json(value: Any) -> None:

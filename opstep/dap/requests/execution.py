@@ -247,7 +247,7 @@ def reload(session: Session) -> dict[str, Any]:
 
 @request("opstep/reload", custom=True)
 def reload_request(session: Session) -> dict[str, Any]:
-    """Goes on with the program's file as it is now, at the begin of the present frame."""
+    """Goes on with the program's file as it is now, at the start of the present frame."""
     debuggee = session.debuggee
     assert debuggee is not None
     told = reload(session)

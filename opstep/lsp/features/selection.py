@@ -116,7 +116,7 @@ def _block(text: str, body: Part, offset: int) -> Part:
 
 
 def _gaps(text: str, body: Part) -> list[Part]:
-    """Where blank lines are: the end of what stands above and the begin of what stands below."""
+    """Where blank lines are: the end of what stands above and the start of what stands below."""
     gaps = []
     position = text.find("\n", body[0], body[1])
     ends = []

@@ -5,7 +5,7 @@ scope.py         values, named tensors, symbols and graphs that can be used at t
 fitting.py       which of them an op takes there: its shape rule, tried
 snippets.py      calls and statements with tab stops
 proposals.py     what is proposed, in its order
-callees.py       proposals at the begin of a statement and behind its =
+callees.py       proposals at the start of a statement and behind its =
 arguments.py     proposals inside the parentheses: operands, attributes, their values
 declarations.py  proposals for types, dims and what stands outside of graphs
 """

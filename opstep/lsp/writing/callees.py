@@ -1,4 +1,4 @@
-"""Proposals at the begin of a statement and behind its ``=``."""
+"""Proposals at the start of a statement and behind its ``=``."""
 
 from __future__ import annotations
 

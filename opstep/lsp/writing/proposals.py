@@ -92,7 +92,7 @@ def _beside(text: str) -> types.CompletionItemLabelDetails:
 
 
 def _matches(typed: str, label: str) -> bool:
-    """Whether the letters typed occur in this order, the first at the begin of a word."""
+    """Whether the letters typed occur in this order, the first at the start of a word."""
     begin = label.find(typed[0])
     while begin >= 0:
         if begin == 0 or not label[begin - 1].isalnum():

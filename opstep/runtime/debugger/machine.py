@@ -160,7 +160,7 @@ class Machine(History):
                 self._gone = True
 
     def restart_step(self) -> list[str]:
-        """Cuts back to the begin of the step under the cursor, and makes its plan anew. Gives the
+        """Cuts back to the start of the step under the cursor, and makes its plan anew. Gives the
         names of what was set by hand since, which holds no longer.
         """
         here = self.here()

@@ -236,7 +236,7 @@ class Traveller:
         return frame.lookup(name) or old
 
     def reload(self) -> Reloaded:
-        """Reads the file again and goes on with it, at the begin of the present frame. Values whose
+        """Reads the file again and goes on with it, at the start of the present frame. Values whose
         op and operands are the same are kept. Raises `OpstepError`; then nothing has changed.
         """
         machine = self.machine
