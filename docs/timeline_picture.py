@@ -24,7 +24,7 @@ import numpy as np
 
 import opstep
 from opstep.trace.viewer.engine import Engine
-from opstep.trace.viewer.places import Place
+from opstep.trace.viewer.places import SlicePosition
 from opstep.trace.viewer.server import Server
 
 ROOT = Path(__file__).parent.parent
@@ -58,14 +58,14 @@ def record(trace: Path) -> None:
         program.run("main", inputs, steps=STEPS, recording=recording, **how)
 
 
-def choose(trace: Path) -> Place:
+def choose(trace: Path) -> SlicePosition:
     """What is selected: in the middle of what is in view, where the UI puts it anyway."""
     with Engine(trace) as engine:
         begin, took, step = min(engine.query(STEP).rows, key=lambda row: row[1])
         asked = SELECTED.format(begin=begin, end=begin + took)
         ts, dur, name = engine.query(asked).rows[0]
     half = ts + dur // 2 - begin + took // 50
-    return Place(
+    return SlicePosition(
         ts, dur, (begin - took // 50, begin - took // 50 + 2 * half), name, "", "", step, 1
     )
 

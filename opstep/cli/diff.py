@@ -24,7 +24,7 @@ from opstep.cli.options import chaos_option, graph_option, symbol_option
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from opstep.differing.comparison import Comparison, Difference, Place
+    from opstep.differing.comparison import Comparison, Difference, OpSite
     from opstep.differing.elements import Elements
     from opstep.differing.verdict import Verdict
 
@@ -272,7 +272,7 @@ def show_first(out: Any, found: Comparison, first: Difference) -> None:
         out.print(Text(f"  {amount(found.differing, 'result')} of this step differ"))
 
 
-def statements(first: Difference) -> list[Place]:
+def statements(first: Difference) -> list[OpSite]:
     """That of the op; both, where the programs differ in it."""
     places = [p for p in (first.a, first.b) if p is not None]
     if len(places) == 2 and places[0].statement == places[1].statement:
@@ -345,7 +345,7 @@ def record(found: Comparison) -> dict[str, Any]:
 
 
 def _first(first: Difference) -> dict[str, Any]:
-    def place(one: Place | None) -> dict[str, Any] | None:
+    def place(one: OpSite | None) -> dict[str, Any] | None:
         return None if one is None else one._asdict() | {"type": str(one.type)}
 
     told: dict[str, Any] = {"step": first.step, "kind": first.kind}

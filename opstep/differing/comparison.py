@@ -67,7 +67,7 @@ def settings(text: str, base: Settings = Settings()) -> Settings:
     return made._replace(device=canonical(made.device))
 
 
-class Place(NamedTuple):
+class OpSite(NamedTuple):
     """Where an op stands, and which of its runs: `site` in the calls, `turns` of the loops around
     it.
     """
@@ -91,13 +91,13 @@ class Difference(NamedTuple):
 
     step: int
     kind: str
-    a: Place | None
-    b: Place | None
+    a: OpSite | None
+    b: OpSite | None
     elements: Elements | None = None
     changing: tuple[str, ...] = ()
 
     @property
-    def place(self) -> Place:
+    def place(self) -> OpSite:
         """Where the op stands; in the first program, if it is there."""
         found = self.a or self.b
         assert found is not None

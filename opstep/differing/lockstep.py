@@ -9,7 +9,7 @@ import numpy as np
 
 from opstep.api.devices import Setup
 from opstep.api.inputs import conform
-from opstep.differing.comparison import Comparison, Difference, Place, Settings
+from opstep.differing.comparison import Comparison, Difference, OpSite, Settings
 from opstep.differing.elements import Elements, difference, is_float
 from opstep.differing.errors import coarser
 from opstep.differing.taps import Key, Tapped, Taps
@@ -305,12 +305,12 @@ def _without_turns(key: Key) -> tuple[str, ...]:
     return tuple(k for k in key if isinstance(k, str))
 
 
-def placed(tapped: Tapped) -> Place:
+def placed(tapped: Tapped) -> OpSite:
     """Where its op stands."""
     plan, step, value = tapped.plan, tapped.step, tapped.plan.values[tapped.value]
     source = plan.sources.get(plan.frames[step.frame].graph.name.text)
     line = source.locate(step.statement.span.start)[0] if source else None
-    return Place(
+    return OpSite(
         "/".join(str(k) if isinstance(k, str) else f"[{k}]" for k in tapped.key),
         step.op.name,
         value.name,

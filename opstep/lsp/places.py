@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from opstep.lsp.project import Project
 
 
-class Place(NamedTuple):
+class ItemInFile(NamedTuple):
     """An item and its file."""
 
     file: File
     item: Item
 
 
-def graph_item(project: Project, file: File, name: str) -> Place | None:
+def graph_item(project: Project, file: File, name: str) -> ItemInFile | None:
     """The graph that a file means by a name: its own, or that of the standard library."""
     for holder in (file, *project.library):
         item = holder.graphs.get(name)
         if item is not None and isinstance(item.node, Graph):
-            return Place(holder, item)
+            return ItemInFile(holder, item)
     return None
 
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from time import monotonic_ns
 from typing import Any
 
-from opstep.runtime.device.binding import Binding, Execution, Listener, Place
+from opstep.runtime.device.binding import Address, Binding, Execution, Listener
 from opstep.runtime.device.flagging import Flags
 from opstep.runtime.device.store import Before, Store
 from opstep.runtime.fence import Fence
@@ -60,7 +60,7 @@ class Context:
         self.flags = flags  # raised by ops that give NaNs and infinities, where someone asks
         self._recorded = (0, False)  # number of the step under way, and whether with statistics
         self.streams: list[Any] = []
-        self.status = Place(device.alloc(STATUS.nbytes), 0)
+        self.status = Address(device.alloc(STATUS.nbytes), 0)
         device.write(*self.status, STATUS, 0)
         self._asserts = False  # whether a plan that was bound has asserts
         self.failed = 0  # what the status said last: the code of an assert that failed
@@ -273,7 +273,7 @@ class Context:
 
     # --- sub-plans ---
 
-    def _child(self, execution: Execution, graph: Ref, inputs: list[Place], turn: int) -> Binding:
+    def _child(self, execution: Execution, graph: Ref, inputs: list[Address], turn: int) -> Binding:
         """The called graph bound to the caller's streams and to the places of its operands."""
         parent, step = execution.binding, execution.step
         first = 0 if step.op.name == "while" else 1
@@ -303,7 +303,7 @@ class Context:
         yield self._run(child)
         self._order(child.plan.finish, [execution.stream])
 
-    def _hand_over(self, child: Binding, targets: list[Place], execution: Execution) -> None:
+    def _hand_over(self, child: Binding, targets: list[Address], execution: Execution) -> None:
         """Copies a child's outputs to where the caller wants them, as if all at once."""
         types = [child.plan.values[v].type for v in child.plan.outputs]
         sources = [child.place(v) for v in child.plan.outputs]
@@ -311,14 +311,14 @@ class Context:
         for k, (source, t) in enumerate(zip(sources, types, strict=True)):
             if source.address in own and source.address != targets[k].address:
                 if k not in child.staging:  # a target that is read after it is written
-                    child.staging[k] = Place(self.device.alloc(t.nbytes), 0)
+                    child.staging[k] = Address(self.device.alloc(t.nbytes), 0)
                 self._copy(source, child.staging[k], t, execution)
                 sources[k] = child.staging[k]
         for source, target, t in zip(sources, targets, types, strict=True):
             if source.address != target.address:
                 self._copy(source, target, t, execution)
 
-    def _copy(self, source: Place, target: Place, t: TensorType, execution: Execution) -> None:
+    def _copy(self, source: Address, target: Address, t: TensorType, execution: Execution) -> None:
         copy = self.device.copy(source.address, target.address, t.nbytes)
         tape = execution.binding.tape
         if tape:

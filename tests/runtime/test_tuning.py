@@ -17,7 +17,7 @@ from opstep.runtime.device.cache import Compiler
 from opstep.runtime.device.cuda.choice import tuning
 from opstep.runtime.device.cuda.choice.choice import Chooser, Kernels
 from opstep.runtime.device.cuda.choice.trial import _alike
-from opstep.runtime.device.cuda.choice.tuning import Table, key_of
+from opstep.runtime.device.cuda.choice.tuning import TuningTable, key_of
 from opstep.runtime.device.cuda.vendor import libraries
 from opstep.runtime.device.launch import Grid, Variants
 from opstep.runtime.device.single import one_step
@@ -36,14 +36,14 @@ def path(tmp_path):
 
 
 def test_times_are_kept(path):
-    Table(path, "a GPU").put("op(f32[2])", TIMES)
-    assert Table(path, "a GPU").get("op(f32[2])") == TIMES
-    assert Table(path, "a GPU").get("op(f32[3])") is None
+    TuningTable(path, "a GPU").put("op(f32[2])", TIMES)
+    assert TuningTable(path, "a GPU").get("op(f32[2])") == TIMES
+    assert TuningTable(path, "a GPU").get("op(f32[3])") is None
 
 
 def test_times_of_another_driver_do_not_count(path):
-    Table(path, "driver 12").put("op", TIMES)
-    assert len(Table(path, "driver 13")) == 0
+    TuningTable(path, "driver 12").put("op", TIMES)
+    assert len(TuningTable(path, "driver 13")) == 0
 
 
 @pytest.mark.parametrize(
@@ -58,10 +58,10 @@ def test_times_of_another_driver_do_not_count(path):
 def test_a_damaged_table_is_built_anew(path, content):
     path.parent.mkdir()
     path.write_bytes(content)
-    table = Table(path, "a GPU")
+    table = TuningTable(path, "a GPU")
     assert len(table) == 0
     table.put("op", TIMES)
-    assert Table(path, "a GPU").get("op") == TIMES
+    assert TuningTable(path, "a GPU").get("op") == TIMES
 
 
 def test_times_that_are_none_do_not_count(path):
@@ -69,13 +69,13 @@ def test_times_that_are_none_do_not_count(path):
     ops = {"sound": TIMES, "negative": {"numba": -1}, "words": {"numba": "fast"}, "list": [1]}
     ops["nothing"] = {"numba": float("nan")}
     path.write_text(json.dumps({"format": 2, "about": "a GPU", "ops": ops}))
-    table = Table(path, "a GPU")
+    table = TuningTable(path, "a GPU")
     assert len(table) == 1
     assert table.get("sound") == TIMES
 
 
 def _put_many(path, process):
-    table = Table(path, "a GPU")
+    table = TuningTable(path, "a GPU")
     for k in range(20):
         table.put(f"op {process} {k}", TIMES)
 
@@ -87,12 +87,12 @@ def test_processes_share_a_table(path):
         process.start()
     for process in processes:
         process.join()
-    assert len(Table(path, "a GPU")) == 60
+    assert len(TuningTable(path, "a GPU")) == 60
 
 
 def test_a_folder_that_cannot_be_written_costs_only_time(tmp_path):
     (tmp_path / "file").write_text("")
-    table = Table(tmp_path / "file" / "gpu.json", "a GPU")
+    table = TuningTable(tmp_path / "file" / "gpu.json", "a GPU")
     table.put("op", TIMES)
     assert table.get("op") == TIMES
 
@@ -146,7 +146,7 @@ def product(monkeypatch):
 
 def chosen(path, product, which="auto", times=None, tune=None):
     """(name of the kernel, its grid) of what runs."""
-    table, asked = Table(path, "a GPU"), []
+    table, asked = TuningTable(path, "a GPU"), []
 
     def found(step, types, candidates):
         asked.extend(c.name for c in candidates)
@@ -213,7 +213,7 @@ def test_times_of_kernels_that_were_changed_do_not_count(path, product, monkeypa
 def test_an_op_with_one_kernel_is_not_tried(path):
     asked = []
     chooser = Chooser(
-        Kernels("auto", True), lambda: Table(path, ""), lambda *_: asked.append(1) or {}
+        Kernels("auto", True), lambda: TuningTable(path, ""), lambda *_: asked.append(1) or {}
     )
     chooser.prepared(*step_of("relu", (3, 3)))
     assert not asked
@@ -269,7 +269,7 @@ def test_vendor_says_what_is_missing_and_how_to_get_it(no_libraries):
      {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}),
 ])  # fmt: skip
 def test_auto_goes_on_without_libraries(no_libraries, path, op, shapes, attrs):
-    chooser = Chooser(Kernels("auto"), lambda: Table(path, ""), lambda *_: {})
+    chooser = Chooser(Kernels("auto"), lambda: TuningTable(path, ""), lambda *_: {})
     launches, _ = chooser.prepared(*step_of(op, *shapes, **attrs))
     assert launches
     assert all(hasattr(launch, "kernel") for launch in launches)

@@ -17,7 +17,7 @@ _NAME = re.compile(r"[A-Za-z_][\w.]*$")
 _IF = re.compile(r"(?:^|\s)if(?:\s+|$|(?=\())")
 
 
-class Place(NamedTuple):
+class Location(NamedTuple):
     """A line of a file; or a name, of a graph, an op or a value."""
 
     path: str = ""
@@ -41,32 +41,32 @@ def split_if(text: str) -> tuple[str, str | None]:
     return text[: match.start()].strip(), condition
 
 
-def place(session: Session, text: str) -> Place:
+def place(session: Session, text: str) -> Location:
     """What the words of a command mean; none: where one stands. Raises `Refused`."""
     text = text.strip()
     if not text:
         frame = session.frame()
-        return Place(frame.path, frame.line) if not frame.imported else _of_text(session, frame)
+        return Location(frame.path, frame.line) if not frame.imported else _of_text(session, frame)
     if _NUMBER.match(text):
         here = session.text_frame()
         line = int(text)
         if text[0] in "+-":
             line += here.line
-        return Place(here.path, line)
+        return Location(here.path, line)
     path, colon, rest = text.rpartition(":")
     if colon and rest.isdecimal() and len(rest) < 10 and path:
-        return Place(known_file(session, path), int(rest))
+        return Location(known_file(session, path), int(rest))
     if colon and _NAME.match(rest) and path:
         known_file(session, path)
-        return Place(name=rest)
+        return Location(name=rest)
     if _NAME.match(text):
-        return Place(name=text)
+        return Location(name=text)
     raise Refused(f"{visible(text[:60])} is no place", "write a line, FILE:LINE, a graph or an op")
 
 
-def _of_text(session: Session, frame) -> Place:
+def _of_text(session: Session, frame) -> Location:
     inner = session.text_frame()
-    return Place(inner.path, inner.line)
+    return Location(inner.path, inner.line)
 
 
 def known_file(session: Session, wanted: str) -> str:
@@ -86,7 +86,7 @@ def _same(a: str, b: str) -> bool:
         return False
 
 
-def line_of(session: Session, found: Place) -> Place:
+def line_of(session: Session, found: Location) -> Location:
     """A place as a line: of a graph its first statement, of a value where it is computed. Raises
     `Refused`.
     """
@@ -96,14 +96,14 @@ def line_of(session: Session, found: Place) -> Place:
         for graph in text.graphs:
             if graph.name.text == found.name and graph.body:
                 line = text.source.locate(graph.body[0].span.start)[0]
-                return Place(text.source.path, line)
+                return Location(text.source.path, line)
     lines = computed_at(session, found.name)
     if not lines:
         raise Refused(f"no graph and no value is called {found.name}")
     return lines[0]
 
 
-def computed_at(session: Session, name: str) -> list[Place]:
+def computed_at(session: Session, name: str) -> list[Location]:
     """The lines that compute a value: ``c1``, ``features.c1``."""
     from opstep.runtime.ir.graph import Apply
 
@@ -115,11 +115,11 @@ def computed_at(session: Session, name: str) -> list[Place]:
             for one in graph.body:
                 if isinstance(one, Apply) and value in [r.name.text for r in one.results]:
                     line = text.source.locate(one.span.start)[0]
-                    found.append(Place(text.source.path, line))
+                    found.append(Location(text.source.path, line))
     return found
 
 
-def stopping(session: Session, found: Place) -> Place:
+def stopping(session: Session, found: Location) -> Location:
     """Where a breakpoint is: a value that one line computes is that line."""
     from opstep.runtime.ir.op import OPS
 

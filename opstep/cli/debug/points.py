@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from opstep.cli.debug.places import Place
+from opstep.cli.debug.places import Location
 from opstep.cli.debug.registry import Refused
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from opstep.runtime.debugger.breakpoints import Breakpoint, Breakpoints
     from opstep.runtime.debugger.checks import Stop
 
-NOWHERE = Place()
+NOWHERE = Location()
 KINDS = {"break": "breakpoint", "watch": "watchpoint", "catch": "catchpoint", "log": "dprintf"}
 
 
@@ -32,7 +32,7 @@ class Entry:
     number: int
     kind: str
     what: str
-    place: Place = NOWHERE
+    place: Location = NOWHERE
     name: str = ""
     condition: str | None = None
     log: str | None = None
@@ -74,7 +74,7 @@ class Entry:
             self.core.count = 0
 
 
-class Table:
+class BreakpointTable:
     """All breakpoints of a session; `debugger` is given its by `apply`."""
 
     def __init__(self) -> None:

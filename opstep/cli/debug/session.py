@@ -13,7 +13,7 @@ import click
 
 from opstep.cli.common import watch_compiler
 from opstep.cli.debug import showing
-from opstep.cli.debug.points import KINDS, Entry, Table
+from opstep.cli.debug.points import KINDS, BreakpointTable, Entry
 from opstep.cli.debug.registry import Command, Refused, find
 from opstep.runtime.ir.diagnostics import OpstepError, render_all, visible
 
@@ -35,7 +35,7 @@ class Session:
         self.debugger = debugger
         self.paint = paint
         self.interactive = interactive
-        self.points = Table()
+        self.points = BreakpointTable()
         self.displays: dict[int, tuple[str, str]] = {}  # number -> format, expression
         self.started = False
         self.ended = False

@@ -196,12 +196,12 @@ def evaluated(session: Session, held: Held, text: str, extra: dict[str, Node] | 
 
 def shown(w: Writer, held: Held, expression: str, value: Any) -> dict[str, Any]:
     """Any value of an expression as a variable of that name."""
-    from opstep.runtime.expressions import Table
+    from opstep.runtime.expressions import ValueTable
     from opstep.runtime.expressions.text import value_text
 
     if isinstance(value, np.generic):
         return w.element(expression, value)
-    if isinstance(value, Table):
+    if isinstance(value, ValueTable):
         return w.opening(expression, value_text(value), table(value), value.kind)
     if isinstance(value, (str, bool, int, float, tuple, list)) or value is None:
         return w.plain(expression, value_text(value))

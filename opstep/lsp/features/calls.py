@@ -15,7 +15,7 @@ from opstep.lsp.folders import folder_files
 from opstep.lsp.hovers.graph import signature
 from opstep.lsp.item import Item
 from opstep.lsp.occurrences import Occurrence, at
-from opstep.lsp.places import Place, graph_item, is_library
+from opstep.lsp.places import ItemInFile, graph_item, is_library
 from opstep.lsp.project import Project
 from opstep.lsp.registry import feature
 from opstep.runtime.ir.errors import InputError
@@ -55,7 +55,7 @@ def incoming(
         for call in calls_to(file, name):
             callers.setdefault(call.item.start, []).append(call)
         for calls in callers.values():
-            caller = Place(file, calls[0].item)
+            caller = ItemInFile(file, calls[0].item)
             if isinstance(caller.item.node, Graph):
                 found.append(
                     types.CallHierarchyIncomingCall(_item(project, caller, file), _ranges(calls))
@@ -81,7 +81,7 @@ def outgoing(
     return found
 
 
-def _item(project: Project, place: Place, asking: File) -> types.CallHierarchyItem:
+def _item(project: Project, place: ItemInFile, asking: File) -> types.CallHierarchyItem:
     file, item = place
     graph = item.node
     assert isinstance(graph, Graph)

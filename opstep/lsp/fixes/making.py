@@ -39,7 +39,7 @@ class Fix:
     safe: bool = False
 
 
-Maker = Callable[["Place"], Iterator[Fix]]
+Maker = Callable[["MessageSite"], Iterator[Fix]]
 _makers: dict[str, list[Maker]] = {}
 
 
@@ -66,13 +66,13 @@ def fixes(item: Item, d: Diagnostic) -> list[Fix]:
     _load()
     if d.span is None:
         return []
-    place = Place(item, d)
+    place = MessageSite(item, d)
     makers = [*_makers[""], *(_makers.get(d.code, ()) if d.code else ())]
     found = [f for make in makers for f in make(place)]
     return sorted(found, key=lambda f: not f.likely)
 
 
-class Place:
+class MessageSite:
     """Where a message is: its item, and the statement."""
 
     def __init__(self, item: Item, d: Diagnostic):

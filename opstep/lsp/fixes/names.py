@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from opstep.lsp.fixes.making import Edit, Fix, Place, makes
+from opstep.lsp.fixes.making import Edit, Fix, MessageSite, makes
 from opstep.lsp.unused import UNUSED
 from opstep.runtime.ir.diagnostics import Suggestion
 from opstep.runtime.ir.graph import Apply, Name, Return
@@ -15,7 +15,7 @@ _WORD = re.compile(DOTTED, re.ASCII)
 
 
 @makes("")
-def suggested(place: Place) -> Iterator[Fix]:
+def suggested(place: MessageSite) -> Iterator[Fix]:
     """Each name that the hint offers."""
     hint = place.message.hint
     if not isinstance(hint, Suggestion):
@@ -33,7 +33,7 @@ def suggested(place: Place) -> Iterator[Fix]:
 
 
 @makes("redefined")
-def rename(place: Place) -> Iterator[Fix]:
+def rename(place: MessageSite) -> Iterator[Fix]:
     """Another name for what has one that is taken; uses below go with it."""
     old = place.text
     new = _free(place, old)
@@ -50,7 +50,7 @@ def rename(place: Place) -> Iterator[Fix]:
     yield Fix(f"Rename to {new}", tuple(edits), likely=True)
 
 
-def _free(place: Place, name: str) -> str:
+def _free(place: MessageSite, name: str) -> str:
     if place.statement is not None:
         return place.fresh(name.replace(".", "_"))
     file = place.item.file
@@ -62,7 +62,7 @@ def _free(place: Place, name: str) -> str:
 
 
 @makes(UNUSED)
-def remove(place: Place) -> Iterator[Fix]:
+def remove(place: MessageSite) -> Iterator[Fix]:
     """Without the statement whose results nothing uses, or the named tensor."""
     item, s = place.item, place.statement
     if place.message.severity == "warning" and (s is not None or item.kind in ("param", "state")):

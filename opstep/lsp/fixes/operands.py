@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from opstep.lsp.fixes.making import Edit, Fix, Place, makes, operand_at, with_operand
+from opstep.lsp.fixes.making import Edit, Fix, MessageSite, makes, operand_at, with_operand
 from opstep.runtime.ir.graph import Apply, Graph, Name, Return, Span, Update
 from opstep.runtime.ir.types import DType, TensorType, boolean, f32, i32, i64
 
@@ -14,7 +14,7 @@ _MOST = 4  # fixes of one message
 
 
 @makes("operands")
-def mend(place: Place) -> Iterator[Fix]:
+def mend(place: MessageSite) -> Iterator[Fix]:
     """The operand in another form, where the statement is right with it: each is tried."""
     s = place.statement
     if not isinstance(s, Apply) or not place.stands_alone():
@@ -22,7 +22,7 @@ def mend(place: Place) -> Iterator[Fix]:
     yield from islice(_forms(place, s), _MOST)
 
 
-def _forms(place: Place, s: Apply) -> Iterator[Fix]:
+def _forms(place: MessageSite, s: Apply) -> Iterator[Fix]:
     blamed = operand_at(s, place.span)
     others = [k for k, o in enumerate(s.operands) if isinstance(o, Name) and k != blamed]
     order = others if blamed is None else [blamed, *others]
@@ -49,7 +49,7 @@ def _forms(place: Place, s: Apply) -> Iterator[Fix]:
                 yield fix
 
 
-def _dtypes(place: Place, s: Apply, number: int) -> list[DType]:
+def _dtypes(place: MessageSite, s: Apply, number: int) -> list[DType]:
     """The element types that an operand could be meant to have, likely ones first."""
     wanted: list[DType] = []
     graph = place.item.file.environment.graphs.get(s.callee.text)
@@ -63,7 +63,7 @@ def _dtypes(place: Place, s: Apply, number: int) -> list[DType]:
 
 
 def _tried(
-    place: Place, s: Apply, number: int, name: str, t: TensorType, call: str, title: str
+    place: MessageSite, s: Apply, number: int, name: str, t: TensorType, call: str, title: str
 ) -> Fix | None:
     """A line above that makes the operand what it should be, where that helps."""
     name = place.fresh(name.replace(".", "_"))
@@ -75,7 +75,7 @@ def _tried(
 
 
 @makes("update-type", "return-type")
-def cast_value(place: Place) -> Iterator[Fix]:
+def cast_value(place: MessageSite) -> Iterator[Fix]:
     """The value cast to what is wanted, where only its element type is another."""
     s, t = place.statement, place.types.get(place.text)
     wanted = _wanted(place)
@@ -88,7 +88,7 @@ def cast_value(place: Place) -> Iterator[Fix]:
         yield Fix(f"Cast {place.text} to {wanted.dtype}", edits, likely=True)
 
 
-def _wanted(place: Place) -> TensorType | None:
+def _wanted(place: MessageSite) -> TensorType | None:
     s = place.statement
     if isinstance(s, Update):
         declared = place.item.file.environment.tensors.get(s.target.text)
@@ -101,7 +101,7 @@ def _wanted(place: Place) -> TensorType | None:
 
 
 @makes("condition")
-def one_bool(place: Place) -> Iterator[Fix]:
+def one_bool(place: MessageSite) -> Iterator[Fix]:
     """``all`` or ``any`` of a condition that has several elements."""
     t = place.types.get(place.text)
     if t is None or t.dtype is not boolean or not place.stands_alone():
@@ -113,7 +113,7 @@ def one_bool(place: Place) -> Iterator[Fix]:
 
 
 @makes("undefined")
-def declare(place: Place) -> Iterator[Fix]:
+def declare(place: MessageSite) -> Iterator[Fix]:
     """A param of that name, where a type is found with which the statement is right."""
     s, name = place.statement, place.text
     if not isinstance(s, Apply):

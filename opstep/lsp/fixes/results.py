@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from opstep.lsp.fixes.making import Edit, Fix, Place, makes, without_types
+from opstep.lsp.fixes.making import Edit, Fix, MessageSite, makes, without_types
 from opstep.runtime.ir.graph import Apply, Binding, Name
 from opstep.runtime.ir.types import TensorType
 
 
 @makes("annotation")
-def written_type(place: Place) -> Iterator[Fix]:
+def written_type(place: MessageSite) -> Iterator[Fix]:
     """The inferred type in place of the one that is written, or none."""
     s = place.statement
     if not isinstance(s, Apply):
@@ -26,7 +26,7 @@ def written_type(place: Place) -> Iterator[Fix]:
 
 
 @makes("unnamed-results")
-def named(place: Place) -> Iterator[Fix]:
+def named(place: MessageSite) -> Iterator[Fix]:
     """Names for the results of a call."""
     s = place.statement
     if not isinstance(s, Apply):
@@ -45,13 +45,13 @@ def named(place: Place) -> Iterator[Fix]:
         yield Fix(f"{what}: {', '.join(names)}", (where,), likely=True, safe=True)
 
 
-def _gives(place: Place, s: Apply, count: int) -> bool:
+def _gives(place: MessageSite, s: Apply, count: int) -> bool:
     names = tuple(Binding(Name(f"y{k}"), None) for k in range(count))
     return place.tried(replace(s, results=names), {}) is not None
 
 
 @makes("missing-return")
-def returned(place: Place) -> Iterator[Fix]:
+def returned(place: MessageSite) -> Iterator[Fix]:
     """A return of the values that were defined last with the types that are wanted."""
     graph = place.graph
     if graph is None:
@@ -75,19 +75,19 @@ def returned(place: Place) -> Iterator[Fix]:
     yield Fix(f"Add {statement}", (edit,), likely=sure, safe=False)
 
 
-def _last_of(place: Place, wanted: TensorType, taken: list[str]) -> str | None:
+def _last_of(place: MessageSite, wanted: TensorType, taken: list[str]) -> str | None:
     """The last value of a type, one that is not taken if there is one."""
     found = [name for name in _defined(place) if place.types.get(name) == wanted]
     free = [name for name in found if name not in taken]
     return (free or found or [None])[-1]
 
 
-def _any_last(place: Place) -> str | None:
+def _any_last(place: MessageSite) -> str | None:
     """Where none fits: the last one, as a beginning."""
     return next(reversed(_defined(place)), None)
 
 
-def _defined(place: Place) -> list[str]:
+def _defined(place: MessageSite) -> list[str]:
     """Inputs and values in the order in which they are defined."""
     assert place.graph is not None
     names = [b.name.text for b in place.graph.inputs]

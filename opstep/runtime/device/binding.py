@@ -34,7 +34,7 @@ from opstep.runtime.plan.plan import (
 from opstep.runtime.recording import Recorder
 
 
-class Place(NamedTuple):
+class Address(NamedTuple):
     """Where bytes stand."""
 
     memory: Any
@@ -129,8 +129,8 @@ class Binding:
         device: Any,
         store: Store,
         streams: Sequence[Any],
-        status: Place,
-        inputs: Sequence[Place] | None = None,
+        status: Address,
+        inputs: Sequence[Address] | None = None,
         listeners: Sequence[Listener] = (),
         parent: Execution | None = None,
         iteration: int = 0,
@@ -147,7 +147,7 @@ class Binding:
         self.iteration = iteration
         self.flags = flags
         self.children: dict[Any, Binding] = {}  # bound sub-plans of this plan's calls
-        self.staging: dict[int, Place] = {}  # for outputs that their caller cannot take in place
+        self.staging: dict[int, Address] = {}  # for outputs that their caller cannot take in place
         self.events = [device.event() for _ in range(plan.events)]
         self._types = _buffer_types(plan)
         self.places = self._allocate(inputs)
@@ -156,7 +156,7 @@ class Binding:
         self.segments = coder.segments()
         self.commit, self.parted, self.early = coder.commit, coder.parted, coder.early
 
-    def place(self, value: int) -> Place:
+    def place(self, value: int) -> Address:
         return self.places[self.plan.values[value].buffer]
 
     def array(self, value: int) -> np.ndarray:
@@ -198,7 +198,7 @@ class Binding:
         for event in self.events:
             event.reset()
 
-    def _allocate(self, inputs: Sequence[Place] | None) -> list[Place]:
+    def _allocate(self, inputs: Sequence[Address] | None) -> list[Address]:
         plan, device = self.plan, self.device
         given = {}
         if inputs is not None:
@@ -212,13 +212,13 @@ class Binding:
             if k in given:
                 places.append(given[k])
             elif buffer.kind == "param":
-                places.append(Place(self.store.memory(buffer.name), 0))
+                places.append(Address(self.store.memory(buffer.name), 0))
             elif buffer.kind == "status":
                 places.append(self.status)
             elif buffer.offset >= 0:
-                places.append(Place(arena, buffer.offset))
+                places.append(Address(arena, buffer.offset))
             else:
-                places.append(Place(device.alloc(buffer.nbytes, what), 0))
+                places.append(Address(device.alloc(buffer.nbytes, what), 0))
                 if buffer.kind == "const":
                     device.write(*places[-1], self._types[k], buffer.literal)
         return places

@@ -23,7 +23,7 @@ A `Value` is one of
     bool int float a number that has no dtype: 3, 2 * 0.5, size(x)
     str            dtype(x)
     tuple          of ints: shape(x)
-    Table          stats, hist, topk, diff: `columns`, `rows`, `fields` by name, `text` in a line;
+    ValueTable     stats, hist, topk, diff: `columns`, `rows`, `fields` by name, `text` in a line;
                    stats(x).std and diff(a, b).max_abs are expressions, too
 
 `opstep.runtime.expressions.text` writes values:
@@ -58,10 +58,25 @@ from opstep.runtime.expressions.errors import LIMITS, ExpressionError, Limits
 from opstep.runtime.expressions.expression import Expression, Value, parse
 from opstep.runtime.expressions.functions import FUNCTIONS, Function, by_family
 from opstep.runtime.expressions.protocols import Handle, Nowhere, Scope
-from opstep.runtime.expressions.tables import Table
+from opstep.runtime.expressions.tables import ValueTable
 
 __all__ = [
-    "FUNCTIONS", "LIMITS", "Completion", "Expression", "ExpressionError", "Function", "Handle",
-    "Limits", "Nowhere", "Scope", "Table", "Value", "assigned", "by_family", "complete", "fitted",
-    "parse", "parse_value",
+    "FUNCTIONS",
+    "LIMITS",
+    "Completion",
+    "Expression",
+    "ExpressionError",
+    "Function",
+    "Handle",
+    "Limits",
+    "Nowhere",
+    "Scope",
+    "Value",
+    "ValueTable",
+    "assigned",
+    "by_family",
+    "complete",
+    "fitted",
+    "parse",
+    "parse_value",
 ]  # fmt: skip

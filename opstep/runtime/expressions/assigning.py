@@ -12,7 +12,7 @@ from opstep.runtime.expressions.expression import Expression, parse
 from opstep.runtime.expressions.indexing import checked, index_of
 from opstep.runtime.expressions.parsing import parse_tree
 from opstep.runtime.expressions.protocols import Scope
-from opstep.runtime.expressions.tables import Table
+from opstep.runtime.expressions.tables import ValueTable
 from opstep.runtime.expressions.text import number_text
 from opstep.runtime.expressions.tree import Index, Name
 from opstep.runtime.expressions.values import Evaluation, is_handle
@@ -67,8 +67,10 @@ def fitted(value: Any, t: TensorType) -> np.ndarray:
     """A `Value` as a tensor of this type. Raises `ExpressionError` where it is of another shape, or
     where its elements cannot be held: 300 as u8, 0.5 as i32. Floats are rounded.
     """
-    if isinstance(value, Table | str):
-        raise ExpressionError("a table is no tensor" if isinstance(value, Table) else "no tensor")
+    if isinstance(value, ValueTable | str):
+        raise ExpressionError(
+            "a table is no tensor" if isinstance(value, ValueTable) else "no tensor"
+        )
     array = np.asarray(value.array() if is_handle(value) else value)
     if array.dtype == object or array.dtype.kind in "OSU":
         raise ExpressionError("the integer does not fit 64 bits")

@@ -16,7 +16,7 @@ from opstep.runtime.expressions.arguments import bind
 from opstep.runtime.expressions.errors import ExpressionError, NoTensor
 from opstep.runtime.expressions.indexing import compile_index
 from opstep.runtime.expressions.registry import FUNCTIONS
-from opstep.runtime.expressions.tables import Table
+from opstep.runtime.expressions.tables import ValueTable
 from opstep.runtime.expressions.tree import (
     Binary,
     Call,
@@ -237,7 +237,7 @@ def _field(tree: Field) -> Code:
 
     def run(env: Evaluation) -> Any:
         value = operand(env)
-        if not isinstance(value, Table):
+        if not isinstance(value, ValueTable):
             hint = f"write {name}(…)" if name in FUNCTIONS else ""
             raise ExpressionError(f"only tables have fields, such as .{name[:40]}", at, hint)
         if name not in value.fields:

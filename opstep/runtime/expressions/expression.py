@@ -13,12 +13,12 @@ from opstep.runtime.expressions.errors import LIMITS, ExpressionError, Limits
 from opstep.runtime.expressions.operators import truth
 from opstep.runtime.expressions.parsing import parse_tree
 from opstep.runtime.expressions.protocols import Handle, Scope
-from opstep.runtime.expressions.tables import Table
+from opstep.runtime.expressions.tables import ValueTable
 from opstep.runtime.expressions.tree import Call, Compare, Index, Name, Tree, parts
 from opstep.runtime.expressions.values import Evaluation
 from opstep.runtime.ir.diagnostics import OpstepError
 
-Value = Handle | np.ndarray | np.generic | bool | int | float | str | tuple | Table
+Value = Handle | np.ndarray | np.generic | bool | int | float | str | tuple | ValueTable
 
 _QUIET = (Name, Index, Compare)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from opstep.runtime.expressions.arguments import masked
 from opstep.runtime.expressions.errors import ExpressionError
-from opstep.runtime.expressions.tables import Table
+from opstep.runtime.expressions.tables import ValueTable
 from opstep.runtime.expressions.tree import Index, Number, Rest, Slice, Tree, Unary
 from opstep.runtime.expressions.values import (
     FREE,
@@ -53,7 +53,7 @@ def taken(env: Evaluation, value: Any, index: tuple) -> Any:
     """``value[index]``"""
     if isinstance(value, tuple):
         return _of_shape(value, index)
-    if isinstance(value, Table | str):
+    if isinstance(value, ValueTable | str):
         raise ExpressionError(
             "only tensors have elements", hint="take a field of it: topk(x).values"
         )

@@ -17,7 +17,7 @@ from opstep.runtime.expressions.registry import (
     Words,
     function,
 )
-from opstep.runtime.expressions.tables import Table
+from opstep.runtime.expressions.tables import ValueTable
 from opstep.runtime.expressions.text import tensor_text
 from opstep.runtime.expressions.values import (
     FREE,
@@ -56,7 +56,7 @@ def stats(env: Evaluation, x: Lazy) -> Any:
     fields = {name: float("nan") if v is None else v for name, v in fields.items()}
     fields["inf"] = s.posinf + s.neginf
     fields["finite"] = s.finite
-    return Table("stats", ("figure", "value"), rows, tensor_text(type_of(x), s), fields)
+    return ValueTable("stats", ("figure", "value"), rows, tensor_text(type_of(x), s), fields)
 
 
 @function(LOOKING)
@@ -72,7 +72,7 @@ def hist(env: Evaluation, x: Lazy, bins: Whole = 0) -> Any:
     env.charge(number.size * 16)
     number = number[np.isfinite(number)]
     if not number.size:
-        return Table("hist", ("from", "to", "count"), [], "no finite elements", {"count": 0})
+        return ValueTable("hist", ("from", "to", "count"), [], "no finite elements", {"count": 0})
     low, high = float(number.min()), float(number.max())
     if not np.isfinite(high - low):
         raise ExpressionError("the elements are too far apart for equal ranges", hint="hist(x)")
@@ -80,10 +80,10 @@ def hist(env: Evaluation, x: Lazy, bins: Whole = 0) -> Any:
     rows = list(zip(edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True))
     text = f"{figure_text(low)} {bars(counts)} {figure_text(high)}"
     fields = {"counts": counts, "edges": edges, "count": int(counts.sum())}
-    return Table("hist", ("from", "to", "count"), rows, text, fields)
+    return ValueTable("hist", ("from", "to", "count"), rows, text, fields)
 
 
-def _by_magnitude(s: Any) -> Table:
+def _by_magnitude(s: Any) -> ValueTable:
     rows: list[tuple] = [("0", "", s.zero)] if s.zero else []
     filled = [k for k, n in enumerate(s.histogram) if n]
     span = range(filled[0], filled[-1] + 1) if filled else range(0)
@@ -101,7 +101,7 @@ def _by_magnitude(s: Any) -> Table:
     counts = np.array(s.histogram, np.int64)
     exponents = np.arange(LOWEST, LOWEST + BINS)
     fields = {"counts": counts, "exponents": exponents, "zero": s.zero, "nan": s.nan}
-    return Table("hist", ("magnitude from", "to", "count"), rows, text, fields)
+    return ValueTable("hist", ("magnitude from", "to", "count"), rows, text, fields)
 
 
 @function(LOOKING)
@@ -130,7 +130,7 @@ def topk(env: Evaluation, x: Elements, k: Whole = 10) -> Any:
     rows = [(tuple(p), v) for p, v in zip(places.tolist(), values, strict=True)]
     told = [f"{figure_text(v)} at {place_text(p)}" for p, v in rows[:4]] or ["nothing but NaN"]
     text = ", ".join(told) + (", …" if len(rows) > 4 else "")
-    return Table("topk", ("place", "value"), rows, text, {"values": values, "places": places})
+    return ValueTable("topk", ("place", "value"), rows, text, {"values": values, "places": places})
 
 
 # --- two tensors ---
@@ -181,7 +181,9 @@ def diff(env: Evaluation, a: Elements, b: Elements) -> Any:
     if not places.size:
         fields = {"differing": 0, "count": count, "max_abs": 0.0, "max_rel": 0.0, "max_ulp": 0}
         text = f"equal in all {count:,} elements"
-        return Table("diff", ("figure", "value", "place"), [("differing", 0, "")], text, fields)
+        return ValueTable(
+            "diff", ("figure", "value", "place"), [("differing", 0, "")], text, fields
+        )
     return _differences(a, b, places, count)
 
 
@@ -192,7 +194,7 @@ def _same_elements(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return found | (np.isnan(a) & np.isnan(b)) if a.dtype.kind in "fV" else found
 
 
-def _differences(a: np.ndarray, b: np.ndarray, places: np.ndarray, count: int) -> Table:
+def _differences(a: np.ndarray, b: np.ndarray, places: np.ndarray, count: int) -> ValueTable:
     x, y = (v.reshape(-1)[places] for v in (a, b))
     wide_x, wide_y = x.astype(np.float64), y.astype(np.float64)
     gap = np.abs(wide_x - wide_y)  # inf where only one is, NaN where only one is
@@ -224,7 +226,7 @@ def _differences(a: np.ndarray, b: np.ndarray, places: np.ndarray, count: int) -
     if odd:
         text += f"; {odd:,} NaN on one side only"
     fields |= {"nan": odd, "first": at(0)}
-    return Table("diff", ("figure", "value", "place"), rows, text, fields)
+    return ValueTable("diff", ("figure", "value", "place"), rows, text, fields)
 
 
 def _ulps(x: np.ndarray, y: np.ndarray) -> Any:

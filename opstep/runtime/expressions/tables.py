@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
-class Table:
+class ValueTable:
     """`columns` name what stands in `rows`; `text` says all in a line; `fields` can be asked for by
     name: ``stats(x).std``.
     """

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from opstep.runtime.expressions.errors import ExpressionError, Limits
-from opstep.runtime.expressions.tables import Table
+from opstep.runtime.expressions.tables import ValueTable
 from opstep.runtime.ir.types import DTYPES, DType, TensorType, dtype_of, promote
 
 SMALL = 1 << 14  # elements: so many are looked at on the host, of more the device takes statistics
@@ -58,7 +58,7 @@ def is_handle(value: Any) -> bool:
     kind = type(value)
     found = _HANDLES.get(kind)
     if found is None:
-        others = np.ndarray | np.generic | bool | int | float | Table | str | tuple
+        others = np.ndarray | np.generic | bool | int | float | ValueTable | str | tuple
         found = _HANDLES[kind] = not issubclass(kind, others)
     return found
 
@@ -77,8 +77,8 @@ def elements(env: Evaluation, value: Any) -> Any:
         return value
     if isinstance(value, tuple):
         return np.array(value, np.int64)
-    what = "a table" if isinstance(value, Table) else f'the text "{value[:40]}"'
-    hint = "take a field of it: stats(x).mean" if isinstance(value, Table) else ""
+    what = "a table" if isinstance(value, ValueTable) else f'the text "{value[:40]}"'
+    hint = "take a field of it: stats(x).mean" if isinstance(value, ValueTable) else ""
     raise ExpressionError(f"nothing can be computed with {what}", hint=hint)
 
 
@@ -100,8 +100,10 @@ def type_of(value: Any) -> TensorType:
         return TensorType(dtype_named(value), value.shape)
     if isinstance(value, tuple):
         return TensorType(DTYPES["i64"], (len(value),))
-    if isinstance(value, Table | str):
-        raise ExpressionError("a table has no type" if isinstance(value, Table) else "no tensor")
+    if isinstance(value, ValueTable | str):
+        raise ExpressionError(
+            "a table has no type" if isinstance(value, ValueTable) else "no tensor"
+        )
     return value.type
 
 

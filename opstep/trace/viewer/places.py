@@ -14,7 +14,7 @@ _WARM_UP = 3  # steps in which kernels are compiled, memory is touched first, gr
 _AROUND = 8  # the view is so many times as long as the slice, at each side
 
 
-class Place(NamedTuple):
+class SlicePosition(NamedTuple):
     """A slice: when, for how long, and what the UI shows around it; ns of the trace's clock."""
 
     ts: int
@@ -58,7 +58,7 @@ class _Op(NamedTuple):
         return {*parts, *(part.rsplit(":", 1)[-1] for part in parts)}
 
 
-def find(engine: Engine, at: str) -> Place:
+def find(engine: Engine, at: str) -> SlicePosition:
     """A slice of an op, the first behind the steps that warm up where there are more: by the name
     of its value (``c``), its site (``main/block:y/c``), its kind (``conv2d``) or its line (``12``,
     ``unet.opg:12``); else a slice in a call with that result.
@@ -81,7 +81,9 @@ def find(engine: Engine, at: str) -> Place:
     around = _AROUND * max(dur, 1000)
     where = f"{file.rsplit('/', 1)[-1]}:{line}" if file and line else ""
     view = max(begin, ts - around), min(end, ts + dur + around)
-    return Place(ts, dur, view, name, where, run or "", step or 0, sum(op.count for op in found))
+    return SlicePosition(
+        ts, dur, view, name, where, run or "", step or 0, sum(op.count for op in found)
+    )
 
 
 def _ops(engine: Engine) -> list[_Op]:

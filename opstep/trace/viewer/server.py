@@ -25,7 +25,7 @@ from opstep.trace.loopback import HOST, listening, open_browser
 from opstep.trace.viewer import embedding
 from opstep.trace.viewer.engine import LIMIT_S, Engine
 from opstep.trace.viewer.files import web_files, whole_packets
-from opstep.trace.viewer.places import Place, find
+from opstep.trace.viewer.places import SlicePosition, find
 from opstep.trace.viewer.source import programs
 
 AVOIDED = 9001  # where the UI looks for an engine outside of the browser
@@ -76,7 +76,7 @@ class Server(ThreadingHTTPServer):
         self,
         path: str | Path,
         port: int = 0,
-        place: Place | None = None,
+        place: SlicePosition | None = None,
         frames: Iterable[str] | None = None,
     ):
         self.trace = Path(path)
@@ -123,7 +123,7 @@ def _files_of(folder: Path) -> dict[str, Path]:
     return files | {"/": folder / "index.html"}
 
 
-def _query(place: Place | None) -> str:
+def _query(place: SlicePosition | None) -> str:
     """What the UI is told behind ``#!/?``."""
     told = {"hideSidebar": "true"}
     told |= {"startupCommands": json.dumps(UNFOLD, separators=(",", ":"))}

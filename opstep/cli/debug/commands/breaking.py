@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from opstep.cli.debug.places import Place, count, numbers, place, split_if, stopping
+from opstep.cli.debug.places import Location, count, numbers, place, split_if, stopping
 from opstep.cli.debug.points import KINDS, Entry
 from opstep.cli.debug.registry import Refused, command
 from opstep.cli.debug.session import Session
@@ -28,7 +28,7 @@ def about(entry: Entry) -> str:
     if entry.place.name:
         return f" on {entry.place.name}"
     line = entry.core.line if entry.core else entry.place.line
-    return f" at {Place(entry.place.path, line)}"
+    return f" at {Location(entry.place.path, line)}"
 
 
 def set_break(session: Session, text: str, temporary: bool) -> None:

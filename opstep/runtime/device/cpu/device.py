@@ -166,7 +166,7 @@ class CpuDevice:
 
     def capture(self, bound: list[Bound]) -> Callable[[], None]:
         """Launches as one native call."""
-        return native.Table([b.row for b in bound], self.lanes, keep=bound)
+        return native.LaunchTable([b.row for b in bound], self.lanes, keep=bound)
 
     def run_now(self, bound: list[Bound]) -> None:
         """Launches at once, in this thread."""

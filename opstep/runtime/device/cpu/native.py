@@ -200,7 +200,7 @@ def team(lanes: int) -> Team:
         return _teams[key]
 
 
-class Table:
+class LaunchTable:
     """Launches bound to addresses, ready to run as one native call."""
 
     def __init__(self, rows: list[tuple[int, int, int, int]], lanes: int, keep: Any = None):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from opstep.runtime.device.cuda.choice.choice import Chooser, Kernels
-from opstep.runtime.device.cuda.choice.tuning import Table, table
+from opstep.runtime.device.cuda.choice.tuning import TuningTable, table
 from opstep.runtime.device.cuda.compiling.compiler import Kernel, code_for
 from opstep.runtime.device.cuda.compiling.target import targeting
 from opstep.runtime.device.cuda.driver.driver import Gpu, gpu
@@ -201,7 +201,7 @@ class CudaDevice:
 
         return Chooser(wanted, self._table, lambda *tried: times_of(self, *tried))
 
-    def _table(self) -> Table:
+    def _table(self) -> TuningTable:
         """Times of ops on GPUs like this one."""
         known = {"gpu": self.gpu.name, "driver": self.gpu.driver.cuDriverGetVersion()}
         about = ", ".join(f"{k} {v}" for k, v in (known | versions()).items())

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from opstep.runtime.device import source
-from opstep.runtime.device.cuda.choice.tuning import Table, Times, key_of
+from opstep.runtime.device.cuda.choice.tuning import Times, TuningTable, key_of
 from opstep.runtime.device.cuda.compiling.compiler import CUDA
 from opstep.runtime.device.cuda.lowering import Lowering
 from opstep.runtime.device.cuda.vendor.libraries import INSTALL, Refused, Unavailable, missing
@@ -64,7 +64,7 @@ class Chooser:
     def __init__(
         self,
         wanted: Kernels,
-        table: Callable[[], Table],
+        table: Callable[[], TuningTable],
         tune: Callable[[Step, Types, list[Candidate]], Times],
     ):
         self.wanted = wanted

@@ -41,7 +41,7 @@ def key_of(step: Step, types: tuple[TensorType | None, ...]) -> str:
     return f"{step.op.name}({given}) as {seen} {{{attrs}}} -> {results}"
 
 
-class Table:
+class TuningTable:
     """Times by op. Read once: what other processes add meanwhile does not change what runs here."""
 
     def __init__(self, path: Path, about: str):
@@ -71,11 +71,11 @@ class Table:
 
 
 @cache
-def table(name: str, about: str) -> Table:
+def table(name: str, about: str) -> TuningTable:
     """The process's table for a GPU called `name`; `about` has all that the times depend on."""
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "gpu"
     digest = hashlib.sha256(about.encode()).hexdigest()[:12]
-    return Table(Compiler.cache_folder() / "tuning" / f"{slug}-{digest}.json", about)
+    return TuningTable(Compiler.cache_folder() / "tuning" / f"{slug}-{digest}.json", about)
 
 
 @contextmanager
