@@ -7,17 +7,16 @@ from functools import cache
 
 import numpy as np
 
+from opstep.kernels.pointwise.cuda_cast import CARRIERS
 from opstep.runtime.device.launch import Arg
-from opstep.runtime.ir.types import DType, TensorType, i16, i32, i64
-
-_CARRIERS = {2: i16, 4: i32, 8: i64}
+from opstep.runtime.ir.types import DType, TensorType
 
 
 def seen_as_keys(x: Arg) -> Arg:
     """Floats as the integers that their bits are."""
     if not x.dtype.is_float:
         return x
-    return Arg(TensorType(_CARRIERS[x.stored.itemsize], x.shape), x.slot)
+    return Arg(TensorType(CARRIERS[x.stored.itemsize], x.shape), x.slot)
 
 
 @cache
