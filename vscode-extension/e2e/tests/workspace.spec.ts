@@ -29,9 +29,15 @@ async function opened(workbench: Workbench, url: string, page: Page): Promise<vo
 
 async function ask(workbench: Workbench, page: Page, text: string): Promise<FrameLocator> {
   const query = await workbench.webview(".cm-content");
-  await query.locator(".cm-content").focus();
-  await workbench.press("Control+a");
-  await page.keyboard.insertText(text);
+  const box = query.locator(".cm-content");
+  // While the panel opens, the workbench moves the focus itself.
+  await expect(async () => {
+    await box.focus();
+    await workbench.press("Control+a");
+    await page.keyboard.insertText(text);
+    await expect(box).toHaveText(text, { timeout: 1_000 });
+    await expect(box).toBeFocused({ timeout: 1_000 });
+  }).toPass();
   await workbench.press("Control+Enter");
   return query;
 }

@@ -27,6 +27,9 @@ class Panel {
   private readonly asked = new Asked();
   private ran = "";
   private stale = false;
+  /** Before the extension has said which workspace is asked, a question waits. */
+  private opened = false;
+  private waiting = false;
 
   private readonly toolbar: Toolbar;
   private readonly editor: Editor;
@@ -115,7 +118,9 @@ class Panel {
       if (another) {
         void this.learn();
       }
-      if (message.text !== undefined) {
+      this.opened = true;
+      if (message.text !== undefined || this.waiting) {
+        this.waiting = false;
         void this.run();
       }
       this.keep();
@@ -184,6 +189,10 @@ class Panel {
     const text = (marked.trim() ? marked : this.editor.text).trimEnd();
     if (!text.trim()) {
       this.say("Nothing to run: write a query, or choose an example");
+      return;
+    }
+    if (!this.opened) {
+      this.waiting = true;
       return;
     }
     if (!this.path) {
