@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from opstep.api.settings import RunSettings
 from opstep.cli.common import (
     COMMAND,
     FOUND,
@@ -23,14 +24,12 @@ from opstep.cli.common import (
     watch_compiler,
 )
 from opstep.cli.options import (
-    chaos_option,
-    device_option,
+    KERNELS,
+    POLICY,
     gpu_options,
     graph_option,
-    kernel_options,
-    policy_options,
     recording_options,
-    running_options,
+    setting_options,
     symbol_option,
 )
 
@@ -39,9 +38,6 @@ if TYPE_CHECKING:
 
     from opstep.api.program import Program
     from opstep.hunting.search import Hunt
-
-SWITCHES = ("device", "mode", "streams", "alloc", "fill", "sync", "threads", "seed")
-SWITCHES += ("kernels", "autotune", "chaos", "nan_only", "kinds", "wanted", "masked")
 
 
 @command(
@@ -81,12 +77,10 @@ SWITCHES += ("kernels", "autotune", "chaos", "nan_only", "kinds", "wanted", "mas
 )
 @symbol_option
 @click.option("--params", metavar="FILE", help="Load params, and states, from a safetensors file.")
-@device_option
-@kernel_options
+@setting_options("device", *KERNELS)
 @gpu_options
-@partial(running_options, steps=None)
-@policy_options
-@chaos_option
+@setting_options("threads", "steps", "seed", steps=None, seed=0)
+@setting_options(*POLICY, "chaos")
 @click.option(
     "--data",
     multiple=True,
@@ -172,11 +166,11 @@ def hunted(
     recording: Any, on_step: Any,
 ) -> Hunt:  # fmt: skip
     """The hunt; on the CPU from the step on that a GPU could not do, if that is asked for."""
-    from opstep.api.devices import Setup
+    from opstep.cli.run import be_patient
     from opstep.hunting.search import hunt as go
     from opstep.runtime.ir.errors import DeviceError
 
-    done = 0
+    settings, done = RunSettings.of(options), 0
 
     def count() -> None:
         nonlocal done
@@ -184,19 +178,17 @@ def hunted(
         if on_step:
             on_step()
 
-    chosen = {k: options[k] for k in SWITCHES}
-    if options["timeout"] is not None and chosen["device"].startswith("cuda"):
-        setup = Setup(options["threads"], options["kernels"], options["autotune"])
-        program.on(chosen["device"], setup).patience = options["timeout"]
-    more = {"recording": recording, "on_step": count}
+    be_patient(program, settings, options["timeout"])
+    more = {k: options[k] for k in ("nan_only", "kinds", "wanted", "masked")}
+    more |= {"recording": recording, "on_step": count}
     try:
-        return go(program, graph, values, steps=options["steps"], **chosen, **more)
+        return go(program, graph, values, **vars(settings), **more)
     except DeviceError as error:
-        if options["fallback"] is None or chosen["device"] == options["fallback"]:
+        if options["fallback"] in (None, settings.device):
             raise
         say(f"{error.diagnostics[0].message}; continuing on the CPU")
-    chosen |= {"device": options["fallback"], "kernels": "auto", "autotune": False}
-    return go(program, graph, values, steps=options["steps"] - done, **chosen, **more)
+    settings = replace(settings, device=options["fallback"], steps=options["steps"] - done)
+    return go(program, graph, values, **vars(settings), **more)
 
 
 def steps_of(values: dict[str, Any], batches: dict[str, Any]) -> Iterable[dict[str, Any]]:

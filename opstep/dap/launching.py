@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from opstep.api.settings import BUDGET, RunSettings
 from opstep.dap.debuggee import Debuggee
 from opstep.runtime.ir.diagnostics import Diagnostic, OpstepError
 from opstep.runtime.ir.errors import InputError
@@ -28,37 +29,39 @@ _WORD = re.compile(r"--input (random|zeros|ones)\b")
 _BARE = re.compile(r"--(input|symbol|param|graph)s?\b ?")
 
 
-@dataclass(frozen=True)
-class LaunchArguments:
-    """Arguments of ``launch``. `inputs` and `symbols` are by name; inputs may be words as on the
-    command line (``x.npy``, ``random``), numbers, or lists, and symbols words (``N=8``) for editors
-    whose settings hold no numbers. Paths are relative to `cwd`.
+@dataclass(frozen=True, kw_only=True)
+class LaunchArguments(RunSettings):
+    """Arguments of ``launch``: how to run, and what. `inputs` and `symbols` are by name; inputs may
+    be words as on the command line (``x.npy``, ``random``), numbers, or lists, and symbols words
+    (``N=8``) for editors whose settings hold no numbers. Paths are relative to `cwd`.
     """
 
+    mode: str = "debug"
+    seed: int = 0
+    autotune: ClassVar[bool] = False  # not under a debugger
+    chaos: ClassVar[int | None] = None
     program: str
     graph: str | None = None
     inputs: dict[str, Any] | list[str] | str | None = None
     symbols: dict[str, int] | list[str] = field(default_factory=dict)
     params: str | None = None
-    device: str = "cpu"
-    kernels: Literal["auto", "numba", "vendor"] = "auto"
-    threads: int | None = None
-    mode: Literal["async", "debug"] = "debug"
-    streams: int | None = None
-    alloc: Literal["reuse", "fresh"] | None = None
-    fill: Literal["none", "nan"] | None = None
-    sync: Literal["none", "op"] | None = None
-    steps: int = 1
-    seed: int = 0
     stop_on_entry: bool = False
     stop_at_end: bool = False
-    memory_budget: int = 2 << 30
+    memory_budget: int = BUDGET
     workspace: str | None = None
     trace: str | None = None
     cwd: str | None = None
     env: dict[str, str | None] = field(default_factory=dict)
     on_disconnect: Literal["terminate", "continue"] = "terminate"
     no_debug: bool = False
+
+    def __post_init__(self) -> None:
+        """`settings` checks, within what is shown when it goes wrong."""
+
+    @property
+    def settings(self) -> RunSettings:
+        """How to run. Raises `SettingError`."""
+        return RunSettings.of(vars(self))
 
     @property
     def folder(self) -> Path:
@@ -78,32 +81,24 @@ class LaunchArguments:
 
         return parse_symbols(self.symbols) if isinstance(self.symbols, list) else self.symbols
 
-    def switches(self) -> dict[str, Any]:
-        """The four switches, and the mode that presets them."""
-        names = ("mode", "streams", "alloc", "fill", "sync")
-        return {name: getattr(self, name) for name in names}
-
 
 def launch(session: Session, arguments: LaunchArguments) -> Debuggee:
     """Loads the program and prepares its run. Raises `OpstepError`; then nothing has changed."""
-    from opstep.api.debugging import Debugger
+    from opstep.api.debugging import Debugger, debugged
 
     with explained():
+        settings = arguments.settings
         check_folder(arguments)
         program, graph, inputs = loaded(arguments)
         debugger = Debugger(
             program,
             graph,
             inputs,
-            device=arguments.device,
-            steps=arguments.steps,
-            threads=arguments.threads,
-            kernels=arguments.kernels,
             stop_on_entry=arguments.stop_on_entry,
             stop_at_end=arguments.stop_at_end,
             memory_budget=arguments.memory_budget,
             files=arguments.folder,
-            **arguments.switches(),
+            **debugged(settings),
         )
         if arguments.workspace and Path(arguments.at(arguments.workspace)).exists():
             from opstep.trace.workspace.scope import recorded_runs
@@ -255,15 +250,14 @@ def run_plainly(session: Session, arguments: LaunchArguments) -> int:
     recording = None
     try:
         with explained():
+            settings = arguments.settings
             check_folder(arguments)
             program, graph, inputs = loaded(arguments)
         tell_of_made(session, arguments, program.module.graphs[graph])
         recording = recording_of(arguments)
         result = program.run(
-            graph, inputs, device=arguments.device, steps=arguments.steps,
-            threads=arguments.threads, kernels=arguments.kernels, recording=recording,
-            on_step=session.check_cancelled, **arguments.switches(),
-        )  # fmt: skip
+            graph, inputs, recording=recording, on_step=session.check_cancelled, **vars(settings)
+        )
     except OpstepError as error:
         session.output(str(error), "stderr")
         return FAILED

@@ -49,7 +49,7 @@ def test_an_unknown_request(client):
         ({}, "arguments.program is missing"),
         ({"program": 3}, "arguments.program must be a string"),
         ({"program": "no/such.opg"}, "no/such.opg"),
-        ({"mode": "fast"}, "arguments.mode is 'fast'; it can be async, debug"),
+        ({"mode": "fast"}, "mode is 'fast'; it can be async or debug"),
         ({"graph": "mian"}, "did you mean main"),
         ({"steps": 0}, "steps is 0"),
         ({"device": "tpu"}, "there is no device tpu"),

@@ -68,8 +68,8 @@ def test_a_gradient_can_be_made_before_params_are_loaded():
     ("arguments", "message"),
     [
         ({"inputs": [1, 2]}, "inputs are given as a list; they are arrays by name"),
-        ({"threads": 0}, "threads is 0; at least 1 is needed"),
-        ({"steps": 0}, "steps is 0; at least 1 is needed"),
+        ({"threads": 0}, "threads is 0; it can be 1 to 256"),
+        ({"steps": 0}, "steps is 0; it can be 1 or more"),
     ],
 )
 def test_wrong_arguments(arguments, message):
