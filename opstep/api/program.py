@@ -19,9 +19,9 @@ from opstep.api.settings import RunSettings
 from opstep.api.tensors import Tensors
 from opstep.api.view import GraphView
 from opstep.runtime.interrupts import AT_ONCE, NEVER, Held
-from opstep.runtime.ir.diagnostics import OpstepError, did_you_mean
+from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.dims import Expr
-from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.errors import InputError, UnboundSymbols, UnknownName
 from opstep.runtime.ir.graph import NOWHERE, Graph, Module
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import MODES, Plan, Policy
@@ -106,8 +106,7 @@ class Program:
                 raise InputError("which graph?", hint=f"name one of: {known}")
             name = "main"
         if name not in self.graphs:
-            hint = did_you_mean(name, self.graphs) or f"there are: {', '.join(self.graphs)}"
-            raise InputError(f"there is no graph {name}", hint=hint)
+            raise UnknownName(f"there is no graph {name}", name, self.graphs)
         return self.graphs[name]
 
     def with_grad(self, graph: str, wrt: Sequence[str], name: str | None = None) -> Program:
@@ -147,9 +146,8 @@ class Program:
         known |= {b.name.text: b.type for b in graph.inputs if b.type is not None}
         for wanted in wrt:
             if wanted not in known:
-                hint = did_you_mean(wanted, known) or f"there are: {', '.join(known)}"
                 message = f"{wanted} is neither an input of {graph.name.text} nor a param or state"
-                raise InputError(message, hint=hint)
+                raise UnknownName(message, wanted, known)
             if not known[wanted].dtype.is_float:
                 raise InputError(f"{wanted} is {known[wanted]}: only floats have derivatives")
 
@@ -209,11 +207,8 @@ class Program:
             bound = binding.type.bind(dict(symbols))
             if not bound.is_concrete:
                 free = sorted({s for d in bound.shape if isinstance(d, Expr) for s in d.symbols()})
-                raise InputError(
-                    f"input {binding.name.text}: {binding.type} needs a size for {', '.join(free)}",
-                    hint=f"give it: {' '.join(f'--symbol {s}=32' for s in free)}, "
-                    f"or symbols={{{', '.join(f'{s!r}: 32' for s in free)}}} in Python",
-                )
+                message = f"input {binding.name.text}: {binding.type} needs a size for "
+                raise UnboundSymbols(message + ", ".join(free), free)
             if not bound.fits:
                 raise InputError(f"input {binding.name.text}: {bound} does not fit into any memory")
             types.append(bound)

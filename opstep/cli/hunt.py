@@ -32,6 +32,7 @@ from opstep.cli.options import (
     setting_options,
     symbol_option,
 )
+from opstep.cli.wording import in_switches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -117,6 +118,7 @@ def hunt(file: str, **options: Any) -> int:
     """
     import opstep
     from opstep.api import sources
+    from opstep.cli import inputs as given
     from opstep.cli.run import check_kernels, progress, recorded, show_recording
     from opstep.runtime.ir.errors import InputError
 
@@ -132,7 +134,7 @@ def hunt(file: str, **options: Any) -> int:
     symbols = sources.parse_symbols(options["symbols"])
     sources.check_symbols(program.graph(graph), symbols)
     check_kernels(options)
-    batches = sources.batches(program.graph(graph), options["data"])
+    batches = given.batches(program.graph(graph), options["data"], options["inputs"])
     first = {name: array[0] for name, array in batches.items()}
     values = sources.gather(
         program.graph(graph), options["inputs"], symbols, options["seed"], first
@@ -169,6 +171,7 @@ def hunted(
     from opstep.cli.run import be_patient
     from opstep.hunting.search import hunt as go
     from opstep.runtime.ir.errors import DeviceError
+    from opstep.runtime.ir.wording import said
 
     settings, done = RunSettings.of(options), 0
 
@@ -186,7 +189,7 @@ def hunted(
     except DeviceError as error:
         if options["fallback"] in (None, settings.device):
             raise
-        say(f"{error.diagnostics[0].message}; continuing on the CPU")
+        say(f"{said(error.diagnostics[0].message, in_switches)}; continuing on the CPU")
     settings = replace(settings, device=options["fallback"], steps=options["steps"] - done)
     return go(program, graph, values, **vars(settings), **more)
 
@@ -207,10 +210,13 @@ def show(file: str, found: Hunt, options: dict[str, Any]) -> None:
 
         emit_json({"file": file} | record(found))
         return
+    from opstep.hunting.report import FINDINGS, report
     from opstep.runtime.ir.diagnostics import visible
 
-    for line in found.report().split("\n"):
+    for line in report(found, in_switches).split("\n"):
         click.echo(visible(line))
+    if len(found.findings) > FINDINGS:
+        say("add --json to get all of them")
     if found.findings and not options["breaks"]:
         say("add --break to open the debugger at that op")
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from opstep.api.settings import BUDGET, RunSettings
 from opstep.dap.debuggee import Debuggee
-from opstep.runtime.ir.diagnostics import Diagnostic, OpstepError
+from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,11 +21,6 @@ if TYPE_CHECKING:
     from opstep.api.program import Program
     from opstep.dap.session import Session
     from opstep.runtime.ir.graph import Graph
-
-# A word of the command line in a message, and how launch arguments say the same.
-_OPTION = re.compile(r"--(input|symbol)s? (\w[\w.]*)=(\S+?)([,;)]|$| )")
-_WORD = re.compile(r"--input (random|zeros|ones)\b")
-_BARE = re.compile(r"--(input|symbol|param|graph)s?\b ?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,24 +80,23 @@ def launch(session: Session, arguments: LaunchArguments) -> Debuggee:
     """Loads the program and prepares its run. Raises `OpstepError`; then nothing has changed."""
     from opstep.api.debugging import Debugger, debugged
 
-    with explained():
-        settings = arguments.settings
-        check_folder(arguments)
-        program, graph, inputs = loaded(arguments)
-        debugger = Debugger(
-            program,
-            graph,
-            inputs,
-            stop_on_entry=arguments.stop_on_entry,
-            stop_at_end=arguments.stop_at_end,
-            memory_budget=arguments.memory_budget,
-            files=arguments.folder,
-            **debugged(settings),
-        )
-        if arguments.workspace and Path(arguments.at(arguments.workspace)).exists():
-            from opstep.trace.workspace.scope import recorded_runs
+    settings = arguments.settings
+    check_folder(arguments)
+    program, graph, inputs = loaded(arguments)
+    debugger = Debugger(
+        program,
+        graph,
+        inputs,
+        stop_on_entry=arguments.stop_on_entry,
+        stop_at_end=arguments.stop_at_end,
+        memory_budget=arguments.memory_budget,
+        files=arguments.folder,
+        **debugged(settings),
+    )
+    if arguments.workspace and Path(arguments.at(arguments.workspace)).exists():
+        from opstep.trace.workspace.scope import recorded_runs
 
-            debugger.runs = recorded_runs(arguments.at(arguments.workspace))
+        debugger.runs = recorded_runs(arguments.at(arguments.workspace))
     debuggee = Debuggee(
         session,
         arguments.folder,
@@ -205,28 +198,6 @@ def here(arguments: LaunchArguments, word: str) -> str:
     return f"{name}={arguments.at(source)}"
 
 
-@contextmanager
-def explained() -> Iterator[None]:
-    """Messages that name options of the command line name the launch arguments instead."""
-    try:
-        yield
-    except InputError as error:
-        told = [in_words_of_launch(d) for d in error.diagnostics]
-        raise InputError(told) from None
-
-
-def in_words_of_launch(found: Diagnostic) -> Diagnostic:
-    from dataclasses import replace
-
-    return replace(found, message=_reworded(found.message), hint=_reworded(found.hint))
-
-
-def _reworded(text: str) -> str:
-    text = _OPTION.sub(r'"\1s": {"\2": "\3"}\4', text)
-    text = _WORD.sub(r'"inputs": "\1"', text)
-    return _BARE.sub(r'"\1s": ', text).replace('"graphs": ', '"graph": ')
-
-
 def set_environment(session: Session, arguments: LaunchArguments) -> None:
     """Sets variables where this process is this session's alone; says so where it is not."""
     if not arguments.env:
@@ -249,17 +220,16 @@ def run_plainly(session: Session, arguments: LaunchArguments) -> int:
 
     recording = None
     try:
-        with explained():
-            settings = arguments.settings
-            check_folder(arguments)
-            program, graph, inputs = loaded(arguments)
+        settings = arguments.settings
+        check_folder(arguments)
+        program, graph, inputs = loaded(arguments)
         tell_of_made(session, arguments, program.module.graphs[graph])
         recording = recording_of(arguments)
         result = program.run(
             graph, inputs, recording=recording, on_step=session.check_cancelled, **vars(settings)
         )
     except OpstepError as error:
-        session.output(str(error), "stderr")
+        session.output(session.worded(error), "stderr")
         return FAILED
     finally:
         for written in recording.close() if recording else []:

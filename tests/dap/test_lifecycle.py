@@ -54,7 +54,7 @@ def test_an_unknown_request(client):
         ({"steps": 0}, "steps is 0"),
         ({"device": "tpu"}, "there is no device tpu"),
         ({"device": "null"}, "the null device computes nothing"),
-        ({"inputs": {}}, r'\("inputs": \{"x": "FILE.npy"\}, or "inputs": "random" for all'),
+        ({"inputs": {}}, r'\(give "inputs": \{"x": "FILE.npy"\}, or "inputs": "random" for all'),
         ({"inputs": {"x": "no.npy"}}, "no.npy"),
         ({"inputs": {"x": [1, "a"]}}, "input x"),
         ({"inputs": {"y": 1}}, "the graph has no input y"),
