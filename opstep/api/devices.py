@@ -16,13 +16,12 @@ def canonical(name: str) -> str:
 
     Raises `InputError`.
     """
-    found = _GPU.match(name)
-    if found:
+    if name in ("cpu", "null"):
+        return name
+    if found := _GPU.match(name):
         ordinal = int(found[1] or 0)
         return f"cuda:{ordinal}" if ordinal else "cuda"
-    if name not in ("cpu", "null"):
-        raise InputError(f"there is no device {name}", hint="there are: cpu, cuda, cuda:1, null")
-    return name
+    raise InputError(f"there is no device {name}", hint="there are: cpu, cuda, cuda:1, null")
 
 
 class Setup(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from opstep.api.devices import KERNELS, Setup, canonical
@@ -78,7 +78,8 @@ class RunSettings:
             value = getattr(self, name)
             if value is not default and not _among(value, values):
                 raise SettingError(name, value, _listed(values))
-        object.__setattr__(self, "device", canonical(self.device))
+        if (device := canonical(self.device)) != self.device:
+            object.__setattr__(self, "device", device)
 
     def __str__(self) -> str:
         """``debug, streams=2``: the mode, and what is not by default."""
@@ -93,8 +94,13 @@ class RunSettings:
     @property
     def policy(self) -> Policy:
         """The preset of the mode, with the switches that are given in place of its own."""
-        switches = {n: getattr(self, n) for n in ("streams", "alloc", "fill", "sync")}
-        return replace(MODES[self.mode], **{k: v for k, v in switches.items() if v is not None})
+        preset = MODES[self.mode]
+        return Policy(
+            self.streams or preset.streams,
+            self.alloc or preset.alloc,
+            self.fill or preset.fill,
+            self.sync or preset.sync,
+        )
 
     @property
     def setup(self) -> Setup:
