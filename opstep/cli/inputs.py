@@ -17,8 +17,8 @@ from opstep.api.sources import (
     parse_symbols,
 )
 from opstep.runtime import arrays
-from opstep.runtime.ir.diagnostics import Diagnostic, did_you_mean, names_listed
-from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.diagnostics import Diagnostic, names_listed
+from opstep.runtime.ir.errors import InputError, UnknownName
 from opstep.runtime.ir.graph import Graph, Return
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ def check_outputs(wanted: Sequence[str], names: Iterable[str]) -> list[tuple[str
         name, equals, file = text.partition("=")
         path = Path(file if equals else name)
         if equals and name not in known:
-            hint = did_you_mean(name, known) or f"it returns {names_listed(known)}"
-            raise InputError(f"--output {text}: the graph returns no {name}", hint=hint)
+            message = f"--output {text}: the graph returns no {name}"
+            raise UnknownName(message, name, known, "it returns")
         if path.suffix not in (".npy", ".npz", ".safetensors"):
             raise InputError(f"--output {text}: write to a .npy, .npz or .safetensors file")
         if path.suffix == ".npy" and not equals and len(known) != 1:
