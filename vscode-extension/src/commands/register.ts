@@ -2,8 +2,8 @@
 
 import path from "node:path";
 import * as vscode from "vscode";
-import { chooseGraph, givenBeside, programOf, Sizes } from "../debug/asking";
-import { asOptions } from "../debug/given";
+import { asOptions } from "../debug/arguments";
+import { chooseGraph, givenBeside, programOf, Sizes } from "../debug/prompts";
 import { fileOf, type GraphTarget, graphOf, pickFile } from "../debug/register";
 import type { Python } from "../python";
 import type { Services } from "../services";

@@ -5,9 +5,9 @@ import path from "node:path";
 import * as vscode from "vscode";
 import type { Python } from "../python";
 import { addressTrouble, answers, KERNEL } from "./adapters";
-import { chooseGraph, givenBeside, programOf, type Sizes } from "./asking";
-import { type Given, sizesOf } from "./given";
+import { type Given, sizesOf } from "./arguments";
 import { applyDefaults, named } from "./launch";
+import { chooseGraph, givenBeside, programOf, type Sizes } from "./prompts";
 
 const MOST_PROGRAMS = 50;
 

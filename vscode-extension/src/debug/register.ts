@@ -4,9 +4,9 @@ import * as vscode from "vscode";
 import type { Python } from "../python";
 import type { Services } from "../services";
 import { registerAdapters } from "./adapters";
-import { chooseGraph, followCursor, givenBeside, programOf, Sizes } from "./asking";
 import { registerEditing } from "./editing";
 import { enterKernel, followKernels, runToLine } from "./kernels";
+import { chooseGraph, followCursor, givenBeside, programOf, Sizes } from "./prompts";
 import { activeFile, Configurations, DynamicConfigurations } from "./provider";
 import { breakOnNan, copyStatistics, type VariableContext } from "./variables";
 

@@ -1,8 +1,8 @@
 /** The debugger's side of the Tensor view: what its page asks, as requests of the protocol. */
 
-import { type Axes, fitted, MOST_TILES, sizeOf } from "./axes";
-import type { Call, Calls, Slice, TensorType, ViewState } from "./messages";
-import { elementsOf, type Part, partExpression, wholePart } from "./parts";
+import { type Axes, fitted, MOST_TILES, sizeOf } from "../../shared/tensor/axes";
+import type { Call, Calls, Slice, TensorType, ViewState } from "../../shared/tensor/messages";
+import { elementsOf, type Part, partExpression, wholePart } from "../../shared/tensor/parts";
 
 /** Sends a request of a debug session. */
 export type Ask = (command: string, given: Record<string, unknown>) => Promise<unknown>;

@@ -5,11 +5,11 @@ import * as vscode from "vscode";
 import type { Services } from "../services";
 import { diffProgram, openDocument } from "./documents";
 import type { Files } from "./files";
+import { counted, runDescription, runLabel } from "./format";
+import { goTo } from "./locations";
 import type { Node } from "./nodes";
-import { goTo } from "./places";
 import type { KeptTensor, Run } from "./requests";
 import type { Tree } from "./tree";
-import { counted, runDescription, runLabel } from "./words";
 
 type RunNode = Extract<Node, { run: Run }>;
 

@@ -2,7 +2,7 @@
 
 import * as vscode from "vscode";
 import type { Services } from "../services";
-import { documentUri, goTo, SCHEME, type Shown } from "./places";
+import { documentUri, goTo, SCHEME, type Shown } from "./locations";
 import type { Program } from "./requests";
 
 const PLACE = /([^\s:"'()]+\.opg):(\d+)/g;

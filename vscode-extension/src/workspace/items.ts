@@ -2,7 +2,6 @@
 
 import path from "node:path";
 import * as vscode from "vscode";
-import { idOf, type Node, type Part } from "./nodes";
 import {
   counted,
   findingLabel,
@@ -16,7 +15,8 @@ import {
   standingDescription,
   stepDescription,
   tensorDescription,
-} from "./words";
+} from "./format";
+import { idOf, type Node, type Part } from "./nodes";
 
 const PARTS: Record<Part, [string, string]> = {
   summary: ["Summary", "info"],

@@ -3,10 +3,10 @@
 import * as vscode from "vscode";
 import type { Services } from "../services";
 import type { Files } from "./files";
+import { metricText, runFacts, stepSpans } from "./format";
 import { itemOf } from "./items";
 import { idOf, type Node } from "./nodes";
 import type { Finding, KeptTensor, Run, RunDetail, SlowOp, Step } from "./requests";
-import { metricText, runFacts, stepSpans } from "./words";
 
 const RUNS = 50; // in a page
 const SLOWEST = 25;

@@ -1,9 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { type Axes, defaultAxes, fitted, roleOf, withRole } from "../../src/tensor/axes";
-import { colourAt, MAPS, type MapName, SPECIAL, table } from "../../src/tensor/colours";
-import { Elements } from "../../src/tensor/elements";
-import { compared } from "../../src/tensor/messages";
-import { Difference, paint } from "../../src/tensor/painting";
+import { type Axes, defaultAxes, fitted, roleOf, withRole } from "../../shared/tensor/axes";
+import type { MapName } from "../../shared/tensor/messages";
 import {
   elementsOf,
   partExpression,
@@ -11,9 +8,13 @@ import {
   shapeOf,
   stridesOf,
   wholePart,
-} from "../../src/tensor/parts";
+} from "../../shared/tensor/parts";
 import { firstPart } from "../../src/tensor/requests";
-import { extentOf, percentiles, placer, scaleOf } from "../../src/tensor/scaling";
+import { colourAt, MAPS, SPECIAL, table } from "../../webview/tensor/colours";
+import { Elements } from "../../webview/tensor/elements";
+import { compared } from "../../webview/tensor/model";
+import { Difference, paint } from "../../webview/tensor/painting";
+import { extentOf, percentiles, placer, scaleOf } from "../../webview/tensor/scaling";
 import {
   covers,
   layOut,
@@ -24,7 +25,7 @@ import {
   worldHeight,
   worldWidth,
   zoomed,
-} from "../../src/tensor/tiles";
+} from "../../webview/tensor/tiles";
 
 const axes = (shape: number[], more: Partial<Axes> = {}): Axes => ({
   ...defaultAxes(shape),

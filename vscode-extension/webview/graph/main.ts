@@ -1,6 +1,6 @@
 /** The Graph view in the browser. */
 
-import type { ToHost, ToPage } from "./messages";
+import type { ToHost, ToPage } from "../../shared/graph/messages";
 import { type Kept, Page } from "./page";
 
 const vscode = acquireVsCodeApi<Kept>();

@@ -1,6 +1,6 @@
 /** From the data of graphs to what is drawn: calls expanded in place, weights folded, a part of a large graph. */
 
-import type { GraphData, GraphEdge, GraphNode } from "./messages";
+import type { GraphData, GraphEdge, GraphNode } from "../../shared/graph/messages";
 
 /** A node of the picture. Keys are paths: `s3/s1` is statement 1 in the call that statement 3 is. */
 export interface Shown {

@@ -1,9 +1,9 @@
 /** The page: its state, and what a message, a key or the pointer makes of it. */
 
-import { Overtaken } from "./arranger";
+import type { GraphData, Standing, ToHost, ToPage } from "../../shared/graph/messages";
 import { idOf } from "./drawing";
 import { asPng, asSvg } from "./export";
-import type { GraphData, Standing, ToHost, ToPage } from "./messages";
+import { Overtaken } from "./layoutRunner";
 import { type Direction, nodeAt, picture, type Shown, step } from "./model";
 import { Note } from "./note";
 import { type Placing, Scene } from "./scene";

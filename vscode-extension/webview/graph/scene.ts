@@ -1,8 +1,8 @@
 /** What is seen: the picture in its window, arranged anew for each new one. */
 
-import { Arranger } from "./arranger";
 import { Drawing, type Marks, svg } from "./drawing";
 import type { Asked } from "./layout";
+import { Arranger } from "./layoutRunner";
 import { type Measure, sizeOf } from "./measure";
 import { Minimap } from "./minimap";
 import type { Picture, Shown } from "./model";

@@ -1,7 +1,7 @@
 /** What is known about the graph beside its text, and what that makes of each node. */
 
+import type { Breakpoint, GraphData, Standing, Tainted } from "../../shared/graph/messages";
 import type { Marks } from "./drawing";
-import type { Breakpoint, GraphData, Standing, Tainted } from "./messages";
 import { progress, type Shown } from "./model";
 
 export class State {

@@ -1,17 +1,16 @@
 /** The NaN report's page: a chain from the tensor that was asked about back to where it began. */
 
-import {
-  type BadElement,
-  explained,
-  type Finding,
-  type FromNanPage,
-  kindOf,
-  type Link,
-  type NanReport,
-  sentence,
-  type ToNanPage,
-} from "../../src/nan/report";
+import type {
+  BadElement,
+  Finding,
+  FromNanPage,
+  Link,
+  NanReport,
+  ToNanPage,
+} from "../../shared/nan/messages";
+import { sentence } from "../../shared/nan/report";
 import { fill, h } from "../tensor/dom";
+import { explained, kindOf } from "./rules";
 
 const vscode = acquireVsCodeApi<unknown>();
 const root = document.getElementById("root") as HTMLElement;

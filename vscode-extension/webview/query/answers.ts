@@ -1,6 +1,6 @@
 /** The answer to the question that was asked last, as it comes in. */
 
-import type { Answer } from "./messages";
+import type { Answer } from "../../shared/query/messages";
 import type { Sort } from "./pages";
 import type { Rpc } from "./rpc";
 

@@ -1,6 +1,7 @@
 /** Lines by step as a chart: in the colours of the theme, with a logarithmic scale, looked at closer by dragging. */
 
 import uPlot from "uplot";
+import type { Plot } from "../../shared/query/messages";
 import {
   type Aligned,
   aligned,
@@ -13,7 +14,6 @@ import {
 } from "./chartData";
 import { element } from "./dom";
 import { counted } from "./format";
-import type { Plot } from "./messages";
 
 export interface ChartEvents {
   /** The part between two xs is wanted with all its points; undefined: the whole. */

@@ -1,6 +1,6 @@
 /** Lines as the chart library takes them: all over one list of xs. */
 
-import type { Plot, PlotLine } from "./messages";
+import type { Plot, PlotLine } from "../../shared/query/messages";
 
 /** Lines that have a colour and a name; the others stand pale behind them. */
 export const NAMED = 8;

@@ -1,6 +1,6 @@
 /** What could stand at the cursor: names of the workspace's schema in SQL, and the words of plots. */
 
-import type { Schema, Table } from "./messages";
+import type { Schema, Table } from "../../shared/query/messages";
 
 export interface Suggestion {
   label: string;

@@ -17,8 +17,8 @@ import { lintKeymap, setDiagnostics } from "@codemirror/lint";
 import { Compartment, EditorState, Prec } from "@codemirror/state";
 import { drawSelection, EditorView, keymap, placeholder } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
+import type { Mode, Problem, Schema } from "../../shared/query/messages";
 import { completePlot, completeSql, KEYWORDS, type Suggestion } from "./completion";
-import type { Mode, Problem, Schema } from "./messages";
 
 /** The colours are those of the workbench: VS Code gives its token colours no variables, but these. */
 const highlight = HighlightStyle.define([

@@ -1,6 +1,6 @@
 /** Fields, counts and times as people read them. */
 
-import type { Cell } from "./messages";
+import type { Cell } from "../../shared/query/messages";
 
 export interface Shown {
   text: string;

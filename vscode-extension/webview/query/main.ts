@@ -1,14 +1,23 @@
 /** The query panel: a question above, its answer below, as a table or as a chart. */
 
+import type {
+  Answer,
+  FromPage,
+  Mode,
+  Plot,
+  Problem,
+  Schema,
+  State,
+  ToPage,
+} from "../../shared/query/messages";
 import { answerActions, chartActions } from "./actions";
 import { Answers } from "./answers";
-import { Asked } from "./asked";
 import { Chart } from "./chart";
 import { element, type Item } from "./dom";
 import { Editor } from "./editor";
 import { showField } from "./field";
 import { counted, duration, isNs } from "./format";
-import type { Answer, FromPage, Mode, Plot, Problem, Schema, State, ToPage } from "./messages";
+import { Asked } from "./history";
 import { askPlot, plotColumns } from "./plotting";
 import { Rpc } from "./rpc";
 import { splitter } from "./splitter";

@@ -1,6 +1,6 @@
 /** Rows of an answer, fetched a page at a time as they come into sight. */
 
-import type { Answer, Cell } from "./messages";
+import type { Answer, Cell } from "../../shared/query/messages";
 import { pagesOf } from "./windowing";
 
 export const PAGE = 200;

@@ -1,6 +1,6 @@
 /** What is asked for when something is drawn. */
 
-import type { Answer, Plot } from "./messages";
+import type { Answer, Plot } from "../../shared/query/messages";
 import type { Rpc } from "./rpc";
 
 let asked = 0;

@@ -1,6 +1,6 @@
 /** Requests from the page to the language server, by way of the extension. */
 
-import type { FromPage, ToPage } from "./messages";
+import type { FromPage, ToPage } from "../../shared/query/messages";
 
 export class Rpc {
   private next = 1;

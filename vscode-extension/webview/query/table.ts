@@ -1,8 +1,8 @@
 /** An answer as a table: of a million rows only those in sight exist. */
 
+import type { Answer, Cell, Place } from "../../shared/query/messages";
 import { element } from "./dom";
 import { isNs, shown } from "./format";
-import type { Answer, Cell, Place } from "./messages";
 import { Pages, type Sort } from "./pages";
 import { scrollTo, type Window, windowOf } from "./windowing";
 

@@ -1,7 +1,7 @@
 /** The row above the question: which workspace, SQL or a plot, run and stop, history, examples. */
 
+import type { Known, Mode } from "../../shared/query/messages";
 import { element, type Item, menuButton } from "./dom";
-import type { Known, Mode } from "./messages";
 
 export interface ToolbarEvents {
   run(): void;

@@ -1,6 +1,6 @@
 /** The page's side of the messages: calls are answered, and those of an earlier stop thrown away. */
 
-import type { Call, Calls, FromPage, ToPage } from "../../src/tensor/messages";
+import type { Call, Calls, FromPage, ToPage } from "../../shared/tensor/messages";
 
 interface Waiting {
   resolve: (answer: never) => void;

@@ -1,9 +1,14 @@
 /** The controls above the picture: expression, views, axes, scale, colours. */
 
-import { ROLES, type Role, roleOf, sizeOf, withRole } from "../../src/tensor/axes";
-import { MAPS, type MapName } from "../../src/tensor/colours";
-import type { Comparison, ViewState } from "../../src/tensor/messages";
-import type { ScaleMode, ScaleOver } from "../../src/tensor/scaling";
+import { ROLES, type Role, roleOf, sizeOf, withRole } from "../../shared/tensor/axes";
+import type {
+  Comparison,
+  MapName,
+  ScaleMode,
+  ScaleOver,
+  ViewState,
+} from "../../shared/tensor/messages";
+import { MAPS } from "./colours";
 import { type Choice, chooser, fill, h, numberBox, shown } from "./dom";
 import { type Model, nameOf } from "./model";
 

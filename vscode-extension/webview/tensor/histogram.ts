@@ -1,6 +1,6 @@
 /** The histogram view: equal bins, or by exponents of 2; counts as they are, or their logarithm. */
 
-import { partExpression, wholePart } from "../../src/tensor/parts";
+import { partExpression, wholePart } from "../../shared/tensor/parts";
 import { type Connection, Newest, Outdated } from "./connection";
 import { fill, h, shown, themed } from "./dom";
 import type { Model } from "./model";

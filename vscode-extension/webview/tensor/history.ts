@@ -1,9 +1,9 @@
 /** A figure of the tensor over the steps of a run, as a small line. */
 
-import { type Figures, type HistoryEntry, numberOf } from "../../src/tensor/messages";
+import type { Figures, HistoryEntry } from "../../shared/tensor/messages";
 import { type Connection, Newest, Outdated } from "./connection";
 import { chooser, fill, h, shown, themed } from "./dom";
-import type { Model } from "./model";
+import { type Model, numberOf } from "./model";
 
 const FIGURES = [
   "mean",

@@ -1,8 +1,9 @@
 /** What colours mean: the ends of a scale, and the map between them. */
 
-import { colourAt, type MapName } from "../../src/tensor/colours";
-import type { Scale } from "../../src/tensor/scaling";
+import type { MapName } from "../../shared/tensor/messages";
+import { colourAt } from "./colours";
 import { h, shown } from "./dom";
+import type { Scale } from "./scaling";
 
 /** `colours`: three channels are shown as colours, and each goes from black to full. */
 export function legend(scale: Scale, map: MapName, colours: boolean): HTMLElement {

@@ -1,19 +1,19 @@
 /** The Tensor view's page. */
 
-import { NAN, UNWRITTEN } from "../../src/tensor/elements";
-import { type FromPage, numberOf, type Place, type ToPage } from "../../src/tensor/messages";
-import { npyOf } from "../../src/tensor/npy";
-import { elementExpression, partExpression, wholePart } from "../../src/tensor/parts";
+import type { FromPage, Place, ToPage } from "../../shared/tensor/messages";
+import { elementExpression, partExpression, wholePart } from "../../shared/tensor/parts";
 import { Connection, Newest, Outdated } from "./connection";
 import { Controls, tilesNote } from "./controls";
 import { fill, h, shown } from "./dom";
+import { Setting } from "./elementEditor";
+import { NAN, UNWRITTEN } from "./elements";
 import { HistogramView } from "./histogram";
 import { History } from "./history";
-import { Model, nameOf } from "./model";
-import { Odd } from "./odd";
+import { Model, nameOf, numberOf } from "./model";
+import { Odd } from "./nonfinite";
+import { npyOf } from "./npy";
 import { Pictures } from "./pictures";
 import { Pins } from "./pins";
-import { Setting } from "./setting";
 import { Table } from "./table";
 
 const PATIENCE_MS = 3000; // in which the page is told what to show, else it asks again

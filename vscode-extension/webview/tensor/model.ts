@@ -1,19 +1,30 @@
 /** What the page shows, and what it knows of it. */
 
-import { type Axes, fitted } from "../../src/tensor/axes";
-import { Elements } from "../../src/tensor/elements";
-import {
-  compared,
-  FIRST_VIEW,
-  type Figures,
-  numberOf,
-  type Place,
-  type Slice,
-  type Subject,
-  type TensorType,
-  type ViewState,
-} from "../../src/tensor/messages";
-import type { Extent } from "../../src/tensor/scaling";
+import { type Axes, fitted } from "../../shared/tensor/axes";
+import type {
+  Comparison,
+  Figures,
+  Place,
+  Slice,
+  Subject,
+  TensorType,
+  ViewState,
+} from "../../shared/tensor/messages";
+import { Elements } from "./elements";
+import type { Extent } from "./scaling";
+
+const FIRST_VIEW: ViewState = {
+  mode: "picture",
+  firstTile: 0,
+  scale: { mode: "minmax", over: "shown", low: -1, high: 1 },
+  map: "viola",
+  comparison: { kind: "none", count: 1, expression: "" },
+  difference: "absolute",
+  logCounts: false,
+  exponents: false,
+  bins: 64,
+  figure: "mean",
+};
 
 export class Model {
   subject: Subject = { expression: "" };
@@ -75,4 +86,26 @@ export class Model {
 /** `x[0, 3]`, or the label of what has no name. */
 export function nameOf(subject: Subject): string {
   return subject.label ?? subject.expression;
+}
+
+/** The expression that a subject is compared with; undefined for none. */
+export function compared(expression: string, to: Comparison): string | undefined {
+  switch (to.kind) {
+    case "step":
+      return `(${expression})@-${to.count}`;
+    case "change":
+      return `was(${expression}, ${to.count})`;
+    case "expression":
+      return to.expression.trim() || undefined;
+    default:
+      return undefined;
+  }
+}
+
+/** JSON has no word for some numbers: they come as texts. */
+export function numberOf(figure: number | string | undefined): number | undefined {
+  if (typeof figure !== "string") {
+    return figure;
+  }
+  return { inf: Number.POSITIVE_INFINITY, "-inf": Number.NEGATIVE_INFINITY }[figure] ?? Number.NaN;
 }

@@ -1,11 +1,11 @@
 /** One canvas with the tiles of a tensor: drawing, and what lies under the pointer. */
 
-import { SPECIAL } from "../../src/tensor/colours";
-import { type Elements, FINITE, NAN } from "../../src/tensor/elements";
-import type { Atlas, Painted } from "../../src/tensor/painting";
-import { countOf, type Part, stridesOf } from "../../src/tensor/parts";
-import { type Camera, type Grid, type Spot, spotAt, tileOrigin } from "../../src/tensor/tiles";
+import { countOf, type Part, stridesOf } from "../../shared/tensor/parts";
+import { SPECIAL } from "./colours";
 import { h, themed } from "./dom";
+import { type Elements, FINITE, NAN } from "./elements";
+import type { Atlas, Painted } from "./painting";
+import { type Camera, type Grid, type Spot, spotAt, tileOrigin } from "./tiles";
 
 /** Of the window, in CSS pixels: where indices are written. */
 export const MARGIN = { left: 46, top: 20 };

@@ -1,12 +1,17 @@
 /** The picture view: one pane, or three (now, earlier, difference) that move together. */
 
-import { sizeOf } from "../../src/tensor/axes";
-import type { MapName } from "../../src/tensor/colours";
-import type { Elements } from "../../src/tensor/elements";
-import type { Slice } from "../../src/tensor/messages";
-import { Difference, paint } from "../../src/tensor/painting";
-import { elementsOf, type Part, partExpression, placeOf } from "../../src/tensor/parts";
-import type { Scale } from "../../src/tensor/scaling";
+import { sizeOf } from "../../shared/tensor/axes";
+import type { MapName, Slice } from "../../shared/tensor/messages";
+import { elementsOf, type Part, partExpression, placeOf } from "../../shared/tensor/parts";
+import { type Connection, Newest, Outdated } from "./connection";
+import { fill, h, shown } from "./dom";
+import type { Elements } from "./elements";
+import { legend } from "./legend";
+import type { Model } from "./model";
+import { oddPlaces } from "./nonfiniteSpots";
+import { Difference, paint } from "./painting";
+import { type Block, type Marked, Picture } from "./picture";
+import type { Scale } from "./scaling";
 import {
   type Camera,
   covers,
@@ -18,13 +23,7 @@ import {
   tileOrigin,
   visible,
   zoomed,
-} from "../../src/tensor/tiles";
-import { type Connection, Newest, Outdated } from "./connection";
-import { fill, h, shown } from "./dom";
-import { legend } from "./legend";
-import type { Model } from "./model";
-import { oddPlaces } from "./oddplaces";
-import { type Block, type Marked, Picture } from "./picture";
+} from "./tiles";
 
 /** What the pictures tell the page. */
 export interface Listener {

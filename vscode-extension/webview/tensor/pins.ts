@@ -1,6 +1,6 @@
 /** Elements that somebody pinned: their values at each stop, with those before. */
 
-import { elementExpression } from "../../src/tensor/parts";
+import { elementExpression } from "../../shared/tensor/parts";
 import { type Connection, Outdated } from "./connection";
 import { fill, h } from "./dom";
 import type { Model } from "./model";

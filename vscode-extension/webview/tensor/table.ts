@@ -1,10 +1,10 @@
 /** The table view: exact values of a plane of the tensor; only cells that are in sight exist. */
 
-import { sizeOf } from "../../src/tensor/axes";
-import { type Elements, FINITE } from "../../src/tensor/elements";
-import { elementExpression, type Part, partExpression, placeOf } from "../../src/tensor/parts";
+import { sizeOf } from "../../shared/tensor/axes";
+import { elementExpression, type Part, partExpression, placeOf } from "../../shared/tensor/parts";
 import { type Connection, Newest, Outdated } from "./connection";
 import { fill, h } from "./dom";
+import { type Elements, FINITE } from "./elements";
 import type { Model } from "./model";
 
 const CELL = { width: 112, height: 22, head: 64 };

@@ -1,7 +1,7 @@
 /** The Timeline view in the browser: a frame with Perfetto in it, and a row above. */
 
-import { next, told } from "./choice";
-import type { Found, FromFrame, ToHost, ToPage, Wanted } from "./messages";
+import type { Found, FromFrame, ToHost, ToPage, Wanted } from "../../shared/timeline/messages";
+import { next, told } from "./slices";
 
 const COVERED_MS = 15_000; // longest that Perfetto's own page before a trace is covered
 const HELLO_MS = 250; // between two words to a frame that has not answered

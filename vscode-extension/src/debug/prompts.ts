@@ -1,0 +1,168 @@
+/** What a run needs that nobody said yet: asked once, and remembered for the next time. */
+
+import { readdir, readFile } from "node:fs/promises";
+import path from "node:path";
+import * as vscode from "vscode";
+import { arraysIn } from "./archive";
+import {
+  type Beside,
+  type Given,
+  inputsBeside,
+  openSymbols,
+  paramsBeside,
+  readSizes,
+} from "./arguments";
+import { defaultGraph, type GraphHead, graphAt, type Program, readProgram } from "./graphs";
+
+const MOST_FILES = 2000;
+
+/** The program of a file as it would run: from the editor where it is open. */
+export async function programOf(file: string): Promise<Program> {
+  const open = vscode.workspace.textDocuments.find(
+    (d) => d.uri.scheme === "file" && d.uri.fsPath === file,
+  );
+  return readProgram(open ? open.getText() : await readFile(file, "utf8"));
+}
+
+/** Files beside a program that could hold inputs or weights. */
+export async function filesBeside(file: string): Promise<Beside[]> {
+  const folder = path.dirname(file);
+  const names = (await readdir(folder)).filter((n) => /\.(npy|npz|safetensors)$/.test(n));
+  return Promise.all(
+    names
+      .sort()
+      .slice(0, MOST_FILES)
+      .map(async (name) => ({
+        name,
+        keys: name.endsWith(".npz")
+          ? await arraysIn(path.join(folder, name)).catch(() => [])
+          : undefined,
+      })),
+  );
+}
+
+/** Inputs and weights from files beside the program; their paths are absolute. */
+export async function givenBeside(
+  file: string,
+  program: Program,
+  graph: GraphHead,
+): Promise<Given> {
+  const files = await filesBeside(file);
+  const stem = path.basename(file, path.extname(file));
+  const inputs = inputsBeside(graph, stem, files);
+  const params = paramsBeside(program, stem, files);
+  const folder = path.dirname(file);
+  const absolute = (source: unknown) =>
+    typeof source === "string" && /\.np[yz](:|$)/.test(source) ? path.join(folder, source) : source;
+  return {
+    ...(inputs && {
+      inputs:
+        typeof inputs === "string"
+          ? inputs
+          : Object.fromEntries(Object.entries(inputs).map(([n, s]) => [n, absolute(s)])),
+    }),
+    ...(params && { params: path.join(folder, params) }),
+  };
+}
+
+/** By file: the graph that ran last, until somebody moves the cursor. A stop moves it, too, into any graph. */
+const last = new Map<string, string>();
+
+/** Keeps what ran last while only the debugger has moved the cursor. */
+export function followCursor(): vscode.Disposable {
+  return vscode.window.onDidChangeTextEditorSelection((event) => {
+    const { Keyboard, Mouse } = vscode.TextEditorSelectionChangeKind;
+    if (event.kind === Keyboard || event.kind === Mouse) {
+      last.delete(event.textEditor.document.uri.fsPath);
+    }
+  });
+}
+
+/** The graph that ran last, the one at the cursor, the only one, `main`, or the one that is picked; undefined where none is. */
+export async function chooseGraph(
+  file: string,
+  program: Program,
+  ask = false,
+): Promise<GraphHead | undefined> {
+  const editor = vscode.window.activeTextEditor;
+  const at =
+    editor?.document.uri.fsPath === file
+      ? graphAt(program, editor.selection.active.line)
+      : undefined;
+  const again = program.graphs.find((graph) => graph.name === last.get(file));
+  const known = ask ? undefined : (again ?? at ?? defaultGraph(program));
+  if (known || program.graphs.length === 0) {
+    if (known) {
+      last.set(file, known.name);
+    }
+    return known;
+  }
+  const picked = await vscode.window.showQuickPick(
+    program.graphs.map((graph) => ({
+      label: graph.name,
+      description: graph.inputs
+        .map((i) => `${i.name}: ${i.dtype}[${i.dims.join(", ")}]`)
+        .join(", "),
+      picked: graph === at,
+      graph,
+    })),
+    { title: `Which graph of ${path.basename(file)}?` },
+  );
+  return picked?.graph;
+}
+
+/** Sizes of symbolic dims, by file and graph, as they were given last. */
+export class Sizes {
+  constructor(private readonly memory: vscode.Memento) {}
+
+  private static key(file: string, graph: string): string {
+    return `opstep.sizes:${file}:${graph}`;
+  }
+
+  /**
+   * Sizes for what is open. They are asked for once; `again` asks in any case. Undefined where the
+   * user went away.
+   */
+  async of(
+    file: string,
+    graph: GraphHead,
+    given: Given,
+    again = false,
+  ): Promise<{ sizes: Record<string, number>; remembered: boolean } | undefined> {
+    const wanted = openSymbols(graph, given);
+    if (wanted.length === 0) {
+      return { sizes: {}, remembered: false };
+    }
+    const key = Sizes.key(file, graph.name);
+    const before = this.memory.get<Record<string, number>>(key, {});
+    const known = wanted.every((name) => name in before);
+    if (known && !again) {
+      return {
+        sizes: Object.fromEntries(wanted.map((name) => [name, before[name] as number])),
+        remembered: true,
+      };
+    }
+    const text = await vscode.window.showInputBox({
+      title: `${graph.name}: sizes of ${wanted.join(", ")}`,
+      prompt:
+        "Sizes of the symbolic dims. They are remembered; “opstep: Change Sizes…” asks again.",
+      // Sizes that differ show what is transposed.
+      value: wanted.map((name, k) => `${name}=${before[name] ?? 4 + k}`).join(", "),
+      ignoreFocusOut: true,
+      validateInput: (value) => {
+        try {
+          readSizes(value, wanted);
+          return undefined;
+        } catch (error) {
+          return (error as Error).message;
+        }
+      },
+    });
+    if (text === undefined) {
+      return undefined;
+    }
+    const sizes = readSizes(text, wanted);
+    await this.memory.update(key, { ...before, ...sizes });
+    return { sizes, remembered: false };
+  }
+}

@@ -1,0 +1,264 @@
+/** One panel of the Tensor view: what it shows, which frame it follows, what it asks of the debugger. */
+
+import type { DebugProtocol } from "@vscode/debugprotocol";
+import * as vscode from "vscode";
+import type {
+  Call,
+  Calls,
+  FromPage,
+  Place,
+  Subject,
+  ToPage,
+  ViewState,
+} from "../../shared/tensor/messages";
+import type { Services, Stop } from "../services";
+import { Panel } from "../webview";
+import { type Ask, answer, firstLook, type Target } from "./requests";
+
+const REMEMBERED = 200; // expressions whose view is kept
+const KEY = "opstep.tensorViews";
+
+/** Views of expressions, from one session to the next. */
+export class Memory {
+  constructor(private readonly state: vscode.Memento) {}
+
+  get(expression: string): ViewState | undefined {
+    return this.all()[expression];
+  }
+
+  put(expression: string, view: ViewState): void {
+    const { [expression]: _, ...others } = this.all();
+    const kept = Object.entries(others).slice(1 - REMEMBERED);
+    void this.state.update(KEY, Object.fromEntries([...kept, [expression, view]]));
+  }
+
+  private all(): Record<string, ViewState> {
+    return this.state.get<Record<string, ViewState>>(KEY, {});
+  }
+}
+
+export class TensorPanel implements vscode.Disposable {
+  private readonly panel: Panel<FromPage, ToPage>;
+  private stop: Stop | undefined;
+  private turn = 0;
+  /** The graph whose frame it stays with. */
+  private pinned: string | undefined;
+  private frameId = -1;
+  /** Whether its page was told what to show: what is sent before it is loaded waits for it. */
+  private told = false;
+  private readies = 0;
+  /** Asked for while the page is being loaded. */
+  private first: Promise<Extract<ToPage, { kind: "open" }>>;
+  readonly onDidDispose: vscode.Event<void>;
+
+  constructor(
+    private readonly services: Services,
+    private readonly memory: Memory,
+    private subject: Subject,
+    restored?: vscode.WebviewPanel,
+  ) {
+    this.stop = services.stop;
+    this.frameId = this.stop?.frameId ?? -1;
+    this.first = this.opening();
+    this.panel = new Panel<FromPage, ToPage>(services.context, {
+      name: "tensor",
+      title: this.title,
+      inline: true,
+      panel: restored,
+    });
+    this.onDidDispose = this.panel.onDidDispose;
+    this.panel.onMessage((message) => void this.take(message));
+    void this.tell();
+  }
+
+  private async tell(): Promise<void> {
+    void this.panel.post(await this.first);
+    this.told = true;
+    if (!this.stop) {
+      void this.panel.post({ kind: "ended" });
+    }
+  }
+
+  dispose(): void {
+    this.panel.dispose();
+  }
+
+  shows(subject: Subject): boolean {
+    return (
+      this.subject.expression === subject.expression &&
+      this.subject.memoryReference === subject.memoryReference &&
+      !this.pinned
+    );
+  }
+
+  /** Brings it to the front, at an element. */
+  reveal(place: number[] | undefined): void {
+    this.panel.reveal();
+    if (place) {
+      void this.panel.post({ kind: "show", place });
+    }
+  }
+
+  /** The run stands elsewhere; or goes on. */
+  async follow(stop: Stop | undefined): Promise<void> {
+    if (!stop) {
+      void this.panel.post({ kind: "running" });
+      return;
+    }
+    this.stop = stop;
+    this.turn++;
+    const { turn } = this;
+    const frameId = await this.frameOf(stop);
+    if (turn !== this.turn) {
+      return;
+    }
+    this.frameId = frameId;
+    void this.panel.post({ kind: "stop", place: this.place });
+  }
+
+  /** A session is gone; the last picture stays. */
+  ended(session: vscode.DebugSession): void {
+    if (this.stop?.session === session) {
+      void this.panel.post({ kind: "ended" });
+    }
+  }
+
+  private get title(): string {
+    return this.subject.label ?? this.subject.expression;
+  }
+
+  private get place(): Place {
+    const { stop } = this;
+    return {
+      turn: this.turn,
+      graph: this.pinned ?? stop?.graph ?? "",
+      file: stop?.path ?? "",
+      line: stop?.line ?? 0,
+      pinned: this.pinned !== undefined,
+    };
+  }
+
+  private get target(): Target {
+    const { memoryReference } = this.subject;
+    return { frameId: this.frameId, ...(memoryReference ? { memoryReference } : {}) };
+  }
+
+  private readonly ask: Ask = async (command, given) => {
+    if (!this.stop) {
+      throw new Error("no run is stopped: start one with F5");
+    }
+    if (this.frameId < 0) {
+      throw new Error(`${this.pinned} is not on the stack at this stop`);
+    }
+    return await this.stop.session.customRequest(command, given);
+  };
+
+  /** The frame it looks from: the chosen one, or the innermost of the graph that it stays with. */
+  private async frameOf(stop: Stop): Promise<number> {
+    if (this.pinned === undefined || this.pinned === stop.graph) {
+      return stop.frameId;
+    }
+    const told: DebugProtocol.StackTraceResponse["body"] = await stop.session.customRequest(
+      "stackTrace",
+      { threadId: stop.threadId },
+    );
+    const graph = this.pinned;
+    return told.stackFrames.find((f) => f.name.split(" ", 1)[0] === graph)?.id ?? -1;
+  }
+
+  private async opening(): Promise<Extract<ToPage, { kind: "open" }>> {
+    const { subject } = this;
+    const view = this.memory.get(subject.expression);
+    const opened = { kind: "open", subject, view, place: this.place } as const;
+    try {
+      return {
+        ...opened,
+        ...(await firstLook(this.ask, this.target, subject.expression, view, subject.shape)),
+      };
+    } catch (error) {
+      return { ...opened, error: textOf(error) };
+    }
+  }
+
+  // --- messages of the page ---
+
+  private async take(message: FromPage): Promise<void> {
+    switch (message.kind) {
+      case "ready":
+        // The first one crosses what it is told already; another is a page that was loaded again.
+        if (this.readies++ > 0 && this.told) {
+          this.first = this.opening();
+          await this.tell();
+        }
+        break;
+      case "call":
+        await this.answer(message.id, message.turn, message.name, message.arguments);
+        break;
+      case "view":
+        this.memory.put(message.expression, message.view);
+        break;
+      case "subject":
+        this.subject = { expression: message.expression };
+        this.panel.title = this.title;
+        void this.panel.post(await this.opening());
+        break;
+      case "pin":
+        this.pinned = message.pinned ? this.stop?.graph : undefined;
+        await this.follow(this.services.stop);
+        break;
+      case "reveal":
+        await this.show();
+        break;
+      case "nan":
+        await vscode.commands.executeCommand("opstep.showNanReport", this.subject);
+        break;
+      default:
+        this.services.log.debug(
+          `tensor ${this.title}: ${Math.round(message.milliseconds)} ms to draw`,
+        );
+    }
+  }
+
+  private async answer(id: number, turn: number, name: Call, given: unknown): Promise<void> {
+    if (turn !== this.turn) {
+      void this.panel.post({ kind: "answer", id, error: "the run went on" });
+      return;
+    }
+    try {
+      const found =
+        name === "save"
+          ? await save(given as Calls["save"]["arguments"])
+          : await answer(this.ask, this.target, name, given as never);
+      void this.panel.post({ kind: "answer", id, answer: found });
+    } catch (error) {
+      void this.panel.post({ kind: "answer", id, error: textOf(error) });
+    }
+  }
+
+  private async show(): Promise<void> {
+    const { file, line } = this.place;
+    if (file) {
+      const at = new vscode.Range(line - 1, 0, line - 1, 0);
+      const viewColumn = vscode.window.visibleTextEditors[0]?.viewColumn;
+      await vscode.window.showTextDocument(vscode.Uri.file(file), { selection: at, viewColumn });
+    }
+  }
+}
+
+/** Asks where to, and writes a file. */
+async function save(given: Calls["save"]["arguments"]): Promise<{ saved: boolean }> {
+  const folder = vscode.workspace.workspaceFolders?.[0]?.uri;
+  const picture = given.name.endsWith(".png");
+  const uri = await vscode.window.showSaveDialog({
+    ...(folder ? { defaultUri: vscode.Uri.joinPath(folder, given.name) } : {}),
+    filters: picture ? { "PNG picture": ["png"] } : { "NumPy array": ["npy"] },
+  });
+  if (uri) {
+    await vscode.workspace.fs.writeFile(uri, new Uint8Array(given.bytes));
+  }
+  return { saved: uri !== undefined };
+}
+
+export function textOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

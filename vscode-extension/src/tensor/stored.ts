@@ -1,0 +1,110 @@
+/** Tensors that a workspace keeps, in the Tensor view: its page asks the language server instead of a debugger. */
+
+import * as vscode from "vscode";
+import type { FromPage, ToPage, ViewState } from "../../shared/tensor/messages";
+import type { Services } from "../services";
+import { Panel } from "../webview";
+import type { KeptTensor } from "../workspace/requests";
+import { type Ask, answer, firstLook } from "./requests";
+
+type TensorPanel = Panel<FromPage, ToPage>;
+
+export class KeptTensors implements vscode.Disposable {
+  private readonly panels = new Map<string, TensorPanel>();
+
+  constructor(private readonly services: Services) {}
+
+  dispose(): void {
+    for (const panel of this.panels.values()) {
+      panel.dispose();
+    }
+  }
+
+  async open(path: string, tensor: KeptTensor): Promise<void> {
+    const key = `${path}#${tensor.id}`;
+    const there = this.panels.get(key);
+    if (there) {
+      there.reveal(false);
+      return;
+    }
+    const ask: Ask = (command, given) =>
+      this.services.request(command.replace("opstep/", "opstep/workspace/"), {
+        path,
+        tensor: tensor.id,
+        ...given,
+      });
+    const panel: TensorPanel = new Panel(this.services.context, {
+      name: "tensor",
+      title: tensor.reference,
+    });
+    this.panels.set(key, panel);
+    panel.onDidDispose(() => this.panels.delete(key));
+    let view: ViewState | undefined;
+    panel.onMessage(async (message) => {
+      switch (message.kind) {
+        case "ready":
+          await panel.post(await opening(ask, tensor, view));
+          break;
+        case "call":
+          await panel.post(await answered(ask, message));
+          break;
+        case "view":
+          view = message.view;
+          break;
+        case "nan":
+          void vscode.window.showInformationMessage(
+            "Where NaNs of a recorded run came from: its findings in the Workspace view.",
+          );
+          break;
+      }
+    });
+  }
+}
+
+async function opening(ask: Ask, tensor: KeptTensor, view: ViewState | undefined): Promise<ToPage> {
+  const subject = { expression: expressionOf(tensor), label: tensor.reference };
+  const place = { turn: 0, graph: tensor.run ?? "saved", file: "", line: 0, pinned: false };
+  const opened = { kind: "open", subject, view, place } as const;
+  try {
+    return { ...opened, ...(await firstLook(ask, { frameId: 0 }, subject.expression, view)) };
+  } catch (error) {
+    return { ...opened, error: textOf(error) };
+  }
+}
+
+async function answered(ask: Ask, message: Extract<FromPage, { kind: "call" }>): Promise<ToPage> {
+  const { id, name } = message;
+  try {
+    if (name === "set") {
+      throw new Error("a kept tensor stays as it is");
+    }
+    if (name === "save") {
+      const given = message.arguments as { name: string; bytes: Uint8Array };
+      return { kind: "answer", id, answer: { saved: await save(given.name, given.bytes) } };
+    }
+    const found = await answer(ask, { frameId: 0 }, name, message.arguments as never);
+    return { kind: "answer", id, answer: found } as ToPage;
+  } catch (error) {
+    return { kind: "answer", id, error: textOf(error) };
+  }
+}
+
+/** The name, which the language of expressions may not take as it is. */
+function expressionOf(tensor: KeptTensor): string {
+  return /^[A-Za-z_][\w.]*$/.test(tensor.name) ? tensor.name : "value";
+}
+
+async function save(name: string, bytes: Uint8Array): Promise<boolean> {
+  const folder = vscode.workspace.workspaceFolders?.[0]?.uri;
+  const uri = await vscode.window.showSaveDialog(
+    folder ? { defaultUri: vscode.Uri.joinPath(folder, name) } : {},
+  );
+  if (uri) {
+    await vscode.workspace.fs.writeFile(uri, new Uint8Array(bytes));
+  }
+  return uri !== undefined;
+}
+
+function textOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

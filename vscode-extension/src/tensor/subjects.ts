@@ -1,0 +1,67 @@
+/** What commands about a tensor mean: menus, other views, the cursor, each have their own words. */
+
+import type * as vscode from "vscode";
+import type { Subject } from "../../shared/tensor/messages";
+
+/** What the Variables view's context menu gives. */
+interface FromVariables {
+  variable: {
+    name: string;
+    value?: string;
+    type?: string;
+    evaluateName?: string;
+    memoryReference?: string;
+  };
+}
+
+/** A name in a program, which may have points in it. */
+export const NAME = /[A-Za-z_]\w*(?:\.\w+)*/;
+
+/** The tensor that is meant; undefined where nothing says which. */
+export function subjectOf(
+  given: unknown,
+  editor: vscode.TextEditor | undefined,
+): Subject | undefined {
+  if (typeof given === "string" && given.trim()) {
+    return { expression: given.trim() };
+  }
+  if (isFromVariables(given)) {
+    const { variable } = given;
+    const shape = shapeIn(variable.type ?? "");
+    if (variable.evaluateName) {
+      return { expression: variable.evaluateName, ...shape };
+    }
+    const { memoryReference, name } = variable;
+    return memoryReference
+      ? { expression: "value", memoryReference, label: name, ...shape }
+      : { expression: name };
+  }
+  if (isSubject(given)) {
+    return given;
+  }
+  return editor?.document.languageId === "opg" ? underCursor(editor) : undefined;
+}
+
+/** Of `f32[64, 256]`, the shape. */
+function shapeIn(type: string): { shape?: number[] } {
+  const found = /^\w+\[([\d, ]*)\]$/.exec(type.trim())?.[1];
+  return found === undefined ? {} : { shape: found.trim() ? found.split(",").map(Number) : [] };
+}
+
+function underCursor(editor: vscode.TextEditor): Subject | undefined {
+  const { document, selection } = editor;
+  const range = selection.isEmpty
+    ? document.getWordRangeAtPosition(selection.active, NAME)
+    : selection;
+  const expression = range && document.getText(range).trim();
+  return expression ? { expression } : undefined;
+}
+
+function isFromVariables(given: unknown): given is FromVariables {
+  const { variable } = (given ?? {}) as Partial<FromVariables>;
+  return typeof variable === "object" && typeof variable?.name === "string";
+}
+
+function isSubject(given: unknown): given is Subject {
+  return typeof (given as Partial<Subject> | undefined)?.expression === "string";
+}

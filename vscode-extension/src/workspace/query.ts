@@ -1,0 +1,315 @@
+/** The query panel: the page's requests go to the language server, its wishes to the workbench. */
+
+import { writeFile } from "node:fs/promises";
+import path from "node:path";
+import * as vscode from "vscode";
+import type { FromPage, Known, Mode, State, ToPage } from "../../shared/query/messages";
+import type { Services } from "../services";
+import { onRestore, Panel } from "../webview";
+import type { Files } from "./files";
+import { counted, duration, size } from "./format";
+import { goTo } from "./locations";
+
+const HISTORY = "opstep.queries";
+const REMEMBERED = 100;
+/** What the page may ask of the language server. */
+const ALLOWED = new Set([
+  "query",
+  "rows",
+  "field",
+  "stop",
+  "close",
+  "copy",
+  "plot",
+  "plotRows",
+  "schema",
+]);
+
+interface Asked {
+  mode: Mode;
+  text: string;
+}
+
+interface Opened {
+  path?: string;
+  mode?: Mode;
+  text?: string;
+}
+
+/** The panel, of which there is one: it changes between workspaces. */
+export class Queries implements vscode.Disposable {
+  private readonly changed = new vscode.EventEmitter<void>();
+  readonly onDidChange = this.changed.event;
+  private panel: Panel<FromPage, ToPage> | undefined;
+  private path = "";
+  private waiting: Opened | undefined;
+  private ready = false;
+  private readonly disposables: vscode.Disposable[];
+
+  constructor(
+    private readonly services: Services,
+    private readonly files: Files,
+  ) {
+    this.disposables = [
+      this.changed,
+      vscode.commands.registerCommand("opstep.openQuery", (given?: Opened | vscode.Uri) =>
+        this.command(given),
+      ),
+      files.onDidChange((paths) => this.written(paths)),
+      onRestore<State>("query", (panel, state) => this.restore(panel, state)),
+    ];
+  }
+
+  dispose(): void {
+    vscode.Disposable.from(...this.disposables).dispose();
+    this.panel?.dispose();
+  }
+
+  get open_(): boolean {
+    return this.panel !== undefined;
+  }
+
+  /** Shows the panel with a question, which is run; or as it is. */
+  async open(given: Opened): Promise<void> {
+    if (!this.files.all.length) {
+      await this.files.find();
+    }
+    const file = given.path ?? (this.path || this.newest);
+    if (!file && !(await this.choose())) {
+      return;
+    }
+    if (file) {
+      this.path = file;
+    }
+    if (this.panel) {
+      this.panel.reveal(false);
+      if (this.ready) {
+        void this.panel.post(this.opening(given));
+      } else {
+        this.waiting = given;
+      }
+      return;
+    }
+    this.waiting = given;
+    this.show();
+  }
+
+  private async command(given: Opened | vscode.Uri | undefined): Promise<void> {
+    if (given instanceof vscode.Uri) {
+      if (await this.files.open(given.fsPath)) {
+        await this.open({ path: given.fsPath });
+      }
+      return;
+    }
+    const asked = given ?? {};
+    await this.open({
+      ...(typeof asked.path === "string" && { path: asked.path }),
+      ...(typeof asked.text === "string" && { text: asked.text, mode: asked.mode ?? "sql" }),
+    });
+  }
+
+  private restore(panel: vscode.WebviewPanel, state: State | undefined): void {
+    this.path = state?.path ?? "";
+    this.show(panel);
+  }
+
+  private show(restored?: vscode.WebviewPanel): void {
+    this.ready = false;
+    this.panel = new Panel<FromPage, ToPage>(this.services.context, {
+      name: "query",
+      title: "Workspace Query",
+      column: vscode.ViewColumn.Active,
+      panel: restored,
+    });
+    this.panel.onMessage((message) => void this.take(message));
+    this.panel.onDidDispose(() => {
+      this.panel = undefined;
+      this.changed.fire();
+    });
+    this.changed.fire();
+  }
+
+  private get newest(): string {
+    const good = this.files.all.filter((standing) => standing.kind === "workspace");
+    return good.toSorted((a, b) => (b.last ?? "").localeCompare(a.last ?? ""))[0]?.path ?? "";
+  }
+
+  private get known(): Known[] {
+    return this.files.all
+      .filter((standing) => standing.kind === "workspace")
+      .map(({ path: file }) => ({ path: file, label: vscode.workspace.asRelativePath(file) }));
+  }
+
+  private get history(): Asked[] {
+    return this.services.context.workspaceState.get<Asked[]>(HISTORY, []);
+  }
+
+  private opening({ mode, text }: Opened): ToPage {
+    if (this.panel) {
+      this.panel.title = this.path ? `${path.basename(this.path)}: query` : "Workspace Query";
+    }
+    return {
+      type: "open",
+      path: this.path,
+      known: this.known,
+      history: this.history,
+      ...(mode && text !== undefined && { mode, text }),
+    };
+  }
+
+  private written(paths: string[] | undefined): void {
+    if (!this.panel || !this.ready) {
+      return;
+    }
+    if (paths?.includes(this.path)) {
+      void this.panel.post({ type: "changed", path: this.path });
+    } else if (!paths) {
+      void this.panel.post({ type: "known", known: this.known });
+    }
+  }
+
+  // --- messages of the page ---
+
+  private async take(message: FromPage): Promise<void> {
+    try {
+      await this.answer(message);
+    } catch (error) {
+      void vscode.window.showErrorMessage(textOf(error));
+    }
+  }
+
+  private async answer(message: FromPage): Promise<void> {
+    switch (message.type) {
+      case "ready":
+        this.ready = true;
+        void this.panel?.post(this.opening(this.waiting ?? {}));
+        this.waiting = undefined;
+        break;
+      case "request":
+        await this.request(message);
+        break;
+      case "goto":
+        await goTo(this.services, message.path, message.place);
+        break;
+      case "copy":
+        await vscode.env.clipboard.writeText(message.text);
+        vscode.window.setStatusBarMessage(message.told || "Copied", 3000);
+        break;
+      case "remember": {
+        const entry = { mode: message.mode, text: message.text };
+        const others = this.history.filter((h) => h.text !== entry.text);
+        await this.services.context.workspaceState.update(
+          HISTORY,
+          [entry, ...others].slice(0, REMEMBERED),
+        );
+        break;
+      }
+      case "choose":
+        if (await this.choose()) {
+          void this.panel?.post(this.opening({}));
+        }
+        break;
+      case "chosen":
+        this.path = message.path;
+        void this.panel?.post(this.opening({}));
+        break;
+      case "export":
+        await this.export("export", message.format, message.path, { sql: message.sql });
+        break;
+      case "exportPlot":
+        await this.export("exportPlot", "csv", message.path, { what: message.what });
+        break;
+      default:
+        await save(message.name, Buffer.from(message.data.split(",", 2)[1] ?? "", "base64"));
+    }
+  }
+
+  private async request(message: Extract<FromPage, { type: "request" }>): Promise<void> {
+    const { id, method, params } = message;
+    if (!ALLOWED.has(method)) {
+      void this.panel?.post({ type: "response", id, error: `${method} cannot be asked` });
+      return;
+    }
+    try {
+      const result = await this.services.request(`opstep/workspace/${method}`, params);
+      void this.panel?.post({ type: "response", id, result });
+    } catch (error) {
+      void this.panel?.post({ type: "response", id, error: textOf(error) });
+    }
+  }
+
+  /** A file from anywhere, or one of those that are known. */
+  private async choose(): Promise<boolean> {
+    const [uri] =
+      (await vscode.window.showOpenDialog({
+        title: "Open a Workspace",
+        filters: { Workspaces: ["db", "sqlite"], "All files": ["*"] },
+      })) ?? [];
+    if (uri && (await this.files.open(uri.fsPath))) {
+      this.path = uri.fsPath;
+      return true;
+    }
+    return false;
+  }
+
+  private async export(method: string, format: string, file: string, given: object): Promise<void> {
+    const name = `${path.basename(file, path.extname(file))}.${format}`;
+    const uri = await target(name);
+    if (!uri) {
+      return;
+    }
+    const query = `export-${Date.now()}`;
+    interface Written {
+      rows: number;
+      bytes: number;
+      seconds: number;
+      problem?: { message: string };
+    }
+    const written = await vscode.window.withProgress(
+      {
+        location: vscode.ProgressLocation.Notification,
+        title: `Writing ${path.basename(uri.fsPath)}`,
+        cancellable: true,
+      },
+      async (_, token) => {
+        token.onCancellationRequested(
+          () => void this.services.request("opstep/workspace/stop", { query }),
+        );
+        const params = { query, path: file, file: uri.fsPath, format, ...given };
+        return this.services.request<Written>(`opstep/workspace/${method}`, params);
+      },
+    );
+    if (written.problem) {
+      throw new Error(written.problem.message);
+    }
+    const told = `${counted(written.rows, "row")}, ${size(written.bytes)}, in ${duration(written.seconds)}`;
+    const open = "Open";
+    const chosen = await vscode.window.showInformationMessage(
+      `Wrote ${path.basename(uri.fsPath)}: ${told}`,
+      open,
+    );
+    if (chosen === open) {
+      await vscode.commands.executeCommand("vscode.open", uri);
+    }
+  }
+}
+
+async function target(name: string): Promise<vscode.Uri | undefined> {
+  const folder = vscode.workspace.workspaceFolders?.[0]?.uri;
+  const kind = path.extname(name).slice(1);
+  return vscode.window.showSaveDialog({
+    ...(folder && { defaultUri: vscode.Uri.joinPath(folder, name) }),
+    filters: { [kind.toUpperCase()]: [kind] },
+  });
+}
+
+async function save(name: string, bytes: Uint8Array): Promise<void> {
+  const uri = await target(name);
+  if (uri) {
+    await writeFile(uri.fsPath, bytes);
+  }
+}
+
+function textOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

@@ -1,0 +1,60 @@
+/** The Workspace view: recorded runs in the activity bar, and the query panel that asks them. */
+
+import * as vscode from "vscode";
+import type { Services } from "../services";
+import { KeptTensors } from "../tensor/stored";
+import { Actions } from "./actions";
+import { registerDocuments } from "./documents";
+import { Files } from "./files";
+import type { Node } from "./nodes";
+import { Queries } from "./query";
+import { Tree } from "./tree";
+
+const REDRAWN_MS = 60_000; // "5 min ago" goes on
+
+export function register(services: Services): vscode.Disposable {
+  const files = new Files(services);
+  const tree = new Tree(services, files);
+  const queries = new Queries(services, files);
+  const kept = new KeptTensors(services);
+  const view = vscode.window.createTreeView<Node>("opstep.workspace", {
+    treeDataProvider: tree,
+    canSelectMany: true,
+    showCollapseAll: true,
+  });
+  const actions = new Actions(
+    services,
+    files,
+    tree,
+    (given) => queries.open(given),
+    (path, tensor) => kept.open(path, tensor),
+    () => view.selection,
+  );
+  const clock = setInterval(() => view.visible && tree.refresh(), REDRAWN_MS);
+  const seen = () => files.watch(view.visible || queries.open_);
+  const badge = () => {
+    const running = files.all.reduce((sum, standing) => sum + (standing.running ?? 0), 0);
+    view.badge = running ? { value: running, tooltip: `${running} running` } : undefined;
+    view.message = undefined;
+  };
+  void files.find();
+  seen();
+  return vscode.Disposable.from(
+    view,
+    actions.register(),
+    registerDocuments(services),
+    files.onDidChange(badge),
+    view.onDidChangeVisibility(() => {
+      seen();
+      if (view.visible) {
+        void files.find();
+      }
+    }),
+    queries.onDidChange(seen),
+    queries,
+    kept,
+    tree,
+    files,
+    { dispose: () => clearInterval(clock) },
+  );
+}

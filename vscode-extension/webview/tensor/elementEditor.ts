@@ -1,0 +1,59 @@
+/** A box for an element's new value, where the picture says what the element is. */
+
+import { elementExpression } from "../../shared/tensor/parts";
+import { type Connection, Outdated } from "./connection";
+import { fill, h } from "./dom";
+import type { Model } from "./model";
+
+export class Setting {
+  private input: HTMLInputElement | undefined;
+
+  constructor(
+    private readonly model: Model,
+    private readonly connection: Connection,
+    private readonly host: HTMLElement,
+    /** It is over: what stood there is to be shown again. */
+    private readonly over: (trouble?: string) => void,
+  ) {}
+
+  /** Whether somebody types. */
+  get open(): boolean {
+    return this.input !== undefined;
+  }
+
+  begin(place: readonly number[], text: string): void {
+    const input = h("input", { value: text, "aria-label": `New value of [${place.join(", ")}]` });
+    this.input = input;
+    fill(this.host, `[${place.join(", ")}] = `, input);
+    input.focus();
+    input.select();
+    input.addEventListener("keydown", (e) => {
+      e.stopPropagation();
+      if (e.key === "Enter") {
+        void this.set(place, input.value);
+      } else if (e.key === "Escape") {
+        this.end();
+      }
+    });
+    input.addEventListener("blur", () => this.end());
+  }
+
+  private end(trouble?: string): void {
+    if (this.input) {
+      this.input = undefined;
+      this.over(trouble);
+    }
+  }
+
+  private async set(place: readonly number[], value: string): Promise<void> {
+    const expression = elementExpression(this.model.subject.expression, [...place]);
+    this.end();
+    try {
+      await this.connection.call("set", { expression, value });
+    } catch (error) {
+      if (!(error instanceof Outdated)) {
+        this.over((error as Error).message);
+      }
+    }
+  }
+}
