@@ -2,8 +2,6 @@
 
 import { describe, expect, it } from "vitest";
 import type { GraphData, GraphEdge, GraphNode, NodeKind } from "../../shared/graph/messages";
-import { streamsOf } from "../../src/graph/streams";
-import { arrange, curve } from "../../webview/graph/layout";
 import { short, sizeOf, statement, textOf } from "../../webview/graph/measure";
 import {
   around,
@@ -101,137 +99,6 @@ describe("calls that are opened in place", () => {
     expect(ends).toContainEqual(["s0", "s1/input:0"]);
     expect(ends).toContainEqual(["s1/s1", "s2"]);
     expect(ends.flat()).not.toContain("s1");
-  });
-
-  it("can be laid out", () => {
-    const found = arrange({
-      nodes: open.nodes.map((n) => ({
-        key: n.key,
-        parent: n.parent,
-        frame: n.frame,
-        width: 80,
-        height: 30,
-      })),
-      wires: open.links.map((l) => ({ key: l.key, from: l.from, to: l.to, width: 0, height: 0 })),
-      across: false,
-    });
-    const frame = found.boxes.s1;
-    const inner = found.boxes["s1/s0"];
-    expect(frame && inner).toBeTruthy();
-    if (frame && inner) {
-      expect(Math.abs(inner.x - frame.x) + inner.width / 2).toBeLessThanOrEqual(frame.width / 2);
-      expect(Math.abs(inner.y - frame.y) + inner.height / 2).toBeLessThanOrEqual(frame.height / 2);
-    }
-  });
-});
-
-describe("the layout", () => {
-  const asked = (across: boolean) => ({
-    nodes: chain(5).nodes.map((n) => ({
-      key: n.id,
-      parent: null,
-      frame: false,
-      width: 60,
-      height: 20,
-    })),
-    wires: chain(5).edges.map((e, k) => ({
-      key: `e${k}`,
-      from: e.from,
-      to: e.to,
-      width: 40,
-      height: 14,
-    })),
-    across,
-  });
-
-  it("leads downwards, or to the right", () => {
-    const down = arrange(asked(false)).boxes;
-    const right = arrange(asked(true)).boxes;
-    for (let k = 0; k < 4; k++) {
-      expect(down[`s${k + 1}`]?.y).toBeGreaterThan((down[`s${k}`]?.y ?? 0) + 20);
-      expect(right[`s${k + 1}`]?.x).toBeGreaterThan((right[`s${k}`]?.x ?? 0) + 60);
-    }
-  });
-
-  it("lets no two nodes overlap and gives labels a place", () => {
-    const found = arrange(asked(false));
-    const boxes = Object.values(found.boxes);
-    for (const a of boxes) {
-      for (const b of boxes) {
-        const apart =
-          Math.abs(a.x - b.x) >= (a.width + b.width) / 2 ||
-          Math.abs(a.y - b.y) >= (a.height + b.height) / 2;
-        expect(a === b || apart).toBe(true);
-      }
-    }
-    expect(Object.values(found.routes).every((r) => r.label !== null && r.points.length > 1)).toBe(
-      true,
-    );
-  });
-
-  it("of a large graph is that of its pieces, one below the other", () => {
-    const long = chain(1500);
-    long.edges.push(edge("s3", "s1400", "v3", 1));
-    const found = arrange({
-      nodes: long.nodes.map((n) => ({
-        key: n.id,
-        parent: null,
-        frame: false,
-        width: 60,
-        height: 20,
-      })),
-      wires: long.edges.map((e, k) => ({
-        key: `e${k}`,
-        from: e.from,
-        to: e.to,
-        width: 0,
-        height: 0,
-      })),
-      across: false,
-    });
-    const ys = long.nodes.map((n) => found.boxes[n.id]?.y ?? Number.NaN);
-    expect(ys.every((y, k) => k === 0 || y > (ys[k - 1] ?? 0) + 20)).toBe(true);
-    expect(Object.keys(found.routes).length).toBe(long.edges.length);
-    for (const { points } of Object.values(found.routes)) {
-      expect(points.length).toBeGreaterThan(1);
-      expect(
-        points.every((p) => p.x >= 0 && p.x <= found.width && p.y >= 0 && p.y <= found.height),
-      ).toBe(true);
-    }
-  });
-
-  it("keeps what is in a frame together, also in a large graph", () => {
-    const long = chain(360);
-    const last = long.nodes.at(-1)?.id ?? "";
-    const inner = chain(150);
-    const call = picture(long, new Map([[last, inner]]), ALL);
-    const found = arrange({
-      nodes: call.nodes.map((n) => ({
-        key: n.key,
-        parent: n.parent,
-        frame: n.frame,
-        width: 60,
-        height: 20,
-      })),
-      wires: call.links.map((l) => ({ key: l.key, from: l.from, to: l.to, width: 0, height: 0 })),
-      across: true,
-    });
-    const frame = found.boxes[last];
-    for (const { id } of inner.nodes) {
-      const box = found.boxes[`${last}/${id}`];
-      const off = frame && box ? Math.abs(box.x - frame.x) + box.width / 2 - frame.width / 2 : 1;
-      expect(off).toBeLessThanOrEqual(0);
-    }
-  });
-
-  it("draws a line from the first point to the last", () => {
-    const path = curve([
-      { x: 0, y: 0 },
-      { x: 5, y: 10 },
-      { x: 0, y: 20 },
-    ]);
-    expect(path.startsWith("M0.0,0.0") && path.endsWith("L0.0,20.0")).toBe(true);
-    expect(curve([{ x: 1, y: 1 }])).toBe("");
   });
 });
 
@@ -364,39 +231,5 @@ describe("texts", () => {
     ["f32[8]", "f32[8]"],
   ])("of %s are short", (text, wanted) => {
     expect(short(text)).toBe(wanted);
-  });
-});
-
-describe("streams of a plan", () => {
-  const PLAN = `plan     main
-source   two.opg
-
-frames
-  f0  main   -
-  f1  block  f0   line 8
-  f2  block  f0   line 9
-
-instructions
-  run     s0  @0  left = matmul(x, w)     |  b0:v0 b1:v1 -> b2:v2  |  f0 line 6
-  record  s0  e0
-  run     s1  @1  right = matmul(x, v)    |  b0:v0 b3:v3 -> b4:v4  |  f0 line 7
-  run     s1  @2  c = conv2d(x)           |  b4:v4 -> b4:v5        |  f1 line 3
-  call    s0  @3  r = while(c)            |  b4:v4 -> b4:v5        |  f2 line 3
-  run     s1  @4  q = relu(c)             |  b4:v4 -> b4:v5        |  f2 line 4
-
-plan     other
-
-frames
-  f0  other  -
-
-instructions
-  run     s0  @0  a = relu(x)             |  b0:v0 -> b2:v2        |  f0 other.opg line 20
-`;
-
-  it("are those of its lines; a call has its callee's where that is one", () => {
-    expect(streamsOf(PLAN, "main")).toEqual({ 5: 0, 6: 1, 7: 1 });
-    expect(streamsOf(PLAN, "block")).toEqual({ 2: 1 });
-    expect(streamsOf(PLAN, "other")).toEqual({ 19: 0 });
-    expect(streamsOf(PLAN, "nope")).toBeUndefined();
   });
 });

@@ -1,6 +1,6 @@
 /** The picture as SVG: nodes, edges, and the marks on them. Only what is in view is in the page. */
 
-import { type Arranged, type Box, curve } from "./layout";
+import { type Box, curve, type Layout } from "./layout";
 import { FIGURES, textOf } from "./measure";
 import type { Link, Picture, Progress, Shown } from "./model";
 
@@ -44,7 +44,7 @@ export class Drawing {
   private readonly drawn = new Map<string, SVGGElement>();
   private picture: Picture = { nodes: [], links: [], whole: 0 };
   private byKey = new Map<string, Shown>();
-  private arranged: Arranged = { boxes: {}, routes: {}, width: 0, height: 0 };
+  private layout: Layout = { boxes: {}, routes: {}, width: 0, height: 0 };
   private marks: (shown: Shown) => Marks = () => BARE;
 
   constructor() {
@@ -52,10 +52,10 @@ export class Drawing {
   }
 
   /** Draws another picture. */
-  set(picture: Picture, arranged: Arranged, marks: (shown: Shown) => Marks): void {
+  set(picture: Picture, layout: Layout, marks: (shown: Shown) => Marks): void {
     this.picture = picture;
     this.byKey = new Map(picture.nodes.map((n) => [n.key, n]));
-    this.arranged = arranged;
+    this.layout = layout;
     this.marks = marks;
     for (const group of [this.frames, this.wires, this.nodes]) {
       group.replaceChildren();
@@ -65,7 +65,7 @@ export class Drawing {
   }
 
   box(key: string): Box | undefined {
-    return this.arranged.boxes[key];
+    return this.layout.boxes[key];
   }
 
   element(key: string): SVGGElement | undefined {
@@ -73,12 +73,12 @@ export class Drawing {
   }
 
   get size(): { width: number; height: number } {
-    return this.arranged;
+    return this.layout;
   }
 
   get boxes(): readonly { shown: Shown; box: Box }[] {
     return this.picture.nodes.flatMap((shown) => {
-      const box = this.arranged.boxes[shown.key];
+      const box = this.layout.boxes[shown.key];
       return box === undefined ? [] : [{ shown, box }];
     });
   }
@@ -101,7 +101,7 @@ export class Drawing {
       }
     }
     for (const link of this.picture.links) {
-      const route = this.arranged.routes[link.key];
+      const route = this.layout.routes[link.key];
       if (route === undefined) {
         continue;
       }
@@ -158,7 +158,7 @@ export class Drawing {
     (shown.frame ? this.frames : this.nodes).append(element);
   }
 
-  private wire(link: Link, route: Arranged["routes"][string]): void {
+  private wire(link: Link, route: Layout["routes"][string]): void {
     const group = svg("g", { class: this.wireClass(link) });
     group.append(
       svg("path", { class: "line", d: curve(route.points), "marker-end": "url(#arrow)" }),

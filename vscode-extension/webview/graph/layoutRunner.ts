@@ -1,18 +1,18 @@
-/** Layouts in a worker: the last one asked for wins, and those that were overtaken are dropped. */
+/** Layouts in a worker: only the newest request is answered, earlier ones are dropped. */
 
-import type { Arranged, Asked } from "./layout";
+import type { Layout, LayoutRequest } from "./layout";
 import source from "./layout.worker.ts?source";
 
-/** Asked for again before it was there. */
-export class Overtaken extends Error {}
+/** A newer layout was requested before this one was done. */
+export class Superseded extends Error {}
 
-export class Arranger {
+export class LayoutRunner {
   private worker: Worker | undefined;
   private last = 0;
   private waiting: { stop: (error: Error) => void } | undefined;
 
-  /** The layout of a picture. Rejects with `Overtaken` where another one was asked for since. */
-  arrange(asked: Asked): Promise<Arranged> {
+  /** The layout of a picture. Rejects with `Superseded` if a newer one is requested meanwhile. */
+  run(request: LayoutRequest): Promise<Layout> {
     this.cancel();
     const worker = this.worker ?? this.started();
     this.last += 1;
@@ -24,23 +24,23 @@ export class Arranger {
           return;
         }
         this.waiting = undefined;
-        if (data.arranged !== undefined) {
-          resolve(data.arranged);
+        if (data.layout !== undefined) {
+          resolve(data.layout);
         } else {
           reject(new Error(data.error ?? "the layout failed"));
         }
       };
       worker.onerror = (event) => reject(new Error(event.message));
-      worker.postMessage({ ...asked, id });
+      worker.postMessage({ ...request, id });
     });
   }
 
-  /** Ends a layout that is under way: its worker with it, which cannot be interrupted otherwise. */
+  /** Cancels a running layout by ending its worker: there is no other way to interrupt one. */
   cancel(): void {
     if (this.waiting !== undefined) {
       this.worker?.terminate();
       this.worker = undefined;
-      this.waiting.stop(new Overtaken());
+      this.waiting.stop(new Superseded());
       this.waiting = undefined;
     }
   }
@@ -55,6 +55,6 @@ export class Arranger {
 
 interface Answer {
   id: number;
-  arranged?: Arranged;
+  layout?: Layout;
   error?: string;
 }

@@ -1,6 +1,7 @@
 /** From the data of graphs to what is drawn: calls expanded in place, weights folded, a part of a large graph. */
 
 import type { GraphData, GraphEdge, GraphNode } from "../../shared/graph/messages";
+import { groupBy } from "./groups";
 
 /** A node of the picture. Keys are paths: `s3/s1` is statement 1 in the call that statement 3 is. */
 export interface Shown {
@@ -193,20 +194,12 @@ export function around(whole: Picture, focus: string | null, most: number): Pict
 }
 
 function neighbours(links: readonly Link[]): Map<string, string[]> {
-  const found = new Map<string, string[]>();
-  const add = (a: string, b: string) => {
-    const list = found.get(a);
-    if (list === undefined) {
-      found.set(a, [b]);
-    } else {
-      list.push(b);
-    }
-  };
-  for (const link of links) {
-    add(link.from, link.to);
-    add(link.to, link.from);
-  }
-  return found;
+  const pairs = links.flatMap(({ from, to }) => [
+    [from, to],
+    [to, from],
+  ]);
+  const grouped = groupBy(pairs, ([key = ""]) => key);
+  return new Map([...grouped].map(([key, found]) => [key, found.map(([, other = ""]) => other)]));
 }
 
 /** The node of a line: the innermost where a call is open there. */

@@ -3,7 +3,7 @@
 import type { GraphData, Standing, ToHost, ToPage } from "../../shared/graph/messages";
 import { idOf } from "./drawing";
 import { asPng, asSvg } from "./export";
-import { Overtaken } from "./layoutRunner";
+import { Superseded } from "./layoutRunner";
 import { type Direction, nodeAt, picture, type Shown, step } from "./model";
 import { Note } from "./note";
 import { type Placing, Scene } from "./scene";
@@ -194,7 +194,7 @@ export class Page {
       this.refresh();
       this.partly();
     } catch (error) {
-      if (!(error instanceof Overtaken)) {
+      if (!(error instanceof Superseded)) {
         this.note.tell(
           `The graph could not be drawn: ${error instanceof Error ? error.message : error}`,
         );

@@ -1,8 +1,8 @@
 /** What is seen: the picture in its window, arranged anew for each new one. */
 
 import { Drawing, type Marks, svg } from "./drawing";
-import type { Asked } from "./layout";
-import { Arranger } from "./layoutRunner";
+import type { LayoutRequest } from "./layout";
+import { LayoutRunner } from "./layoutRunner";
 import { type Measure, sizeOf } from "./measure";
 import { Minimap } from "./minimap";
 import type { Picture, Shown } from "./model";
@@ -32,7 +32,7 @@ export class Scene {
   readonly viewport = new Viewport(this.surface, () => this.moved());
   readonly minimap = new Minimap(this.drawing, this.viewport);
   picture: Picture = { nodes: [], links: [], whole: 0 };
-  private readonly arranger = new Arranger();
+  private readonly layouts = new LayoutRunner();
   private readonly measure: Measure = measuring(this.surface);
 
   constructor(private readonly marks: (shown: Shown) => Marks) {
@@ -52,19 +52,19 @@ export class Scene {
     new ResizeObserver(() => this.moved()).observe(this.surface);
   }
 
-  /** Draws a picture. Rejects with `Overtaken` where another one was asked for since. */
+  /** Draws a picture. Rejects with `Superseded` where another one was asked for since. */
   async draw(next: Picture, across: boolean, then: Placing, focus: Focus): Promise<void> {
-    const arranged = await this.arranger.arrange(this.asked(next, across));
+    const layout = await this.layouts.run(this.request(next, across));
     const anchor = then === "stay" ? this.anchor(focus) : undefined;
     this.picture = next;
-    this.drawing.set(next, arranged, this.marks);
+    this.drawing.set(next, layout, this.marks);
     this.place(then, across, focus, anchor);
     this.moved();
   }
 
   /** Ends a layout that is under way. */
   cancel(): void {
-    this.arranger.cancel();
+    this.layouts.cancel();
   }
 
   /** A node of the picture. */
@@ -98,7 +98,7 @@ export class Scene {
     this.minimap.paint();
   }
 
-  private asked(next: Picture, across: boolean): Asked {
+  private request(next: Picture, across: boolean): LayoutRequest {
     const labelled = next.nodes.length <= LABELLED;
     const first = new Set<string>();
     const makers = new Set(next.nodes.filter((n) => n.node.op !== "").map((n) => n.key));
