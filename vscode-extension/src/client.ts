@@ -8,6 +8,7 @@ import {
   RevealOutputChannelOn,
   State,
 } from "vscode-languageclient/node";
+import { messageOf } from "../shared/errors";
 import type { Python } from "./python";
 import { Restarts } from "./restarts";
 import { MODULE } from "./shell";
@@ -125,7 +126,7 @@ export class LanguageServer implements vscode.Disposable {
 
   private after(act: () => Promise<void>): Promise<void> {
     this.queue = this.queue.then(act).catch((error) => {
-      this.log.error(`language server: ${error instanceof Error ? error.message : error}`);
+      this.log.error(`language server: ${messageOf(error)}`);
     });
     return this.queue;
   }
@@ -177,7 +178,7 @@ export class LanguageServer implements vscode.Disposable {
     try {
       await client.start();
     } catch (error) {
-      this.log.error(`language server: ${error instanceof Error ? error.message : error}`);
+      this.log.error(`language server: ${messageOf(error)}`);
       this.ended(client);
     }
   }

@@ -1,5 +1,6 @@
 /** A NaN report in one sentence. */
 
+import { counted } from "../format";
 import type { Link, NanReport } from "./messages";
 
 /** In one sentence, why a tensor is not finite. */
@@ -32,10 +33,9 @@ export function sentence(report: NanReport): string {
 }
 
 /** `24 NaNs` */
-export function badness(link: Link): string {
-  const what = link.bad === "inf" ? ["infinity", "infinities"] : ["NaN", "NaNs"];
-  const count = link.count ?? 0;
-  return count
-    ? `${count.toLocaleString("en-US")} ${what[count === 1 ? 0 : 1]}`
-    : "NaNs or infinities";
+export function badness({ bad, count }: Link): string {
+  if (!count) {
+    return "NaNs or infinities";
+  }
+  return bad === "inf" ? counted(count, "infinity", "infinities") : counted(count, "NaN");
 }

@@ -2,6 +2,7 @@
 
 import path from "node:path";
 import * as vscode from "vscode";
+import { messageOf } from "../../shared/errors";
 import { asOptions } from "../debug/arguments";
 import { chooseGraph, givenBeside, programOf, Sizes } from "../debug/prompts";
 import { fileOf, type GraphTarget, graphOf, pickFile } from "../debug/register";
@@ -31,7 +32,7 @@ export function registerCommands(services: Services, python: Python): vscode.Dis
           await services.show(said, { title: title(said) });
         }
       } catch (error) {
-        void vscode.window.showErrorMessage(error instanceof Error ? error.message : String(error));
+        void vscode.window.showErrorMessage(messageOf(error));
       }
     });
   /** A verb that takes a run's options alone. */

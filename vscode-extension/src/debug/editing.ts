@@ -2,6 +2,7 @@
 
 import path from "node:path";
 import * as vscode from "vscode";
+import { messageOf } from "../../shared/errors";
 import type { Services } from "../services";
 
 type Choice = "ask" | "always" | "never";
@@ -100,7 +101,7 @@ async function reload(services: Services): Promise<void> {
       );
     }
   } catch (error) {
-    const text = error instanceof Error ? error.message : String(error);
+    const text = messageOf(error);
     void vscode.window.showErrorMessage(`Not reloaded, the old text goes on: ${text}`);
   }
 }

@@ -3,6 +3,7 @@
 import { readdir, readFile } from "node:fs/promises";
 import path from "node:path";
 import * as vscode from "vscode";
+import { messageOf } from "../../shared/errors";
 import { arraysIn } from "./archive";
 import {
   type Beside,
@@ -154,7 +155,7 @@ export class Sizes {
           readSizes(value, wanted);
           return undefined;
         } catch (error) {
-          return (error as Error).message;
+          return messageOf(error);
         }
       },
     });

@@ -1,6 +1,7 @@
 /** The debugger: its types, its configurations, its commands. */
 
 import * as vscode from "vscode";
+import { messageOf } from "../../shared/errors";
 import type { Python } from "../python";
 import type { Services } from "../services";
 import { registerAdapters } from "./adapters";
@@ -27,7 +28,7 @@ export function registerDebugger(services: Services, python: Python): vscode.Dis
       try {
         return await act(...given);
       } catch (error) {
-        void vscode.window.showErrorMessage(error instanceof Error ? error.message : String(error));
+        void vscode.window.showErrorMessage(messageOf(error));
         return undefined;
       }
     });

@@ -1,6 +1,8 @@
 /** The Graph view: the data flow of a graph, beside its text. */
 
 import * as vscode from "vscode";
+import { messageOf } from "../../shared/errors";
+import { counted } from "../../shared/format";
 import type { GraphData, ToHost, ToPage } from "../../shared/graph/messages";
 import { programOf, Sizes } from "../debug/prompts";
 import { showLine } from "../editor";
@@ -138,7 +140,7 @@ class GraphView implements vscode.Disposable {
   }
 
   private failed(error: unknown): void {
-    const text = error instanceof Error ? error.message : String(error);
+    const text = messageOf(error);
     this.services.log.warn(`graph view: ${text}`);
     this.post({ kind: "failed", text });
   }
@@ -388,7 +390,7 @@ class GraphView implements vscode.Disposable {
     this.post({
       kind: "streams",
       byLine: byLine ?? null,
-      text: byLine ? `${count} ${count === 1 ? "stream" : "streams"}` : "",
+      text: byLine ? counted(count, "stream") : "",
     });
   }
 

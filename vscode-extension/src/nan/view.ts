@@ -1,11 +1,11 @@
 /** The NaN report: from a tensor that is not finite back to where that began, and why. */
 
 import * as vscode from "vscode";
+import { messageOf } from "../../shared/errors";
 import type { Finding, FromNanPage, Link, NanReport, ToNanPage } from "../../shared/nan/messages";
 import { sentence } from "../../shared/nan/report";
 import type { Subject } from "../../shared/tensor/messages";
 import type { Services, Stop } from "../services";
-import { textOf } from "../tensor/panel";
 import { subjectOf } from "../tensor/subjects";
 import { Panel } from "../webview";
 import { setNanPath } from "./current";
@@ -84,7 +84,7 @@ class NanView implements vscode.Disposable {
       this.tell({ kind: "report", report, title, where, held: true });
     } catch (error) {
       if (!quiet) {
-        this.tell({ kind: "error", text: textOf(error) });
+        this.tell({ kind: "error", text: messageOf(error) });
       }
     }
   }

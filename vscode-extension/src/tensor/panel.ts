@@ -2,6 +2,7 @@
 
 import type { DebugProtocol } from "@vscode/debugprotocol";
 import * as vscode from "vscode";
+import { messageOf } from "../../shared/errors";
 import type {
   Call,
   Calls,
@@ -176,7 +177,7 @@ export class TensorPanel implements vscode.Disposable {
         ...(await firstLook(this.ask, this.target, subject.expression, view, subject.shape)),
       };
     } catch (error) {
-      return { ...opened, error: textOf(error) };
+      return { ...opened, error: messageOf(error) };
     }
   }
 
@@ -231,7 +232,7 @@ export class TensorPanel implements vscode.Disposable {
           : await answer(this.ask, this.target, name, given as never);
       void this.panel.post({ kind: "answer", id, answer: found });
     } catch (error) {
-      void this.panel.post({ kind: "answer", id, error: textOf(error) });
+      void this.panel.post({ kind: "answer", id, error: messageOf(error) });
     }
   }
 
@@ -257,8 +258,4 @@ async function save(given: Calls["save"]["arguments"]): Promise<{ saved: boolean
     await vscode.workspace.fs.writeFile(uri, new Uint8Array(given.bytes));
   }
   return { saved: uri !== undefined };
-}
-
-export function textOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }

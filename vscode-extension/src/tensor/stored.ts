@@ -1,6 +1,7 @@
 /** Tensors that a workspace keeps, in the Tensor view: its page asks the language server instead of a debugger. */
 
 import * as vscode from "vscode";
+import { messageOf } from "../../shared/errors";
 import type { FromPage, ToPage, ViewState } from "../../shared/tensor/messages";
 import type { Services } from "../services";
 import { Panel } from "../webview";
@@ -68,7 +69,7 @@ async function opening(ask: Ask, tensor: KeptTensor, view: ViewState | undefined
   try {
     return { ...opened, ...(await firstLook(ask, { frameId: 0 }, subject.expression, view)) };
   } catch (error) {
-    return { ...opened, error: textOf(error) };
+    return { ...opened, error: messageOf(error) };
   }
 }
 
@@ -85,7 +86,7 @@ async function answered(ask: Ask, message: Extract<FromPage, { kind: "call" }>):
     const found = await answer(ask, { frameId: 0 }, name, message.arguments as never);
     return { kind: "answer", id, answer: found } as ToPage;
   } catch (error) {
-    return { kind: "answer", id, error: textOf(error) };
+    return { kind: "answer", id, error: messageOf(error) };
   }
 }
 
@@ -103,8 +104,4 @@ async function save(name: string, bytes: Uint8Array): Promise<boolean> {
     await vscode.workspace.fs.writeFile(uri, new Uint8Array(bytes));
   }
   return uri !== undefined;
-}
-
-function textOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }

@@ -2,6 +2,7 @@
 
 import path from "node:path";
 import * as vscode from "vscode";
+import { messageOf } from "../../shared/errors";
 import type { Slice, ToHost, ToPage, Wanted } from "../../shared/timeline/messages";
 import { showLine } from "../editor";
 import type { Services } from "../services";
@@ -18,7 +19,7 @@ export function register(services: Services): vscode.Disposable {
     vscode.commands.registerCommand(name, (...given: unknown[]) =>
       act(...given).catch((error) => {
         services.log.warn(`timeline: ${error}`);
-        void vscode.window.showErrorMessage(error instanceof Error ? error.message : `${error}`);
+        void vscode.window.showErrorMessage(messageOf(error));
       }),
     );
   return vscode.Disposable.from(
@@ -267,7 +268,7 @@ class Timeline {
       this.address = external.toString(true);
       this.panel.allow(`frame-src ${new URL(this.address).origin}`);
     } catch (error) {
-      const text = error instanceof Error ? error.message : String(error);
+      const text = messageOf(error);
       this.services.log.warn(`timeline: ${text}`);
       void this.panel.post({ kind: "failed", text });
     }

@@ -2,10 +2,12 @@
 
 import path from "node:path";
 import * as vscode from "vscode";
+import { messageOf } from "../../shared/errors";
+import { counted } from "../../shared/format";
 import type { Services } from "../services";
 import { diffProgram, openDocument } from "./documents";
 import type { Files } from "./files";
-import { counted, runDescription, runLabel } from "./format";
+import { runDescription, runLabel } from "./format";
 import { goTo } from "./locations";
 import type { Node } from "./nodes";
 import type { KeptTensor, Run } from "./requests";
@@ -71,7 +73,7 @@ export class Actions {
             try {
               await act(given ?? (nodes?.[0] as Node), nodes);
             } catch (error) {
-              const text = error instanceof Error ? error.message : String(error);
+              const text = messageOf(error);
               void vscode.window.showErrorMessage(text);
             }
           },

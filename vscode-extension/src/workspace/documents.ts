@@ -1,6 +1,7 @@
 /** Texts out of a workspace as documents that cannot be edited: programs as they ran, reports, comparisons. */
 
 import * as vscode from "vscode";
+import { messageOf } from "../../shared/errors";
 import type { Services } from "../services";
 import { documentUri, goTo, SCHEME, type Shown } from "./locations";
 import type { Program } from "./requests";
@@ -85,7 +86,7 @@ async function text(
       }
     }
   } catch (error) {
-    return `${error instanceof Error ? error.message : String(error)}\n`;
+    return `${messageOf(error)}\n`;
   }
 }
 

@@ -1,5 +1,6 @@
 /** Runs, steps and sizes in the words of the tree. */
 
+import { counted, duration, grouped, significant } from "../../shared/format";
 import type { Finding, KeptTensor, Run, RunDetail, SlowOp, Standing, Step } from "./requests";
 
 /** Names of the workbench's icons, with a colour of the theme. */
@@ -58,7 +59,7 @@ export function runFacts(run: Run | RunDetail): [string, string][] {
     ["program", run.file ?? "a text"],
     ["began", moment(run.began)],
     ["status", run.status],
-    ["steps", run.steps.toLocaleString("en-US")],
+    ["steps", grouped(run.steps)],
   ];
   if (run.seconds !== null) {
     facts.push(["took", duration(run.seconds)]);
@@ -74,15 +75,12 @@ export function runFacts(run: Run | RunDetail): [string, string][] {
     run.every > 1 ? `${run.selection}, each ${run.every} steps` : run.selection,
   ]);
   if ("ops" in run) {
-    facts.push([
-      "ops",
-      `${run.ops.toLocaleString("en-US")}, run ${(run.executions ?? 0).toLocaleString("en-US")} times`,
-    ]);
+    facts.push(["ops", `${grouped(run.ops)}, run ${grouped(run.executions ?? 0)} times`]);
   }
   if (run.arena_bytes !== null) {
     facts.push([
       "memory",
-      `${size(run.arena_bytes)} temporary, ${size(run.param_bytes ?? 0)} params and states`,
+      `${byteSize(run.arena_bytes)} temporary, ${byteSize(run.param_bytes ?? 0)} params and states`,
     ]);
   }
   if (run.trace) {
@@ -97,7 +95,7 @@ export function standingDescription(standing: Standing, folder: string): string 
   if (standing.kind !== "workspace") {
     return [PROBLEMS[standing.kind] ?? standing.kind, folder].filter(Boolean).join(" · ");
   }
-  const parts = [counted(standing.runs ?? 0, "run"), size(standing.bytes ?? 0)];
+  const parts = [counted(standing.runs ?? 0, "run"), byteSize(standing.bytes ?? 0)];
   if (standing.running) {
     parts.unshift(`${standing.running} running`);
   }
@@ -135,7 +133,7 @@ export function tensorDescription(tensor: KeptTensor): string {
       : tensor.step < 0
         ? "before the first step"
         : `after step ${tensor.step}`;
-  return [tensor.type, when, size(tensor.nbytes)].join(" · ");
+  return [tensor.type, when, byteSize(tensor.nbytes)].join(" · ");
 }
 
 export function findingLabel(finding: Finding): string {
@@ -179,27 +177,8 @@ export function stepSpans(
 
 // --- numbers ---
 
-export function counted(count: number, what: string): string {
-  return `${count.toLocaleString("en-US")} ${what}${count === 1 ? "" : "s"}`;
-}
-
-export function duration(seconds: number): string {
-  if (seconds < 1e-3) {
-    return `${Number((seconds * 1e6).toPrecision(3))} µs`;
-  }
-  if (seconds < 1) {
-    return `${Number((seconds * 1e3).toPrecision(3))} ms`;
-  }
-  if (seconds < 60) {
-    return `${Number(seconds.toPrecision(3))} s`;
-  }
-  const minutes = Math.floor(seconds / 60);
-  return minutes < 60
-    ? `${minutes} min ${Math.floor(seconds % 60)} s`
-    : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
-}
-
-export function size(bytes: number): string {
+/** `1.5 MiB` */
+export function byteSize(bytes: number): string {
   const units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
   let k = 0;
   let value = bytes;
@@ -207,7 +186,7 @@ export function size(bytes: number): string {
     value /= 1024;
     k++;
   }
-  return k === 0 ? counted(bytes, "byte") : `${Number(value.toPrecision(3))} ${units[k]}`;
+  return k === 0 ? counted(bytes, "byte") : `${significant(value, 3)} ${units[k]}`;
 }
 
 /** A metric's value; null is how NaN is stored. */
@@ -215,7 +194,7 @@ export function figure(value: number | string | null): string {
   if (value === null) {
     return "NaN";
   }
-  return typeof value === "string" ? value : String(Number(value.toPrecision(5)));
+  return typeof value === "string" ? value : significant(value, 5);
 }
 
 /** A metric as the tree shows it: `seconds` are a time. */

@@ -2,8 +2,8 @@
 
 import path from "node:path";
 import * as vscode from "vscode";
+import { counted, grouped } from "../../shared/format";
 import {
-  counted,
   findingLabel,
   type Icon,
   runDescription,
@@ -46,7 +46,7 @@ function shape(node: Node): vscode.TreeItem {
     case "part": {
       const [label, icon] = PARTS[node.part];
       const item = made(label, { name: icon }, Collapsed);
-      item.description = node.count === undefined ? "" : node.count.toLocaleString("en-US");
+      item.description = node.count === undefined ? "" : grouped(node.count);
       item.contextValue = `part.${node.part}`;
       return item;
     }
@@ -73,7 +73,7 @@ function shape(node: Node): vscode.TreeItem {
     }
     case "steps":
       return made(
-        `${node.first.toLocaleString("en-US")} – ${node.last.toLocaleString("en-US")}`,
+        `${grouped(node.first)} – ${grouped(node.last)}`,
         { name: "list-ordered" },
         Collapsed,
       );

@@ -3,11 +3,13 @@
 import { writeFile } from "node:fs/promises";
 import path from "node:path";
 import * as vscode from "vscode";
+import { messageOf } from "../../shared/errors";
+import { counted, duration } from "../../shared/format";
 import type { FromPage, Known, Mode, State, ToPage } from "../../shared/query/messages";
 import type { Services } from "../services";
 import { onRestore, Panel } from "../webview";
 import type { Files } from "./files";
-import { counted, duration, size } from "./format";
+import { byteSize } from "./format";
 import { goTo } from "./locations";
 
 const HISTORY = "opstep.queries";
@@ -174,7 +176,7 @@ export class Queries implements vscode.Disposable {
     try {
       await this.answer(message);
     } catch (error) {
-      void vscode.window.showErrorMessage(textOf(error));
+      void vscode.window.showErrorMessage(messageOf(error));
     }
   }
 
@@ -234,7 +236,7 @@ export class Queries implements vscode.Disposable {
       const result = await this.services.request(`opstep/workspace/${method}`, params);
       void this.panel?.post({ type: "response", id, result });
     } catch (error) {
-      void this.panel?.post({ type: "response", id, error: textOf(error) });
+      void this.panel?.post({ type: "response", id, error: messageOf(error) });
     }
   }
 
@@ -282,7 +284,7 @@ export class Queries implements vscode.Disposable {
     if (written.problem) {
       throw new Error(written.problem.message);
     }
-    const told = `${counted(written.rows, "row")}, ${size(written.bytes)}, in ${duration(written.seconds)}`;
+    const told = `${counted(written.rows, "row")}, ${byteSize(written.bytes)}, in ${duration(written.seconds)}`;
     const open = "Open";
     const chosen = await vscode.window.showInformationMessage(
       `Wrote ${path.basename(uri.fsPath)}: ${told}`,
@@ -308,8 +310,4 @@ async function save(name: string, bytes: Uint8Array): Promise<void> {
   if (uri) {
     await writeFile(uri.fsPath, bytes);
   }
-}
-
-function textOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }

@@ -1,6 +1,7 @@
 /** The Workspace view: each level is asked for when it is opened, and no more of it than is seen. */
 
 import * as vscode from "vscode";
+import { messageOf } from "../../shared/errors";
 import type { Services } from "../services";
 import type { Files } from "./files";
 import { metricText, runFacts, stepSpans } from "./format";
@@ -72,7 +73,7 @@ export class Tree implements vscode.TreeDataProvider<Node>, vscode.Disposable {
     try {
       found = node ? await this.children(node) : this.roots();
     } catch (error) {
-      const message = error instanceof Error ? error.message : String(error);
+      const message = messageOf(error);
       found = node ? [{ kind: "problem", path: node.path, message, hint: "" }] : [];
     }
     for (const child of found) {

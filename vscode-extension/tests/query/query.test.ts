@@ -10,7 +10,7 @@ import {
   unitOf,
 } from "../../webview/query/chartData";
 import { completePlot, completeSql, sources, tokens } from "../../webview/query/completion";
-import { duration, figure, isNs, milliseconds, shown, tabbed } from "../../webview/query/format";
+import { figure, isNs, milliseconds, shown, tabbed } from "../../webview/query/format";
 import { Asked } from "../../webview/query/history";
 import { Pages } from "../../webview/query/pages";
 import { plotColumns } from "../../webview/query/plotting";
@@ -140,13 +140,7 @@ it("shows times in ns as ms on wish, and only them", () => {
   expect([isNs("total_ns"), isNs("ns_total")]).toEqual([true, false]);
   expect(milliseconds(1_234_567)).toBe("1.235");
   expect(shown(1_000_000, true).text).toBe("1.000");
-  expect([figure(1 / 3), duration(0.0042), duration(0.25), duration(3.25), duration(125)]).toEqual([
-    "0.333333333",
-    "4.2 ms",
-    "250 ms",
-    "3.3 s",
-    "2 min 5 s",
-  ]);
+  expect(figure(1 / 3)).toBe("0.333333333");
   expect(tabbed([[1, null, "a\tb"]])).toBe("1\t\ta b");
 });
 

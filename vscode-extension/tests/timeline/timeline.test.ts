@@ -2,7 +2,7 @@
 
 import { describe, expect, it } from "vitest";
 import { candidates, lineOf, standing } from "../../src/timeline/statements";
-import { duration, next, told } from "../../webview/timeline/slices";
+import { next, told } from "../../webview/timeline/slices";
 
 const TEXT = `graph main(x: f32[N]) -> f32[N] {
   a = relu(x)  # first
@@ -74,15 +74,5 @@ describe("the slices of a line", () => {
 
   it("follow each other in a ring", () => {
     expect([next(3, 2, 1), next(3, 0, -1), next(1, 0, 1), next(0, 0, 1)]).toEqual([0, 2, 0, -1]);
-  });
-
-  it.each([
-    ["999", "999 ns"],
-    ["1000", "1.00 µs"],
-    ["8573", "8.57 µs"],
-    ["12345678", "12.3 ms"],
-    ["2500000000", "2.50 s"],
-  ])("of %s ns last", (ns, wanted) => {
-    expect(duration(ns)).toBe(wanted);
   });
 });

@@ -1,6 +1,9 @@
 /** The page: its state, and what a message, a key or the pointer makes of it. */
 
+import { messageOf } from "../../shared/errors";
+import { grouped } from "../../shared/format";
 import type { GraphData, Standing, ToHost, ToPage } from "../../shared/graph/messages";
+import { h } from "../dom";
 import { idOf } from "./drawing";
 import { asPng, asSvg } from "./export";
 import { Superseded } from "./layoutRunner";
@@ -9,7 +12,7 @@ import { Note } from "./note";
 import { type Placing, Scene } from "./scene";
 import { Search } from "./search";
 import { State } from "./state";
-import { type ButtonName, element, press, showWhere, toolbar } from "./toolbar";
+import { type ButtonName, press, showWhere, toolbar } from "./toolbar";
 import { aboutLink, aboutNode, Tooltip } from "./tooltip";
 
 const MOST = 1000; // nodes that are drawn without being asked for more
@@ -30,7 +33,7 @@ export class Page {
   private readonly search = new Search(this.bar, this.scene, this.state, (key) => this.choose(key));
   private readonly tooltip = new Tooltip();
   private readonly note = new Note();
-  private readonly said = element("div", { className: "said" });
+  private readonly said = h("div", { class: "said" });
   private path: string[] = [];
   private expanded = new Map<string, GraphData>();
   private all = false; // of a large graph
@@ -45,7 +48,7 @@ export class Page {
     this.said.setAttribute("role", "status");
     root.append(
       this.bar.root,
-      element(
+      h(
         "main",
         {},
         this.scene.surface as unknown as HTMLElement,
@@ -181,7 +184,7 @@ export class Page {
     });
     const slow = window.setTimeout(
       () =>
-        this.note.tell(`Drawing ${next.nodes.length.toLocaleString()} nodes …`, "Stop", () => {
+        this.note.tell(`Drawing ${grouped(next.nodes.length)} nodes …`, "Stop", () => {
           this.scene.cancel();
           this.drawAll(false);
         }),
@@ -195,9 +198,7 @@ export class Page {
       this.partly();
     } catch (error) {
       if (!(error instanceof Superseded)) {
-        this.note.tell(
-          `The graph could not be drawn: ${error instanceof Error ? error.message : error}`,
-        );
+        this.note.tell(`The graph could not be drawn: ${messageOf(error)}`);
       }
     } finally {
       window.clearTimeout(slow);
@@ -456,9 +457,9 @@ export class Page {
   private partly(): void {
     if (this.limited) {
       const { nodes, whole } = this.scene.picture;
-      const some = nodes.length.toLocaleString();
+      const some = grouped(nodes.length);
       this.note.tell(
-        `${some} of ${whole.toLocaleString()} nodes, those around the cursor`,
+        `${some} of ${grouped(whole)} nodes, those around the cursor`,
         "Draw all",
         () => this.drawAll(true),
       );
@@ -483,9 +484,7 @@ export class Page {
           : await asPng(this.scene.drawing, this.scene.surface);
       this.post({ kind: "export", format, data });
     } catch (error) {
-      this.note.tell(
-        `The picture could not be saved: ${error instanceof Error ? error.message : error}`,
-      );
+      this.note.tell(`The picture could not be saved: ${messageOf(error)}`);
     }
     [this.state.chosen, this.state.cursor] = [chosen, cursor];
     this.refresh();

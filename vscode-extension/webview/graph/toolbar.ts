@@ -1,5 +1,7 @@
 /** The row above the picture: where one is, search, and what is shown. */
 
+import { h } from "../dom";
+
 export interface Toolbar {
   root: HTMLElement;
   path: HTMLElement;
@@ -34,20 +36,10 @@ const BUTTONS: [ButtonName, string, string, boolean][] = [
   ["png", "PNG", "Save the picture as PNG", false],
 ];
 
-export function element<K extends keyof HTMLElementTagNameMap>(
-  name: K,
-  properties: Partial<HTMLElementTagNameMap[K]> = {},
-  ...children: (Node | string)[]
-): HTMLElementTagNameMap[K] {
-  const made = Object.assign(document.createElement(name), properties);
-  made.append(...children);
-  return made;
-}
-
 export function toolbar(): Toolbar {
   const buttons: Partial<Record<ButtonName, HTMLButtonElement>> = {};
   const make = (name: ButtonName, text: string, title: string, toggles: boolean) => {
-    const made = element("button", { type: "button", textContent: text, title, className: name });
+    const made = h("button", { type: "button", text, title, class: name });
     made.setAttribute("aria-label", title);
     if (toggles) {
       made.setAttribute("aria-pressed", "false");
@@ -55,29 +47,29 @@ export function toolbar(): Toolbar {
     buttons[name] = made;
     return made;
   };
-  const path = element("nav", { className: "path" });
+  const path = h("nav", { class: "path" });
   path.setAttribute("aria-label", "Graphs that lead here");
-  const graphs = element("select", { title: "Another graph of the file", className: "graphs" });
+  const graphs = h("select", { title: "Another graph of the file", class: "graphs" });
   graphs.setAttribute("aria-label", "Another graph of the file");
-  const search = element("input", {
+  const search = h("input", {
     type: "search",
     placeholder: "Search (Ctrl+F)",
-    className: "search",
+    class: "search",
   });
   search.setAttribute("aria-label", "Search names, ops, attributes and types");
-  const count = element("span", { className: "count" });
+  const count = h("span", { class: "count" });
   count.setAttribute("aria-live", "polite");
-  const root = element(
+  const root = h(
     "header",
-    { className: "toolbar" },
+    { class: "toolbar" },
     path,
     graphs,
-    element("span", { className: "gap" }),
+    h("span", { class: "gap" }),
     search,
     count,
     make("previous", "↑", "Previous match (Shift+Enter)", false),
     make("next", "↓", "Next match (Enter)", false),
-    element("span", { className: "gap" }),
+    h("span", { class: "gap" }),
     ...BUTTONS.map((button) => make(...button)),
   );
   return { root, path, graphs, search, count, buttons: buttons as Toolbar["buttons"] };
@@ -98,19 +90,19 @@ export function showWhere(
   bar.path.replaceChildren(
     ...path.flatMap((name, k) => {
       if (k === last) {
-        const here = element("span", { className: "here", textContent: name });
+        const here = h("span", { class: "here", text: name });
         here.setAttribute("aria-current", "true");
         return [here];
       }
       const title = `Back to ${name}`;
-      const there = element("button", { type: "button", textContent: name, title });
+      const there = h("button", { type: "button", text: name, title });
       there.addEventListener("click", () => back(k));
-      return [there, element("span", { className: "then", textContent: "›" })];
+      return [there, h("span", { class: "then", text: "›" })];
     }),
   );
   bar.graphs.hidden = data.graphs.length < 2;
   bar.graphs.replaceChildren(
-    ...data.graphs.map((name) => element("option", { value: name, textContent: name })),
+    ...data.graphs.map((name) => h("option", { value: name, text: name })),
   );
   bar.graphs.value = data.graph;
 }

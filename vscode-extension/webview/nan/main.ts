@@ -1,5 +1,6 @@
 /** The NaN report's page: a chain from the tensor that was asked about back to where it began. */
 
+import { grouped, significant } from "../../shared/format";
 import type {
   BadElement,
   Finding,
@@ -9,7 +10,7 @@ import type {
   ToNanPage,
 } from "../../shared/nan/messages";
 import { sentence } from "../../shared/nan/report";
-import { fill, h } from "../tensor/dom";
+import { fill, h } from "../dom";
 import { explained, kindOf } from "./rules";
 
 const vscode = acquireVsCodeApi<unknown>();
@@ -71,8 +72,8 @@ function show(report: NanReport, title: string, where: string, held: boolean): v
 
 function item(link: Link, k: number): HTMLElement {
   const bad = link.bad === "inf" ? "infinite" : "NaN or infinite";
-  const count = link.count ? `${number(link.count)} elements ${bad}` : "";
-  const born = link.kind === "origin" && link.born ? `, ${number(link.born)} born here` : "";
+  const count = link.count ? `${grouped(link.count)} elements ${bad}` : "";
+  const born = link.kind === "origin" && link.born ? `, ${grouped(link.born)} born here` : "";
   return h(
     "li",
     { class: `link ${link.kind}` },
@@ -132,7 +133,7 @@ function rule(text: string, count: number): HTMLElement {
     "p",
     { class: "rule" },
     h("b", {}, text),
-    h("span", { class: "count" }, ` ${number(count)} of the elements looked at. `),
+    h("span", { class: "count" }, ` ${grouped(count)} of the elements looked at. `),
     more,
   );
 }
@@ -254,10 +255,6 @@ function showFindings(findings: readonly Finding[], title: string): void {
   );
 }
 
-function number(n: number): string {
-  return n.toLocaleString("en-US");
-}
-
 function written(value: number | string): string {
-  return typeof value === "number" ? String(Number(value.toPrecision(7))) : value;
+  return typeof value === "number" ? significant(value, 7) : value;
 }

@@ -1,6 +1,7 @@
 /** The buttons beside an answer: what can be done with its rows, or with its chart. */
 
-import { element, type Item, menuButton } from "./dom";
+import { h } from "../dom";
+import { type Item, menuButton } from "./menu";
 
 export interface OfRows {
   /** Undefined where there is nothing that could be drawn. */
@@ -11,7 +12,7 @@ export interface OfRows {
 
 export function answerActions({ plot, copy, write }: OfRows): HTMLElement[] {
   return [
-    element("button", {
+    h("button", {
       text: "Plot",
       title: "Draw the columns of numbers over the first of them",
       disabled: !plot,

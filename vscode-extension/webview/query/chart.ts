@@ -1,7 +1,9 @@
 /** Lines by step as a chart: in the colours of the theme, with a logarithmic scale, looked at closer by dragging. */
 
 import uPlot from "uplot";
+import { counted, significant } from "../../shared/format";
 import type { Plot } from "../../shared/query/messages";
+import { h } from "../dom";
 import {
   type Aligned,
   aligned,
@@ -12,8 +14,6 @@ import {
   tick,
   unitOf,
 } from "./chartData";
-import { element } from "./dom";
-import { counted } from "./format";
 
 export interface ChartEvents {
   /** The part between two xs is wanted with all its points; undefined: the whole. */
@@ -42,32 +42,32 @@ export class Chart {
   private unit = { factor: 1, label: "" };
 
   constructor(private readonly events: ChartEvents) {
-    this.logBox = element("input", { type: "checkbox", id: "log-scale" });
+    this.logBox = h("input", { type: "checkbox", id: "log-scale" });
     this.logBox.addEventListener("change", () => {
       this.log = this.logBox.checked;
       this.redraw();
     });
-    this.whole = element("button", {
+    this.whole = h("button", {
       text: "Whole range",
       title: "Show all steps again (double-click, or Escape)",
       onclick: () => this.zoom(undefined),
     });
-    this.note = element("span", { class: "chart-note", role: "status" });
-    this.area = element("div", { class: "chart-area", tabindex: 0, role: "img" });
-    this.tip = element("div", { class: "chart-tip", "aria-live": "polite" });
-    this.legend = element("div", { class: "chart-legend", role: "group", "aria-label": "Lines" });
-    const bar = element(
+    this.note = h("span", { class: "chart-note", role: "status" });
+    this.area = h("div", { class: "chart-area", tabindex: 0, role: "img" });
+    this.tip = h("div", { class: "chart-tip", "aria-live": "polite" });
+    this.legend = h("div", { class: "chart-legend", role: "group", "aria-label": "Lines" });
+    const bar = h(
       "div",
       { class: "chart-bar" },
-      element("label", { for: "log-scale" }, this.logBox, "Logarithmic"),
+      h("label", { for: "log-scale" }, this.logBox, "Logarithmic"),
       this.whole,
       this.note,
     );
-    this.element = element(
+    this.element = h(
       "div",
       { class: "chart" },
       bar,
-      element("div", { class: "chart-main" }, this.area, this.legend),
+      h("div", { class: "chart-main" }, this.area, this.legend),
     );
     this.area.append(this.tip);
     this.area.addEventListener("keydown", (event) => this.key(event));
@@ -296,16 +296,16 @@ export class Chart {
   private names(plot: Plot): void {
     const entries = plot.lines.slice(0, NAMED).map((line, k) => {
       const on = !this.hidden.has(line.label);
-      const swatch = element("span", { class: "swatch", "aria-hidden": "true" });
+      const swatch = h("span", { class: "swatch", "aria-hidden": "true" });
       swatch.style.borderTop = `3px ${DASHES[k]?.length ? "dashed" : "solid"} ${this.colour(k)}`;
       const title =
         line.site && line.site !== line.label ? `${line.label} (${line.site})` : line.label;
-      const button = element(
+      const button = h(
         "button",
         { class: "legend-entry", "aria-pressed": String(on), title: `${title}: show or hide` },
         swatch,
-        element("span", { class: "legend-name", text: line.label }),
-        element("span", { class: "legend-value", "data-line": k }),
+        h("span", { class: "legend-name", text: line.label }),
+        h("span", { class: "legend-value", "data-line": k }),
       );
       button.addEventListener("click", () => {
         this.toggle(line.label, k);
@@ -315,9 +315,7 @@ export class Chart {
     });
     const rest = plot.lines.length - NAMED;
     if (rest > 0) {
-      entries.push(
-        element("div", { class: "legend-rest", text: `and ${rest} more, pale` }) as never,
-      );
+      entries.push(h("div", { class: "legend-rest", text: `and ${rest} more, pale` }) as never);
     }
     this.legend.replaceChildren(...entries);
   }
@@ -337,7 +335,7 @@ export class Chart {
     for (const [k, value] of this.legend.querySelectorAll<HTMLElement>(".legend-value").entries()) {
       const y =
         typeof idx === "number" ? nearest(u.data[k + 1] as (number | null)[], idx) : undefined;
-      value.textContent = typeof y === "number" ? String(Number(y.toPrecision(5))) : "";
+      value.textContent = typeof y === "number" ? significant(y, 5) : "";
     }
     if (typeof idx !== "number" || !plot || left === undefined || left < 0) {
       this.tip.hidden = true;
@@ -348,7 +346,7 @@ export class Chart {
     const words = odd
       ? `\n✕ NaN or infinity in ${odd.labels.join(", ")}${odd.count > odd.labels.length ? ", …" : ""}`
       : "";
-    this.tip.textContent = `${plot.axis} ${odd ? odd.x : Number(x.toPrecision(9))}${words}`;
+    this.tip.textContent = `${plot.axis} ${odd ? odd.x : significant(x, 9)}${words}`;
     this.tip.hidden = false;
     const over = u.over.getBoundingClientRect();
     const area = this.area.getBoundingClientRect();

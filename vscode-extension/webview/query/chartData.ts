@@ -1,5 +1,6 @@
 /** Lines as the chart library takes them: all over one list of xs. */
 
+import { counted, significant } from "../../shared/format";
 import type { Plot, PlotLine } from "../../shared/query/messages";
 
 /** Lines that have a colour and a name; the others stand pale behind them. */
@@ -104,7 +105,7 @@ export function tick(value: number | null): string {
       .replace("e+", "e")
       .replace(".0e", "e");
   }
-  return String(Number(value.toPrecision(6)));
+  return significant(value, 6);
 }
 
 /** What the chart shows, in words, for those who do not see it. */
@@ -114,9 +115,8 @@ export function summary(plot: Plot): string {
     return "An empty chart";
   }
   const names = plot.lines.slice(0, NAMED).map((line) => line.label);
-  const odd = plot.odd.length ? ` NaN or infinity at ${plot.odd.length} places.` : "";
-  const count = plot.all === 1 ? "1 line" : `${plot.all} lines`;
-  return `Chart of ${count} by ${plot.axis}: ${names.join(", ")}.${odd} The table of the same figures is a query away.`;
+  const odd = plot.odd.length ? ` NaN or infinity at ${counted(plot.odd.length, "place")}.` : "";
+  return `Chart of ${counted(plot.all, "line")} by ${plot.axis}: ${names.join(", ")}.${odd} The table of the same figures is a query away.`;
 }
 
 /** The points of lines as CSV, a row a point. */

@@ -1,5 +1,6 @@
 /** Fields, counts and times as people read them. */
 
+import { counted, significant } from "../../shared/format";
 import type { Cell } from "../../shared/query/messages";
 
 export interface Shown {
@@ -38,7 +39,7 @@ export function shown(cell: Cell | undefined, ms = false): Shown {
     return { text: cell.float, kind: "number", cut: false };
   }
   if ("bytes" in cell) {
-    return { text: `${counted(cell.bytes, "byte")}`, kind: "bytes", cut: false };
+    return { text: counted(cell.bytes, "byte"), kind: "bytes", cut: false };
   }
   return { text: `${oneLine(cell.text)}…`, kind: "text", cut: true };
 }
@@ -48,7 +49,7 @@ export function figure(value: number): string {
   if (Number.isInteger(value) && Math.abs(value) < 1e15) {
     return String(value);
   }
-  return String(Number(value.toPrecision(9)));
+  return significant(value, 9);
 }
 
 /** Times in ns as ms, to the microsecond. */
@@ -58,25 +59,6 @@ export function milliseconds(ns: number): string {
     maximumFractionDigits: 3,
     useGrouping: false,
   });
-}
-
-/** 1,234 rows */
-export function counted(count: number, what: string): string {
-  return `${count.toLocaleString("en-US")} ${what}${count === 1 ? "" : "s"}`;
-}
-
-/** A time as short as it can be told. */
-export function duration(seconds: number): string {
-  if (seconds < 0.0995) {
-    return `${Number((seconds * 1e3).toPrecision(2))} ms`;
-  }
-  if (seconds < 0.9995) {
-    return `${Math.round(seconds * 1e3)} ms`;
-  }
-  if (seconds < 60) {
-    return `${seconds.toFixed(1)} s`;
-  }
-  return `${Math.floor(seconds / 60)} min ${Math.floor(seconds % 60)} s`;
 }
 
 function oneLine(text: string): string {

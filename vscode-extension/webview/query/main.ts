@@ -1,5 +1,7 @@
 /** The query panel: a question above, its answer below, as a table or as a chart. */
 
+import { messageOf } from "../../shared/errors";
+import { counted, duration } from "../../shared/format";
 import type {
   Answer,
   FromPage,
@@ -10,14 +12,15 @@ import type {
   State,
   ToPage,
 } from "../../shared/query/messages";
+import { h } from "../dom";
 import { answerActions, chartActions } from "./actions";
 import { Answers } from "./answers";
 import { Chart } from "./chart";
-import { element, type Item } from "./dom";
 import { Editor } from "./editor";
 import { showField } from "./field";
-import { counted, duration, isNs } from "./format";
+import { isNs } from "./format";
 import { Asked } from "./history";
+import type { Item } from "./menu";
 import { askPlot, plotColumns } from "./plotting";
 import { Rpc } from "./rpc";
 import { splitter } from "./splitter";
@@ -45,21 +48,16 @@ class Panel {
   private readonly table: ResultTable;
   private readonly chart: Chart;
   private readonly answers: Answers;
-  private readonly problem = element("div", { class: "problem", role: "alert", hidden: true });
-  private readonly status = element("span", {
+  private readonly problem = h("div", { class: "problem", role: "alert", hidden: true });
+  private readonly status = h("span", {
     class: "status",
     role: "status",
     "aria-live": "polite",
   });
-  private readonly more = element("div", { class: "actions" });
-  private readonly stage = element("div", { class: "stage" });
-  private readonly msBox = element("input", { type: "checkbox", id: "ns-as-ms" });
-  private readonly msLabel = element(
-    "label",
-    { for: "ns-as-ms", class: "ms" },
-    this.msBox,
-    "ns as ms",
-  );
+  private readonly more = h("div", { class: "actions" });
+  private readonly stage = h("div", { class: "stage" });
+  private readonly msBox = h("input", { type: "checkbox", id: "ns-as-ms" });
+  private readonly msLabel = h("label", { for: "ns-as-ms", class: "ms" }, this.msBox, "ns as ms");
 
   constructor(root: HTMLElement) {
     this.toolbar = new Toolbar({
@@ -70,7 +68,7 @@ class Panel {
       history: () => this.historyItems(),
       examples: () => this.exampleItems(),
     });
-    const box = element("div", { class: "editor" });
+    const box = h("div", { class: "editor" });
     this.editor = new Editor(box, {
       run: () => void this.run(),
       changed: (text) => {
@@ -97,7 +95,7 @@ class Panel {
     this.chart = new Chart({ look: (part) => void this.plotAgain(part) });
     this.msBox.addEventListener("change", () => this.table.show(this.msBox.checked));
     const border = splitter(box);
-    const bar = element("div", { class: "result-bar" }, this.status, this.msLabel, this.more);
+    const bar = h("div", { class: "result-bar" }, this.status, this.msLabel, this.more);
     root.append(this.toolbar.element, box, border, this.problem, bar, this.stage);
     this.show("none");
     document.addEventListener("keydown", (event) => {
@@ -157,7 +155,7 @@ class Panel {
         : undefined;
     } catch (error) {
       this.schema = undefined;
-      this.complain({ kind: "wrong", message: (error as Error).message, hint: "" }, 0);
+      this.complain({ kind: "wrong", message: messageOf(error), hint: "" }, 0);
     }
     this.editor.know(this.schema);
   }
@@ -278,9 +276,9 @@ class Panel {
         return;
       }
       this.forgive();
-      this.drawn(plot, again, `${duration(plot.seconds)}`);
+      this.drawn(plot, again, duration(plot.seconds));
     } catch (error) {
-      this.complain({ kind: "wrong", message: (error as Error).message, hint: "" }, 0);
+      this.complain({ kind: "wrong", message: messageOf(error), hint: "" }, 0);
     } finally {
       this.toolbar.busy(false);
     }
@@ -323,7 +321,7 @@ class Panel {
         return;
       }
       this.drawn(plot, part !== undefined || this.shown === this.chart, duration(plot.seconds));
-      const back = element("button", {
+      const back = h("button", {
         text: "Table",
         title: "Show the rows",
         onclick: () => {
@@ -372,7 +370,7 @@ class Panel {
       const text = await this.answers.copy(format, offset, limit, this.table.pages.sort);
       post({ type: "copy", text, told: `Copied ${counted(limit ?? this.answers.count, "row")}` });
     } catch (error) {
-      this.say((error as Error).message);
+      this.say(messageOf(error));
     }
   }
 
@@ -386,7 +384,7 @@ class Panel {
         () => this.table.focus(),
       );
     } catch (error) {
-      this.say((error as Error).message);
+      this.say(messageOf(error));
     }
   }
 
@@ -447,10 +445,10 @@ class Panel {
   }
 
   private show(what: "table" | "chart" | "none"): void {
-    const empty = element("div", { class: "empty" });
+    const empty = h("div", { class: "empty" });
     empty.append(
-      element("p", { text: "Ctrl+Enter runs the query. F6 goes to the answer and back." }),
-      element("p", {
+      h("p", { text: "Ctrl+Enter runs the query. F6 goes to the answer and back." }),
+      h("p", {
         text: "Examples has questions to begin with; the box completes tables and columns.",
       }),
     );
@@ -471,11 +469,11 @@ class Panel {
   private complain(problem: Problem, shift: number): void {
     this.toolbar.busy(false);
     this.problem.replaceChildren(
-      element("span", { class: "codicon-error", "aria-hidden": "true", text: "✕" }),
-      element("span", { class: "problem-text", text: problem.message }),
+      h("span", { class: "codicon-error", "aria-hidden": "true", text: "✕" }),
+      h("span", { class: "problem-text", text: problem.message }),
     );
     if (problem.hint) {
-      this.problem.append(element("span", { class: "problem-hint", text: problem.hint }));
+      this.problem.append(h("span", { class: "problem-hint", text: problem.hint }));
     }
     this.problem.hidden = false;
     this.say("");

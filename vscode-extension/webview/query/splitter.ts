@@ -1,12 +1,12 @@
 /** A border between question and answer that is dragged, or moved by the arrow keys. */
 
-import { element } from "./dom";
+import { h } from "../dom";
 
 const LEAST = 44; // pixels
 const MOST = 0.7; // of the window's height
 
 export function splitter(box: HTMLElement): HTMLElement {
-  const made = element("div", {
+  const made = h("div", {
     class: "splitter",
     role: "separator",
     tabindex: 0,

@@ -1,7 +1,7 @@
 /** An answer as a table: of a million rows only those in sight exist. */
 
 import type { Answer, Cell, Place } from "../../shared/query/messages";
-import { element } from "./dom";
+import { h } from "../dom";
 import { isNs, shown } from "./format";
 import { Pages, type Sort } from "./pages";
 import { scrollTo, type Window, windowOf } from "./windowing";
@@ -46,13 +46,13 @@ export class ResultTable {
   ms = false;
 
   constructor(private readonly events: TableEvents) {
-    this.header = element("div", { class: "grid-head", role: "row", "aria-rowindex": 1 });
-    this.body = element("div", { class: "grid-body", role: "rowgroup" });
-    this.space = element("div", { class: "grid-space", role: "presentation" }, this.body);
-    this.element = element(
+    this.header = h("div", { class: "grid-head", role: "row", "aria-rowindex": 1 });
+    this.body = h("div", { class: "grid-body", role: "rowgroup" });
+    this.space = h("div", { class: "grid-space", role: "presentation" }, this.body);
+    this.element = h(
       "div",
       { class: "grid", role: "grid", tabindex: 0, "aria-label": "Rows", "aria-readonly": "true" },
-      element("div", { role: "rowgroup", class: "grid-top" }, this.header),
+      h("div", { role: "rowgroup", class: "grid-top" }, this.header),
       this.space,
     );
     this.pages = new Pages(events.fetch, () => this.draw(), events.failed);
@@ -153,13 +153,13 @@ export class ResultTable {
     const cells = this.pages.row(index);
     const { row, anchor } = this.mark;
     const marked = index >= Math.min(row, anchor) && index <= Math.max(row, anchor);
-    const made = element("div", {
+    const made = h("div", {
       class: `grid-row${marked && row !== anchor ? " marked" : ""}${index % 2 ? " odd" : ""}`,
       role: "row",
       "aria-rowindex": index + 2,
       "data-row": index,
     });
-    const number = element("div", { class: "gutter", role: "rowheader", text: String(index + 1) });
+    const number = h("div", { class: "gutter", role: "rowheader", text: String(index + 1) });
     number.style.width = `${this.gutter}px`;
     made.append(number);
     for (let k = 0; k < this.columns.length; k++) {
@@ -172,7 +172,7 @@ export class ResultTable {
     const name = this.columns[column] ?? "";
     const { text, kind } = shown(cell, this.ms && isNs(name));
     const link = this.isLink(name, cell);
-    const made = element("div", {
+    const made = h("div", {
       class: `cell ${kind}${link ? " link" : ""}`,
       role: "gridcell",
       id: `cell-${row}-${column}`,
@@ -215,7 +215,7 @@ export class ResultTable {
   }
 
   private heads(): void {
-    const corner = element("div", { class: "gutter", role: "columnheader", "aria-label": "Row" });
+    const corner = h("div", { class: "gutter", role: "columnheader", "aria-label": "Row" });
     corner.style.width = `${this.gutter}px`;
     this.header.replaceChildren(corner, ...this.columns.map((name, k) => this.head(name, k)));
   }
@@ -224,17 +224,17 @@ export class ResultTable {
     const sort = this.pages.sort?.column === column ? this.pages.sort : undefined;
     const unit = this.ms && isNs(name) ? " (ms)" : "";
     const arrow = sort ? (sort.descending ? " ▼" : " ▲") : "";
-    const button = element("button", {
+    const button = h("button", {
       class: "sort",
       text: `${name}${unit}${arrow}`,
       tabindex: -1,
       title: this.done ? `Sort by ${name}` : "Sorting works once all rows are there",
       onclick: () => this.order(column),
     });
-    const grip = element("div", { class: "grip", "aria-hidden": "true" });
+    const grip = h("div", { class: "grip", "aria-hidden": "true" });
     grip.addEventListener("mousedown", (event) => this.resize(event, column));
     grip.addEventListener("dblclick", () => this.refit(column));
-    const made = element("div", {
+    const made = h("div", {
       class: `head${this.kinds[column] === "number" ? " number" : ""}`,
       role: "columnheader",
       "aria-colindex": column + 1,

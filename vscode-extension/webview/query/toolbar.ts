@@ -1,7 +1,8 @@
 /** The row above the question: which workspace, SQL or a plot, run and stop, history, examples. */
 
 import type { Known, Mode } from "../../shared/query/messages";
-import { element, type Item, menuButton } from "./dom";
+import { h } from "../dom";
+import { type Item, menuButton } from "./menu";
 
 export interface ToolbarEvents {
   run(): void;
@@ -24,19 +25,19 @@ export class Toolbar {
   private path = "";
 
   constructor(events: ToolbarEvents) {
-    this.select = element("select", { "aria-label": "Workspace", title: "Workspace" });
+    this.select = h("select", { "aria-label": "Workspace", title: "Workspace" });
     this.select.addEventListener("change", () => {
       const chosen = this.select.value;
       this.select.value = this.path;
       events.choose(chosen === OTHER ? undefined : chosen);
     });
-    this.go = element("button", {
+    this.go = h("button", {
       class: "run",
       title: "Run (Ctrl+Enter)",
       onclick: () => events.run(),
     });
-    this.go.append(element("span", { "aria-hidden": "true", text: "▶ " }), "Run");
-    this.stop = element("button", {
+    this.go.append(h("span", { "aria-hidden": "true", text: "▶ " }), "Run");
+    this.stop = h("button", {
       class: "stop",
       title: "Stop (Escape)",
       disabled: true,
@@ -44,7 +45,7 @@ export class Toolbar {
       onclick: () => events.stop(),
     });
     const tab = (mode: Mode, label: string, title: string) =>
-      element("button", {
+      h("button", {
         role: "radio",
         class: "mode",
         text: label,
@@ -55,7 +56,7 @@ export class Toolbar {
       sql: tab("sql", "SQL", "Ask in SQL"),
       plot: tab("plot", "Plot", "Draw a figure by step: stats.absmax where op=relu"),
     };
-    const group = element("div", {
+    const group = h("div", {
       class: "modes",
       role: "radiogroup",
       "aria-label": "Kind of question",
@@ -69,14 +70,14 @@ export class Toolbar {
         this.modes[next].focus();
       }
     });
-    this.element = element(
+    this.element = h(
       "div",
       { class: "toolbar", role: "toolbar", "aria-label": "Query" },
       this.select,
       group,
       this.go,
       this.stop,
-      element("span", { class: "spring" }),
+      h("span", { class: "spring" }),
       menuButton(
         "History",
         "Questions that were asked (Alt+Up in the box)",
@@ -90,17 +91,17 @@ export class Toolbar {
   know(known: Known[], path: string): void {
     this.path = path;
     const options = known.map(({ path, label }) =>
-      element("option", { value: path, text: label, title: path }),
+      h("option", { value: path, text: label, title: path }),
     );
     if (path && !known.some((k) => k.path === path)) {
       options.unshift(
-        element("option", { value: path, text: path.split(/[\\/]/).at(-1) ?? path, title: path }),
+        h("option", { value: path, text: path.split(/[\\/]/).at(-1) ?? path, title: path }),
       );
     }
     if (!path) {
-      options.unshift(element("option", { value: "", text: "No workspace" }));
+      options.unshift(h("option", { value: "", text: "No workspace" }));
     }
-    options.push(element("option", { value: OTHER, text: "Open a file …" }));
+    options.push(h("option", { value: OTHER, text: "Open a file …" }));
     this.select.replaceChildren(...options);
     this.select.value = path;
     this.select.title = path || "Workspace";

@@ -1,5 +1,6 @@
 /** The controls above the picture: expression, views, axes, scale, colours. */
 
+import { grouped } from "../../shared/format";
 import { ROLES, type Role, roleOf, sizeOf, withRole } from "../../shared/tensor/axes";
 import type {
   Comparison,
@@ -8,8 +9,9 @@ import type {
   ScaleOver,
   ViewState,
 } from "../../shared/tensor/messages";
+import { fill, h } from "../dom";
 import { MAPS } from "./colours";
-import { type Choice, chooser, fill, h, numberBox, shown } from "./dom";
+import { type Choice, chooser, numberBox, shown } from "./dom";
 import { type Model, nameOf } from "./model";
 
 /** What the controls ask of the page. */
@@ -194,7 +196,7 @@ export class Controls {
       label: r as string,
     }));
     const select = chooser(
-      `axis ${axis} (${size.toLocaleString("en-US")})`,
+      `axis ${axis} (${grouped(size)})`,
       [{ value: "", label: "at index" }, ...roles],
       role ?? "",
       (value) => {

@@ -1,5 +1,6 @@
 /** Element types of the language: how their bytes are read, and how one element is written exactly. */
 
+import { significant } from "../../shared/format";
 import type { DType } from "../../shared/tensor/messages";
 
 const SIZES: Record<DType, number> = {
@@ -70,7 +71,7 @@ function digits(value: number, dtype: DType, bits: number): string {
       return String(read);
     }
   }
-  return String(Number(value.toPrecision(9)));
+  return significant(value, 9);
 }
 
 /** Whether a two-byte element is the one that a number would be rounded to. */

@@ -1,8 +1,9 @@
 /** A box for an element's new value, where the picture says what the element is. */
 
+import { messageOf } from "../../shared/errors";
 import { elementExpression } from "../../shared/tensor/parts";
+import { fill, h } from "../dom";
 import { type Connection, Outdated } from "./connection";
-import { fill, h } from "./dom";
 import type { Model } from "./model";
 
 export class Setting {
@@ -52,7 +53,7 @@ export class Setting {
       await this.connection.call("set", { expression, value });
     } catch (error) {
       if (!(error instanceof Outdated)) {
-        this.over((error as Error).message);
+        this.over(messageOf(error));
       }
     }
   }

@@ -1,8 +1,10 @@
 /** The histogram view: equal bins, or by exponents of 2; counts as they are, or their logarithm. */
 
+import { messageOf } from "../../shared/errors";
 import { partExpression, wholePart } from "../../shared/tensor/parts";
+import { fill, h, themeColour } from "../dom";
 import { type Connection, Newest, Outdated } from "./connection";
-import { fill, h, shown, themed } from "./dom";
+import { shown } from "./dom";
 import type { Model } from "./model";
 
 interface Bars {
@@ -60,7 +62,7 @@ export class HistogramView {
       if (!(error instanceof Outdated)) {
         this.bars = undefined;
         this.draw();
-        this.listener.failed((error as Error).message);
+        this.listener.failed(messageOf(error));
       }
     }
   }
@@ -128,7 +130,7 @@ export class HistogramView {
     fill(this.note, bars?.note ?? "");
     this.canvas.setAttribute("aria-label", bars ? described(bars) : "Histogram");
     if (!bars?.counts.length) {
-      g.fillStyle = themed("descriptionForeground", "#888");
+      g.fillStyle = themeColour("descriptionForeground", "#888");
       g.textAlign = "center";
       g.fillText(bars ? "no finite element" : "", width / 2, height / 2);
       return;
@@ -142,10 +144,10 @@ export class HistogramView {
     const tall = (n: number) => (logCounts ? Math.log10(n + 1) / Math.log10(most + 1) : n / most);
     const inner = { w: width - ROOM.left - ROOM.right, h: height - ROOM.top - ROOM.bottom };
     const bottom = ROOM.top + inner.h;
-    const foreground = themed("foreground", "#888");
-    g.strokeStyle = themed("editorIndentGuide-background1", "rgba(128,128,128,0.3)");
+    const foreground = themeColour("foreground", "#888");
+    g.strokeStyle = themeColour("editorIndentGuide-background1", "rgba(128,128,128,0.3)");
     g.fillStyle = foreground;
-    g.font = `11px ${themed("font-family", "sans-serif")}`;
+    g.font = `11px ${themeColour("font-family", "sans-serif")}`;
     g.textAlign = "right";
     g.textBaseline = "middle";
     for (const n of countTicks(most, logCounts)) {
@@ -161,7 +163,9 @@ export class HistogramView {
       const x = ROOM.left + k * wide;
       const high = n ? Math.max(1, inner.h * tall(n)) : 0;
       g.fillStyle =
-        k === this.at ? themed("charts-orange", "#d18616") : themed("charts-blue", "#3794ff");
+        k === this.at
+          ? themeColour("charts-orange", "#d18616")
+          : themeColour("charts-blue", "#3794ff");
       g.fillRect(x, bottom - high, Math.max(1, wide - (wide > 3 ? 1 : 0)), high);
     });
     g.fillStyle = foreground;

@@ -1,8 +1,9 @@
 /** A figure of the tensor over the steps of a run, as a small line. */
 
 import type { Figures, HistoryEntry } from "../../shared/tensor/messages";
+import { fill, h, themeColour } from "../dom";
 import { type Connection, Newest, Outdated } from "./connection";
-import { chooser, fill, h, shown, themed } from "./dom";
+import { chooser, shown } from "./dom";
 import { type Model, numberOf } from "./model";
 
 const FIGURES = [
@@ -116,7 +117,7 @@ export class History {
       high > low ? 3 + ((high - v) / (high - low)) * (height - 6) : height / 2;
     const g = this.canvas.getContext("2d") as CanvasRenderingContext2D;
     g.scale(dpr, dpr);
-    g.strokeStyle = themed("charts-blue", "#3794ff");
+    g.strokeStyle = themeColour("charts-blue", "#3794ff");
     g.lineWidth = 1.5;
     g.beginPath();
     let pen = false;
@@ -131,7 +132,7 @@ export class History {
       }
     });
     g.stroke();
-    g.fillStyle = themed("charts-red", "#f14c4c");
+    g.fillStyle = themeColour("charts-red", "#f14c4c");
     values.forEach((v, k) => {
       if (!Number.isFinite(v)) {
         g.fillRect(x(k) - 1, 0, 2, height); // no number: a bar from top to bottom
@@ -139,7 +140,7 @@ export class History {
     });
     const v = values[at];
     if (v !== undefined && Number.isFinite(v)) {
-      g.fillStyle = themed("charts-orange", "#d18616");
+      g.fillStyle = themeColour("charts-orange", "#d18616");
       g.beginPath();
       g.arc(x(at), y(v), 3, 0, 2 * Math.PI);
       g.fill();

@@ -1,8 +1,9 @@
 /** What colours mean: the ends of a scale, and the map between them. */
 
 import type { MapName } from "../../shared/tensor/messages";
+import { h } from "../dom";
 import { colourAt } from "./colours";
-import { h, shown } from "./dom";
+import { shown } from "./dom";
 import type { Scale } from "./scaling";
 
 /** `colours`: three channels are shown as colours, and each goes from black to full. */

@@ -1,10 +1,12 @@
 /** The Tensor view's page. */
 
+import { messageOf } from "../../shared/errors";
 import type { FromPage, Place, ToPage } from "../../shared/tensor/messages";
 import { elementExpression, partExpression, wholePart } from "../../shared/tensor/parts";
+import { fill, h } from "../dom";
 import { Connection, Newest, Outdated } from "./connection";
 import { Controls, tilesNote } from "./controls";
-import { fill, h, shown } from "./dom";
+import { shown } from "./dom";
 import { Setting } from "./elementEditor";
 import { NAN, UNWRITTEN } from "./elements";
 import { HistogramView } from "./histogram";
@@ -193,7 +195,7 @@ class Page {
         this.refresh();
       } catch (error) {
         if (!(error instanceof Outdated)) {
-          this.failed((error as Error).message);
+          this.failed(messageOf(error));
           this.controls.update();
         }
       }
@@ -464,7 +466,7 @@ class Page {
       }
     } catch (error) {
       if (!(error instanceof Outdated)) {
-        this.failed((error as Error).message);
+        this.failed(messageOf(error));
       }
     }
   }

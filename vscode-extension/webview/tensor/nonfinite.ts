@@ -1,9 +1,11 @@
 /** How many elements are no numbers, and the way from one to the next. */
 
+import { messageOf } from "../../shared/errors";
 import { operand } from "../../shared/tensor/parts";
+import { fill, h } from "../dom";
 import { SPECIAL } from "./colours";
 import { type Connection, Outdated } from "./connection";
-import { fill, h, shown } from "./dom";
+import { shown } from "./dom";
 import { NAN, NEGINF, POSINF, UNWRITTEN } from "./elements";
 import type { Model } from "./model";
 import { pattern } from "./picture";
@@ -103,7 +105,7 @@ export class Odd {
       }
     } catch (error) {
       if (!(error instanceof Outdated)) {
-        this.listener.failed((error as Error).message);
+        this.listener.failed(messageOf(error));
       }
     }
   }

@@ -1,8 +1,9 @@
 /** One canvas with the tiles of a tensor: drawing, and what lies under the pointer. */
 
+import { significant } from "../../shared/format";
 import { countOf, type Part, stridesOf } from "../../shared/tensor/parts";
+import { h, themeColour } from "../dom";
 import { SPECIAL } from "./colours";
-import { h, themed } from "./dom";
 import { type Elements, FINITE, NAN } from "./elements";
 import type { Atlas, Painted } from "./painting";
 import { type Camera, type Grid, type Spot, spotAt, tileOrigin } from "./tiles";
@@ -221,7 +222,7 @@ export class Picture {
     const g = this.context;
     g.textAlign = "center";
     g.textBaseline = "middle";
-    g.font = `${Math.round(11 * this.dpr)}px ${themed("editor-font-family", "monospace")}`;
+    g.font = `${Math.round(11 * this.dpr)}px ${themeColour("editor-font-family", "monospace")}`;
     for (let k = 0; k < countOf(part.tiles); k++) {
       const origin = tileOrigin(grid, part.tiles.from + k);
       for (let row = 0; row < countOf(part.rows); row++) {
@@ -320,8 +321,8 @@ export class Picture {
   /** Indices along the left and the top: of tiles; inside of those that are large, of elements. */
   private indices(grid: Grid, camera: Camera, left: number, top: number): void {
     const g = this.context;
-    g.fillStyle = themed("descriptionForeground", "#888");
-    g.font = `${Math.round(10 * this.dpr)}px ${themed("font-family", "sans-serif")}`;
+    g.fillStyle = themeColour("descriptionForeground", "#888");
+    g.font = `${Math.round(10 * this.dpr)}px ${themeColour("font-family", "sans-serif")}`;
     const several = grid.count > 1;
     g.textBaseline = "bottom";
     g.textAlign = "center";
@@ -387,9 +388,7 @@ function niceStep(least: number): number {
 }
 
 function short(text: string): string {
-  return text.length > 8 && /^-?[\d.]+(e-?\d+)?$/.test(text)
-    ? String(Number(Number(text).toPrecision(4)))
-    : text;
+  return text.length > 8 && /^-?[\d.]+(e-?\d+)?$/.test(text) ? significant(Number(text), 4) : text;
 }
 
 /** Marks are told apart without colours, too: hatched, a plus, a minus, a chequer. */

@@ -1,10 +1,12 @@
 /** The picture view: one pane, or three (now, earlier, difference) that move together. */
 
+import { messageOf } from "../../shared/errors";
 import { sizeOf } from "../../shared/tensor/axes";
 import type { MapName, Slice } from "../../shared/tensor/messages";
 import { elementsOf, type Part, partExpression, placeOf } from "../../shared/tensor/parts";
+import { fill, h } from "../dom";
 import { type Connection, Newest, Outdated } from "./connection";
-import { fill, h, shown } from "./dom";
+import { shown } from "./dom";
 import type { Elements } from "./elements";
 import { legend } from "./legend";
 import type { Model } from "./model";
@@ -151,7 +153,7 @@ export class Pictures {
       }
     } catch (error) {
       if (!(error instanceof Outdated)) {
-        this.listener.failed((error as Error).message);
+        this.listener.failed(messageOf(error));
       }
     }
   }

@@ -1,8 +1,8 @@
 /** Elements that somebody pinned: their values at each stop, with those before. */
 
 import { elementExpression } from "../../shared/tensor/parts";
+import { fill, h } from "../dom";
 import { type Connection, Outdated } from "./connection";
-import { fill, h } from "./dom";
 import type { Model } from "./model";
 
 const MOST = 9;

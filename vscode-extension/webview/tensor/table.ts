@@ -1,9 +1,10 @@
 /** The table view: exact values of a plane of the tensor; only cells that are in sight exist. */
 
+import { messageOf } from "../../shared/errors";
 import { sizeOf } from "../../shared/tensor/axes";
 import { elementExpression, type Part, partExpression, placeOf } from "../../shared/tensor/parts";
+import { fill, h } from "../dom";
 import { type Connection, Newest, Outdated } from "./connection";
-import { fill, h } from "./dom";
 import { type Elements, FINITE } from "./elements";
 import type { Model } from "./model";
 
@@ -139,7 +140,7 @@ export class Table {
       this.draw();
     } catch (error) {
       if (!(error instanceof Outdated)) {
-        this.listener.failed((error as Error).message);
+        this.listener.failed(messageOf(error));
       }
     }
   }
@@ -346,7 +347,7 @@ export class Table {
       await this.connection.call("set", { expression, value });
     } catch (error) {
       if (!(error instanceof Outdated)) {
-        this.listener.failed((error as Error).message);
+        this.listener.failed(messageOf(error));
       }
     }
   }

@@ -1,6 +1,7 @@
 /** The Timeline view in the browser: a frame with Perfetto in it, and a row above. */
 
 import type { Found, FromFrame, ToHost, ToPage, Wanted } from "../../shared/timeline/messages";
+import { h } from "../dom";
 import { next, told } from "./slices";
 
 const COVERED_MS = 15_000; // longest that Perfetto's own page before a trace is covered
@@ -10,13 +11,13 @@ const vscode = acquireVsCodeApi<{ address?: string }>();
 const post = (message: ToHost) => vscode.postMessage(message);
 const root = document.getElementById("root") ?? document.body;
 
-const bar = document.createElement("header");
-const text = document.createElement("span");
+const bar = h("header");
+const text = h("span", { role: "status" });
 const before = button("↑", "The one before (of this line)", () => go(-1));
 const after = button("↓", "The next one (of this line)", () => go(1));
 const close = button("×", "Close", () => show([], -1));
 const again = button("Try again", "Open the timeline again", () => post({ kind: "retry" }));
-const main = document.createElement("main");
+const main = h("main");
 
 let frame: HTMLIFrameElement | undefined;
 let origin = "";
@@ -27,19 +28,12 @@ let at = -1;
 let request = 0;
 let waiting: Wanted | undefined;
 
-text.setAttribute("role", "status");
 bar.append(text, before, after, again, close);
 root.append(bar, main);
 row("Starting the timeline …");
 
 function button(label: string, title: string, act: () => void): HTMLButtonElement {
-  const made = document.createElement("button");
-  made.type = "button";
-  made.textContent = label;
-  made.title = title;
-  made.setAttribute("aria-label", title);
-  made.addEventListener("click", act);
-  return made;
+  return h("button", { type: "button", title, "aria-label": title, text: label, onclick: act });
 }
 
 /** Says something in the row above; without words it takes no room. */
@@ -57,10 +51,11 @@ function open(address: string): void {
   frame?.remove();
   answered = loaded = false;
   origin = new URL(address).origin;
-  frame = document.createElement("iframe");
-  frame.title = "Timeline (Perfetto)";
-  frame.src = address;
-  frame.allow = "clipboard-write";
+  frame = h("iframe", {
+    title: "Timeline (Perfetto)",
+    src: address,
+    allow: "clipboard-write",
+  });
   main.replaceChildren(frame);
   main.classList.add("covered");
   window.setTimeout(() => main.classList.remove("covered"), COVERED_MS);

@@ -1,5 +1,6 @@
 /** The slices of a line, one of which is selected. */
 
+import { duration } from "../../shared/format";
 import type { Found } from "../../shared/timeline/messages";
 
 /** `2 of 20 · step 1` and the name, for the row above the timeline. */
@@ -10,25 +11,10 @@ export function told(slices: readonly Found[], at: number): string {
   }
   const runs = new Set(slices.map((s) => s.run)).size;
   const run = runs > 1 ? ` of run ${slice.run}` : "";
-  return `${slice.name} · ${at + 1} of ${slices.length} · step ${slice.step}${run} · ${duration(slice.dur)}`;
+  return `${slice.name} · ${at + 1} of ${slices.length} · step ${slice.step}${run} · ${duration(Number(slice.dur) / 1e9)}`;
 }
 
 /** Another slice of the same line: `by` further, from the end to the beginning. */
 export function next(count: number, at: number, by: number): number {
   return count === 0 ? -1 : (at + by + count) % count;
-}
-
-/** `8.57 µs` */
-export function duration(ns: string): string {
-  const value = Number(ns);
-  for (const [unit, size] of [
-    ["s", 1e9],
-    ["ms", 1e6],
-    ["µs", 1e3],
-  ] as const) {
-    if (value >= size) {
-      return `${(value / size).toPrecision(3)} ${unit}`;
-    }
-  }
-  return `${value} ns`;
 }

@@ -1,28 +1,6 @@
-/** Small helpers for elements, buttons and menus. */
+/** A button that opens a menu. */
 
-type Props = Partial<Record<string, string | number | boolean | ((event: never) => void)>>;
-
-/** An element with attributes; `on…` are listeners, `text` is its text. */
-export function element<K extends keyof HTMLElementTagNameMap>(
-  tag: K,
-  props: Props = {},
-  ...children: (Node | string)[]
-): HTMLElementTagNameMap[K] {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(props)) {
-    if (typeof value === "function") {
-      made.addEventListener(name.slice(2), value as unknown as EventListener);
-    } else if (name === "text") {
-      made.textContent = String(value);
-    } else if (value === true) {
-      made.setAttribute(name, "");
-    } else if (value !== false && value !== undefined) {
-      made.setAttribute(name, String(value));
-    }
-  }
-  made.append(...children);
-  return made;
-}
+import { h } from "../dom";
 
 export interface Item {
   label: string;
@@ -40,7 +18,7 @@ export function menuButton(
   items: () => Item[],
   empty: string,
 ): HTMLButtonElement {
-  const button = element("button", {
+  const button = h("button", {
     class: "menu-button",
     title,
     "aria-haspopup": "menu",
@@ -64,12 +42,12 @@ export function menuButton(
 }
 
 function show(button: HTMLButtonElement, items: Item[], empty: string): () => void {
-  const menu = element("div", { class: "menu", role: "menu", tabindex: -1 });
+  const menu = h("div", { class: "menu", role: "menu", tabindex: -1 });
   const entries = items.map((item) => {
-    const entry = element("button", { role: "menuitem", tabindex: -1, class: "menu-item" });
-    entry.append(element("span", { class: "menu-label", text: item.label }));
+    const entry = h("button", { role: "menuitem", tabindex: -1, class: "menu-item" });
+    entry.append(h("span", { class: "menu-label", text: item.label }));
     if (item.detail) {
-      entry.append(element("span", { class: "menu-detail", text: item.detail }));
+      entry.append(h("span", { class: "menu-detail", text: item.detail }));
     }
     entry.addEventListener("click", () => {
       close();
@@ -77,9 +55,7 @@ function show(button: HTMLButtonElement, items: Item[], empty: string): () => vo
     });
     return entry;
   });
-  menu.append(
-    ...(entries.length ? entries : [element("div", { class: "menu-empty", text: empty })]),
-  );
+  menu.append(...(entries.length ? entries : [h("div", { class: "menu-empty", text: empty })]));
   document.body.append(menu);
   place(menu, button);
   button.setAttribute("aria-expanded", "true");
