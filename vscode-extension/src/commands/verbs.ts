@@ -2,7 +2,7 @@
 
 import path from "node:path";
 import * as vscode from "vscode";
-import { pickFile } from "../debug/register";
+import { askSavePath, type Filters, pickFile } from "../dialogs";
 
 const PROGRAMS = { graphs: ["opg"] };
 const WORKSPACES = { workspaces: ["db"] };
@@ -26,15 +26,8 @@ function ask(title: string, value = "", placeHolder = ""): Thenable<string | und
   return vscode.window.showInputBox({ title, value, placeHolder, ignoreFocusOut: true });
 }
 
-/** Where to write a file, beside the program or in the first folder. */
-async function target(title: string, name: string, kinds: Record<string, string[]>) {
-  const folder = vscode.workspace.workspaceFolders?.[0]?.uri;
-  const uri = await vscode.window.showSaveDialog({
-    title,
-    filters: kinds,
-    ...(folder && { defaultUri: vscode.Uri.joinPath(folder, name) }),
-  });
-  return uri?.fsPath;
+async function savePath(title: string, name: string, filters: Filters) {
+  return (await askSavePath(name, { title, filters }))?.fsPath;
 }
 
 /** `opstep diff`: what is compared with what. */
@@ -90,7 +83,7 @@ export function bench(run: RunOptions): Words {
         const options = await run();
         const file =
           options &&
-          (await target("Roofline", "roofline.png", { pictures: ["png", "svg", "pdf"] }));
+          (await savePath("Roofline", "roofline.png", { pictures: ["png", "svg", "pdf"] }));
         return file ? ["bench", ...withoutMode(options), "--roofline", file] : undefined;
       },
     },
@@ -123,7 +116,7 @@ async function severalSteps(run: RunOptions): Words {
 /** `opstep run --trace`: a timeline beside the program. */
 export async function runTraced(run: RunOptions): Words {
   const options = await severalSteps(run);
-  const file = options && (await target("Where to write the timeline", "run.pftrace", TRACES));
+  const file = options && (await savePath("Where to write the timeline", "run.pftrace", TRACES));
   return file ? ["run", ...options, "--trace", file] : undefined;
 }
 
@@ -132,7 +125,7 @@ export async function runRecorded(run: RunOptions): Words {
   const options = await severalSteps(run);
   const configured = vscode.workspace.getConfiguration("opstep").get<string>("workspace", "");
   const file =
-    options && (configured || (await target("Where to record the run", "runs.db", WORKSPACES)));
+    options && (configured || (await savePath("Where to record the run", "runs.db", WORKSPACES)));
   return file ? ["run", ...options, "--workspace", file] : undefined;
 }
 
@@ -172,7 +165,7 @@ export async function workspace(): Words {
       words: async () => {
         const what = await ask("What to plot", "stats.absmax where op=conv2d");
         const picture =
-          what && (await target("Picture", "plot.png", { pictures: ["png", "svg", "pdf"] }));
+          what && (await savePath("Picture", "plot.png", { pictures: ["png", "svg", "pdf"] }));
         return picture ? ws("plot", what, "-o", picture) : undefined;
       },
     },
@@ -199,7 +192,7 @@ export async function workspace(): Words {
       words: async () => {
         const table = await ask("Table or view", "slowest_ops");
         const file =
-          table && (await target("Table", `${table}.csv`, { tables: ["csv", "json", "npz"] }));
+          table && (await savePath("Table", `${table}.csv`, { tables: ["csv", "json", "npz"] }));
         return file ? ws("export", table, "-o", file) : undefined;
       },
     },

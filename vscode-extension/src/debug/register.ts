@@ -2,6 +2,7 @@
 
 import * as vscode from "vscode";
 import { messageOf } from "../../shared/errors";
+import { pickFile } from "../dialogs";
 import type { Python } from "../python";
 import type { Services } from "../services";
 import { registerAdapters } from "./adapters";
@@ -105,35 +106,4 @@ function programFile(config: { program?: string } | undefined): string | undefin
   const folder = vscode.workspace.workspaceFolders?.[0]?.uri.fsPath ?? "";
   const file = named?.replace("${workspaceFolder}", folder).replace("${file}", activeFile() ?? "");
   return file && !file.includes("${") ? file : activeFile();
-}
-
-/** The path of a file that is picked; undefined where the user went away. */
-export async function pickFile(
-  title: string,
-  filters: Record<string, string[]>,
-): Promise<string | undefined> {
-  const patterns = Object.values(filters).flat();
-  const found = await vscode.workspace.findFiles(
-    `**/*.{${patterns.join(",")},}`,
-    "**/{.venv,venv,node_modules}/**",
-    200,
-  );
-  const browse = { label: "$(folder-opened) Browse…", uri: undefined };
-  const picked =
-    found.length > 0
-      ? await vscode.window.showQuickPick(
-          [
-            ...found
-              .sort((a, b) => a.fsPath.localeCompare(b.fsPath))
-              .map((uri) => ({ label: vscode.workspace.asRelativePath(uri), uri })),
-            browse,
-          ],
-          { title },
-        )
-      : browse;
-  if (!picked || picked.uri) {
-    return picked?.uri?.fsPath;
-  }
-  const files = await vscode.window.showOpenDialog({ title, filters });
-  return files?.[0]?.fsPath;
 }

@@ -5,6 +5,7 @@ import { messageOf } from "../../shared/errors";
 import { counted } from "../../shared/format";
 import type { GraphData, ToHost, ToPage } from "../../shared/graph/messages";
 import { programOf, Sizes } from "../debug/prompts";
+import { askSavePath, type Filters } from "../dialogs";
 import { showLine } from "../editor";
 import { nanPath, onNanPath } from "../nan/current";
 import type { Services, Stop } from "../services";
@@ -321,7 +322,7 @@ class GraphView implements vscode.Disposable {
         await this.begin();
         break;
       case "goto":
-        await showLine(vscode.Uri.parse(message.uri), message.line, message.column, message.focus);
+        await showLine(vscode.Uri.parse(message.uri), message.line, message);
         break;
       case "enter":
         await this.show({ uri: message.uri, graph: message.graph }, "into");
@@ -429,10 +430,9 @@ class GraphView implements vscode.Disposable {
   private async save(format: "svg" | "png", data: string): Promise<void> {
     const { uri = "", graph = "graph" } = this.data ?? {};
     const folder = vscode.Uri.joinPath(vscode.Uri.parse(uri), "..");
-    const file = await vscode.window.showSaveDialog({
-      defaultUri: vscode.Uri.joinPath(folder, `${graph}.${format}`),
-      filters: format === "svg" ? { "SVG picture": ["svg"] } : { "PNG picture": ["png"] },
-    });
+    const filters: Filters =
+      format === "svg" ? { "SVG picture": ["svg"] } : { "PNG picture": ["png"] };
+    const file = await askSavePath(`${graph}.${format}`, { folder, filters });
     if (file !== undefined) {
       const content = format === "svg" ? Buffer.from(data) : Buffer.from(data, "base64");
       await vscode.workspace.fs.writeFile(file, content);

@@ -5,6 +5,8 @@ import { messageOf } from "../../shared/errors";
 import type { Finding, FromNanPage, Link, NanReport, ToNanPage } from "../../shared/nan/messages";
 import { sentence } from "../../shared/nan/report";
 import type { Subject } from "../../shared/tensor/messages";
+import { browse, WORKSPACES } from "../dialogs";
+import { showLine } from "../editor";
 import type { Services, Stop } from "../services";
 import { subjectOf } from "../tensor/subjects";
 import { Panel } from "../webview";
@@ -91,7 +93,10 @@ class NanView implements vscode.Disposable {
 
   /** What went wrong in the runs of a workspace. */
   async showFindings(given: vscode.Uri | string | undefined): Promise<void> {
-    const file = typeof given === "string" ? given : (given?.fsPath ?? (await chosenWorkspace()));
+    const file =
+      typeof given === "string"
+        ? given
+        : (given?.fsPath ?? (await browse("Workspace", WORKSPACES))?.fsPath);
     if (!file) {
       return;
     }
@@ -184,7 +189,7 @@ class NanView implements vscode.Disposable {
         { name: link.source.name, sourceReference: link.source.sourceReference },
         this.of.session,
       );
-      await vscode.window.showTextDocument(uri, { selection: lineRange(link.line) });
+      await showLine(uri, link.line - 1);
     }
   }
 
@@ -209,25 +214,9 @@ function isNan(stop: Stop): boolean {
   return stop.reason === "exception" && /\b(nan|inf|infinity)\b/i.test(stop.text);
 }
 
-async function chosenWorkspace(): Promise<string | undefined> {
-  const found = await vscode.window.showOpenDialog({
-    title: "Workspace",
-    filters: { Workspaces: ["db"], "All files": ["*"] },
-  });
-  return found?.[0]?.fsPath;
-}
-
-function lineRange(line: number): vscode.Range {
-  return new vscode.Range(line - 1, 0, line - 1, 0);
-}
-
 async function openLine(path: string, line: number): Promise<void> {
   const folder = vscode.workspace.workspaceFolders?.[0]?.uri;
   const uri =
     path.startsWith("/") || !folder ? vscode.Uri.file(path) : vscode.Uri.joinPath(folder, path);
-  const viewColumn = vscode.window.visibleTextEditors[0]?.viewColumn;
-  await vscode.window.showTextDocument(uri, {
-    selection: lineRange(line),
-    ...(viewColumn ? { viewColumn } : {}),
-  });
+  await showLine(uri, line - 1);
 }

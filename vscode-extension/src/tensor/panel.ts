@@ -1,5 +1,6 @@
 /** One panel of the Tensor view: what it shows, which frame it follows, what it asks of the debugger. */
 
+import path from "node:path";
 import type { DebugProtocol } from "@vscode/debugprotocol";
 import * as vscode from "vscode";
 import { messageOf } from "../../shared/errors";
@@ -12,10 +13,16 @@ import type {
   ToPage,
   ViewState,
 } from "../../shared/tensor/messages";
+import { type Filters, saveFile } from "../dialogs";
+import { showLine } from "../editor";
 import type { Services, Stop } from "../services";
 import { Panel } from "../webview";
 import { type Ask, answer, firstLook, type Target } from "./requests";
 
+const FILTERS: Record<string, Filters> = {
+  ".png": { "PNG picture": ["png"] },
+  ".npy": { "NumPy array": ["npy"] },
+};
 const REMEMBERED = 200; // expressions whose view is kept
 const KEY = "opstep.tensorViews";
 
@@ -239,23 +246,14 @@ export class TensorPanel implements vscode.Disposable {
   private async show(): Promise<void> {
     const { file, line } = this.place;
     if (file) {
-      const at = new vscode.Range(line - 1, 0, line - 1, 0);
-      const viewColumn = vscode.window.visibleTextEditors[0]?.viewColumn;
-      await vscode.window.showTextDocument(vscode.Uri.file(file), { selection: at, viewColumn });
+      await showLine(vscode.Uri.file(file), line - 1);
     }
   }
 }
 
-/** Asks where to, and writes a file. */
-async function save(given: Calls["save"]["arguments"]): Promise<{ saved: boolean }> {
-  const folder = vscode.workspace.workspaceFolders?.[0]?.uri;
-  const picture = given.name.endsWith(".png");
-  const uri = await vscode.window.showSaveDialog({
-    ...(folder ? { defaultUri: vscode.Uri.joinPath(folder, given.name) } : {}),
-    filters: picture ? { "PNG picture": ["png"] } : { "NumPy array": ["npy"] },
-  });
-  if (uri) {
-    await vscode.workspace.fs.writeFile(uri, new Uint8Array(given.bytes));
-  }
-  return { saved: uri !== undefined };
+export async function save({
+  name,
+  bytes,
+}: Calls["save"]["arguments"]): Promise<{ saved: boolean }> {
+  return { saved: await saveFile(name, bytes, FILTERS[path.extname(name)]) };
 }

@@ -2,12 +2,14 @@
 
 import * as vscode from "vscode";
 import { messageOf } from "../../shared/errors";
-import type { FromPage, ToPage, ViewState } from "../../shared/tensor/messages";
+import type { Calls, FromPage, ToPage, ViewState } from "../../shared/tensor/messages";
 import type { Services } from "../services";
 import { Panel } from "../webview";
 import type { KeptTensor } from "../workspace/requests";
+import { save } from "./panel";
 import { type Ask, answer, firstLook } from "./requests";
 
+type SaveArguments = Calls["save"]["arguments"];
 type TensorPanel = Panel<FromPage, ToPage>;
 
 export class KeptTensors implements vscode.Disposable {
@@ -80,8 +82,7 @@ async function answered(ask: Ask, message: Extract<FromPage, { kind: "call" }>):
       throw new Error("a kept tensor stays as it is");
     }
     if (name === "save") {
-      const given = message.arguments as { name: string; bytes: Uint8Array };
-      return { kind: "answer", id, answer: { saved: await save(given.name, given.bytes) } };
+      return { kind: "answer", id, answer: await save(message.arguments as SaveArguments) };
     }
     const found = await answer(ask, { frameId: 0 }, name, message.arguments as never);
     return { kind: "answer", id, answer: found } as ToPage;
@@ -93,15 +94,4 @@ async function answered(ask: Ask, message: Extract<FromPage, { kind: "call" }>):
 /** The name, which the language of expressions may not take as it is. */
 function expressionOf(tensor: KeptTensor): string {
   return /^[A-Za-z_][\w.]*$/.test(tensor.name) ? tensor.name : "value";
-}
-
-async function save(name: string, bytes: Uint8Array): Promise<boolean> {
-  const folder = vscode.workspace.workspaceFolders?.[0]?.uri;
-  const uri = await vscode.window.showSaveDialog(
-    folder ? { defaultUri: vscode.Uri.joinPath(folder, name) } : {},
-  );
-  if (uri) {
-    await vscode.workspace.fs.writeFile(uri, new Uint8Array(bytes));
-  }
-  return uri !== undefined;
 }

@@ -4,6 +4,7 @@ import path from "node:path";
 import * as vscode from "vscode";
 import { messageOf } from "../../shared/errors";
 import type { Slice, ToHost, ToPage, Wanted } from "../../shared/timeline/messages";
+import { browse } from "../dialogs";
 import { showLine } from "../editor";
 import type { Services } from "../services";
 import { Panel } from "../webview";
@@ -144,11 +145,9 @@ class Timelines implements vscode.CustomReadonlyEditorProvider {
     if (chosen === undefined || chosen.uri !== undefined) {
       return chosen?.uri;
     }
-    const picked = await vscode.window.showOpenDialog({
-      title: "Timeline: opstep run … --trace FILE.pftrace writes one",
-      filters: { Timelines: ["pftrace"] },
+    return browse("Timeline: opstep run … --trace FILE.pftrace writes one", {
+      Timelines: ["pftrace"],
     });
-    return picked?.[0];
   }
 
   /** Selects what a line ran as: the cursor's, that of the debugger, or one that is given. */
@@ -302,8 +301,10 @@ class Timeline {
       vscode.window.setStatusBarMessage(text, 6000);
     }
     const shown = at ?? Number(line) - 1;
-    const column = document.lineAt(Math.min(shown, document.lineCount - 1));
-    await showLine(uri, shown, column.firstNonWhitespaceCharacterIndex, false);
+    const { firstNonWhitespaceCharacterIndex: column } = document.lineAt(
+      Math.min(shown, document.lineCount - 1),
+    );
+    await showLine(uri, shown, { column, focus: false });
   }
 
   /** The file that a trace names: as it is, or below the trace's folder or one of the workspace. */

@@ -4,6 +4,7 @@ import path from "node:path";
 import * as vscode from "vscode";
 import { messageOf } from "../../shared/errors";
 import { counted } from "../../shared/format";
+import { askSavePath, browse, type Filters, WORKSPACES } from "../dialogs";
 import type { Services } from "../services";
 import { diffProgram, openDocument } from "./documents";
 import type { Files } from "./files";
@@ -83,11 +84,7 @@ export class Actions {
   }
 
   private async open(): Promise<void> {
-    const [uri] =
-      (await vscode.window.showOpenDialog({
-        title: "Open a Workspace",
-        filters: { Workspaces: ["db", "sqlite"], "All files": ["*"] },
-      })) ?? [];
+    const uri = await browse("Open a Workspace", WORKSPACES);
     if (uri && (await this.files.open(uri.fsPath))) {
       await vscode.commands.executeCommand("opstep.workspace.focus");
     }
@@ -190,7 +187,7 @@ export class Actions {
     if (!tensor) {
       return;
     }
-    const file = await target(node.path, `${tensor.name}.npy`, {
+    const file = await savePath(node.path, `${tensor.name}.npy`, {
       "NumPy array": ["npy"],
       NumPy: ["npz"],
       safetensors: ["safetensors"],
@@ -290,7 +287,7 @@ export class Actions {
     const chosen = await vscode.window.showQuickPick(choices, { title, matchOnDescription: true });
     const file =
       chosen &&
-      (await target(node.path, `${chosen.label}.csv`, {
+      (await savePath(node.path, `${chosen.label}.csv`, {
         CSV: ["csv"],
         JSON: ["json"],
         NumPy: ["npz"],
@@ -379,16 +376,12 @@ function tensorOf(node: Node): KeptTensor | undefined {
   return node.kind === "tensor" ? node.versions.at(-1) : undefined;
 }
 
-async function target(
+async function savePath(
   beside: string,
   name: string,
-  filters: Record<string, string[]>,
+  filters: Filters,
 ): Promise<string | undefined> {
   const folder =
     vscode.workspace.workspaceFolders?.[0]?.uri ?? vscode.Uri.file(path.dirname(beside));
-  const uri = await vscode.window.showSaveDialog({
-    defaultUri: vscode.Uri.joinPath(folder, name),
-    filters,
-  });
-  return uri?.fsPath;
+  return (await askSavePath(name, { filters, folder }))?.fsPath;
 }

@@ -3,6 +3,7 @@
 import { existsSync } from "node:fs";
 import path from "node:path";
 import * as vscode from "vscode";
+import { showLine } from "../editor";
 import type { Services } from "../services";
 
 export interface Spoken {
@@ -33,7 +34,7 @@ export async function goTo(services: Services, database: string, spoken: Spoken)
     line ??= told.line;
   }
   if (file) {
-    await show(vscode.Uri.file(file), line ?? 1);
+    await showLine(vscode.Uri.file(file), (line ?? 1) - 1);
     return;
   }
   if (run === undefined) {
@@ -41,19 +42,8 @@ export async function goTo(services: Services, database: string, spoken: Spoken)
     return;
   }
   // The text is in the workspace, whatever became of the file.
-  await show(programUri(database, run, path.basename(spoken.file ?? "program.opg")), line ?? 1);
-}
-
-async function show(uri: vscode.Uri, line: number): Promise<void> {
-  const at = new vscode.Range(Math.max(0, line - 1), 0, Math.max(0, line - 1), 0);
-  const group = vscode.window.tabGroups.all.find((g) =>
-    g.tabs.some((tab) => tab.input instanceof vscode.TabInputText),
-  );
-  const editor = await vscode.window.showTextDocument(uri, {
-    selection: at,
-    viewColumn: group?.viewColumn ?? vscode.ViewColumn.One,
-  });
-  editor.revealRange(at, vscode.TextEditorRevealType.InCenterIfOutsideViewport);
+  const program = programUri(database, run, path.basename(spoken.file ?? "program.opg"));
+  await showLine(program, (line ?? 1) - 1);
 }
 
 /** A file as it was recorded, where it can be found: relative ones were meant from where it ran. */

@@ -1,11 +1,11 @@
 /** The query panel: the page's requests go to the language server, its wishes to the workbench. */
 
-import { writeFile } from "node:fs/promises";
 import path from "node:path";
 import * as vscode from "vscode";
 import { messageOf } from "../../shared/errors";
 import { counted, duration } from "../../shared/format";
 import type { FromPage, Known, Mode, State, ToPage } from "../../shared/query/messages";
+import { askSavePath, browse, type Filters, saveFile, WORKSPACES } from "../dialogs";
 import type { Services } from "../services";
 import { onRestore, Panel } from "../webview";
 import type { Files } from "./files";
@@ -222,7 +222,11 @@ export class Queries implements vscode.Disposable {
         await this.export("exportPlot", "csv", message.path, { what: message.what });
         break;
       default:
-        await save(message.name, Buffer.from(message.data.split(",", 2)[1] ?? "", "base64"));
+        await saveFile(
+          message.name,
+          Buffer.from(message.data.split(",", 2)[1] ?? "", "base64"),
+          filtersOf(message.name),
+        );
     }
   }
 
@@ -242,11 +246,7 @@ export class Queries implements vscode.Disposable {
 
   /** A file from anywhere, or one of those that are known. */
   private async choose(): Promise<boolean> {
-    const [uri] =
-      (await vscode.window.showOpenDialog({
-        title: "Open a Workspace",
-        filters: { Workspaces: ["db", "sqlite"], "All files": ["*"] },
-      })) ?? [];
+    const uri = await browse("Open a Workspace", WORKSPACES);
     if (uri && (await this.files.open(uri.fsPath))) {
       this.path = uri.fsPath;
       return true;
@@ -256,7 +256,7 @@ export class Queries implements vscode.Disposable {
 
   private async export(method: string, format: string, file: string, given: object): Promise<void> {
     const name = `${path.basename(file, path.extname(file))}.${format}`;
-    const uri = await target(name);
+    const uri = await askSavePath(name, { filters: filtersOf(name) });
     if (!uri) {
       return;
     }
@@ -296,18 +296,7 @@ export class Queries implements vscode.Disposable {
   }
 }
 
-async function target(name: string): Promise<vscode.Uri | undefined> {
-  const folder = vscode.workspace.workspaceFolders?.[0]?.uri;
-  const kind = path.extname(name).slice(1);
-  return vscode.window.showSaveDialog({
-    ...(folder && { defaultUri: vscode.Uri.joinPath(folder, name) }),
-    filters: { [kind.toUpperCase()]: [kind] },
-  });
-}
-
-async function save(name: string, bytes: Uint8Array): Promise<void> {
-  const uri = await target(name);
-  if (uri) {
-    await writeFile(uri.fsPath, bytes);
-  }
+function filtersOf(name: string): Filters {
+  const extension = path.extname(name).slice(1);
+  return { [extension.toUpperCase()]: [extension] };
 }
