@@ -10,7 +10,7 @@ import * as nan from "./nan/view";
 import { placeholders } from "./placeholders";
 import { Python } from "./python";
 import type { Services } from "./services";
-import { quietly, visibly } from "./shell";
+import { runInTerminal, runOpstep } from "./shell";
 import { registerStatus } from "./status";
 import { Stops } from "./stops";
 import * as tensor from "./tensor/views";
@@ -64,8 +64,8 @@ async function start(context: vscode.ExtensionContext): Promise<void> {
     onStop: stops.onStop,
     request: (method, params, token) => language.request(method, params, token),
     notify: (method, params) => language.notify(method, params),
-    opstep: (args, options) => quietly(python, args, options),
-    show: (args, options) => visibly(python, args, options),
+    opstep: (args, options) => runOpstep(python, args, options),
+    show: (args, options) => runInTerminal(python, args, options),
   };
   const live = new Live(services);
   language.beforeInlineValues = (frameId) => live.settled(frameId);

@@ -39,7 +39,7 @@ export class Python implements vscode.Disposable {
   private found: Interpreter | undefined;
   private tried: Interpreter[] = [];
   private done = false;
-  private said = "";
+  private lastComplaint = "";
   private listening = false;
   /** Fires when another interpreter is found to be the one, with undefined where none is ready. */
   readonly onDidChange = this.changed.event;
@@ -58,7 +58,7 @@ export class Python implements vscode.Disposable {
       vscode.extensions.onDidChange(again),
       vscode.workspace.onDidChangeConfiguration((e) => {
         if (e.affectsConfiguration("opstep.python")) {
-          this.said = "";
+          this.lastComplaint = "";
           again();
         }
       }),
@@ -81,7 +81,7 @@ export class Python implements vscode.Disposable {
 
   /** The interpreter that is ready, or undefined; the first call searches. */
   async find(): Promise<Interpreter | undefined> {
-    this.search ??= this.lookAround();
+    this.search ??= this.runSearch();
     const chosen = await this.search;
     return chosen?.verdict === "ready" ? chosen : undefined;
   }
@@ -90,22 +90,22 @@ export class Python implements vscode.Disposable {
   async need(): Promise<string> {
     const ready = (await this.find()) ?? (await this.refresh());
     if (!ready) {
-      this.again();
+      this.complainAgain();
       throw new Error(complaint(this.found, this.tried).text);
     }
     return ready.path;
   }
 
   /** Says what is missing, also where that was said before: something was asked for that needs it. */
-  again(): void {
-    this.said = "";
+  complainAgain(): void {
+    this.lastComplaint = "";
     void this.complain();
   }
 
   /** Searches again. */
   async refresh(): Promise<Interpreter | undefined> {
     const before = this.current?.path;
-    this.search = this.lookAround();
+    this.search = this.runSearch();
     const ready = await this.find();
     if (ready?.path !== before) {
       this.changed.fire(ready);
@@ -113,7 +113,7 @@ export class Python implements vscode.Disposable {
     return ready;
   }
 
-  private async lookAround(): Promise<Interpreter | undefined> {
+  private async runSearch(): Promise<Interpreter | undefined> {
     const { chosen, found } = await discover(await this.candidates());
     for (const one of found) {
       const version = one.probe ? ` Python ${one.probe.version}, opstep ${one.probe.opstep}` : "";
@@ -163,10 +163,10 @@ export class Python implements vscode.Disposable {
   /** Says what is missing, once for each thing that is. */
   async complain(): Promise<void> {
     const { text, actions } = complaint(this.found, this.tried);
-    if (!text || text === this.said) {
+    if (!text || text === this.lastComplaint) {
       return;
     }
-    this.said = text;
+    this.lastComplaint = text;
     this.log.error(text);
     const labels = actions.map((a) => LABELS[a]);
     const picked = await vscode.window.showErrorMessage(text, ...labels);
@@ -247,7 +247,7 @@ export class Python implements vscode.Disposable {
         return;
       }
       ended.dispose();
-      this.said = "";
+      this.lastComplaint = "";
       if (!(await this.refresh())) {
         await this.complain();
       }
@@ -293,7 +293,7 @@ export class Python implements vscode.Disposable {
       ? vscode.ConfigurationTarget.Workspace
       : vscode.ConfigurationTarget.Global;
     await config.update("python", value || undefined, target);
-    this.said = "";
+    this.lastComplaint = "";
     if (!(await this.refresh())) {
       await this.complain();
     }

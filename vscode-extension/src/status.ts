@@ -71,8 +71,8 @@ const MODES = [
 ];
 
 function meaning(mode: string): string {
-  const known = MODES.find((m) => m.value === mode);
-  return known ? `: ${known.detail}` : "";
+  const found = MODES.find((m) => m.value === mode);
+  return found ? `: ${found.detail}` : "";
 }
 
 /** Changes the settings for the device and the mode. */

@@ -6,11 +6,11 @@ import {
   candidates,
   complaint,
   discover,
+  type Environment,
   examine,
   expandPath,
   type Probe,
   probe,
-  type Surroundings,
 } from "../src/discovery";
 
 const READY: Probe = {
@@ -47,7 +47,7 @@ describe("candidates", () => {
     "/usr/bin/python",
     "/opt/bin/python3",
   ]);
-  const around: Surroundings = {
+  const around: Environment = {
     setting: "",
     folders: ["/ws"],
     file: "/ws/sub/deep/model.opg",

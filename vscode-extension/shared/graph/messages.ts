@@ -63,7 +63,7 @@ export interface Breakpoint {
 }
 
 /** Where the debugger stands in the graph that is shown. */
-export interface Standing {
+export interface StopState {
   uri: string;
   graph: string;
   line: number;
@@ -78,19 +78,19 @@ export interface Tainted {
   lines: Record<number, string>;
 }
 
-export type ToPage =
+export type HostMessage =
   | { kind: "graph"; data: GraphData; path: string[]; line: number | null }
   | { kind: "expanded"; key: string; data: GraphData }
   | { kind: "failed"; text: string }
   | { kind: "cursor"; uri: string; line: number }
-  | { kind: "standing"; standing: Standing | null }
+  | { kind: "stop"; stop: StopState | null }
   | { kind: "value"; name: string; text: string }
   | { kind: "breakpoints"; byUri: Record<string, Breakpoint[]> }
   | { kind: "tainted"; tainted: Tainted | null }
   | { kind: "streams"; byLine: Record<number, number> | null; text: string }
   | { kind: "command"; command: "search" | "fit" | "svg" | "png" };
 
-export type ToHost =
+export type PageMessage =
   | { kind: "ready" }
   | { kind: "goto"; uri: string; line: number; column: number; focus: boolean }
   | { kind: "enter"; graph: string; uri: string }
@@ -103,3 +103,12 @@ export type ToHost =
   | { kind: "streams"; on: boolean }
   | { kind: "follow"; on: boolean }
   | { kind: "export"; format: "svg" | "png"; data: string };
+
+/** What the page keeps when its window is reloaded. */
+export interface PageState {
+  weights?: boolean;
+  across?: boolean;
+  follow?: boolean;
+  uri?: string;
+  graph?: string;
+}

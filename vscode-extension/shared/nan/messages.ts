@@ -8,7 +8,7 @@ export interface Tensor {
   expression?: string;
 }
 
-export interface Blamed {
+export interface BadOperand {
   name: string;
   operand: number;
   place: number[];
@@ -19,7 +19,7 @@ export interface BadElement {
   place: number[];
   value: number | string;
   rule: string;
-  of: Blamed[];
+  of: BadOperand[];
 }
 
 export interface Link extends Tensor {
@@ -58,14 +58,14 @@ export interface Finding {
 }
 
 /** What the page is sent. */
-export type ToNanPage =
-  | { kind: "report"; report: NanReport; title: string; where: string; held: boolean }
+export type HostMessage =
+  | { kind: "report"; report: NanReport; title: string; where: string; current: boolean }
   | { kind: "findings"; findings: Finding[]; title: string }
   | { kind: "stale" }
   | { kind: "error"; text: string };
 
 /** What the page asks for. */
-export type FromNanPage =
+export type PageMessage =
   | { kind: "ready" }
   | { kind: "line"; link: number }
   | { kind: "element"; link: number; operand?: number; place: number[] }

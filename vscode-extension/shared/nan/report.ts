@@ -5,31 +5,31 @@ import type { Link, NanReport } from "./messages";
 
 /** In one sentence, why a tensor is not finite. */
 export function sentence(report: NanReport): string {
-  const asked = report.links[0];
-  if (!report.found || !asked) {
+  const tensor = report.links[0];
+  if (!report.found || !tensor) {
     return report.text;
   }
   const origins = report.links.filter((link) => link.kind === "origin");
-  const given = report.links.filter((link) => link.kind === "given");
+  const inputs = report.links.filter((link) => link.kind === "given");
   const [first] = origins;
   const rule = first?.rules?.[0]?.rule;
   const why = rule ? `: ${rule}` : "";
-  if (first === asked) {
-    return `${badness(asked)} of ${asked.name} ${asked.count === 1 ? "was" : "were"} born in this op, ${asked.op}${why}.`;
+  if (first === tensor) {
+    return `${badness(tensor)} of ${tensor.name} ${tensor.count === 1 ? "was" : "were"} born in this op, ${tensor.op}${why}.`;
   }
-  const [source] = given;
-  const more = origins.length + given.length - 1;
+  const [source] = inputs;
+  const more = origins.length + inputs.length - 1;
   const others = more > 0 ? `; and ${more} more ${more === 1 ? "place" : "places"}` : "";
   if (first) {
     const line = first.line ? `, line ${first.line}` : "";
-    return `${badness(asked)} of ${asked.name} ${asked.count === 1 ? "comes" : "come"} from ${first.name}, the result of ${first.op}${line}${why}${others}.`;
+    return `${badness(tensor)} of ${tensor.name} ${tensor.count === 1 ? "comes" : "come"} from ${first.name}, the result of ${first.op}${line}${why}${others}.`;
   }
   if (source) {
-    return source === asked
-      ? `${asked.name} came into the run with them.`
-      : `${badness(asked)} of ${asked.name} ${asked.count === 1 ? "comes" : "come"} from ${source.name}, which came into the run with them${others}.`;
+    return source === tensor
+      ? `${tensor.name} came into the run with them.`
+      : `${badness(tensor)} of ${tensor.name} ${tensor.count === 1 ? "comes" : "come"} from ${source.name}, which came into the run with them${others}.`;
   }
-  return `${badness(asked)} of ${asked.name}: ${report.links.length} ops were followed back, and their origin is further on.`;
+  return `${badness(tensor)} of ${tensor.name}: ${report.links.length} ops were followed back, and their origin is further on.`;
 }
 
 /** `24 NaNs` */

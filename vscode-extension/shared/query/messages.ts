@@ -81,13 +81,13 @@ export interface Plot {
 
 export type Mode = "sql" | "plot";
 
-export interface Known {
+export interface WorkspaceEntry {
   path: string;
   label: string;
 }
 
 /** A row's words about its place in a program. */
-export interface Place {
+export interface SourceLocation {
   file?: string;
   line?: number;
   run?: number | string;
@@ -95,11 +95,11 @@ export interface Place {
   site?: string;
 }
 
-export type FromPage =
+export type PageMessage =
   | { type: "ready" }
   | { type: "request"; id: number; method: string; params: Record<string, unknown> }
-  | { type: "goto"; path: string; place: Place }
-  | { type: "copy"; text: string; told: string }
+  | { type: "goto"; path: string; location: SourceLocation }
+  | { type: "copy"; text: string; done: string }
   | { type: "export"; path: string; sql: string; format: "csv" | "json" }
   | { type: "exportPlot"; path: string; what: string }
   | { type: "save"; name: string; data: string }
@@ -107,21 +107,21 @@ export type FromPage =
   | { type: "choose" }
   | { type: "chosen"; path: string };
 
-export type ToPage =
+export type HostMessage =
   | { type: "response"; id: number; result?: unknown; error?: string }
   | {
       type: "open";
       path: string;
-      known: Known[];
+      workspaces: WorkspaceEntry[];
       history: { mode: Mode; text: string }[];
       mode?: Mode;
       text?: string;
     }
-  | { type: "known"; known: Known[] }
+  | { type: "workspaces"; workspaces: WorkspaceEntry[] }
   | { type: "changed"; path: string };
 
 /** What the panel keeps while it is hidden or its window is reloaded. */
-export interface State {
+export interface PageState {
   path: string;
   mode: Mode;
   sql: string;

@@ -69,7 +69,7 @@ export function withRole(axes: Axes, axis: number, role: Role | undefined): Axes
 }
 
 /** Whether axes that were remembered fit a shape; their indices are brought into it. */
-export function fitted(axes: Axes | undefined, shape: readonly number[]): Axes {
+export function fitAxes(axes: Axes | undefined, shape: readonly number[]): Axes {
   if (!axes || axes.at.length !== shape.length) {
     return defaultAxes(shape);
   }

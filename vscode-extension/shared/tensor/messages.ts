@@ -36,7 +36,7 @@ export interface Slice {
 }
 
 /** Figures of a tensor (`opstep/statistics`); what is not known is not there. */
-export interface Figures {
+export interface Statistics {
   count: number;
   min?: number | string;
   max?: number | string;
@@ -65,7 +65,7 @@ export interface HistoryEntry {
   step?: number;
   position?: number;
   type: string;
-  statistics: Figures;
+  statistics: Statistics;
 }
 
 /** What is compared with: nothing, so many steps (or versions) ago, or what is written. */
@@ -87,7 +87,7 @@ export interface ViewState {
   logCounts: boolean;
   exponents: boolean;
   bins: number;
-  figure: keyof Figures;
+  statistic: keyof Statistics;
   /** Whether all controls are seen; undefined where the width of the panel says so. */
   controls?: boolean;
 }
@@ -102,11 +102,11 @@ export interface Subject {
   /** What its shape was said to be, by who opens it. */
   shape?: number[];
   /** An element to begin at. */
-  place?: number[];
+  index?: number[];
 }
 
 /** Where the frame of a panel stands. */
-export interface Place {
+export interface FrameLocation {
   /** Counts stops and changes: an answer of an earlier one is thrown away. */
   turn: number;
   graph: string;
@@ -119,7 +119,7 @@ export interface Place {
 export interface Calls {
   type: { arguments: { expression: string }; answer: TensorType };
   slice: { arguments: { expression: string; maxElements?: number }; answer: Slice };
-  statistics: { arguments: { expression: string }; answer: { statistics: Figures } };
+  statistics: { arguments: { expression: string }; answer: { statistics: Statistics } };
   histogram: {
     arguments: { expression: string; bins: number; low?: number; high?: number };
     answer: Histogram;
@@ -131,7 +131,7 @@ export interface Calls {
 
 export type Call = keyof Calls;
 
-export type FromPage =
+export type PageMessage =
   | { kind: "ready" }
   | { kind: "call"; id: number; turn: number; name: Call; arguments: unknown }
   | { kind: "view"; expression: string; view: ViewState }
@@ -141,19 +141,19 @@ export type FromPage =
   | { kind: "nan" }
   | { kind: "painted"; milliseconds: number };
 
-export type ToPage =
+export type HostMessage =
   | {
       kind: "open";
       subject: Subject;
       view: ViewState | undefined;
-      place: Place;
+      location: FrameLocation;
       /** What was asked for before the page was there: its type, and the first picture's part. */
       type?: TensorType;
       first?: { part: Part; slice: Slice };
       error?: string;
     }
-  | { kind: "stop"; place: Place }
+  | { kind: "stop"; location: FrameLocation }
   | { kind: "running" }
   | { kind: "ended" }
-  | { kind: "show"; place: number[] }
+  | { kind: "show"; index: number[] }
   | { kind: "answer"; id: number; answer?: unknown; error?: string };

@@ -12,7 +12,7 @@ export interface Slice {
 }
 
 /** A slice of a line that was asked for. */
-export interface Found {
+export interface LineSlice {
   id: string;
   name: string;
   ts: string;
@@ -22,29 +22,29 @@ export interface Found {
 }
 
 /** A line of a program, from 1, and what stands there. */
-export interface Wanted {
+export interface LineQuery {
   file: string;
   line: number;
   text: string;
 }
 
-export type ToPage =
+export type HostMessage =
   | { kind: "open"; address: string }
-  | ({ kind: "find" } & Wanted)
+  | ({ kind: "find" } & LineQuery)
   | { kind: "failed"; text: string }
   | { kind: "note"; text: string };
 
-export type ToHost =
+export type PageMessage =
   | { kind: "ready"; origins: string[] }
   | { kind: "loaded" }
   | { kind: "selected"; slice: Slice | null }
   | { kind: "retry" };
 
 /** From the frame; see opstep/trace/viewer/bridge.js. */
-export type FromFrame =
+export type FrameMessage =
   | { opstep: "ready" }
   | { opstep: "selected"; slice: Slice | null; echo: boolean }
-  | { opstep: "found"; request: number; slices: Found[] }
+  | { opstep: "found"; request: number; slices: LineSlice[] }
   | { opstep: "failed"; request?: number; text: string }
   | ({ opstep: "key" } & Key);
 

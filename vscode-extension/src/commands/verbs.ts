@@ -8,21 +8,21 @@ const PROGRAMS = { graphs: ["opg"] };
 const WORKSPACES = { workspaces: ["db"] };
 const TRACES = { timelines: ["pftrace"] };
 
-/** What runs: the words behind `opstep`; undefined where the user went away. */
-export type Words = Promise<string[] | "" | undefined>;
+/** The arguments of `opstep`; undefined if the user cancels. */
+export type Args = Promise<string[] | "" | undefined>;
 
 /** The options of a run of the present graph: file, graph, inputs, sizes, weights, device, mode. */
-export type RunOptions = () => Words;
+export type RunOptions = () => Args;
 
 interface Choice extends vscode.QuickPickItem {
-  words: () => Words;
+  args: () => Args;
 }
 
-async function choose(title: string, choices: Choice[]): Words {
-  return (await vscode.window.showQuickPick(choices, { title }))?.words();
+async function choose(title: string, choices: Choice[]): Args {
+  return (await vscode.window.showQuickPick(choices, { title }))?.args();
 }
 
-function ask(title: string, value = "", placeHolder = ""): Thenable<string | undefined> {
+function prompt(title: string, value = "", placeHolder = ""): Thenable<string | undefined> {
   return vscode.window.showInputBox({ title, value, placeHolder, ignoreFocusOut: true });
 }
 
@@ -31,7 +31,7 @@ async function savePath(title: string, name: string, filters: Filters) {
 }
 
 /** `opstep diff`: what is compared with what. */
-export function diff(run: RunOptions): Words {
+export function diff(run: RunOptions): Args {
   const with_ =
     (...more: string[]) =>
     async () => {
@@ -39,47 +39,47 @@ export function diff(run: RunOptions): Words {
       return options && ["diff", ...options, ...more];
     };
   return choose("Compare", [
-    { label: "async with debug mode", words: with_("--a", "async", "--b", "debug") },
+    { label: "async with debug mode", args: with_("--a", "async", "--b", "debug") },
     {
       label: "streams on time with streams that are late at random",
       description: "--chaos",
-      words: with_("--chaos", "7"),
+      args: with_("--chaos", "7"),
     },
     {
       label: "the CPU with a GPU",
-      words: with_("--a", "device=cpu", "--b", "device=cuda", "--rtol", "1e-5"),
+      args: with_("--a", "device=cpu", "--b", "device=cuda", "--rtol", "1e-5"),
     },
     {
       label: "with another file…",
-      words: async () => {
+      args: async () => {
         const options = await run();
         const other = options && (await pickFile("The other program", PROGRAMS));
         return other ? ["diff", options[0] as string, other, ...options.slice(1)] : undefined;
       },
     },
-    { label: "two runs of a workspace…", words: compareRuns },
+    { label: "two runs of a workspace…", args: compareRuns },
   ]);
 }
 
-async function compareRuns(): Words {
+async function compareRuns(): Args {
   const file = await pickFile("Workspace", WORKSPACES);
-  const runs = file && (await ask("Two runs: ids, keys, or last", "1 last"));
+  const runs = file && (await prompt("Two runs: ids, keys, or last", "1 last"));
   return runs ? ["diff", "--workspace", file, ...runs.split(/\s+/)] : undefined;
 }
 
 /** `opstep bench`, with a picture of the roofline or without. */
-export function bench(run: RunOptions): Words {
+export function bench(run: RunOptions): Args {
   return choose("Time each op", [
     {
       label: "As a table",
-      words: async () => {
+      args: async () => {
         const options = await run();
         return options && ["bench", ...withoutMode(options)];
       },
     },
     {
       label: "And draw the roofline…",
-      words: async () => {
+      args: async () => {
         const options = await run();
         const file =
           options &&
@@ -97,7 +97,7 @@ function withoutMode(options: string[]): string[] {
 }
 
 /** Options of a run of several steps; undefined where the user went away. */
-async function severalSteps(run: RunOptions): Words {
+async function severalSteps(run: RunOptions): Args {
   const options = await run();
   const steps =
     options &&
@@ -114,14 +114,14 @@ async function severalSteps(run: RunOptions): Words {
 }
 
 /** `opstep run --trace`: a timeline beside the program. */
-export async function runTraced(run: RunOptions): Words {
+export async function runTraced(run: RunOptions): Args {
   const options = await severalSteps(run);
   const file = options && (await savePath("Where to write the timeline", "run.pftrace", TRACES));
   return file ? ["run", ...options, "--trace", file] : undefined;
 }
 
 /** `opstep run --workspace`. */
-export async function runRecorded(run: RunOptions): Words {
+export async function runRecorded(run: RunOptions): Args {
   const options = await severalSteps(run);
   const configured = vscode.workspace.getConfiguration("opstep").get<string>("workspace", "");
   const file =
@@ -130,40 +130,40 @@ export async function runRecorded(run: RunOptions): Words {
 }
 
 /** `opstep ops`: the list, or one op. */
-export async function ops(): Words {
+export async function ops(): Args {
   const editor = vscode.window.activeTextEditor;
   const word = editor?.document.getText(
     editor.document.getWordRangeAtPosition(editor.selection.active),
   );
-  const name = await ask("Which op? None: all of them", word ?? "", "conv2d");
+  const name = await prompt("Which op? None: all of them", word ?? "", "conv2d");
   return name === undefined ? undefined : ["ops", ...(name.trim() ? [name.trim()] : [])];
 }
 
 /** `opstep ws`: the workspace, then the verb. */
-export async function workspace(): Words {
+export async function workspace(): Args {
   const file = await pickFile("Workspace", WORKSPACES);
   if (!file) {
     return undefined;
   }
   const ws = (...words: string[]) => ["ws", file, ...words];
-  const asked = (title: string, value: string, words: (text: string) => string[]) => async () => {
-    const text = await ask(title, value);
-    return text === undefined ? undefined : words(text.trim());
+  const withText = (title: string, value: string, args: (text: string) => string[]) => async () => {
+    const text = await prompt(title, value);
+    return text === undefined ? undefined : args(text.trim());
   };
   const split = (text: string) => text.split(/\s+/).filter(Boolean);
   return choose(path.basename(file), [
-    { label: "summary", description: "what is in it", words: async () => ws() },
-    { label: "list", description: "tensors and runs", words: async () => ws("list") },
+    { label: "summary", description: "what is in it", args: async () => ws() },
+    { label: "list", description: "tensors and runs", args: async () => ws("list") },
     {
       label: "sql",
       description: "a question",
-      words: asked("SQL", "select * from first_bad", (text) => ws("sql", text)),
+      args: withText("SQL", "select * from first_bad", (text) => ws("sql", text)),
     },
     {
       label: "plot",
       description: "figures by step",
-      words: async () => {
-        const what = await ask("What to plot", "stats.absmax where op=conv2d");
+      args: async () => {
+        const what = await prompt("What to plot", "stats.absmax where op=conv2d");
         const picture =
           what && (await savePath("Picture", "plot.png", { pictures: ["png", "svg", "pdf"] }));
         return picture ? ws("plot", what, "-o", picture) : undefined;
@@ -172,25 +172,25 @@ export async function workspace(): Words {
     {
       label: "compare",
       description: "where two runs diverge",
-      words: asked("Two runs: ids, keys, or last", "1 last", (text) =>
+      args: withText("Two runs: ids, keys, or last", "1 last", (text) =>
         ws("compare", ...split(text)),
       ),
     },
     {
       label: "rerun",
       description: "repeat a run from the workspace alone",
-      words: asked("Which run?", "last", (text) => ws("rerun", text)),
+      args: withText("Which run?", "last", (text) => ws("rerun", text)),
     },
     {
       label: "load",
       description: "look at a tensor",
-      words: asked("Tensor: NAME, NAME@RUN or NAME@RUN:STEP", "", (text) => ws("load", text)),
+      args: withText("Tensor: NAME, NAME@RUN or NAME@RUN:STEP", "", (text) => ws("load", text)),
     },
     {
       label: "export",
       description: "write a table to a file",
-      words: async () => {
-        const table = await ask("Table or view", "slowest_ops");
+      args: async () => {
+        const table = await prompt("Table or view", "slowest_ops");
         const file =
           table && (await savePath("Table", `${table}.csv`, { tables: ["csv", "json", "npz"] }));
         return file ? ws("export", table, "-o", file) : undefined;
@@ -199,8 +199,8 @@ export async function workspace(): Words {
     {
       label: "prune",
       description: "remove runs (asks first)",
-      words: async () => {
-        const runs = await ask("Which runs are removed? ids or keys", "");
+      args: async () => {
+        const runs = await prompt("Which runs are removed? ids or keys", "");
         const sure =
           runs?.trim() &&
           (await vscode.window.showWarningMessage(
@@ -213,25 +213,25 @@ export async function workspace(): Words {
           : undefined;
       },
     },
-    { label: "open", description: "in the browser (Datasette)", words: async () => ws("open") },
+    { label: "open", description: "in the browser (Datasette)", args: async () => ws("open") },
   ]);
 }
 
 /** `opstep trace`: the timeline, then what of it. */
-export async function trace(): Words {
+export async function trace(): Args {
   const file = await pickFile("Timeline", TRACES);
   return file
     ? choose(path.basename(file), [
         {
           label: "summary",
           description: "where the time went",
-          words: async () => ["trace", file, "summary"],
+          args: async () => ["trace", file, "summary"],
         },
         {
           label: "query",
           description: "PerfettoSQL",
-          words: async () => {
-            const text = await ask(
+          args: async () => {
+            const text = await prompt(
               "PerfettoSQL",
               "select name, dur from slice order by dur desc limit 20",
             );
@@ -241,7 +241,7 @@ export async function trace(): Words {
         {
           label: "open",
           description: "in the browser (Perfetto)",
-          words: async () => ["trace", file],
+          args: async () => ["trace", file],
         },
       ])
     : undefined;

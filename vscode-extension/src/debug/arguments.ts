@@ -5,7 +5,7 @@ import { type GraphHead, type Input, type Program, symbolsOf } from "./graphs";
 /** As in a launch configuration. */
 export type Inputs = string | string[] | Record<string, unknown>;
 
-export interface Given {
+export interface RunArguments {
   inputs?: Inputs;
   /** `{"N": 32}`, or `["N=32"]`. */
   symbols?: Record<string, number> | string[];
@@ -13,13 +13,13 @@ export interface Given {
 }
 
 /** A file beside the program; archives with the names of their arrays. */
-export interface Beside {
+export interface DataFile {
   name: string;
   keys?: string[];
 }
 
 /** The inputs of a graph from files beside it, random where there is none; undefined where it takes none. */
-export function inputsBeside(graph: GraphHead, stem: string, files: Beside[]): Inputs | undefined {
+export function findInputs(graph: GraphHead, stem: string, files: DataFile[]): Inputs | undefined {
   if (graph.inputs.length === 0) {
     return undefined;
   }
@@ -37,7 +37,7 @@ export function inputsBeside(graph: GraphHead, stem: string, files: Beside[]): I
 }
 
 /** `x.npy`, `model.x.npy`, `model.npz:x`, any archive with `x`, then any with `…_x`. */
-function sourceOf(input: Input, stem: string, files: Beside[]): string | undefined {
+function sourceOf(input: Input, stem: string, files: DataFile[]): string | undefined {
   const named = [`${stem}.${input.name}.npy`, `${stem}_${input.name}.npy`, `${input.name}.npy`];
   const single = named.find((name) => files.some((file) => file.name === name));
   if (single) {
@@ -60,13 +60,13 @@ function sourceOf(input: Input, stem: string, files: Beside[]): string | undefin
 }
 
 /** Weights of the program's own name. */
-export function paramsBeside(program: Program, stem: string, files: Beside[]): string | undefined {
+export function findParams(program: Program, stem: string, files: DataFile[]): string | undefined {
   const name = `${stem}.safetensors`;
   return program.hasParams && files.some((file) => file.name === name) ? name : undefined;
 }
 
 /** Sizes by name, however they are written; a word that is none is left to the debugger to refuse. */
-export function sizesOf(symbols: Given["symbols"]): Record<string, number | string> {
+export function sizesOf(symbols: RunArguments["symbols"]): Record<string, number | string> {
   if (!Array.isArray(symbols)) {
     return symbols ?? {};
   }
@@ -81,16 +81,16 @@ export function sizesOf(symbols: Given["symbols"]): Record<string, number | stri
 }
 
 /** Symbols whose sizes neither the configuration nor the shape of a given array tells. */
-export function openSymbols(graph: GraphHead, given: Given): string[] {
-  const known = new Set(Object.keys(sizesOf(given.symbols)));
+export function unboundSymbols(graph: GraphHead, args: RunArguments): string[] {
+  const bound = new Set(Object.keys(sizesOf(args.symbols)));
   for (const input of graph.inputs) {
-    if (hasShape(sourceFor(input.name, given.inputs))) {
+    if (hasShape(sourceFor(input.name, args.inputs))) {
       for (const symbol of symbolsOf([input])) {
-        known.add(symbol);
+        bound.add(symbol);
       }
     }
   }
-  return symbolsOf(graph.inputs).filter((symbol) => !known.has(symbol));
+  return symbolsOf(graph.inputs).filter((symbol) => !bound.has(symbol));
 }
 
 function sourceFor(name: string, inputs: Inputs | undefined): unknown {
@@ -113,35 +113,35 @@ function hasShape(source: unknown): boolean {
 }
 
 /** `N=4, K=5`, or `4` where one is asked for. Throws an Error that says what is wrong. */
-export function readSizes(text: string, wanted: string[]): Record<string, number> {
+export function parseSizes(text: string, symbols: string[]): Record<string, number> {
   const sizes: Record<string, number> = {};
   const parts = text.split(/[\s,;]+(?![^=]*=\s*$)/).filter(Boolean);
   for (const part of parts) {
     const match = /^(?:([A-Za-z_]\w*)=)?(\d+)$/.exec(part);
-    const name = match?.[1] ?? (wanted.length === 1 ? wanted[0] : undefined);
+    const name = match?.[1] ?? (symbols.length === 1 ? symbols[0] : undefined);
     if (!match || !name) {
-      throw new Error(`${part}: write ${example(wanted)}`);
+      throw new Error(`${part}: write ${example(symbols)}`);
     }
-    if (!wanted.includes(name)) {
-      throw new Error(`there is no symbol ${name}; wanted: ${wanted.join(", ")}`);
+    if (!symbols.includes(name)) {
+      throw new Error(`there is no symbol ${name}; wanted: ${symbols.join(", ")}`);
     }
     sizes[name] = Number(match[2]);
   }
-  const missing = wanted.filter((name) => !(name in sizes));
+  const missing = symbols.filter((name) => !(name in sizes));
   if (missing.length > 0) {
     throw new Error(`no size for ${missing.join(", ")}`);
   }
   return sizes;
 }
 
-function example(wanted: string[]): string {
-  return wanted.map((name, i) => `${name}=${4 + i}`).join(", ");
+function example(symbols: string[]): string {
+  return symbols.map((name, i) => `${name}=${4 + i}`).join(", ");
 }
 
 /** The same in the words of the command line. */
-export function asOptions(given: Given): string[] {
+export function toOptions(args: RunArguments): string[] {
   const options: string[] = [];
-  const { inputs } = given;
+  const { inputs } = args;
   if (typeof inputs === "string") {
     options.push("--input", inputs);
   } else if (Array.isArray(inputs)) {
@@ -149,11 +149,11 @@ export function asOptions(given: Given): string[] {
   } else if (inputs) {
     options.push(...Object.entries(inputs).flatMap(([n, source]) => ["--input", `${n}=${source}`]));
   }
-  for (const [name, size] of Object.entries(sizesOf(given.symbols))) {
+  for (const [name, size] of Object.entries(sizesOf(args.symbols))) {
     options.push("--symbol", `${name}=${size}`);
   }
-  if (given.params) {
-    options.push("--params", given.params);
+  if (args.params) {
+    options.push("--params", args.params);
   }
   return options;
 }

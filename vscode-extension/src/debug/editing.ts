@@ -9,10 +9,10 @@ type Choice = "ask" | "always" | "never";
 
 export function registerEditing(services: Services): vscode.Disposable {
   /** Sessions that were told already: of a change, of a deletion. */
-  const told = new Set<string>();
+  const notified = new Set<string>();
   const once = (session: vscode.DebugSession, what: string) => {
     const key = `${session.id} ${what}`;
-    return told.has(key) ? false : told.add(key);
+    return notified.has(key) ? false : notified.add(key);
   };
   const watcher = vscode.workspace.createFileSystemWatcher("**/*.opg", true, true, false);
   return vscode.Disposable.from(
@@ -40,9 +40,9 @@ export function registerEditing(services: Services): vscode.Disposable {
       }
     }),
     vscode.debug.onDidTerminateDebugSession((session) => {
-      for (const key of told) {
+      for (const key of notified) {
         if (key.startsWith(session.id)) {
-          told.delete(key);
+          notified.delete(key);
         }
       }
     }),

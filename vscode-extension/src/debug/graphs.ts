@@ -59,7 +59,7 @@ function lineCounter(text: string): (offset: number) => number {
   };
 }
 
-/** The text with comments and strings made blank; every place stays where it was. */
+/** The text with comments and strings position blank; every place stays where it was. */
 function blanked(text: string): string {
   return text.replace(/#[^\n]*|"(?:\\.|[^"\\\n])*"/g, (found) => " ".repeat(found.length));
 }
@@ -144,7 +144,7 @@ function resultsOf(statement: Statement): string[] {
  * The line, from 0, of the statement behind the one that computes `value`, or of the first one where
  * it is an input; undefined where there is none.
  */
-export function lineBehind(text: string, graph: string, value: string): number | undefined {
+export function lineAfter(text: string, graph: string, value: string): number | undefined {
   const head = readProgram(text).graphs.find((g) => g.name === graph);
   if (!head) {
     return undefined;
@@ -153,6 +153,6 @@ export function lineBehind(text: string, graph: string, value: string): number |
   if (head.inputs.some((input) => input.name === value)) {
     return statements[0]?.line;
   }
-  const made = statements.findIndex((statement) => resultsOf(statement).includes(value));
-  return made < 0 ? undefined : statements[made + 1]?.line;
+  const position = statements.findIndex((statement) => resultsOf(statement).includes(value));
+  return position < 0 ? undefined : statements[position + 1]?.line;
 }

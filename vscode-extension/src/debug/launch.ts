@@ -37,6 +37,6 @@ export function applyDefaults<T extends Launch>(
 }
 
 /** How a configuration is called: `lenet.opg: main`. */
-export function named(file: string, graph: string): string {
+export function configurationName(file: string, graph: string): string {
   return `${path.basename(file)}: ${graph}`;
 }

@@ -6,12 +6,12 @@ import * as vscode from "vscode";
 import { messageOf } from "../../shared/errors";
 import { arraysIn } from "./archive";
 import {
-  type Beside,
-  type Given,
-  inputsBeside,
-  openSymbols,
-  paramsBeside,
-  readSizes,
+  type DataFile,
+  findInputs,
+  findParams,
+  parseSizes,
+  type RunArguments,
+  unboundSymbols,
 } from "./arguments";
 import { defaultGraph, type GraphHead, graphAt, type Program, readProgram } from "./graphs";
 
@@ -26,7 +26,7 @@ export async function programOf(file: string): Promise<Program> {
 }
 
 /** Files beside a program that could hold inputs or weights. */
-export async function filesBeside(file: string): Promise<Beside[]> {
+export async function findDataFiles(file: string): Promise<DataFile[]> {
   const folder = path.dirname(file);
   const names = (await readdir(folder)).filter((n) => /\.(npy|npz|safetensors)$/.test(n));
   return Promise.all(
@@ -43,15 +43,15 @@ export async function filesBeside(file: string): Promise<Beside[]> {
 }
 
 /** Inputs and weights from files beside the program; their paths are absolute. */
-export async function givenBeside(
+export async function findArguments(
   file: string,
   program: Program,
   graph: GraphHead,
-): Promise<Given> {
-  const files = await filesBeside(file);
+): Promise<RunArguments> {
+  const files = await findDataFiles(file);
   const stem = path.basename(file, path.extname(file));
-  const inputs = inputsBeside(graph, stem, files);
-  const params = paramsBeside(program, stem, files);
+  const inputs = findInputs(graph, stem, files);
+  const params = findParams(program, stem, files);
   const folder = path.dirname(file);
   const absolute = (source: unknown) =>
     typeof source === "string" && /\.np[yz](:|$)/.test(source) ? path.join(folder, source) : source;
@@ -91,12 +91,12 @@ export async function chooseGraph(
       ? graphAt(program, editor.selection.active.line)
       : undefined;
   const again = program.graphs.find((graph) => graph.name === last.get(file));
-  const known = ask ? undefined : (again ?? at ?? defaultGraph(program));
-  if (known || program.graphs.length === 0) {
-    if (known) {
-      last.set(file, known.name);
+  const graph = ask ? undefined : (again ?? at ?? defaultGraph(program));
+  if (graph || program.graphs.length === 0) {
+    if (graph) {
+      last.set(file, graph.name);
     }
-    return known;
+    return graph;
   }
   const picked = await vscode.window.showQuickPick(
     program.graphs.map((graph) => ({
@@ -127,32 +127,32 @@ export class Sizes {
   async of(
     file: string,
     graph: GraphHead,
-    given: Given,
+    args: RunArguments,
     again = false,
   ): Promise<{ sizes: Record<string, number>; remembered: boolean } | undefined> {
-    const wanted = openSymbols(graph, given);
-    if (wanted.length === 0) {
+    const symbols = unboundSymbols(graph, args);
+    if (symbols.length === 0) {
       return { sizes: {}, remembered: false };
     }
     const key = Sizes.key(file, graph.name);
     const before = this.memory.get<Record<string, number>>(key, {});
-    const known = wanted.every((name) => name in before);
-    if (known && !again) {
+    const complete = symbols.every((name) => name in before);
+    if (complete && !again) {
       return {
-        sizes: Object.fromEntries(wanted.map((name) => [name, before[name] as number])),
+        sizes: Object.fromEntries(symbols.map((name) => [name, before[name] as number])),
         remembered: true,
       };
     }
     const text = await vscode.window.showInputBox({
-      title: `${graph.name}: sizes of ${wanted.join(", ")}`,
+      title: `${graph.name}: sizes of ${symbols.join(", ")}`,
       prompt:
         "Sizes of the symbolic dims. They are remembered; “opstep: Change Sizes…” asks again.",
       // Sizes that differ show what is transposed.
-      value: wanted.map((name, k) => `${name}=${before[name] ?? 4 + k}`).join(", "),
+      value: symbols.map((name, k) => `${name}=${before[name] ?? 4 + k}`).join(", "),
       ignoreFocusOut: true,
       validateInput: (value) => {
         try {
-          readSizes(value, wanted);
+          parseSizes(value, symbols);
           return undefined;
         } catch (error) {
           return messageOf(error);
@@ -162,7 +162,7 @@ export class Sizes {
     if (text === undefined) {
       return undefined;
     }
-    const sizes = readSizes(text, wanted);
+    const sizes = parseSizes(text, symbols);
     await this.memory.update(key, { ...before, ...sizes });
     return { sizes, remembered: false };
   }

@@ -1,13 +1,13 @@
-/** Launch configurations: made where there is none, completed where one leaves something open. */
+/** Launch configurations: configurations where there is none, completed where one leaves something open. */
 
 import { existsSync } from "node:fs";
 import path from "node:path";
 import * as vscode from "vscode";
 import type { Python } from "../python";
-import { addressTrouble, answers, KERNEL } from "./adapters";
-import { type Given, sizesOf } from "./arguments";
-import { applyDefaults, named } from "./launch";
-import { chooseGraph, givenBeside, programOf, type Sizes } from "./prompts";
+import { addressError, isListening, KERNEL } from "./adapters";
+import { type RunArguments, sizesOf } from "./arguments";
+import { applyDefaults, configurationName } from "./launch";
+import { chooseGraph, findArguments, programOf, type Sizes } from "./prompts";
 
 const MOST_PROGRAMS = 50;
 
@@ -95,10 +95,10 @@ export class Configurations implements vscode.DebugConfigurationProvider {
     return {
       type: "opstep",
       request: "launch",
-      name: named(file, chosen.name),
+      name: configurationName(file, chosen.name),
       program: file,
       graph: chosen.name,
-      ...(await givenBeside(file, program, chosen)),
+      ...(await findArguments(file, program, chosen)),
       cwd: folder?.uri.fsPath ?? path.dirname(file),
       // Without a breakpoint of the user's it would run through before one sees anything.
       stopOnEntry: !noDebug,
@@ -114,7 +114,7 @@ export class Configurations implements vscode.DebugConfigurationProvider {
       return attachable(config);
     }
     if (!(await this.python.find()) && !(await this.python.refresh())) {
-      this.python.again();
+      this.python.complainAgain();
       return undefined;
     }
     const settings = vscode.workspace.getConfiguration("opstep");
@@ -124,9 +124,9 @@ export class Configurations implements vscode.DebugConfigurationProvider {
       folder: folder?.uri.fsPath,
     });
     const file = path.resolve(complete.cwd ?? "", String(complete.program));
-    const trouble = programTrouble(file);
-    if (trouble) {
-      return refuse(trouble);
+    const problem = programTrouble(file);
+    if (problem) {
+      return refuse(problem);
     }
     if (!(await asSaved(file))) {
       return undefined;
@@ -147,13 +147,15 @@ export class Configurations implements vscode.DebugConfigurationProvider {
       // Where the text is at fault the debugger tells more than we know.
       return config.graph || program.graphs.length === 0 ? config : undefined;
     }
-    const sizes = await this.sizes.of(file, graph, config as Given);
+    const sizes = await this.sizes.of(file, graph, config as RunArguments);
     if (!sizes) {
       return undefined;
     }
     if (sizes.remembered) {
-      const told = Object.entries(sizes.sizes).map(([name, size]) => `${name}=${size}`);
-      this.log.info(`${named(file, graph.name)}: sizes as last time: ${told.join(", ")}`);
+      const assignments = Object.entries(sizes.sizes).map(([name, size]) => `${name}=${size}`);
+      this.log.info(
+        `${configurationName(file, graph.name)}: sizes as last time: ${assignments.join(", ")}`,
+      );
     }
     return {
       ...config,
@@ -188,23 +190,23 @@ async function configurationsOf(
   folder: vscode.WorkspaceFolder | undefined,
 ): Promise<vscode.DebugConfiguration[]> {
   const program = await programOf(file).catch(() => undefined);
-  const made = (program?.graphs ?? []).map(async (graph) => {
-    const given = await givenBeside(file, program as NonNullable<typeof program>, graph);
+  const configurations = (program?.graphs ?? []).map(async (graph) => {
+    const args = await findArguments(file, program as NonNullable<typeof program>, graph);
     return {
       type: "opstep",
       request: "launch",
-      name: named(file, graph.name),
+      name: configurationName(file, graph.name),
       program: relative(file, folder),
       graph: graph.name,
       ...(JSON.parse(
-        JSON.stringify(given, (_, value) =>
+        JSON.stringify(args, (_, value) =>
           typeof value === "string" && path.isAbsolute(value) ? relative(value, folder) : value,
         ),
-      ) as Given),
+      ) as RunArguments),
       stopOnEntry: true,
     };
   });
-  return Promise.all(made);
+  return Promise.all(configurations);
 }
 
 /** With `${workspaceFolder}`, as it stands in a launch.json. */
@@ -267,11 +269,11 @@ async function attachable(
   config: vscode.DebugConfiguration,
 ): Promise<vscode.DebugConfiguration | undefined> {
   const host = config.host ?? "127.0.0.1";
-  const trouble = addressTrouble(host, config.port);
-  if (trouble) {
-    return refuse(trouble);
+  const problem = addressError(host, config.port);
+  if (problem) {
+    return refuse(problem);
   }
-  if (!(await answers(host, config.port))) {
+  if (!(await isListening(host, config.port))) {
     return refuse(
       `Nothing listens on ${host}:${config.port}. Start the Python program first; it calls opstep.debug.listen(${config.port}).`,
     );

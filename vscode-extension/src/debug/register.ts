@@ -8,7 +8,7 @@ import type { Services } from "../services";
 import { registerAdapters } from "./adapters";
 import { registerEditing } from "./editing";
 import { enterKernel, followKernels, runToLine } from "./kernels";
-import { chooseGraph, followCursor, givenBeside, programOf, Sizes } from "./prompts";
+import { chooseGraph, findArguments, followCursor, programOf, Sizes } from "./prompts";
 import { activeFile, Configurations, DynamicConfigurations } from "./provider";
 import { breakOnNan, copyStatistics, type VariableContext } from "./variables";
 
@@ -23,11 +23,11 @@ export function registerDebugger(services: Services, python: Python): vscode.Dis
   const configurations = new Configurations(python, sizes, services.log);
   const command = <A extends unknown[]>(
     name: string,
-    act: (...given: A) => Promise<unknown> | unknown,
+    act: (...args: A) => Promise<unknown> | unknown,
   ) =>
-    vscode.commands.registerCommand(name, async (...given: A) => {
+    vscode.commands.registerCommand(name, async (...args: A) => {
       try {
-        return await act(...given);
+        return await act(...args);
       } catch (error) {
         void vscode.window.showErrorMessage(messageOf(error));
         return undefined;
@@ -58,7 +58,7 @@ export function registerDebugger(services: Services, python: Python): vscode.Dis
       const program = file ? await programOf(file) : undefined;
       const graph = file && program && (await chooseGraph(file, program));
       if (file && graph) {
-        await sizes.of(file, graph, await givenBeside(file, program, graph), true);
+        await sizes.of(file, graph, await findArguments(file, program, graph), true);
       }
     }),
     command("opstep.pickGraph", async (config?: { program?: string }) => {

@@ -3,7 +3,7 @@
 import type { DebugProtocol } from "@vscode/debugprotocol";
 import * as vscode from "vscode";
 import type { Services, Stop } from "../services";
-import { lineBehind } from "./graphs";
+import { lineAfter } from "./graphs";
 
 /** What VS Code hands to commands of the menu `debug/variables/context`. */
 export interface VariableContext {
@@ -29,7 +29,7 @@ export async function breakOnNan(services: Services, context?: VariableContext):
   }
   const base = /^[A-Za-z_][\w.]*/.exec(name)?.[0] ?? name;
   const document = await vscode.workspace.openTextDocument(stop.path);
-  const line = lineBehind(document.getText(), stop.graph, base);
+  const line = lineAfter(document.getText(), stop.graph, base);
   if (line === undefined) {
     void vscode.window.showInformationMessage(
       `${base} is not computed in ${stop.graph}, or nothing stands behind it. The filter “NaN” of the Breakpoints view stops at any op that computes one.`,
@@ -52,11 +52,11 @@ export async function copyStatistics(services: Services, context?: VariableConte
   if (!stop || !expression) {
     return;
   }
-  const told = await statistics(stop, expression);
-  const lines = Object.entries(told.statistics)
+  const result = await statistics(stop, expression);
+  const lines = Object.entries(result.statistics)
     .filter(([, value]) => !Array.isArray(value))
     .map(([name, value]) => `${name}\t${value}`);
-  await vscode.env.clipboard.writeText([`${expression}\t${told.type}`, ...lines, ""].join("\n"));
+  await vscode.env.clipboard.writeText([`${expression}\t${result.type}`, ...lines, ""].join("\n"));
   vscode.window.setStatusBarMessage(`The statistics of ${expression} are on the clipboard`, 4000);
 }
 

@@ -3,7 +3,7 @@
 import * as vscode from "vscode";
 import { messageOf } from "../../shared/errors";
 import { counted } from "../../shared/format";
-import type { GraphData, ToHost, ToPage } from "../../shared/graph/messages";
+import type { GraphData, HostMessage, PageMessage, PageState } from "../../shared/graph/messages";
 import { programOf, Sizes } from "../debug/prompts";
 import { askSavePath, type Filters } from "../dialogs";
 import { showLine } from "../editor";
@@ -25,12 +25,6 @@ export interface Target {
   graph?: string;
 }
 
-interface Kept {
-  uri?: string;
-  graph?: string;
-  follow?: boolean;
-}
-
 export function register(services: Services): vscode.Disposable {
   const view = new GraphView(services);
   return vscode.Disposable.from(
@@ -38,7 +32,7 @@ export function register(services: Services): vscode.Disposable {
     vscode.commands.registerCommand("opstep.openGraph", (target?: unknown, graph?: unknown) =>
       view.open(targetOf(target, graph)),
     ),
-    onRestore<Kept>("graph", (panel, state) => view.restore(panel, state ?? {})),
+    onRestore<PageState>("graph", (panel, state) => view.restore(panel, state ?? {})),
   );
 }
 
@@ -59,16 +53,16 @@ function targetOf(target: unknown, graph: unknown): Target | undefined {
 }
 
 class GraphView implements vscode.Disposable {
-  private panel: Panel<ToHost, ToPage> | undefined;
-  private readonly listening: vscode.Disposable[];
+  private panel: Panel<PageMessage, HostMessage> | undefined;
+  private readonly disposables: vscode.Disposable[];
   private ready = false;
-  private wanted: Target | undefined;
+  private pending: Target | undefined;
   private data: GraphData | undefined;
   /** Where each graph on the path is: the last one is shown. */
   private path: { graph: string; uri: string }[] = [];
   private following = true;
   private values: FrameValues | undefined;
-  private asked = 0;
+  private requests = 0;
   private typing: NodeJS.Timeout | undefined;
   private moving: NodeJS.Timeout | undefined;
 
@@ -76,9 +70,9 @@ class GraphView implements vscode.Disposable {
 
   constructor(private readonly services: Services) {
     this.sizes = new Sizes(services.context.workspaceState);
-    this.listening = [
+    this.disposables = [
       services.onStop((stop) => void this.stopped(stop)),
-      onNanPath(() => this.taint()),
+      onNanPath(() => this.postTaint()),
       vscode.debug.onDidChangeBreakpoints(() =>
         this.post({ kind: "breakpoints", byUri: breakpoints() }),
       ),
@@ -91,7 +85,7 @@ class GraphView implements vscode.Disposable {
   dispose(): void {
     clearTimeout(this.typing);
     clearTimeout(this.moving);
-    vscode.Disposable.from(...this.listening).dispose();
+    vscode.Disposable.from(...this.disposables).dispose();
     this.panel?.dispose();
   }
 
@@ -104,7 +98,7 @@ class GraphView implements vscode.Disposable {
     }
     const { uri, graph } = target;
     if (this.panel === undefined) {
-      this.wanted = target;
+      this.pending = target;
       this.adopt(new Panel(this.services.context, { name: "graph", title: "Graph" }));
       return;
     }
@@ -112,14 +106,14 @@ class GraphView implements vscode.Disposable {
     await this.show({ uri, graph, ...this.at(uri, graph) }, "new");
   }
 
-  restore(panel: vscode.WebviewPanel, state: Kept): void {
+  restore(panel: vscode.WebviewPanel, state: PageState): void {
     this.panel?.dispose();
     this.following = state.follow ?? true;
-    this.wanted = state.uri === undefined ? undefined : { uri: state.uri, graph: state.graph };
+    this.pending = state.uri === undefined ? undefined : { uri: state.uri, graph: state.graph };
     this.adopt(new Panel(this.services.context, { name: "graph", title: "Graph", panel }));
   }
 
-  private adopt(panel: Panel<ToHost, ToPage>): void {
+  private adopt(panel: Panel<PageMessage, HostMessage>): void {
     this.panel = panel;
     this.ready = false;
     panel.onMessage((message) => {
@@ -134,7 +128,7 @@ class GraphView implements vscode.Disposable {
     });
   }
 
-  private post(message: ToPage): void {
+  private post(message: HostMessage): void {
     if (this.ready) {
       void this.panel?.post(message);
     }
@@ -159,26 +153,26 @@ class GraphView implements vscode.Disposable {
     what: { uri: string; graph?: string; line?: number },
     how: "new" | "into" | "same" | "along",
   ): Promise<void> {
-    this.asked += 1;
-    const asked = this.asked;
+    this.requests += 1;
+    const request = this.requests;
     let data: GraphData;
     try {
       data = await this.services.request<GraphData>("opstep/graph", what);
     } catch (error) {
-      if (asked === this.asked) {
+      if (request === this.requests) {
         this.failed(error);
       }
       return;
     }
-    if (asked !== this.asked || this.panel === undefined) {
+    if (request !== this.requests || this.panel === undefined) {
       return;
     }
     const here = { graph: data.graph, uri: data.uri };
-    const known = this.path.findIndex((p) => p.graph === data.graph && p.uri === data.uri);
+    const position = this.path.findIndex((p) => p.graph === data.graph && p.uri === data.uri);
     if (how === "new") {
       this.path = [here];
-    } else if (known >= 0) {
-      this.path = this.path.slice(0, known + 1);
+    } else if (position >= 0) {
+      this.path = this.path.slice(0, position + 1);
     } else if (how === "into" || (how === "along" && this.calls(data.graph))) {
       this.path.push(here);
     } else if (how === "along") {
@@ -191,8 +185,8 @@ class GraphView implements vscode.Disposable {
     const line = this.cursorIn(data);
     this.post({ kind: "graph", data, path: this.path.map((p) => p.graph), line });
     this.post({ kind: "breakpoints", byUri: breakpoints() });
-    this.taint();
-    this.stand();
+    this.postTaint();
+    this.postStop();
   }
 
   private calls(graph: string): boolean {
@@ -215,12 +209,12 @@ class GraphView implements vscode.Disposable {
     if (this.panel !== undefined && data !== undefined && document.uri.toString() === data.uri) {
       clearTimeout(this.typing);
       const pause = data.nodes.length > LARGE ? TYPING_LARGE_MS : TYPING_MS;
-      this.typing = setTimeout(() => void this.again(data), pause);
+      this.typing = setTimeout(() => void this.refresh(data), pause);
     }
   }
 
   /** The graph as it is now; the one at its place where it was renamed. */
-  private async again(data: GraphData): Promise<void> {
+  private async refresh(data: GraphData): Promise<void> {
     const { uri, graph, lines } = data;
     const there = await this.services
       .request<GraphData>("opstep/graph", { uri, line: lines[0] })
@@ -262,7 +256,7 @@ class GraphView implements vscode.Disposable {
   private async stopped(stop: Stop | undefined): Promise<void> {
     this.values = undefined;
     if (this.panel === undefined || stop === undefined) {
-      this.stand();
+      this.postStop();
       return;
     }
     const values = new FrameValues(stop);
@@ -281,42 +275,42 @@ class GraphView implements vscode.Disposable {
     if (this.following && !there && stop.path !== "") {
       await this.show({ uri, graph: stop.graph }, "along");
     } else {
-      this.stand();
+      this.postStop();
     }
   }
 
   /** Colours the way that NaNs took, as the last report has it. */
-  private taint(): void {
+  private postTaint(): void {
     const found = nanPath();
     if (found === undefined) {
       this.post({ kind: "tainted", tainted: null });
       return;
     }
     const { path, lines } = found;
-    const told = lines.map((line, k) => [
+    const reasons = lines.map((line, k) => [
       line - 1,
       k === 0 ? "NaN begins here" : "NaN goes on here",
     ]);
     const uri = vscode.Uri.file(path).toString();
-    this.post({ kind: "tainted", tainted: { uri, lines: Object.fromEntries(told) } });
+    this.post({ kind: "tainted", tainted: { uri, lines: Object.fromEntries(reasons) } });
   }
 
   /** Tells the page where the run stands; not before its values are known. */
-  private stand(): void {
+  private postStop(): void {
     const { stop } = this.services;
     if (stop === undefined || this.values === undefined) {
-      this.post({ kind: "standing", standing: null });
+      this.post({ kind: "stop", stop: null });
       return;
     }
     const { path, graph, line, reason } = stop;
     const uri = vscode.Uri.file(path).toString();
     const values = this.values.lines;
-    this.post({ kind: "standing", standing: { uri, graph, line: line - 1, reason, values } });
+    this.post({ kind: "stop", stop: { uri, graph, line: line - 1, reason, values } });
   }
 
   // --- what the page says ---
 
-  private async receive(message: ToHost): Promise<void> {
+  private async receive(message: PageMessage): Promise<void> {
     switch (message.kind) {
       case "ready":
         await this.begin();
@@ -363,15 +357,15 @@ class GraphView implements vscode.Disposable {
         this.following = message.on;
         break;
       case "export":
-        await this.save(message.format, message.data);
+        await this.saveImage(message.format, message.data);
         break;
     }
   }
 
   private async begin(): Promise<void> {
     this.ready = true;
-    if (this.wanted !== undefined) {
-      const { uri, graph } = this.wanted;
+    if (this.pending !== undefined) {
+      const { uri, graph } = this.pending;
       await this.show({ uri, graph, ...this.at(uri, graph) }, "new");
     }
     const { stop } = this.services;
@@ -427,7 +421,7 @@ class GraphView implements vscode.Disposable {
     return stdout;
   }
 
-  private async save(format: "svg" | "png", data: string): Promise<void> {
+  private async saveImage(format: "svg" | "png", data: string): Promise<void> {
     const { uri = "", graph = "graph" } = this.data ?? {};
     const folder = vscode.Uri.joinPath(vscode.Uri.parse(uri), "..");
     const filters: Filters =

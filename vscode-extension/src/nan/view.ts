@@ -2,7 +2,7 @@
 
 import * as vscode from "vscode";
 import { messageOf } from "../../shared/errors";
-import type { Finding, FromNanPage, Link, NanReport, ToNanPage } from "../../shared/nan/messages";
+import type { Finding, HostMessage, Link, NanReport, PageMessage } from "../../shared/nan/messages";
 import { sentence } from "../../shared/nan/report";
 import type { Subject } from "../../shared/tensor/messages";
 import { browse, WORKSPACES } from "../dialogs";
@@ -23,7 +23,9 @@ export function register(services: Services): vscode.Disposable {
   const view = new NanView(services);
   return vscode.Disposable.from(
     view,
-    vscode.commands.registerCommand("opstep.showNanReport", (given?: unknown) => view.show(given)),
+    vscode.commands.registerCommand("opstep.showNanReport", (argument?: unknown) =>
+      view.show(argument),
+    ),
     vscode.commands.registerCommand("opstep.showFindings", (file?: vscode.Uri | string) =>
       view.showFindings(file),
     ),
@@ -31,11 +33,11 @@ export function register(services: Services): vscode.Disposable {
 }
 
 class NanView implements vscode.Disposable {
-  private panel: Panel<FromNanPage, ToNanPage> | undefined;
-  private message: ToNanPage | undefined;
+  private panel: Panel<PageMessage, HostMessage> | undefined;
+  private message: HostMessage | undefined;
   private report: NanReport | undefined;
   private findings: Finding[] = [];
-  private of: Stop | undefined;
+  private reportStop: Stop | undefined;
   private ready = false;
   private readonly disposables: vscode.Disposable[] = [];
 
@@ -49,7 +51,7 @@ class NanView implements vscode.Disposable {
   }
 
   /** A report on a tensor; without one, on what stopped the run. */
-  async show(given: unknown): Promise<void> {
+  async show(argument: unknown): Promise<void> {
     const { stop } = this.services;
     if (!stop) {
       void vscode.window.showInformationMessage(
@@ -57,13 +59,14 @@ class NanView implements vscode.Disposable {
       );
       return;
     }
-    const subject = given === undefined && isNan(stop) ? undefined : this.subject(given, stop);
+    const subject =
+      argument === undefined && isNanStop(stop) ? undefined : this.subject(argument, stop);
     await this.follow(stop, subject);
   }
 
-  private subject(given: unknown, stop: Stop): Subject | undefined {
-    const found = subjectOf(given, vscode.window.activeTextEditor);
-    return found ?? (isNan(stop) ? undefined : { expression: "" });
+  private subject(argument: unknown, stop: Stop): Subject | undefined {
+    const found = subjectOf(argument, vscode.window.activeTextEditor);
+    return found ?? (isNanStop(stop) ? undefined : { expression: "" });
   }
 
   private async follow(stop: Stop, subject: Subject | undefined, quiet = false): Promise<void> {
@@ -79,58 +82,62 @@ class NanView implements vscode.Disposable {
         ...of,
       });
       this.report = report;
-      this.of = stop;
+      this.reportStop = stop;
       setNanPath(pathOf(report, stop.path));
       const title = subject?.label ?? expression ?? report.links[0]?.name ?? "";
       const where = `${stop.graph}:${stop.line}`;
-      this.tell({ kind: "report", report, title, where, held: true });
+      this.post({ kind: "report", report, title, where, current: true });
     } catch (error) {
       if (!quiet) {
-        this.tell({ kind: "error", text: messageOf(error) });
+        this.post({ kind: "error", text: messageOf(error) });
       }
     }
   }
 
   /** What went wrong in the runs of a workspace. */
-  async showFindings(given: vscode.Uri | string | undefined): Promise<void> {
+  async showFindings(argument: vscode.Uri | string | undefined): Promise<void> {
     const file =
-      typeof given === "string"
-        ? given
-        : (given?.fsPath ?? (await browse("Workspace", WORKSPACES))?.fsPath);
+      typeof argument === "string"
+        ? argument
+        : (argument?.fsPath ?? (await browse("Workspace", WORKSPACES))?.fsPath);
     if (!file) {
       return;
     }
-    const told = await this.services.opstep(["ws", file, "sql", FINDINGS, "--json"]);
-    if (told.code !== 0) {
-      void vscode.window.showErrorMessage(told.stderr.trim() || `${file} cannot be read.`);
+    const result = await this.services.opstep(["ws", file, "sql", FINDINGS, "--json"]);
+    if (result.code !== 0) {
+      void vscode.window.showErrorMessage(result.stderr.trim() || `${file} cannot be read.`);
       return;
     }
-    this.findings = JSON.parse(told.stdout) as Finding[];
-    this.tell({ kind: "findings", findings: this.findings, title: file });
+    this.findings = JSON.parse(result.stdout) as Finding[];
+    this.post({ kind: "findings", findings: this.findings, title: file });
   }
 
   private async stopped(stop: Stop | undefined): Promise<void> {
-    if (this.of && stop?.session !== this.of.session) {
+    if (this.reportStop && stop?.session !== this.reportStop.session) {
       setNanPath(undefined);
     }
-    if (stop && isNan(stop)) {
+    if (stop && isNanStop(stop)) {
       const opens = vscode.workspace.getConfiguration("opstep").get("nanReport.openOnStop", true);
       if (opens || this.panel) {
         await this.follow(stop, undefined, true);
       }
       return;
     }
-    if (this.of && stop?.frameId !== this.of.frameId && this.message?.kind === "report") {
+    if (
+      this.reportStop &&
+      stop?.frameId !== this.reportStop.frameId &&
+      this.message?.kind === "report"
+    ) {
       void this.panel?.post({ kind: "stale" });
-      this.message = { ...this.message, held: false };
+      this.message = { ...this.message, current: false };
     }
   }
 
-  private tell(message: ToNanPage): void {
+  private post(message: HostMessage): void {
     this.message = message;
     if (!this.panel) {
       this.ready = false;
-      this.panel = new Panel<FromNanPage, ToNanPage>(this.services.context, {
+      this.panel = new Panel<PageMessage, HostMessage>(this.services.context, {
         name: "nan",
         title: "NaN Report",
       });
@@ -138,14 +145,14 @@ class NanView implements vscode.Disposable {
         this.panel = undefined;
         setNanPath(undefined);
       });
-      this.panel.onMessage((m) => void this.take(m));
+      this.panel.onMessage((m) => void this.receive(m));
     } else if (this.ready) {
       void this.panel.post(message);
       this.panel.reveal();
     }
   }
 
-  private async take(message: FromNanPage): Promise<void> {
+  private async receive(message: PageMessage): Promise<void> {
     switch (message.kind) {
       case "ready":
         this.ready = true;
@@ -184,17 +191,17 @@ class NanView implements vscode.Disposable {
   private async line(link: Link | undefined): Promise<void> {
     if (link?.source?.path && link.line) {
       await openLine(link.source.path, link.line);
-    } else if (link?.source?.sourceReference && link.line && this.of) {
+    } else if (link?.source?.sourceReference && link.line && this.reportStop) {
       const uri = vscode.debug.asDebugSourceUri(
         { name: link.source.name, sourceReference: link.source.sourceReference },
-        this.of.session,
+        this.reportStop.session,
       );
       await showLine(uri, link.line - 1);
     }
   }
 
   /** Opens the Tensor view of a link, or of one of its op's operands, at an element. */
-  private async element(message: Extract<FromNanPage, { kind: "element" }>): Promise<void> {
+  private async element(message: Extract<PageMessage, { kind: "element" }>): Promise<void> {
     const link = this.report?.links[message.link];
     const operand = link?.operands?.find((o) => o.operand === message.operand);
     const tensor = message.operand === undefined ? link : operand;
@@ -203,14 +210,14 @@ class NanView implements vscode.Disposable {
     }
     const { expression, memoryReference, name } = tensor;
     const subject: Subject = expression
-      ? { expression, place: message.place }
-      : { expression: "value", memoryReference, label: name || "literal", place: message.place };
+      ? { expression, index: message.place }
+      : { expression: "value", memoryReference, label: name || "literal", index: message.place };
     await vscode.commands.executeCommand("opstep.openTensor", subject);
   }
 }
 
 /** Whether a run stands because something is not finite. */
-function isNan(stop: Stop): boolean {
+function isNanStop(stop: Stop): boolean {
   return stop.reason === "exception" && /\b(nan|inf|infinity)\b/i.test(stop.text);
 }
 

@@ -7,17 +7,17 @@ import { messageOf } from "../../shared/errors";
 import type {
   Call,
   Calls,
-  FromPage,
-  Place,
+  FrameLocation,
+  HostMessage,
+  PageMessage,
   Subject,
-  ToPage,
   ViewState,
 } from "../../shared/tensor/messages";
 import { type Filters, saveFile } from "../dialogs";
 import { showLine } from "../editor";
 import type { Services, Stop } from "../services";
 import { Panel } from "../webview";
-import { type Ask, answer, firstLook, type Target } from "./requests";
+import { call, openTensor, type SendRequest, type Target } from "./requests";
 
 const FILTERS: Record<string, Filters> = {
   ".png": { "PNG picture": ["png"] },
@@ -27,7 +27,7 @@ const REMEMBERED = 200; // expressions whose view is kept
 const KEY = "opstep.tensorViews";
 
 /** Views of expressions, from one session to the next. */
-export class Memory {
+export class ViewMemory {
   constructor(private readonly state: vscode.Memento) {}
 
   get(expression: string): ViewState | undefined {
@@ -36,8 +36,8 @@ export class Memory {
 
   put(expression: string, view: ViewState): void {
     const { [expression]: _, ...others } = this.all();
-    const kept = Object.entries(others).slice(1 - REMEMBERED);
-    void this.state.update(KEY, Object.fromEntries([...kept, [expression, view]]));
+    const recent = Object.entries(others).slice(1 - REMEMBERED);
+    void this.state.update(KEY, Object.fromEntries([...recent, [expression, view]]));
   }
 
   private all(): Record<string, ViewState> {
@@ -46,42 +46,42 @@ export class Memory {
 }
 
 export class TensorPanel implements vscode.Disposable {
-  private readonly panel: Panel<FromPage, ToPage>;
+  private readonly panel: Panel<PageMessage, HostMessage>;
   private stop: Stop | undefined;
   private turn = 0;
   /** The graph whose frame it stays with. */
   private pinned: string | undefined;
   private frameId = -1;
   /** Whether its page was told what to show: what is sent before it is loaded waits for it. */
-  private told = false;
-  private readies = 0;
+  private opened = false;
+  private readyCount = 0;
   /** Asked for while the page is being loaded. */
-  private first: Promise<Extract<ToPage, { kind: "open" }>>;
+  private first: Promise<Extract<HostMessage, { kind: "open" }>>;
   readonly onDidDispose: vscode.Event<void>;
 
   constructor(
     private readonly services: Services,
-    private readonly memory: Memory,
+    private readonly memory: ViewMemory,
     private subject: Subject,
     restored?: vscode.WebviewPanel,
   ) {
     this.stop = services.stop;
     this.frameId = this.stop?.frameId ?? -1;
-    this.first = this.opening();
-    this.panel = new Panel<FromPage, ToPage>(services.context, {
+    this.first = this.openMessage();
+    this.panel = new Panel<PageMessage, HostMessage>(services.context, {
       name: "tensor",
       title: this.title,
       inline: true,
       panel: restored,
     });
     this.onDidDispose = this.panel.onDidDispose;
-    this.panel.onMessage((message) => void this.take(message));
-    void this.tell();
+    this.panel.onMessage((message) => void this.receive(message));
+    void this.sendOpen();
   }
 
-  private async tell(): Promise<void> {
+  private async sendOpen(): Promise<void> {
     void this.panel.post(await this.first);
-    this.told = true;
+    this.opened = true;
     if (!this.stop) {
       void this.panel.post({ kind: "ended" });
     }
@@ -100,10 +100,10 @@ export class TensorPanel implements vscode.Disposable {
   }
 
   /** Brings it to the front, at an element. */
-  reveal(place: number[] | undefined): void {
+  reveal(index: number[] | undefined): void {
     this.panel.reveal();
-    if (place) {
-      void this.panel.post({ kind: "show", place });
+    if (index) {
+      void this.panel.post({ kind: "show", index: index });
     }
   }
 
@@ -121,7 +121,7 @@ export class TensorPanel implements vscode.Disposable {
       return;
     }
     this.frameId = frameId;
-    void this.panel.post({ kind: "stop", place: this.place });
+    void this.panel.post({ kind: "stop", location: this.location });
   }
 
   /** A session is gone; the last picture stays. */
@@ -135,7 +135,7 @@ export class TensorPanel implements vscode.Disposable {
     return this.subject.label ?? this.subject.expression;
   }
 
-  private get place(): Place {
+  private get location(): FrameLocation {
     const { stop } = this;
     return {
       turn: this.turn,
@@ -151,14 +151,14 @@ export class TensorPanel implements vscode.Disposable {
     return { frameId: this.frameId, ...(memoryReference ? { memoryReference } : {}) };
   }
 
-  private readonly ask: Ask = async (command, given) => {
+  private readonly send: SendRequest = async (command, args) => {
     if (!this.stop) {
       throw new Error("no run is stopped: start one with F5");
     }
     if (this.frameId < 0) {
       throw new Error(`${this.pinned} is not on the stack at this stop`);
     }
-    return await this.stop.session.customRequest(command, given);
+    return await this.stop.session.customRequest(command, args);
   };
 
   /** The frame it looks from: the chosen one, or the innermost of the graph that it stays with. */
@@ -166,22 +166,22 @@ export class TensorPanel implements vscode.Disposable {
     if (this.pinned === undefined || this.pinned === stop.graph) {
       return stop.frameId;
     }
-    const told: DebugProtocol.StackTraceResponse["body"] = await stop.session.customRequest(
+    const stack: DebugProtocol.StackTraceResponse["body"] = await stop.session.customRequest(
       "stackTrace",
       { threadId: stop.threadId },
     );
     const graph = this.pinned;
-    return told.stackFrames.find((f) => f.name.split(" ", 1)[0] === graph)?.id ?? -1;
+    return stack.stackFrames.find((f) => f.name.split(" ", 1)[0] === graph)?.id ?? -1;
   }
 
-  private async opening(): Promise<Extract<ToPage, { kind: "open" }>> {
+  private async openMessage(): Promise<Extract<HostMessage, { kind: "open" }>> {
     const { subject } = this;
     const view = this.memory.get(subject.expression);
-    const opened = { kind: "open", subject, view, place: this.place } as const;
+    const opened = { kind: "open", subject, view, location: this.location } as const;
     try {
       return {
         ...opened,
-        ...(await firstLook(this.ask, this.target, subject.expression, view, subject.shape)),
+        ...(await openTensor(this.send, this.target, subject.expression, view, subject.shape)),
       };
     } catch (error) {
       return { ...opened, error: messageOf(error) };
@@ -190,17 +190,17 @@ export class TensorPanel implements vscode.Disposable {
 
   // --- messages of the page ---
 
-  private async take(message: FromPage): Promise<void> {
+  private async receive(message: PageMessage): Promise<void> {
     switch (message.kind) {
       case "ready":
         // The first one crosses what it is told already; another is a page that was loaded again.
-        if (this.readies++ > 0 && this.told) {
-          this.first = this.opening();
-          await this.tell();
+        if (this.readyCount++ > 0 && this.opened) {
+          this.first = this.openMessage();
+          await this.sendOpen();
         }
         break;
       case "call":
-        await this.answer(message.id, message.turn, message.name, message.arguments);
+        await this.answerCall(message.id, message.turn, message.name, message.arguments);
         break;
       case "view":
         this.memory.put(message.expression, message.view);
@@ -208,14 +208,14 @@ export class TensorPanel implements vscode.Disposable {
       case "subject":
         this.subject = { expression: message.expression };
         this.panel.title = this.title;
-        void this.panel.post(await this.opening());
+        void this.panel.post(await this.openMessage());
         break;
       case "pin":
         this.pinned = message.pinned ? this.stop?.graph : undefined;
         await this.follow(this.services.stop);
         break;
       case "reveal":
-        await this.show();
+        await this.goToLine();
         break;
       case "nan":
         await vscode.commands.executeCommand("opstep.showNanReport", this.subject);
@@ -227,7 +227,7 @@ export class TensorPanel implements vscode.Disposable {
     }
   }
 
-  private async answer(id: number, turn: number, name: Call, given: unknown): Promise<void> {
+  private async answerCall(id: number, turn: number, name: Call, args: unknown): Promise<void> {
     if (turn !== this.turn) {
       void this.panel.post({ kind: "answer", id, error: "the run went on" });
       return;
@@ -235,16 +235,16 @@ export class TensorPanel implements vscode.Disposable {
     try {
       const found =
         name === "save"
-          ? await save(given as Calls["save"]["arguments"])
-          : await answer(this.ask, this.target, name, given as never);
+          ? await save(args as Calls["save"]["arguments"])
+          : await call(this.send, this.target, name, args as never);
       void this.panel.post({ kind: "answer", id, answer: found });
     } catch (error) {
       void this.panel.post({ kind: "answer", id, error: messageOf(error) });
     }
   }
 
-  private async show(): Promise<void> {
-    const { file, line } = this.place;
+  private async goToLine(): Promise<void> {
+    const { file, line } = this.location;
     if (file) {
       await showLine(vscode.Uri.file(file), line - 1);
     }

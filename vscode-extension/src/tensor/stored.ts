@@ -2,17 +2,17 @@
 
 import * as vscode from "vscode";
 import { messageOf } from "../../shared/errors";
-import type { Calls, FromPage, ToPage, ViewState } from "../../shared/tensor/messages";
+import type { Calls, HostMessage, PageMessage, ViewState } from "../../shared/tensor/messages";
 import type { Services } from "../services";
 import { Panel } from "../webview";
-import type { KeptTensor } from "../workspace/requests";
+import type { StoredTensor } from "../workspace/requests";
 import { save } from "./panel";
-import { type Ask, answer, firstLook } from "./requests";
+import { call, openTensor, type SendRequest } from "./requests";
 
 type SaveArguments = Calls["save"]["arguments"];
-type TensorPanel = Panel<FromPage, ToPage>;
+type TensorPanel = Panel<PageMessage, HostMessage>;
 
-export class KeptTensors implements vscode.Disposable {
+export class StoredTensors implements vscode.Disposable {
   private readonly panels = new Map<string, TensorPanel>();
 
   constructor(private readonly services: Services) {}
@@ -23,18 +23,18 @@ export class KeptTensors implements vscode.Disposable {
     }
   }
 
-  async open(path: string, tensor: KeptTensor): Promise<void> {
+  async open(path: string, tensor: StoredTensor): Promise<void> {
     const key = `${path}#${tensor.id}`;
     const there = this.panels.get(key);
     if (there) {
       there.reveal(false);
       return;
     }
-    const ask: Ask = (command, given) =>
+    const send: SendRequest = (command, args) =>
       this.services.request(command.replace("opstep/", "opstep/workspace/"), {
         path,
         tensor: tensor.id,
-        ...given,
+        ...args,
       });
     const panel: TensorPanel = new Panel(this.services.context, {
       name: "tensor",
@@ -46,10 +46,10 @@ export class KeptTensors implements vscode.Disposable {
     panel.onMessage(async (message) => {
       switch (message.kind) {
         case "ready":
-          await panel.post(await opening(ask, tensor, view));
+          await panel.post(await openMessage(send, tensor, view));
           break;
         case "call":
-          await panel.post(await answered(ask, message));
+          await panel.post(await answerMessage(send, message));
           break;
         case "view":
           view = message.view;
@@ -64,18 +64,25 @@ export class KeptTensors implements vscode.Disposable {
   }
 }
 
-async function opening(ask: Ask, tensor: KeptTensor, view: ViewState | undefined): Promise<ToPage> {
+async function openMessage(
+  send: SendRequest,
+  tensor: StoredTensor,
+  view: ViewState | undefined,
+): Promise<HostMessage> {
   const subject = { expression: expressionOf(tensor), label: tensor.reference };
-  const place = { turn: 0, graph: tensor.run ?? "saved", file: "", line: 0, pinned: false };
-  const opened = { kind: "open", subject, view, place } as const;
+  const location = { turn: 0, graph: tensor.run ?? "saved", file: "", line: 0, pinned: false };
+  const opened = { kind: "open", subject, view, location } as const;
   try {
-    return { ...opened, ...(await firstLook(ask, { frameId: 0 }, subject.expression, view)) };
+    return { ...opened, ...(await openTensor(send, { frameId: 0 }, subject.expression, view)) };
   } catch (error) {
     return { ...opened, error: messageOf(error) };
   }
 }
 
-async function answered(ask: Ask, message: Extract<FromPage, { kind: "call" }>): Promise<ToPage> {
+async function answerMessage(
+  send: SendRequest,
+  message: Extract<PageMessage, { kind: "call" }>,
+): Promise<HostMessage> {
   const { id, name } = message;
   try {
     if (name === "set") {
@@ -84,14 +91,14 @@ async function answered(ask: Ask, message: Extract<FromPage, { kind: "call" }>):
     if (name === "save") {
       return { kind: "answer", id, answer: await save(message.arguments as SaveArguments) };
     }
-    const found = await answer(ask, { frameId: 0 }, name, message.arguments as never);
-    return { kind: "answer", id, answer: found } as ToPage;
+    const found = await call(send, { frameId: 0 }, name, message.arguments as never);
+    return { kind: "answer", id, answer: found } as HostMessage;
   } catch (error) {
     return { kind: "answer", id, error: messageOf(error) };
   }
 }
 
 /** The name, which the language of expressions may not take as it is. */
-function expressionOf(tensor: KeptTensor): string {
+function expressionOf(tensor: StoredTensor): string {
   return /^[A-Za-z_][\w.]*$/.test(tensor.name) ? tensor.name : "value";
 }

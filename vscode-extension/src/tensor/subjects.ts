@@ -4,7 +4,7 @@ import type * as vscode from "vscode";
 import type { Subject } from "../../shared/tensor/messages";
 
 /** What the Variables view's context menu gives. */
-interface FromVariables {
+interface VariableArgument {
   variable: {
     name: string;
     value?: string;
@@ -19,14 +19,14 @@ export const NAME = /[A-Za-z_]\w*(?:\.\w+)*/;
 
 /** The tensor that is meant; undefined where nothing says which. */
 export function subjectOf(
-  given: unknown,
+  argument: unknown,
   editor: vscode.TextEditor | undefined,
 ): Subject | undefined {
-  if (typeof given === "string" && given.trim()) {
-    return { expression: given.trim() };
+  if (typeof argument === "string" && argument.trim()) {
+    return { expression: argument.trim() };
   }
-  if (isFromVariables(given)) {
-    const { variable } = given;
+  if (isVariableArgument(argument)) {
+    const { variable } = argument;
     const shape = shapeIn(variable.type ?? "");
     if (variable.evaluateName) {
       return { expression: variable.evaluateName, ...shape };
@@ -36,8 +36,8 @@ export function subjectOf(
       ? { expression: "value", memoryReference, label: name, ...shape }
       : { expression: name };
   }
-  if (isSubject(given)) {
-    return given;
+  if (isSubject(argument)) {
+    return argument;
   }
   return editor?.document.languageId === "opg" ? underCursor(editor) : undefined;
 }
@@ -57,11 +57,11 @@ function underCursor(editor: vscode.TextEditor): Subject | undefined {
   return expression ? { expression } : undefined;
 }
 
-function isFromVariables(given: unknown): given is FromVariables {
-  const { variable } = (given ?? {}) as Partial<FromVariables>;
+function isVariableArgument(argument: unknown): argument is VariableArgument {
+  const { variable } = (argument ?? {}) as Partial<VariableArgument>;
   return typeof variable === "object" && typeof variable?.name === "string";
 }
 
-function isSubject(given: unknown): given is Subject {
-  return typeof (given as Partial<Subject> | undefined)?.expression === "string";
+function isSubject(argument: unknown): argument is Subject {
+  return typeof (argument as Partial<Subject> | undefined)?.expression === "string";
 }

@@ -4,7 +4,7 @@ import * as vscode from "vscode";
 import type { Subject } from "../../shared/tensor/messages";
 import type { Services, Stop } from "../services";
 import { onRestore } from "../webview";
-import { Memory, TensorPanel } from "./panel";
+import { TensorPanel, ViewMemory } from "./panel";
 import { subjectOf } from "./subjects";
 
 const REFRESHED_MS = 15; // several events of one stop become one refresh
@@ -13,20 +13,22 @@ export function register(services: Services): vscode.Disposable {
   const views = new TensorViews(services);
   return vscode.Disposable.from(
     views,
-    vscode.commands.registerCommand("opstep.openTensor", (given?: unknown) => views.open(given)),
-    vscode.commands.registerCommand("opstep.openTensorExpression", () => views.ask()),
+    vscode.commands.registerCommand("opstep.openTensor", (argument?: unknown) =>
+      views.open(argument),
+    ),
+    vscode.commands.registerCommand("opstep.openTensorExpression", () => views.prompt()),
     onRestore<{ expression?: string }>("tensor", (panel, state) => views.restore(panel, state)),
   );
 }
 
 class TensorViews implements vscode.Disposable {
   private readonly panels = new Set<TensorPanel>();
-  private readonly memory: Memory;
+  private readonly memory: ViewMemory;
   private readonly disposables: vscode.Disposable[] = [];
   private timer: NodeJS.Timeout | undefined;
 
   constructor(private readonly services: Services) {
-    this.memory = new Memory(services.context.workspaceState);
+    this.memory = new ViewMemory(services.context.workspaceState);
     this.disposables.push(
       services.onStop((stop) => this.stopped(stop)),
       vscode.debug.onDidTerminateDebugSession((session) => {
@@ -43,16 +45,16 @@ class TensorViews implements vscode.Disposable {
   }
 
   /** Opens a panel for what a menu, another view or the editor's cursor means. */
-  async open(given: unknown): Promise<void> {
-    const subject = subjectOf(given, vscode.window.activeTextEditor);
+  async open(argument: unknown): Promise<void> {
+    const subject = subjectOf(argument, vscode.window.activeTextEditor);
     if (subject) {
       await this.show(subject);
     } else {
-      await this.ask();
+      await this.prompt();
     }
   }
 
-  async ask(): Promise<void> {
+  async prompt(): Promise<void> {
     const selected = subjectOf(undefined, vscode.window.activeTextEditor);
     const expression = await vscode.window.showInputBox({
       title: "Open Tensor",
@@ -84,7 +86,7 @@ class TensorViews implements vscode.Disposable {
     }
     const same = [...this.panels].find((p) => p.shows(subject));
     if (same) {
-      same.reveal(subject.place);
+      same.reveal(subject.index);
       return;
     }
     this.add(new TensorPanel(this.services, this.memory, subject));

@@ -9,29 +9,29 @@ function bare(text: string): string {
  * The line of a statement, from 0: the one that it was on, else the nearest one that begins with
  * it; undefined where it is nowhere any more. A statement may go over several lines.
  */
-export function lineOf(text: string, line: number, statement: string): number | undefined {
-  const wanted = bare(statement);
+export function findStatement(text: string, line: number, statement: string): number | undefined {
+  const target = bare(statement);
   const lines = text.split("\n");
-  if (wanted === "") {
+  if (target === "") {
     return line < lines.length ? line : undefined;
   }
-  const stands = (at: number) => {
+  const matchesAt = (at: number) => {
     if (at < 0 || at >= lines.length) {
       return false;
     }
     let found = "";
-    for (let k = at; k < lines.length && found.length < wanted.length; k++) {
+    for (let k = at; k < lines.length && found.length < target.length; k++) {
       found += bare((lines[k] ?? "").split("#")[0] ?? "");
       if (k === at && found === "") {
         return false;
       }
     }
-    return found.startsWith(wanted);
+    return found.startsWith(target);
   };
   const from = Math.min(line, lines.length - 1);
   for (let off = 0; off < lines.length; off++) {
     for (const at of off === 0 ? [from] : [from - off, from + off]) {
-      if (stands(at)) {
+      if (matchesAt(at)) {
         return at;
       }
     }
@@ -42,7 +42,7 @@ export function lineOf(text: string, line: number, statement: string): number | 
 const MOST = 4000; // characters of a statement that is looked for
 
 /** What stands from a line on, from 0: its statement, and more. Comments are left out. */
-export function standing(text: string, line: number): string {
+export function textFrom(text: string, line: number): string {
   let found = "";
   for (const each of text.split("\n").slice(line)) {
     found += `${each.split("#")[0]}\n`;
@@ -54,7 +54,7 @@ export function standing(text: string, line: number): string {
 }
 
 /** Paths that a file's name in a trace may stand for: relative ones are as the run was given them. */
-export function candidates(file: string, folders: readonly string[]): string[] {
+export function candidatePaths(file: string, folders: readonly string[]): string[] {
   if (/^(\/|[A-Za-z]:[\\/])/.test(file)) {
     return [file];
   }

@@ -3,12 +3,12 @@
 import path from "node:path";
 import * as vscode from "vscode";
 import { messageOf } from "../../shared/errors";
-import type { Slice, ToHost, ToPage, Wanted } from "../../shared/timeline/messages";
+import type { HostMessage, LineQuery, PageMessage, Slice } from "../../shared/timeline/messages";
 import { browse } from "../dialogs";
 import { showLine } from "../editor";
 import type { Services } from "../services";
 import { Panel } from "../webview";
-import { candidates, lineOf, standing } from "./statements";
+import { candidatePaths, findStatement, textFrom } from "./statements";
 
 const TYPE = "opstep.timelineEditor";
 const OPEN = "opstep.timelineOpen"; // a context key: menus look at it
@@ -16,9 +16,9 @@ const QUIET_MS = 700; // after the last change of a file, until it is said
 
 export function register(services: Services): vscode.Disposable {
   const timelines = new Timelines(services);
-  const command = (name: string, act: (...given: unknown[]) => Promise<void>) =>
-    vscode.commands.registerCommand(name, (...given: unknown[]) =>
-      act(...given).catch((error) => {
+  const command = (name: string, act: (...args: unknown[]) => Promise<void>) =>
+    vscode.commands.registerCommand(name, (...args: unknown[]) =>
+      act(...args).catch((error) => {
         services.log.warn(`timeline: ${error}`);
         void vscode.window.showErrorMessage(messageOf(error));
       }),
@@ -30,12 +30,12 @@ export function register(services: Services): vscode.Disposable {
     }),
     command("opstep.openTimeline", (file) => timelines.open(file)),
     command("opstep.showInTimeline", (uri, line) => timelines.find(uri, line)),
-    offered(),
+    offerTimelines(),
   );
 }
 
 /** Offers the timeline when a run with one has ended. */
-function offered(): vscode.Disposable {
+function offerTimelines(): vscode.Disposable {
   const offer = async (file: string) => {
     const uri = vscode.Uri.file(file);
     try {
@@ -57,12 +57,12 @@ function offered(): vscode.Disposable {
   return vscode.Disposable.from(
     vscode.tasks.onDidEndTaskProcess(({ execution: { task }, exitCode }) => {
       const { definition, execution } = task;
-      const words: unknown = definition.args;
-      if (definition.type !== "opstep" || !Array.isArray(words) || exitCode === undefined) {
+      const options: unknown = definition.args;
+      if (definition.type !== "opstep" || !Array.isArray(options) || exitCode === undefined) {
         return;
       }
-      const at = words.indexOf("--trace");
-      const file: unknown = at < 0 ? undefined : words[at + 1];
+      const at = options.indexOf("--trace");
+      const file: unknown = at < 0 ? undefined : options[at + 1];
       if (typeof file === "string") {
         const options =
           execution instanceof vscode.ProcessExecution ? execution.options : undefined;
@@ -81,7 +81,7 @@ function offered(): vscode.Disposable {
 class Timelines implements vscode.CustomReadonlyEditorProvider {
   private readonly editors = new Set<Timeline>();
   private last: Timeline | undefined;
-  private wanted: { uri: string; find: Wanted } | undefined;
+  private pending: { uri: string; find: LineQuery } | undefined;
 
   constructor(private readonly services: Services) {}
 
@@ -93,7 +93,7 @@ class Timelines implements vscode.CustomReadonlyEditorProvider {
     const timeline = new Timeline(this.services, document.uri, panel);
     this.editors.add(timeline);
     this.last = timeline;
-    this.tell();
+    this.updateContext();
     panel.onDidChangeViewState(() => {
       if (panel.active) {
         this.last = timeline;
@@ -102,21 +102,21 @@ class Timelines implements vscode.CustomReadonlyEditorProvider {
     panel.onDidDispose(() => {
       this.editors.delete(timeline);
       this.last = this.last === timeline ? [...this.editors].at(-1) : this.last;
-      this.tell();
+      this.updateContext();
     });
-    if (this.wanted?.uri === document.uri.toString()) {
-      timeline.find(this.wanted.find);
-      this.wanted = undefined;
+    if (this.pending?.uri === document.uri.toString()) {
+      timeline.find(this.pending.find);
+      this.pending = undefined;
     }
   }
 
-  private tell(): void {
+  private updateContext(): void {
     void vscode.commands.executeCommand("setContext", OPEN, this.editors.size > 0);
   }
 
-  /** Opens a trace: the one that is given, one of the workspace, or one that is picked. */
-  async open(given: unknown): Promise<void> {
-    const uri = given instanceof vscode.Uri ? given : await this.pick();
+  /** Opens a trace: the one that is args, one of the workspace, or one that is picked. */
+  async open(argument: unknown): Promise<void> {
+    const uri = argument instanceof vscode.Uri ? argument : await this.pick();
     if (uri !== undefined) {
       const { Beside } = vscode.ViewColumn;
       const column = vscode.window.activeTextEditor === undefined ? undefined : Beside;
@@ -150,14 +150,14 @@ class Timelines implements vscode.CustomReadonlyEditorProvider {
     });
   }
 
-  /** Selects what a line ran as: the cursor's, that of the debugger, or one that is given. */
-  async find(given: unknown, at: unknown): Promise<void> {
+  /** Selects what a line ran as: the cursor's, that of the debugger, or one that is args. */
+  async find(argument: unknown, at: unknown): Promise<void> {
     const editor = vscode.window.activeTextEditor;
     const { stop } = this.services;
     let file: string | undefined;
     let line: number | undefined;
-    if (given instanceof vscode.Uri && typeof at === "number") {
-      [file, line] = [given.fsPath, at + 1];
+    if (argument instanceof vscode.Uri && typeof at === "number") {
+      [file, line] = [argument.fsPath, at + 1];
     } else if (editor?.document.languageId === "opg") {
       [file, line] = [editor.document.uri.fsPath, editor.selection.active.line + 1];
     } else if (stop !== undefined) {
@@ -168,26 +168,26 @@ class Timelines implements vscode.CustomReadonlyEditorProvider {
       return;
     }
     const document = await vscode.workspace.openTextDocument(vscode.Uri.file(file));
-    const wanted = { file, line, text: standing(document.getText(), line - 1) };
+    const query = { file, line, text: textFrom(document.getText(), line - 1) };
     if (this.last === undefined) {
       const uri = await this.pick();
       if (uri !== undefined) {
-        this.wanted = { uri: uri.toString(), find: wanted };
+        this.pending = { uri: uri.toString(), find: query };
         await this.open(uri);
       }
       return;
     }
-    this.last.find(wanted);
+    this.last.find(query);
   }
 }
 
 /** One trace in one tab. */
 class Timeline {
-  private readonly panel: Panel<ToHost, ToPage>;
+  private readonly panel: Panel<PageMessage, HostMessage>;
   private address: string | undefined;
   private number: number | undefined;
   private loaded = false;
-  private waiting: Wanted | undefined;
+  private pending: LineQuery | undefined;
   private changed: NodeJS.Timeout | undefined;
 
   constructor(
@@ -210,12 +210,12 @@ class Timeline {
     });
   }
 
-  find(wanted: Wanted): void {
+  find(query: LineQuery): void {
     this.panel.reveal();
     if (this.loaded) {
-      void this.panel.post({ kind: "find", ...wanted });
+      void this.panel.post({ kind: "find", ...query });
     } else {
-      this.waiting = wanted;
+      this.pending = query;
     }
   }
 
@@ -226,7 +226,7 @@ class Timeline {
     }, QUIET_MS);
   }
 
-  private async receive(message: ToHost): Promise<void> {
+  private async receive(message: PageMessage): Promise<void> {
     switch (message.kind) {
       case "ready":
         // The page is loaded twice: its policy names the server, which is told who frames it.
@@ -238,9 +238,9 @@ class Timeline {
         break;
       case "loaded":
         this.loaded = true;
-        if (this.waiting !== undefined) {
-          void this.panel.post({ kind: "find", ...this.waiting });
-          this.waiting = undefined;
+        if (this.pending !== undefined) {
+          void this.panel.post({ kind: "find", ...this.pending });
+          this.pending = undefined;
         }
         break;
       case "selected":
@@ -257,13 +257,13 @@ class Timeline {
 
   private async serve(frames: string[]): Promise<void> {
     try {
-      const told = await this.services.request<{ number: number; address: string; cut: number }>(
+      const opened = await this.services.request<{ number: number; address: string; cut: number }>(
         "opstep/timeline/open",
         { path: this.uri.fsPath, frames },
       );
-      this.number = told.number;
+      this.number = opened.number;
       // Where the editor is on another machine, the port is forwarded to it.
-      const external = await vscode.env.asExternalUri(vscode.Uri.parse(told.address));
+      const external = await vscode.env.asExternalUri(vscode.Uri.parse(opened.address));
       this.address = external.toString(true);
       this.panel.allow(`frame-src ${new URL(this.address).origin}`);
     } catch (error) {
@@ -295,7 +295,7 @@ class Timeline {
       return;
     }
     const document = await vscode.workspace.openTextDocument(uri);
-    const at = lineOf(document.getText(), Number(line) - 1, statement ?? "");
+    const at = findStatement(document.getText(), Number(line) - 1, statement ?? "");
     if (at === undefined) {
       const text = `${path.basename(file)} has been changed: “${statement}” is no longer in it`;
       vscode.window.setStatusBarMessage(text, 6000);
@@ -310,7 +310,7 @@ class Timeline {
   /** The file that a trace names: as it is, or below the trace's folder or one of the workspace. */
   private async program(file: string): Promise<vscode.Uri | undefined> {
     const folders = (vscode.workspace.workspaceFolders ?? []).map((f) => f.uri.fsPath);
-    for (const each of candidates(file, [...folders, path.dirname(this.uri.fsPath)])) {
+    for (const each of candidatePaths(file, [...folders, path.dirname(this.uri.fsPath)])) {
       const uri = vscode.Uri.file(path.normalize(each));
       try {
         await vscode.workspace.fs.stat(uri);

@@ -11,15 +11,19 @@ import type { Files } from "./files";
 import { runDescription, runLabel } from "./format";
 import { goTo } from "./locations";
 import type { Node } from "./nodes";
-import type { KeptTensor, Run } from "./requests";
+import type { Run, StoredTensor } from "./requests";
 import type { Tree } from "./tree";
 
 type RunNode = Extract<Node, { run: Run }>;
 
 /** Opens the query panel. */
-export type Ask = (given: { path?: string; mode?: "sql" | "plot"; text?: string }) => Promise<void>;
+export type OpenQuery = (request: {
+  path?: string;
+  mode?: "sql" | "plot";
+  text?: string;
+}) => Promise<void>;
 /** Opens a kept tensor. */
-export type Look = (path: string, tensor: KeptTensor) => Promise<void>;
+export type OpenTensor = (path: string, tensor: StoredTensor) => Promise<void>;
 
 /** What needs nothing to be chosen. */
 const ALONE = new Set(["refresh", "open", "query"]);
@@ -29,8 +33,8 @@ export class Actions {
     private readonly services: Services,
     private readonly files: Files,
     private readonly tree: Tree,
-    private readonly ask: Ask,
-    private readonly look: Look,
+    private readonly openQuery: OpenQuery,
+    private readonly openTensor: OpenTensor,
     private readonly selected: () => readonly Node[],
   ) {}
 
@@ -38,7 +42,7 @@ export class Actions {
     const all: Record<string, (node: Node, nodes?: Node[]) => unknown> = {
       refresh: () => this.files.find(),
       open: () => this.open(),
-      openFile: (given) => given instanceof vscode.Uri && this.files.open(given.fsPath),
+      openFile: (uri) => uri instanceof vscode.Uri && this.files.open(uri.fsPath),
       close: (node) => this.files.close(node.path),
       more: (node) => this.tree.more(node),
       update: (node) => this.update(node),
@@ -65,14 +69,14 @@ export class Actions {
       ...Object.entries(all).map(([name, act]) =>
         vscode.commands.registerCommand(
           `opstep.workspace.${name}`,
-          async (given?: Node, several?: Node[]) => {
+          async (node?: Node, several?: Node[]) => {
             // A key says nothing of what it is about: what is selected is meant.
-            const nodes = several ?? (given ? undefined : [...this.selected()]);
-            if (!given && !nodes?.length && !ALONE.has(name)) {
+            const nodes = several ?? (node ? undefined : [...this.selected()]);
+            if (!node && !nodes?.length && !ALONE.has(name)) {
               return;
             }
             try {
-              await act(given ?? (nodes?.[0] as Node), nodes);
+              await act(node ?? (nodes?.[0] as Node), nodes);
             } catch (error) {
               const text = messageOf(error);
               void vscode.window.showErrorMessage(text);
@@ -109,7 +113,7 @@ export class Actions {
   /** The query panel, with a question about what was chosen. */
   private async query(node: Node | undefined): Promise<void> {
     if (!node || node.kind === "file" || !("run" in node) || !node.run) {
-      await this.ask(node ? { path: node.path } : {});
+      await this.openQuery(node ? { path: node.path } : {});
       return;
     }
     const id = node.run.id;
@@ -124,7 +128,7 @@ export class Actions {
     const text =
       texts[part ?? ""] ??
       `select step, site, line, value, mean, std, min, max, nan\nfrom stat_history where run = ${id} order by step desc, execution\nlimit 1000`;
-    await this.ask({ path: node.path, mode: "sql", text });
+    await this.openQuery({ path: node.path, mode: "sql", text });
   }
 
   private async goTo(node: Node): Promise<void> {
@@ -146,13 +150,13 @@ export class Actions {
         "from stats as s join ops as o using (run, op) join results as r using (run, op, result)",
         `where s.run = ${node.run.id} and s.step = ${node.step.step} order by s.execution`,
       ];
-      await this.ask({ path: node.path, mode: "sql", text: text.join("\n") });
+      await this.openQuery({ path: node.path, mode: "sql", text: text.join("\n") });
     }
   }
 
   private async plotMetric(node: Node): Promise<void> {
     if (node.kind === "metric") {
-      await this.ask({
+      await this.openQuery({
         path: node.path,
         mode: "plot",
         text: `metrics.${node.name} where run=${node.run.key}`,
@@ -178,7 +182,7 @@ export class Actions {
   private async tensor(node: Node): Promise<void> {
     const tensor = tensorOf(node);
     if (tensor) {
-      await this.look(node.path, tensor);
+      await this.openTensor(node.path, tensor);
     }
   }
 
@@ -260,7 +264,7 @@ export class Actions {
       { path: file },
     );
     const metric = names.metric.find((name) => name !== "seconds") ?? "seconds";
-    await this.ask({
+    await this.openQuery({
       path: file,
       mode: "plot",
       text: `metrics.${metric} where run=${run.key}|${other.key}`,
@@ -350,14 +354,14 @@ export class Actions {
    * Runs a verb quietly, with a bar, and says what it said where it failed. Names that the file has
    * stand behind `--`: they may begin as an option does.
    */
-  private async run(words: string[], done?: string): Promise<void> {
-    const title = `opstep ${words[0]} ${words[2] ?? ""}`;
-    const told = await vscode.window.withProgress(
+  private async run(args: string[], done?: string): Promise<void> {
+    const title = `opstep ${args[0]} ${args[2] ?? ""}`;
+    const result = await vscode.window.withProgress(
       { location: vscode.ProgressLocation.Notification, title, cancellable: true },
-      (_, token) => this.services.opstep(words, { token }),
+      (_, token) => this.services.opstep(args, { token }),
     );
-    if (told.code !== 0) {
-      throw new Error((told.stderr || told.stdout).trim() || `${title} failed`);
+    if (result.code !== 0) {
+      throw new Error((result.stderr || result.stdout).trim() || `${title} failed`);
     }
     if (done) {
       void vscode.window.showInformationMessage(done);
@@ -369,7 +373,7 @@ function withRun<T>(node: Node, act: (node: RunNode) => T): T | undefined {
   return node && "run" in node && node.run ? act(node as RunNode) : undefined;
 }
 
-function tensorOf(node: Node): KeptTensor | undefined {
+function tensorOf(node: Node): StoredTensor | undefined {
   if (node.kind === "version") {
     return node.tensor;
   }

@@ -1,7 +1,15 @@
 /** Runs, steps and sizes in the words of the tree. */
 
 import { counted, duration, grouped, significant } from "../../shared/format";
-import type { Finding, KeptTensor, Run, RunDetail, SlowOp, Standing, Step } from "./requests";
+import type {
+  Finding,
+  Run,
+  RunDetail,
+  SlowOp,
+  Step,
+  StoredTensor,
+  WorkspaceStatus,
+} from "./requests";
 
 /** Names of the workbench's icons, with a colour of the theme. */
 export interface Icon {
@@ -91,13 +99,13 @@ export function runFacts(run: Run | RunDetail): [string, string][] {
 }
 
 /** What stands beside a workspace's name. */
-export function standingDescription(standing: Standing, folder: string): string {
-  if (standing.kind !== "workspace") {
-    return [PROBLEMS[standing.kind] ?? standing.kind, folder].filter(Boolean).join(" · ");
+export function statusDescription(status: WorkspaceStatus, folder: string): string {
+  if (status.kind !== "workspace") {
+    return [PROBLEMS[status.kind] ?? status.kind, folder].filter(Boolean).join(" · ");
   }
-  const parts = [counted(standing.runs ?? 0, "run"), byteSize(standing.bytes ?? 0)];
-  if (standing.running) {
-    parts.unshift(`${standing.running} running`);
+  const parts = [counted(status.runs ?? 0, "run"), byteSize(status.bytes ?? 0)];
+  if (status.running) {
+    parts.unshift(`${status.running} running`);
   }
   return [...parts, folder].filter(Boolean).join(" · ");
 }
@@ -126,7 +134,7 @@ export function stepDescription(step: Step): string {
 }
 
 /** `f32[6, 3] · after step 29 · 72 bytes` */
-export function tensorDescription(tensor: KeptTensor): string {
+export function tensorDescription(tensor: StoredTensor): string {
   const when =
     tensor.step === null
       ? "saved by hand"

@@ -15,39 +15,41 @@ export interface Spoken {
 }
 
 /** Opens the file at the line; says so where the file is gone, and offers the text as it ran. */
-export async function goTo(services: Services, database: string, spoken: Spoken): Promise<void> {
-  let { line } = spoken;
-  let file = existing(spoken.file, database);
-  let run: string | undefined = spoken.run === undefined ? undefined : String(spoken.run);
+export async function goTo(services: Services, database: string, location: Spoken): Promise<void> {
+  let { line } = location;
+  let file = findFile(location.file, database);
+  let run: string | undefined = location.run === undefined ? undefined : String(location.run);
   if (!file || line === undefined || line === null) {
     run ??= "last";
-    const told = await services.request<{ place: string | null; line: number | null }>(
+    const found = await services.request<{ place: string | null; line: number | null }>(
       "opstep/workspace/place",
       {
         path: database,
         run,
-        ...(spoken.op !== undefined && { op: spoken.op }),
-        ...(spoken.site !== undefined && { site: spoken.site }),
+        ...(location.op !== undefined && { op: location.op }),
+        ...(location.site !== undefined && { site: location.site }),
       },
     );
-    file ??= existing(told.place, database);
-    line ??= told.line;
+    file ??= findFile(found.place, database);
+    line ??= found.line;
   }
   if (file) {
     await showLine(vscode.Uri.file(file), (line ?? 1) - 1);
     return;
   }
   if (run === undefined) {
-    void vscode.window.showWarningMessage(`${spoken.file ?? "The program"} is not there any more`);
+    void vscode.window.showWarningMessage(
+      `${location.file ?? "The program"} is not there any more`,
+    );
     return;
   }
   // The text is in the workspace, whatever became of the file.
-  const program = programUri(database, run, path.basename(spoken.file ?? "program.opg"));
+  const program = programUri(database, run, path.basename(location.file ?? "program.opg"));
   await showLine(program, (line ?? 1) - 1);
 }
 
 /** A file as it was recorded, where it can be found: relative ones were meant from where it ran. */
-function existing(file: string | null | undefined, database: string): string | undefined {
+function findFile(file: string | null | undefined, database: string): string | undefined {
   if (!file) {
     return undefined;
   }
@@ -66,7 +68,7 @@ export function programUri(database: string, run: string, name: string): vscode.
 }
 
 /** What a virtual document shows. */
-export interface Shown {
+export interface VirtualDocument {
   what: "program" | "report" | "compare";
   path: string;
   run: string;
@@ -74,7 +76,7 @@ export interface Shown {
   other?: string;
 }
 
-export function documentUri(shown: Shown, name: string): vscode.Uri {
+export function documentUri(shown: VirtualDocument, name: string): vscode.Uri {
   return vscode.Uri.from({
     scheme: SCHEME,
     path: `/${shown.run}/${name}`,

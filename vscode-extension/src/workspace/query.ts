@@ -4,7 +4,13 @@ import path from "node:path";
 import * as vscode from "vscode";
 import { messageOf } from "../../shared/errors";
 import { counted, duration } from "../../shared/format";
-import type { FromPage, Known, Mode, State, ToPage } from "../../shared/query/messages";
+import type {
+  HostMessage,
+  Mode,
+  PageMessage,
+  PageState,
+  WorkspaceEntry,
+} from "../../shared/query/messages";
 import { askSavePath, browse, type Filters, saveFile, WORKSPACES } from "../dialogs";
 import type { Services } from "../services";
 import { onRestore, Panel } from "../webview";
@@ -27,12 +33,12 @@ const ALLOWED = new Set([
   "schema",
 ]);
 
-interface Asked {
+interface HistoryEntry {
   mode: Mode;
   text: string;
 }
 
-interface Opened {
+interface QueryRequest {
   path?: string;
   mode?: Mode;
   text?: string;
@@ -42,9 +48,9 @@ interface Opened {
 export class Queries implements vscode.Disposable {
   private readonly changed = new vscode.EventEmitter<void>();
   readonly onDidChange = this.changed.event;
-  private panel: Panel<FromPage, ToPage> | undefined;
+  private panel: Panel<PageMessage, HostMessage> | undefined;
   private path = "";
-  private waiting: Opened | undefined;
+  private pending: QueryRequest | undefined;
   private ready = false;
   private readonly disposables: vscode.Disposable[];
 
@@ -54,11 +60,11 @@ export class Queries implements vscode.Disposable {
   ) {
     this.disposables = [
       this.changed,
-      vscode.commands.registerCommand("opstep.openQuery", (given?: Opened | vscode.Uri) =>
-        this.command(given),
+      vscode.commands.registerCommand("opstep.openQuery", (request?: QueryRequest | vscode.Uri) =>
+        this.command(request),
       ),
-      files.onDidChange((paths) => this.written(paths)),
-      onRestore<State>("query", (panel, state) => this.restore(panel, state)),
+      files.onDidChange((paths) => this.changedFiles(paths)),
+      onRestore<PageState>("query", (panel, state) => this.restore(panel, state)),
     ];
   }
 
@@ -67,16 +73,16 @@ export class Queries implements vscode.Disposable {
     this.panel?.dispose();
   }
 
-  get open_(): boolean {
+  get isOpen(): boolean {
     return this.panel !== undefined;
   }
 
   /** Shows the panel with a question, which is run; or as it is. */
-  async open(given: Opened): Promise<void> {
+  async open(request: QueryRequest): Promise<void> {
     if (!this.files.all.length) {
       await this.files.find();
     }
-    const file = given.path ?? (this.path || this.newest);
+    const file = request.path ?? (this.path || this.newest);
     if (!file && !(await this.choose())) {
       return;
     }
@@ -86,44 +92,44 @@ export class Queries implements vscode.Disposable {
     if (this.panel) {
       this.panel.reveal(false);
       if (this.ready) {
-        void this.panel.post(this.opening(given));
+        void this.panel.post(this.openMessage(request));
       } else {
-        this.waiting = given;
+        this.pending = request;
       }
       return;
     }
-    this.waiting = given;
+    this.pending = request;
     this.show();
   }
 
-  private async command(given: Opened | vscode.Uri | undefined): Promise<void> {
-    if (given instanceof vscode.Uri) {
-      if (await this.files.open(given.fsPath)) {
-        await this.open({ path: given.fsPath });
+  private async command(request: QueryRequest | vscode.Uri | undefined): Promise<void> {
+    if (request instanceof vscode.Uri) {
+      if (await this.files.open(request.fsPath)) {
+        await this.open({ path: request.fsPath });
       }
       return;
     }
-    const asked = given ?? {};
+    const fields = request ?? {};
     await this.open({
-      ...(typeof asked.path === "string" && { path: asked.path }),
-      ...(typeof asked.text === "string" && { text: asked.text, mode: asked.mode ?? "sql" }),
+      ...(typeof fields.path === "string" && { path: fields.path }),
+      ...(typeof fields.text === "string" && { text: fields.text, mode: fields.mode ?? "sql" }),
     });
   }
 
-  private restore(panel: vscode.WebviewPanel, state: State | undefined): void {
+  private restore(panel: vscode.WebviewPanel, state: PageState | undefined): void {
     this.path = state?.path ?? "";
     this.show(panel);
   }
 
   private show(restored?: vscode.WebviewPanel): void {
     this.ready = false;
-    this.panel = new Panel<FromPage, ToPage>(this.services.context, {
+    this.panel = new Panel<PageMessage, HostMessage>(this.services.context, {
       name: "query",
       title: "Workspace Query",
       column: vscode.ViewColumn.Active,
       panel: restored,
     });
-    this.panel.onMessage((message) => void this.take(message));
+    this.panel.onMessage((message) => void this.receive(message));
     this.panel.onDidDispose(() => {
       this.panel = undefined;
       this.changed.fire();
@@ -132,70 +138,70 @@ export class Queries implements vscode.Disposable {
   }
 
   private get newest(): string {
-    const good = this.files.all.filter((standing) => standing.kind === "workspace");
+    const good = this.files.all.filter((status) => status.kind === "workspace");
     return good.toSorted((a, b) => (b.last ?? "").localeCompare(a.last ?? ""))[0]?.path ?? "";
   }
 
-  private get known(): Known[] {
+  private get workspaces(): WorkspaceEntry[] {
     return this.files.all
-      .filter((standing) => standing.kind === "workspace")
+      .filter((status) => status.kind === "workspace")
       .map(({ path: file }) => ({ path: file, label: vscode.workspace.asRelativePath(file) }));
   }
 
-  private get history(): Asked[] {
-    return this.services.context.workspaceState.get<Asked[]>(HISTORY, []);
+  private get history(): HistoryEntry[] {
+    return this.services.context.workspaceState.get<HistoryEntry[]>(HISTORY, []);
   }
 
-  private opening({ mode, text }: Opened): ToPage {
+  private openMessage({ mode, text }: QueryRequest): HostMessage {
     if (this.panel) {
       this.panel.title = this.path ? `${path.basename(this.path)}: query` : "Workspace Query";
     }
     return {
       type: "open",
       path: this.path,
-      known: this.known,
+      workspaces: this.workspaces,
       history: this.history,
       ...(mode && text !== undefined && { mode, text }),
     };
   }
 
-  private written(paths: string[] | undefined): void {
+  private changedFiles(paths: string[] | undefined): void {
     if (!this.panel || !this.ready) {
       return;
     }
     if (paths?.includes(this.path)) {
       void this.panel.post({ type: "changed", path: this.path });
     } else if (!paths) {
-      void this.panel.post({ type: "known", known: this.known });
+      void this.panel.post({ type: "workspaces", workspaces: this.workspaces });
     }
   }
 
   // --- messages of the page ---
 
-  private async take(message: FromPage): Promise<void> {
+  private async receive(message: PageMessage): Promise<void> {
     try {
-      await this.answer(message);
+      await this.handle(message);
     } catch (error) {
       void vscode.window.showErrorMessage(messageOf(error));
     }
   }
 
-  private async answer(message: FromPage): Promise<void> {
+  private async handle(message: PageMessage): Promise<void> {
     switch (message.type) {
       case "ready":
         this.ready = true;
-        void this.panel?.post(this.opening(this.waiting ?? {}));
-        this.waiting = undefined;
+        void this.panel?.post(this.openMessage(this.pending ?? {}));
+        this.pending = undefined;
         break;
       case "request":
-        await this.request(message);
+        await this.forward(message);
         break;
       case "goto":
-        await goTo(this.services, message.path, message.place);
+        await goTo(this.services, message.path, message.location);
         break;
       case "copy":
         await vscode.env.clipboard.writeText(message.text);
-        vscode.window.setStatusBarMessage(message.told || "Copied", 3000);
+        vscode.window.setStatusBarMessage(message.done || "Copied", 3000);
         break;
       case "remember": {
         const entry = { mode: message.mode, text: message.text };
@@ -208,12 +214,12 @@ export class Queries implements vscode.Disposable {
       }
       case "choose":
         if (await this.choose()) {
-          void this.panel?.post(this.opening({}));
+          void this.panel?.post(this.openMessage({}));
         }
         break;
       case "chosen":
         this.path = message.path;
-        void this.panel?.post(this.opening({}));
+        void this.panel?.post(this.openMessage({}));
         break;
       case "export":
         await this.export("export", message.format, message.path, { sql: message.sql });
@@ -230,7 +236,7 @@ export class Queries implements vscode.Disposable {
     }
   }
 
-  private async request(message: Extract<FromPage, { type: "request" }>): Promise<void> {
+  private async forward(message: Extract<PageMessage, { type: "request" }>): Promise<void> {
     const { id, method, params } = message;
     if (!ALLOWED.has(method)) {
       void this.panel?.post({ type: "response", id, error: `${method} cannot be asked` });
@@ -254,7 +260,7 @@ export class Queries implements vscode.Disposable {
     return false;
   }
 
-  private async export(method: string, format: string, file: string, given: object): Promise<void> {
+  private async export(method: string, format: string, file: string, more: object): Promise<void> {
     const name = `${path.basename(file, path.extname(file))}.${format}`;
     const uri = await askSavePath(name, { filters: filtersOf(name) });
     if (!uri) {
@@ -277,17 +283,17 @@ export class Queries implements vscode.Disposable {
         token.onCancellationRequested(
           () => void this.services.request("opstep/workspace/stop", { query }),
         );
-        const params = { query, path: file, file: uri.fsPath, format, ...given };
+        const params = { query, path: file, file: uri.fsPath, format, ...more };
         return this.services.request<Written>(`opstep/workspace/${method}`, params);
       },
     );
     if (written.problem) {
       throw new Error(written.problem.message);
     }
-    const told = `${counted(written.rows, "row")}, ${byteSize(written.bytes)}, in ${duration(written.seconds)}`;
+    const summary = `${counted(written.rows, "row")}, ${byteSize(written.bytes)}, in ${duration(written.seconds)}`;
     const open = "Open";
     const chosen = await vscode.window.showInformationMessage(
-      `Wrote ${path.basename(uri.fsPath)}: ${told}`,
+      `Wrote ${path.basename(uri.fsPath)}: ${summary}`,
       open,
     );
     if (chosen === open) {

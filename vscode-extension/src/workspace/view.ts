@@ -2,7 +2,7 @@
 
 import * as vscode from "vscode";
 import type { Services } from "../services";
-import { KeptTensors } from "../tensor/stored";
+import { StoredTensors } from "../tensor/stored";
 import { Actions } from "./actions";
 import { registerDocuments } from "./documents";
 import { Files } from "./files";
@@ -16,7 +16,7 @@ export function register(services: Services): vscode.Disposable {
   const files = new Files(services);
   const tree = new Tree(services, files);
   const queries = new Queries(services, files);
-  const kept = new KeptTensors(services);
+  const stored = new StoredTensors(services);
   const view = vscode.window.createTreeView<Node>("opstep.workspace", {
     treeDataProvider: tree,
     canSelectMany: true,
@@ -26,14 +26,14 @@ export function register(services: Services): vscode.Disposable {
     services,
     files,
     tree,
-    (given) => queries.open(given),
-    (path, tensor) => kept.open(path, tensor),
+    (request) => queries.open(request),
+    (path, tensor) => stored.open(path, tensor),
     () => view.selection,
   );
   const clock = setInterval(() => view.visible && tree.refresh(), REDRAWN_MS);
-  const seen = () => files.watch(view.visible || queries.open_);
+  const seen = () => files.watch(view.visible || queries.isOpen);
   const badge = () => {
-    const running = files.all.reduce((sum, standing) => sum + (standing.running ?? 0), 0);
+    const running = files.all.reduce((sum, status) => sum + (status.running ?? 0), 0);
     view.badge = running ? { value: running, tooltip: `${running} running` } : undefined;
     view.message = undefined;
   };
@@ -52,7 +52,7 @@ export function register(services: Services): vscode.Disposable {
     }),
     queries.onDidChange(seen),
     queries,
-    kept,
+    stored,
     tree,
     files,
     { dispose: () => clearInterval(clock) },

@@ -1,10 +1,10 @@
 import { describe, expect, it } from "vitest";
 import {
-  asOptions,
-  inputsBeside,
-  openSymbols,
-  paramsBeside,
-  readSizes,
+  findInputs,
+  findParams,
+  parseSizes,
+  toOptions,
+  unboundSymbols,
 } from "../../src/debug/arguments";
 import { type GraphHead, readProgram } from "../../src/debug/graphs";
 
@@ -17,8 +17,8 @@ describe("inputs beside a program", () => {
   const npz = (name: string, ...keys: string[]) => ({ name, keys });
 
   it("are random where there is no file", () => {
-    expect(inputsBeside(MAIN, "lenet", [{ name: "other.npy" }, npz("a.npz", "b")])).toBe("random");
-    expect(inputsBeside({ ...MAIN, inputs: [] }, "lenet", [])).toBeUndefined();
+    expect(findInputs(MAIN, "lenet", [{ name: "other.npy" }, npz("a.npz", "b")])).toBe("random");
+    expect(findInputs({ ...MAIN, inputs: [] }, "lenet", [])).toBeUndefined();
   });
 
   it.each([
@@ -28,14 +28,14 @@ describe("inputs beside a program", () => {
     [[npz("a.npz", "test_images"), npz("b.npz", "images")], "b.npz:images"],
     [[npz("a.npz", "images"), npz("lenet.npz", "images")], "lenet.npz:images"],
   ])("%j", (files, source) => {
-    expect(inputsBeside(MAIN, "lenet", files)).toEqual({ images: source, scale: "random" });
+    expect(findInputs(MAIN, "lenet", files)).toEqual({ images: source, scale: "random" });
   });
 
   it("bring weights of the program's own name, where it has params", () => {
     const files = [{ name: "lenet.safetensors" }];
-    expect(paramsBeside(PROGRAM, "lenet", files)).toBe("lenet.safetensors");
-    expect(paramsBeside(PROGRAM, "other", files)).toBeUndefined();
-    expect(paramsBeside({ ...PROGRAM, hasParams: false }, "lenet", files)).toBeUndefined();
+    expect(findParams(PROGRAM, "lenet", files)).toBe("lenet.safetensors");
+    expect(findParams(PROGRAM, "other", files)).toBeUndefined();
+    expect(findParams({ ...PROGRAM, hasParams: false }, "lenet", files)).toBeUndefined();
   });
 });
 
@@ -53,7 +53,7 @@ describe("open symbols", () => {
     [{ inputs: "images=x.npy" }, []],
     [{ inputs: ["scale=x.npy"] }, ["N", "K"]],
   ])("%j", (given, open) => {
-    expect(openSymbols(MAIN, given)).toEqual(open);
+    expect(unboundSymbols(MAIN, given)).toEqual(open);
   });
 });
 
@@ -63,11 +63,11 @@ describe("sizes", () => {
     ["K=5 N=4", { N: 4, K: 5 }],
     ["N=4;K=0", { N: 4, K: 0 }],
   ])("%s", (text, sizes) => {
-    expect(readSizes(text, ["N", "K"])).toEqual(sizes);
+    expect(parseSizes(text, ["N", "K"])).toEqual(sizes);
   });
 
   it("may be a number alone where one is wanted", () => {
-    expect(readSizes(" 32 ", ["N"])).toEqual({ N: 32 });
+    expect(parseSizes(" 32 ", ["N"])).toEqual({ N: 32 });
   });
 
   it.each([
@@ -78,13 +78,13 @@ describe("sizes", () => {
     ["7", "7: write N=4, K=5"],
     ["", "no size for N, K"],
   ])("%j is refused: %s", (text, message) => {
-    expect(() => readSizes(text, ["N", "K"])).toThrow(message);
+    expect(() => parseSizes(text, ["N", "K"])).toThrow(message);
   });
 });
 
 it("says the same in the words of the command line", () => {
   expect(
-    asOptions({
+    toOptions({
       inputs: { x: "a b.npy", y: 0.5 },
       symbols: { N: 4 },
       params: "w.safetensors",
@@ -93,8 +93,8 @@ it("says the same in the words of the command line", () => {
     ...["--input", "x=a b.npy", "--input", "y=0.5"],
     ...["--symbol", "N=4", "--params", "w.safetensors"],
   ]);
-  expect(asOptions({ inputs: "random" })).toEqual(["--input", "random"]);
-  expect(asOptions({ symbols: ["N=4", "K=2"] })).toEqual(["--symbol", "N=4", "--symbol", "K=2"]);
-  expect(asOptions({ inputs: ["x=1", "zeros"] })).toEqual(["--input", "x=1", "--input", "zeros"]);
-  expect(asOptions({})).toEqual([]);
+  expect(toOptions({ inputs: "random" })).toEqual(["--input", "random"]);
+  expect(toOptions({ symbols: ["N=4", "K=2"] })).toEqual(["--symbol", "N=4", "--symbol", "K=2"]);
+  expect(toOptions({ inputs: ["x=1", "zeros"] })).toEqual(["--input", "x=1", "--input", "zeros"]);
+  expect(toOptions({})).toEqual([]);
 });

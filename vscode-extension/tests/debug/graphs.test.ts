@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { defaultGraph, graphAt, lineBehind, readProgram, symbolsOf } from "../../src/debug/graphs";
+import { defaultGraph, graphAt, lineAfter, readProgram, symbolsOf } from "../../src/debug/graphs";
 
 const TEXT = `# graph no(x: f32[N]) {
 param w: f32[10, 64] = normal(std=0.1)
@@ -87,16 +87,16 @@ describe("lineBehind", () => {
     ["fine", 12],
     ["total", 15],
   ])("%s", (value, line) => {
-    expect(lineBehind(TEXT, "main", value)).toBe(line);
+    expect(lineAfter(TEXT, "main", value)).toBe(line);
   });
 
   it("finds none for what is not computed there", () => {
-    expect(lineBehind(TEXT, "main", "sections")).toBeUndefined();
-    expect(lineBehind(TEXT, "main", "step")).toBeUndefined();
-    expect(lineBehind(TEXT, "none", "x")).toBeUndefined();
+    expect(lineAfter(TEXT, "main", "sections")).toBeUndefined();
+    expect(lineAfter(TEXT, "main", "step")).toBeUndefined();
+    expect(lineAfter(TEXT, "none", "x")).toBeUndefined();
   });
 
   it("finds a statement on the line of the braces", () => {
-    expect(lineBehind(TEXT, "same", "v")).toBe(18);
+    expect(lineAfter(TEXT, "same", "v")).toBe(18);
   });
 });

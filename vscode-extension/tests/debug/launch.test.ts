@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { applyDefaults, named } from "../../src/debug/launch";
+import { applyDefaults, configurationName } from "../../src/debug/launch";
 
 const SETTINGS = { device: "cuda:1", mode: "auto", folder: "/ws" };
 
@@ -30,6 +30,6 @@ describe("a launch configuration", () => {
   });
 
   it("is called by file and graph", () => {
-    expect(named("/ws/nets/lenet.opg", "main")).toBe("lenet.opg: main");
+    expect(configurationName("/ws/nets/lenet.opg", "main")).toBe("lenet.opg: main");
   });
 });

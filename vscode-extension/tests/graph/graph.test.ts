@@ -2,17 +2,17 @@
 
 import { describe, expect, it } from "vitest";
 import type { GraphData, GraphEdge, GraphNode, NodeKind } from "../../shared/graph/messages";
-import { short, sizeOf, statement, textOf } from "../../webview/graph/measure";
+import { sizeOf, statement, summarize, textOf } from "../../webview/graph/measure";
 import {
-  around,
-  folded,
+  foldWeights,
   matches,
+  neighbourhood,
   nodeAt,
+  nodeInDirection,
   type Options,
+  type PictureNode,
   picture,
   progress,
-  type Shown,
-  step,
 } from "../../webview/graph/model";
 
 const ALL: Options = { weights: true, most: Number.POSITIVE_INFINITY, focus: null };
@@ -67,7 +67,7 @@ const INNER = data(
   ["v"],
 );
 
-const keys = (shown: readonly Shown[]) => shown.map((n) => n.key);
+const keys = (shown: readonly PictureNode[]) => shown.map((n) => n.key);
 
 /** A chain of n ops. */
 function chain(n: number): GraphData {
@@ -104,7 +104,7 @@ describe("calls that are opened in place", () => {
 
 describe("what is left out", () => {
   it("are weights, which the ops then name", () => {
-    const found = folded(picture(MAIN, new Map(), ALL));
+    const found = foldWeights(picture(MAIN, new Map(), ALL));
     expect(keys(found.nodes)).not.toContain("tensor:w");
     expect(found.nodes.find((n) => n.key === "s0")?.weights).toEqual(["w"]);
     expect(found.links.every((l) => l.from !== "tensor:w")).toBe(true);
@@ -112,7 +112,7 @@ describe("what is left out", () => {
 
   it("is what is far from the focus in a large graph", () => {
     const whole = picture(chain(1000), new Map(), ALL);
-    const part = around(whole, "s500", 21);
+    const part = neighbourhood(whole, "s500", 21);
     expect(part.nodes.length).toBe(21);
     expect(part.whole).toBe(1000);
     expect(keys(part.nodes)[0]).toBe("s490");
@@ -123,14 +123,14 @@ describe("what is left out", () => {
 
   it("is nothing where all fit", () => {
     const whole = picture(chain(20), new Map(), ALL);
-    expect(around(whole, "s3", 20)).toBe(whole);
+    expect(neighbourhood(whole, "s3", 20)).toBe(whole);
   });
 
   it("is not reached through a weight that many share", () => {
     const shared = chain(200);
     shared.nodes.push(node("tensor:w", "param", "w", 0));
     shared.edges.push(edge("tensor:w", "s10", "w"), edge("tensor:w", "s190", "w"));
-    const part = around(picture(shared, new Map(), ALL), "s10", 9);
+    const part = neighbourhood(picture(shared, new Map(), ALL), "s10", 9);
     expect(keys(part.nodes)).toContain("tensor:w");
     expect(keys(part.nodes)).not.toContain("s190");
   });
@@ -192,22 +192,22 @@ describe("arrow keys", () => {
   const at = (key: string) => places.find((p) => p.key === key) ?? { key, x: 0, y: 0 };
 
   it("go along the edges and between them", () => {
-    expect(step(at("a"), "down", places, links, false)).toBe("c");
-    expect(step(at("d"), "up", places, links, false)).toBe("c");
-    expect(step(at("b"), "right", places, links, false)).toBe("c");
-    expect(step(at("c"), "left", places, links, false)).toBe("b");
-    expect(step(at("a"), "up", places, links, false)).toBeUndefined();
+    expect(nodeInDirection(at("a"), "down", places, links, false)).toBe("c");
+    expect(nodeInDirection(at("d"), "up", places, links, false)).toBe("c");
+    expect(nodeInDirection(at("b"), "right", places, links, false)).toBe("c");
+    expect(nodeInDirection(at("c"), "left", places, links, false)).toBe("b");
+    expect(nodeInDirection(at("a"), "up", places, links, false)).toBeUndefined();
   });
 
   it("turn with the drawing", () => {
     const turned = places.map(({ key, x, y }) => ({ key, x: y, y: x }));
     const a = turned[0] ?? { key: "a", x: 0, y: 0 };
-    expect(step(a, "right", turned, links, true)).toBe("c");
+    expect(nodeInDirection(a, "right", turned, links, true)).toBe("c");
   });
 });
 
 describe("texts", () => {
-  const [, , h] = picture(MAIN, new Map(), ALL).nodes as [Shown, Shown, Shown];
+  const [, , h] = picture(MAIN, new Map(), ALL).nodes as [PictureNode, PictureNode, PictureNode];
 
   it("are titles, attributes and types", () => {
     expect(textOf(h, null)).toEqual({ title: "h = relu", detail: "axis=1", types: "f32[N]" });
@@ -230,6 +230,6 @@ describe("texts", () => {
     ["f32[8]  dropped", "dropped"],
     ["f32[8]", "f32[8]"],
   ])("of %s are short", (text, wanted) => {
-    expect(short(text)).toBe(wanted);
+    expect(summarize(text)).toBe(wanted);
   });
 });

@@ -10,8 +10,8 @@ import {
   unitOf,
 } from "../../webview/query/chartData";
 import { completePlot, completeSql, sources, tokens } from "../../webview/query/completion";
-import { figure, isNs, milliseconds, shown, tabbed } from "../../webview/query/format";
-import { Asked } from "../../webview/query/history";
+import { figure, formatCell, isNs, milliseconds, tabbed } from "../../webview/query/format";
+import { QueryHistory } from "../../webview/query/history";
 import { Pages } from "../../webview/query/pages";
 import { plotColumns } from "../../webview/query/plotting";
 import { MOST_PIXELS, pagesOf, scrollTo, windowOf } from "../../webview/query/windowing";
@@ -133,13 +133,13 @@ it.each([
   [{ bytes: 4096 }, "4,096 bytes", "bytes"],
   [{ text: "long", length: 9000 }, "long…", "text"],
 ] as const)("shows %j as %s", (cell, text, kind) => {
-  expect(shown(cell)).toMatchObject({ text, kind });
+  expect(formatCell(cell)).toMatchObject({ text, kind });
 });
 
 it("shows times in ns as ms on wish, and only them", () => {
   expect([isNs("total_ns"), isNs("ns_total")]).toEqual([true, false]);
   expect(milliseconds(1_234_567)).toBe("1.235");
-  expect(shown(1_000_000, true).text).toBe("1.000");
+  expect(formatCell(1_000_000, true).text).toBe("1.000");
   expect(figure(1 / 3)).toBe("0.333333333");
   expect(tabbed([[1, null, "a\tb"]])).toBe("1\t\ta b");
 });
@@ -288,7 +288,7 @@ it.each([
 });
 
 it("goes through what was asked before, of one kind at a time", () => {
-  const asked = new Asked();
+  const asked = new QueryHistory();
   asked.entries = [
     { mode: "sql", text: "select 1" },
     { mode: "plot", text: "metrics.loss" },

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { type Axes, defaultAxes, fitted, roleOf, withRole } from "../../shared/tensor/axes";
+import { type Axes, defaultAxes, fitAxes, roleOf, withRole } from "../../shared/tensor/axes";
 import type { MapName } from "../../shared/tensor/messages";
 import {
   elementsOf,
@@ -12,7 +12,7 @@ import {
 import { firstPart } from "../../src/tensor/requests";
 import { colourAt, MAPS, SPECIAL, table } from "../../webview/tensor/colours";
 import { Elements } from "../../webview/tensor/elements";
-import { compared } from "../../webview/tensor/model";
+import { comparedExpression } from "../../webview/tensor/model";
 import { Difference, paint } from "../../webview/tensor/painting";
 import { extentOf, percentiles, placer, scaleOf } from "../../webview/tensor/scaling";
 import {
@@ -61,9 +61,9 @@ describe("axes", () => {
 
   test("what was remembered is kept where it fits", () => {
     const known = axes([4, 5, 6], { tiles: -1, at: [3, 0, 0] });
-    expect(fitted(known, [9, 5, 6]).at).toEqual([3, 0, 0]);
-    expect(fitted(known, [2, 5, 6]).at).toEqual([1, 0, 0]);
-    expect(fitted(known, [4, 5])).toEqual(defaultAxes([4, 5]));
+    expect(fitAxes(known, [9, 5, 6]).at).toEqual([3, 0, 0]);
+    expect(fitAxes(known, [2, 5, 6]).at).toEqual([1, 0, 0]);
+    expect(fitAxes(known, [4, 5])).toEqual(defaultAxes([4, 5]));
   });
 });
 
@@ -110,9 +110,11 @@ describe("parts", () => {
   });
 
   test("what is compared with is an expression, too", () => {
-    expect(compared("x", { kind: "step", count: 2, expression: "" })).toBe("(x)@-2");
-    expect(compared("w", { kind: "change", count: 1, expression: "" })).toBe("was(w, 1)");
-    expect(compared("w", { kind: "expression", count: 1, expression: " " })).toBeUndefined();
+    expect(comparedExpression("x", { kind: "step", count: 2, expression: "" })).toBe("(x)@-2");
+    expect(comparedExpression("w", { kind: "change", count: 1, expression: "" })).toBe("was(w, 1)");
+    expect(
+      comparedExpression("w", { kind: "expression", count: 1, expression: " " }),
+    ).toBeUndefined();
   });
 });
 

@@ -9,13 +9,13 @@ import {
   runTooltip,
   slowDescription,
   slowLabel,
-  standingDescription,
+  statusDescription,
   stepDescription,
   stepSpans,
   tensorDescription,
 } from "../../src/workspace/format";
 import { idOf, type Node } from "../../src/workspace/nodes";
-import type { KeptTensor, Run, Standing } from "../../src/workspace/requests";
+import type { Run, StoredTensor, WorkspaceStatus } from "../../src/workspace/requests";
 
 const NOW = Date.parse("2026-01-02T03:04:05Z");
 const RUN: Run = {
@@ -87,7 +87,7 @@ it.each([
   [{ kind: "locked" }, "locked · sub"],
 ])("says of a file %j", (told, text) => {
   expect(
-    standingDescription({ path: "x", message: "", hint: "", ...told } as Standing, "sub"),
+    statusDescription({ path: "x", message: "", hint: "", ...told } as WorkspaceStatus, "sub"),
   ).toBe(text);
 });
 
@@ -114,7 +114,7 @@ it("parts millions of steps into levels of a hundred", () => {
 it("says what a step, a tensor, an op was", () => {
   const step = { step: 3, ns: 12_000_000, metrics: { loss: 0.312345678, seconds: 0.012 }, odd: 2 };
   expect(stepDescription(step)).toBe("loss 0.31235 · 12 ms · NaN or inf in 2 tensors");
-  const tensor = { type: "f32[6, 3]", step: 29, nbytes: 72 } as KeptTensor;
+  const tensor = { type: "f32[6, 3]", step: 29, nbytes: 72 } as StoredTensor;
   expect(tensorDescription(tensor)).toBe("f32[6, 3] · after step 29 · 72 bytes");
   expect(tensorDescription({ ...tensor, step: -1 })).toContain("before the first step");
   const op = { total_ns: 25_000_000, executions: 200 } as never;

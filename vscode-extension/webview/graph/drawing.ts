@@ -2,7 +2,7 @@
 
 import { type Box, curve, type Layout } from "./layout";
 import { FIGURES, textOf } from "./measure";
-import type { Link, Picture, Progress, Shown } from "./model";
+import type { Link, Picture, PictureNode, Progress } from "./model";
 
 const NS = "http://www.w3.org/2000/svg";
 const ALL = 400; // nodes up to which everything stays in the page
@@ -43,16 +43,16 @@ export class Drawing {
   private readonly shown = new Map<string, SVGGElement>();
   private readonly drawn = new Map<string, SVGGElement>();
   private picture: Picture = { nodes: [], links: [], whole: 0 };
-  private byKey = new Map<string, Shown>();
+  private byKey = new Map<string, PictureNode>();
   private layout: Layout = { boxes: {}, routes: {}, width: 0, height: 0 };
-  private marks: (shown: Shown) => Marks = () => BARE;
+  private marks: (shown: PictureNode) => Marks = () => BARE;
 
   constructor() {
     this.root = svg("g", { class: "picture" }, this.frames, this.wires, this.nodes);
   }
 
   /** Draws another picture. */
-  set(picture: Picture, layout: Layout, marks: (shown: Shown) => Marks): void {
+  set(picture: Picture, layout: Layout, marks: (shown: PictureNode) => Marks): void {
     this.picture = picture;
     this.byKey = new Map(picture.nodes.map((n) => [n.key, n]));
     this.layout = layout;
@@ -76,7 +76,7 @@ export class Drawing {
     return this.layout;
   }
 
-  get boxes(): readonly { shown: Shown; box: Box }[] {
+  get boxes(): readonly { shown: PictureNode; box: Box }[] {
     return this.picture.nodes.flatMap((shown) => {
       const box = this.layout.boxes[shown.key];
       return box === undefined ? [] : [{ shown, box }];
@@ -151,7 +151,7 @@ export class Drawing {
     return names.join(" ");
   }
 
-  private put(shown: Shown, box: Box): void {
+  private put(shown: PictureNode, box: Box): void {
     const element = shown.frame ? frame(shown, box) : leaf(shown, box);
     mark(element, shown, this.marks(shown));
     this.shown.set(shown.key, element);
@@ -189,7 +189,7 @@ export const BARE: Marks = {
   live: null,
 };
 
-function leaf(shown: Shown, { x, y, width, height }: Box): SVGGElement {
+function leaf(shown: PictureNode, { x, y, width, height }: Box): SVGGElement {
   const group = svg("g", {
     id: idOf(shown.key),
     "data-key": shown.key,
@@ -227,7 +227,7 @@ function leaf(shown: Shown, { x, y, width, height }: Box): SVGGElement {
   return group;
 }
 
-function frame(shown: Shown, { x, y, width, height }: Box): SVGGElement {
+function frame(shown: PictureNode, { x, y, width, height }: Box): SVGGElement {
   const group = svg("g", {
     id: idOf(shown.key),
     "data-key": shown.key,
@@ -263,7 +263,7 @@ function breakpoint(y: number): SVGGElement {
   );
 }
 
-function mark(element: SVGGElement, shown: Shown, marks: Marks): void {
+function mark(element: SVGGElement, shown: PictureNode, marks: Marks): void {
   const { progress, breakpoint, stream, live } = marks;
   const names = [shown.frame ? "frame" : "node", shown.node.kind, `is-${progress}`];
   for (const name of ["cursor", "chosen", "found", "faded"] as const) {
@@ -301,7 +301,7 @@ function mark(element: SVGGElement, shown: Shown, marks: Marks): void {
   }
 }
 
-function label(shown: Shown, marks: Marks): string {
+function label(shown: PictureNode, marks: Marks): string {
   const { title, detail, types } = textOf(shown, marks.live);
   const states = [
     shown.node.kind,

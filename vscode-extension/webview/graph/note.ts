@@ -6,7 +6,7 @@ export class Note {
   readonly root = h("div", { class: "note", hidden: true });
 
   /** An empty text takes the line away. */
-  tell(text: string, act?: string, then?: () => void): void {
+  show(text: string, act?: string, then?: () => void): void {
     this.root.hidden = text === "";
     this.root.replaceChildren(text);
     if (act !== undefined && then !== undefined) {

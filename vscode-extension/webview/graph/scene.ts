@@ -5,7 +5,7 @@ import type { LayoutRequest } from "./layout";
 import { LayoutRunner } from "./layoutRunner";
 import { type Measure, sizeOf } from "./measure";
 import { Minimap } from "./minimap";
-import type { Picture, Shown } from "./model";
+import type { Picture, PictureNode } from "./model";
 import { Viewport } from "./viewport";
 
 const LABELLED = 90; // nodes up to which edges have labels
@@ -35,7 +35,7 @@ export class Scene {
   private readonly layouts = new LayoutRunner();
   private readonly measure: Measure = measuring(this.surface);
 
-  constructor(private readonly marks: (shown: Shown) => Marks) {
+  constructor(private readonly marks: (shown: PictureNode) => Marks) {
     this.surface.setAttribute("aria-label", "Data flow. Arrow keys go along the edges.");
     const arrow = svg("marker", {
       id: "arrow",
@@ -68,7 +68,7 @@ export class Scene {
   }
 
   /** A node of the picture. */
-  shown(key: string | undefined): Shown | undefined {
+  shown(key: string | undefined): PictureNode | undefined {
     return key === undefined ? undefined : this.picture.nodes.find((n) => n.key === key);
   }
 
@@ -136,13 +136,13 @@ export class Scene {
 
   private place(then: Placing, across: boolean, { cursor }: Focus, anchor?: Anchor): void {
     const focus = cursor === undefined ? undefined : this.drawing.box(cursor);
-    const kept = anchor === undefined ? undefined : this.drawing.box(anchor.key);
+    const before = anchor === undefined ? undefined : this.drawing.box(anchor.key);
     const { view } = this.viewport;
-    if (then === "stay" && anchor !== undefined && kept !== undefined) {
-      const top = kept.y - kept.height / 2;
+    if (then === "stay" && anchor !== undefined && before !== undefined) {
+      const top = before.y - before.height / 2;
       this.viewport.set({
         ...view,
-        x: anchor.x - kept.x * view.scale,
+        x: anchor.x - before.x * view.scale,
         y: anchor.y - top * view.scale,
       });
     } else if (then === "focus" && focus !== undefined) {
@@ -165,17 +165,17 @@ export class Scene {
 
 function measuring(surface: SVGSVGElement): Measure {
   const context = document.createElement("canvas").getContext("2d");
-  const known = new Map<string, number>();
+  const widths = new Map<string, number>();
   return (text, bold) => {
     const key = `${bold} ${text}`;
-    let width = known.get(key);
+    let width = widths.get(key);
     if (width === undefined) {
       const { fontFamily } = getComputedStyle(surface);
       if (context !== null) {
         context.font = bold ? `600 12px ${fontFamily}` : `11px ${fontFamily}`;
       }
       width = context?.measureText(text).width ?? text.length * 7;
-      known.set(key, width);
+      widths.set(key, width);
     }
     return width;
   };

@@ -39,13 +39,13 @@ const BUTTONS: [ButtonName, string, string, boolean][] = [
 export function toolbar(): Toolbar {
   const buttons: Partial<Record<ButtonName, HTMLButtonElement>> = {};
   const make = (name: ButtonName, text: string, title: string, toggles: boolean) => {
-    const made = h("button", { type: "button", text, title, class: name });
-    made.setAttribute("aria-label", title);
+    const button = h("button", { type: "button", text, title, class: name });
+    button.setAttribute("aria-label", title);
     if (toggles) {
-      made.setAttribute("aria-pressed", "false");
+      button.setAttribute("aria-pressed", "false");
     }
-    buttons[name] = made;
-    return made;
+    buttons[name] = button;
+    return button;
   };
   const path = h("nav", { class: "path" });
   path.setAttribute("aria-label", "Graphs that lead here");

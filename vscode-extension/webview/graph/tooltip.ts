@@ -4,7 +4,7 @@ import { h } from "../dom";
 import type { Marks } from "./drawing";
 import { linkText } from "./drawing";
 import { statement } from "./measure";
-import type { Link, Shown } from "./model";
+import type { Link, PictureNode } from "./model";
 
 const DELAY_MS = 350;
 
@@ -56,7 +56,7 @@ export class Tooltip {
   }
 }
 
-export function aboutNode(shown: Shown, marks: Marks): HTMLElement[] {
+export function aboutNode(shown: PictureNode, marks: Marks): HTMLElement[] {
   const lines = [h("div", { class: "statement", text: statement(shown) })];
   const add = (name: string, text: string) => lines.push(h("div", { class: name, text }));
   for (const value of shown.node.values) {

@@ -4,10 +4,10 @@ import { grouped, significant } from "../../shared/format";
 import type {
   BadElement,
   Finding,
-  FromNanPage,
+  HostMessage,
   Link,
   NanReport,
-  ToNanPage,
+  PageMessage,
 } from "../../shared/nan/messages";
 import { sentence } from "../../shared/nan/report";
 import { fill, h } from "../dom";
@@ -15,15 +15,15 @@ import { explained, kindOf } from "./rules";
 
 const vscode = acquireVsCodeApi<unknown>();
 const root = document.getElementById("root") as HTMLElement;
-const post = (message: FromNanPage) => vscode.postMessage(message);
+const post = (message: PageMessage) => vscode.postMessage(message);
 
-window.addEventListener("message", (event: MessageEvent<ToNanPage>) => take(event.data));
+window.addEventListener("message", (event: MessageEvent<HostMessage>) => receive(event.data));
 post({ kind: "ready" });
 
-function take(message: ToNanPage): void {
+function receive(message: HostMessage): void {
   switch (message.kind) {
     case "report":
-      show(message.report, message.title, message.where, message.held);
+      show(message.report, message.title, message.where, message.current);
       break;
     case "findings":
       showFindings(message.findings, message.title);
@@ -65,12 +65,12 @@ function show(report: NanReport, title: string, where: string, held: boolean): v
     h(
       "ol",
       { class: "chain", "aria-label": "From the tensor back to its origin" },
-      ...report.links.map((link, k) => item(link, k)),
+      ...report.links.map((link, k) => linkItem(link, k)),
     ),
   );
 }
 
-function item(link: Link, k: number): HTMLElement {
+function linkItem(link: Link, k: number): HTMLElement {
   const bad = link.bad === "inf" ? "infinite" : "NaN or infinite";
   const count = link.count ? `${grouped(link.count)} elements ${bad}` : "";
   const born = link.kind === "origin" && link.born ? `, ${grouped(link.born)} born here` : "";
@@ -94,7 +94,7 @@ function item(link: Link, k: number): HTMLElement {
       link.op && h("span", { class: "op" }, `result of ${link.op}`),
       h("span", { class: "count" }, count + born),
       h("span", { class: "space" }),
-      link.line !== undefined && place(link, k),
+      link.line !== undefined && lineButton(link, k),
     ),
     link.statement &&
       h(
@@ -118,7 +118,7 @@ function item(link: Link, k: number): HTMLElement {
   );
 }
 
-function place(link: Link, k: number): HTMLElement {
+function lineButton(link: Link, k: number): HTMLElement {
   const file = link.source?.name ?? link.source?.path?.replace(/^.*\//, "") ?? "";
   return h(
     "button",
@@ -162,8 +162,12 @@ function elements(link: Link, k: number, found: readonly BadElement[]): HTMLElem
         h(
           "tr",
           {},
-          h("td", {}, opener(`${link.name}[${e.place.join(", ")}]`, { link: k, place: e.place })),
-          h("td", { class: "value bad" }, written(e.value)),
+          h(
+            "td",
+            {},
+            elementLink(`${link.name}[${e.place.join(", ")}]`, { link: k, place: e.place }),
+          ),
+          h("td", { class: "value bad" }, formatValue(e.value)),
           h(
             "td",
             {},
@@ -171,12 +175,12 @@ function elements(link: Link, k: number, found: readonly BadElement[]): HTMLElem
               h(
                 "span",
                 { class: "blamed" },
-                opener(`${b.name}[${b.place.join(", ")}]`, {
+                elementLink(`${b.name}[${b.place.join(", ")}]`, {
                   link: k,
                   operand: b.operand,
                   place: b.place,
                 }),
-                ` = ${written(b.value)}`,
+                ` = ${formatValue(b.value)}`,
               ),
             ),
           ),
@@ -187,7 +191,7 @@ function elements(link: Link, k: number, found: readonly BadElement[]): HTMLElem
   );
 }
 
-function opener(
+function elementLink(
   text: string,
   to: { link: number; operand?: number; place: number[] },
 ): HTMLElement {
@@ -255,6 +259,6 @@ function showFindings(findings: readonly Finding[], title: string): void {
   );
 }
 
-function written(value: number | string): string {
+function formatValue(value: number | string): string {
   return typeof value === "number" ? significant(value, 7) : value;
 }

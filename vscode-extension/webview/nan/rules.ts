@@ -55,11 +55,11 @@ export function explained(rule: string): string {
 
 /** What a link is, in a word or two. */
 export function kindOf(link: Link): string {
-  const words = {
+  const labels = {
     origin: "born here",
     propagated: "passed on",
     given: "given from outside",
     finite: "finite",
   };
-  return words[link.kind];
+  return labels[link.kind];
 }

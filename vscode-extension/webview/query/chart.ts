@@ -17,7 +17,7 @@ import {
 
 export interface ChartEvents {
   /** The part between two xs is wanted with all its points; undefined: the whole. */
-  look(part: { low: number; high: number } | undefined): void;
+  zoom(part: { low: number; high: number } | undefined): void;
 }
 
 /** Colours by theme; dashes tell lines apart where colours do not. */
@@ -70,7 +70,7 @@ export class Chart {
       h("div", { class: "chart-main" }, this.area, this.legend),
     );
     this.area.append(this.tip);
-    this.area.addEventListener("keydown", (event) => this.key(event));
+    this.area.addEventListener("keydown", (event) => this.onKey(event));
     new ResizeObserver(() => this.resize()).observe(this.area);
     const themed = new MutationObserver(() => this.redraw());
     themed.observe(document.body, { attributes: true, attributeFilter: ["class"] });
@@ -104,18 +104,18 @@ export class Chart {
       return undefined;
     }
     const ratio = devicePixelRatio;
-    const made = document.createElement("canvas");
+    const image = document.createElement("canvas");
     const names = this.plot.lines.slice(0, NAMED);
     const [head, side] = [34 * ratio, 210 * ratio];
-    made.width = canvas.width + side;
-    made.height = canvas.height + head;
-    const context = made.getContext("2d");
+    image.width = canvas.width + side;
+    image.height = canvas.height + head;
+    const context = image.getContext("2d");
     if (!context) {
       return undefined;
     }
     const style = getComputedStyle(document.body);
     context.fillStyle = style.backgroundColor;
-    context.fillRect(0, 0, made.width, made.height);
+    context.fillRect(0, 0, image.width, image.height);
     context.drawImage(canvas, 0, head);
     context.textBaseline = "middle";
     context.fillStyle = style.color;
@@ -129,7 +129,7 @@ export class Chart {
       context.fillStyle = style.color;
       context.fillText(line.label, canvas.width + 30 * ratio, y, side - 34 * ratio);
     }
-    return made.toDataURL("image/png");
+    return image.toDataURL("image/png");
   }
 
   // --- drawing ---
@@ -145,7 +145,7 @@ export class Chart {
     this.logBox.checked = log;
     this.whole.hidden = this.part === undefined;
     this.area.setAttribute("aria-label", summary(plot));
-    this.tell(plot);
+    this.writeNote(plot);
     const data = this.scaled(plot, log);
     const size = this.size();
     this.drawn = new uPlot(this.options(plot, data, log, size), data as uPlot.AlignedData);
@@ -282,7 +282,7 @@ export class Chart {
     }
   }
 
-  private tell(plot: Plot): void {
+  private writeNote(plot: Plot): void {
     const lines = counted(plot.all, "line");
     const left = plot.all > plot.lines.length ? `, ${plot.lines.length} of them drawn` : "";
     const odd = plot.odd.length
@@ -343,10 +343,10 @@ export class Chart {
     }
     const x = u.data[0][idx] as number;
     const odd = plot.odd.find((o) => Math.abs(u.valToPos(o.x, "x") - left) < 5);
-    const words = odd
+    const detail = odd
       ? `\n✕ NaN or infinity in ${odd.labels.join(", ")}${odd.count > odd.labels.length ? ", …" : ""}`
       : "";
-    this.tip.textContent = `${plot.axis} ${odd ? odd.x : significant(x, 9)}${words}`;
+    this.tip.textContent = `${plot.axis} ${odd ? odd.x : significant(x, 9)}${detail}`;
     this.tip.hidden = false;
     const over = u.over.getBoundingClientRect();
     const area = this.area.getBoundingClientRect();
@@ -369,11 +369,11 @@ export class Chart {
       return;
     }
     this.part = part;
-    this.events.look(part);
+    this.events.zoom(part);
   }
 
   /** Arrows move the cursor along, + and - look closer and farther, Escape shows all. */
-  private key(event: KeyboardEvent): void {
+  private onKey(event: KeyboardEvent): void {
     const u = this.drawn;
     const xs = u?.data[0];
     if (!u || !xs?.length) {

@@ -65,10 +65,10 @@ export function spreadWide(lines: PlotLine[]): boolean {
 /** What a logarithmic scale has no place for is left out. */
 export function positive(data: Aligned): Aligned {
   const [xs, ...columns] = data;
-  const kept = columns.map((ys) =>
+  const loggable = columns.map((ys) =>
     ys.map((y) => (y !== null && y !== undefined && y <= 0 ? null : y)),
   );
-  return [xs, ...kept];
+  return [xs, ...loggable];
 }
 
 export interface Unit {

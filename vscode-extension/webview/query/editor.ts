@@ -79,7 +79,7 @@ export class Editor {
   }
 
   /** What is marked, where something is: it is run alone. */
-  get marked(): string {
+  get selected(): string {
     const { from, to } = this.view.state.selection.main;
     return this.view.state.sliceDoc(from, to);
   }
@@ -93,11 +93,11 @@ export class Editor {
     this.unmark();
   }
 
-  know(schema: Schema | undefined): void {
+  setSchema(schema: Schema | undefined): void {
     this.schema = schema;
   }
 
-  speak(mode: Mode): void {
+  setMode(mode: Mode): void {
     this.mode = mode;
     this.view.dispatch({
       effects: [

@@ -3,7 +3,7 @@
 import { counted, significant } from "../../shared/format";
 import type { Cell } from "../../shared/query/messages";
 
-export interface Shown {
+export interface FormattedCell {
   text: string;
   /** number, text, null, bytes: how it looks, and on which side it stands. */
   kind: "number" | "text" | "null" | "bytes";
@@ -19,7 +19,7 @@ export function isNs(column: string): boolean {
 }
 
 /** A field as the table shows it. */
-export function shown(cell: Cell | undefined, ms = false): Shown {
+export function formatCell(cell: Cell | undefined, ms = false): FormattedCell {
   if (cell === undefined) {
     return { text: "", kind: "text", cut: false };
   }

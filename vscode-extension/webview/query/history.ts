@@ -16,17 +16,17 @@ export interface Choice {
   run: () => void;
 }
 
-export class Asked {
+export class QueryHistory {
   private all: Entry[] = [];
-  private recalled = -1;
+  private position = -1;
 
   set entries(entries: Entry[]) {
     this.all = entries;
   }
 
   add(entry: Entry): void {
-    this.recalled = -1;
-    this.all = [entry, ...this.all.filter((known) => known.text !== entry.text)].slice(0, MOST);
+    this.position = -1;
+    this.all = [entry, ...this.all.filter((other) => other.text !== entry.text)].slice(0, MOST);
   }
 
   items(choose: (entry: Entry) => void): Choice[] {
@@ -39,10 +39,10 @@ export class Asked {
 
   /** The text so many before the one that was recalled last; undefined, and none is, where it ends. */
   recall(mode: Mode, step: number): string | undefined {
-    const next = this.recalled + step;
-    const entry = this.all.filter((known) => known.mode === mode)[next];
+    const next = this.position + step;
+    const entry = this.all.filter((other) => other.mode === mode)[next];
     if (entry) {
-      this.recalled = next;
+      this.position = next;
     }
     return entry?.text;
   }

@@ -3,17 +3,17 @@
 import type { Answer, Plot } from "../../shared/query/messages";
 import type { Rpc } from "./rpc";
 
-let asked = 0;
+let plots = 0;
 
 /** The lines of a plot, with as many points as the screen can show. */
-export function askPlot(
+export function requestPlot(
   rpc: Rpc,
   path: string,
   what: string,
   points: number,
   part: { low: number; high: number } | undefined,
 ): Promise<Plot> {
-  return rpc.request<Plot>("plot", { query: `plot-${++asked}`, path, what, points, ...part });
+  return rpc.request<Plot>("plot", { query: `plot-${++plots}`, path, what, points, ...part });
 }
 
 /** What names a step or a moment, and is drawn along rather than up. */

@@ -1,6 +1,6 @@
 /** The row above the question: which workspace, SQL or a plot, run and stop, history, examples. */
 
-import type { Known, Mode } from "../../shared/query/messages";
+import type { Mode, WorkspaceEntry } from "../../shared/query/messages";
 import { h } from "../dom";
 import { type Item, menuButton } from "./menu";
 
@@ -88,12 +88,12 @@ export class Toolbar {
     );
   }
 
-  know(known: Known[], path: string): void {
+  setWorkspaces(workspaces: WorkspaceEntry[], path: string): void {
     this.path = path;
-    const options = known.map(({ path, label }) =>
+    const options = workspaces.map(({ path, label }) =>
       h("option", { value: path, text: label, title: path }),
     );
-    if (path && !known.some((k) => k.path === path)) {
+    if (path && !workspaces.some((k) => k.path === path)) {
       options.unshift(
         h("option", { value: path, text: path.split(/[\\/]/).at(-1) ?? path, title: path }),
       );
@@ -107,14 +107,14 @@ export class Toolbar {
     this.select.title = path || "Workspace";
   }
 
-  speak(mode: Mode): void {
+  setMode(mode: Mode): void {
     for (const [name, button] of Object.entries(this.modes)) {
       button.setAttribute("aria-checked", String(name === mode));
       button.tabIndex = name === mode ? 0 : -1;
     }
   }
 
-  busy(on: boolean): void {
+  setBusy(on: boolean): void {
     this.stop.disabled = !on;
     this.element.classList.toggle("busy", on);
   }

@@ -51,8 +51,8 @@ export function scrollTo(row: number, scrolled: Scrolled): number {
   }
   const ratio = (whole - viewport) / (height - viewport);
   const at = top * ratio;
-  const wanted = Math.min(Math.max(at, (row + 1) * rowHeight - viewport), row * rowHeight);
-  return wanted === at ? top : wanted / ratio;
+  const target = Math.min(Math.max(at, (row + 1) * rowHeight - viewport), row * rowHeight);
+  return target === at ? top : target / ratio;
 }
 
 /** The pages of so many rows that hold these rows. */

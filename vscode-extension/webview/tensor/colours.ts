@@ -1,5 +1,5 @@
 /**
- * Colour maps, made where they are needed: their lightness in OKLab (B. Ottosson, 2020) is even, so
+ * Colour maps, tables where they are needed: their lightness in OKLab (B. Ottosson, 2020) is even, so
  * that equal steps look equal, also without colours. NaN and its like have colours of their own.
  */
 
@@ -24,17 +24,17 @@ export const SPECIAL: Record<number, Rgb> = {
   [UNWRITTEN]: [128, 128, 128],
 };
 
-const made = new Map<MapName, Uint8ClampedArray>();
+const tables = new Map<MapName, Uint8ClampedArray>();
 
 /** 256 colours, three bytes each. */
 export function table(name: MapName): Uint8ClampedArray {
-  let found = made.get(name);
+  let found = tables.get(name);
   if (!found) {
     found = new Uint8ClampedArray(SIZE * 3);
     for (let k = 0; k < SIZE; k++) {
       found.set(COLOUR[name](k / (SIZE - 1)), k * 3);
     }
-    made.set(name, found);
+    tables.set(name, found);
   }
   return found;
 }

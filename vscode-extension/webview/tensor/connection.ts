@@ -1,6 +1,6 @@
 /** The page's side of the messages: calls are answered, and those of an earlier stop thrown away. */
 
-import type { Call, Calls, FromPage, ToPage } from "../../shared/tensor/messages";
+import type { Call, Calls, HostMessage, PageMessage } from "../../shared/tensor/messages";
 
 interface Waiting {
   resolve: (answer: never) => void;
@@ -16,23 +16,23 @@ export class Connection {
   private readonly waiting = new Map<number, Waiting>();
   turn = 0;
 
-  constructor(private readonly send: (message: FromPage) => void) {}
+  constructor(private readonly send: (message: PageMessage) => void) {}
 
-  post(message: FromPage): void {
+  post(message: PageMessage): void {
     this.send(message);
   }
 
-  call<C extends Call>(name: C, given: Calls[C]["arguments"]): Promise<Calls[C]["answer"]> {
+  call<C extends Call>(name: C, args: Calls[C]["arguments"]): Promise<Calls[C]["answer"]> {
     const id = ++this.last;
     const { turn } = this;
     return new Promise((resolve, reject) => {
       this.waiting.set(id, { resolve, reject, turn });
-      this.send({ kind: "call", id, turn, name, arguments: given });
+      this.send({ kind: "call", id, turn, name, arguments: args });
     });
   }
 
   /** Takes an answer; others are for the page. */
-  answered(message: Extract<ToPage, { kind: "answer" }>): void {
+  answered(message: Extract<HostMessage, { kind: "answer" }>): void {
     const one = this.waiting.get(message.id);
     this.waiting.delete(message.id);
     if (!one) {
@@ -49,7 +49,7 @@ export class Connection {
 }
 
 /** Runs one task at a time; of those that come meanwhile only the newest, as sliders move on. */
-export class Newest {
+export class LatestOnly {
   private busy = false;
   private next: (() => Promise<void>) | undefined;
 

@@ -22,7 +22,7 @@ export interface Actions {
   /** Something of the view changed: `fetch` where other elements are wanted. */
   changed(what: "fetch" | "paint" | "layout"): void;
   save(what: "png" | "npy"): void;
-  nans(): void;
+  nanReport(): void;
   fit(): void;
 }
 
@@ -84,7 +84,7 @@ export class Controls {
       "aria-label": "Expression",
       title: "A tensor, or any expression over tensors; Enter shows it",
     });
-    const place = model.place;
+    const place = model.location;
     const where = place?.graph ? `${place.graph}:${place.line}` : "";
     fill(
       this.head,
@@ -275,7 +275,9 @@ export class Controls {
     if (view.mode === "picture") {
       parts.push(this.button("Fit", "All of it (0)", () => actions.fit()));
     }
-    parts.push(this.button("NaN report", "Where its NaNs and infinities come from", actions.nans));
+    parts.push(
+      this.button("NaN report", "Where its NaNs and infinities come from", actions.nanReport),
+    );
     if (view.mode !== "table") {
       parts.push(this.button("PNG…", "Save what is drawn as a picture", () => actions.save("png")));
     }

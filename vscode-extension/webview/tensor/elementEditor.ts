@@ -6,7 +6,7 @@ import { fill, h } from "../dom";
 import { type Connection, Outdated } from "./connection";
 import type { Model } from "./model";
 
-export class Setting {
+export class ElementEditor {
   private input: HTMLInputElement | undefined;
 
   constructor(
@@ -14,7 +14,7 @@ export class Setting {
     private readonly connection: Connection,
     private readonly host: HTMLElement,
     /** It is over: what stood there is to be shown again. */
-    private readonly over: (trouble?: string) => void,
+    private readonly closed: (error?: string) => void,
   ) {}
 
   /** Whether somebody types. */
@@ -39,10 +39,10 @@ export class Setting {
     input.addEventListener("blur", () => this.end());
   }
 
-  private end(trouble?: string): void {
+  private end(error?: string): void {
     if (this.input) {
       this.input = undefined;
-      this.over(trouble);
+      this.closed(error);
     }
   }
 
@@ -53,7 +53,7 @@ export class Setting {
       await this.connection.call("set", { expression, value });
     } catch (error) {
       if (!(error instanceof Outdated)) {
-        this.over(messageOf(error));
+        this.closed(messageOf(error));
       }
     }
   }

@@ -25,8 +25,8 @@ export class Elements {
   readonly length: number;
   private readonly raw: Raw;
   private readonly fill: readonly [number, number] | undefined;
-  private words: Uint32Array | undefined;
-  private known: Float64Array | Float32Array | undefined;
+  private bits32: Uint32Array | undefined;
+  private decoded: Float64Array | Float32Array | undefined;
 
   /** `unwritten`: the bits, in hexadecimal, of an element that nothing wrote. */
   constructor(
@@ -49,8 +49,8 @@ export class Elements {
 
   /** All as numbers; what an f64 cannot hold (an i64 beyond 2**53) is rounded. */
   get numbers(): Float64Array | Float32Array {
-    this.known ??= numbersOf(this.dtype, this.raw);
-    return this.known;
+    this.decoded ??= numbersOf(this.dtype, this.raw);
+    return this.decoded;
   }
 
   number(index: number): number {
@@ -110,11 +110,11 @@ export class Elements {
     if (this.raw instanceof Uint16Array) {
       return this.raw[index] === fill[0];
     }
-    this.words ??= new Uint32Array(this.raw.buffer, this.raw.byteOffset);
+    this.bits32 ??= new Uint32Array(this.raw.buffer, this.raw.byteOffset);
     if (this.raw instanceof Float32Array) {
-      return this.words[index] === fill[0];
+      return this.bits32[index] === fill[0];
     }
-    return this.words[index * 2] === fill[0] && this.words[index * 2 + 1] === fill[1];
+    return this.bits32[index * 2] === fill[0] && this.bits32[index * 2 + 1] === fill[1];
   }
 }
 

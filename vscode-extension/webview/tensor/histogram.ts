@@ -3,7 +3,7 @@
 import { messageOf } from "../../shared/errors";
 import { partExpression, wholePart } from "../../shared/tensor/parts";
 import { fill, h, themeColour } from "../dom";
-import { type Connection, Newest, Outdated } from "./connection";
+import { type Connection, LatestOnly, Outdated } from "./connection";
 import { shown } from "./dom";
 import type { Model } from "./model";
 
@@ -27,12 +27,12 @@ export class HistogramView {
   );
   private bars: Bars | undefined;
   private at = -1;
-  private readonly newest = new Newest();
+  private readonly newest = new LatestOnly();
 
   constructor(
     private readonly model: Model,
     private readonly connection: Connection,
-    private readonly listener: { failed(text: string): void; told(text: string): void },
+    private readonly listener: { failed(text: string): void; hovered(text: string): void },
   ) {
     this.canvas.addEventListener("pointermove", (e) => this.point(this.binAt(e.offsetX)));
     this.canvas.addEventListener("pointerleave", () => this.point(-1));
@@ -109,7 +109,7 @@ export class HistogramView {
 
   private point(k: number): void {
     this.at = k;
-    this.listener.told(
+    this.listener.hovered(
       k < 0 || !this.bars ? "" : `${this.bars.label(k)}: ${shown(this.bars.counts[k])}`,
     );
     this.draw();

@@ -1,12 +1,12 @@
 /** A figure of the tensor over the steps of a run, as a small line. */
 
-import type { Figures, HistoryEntry } from "../../shared/tensor/messages";
+import type { HistoryEntry, Statistics } from "../../shared/tensor/messages";
 import { fill, h, themeColour } from "../dom";
-import { type Connection, Newest, Outdated } from "./connection";
+import { type Connection, LatestOnly, Outdated } from "./connection";
 import { chooser, shown } from "./dom";
 import { type Model, numberOf } from "./model";
 
-const FIGURES = [
+const STATISTICS = [
   "mean",
   "std",
   "min",
@@ -22,15 +22,15 @@ const MOST = 500; // entries that are asked for
 
 export class History {
   private readonly canvas = h("canvas", { role: "img" });
-  private readonly told = h("output", {});
+  private readonly output = h("output", {});
   readonly node = h("div", { class: "history" });
   private entries: HistoryEntry[] = [];
-  private readonly newest = new Newest();
+  private readonly newest = new LatestOnly();
 
   constructor(
     private readonly model: Model,
     private readonly connection: Connection,
-    private readonly chosen: () => void,
+    private readonly changed: () => void,
   ) {
     this.canvas.addEventListener("pointermove", (e) => this.point(e.offsetX));
     this.canvas.addEventListener("pointerleave", () => this.update());
@@ -64,25 +64,25 @@ export class History {
     }
     const { view } = this.model;
     if (!this.node.firstChild) {
-      const choices = FIGURES.map((value) => ({ value, label: value }));
+      const choices = STATISTICS.map((value) => ({ value, label: value }));
       const select = chooser(
         "over steps",
         choices,
-        view.figure as (typeof FIGURES)[number],
+        view.statistic as (typeof STATISTICS)[number],
         (figure) => {
-          view.figure = figure;
-          this.chosen();
+          view.statistic = figure;
+          this.changed();
           this.update();
         },
       );
-      fill(this.node, select, this.canvas, this.told);
+      fill(this.node, select, this.canvas, this.output);
     }
     this.draw();
-    this.say(this.entries.length - 1);
+    this.label(this.entries.length - 1);
   }
 
   private values(): number[] {
-    const figure = this.model.view.figure as keyof Figures;
+    const figure = this.model.view.statistic as keyof Statistics;
     return this.entries.map((e) => numberOf(e.statistics[figure] as number | string) ?? Number.NaN);
   }
 
@@ -90,14 +90,14 @@ export class History {
     const k = Math.round((x / this.canvas.clientWidth) * (this.entries.length - 1));
     if (this.entries[k]) {
       this.draw(k);
-      this.say(k);
+      this.label(k);
     }
   }
 
-  private say(k: number): void {
+  private label(k: number): void {
     const entry = this.entries[k];
     const where = entry?.step !== undefined ? `step ${entry.step}` : `version ${k}`;
-    this.told.textContent = `${where}: ${this.model.view.figure} ${shown(this.values()[k])}`;
+    this.output.textContent = `${where}: ${this.model.view.statistic} ${shown(this.values()[k])}`;
   }
 
   private draw(at = this.entries.length - 1): void {
@@ -147,7 +147,7 @@ export class History {
     }
     this.canvas.setAttribute(
       "aria-label",
-      `${this.model.view.figure} over ${values.length} steps, ${shown(low)} to ${shown(high)}`,
+      `${this.model.view.statistic} over ${values.length} steps, ${shown(low)} to ${shown(high)}`,
     );
   }
 }

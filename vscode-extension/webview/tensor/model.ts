@@ -1,11 +1,11 @@
 /** What the page shows, and what it knows of it. */
 
-import { type Axes, fitted } from "../../shared/tensor/axes";
+import { type Axes, fitAxes } from "../../shared/tensor/axes";
 import type {
   Comparison,
-  Figures,
-  Place,
+  FrameLocation,
   Slice,
+  Statistics,
   Subject,
   TensorType,
   ViewState,
@@ -23,20 +23,20 @@ const FIRST_VIEW: ViewState = {
   logCounts: false,
   exponents: false,
   bins: 64,
-  figure: "mean",
+  statistic: "mean",
 };
 
 export class Model {
   subject: Subject = { expression: "" };
   view: ViewState = structuredClone(FIRST_VIEW);
-  place: Place | undefined;
+  location: FrameLocation | undefined;
   type: TensorType | undefined;
-  figures: Figures | undefined;
+  statistics: Statistics | undefined;
   /** What stands in the way of a picture; the last one stays, dimmed. */
-  trouble = "";
+  error = "";
   /** running: the run goes on; ended: there is no session any more. */
   state: "stopped" | "running" | "ended" = "running";
-  axes: Axes = fitted(undefined, []);
+  axes: Axes = fitAxes(undefined, []);
   cursor: number[] | undefined;
   pins: { place: number[]; text: string; was?: string }[] = [];
 
@@ -45,18 +45,18 @@ export class Model {
   }
 
   get earlier(): string | undefined {
-    return compared(this.subject.expression, this.view.comparison);
+    return comparedExpression(this.subject.expression, this.view.comparison);
   }
 
   /** Takes a view that was remembered: what this version does not know of keeps its first value. */
-  remember(view: ViewState | undefined): void {
+  restoreView(view: ViewState | undefined): void {
     this.view = { ...structuredClone(FIRST_VIEW), ...view };
   }
 
   /** Takes a type; the axes stay where they fit. */
-  become(type: TensorType): void {
+  setType(type: TensorType): void {
     this.type = type;
-    this.axes = fitted(this.view.axes, type.shape);
+    this.axes = fitAxes(this.view.axes, type.shape);
   }
 
   setAxes(axes: Axes): void {
@@ -71,7 +71,7 @@ export class Model {
 
   /** The extent of the whole tensor, where its figures are there. */
   get extent(): Extent | undefined {
-    const f = this.figures;
+    const f = this.statistics;
     const min = numberOf(f?.min);
     const max = numberOf(f?.max);
     if (!f || min === undefined || max === undefined) {
@@ -89,7 +89,7 @@ export function nameOf(subject: Subject): string {
 }
 
 /** The expression that a subject is compared with; undefined for none. */
-export function compared(expression: string, to: Comparison): string | undefined {
+export function comparedExpression(expression: string, to: Comparison): string | undefined {
   switch (to.kind) {
     case "step":
       return `(${expression})@-${to.count}`;

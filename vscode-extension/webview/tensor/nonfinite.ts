@@ -12,7 +12,7 @@ import { pattern } from "./picture";
 
 const MOST = 4096; // places that are fetched at a time
 
-interface Sort {
+interface Category {
   kind: number;
   label: string;
   count: number;
@@ -26,7 +26,7 @@ interface Found {
   first: number;
 }
 
-export class Odd {
+export class NonFinite {
   readonly node = h("span", { class: "odd", role: "group", "aria-label": "Not finite" });
   private found: Found | undefined;
   private at = new Map<number, number>();
@@ -34,11 +34,11 @@ export class Odd {
   constructor(
     private readonly model: Model,
     private readonly connection: Connection,
-    private readonly listener: { look(place: number[]): void; failed(text: string): void },
+    private readonly listener: { goTo(place: number[]): void; failed(text: string): void },
   ) {}
 
-  private get sorts(): Sort[] {
-    const f = this.model.figures;
+  private get categories(): Category[] {
+    const f = this.model.statistics;
     if (!f) {
       return [];
     }
@@ -68,7 +68,7 @@ export class Odd {
   }
 
   update(): void {
-    const made = this.sorts
+    const buttons = this.categories
       .filter((s) => s.count > 0)
       .map((s) =>
         h(
@@ -83,15 +83,15 @@ export class Odd {
           `${s.label} ${shown(s.count)}`,
         ),
       );
-    fill(this.node, ...made);
-    if (this.model.figures && !made.length) {
+    fill(this.node, ...buttons);
+    if (this.model.statistics && !buttons.length) {
       fill(this.node, h("span", { class: "fine" }, "all finite"));
     }
   }
 
   /** Goes to the next element of a kind; behind the last one to the first. */
   async next(kind: number, by = 1): Promise<void> {
-    const sort = this.sorts.find((s) => s.kind === kind);
+    const sort = this.categories.find((s) => s.kind === kind);
     if (!sort?.count) {
       return;
     }
@@ -99,9 +99,9 @@ export class Odd {
     const at = ((k % sort.count) + sort.count) % sort.count;
     this.at.set(kind, at);
     try {
-      const place = await this.place(sort, at);
+      const place = await this.indexOf(sort, at);
       if (place) {
-        this.listener.look(place);
+        this.listener.goTo(place);
       }
     } catch (error) {
       if (!(error instanceof Outdated)) {
@@ -110,7 +110,7 @@ export class Odd {
     }
   }
 
-  private async place(sort: Sort, at: number): Promise<number[] | undefined> {
+  private async indexOf(sort: Category, at: number): Promise<number[] | undefined> {
     const { expression } = this.model.subject;
     const first = Math.floor(at / MOST) * MOST;
     const key = `${expression} ${sort.kind} ${this.connection.turn}`;

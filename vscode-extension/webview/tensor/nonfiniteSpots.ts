@@ -9,7 +9,11 @@ import type { Spot } from "./tiles";
 const MOST = 2000; // elements that are marked
 
 /** Where the elements of a part are that are not finite, also those that are left out of it. */
-export async function oddPlaces(model: Model, connection: Connection, part: Part): Promise<Spot[]> {
+export async function nonFiniteSpots(
+  model: Model,
+  connection: Connection,
+  part: Part,
+): Promise<Spot[]> {
   if (model.type?.unwritten === undefined) {
     return []; // only floats can be NaN or infinite
   }

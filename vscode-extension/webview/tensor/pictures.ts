@@ -5,12 +5,12 @@ import { sizeOf } from "../../shared/tensor/axes";
 import type { MapName, Slice } from "../../shared/tensor/messages";
 import { elementsOf, type Part, partExpression, placeOf } from "../../shared/tensor/parts";
 import { fill, h } from "../dom";
-import { type Connection, Newest, Outdated } from "./connection";
+import { type Connection, LatestOnly, Outdated } from "./connection";
 import { shown } from "./dom";
 import type { Elements } from "./elements";
 import { legend } from "./legend";
 import type { Model } from "./model";
-import { oddPlaces } from "./nonfiniteSpots";
+import { nonFiniteSpots } from "./nonfiniteSpots";
 import { Difference, paint } from "./painting";
 import { type Block, type Marked, Picture } from "./picture";
 import type { Scale } from "./scaling";
@@ -46,11 +46,11 @@ export class Pictures {
   camera: Camera = { scale: 1, x: 0, y: 0 };
   private free = false; // somebody zoomed or moved: the camera stays
   private parts: { now?: Slice; before?: Slice; part?: Part; turn?: number; earlier?: string } = {};
-  private readonly newest = new Newest();
+  private readonly newest = new LatestOnly();
   private drag: { x: number; y: number; camera: Camera; moved: boolean } | undefined;
   private frame = 0;
   private gapNote = "";
-  private odd: Spot[] = [];
+  private nonFinite: Spot[] = [];
   private beforeNote = "";
 
   constructor(
@@ -102,13 +102,13 @@ export class Pictures {
 
   /** A part that came before it was asked for. */
   take(slice: Slice, part: Part): void {
-    this.parts = { now: slice, part, turn: this.model.place?.turn };
+    this.parts = { now: slice, part, turn: this.model.location?.turn };
     this.paint();
   }
 
   private async fetch(): Promise<void> {
     const { model } = this;
-    const turn = model.place?.turn;
+    const turn = model.location?.turn;
     const { width, height } = this.now.room;
     if (!model.type || model.state === "ended") {
       return;
@@ -125,11 +125,11 @@ export class Pictures {
       this.connection.call("slice", { expression: partExpression(of, model.shape, part) });
     try {
       const now = fresh && there.now && sameSteps(there.part, part) ? there.now : undefined;
-      const wanted = now ? (there.part as Part) : part;
+      const target = now ? (there.part as Part) : part;
       const askNow = now ?? ask(expression);
       const askBefore = earlier
         ? this.connection.call("slice", {
-            expression: partExpression(earlier, model.shape, wanted),
+            expression: partExpression(earlier, model.shape, target),
           })
         : undefined;
       const [a, b] = await Promise.all([askNow, askBefore?.catch((e: Error) => e)]);
@@ -138,17 +138,17 @@ export class Pictures {
       }
       this.parts = {
         now: a,
-        part: wanted,
+        part: target,
         turn,
         earlier,
         before: b instanceof Error ? undefined : b,
       };
       this.beforeNote = b instanceof Error ? b.message : "";
-      model.trouble = "";
-      this.odd = [];
+      model.error = "";
+      this.nonFinite = [];
       this.paint();
-      if (wanted.rows.step > 1 || wanted.columns.step > 1) {
-        this.odd = await oddPlaces(model, this.connection, wanted);
+      if (target.rows.step > 1 || target.columns.step > 1) {
+        this.nonFinite = await nonFiniteSpots(model, this.connection, target);
         this.redraw();
       }
     } catch (error) {
@@ -261,7 +261,7 @@ export class Pictures {
     });
     const cursor = model.cursor && this.spotOf(model.cursor);
     for (const pane of this.panes) {
-      pane.draw(this.grid, this.camera, marks, cursor, pane === this.now ? this.odd : []);
+      pane.draw(this.grid, this.camera, marks, cursor, pane === this.now ? this.nonFinite : []);
     }
     const block = this.now.block;
     if (block) {
@@ -286,7 +286,7 @@ export class Pictures {
   }
 
   /** Brings a place into sight; where elements are tiny, nearer. */
-  look(place: readonly number[]): void {
+  goTo(place: readonly number[]): void {
     const spot = this.spotOf(place);
     if (!spot) {
       return;

@@ -13,7 +13,7 @@ export class Pins {
   constructor(
     private readonly model: Model,
     private readonly connection: Connection,
-    private readonly look: (place: number[]) => void,
+    private readonly goTo: (place: number[]) => void,
     private readonly changed: () => void,
   ) {}
 
@@ -59,7 +59,7 @@ export class Pins {
         {},
         h(
           "button",
-          { class: "link", title: "Show it", onclick: () => this.look(pin.place) },
+          { class: "link", title: "Show it", onclick: () => this.goTo(pin.place) },
           `${k + 1}: [${pin.place.join(", ")}] = ${pin.text}`,
         ),
         pin.was !== undefined && h("span", { class: "was" }, ` was ${pin.was}`),

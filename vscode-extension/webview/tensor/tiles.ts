@@ -5,7 +5,7 @@ import { countOf, type Part, type Span } from "../../shared/tensor/parts";
 
 /** Tiles in a grid. All lengths are in elements: one is as wide as a column. */
 export interface Grid {
-  /** How many there are, from which on. */
+  /** How many loaded are, from which on. */
   count: number;
   first: number;
   width: number;
@@ -125,7 +125,7 @@ export function spotAt(grid: Grid, camera: Camera, px: number, py: number): Spot
   return { tile: grid.first + k, row, column };
 }
 
-/** The part that is in sight, thinned out where there are more elements than pixels. */
+/** The part that is in sight, thinned out where loaded are more elements than pixels. */
 export function visible(
   axes: Axes,
   grid: Grid,
@@ -174,10 +174,10 @@ function cut(low: number, high: number, size: number, step: number): Span {
   return { from: Math.min(from, Math.max(0, size - 1)), to: Math.max(to, Math.min(size, 1)), step };
 }
 
-/** Whether a part that is there has all that is wanted. */
-export function covers(there: Part, wanted: Part): boolean {
-  const same = JSON.stringify(there.axes) === JSON.stringify(wanted.axes);
-  return same && (["tiles", "rows", "columns"] as const).every((k) => within(wanted[k], there[k]));
+/** Whether a part that is loaded has all that is needed. */
+export function covers(loaded: Part, needed: Part): boolean {
+  const same = JSON.stringify(loaded.axes) === JSON.stringify(needed.axes);
+  return same && (["tiles", "rows", "columns"] as const).every((k) => within(needed[k], loaded[k]));
 }
 
 function within(inner: Span, outer: Span): boolean {

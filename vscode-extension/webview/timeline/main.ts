@@ -1,14 +1,20 @@
 /** The Timeline view in the browser: a frame with Perfetto in it, and a row above. */
 
-import type { Found, FromFrame, ToHost, ToPage, Wanted } from "../../shared/timeline/messages";
+import type {
+  FrameMessage,
+  HostMessage,
+  LineQuery,
+  LineSlice,
+  PageMessage,
+} from "../../shared/timeline/messages";
 import { h } from "../dom";
-import { next, told } from "./slices";
+import { describeSlice, nextIndex } from "./slices";
 
 const COVERED_MS = 15_000; // longest that Perfetto's own page before a trace is covered
 const HELLO_MS = 250; // between two words to a frame that has not answered
 
 const vscode = acquireVsCodeApi<{ address?: string }>();
-const post = (message: ToHost) => vscode.postMessage(message);
+const post = (message: PageMessage) => vscode.postMessage(message);
 const root = document.getElementById("root") ?? document.body;
 
 const bar = h("header");
@@ -23,23 +29,23 @@ let frame: HTMLIFrameElement | undefined;
 let origin = "";
 let answered = false;
 let loaded = false;
-let slices: Found[] = [];
+let slices: LineSlice[] = [];
 let at = -1;
 let request = 0;
-let waiting: Wanted | undefined;
+let pending: LineQuery | undefined;
 
 bar.append(text, before, after, again, close);
 root.append(bar, main);
-row("Starting the timeline …");
+setBar("Starting the timeline …");
 
 function button(label: string, title: string, act: () => void): HTMLButtonElement {
   return h("button", { type: "button", title, "aria-label": title, text: label, onclick: act });
 }
 
 /** Says something in the row above; without words it takes no room. */
-function row(words: string, buttons: HTMLButtonElement[] = []): void {
-  text.textContent = words;
-  bar.classList.toggle("quiet", words === "");
+function setBar(message: string, buttons: HTMLButtonElement[] = []): void {
+  text.textContent = message;
+  bar.classList.toggle("quiet", message === "");
   for (const each of [before, after, again, close]) {
     each.hidden = !buttons.includes(each);
   }
@@ -59,19 +65,19 @@ function open(address: string): void {
   main.replaceChildren(frame);
   main.classList.add("covered");
   window.setTimeout(() => main.classList.remove("covered"), COVERED_MS);
-  row("Loading the timeline …");
+  setBar("Loading the timeline …");
   hello();
 }
 
 /** Until it answers: nothing says when its script listens. */
 function hello(): void {
   if (frame !== undefined && !answered) {
-    tell({ opstep: "hello", dark: dark() });
+    postToFrame({ opstep: "hello", dark: dark() });
     window.setTimeout(hello, HELLO_MS);
   }
 }
 
-function tell(message: { opstep: string } & Record<string, unknown>): void {
+function postToFrame(message: { opstep: string } & Record<string, unknown>): void {
   frame?.contentWindow?.postMessage(message, origin);
 }
 
@@ -82,22 +88,22 @@ function dark(): boolean {
   return !light;
 }
 
-new MutationObserver(() => tell({ opstep: "theme", dark: dark() })).observe(document.body, {
+new MutationObserver(() => postToFrame({ opstep: "theme", dark: dark() })).observe(document.body, {
   attributes: true,
   attributeFilter: ["class"],
 });
 
-function fromFrame(message: FromFrame): void {
+function fromFrame(message: FrameMessage): void {
   answered = true;
   switch (message.opstep) {
     case "ready":
       if (!loaded) {
         loaded = true;
         main.classList.remove("covered");
-        row("");
+        setBar("");
         post({ kind: "loaded" });
-        if (waiting !== undefined) {
-          find(waiting);
+        if (pending !== undefined) {
+          find(pending);
         }
       }
       break;
@@ -113,7 +119,7 @@ function fromFrame(message: FromFrame): void {
       }
       break;
     case "failed":
-      row(message.text, [close]);
+      setBar(message.text, [close]);
       break;
     case "key":
       // VS Code listens for keys of the page, and not of frames in it.
@@ -124,39 +130,39 @@ function fromFrame(message: FromFrame): void {
 
 // --- slices of a line ---
 
-function find(wanted: Wanted): void {
+function find(query: LineQuery): void {
   if (!loaded) {
-    waiting = wanted;
+    pending = query;
     return;
   }
-  waiting = undefined;
+  pending = undefined;
   request += 1;
-  asked = wanted;
-  const { file, line, text } = wanted;
-  tell({ opstep: "find", request, file, line, text });
+  lastQuery = query;
+  const { file, line, text } = query;
+  postToFrame({ opstep: "find", request, file, line, text });
 }
-let asked: Wanted = { file: "", line: 0, text: "" };
+let lastQuery: LineQuery = { file: "", line: 0, text: "" };
 
-function show(found: Found[], index: number): void {
+function show(found: LineSlice[], index: number): void {
   slices = found;
   at = Math.min(index, found.length - 1);
   const slice = slices[at];
   if (slice !== undefined) {
-    row(told(slices, at), found.length > 1 ? [before, after, close] : [close]);
-    tell({ opstep: "select", id: slice.id, zoom: true });
+    setBar(describeSlice(slices, at), found.length > 1 ? [before, after, close] : [close]);
+    postToFrame({ opstep: "select", id: slice.id, zoom: true });
   } else if (index >= 0) {
-    const file = asked.file.split(/[\\/]/).at(-1);
-    row(`Nothing of ${file}:${asked.line} ran in this timeline`, [close]);
+    const file = lastQuery.file.split(/[\\/]/).at(-1);
+    setBar(`Nothing of ${file}:${lastQuery.line} ran in this timeline`, [close]);
   } else {
-    row("");
+    setBar("");
   }
 }
 
 function go(by: number): void {
-  show(slices, next(slices.length, at, by));
+  show(slices, nextIndex(slices.length, at, by));
 }
 
-window.addEventListener("message", ({ data, source }: MessageEvent<ToPage | FromFrame>) => {
+window.addEventListener("message", ({ data, source }: MessageEvent<HostMessage | FrameMessage>) => {
   if (source !== null && source === frame?.contentWindow) {
     if ("opstep" in data) {
       fromFrame(data);
@@ -171,12 +177,12 @@ window.addEventListener("message", ({ data, source }: MessageEvent<ToPage | From
   } else if (data.kind === "find") {
     find(data);
   } else {
-    row(data.text, data.kind === "failed" ? [again] : [again, close]);
+    setBar(data.text, data.kind === "failed" ? [again] : [again, close]);
   }
 });
 
 /** Who stands around the page: only they may have Perfetto in a frame. */
-function around(): string[] {
+function embedders(): string[] {
   const found = new Set<string>([window.origin]);
   for (const each of Array.from(window.location.ancestorOrigins ?? [])) {
     found.add(each);
@@ -192,4 +198,4 @@ function around(): string[] {
   return [...found].filter((each) => each !== "null");
 }
 
-post({ kind: "ready", origins: around() });
+post({ kind: "ready", origins: embedders() });

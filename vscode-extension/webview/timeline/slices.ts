@@ -1,10 +1,10 @@
 /** The slices of a line, one of which is selected. */
 
 import { duration } from "../../shared/format";
-import type { Found } from "../../shared/timeline/messages";
+import type { LineSlice } from "../../shared/timeline/messages";
 
 /** `2 of 20 · step 1` and the name, for the row above the timeline. */
-export function told(slices: readonly Found[], at: number): string {
+export function describeSlice(slices: readonly LineSlice[], at: number): string {
   const slice = slices[at];
   if (slice === undefined) {
     return "";
@@ -15,6 +15,6 @@ export function told(slices: readonly Found[], at: number): string {
 }
 
 /** Another slice of the same line: `by` further, from the end to the beginning. */
-export function next(count: number, at: number, by: number): number {
+export function nextIndex(count: number, at: number, by: number): number {
   return count === 0 ? -1 : (at + by + count) % count;
 }
