@@ -118,7 +118,7 @@ export class LanguageServer implements vscode.Disposable {
     await this.queue;
     if (this.client?.state !== State.Running) {
       throw new Error(
-        "opstep's language server does not run. “opstep: Restart Language Server” starts it; the log says why it ended.",
+        "opstep's language server is not running. “opstep: Restart Language Server” starts it; the log says why it exited.",
       );
     }
     return this.client;
@@ -194,7 +194,7 @@ export class LanguageServer implements vscode.Disposable {
       void this.sayGone();
       return;
     }
-    this.log.warn(`The language server ended unexpectedly; it starts again in ${wait} ms.`);
+    this.log.warn(`The language server exited unexpectedly; restarting in ${wait} ms.`);
     setTimeout(() => {
       if (!this.client && !this.disposed) {
         void this.start();
@@ -204,7 +204,7 @@ export class LanguageServer implements vscode.Disposable {
 
   private async sayGone(): Promise<void> {
     const picked = await vscode.window.showErrorMessage(
-      "opstep's language server ended several times and is not started again. Colours and the debugger still work.",
+      "opstep's language server crashed several times and will not be restarted. Syntax colouring and the debugger still work.",
       "Show Log",
       "Restart",
     );

@@ -174,7 +174,7 @@ export function probe(python: string, timeout = 20_000): Promise<Probe | string>
           executable: facts.executable || python,
         });
       } catch {
-        resolve("it did not answer as a Python does");
+        resolve("it did not respond like a Python interpreter");
       }
     });
   });
@@ -257,7 +257,7 @@ export function complaint(
   const { text, actions } = describe(chosen);
   const others = tried.filter((one) => one.path !== chosen?.path).map((one) => one.path);
   return {
-    text: text && others.length > 0 ? `${text} Tried as well: ${others.join(", ")}.` : text,
+    text: text && others.length > 0 ? `${text} Also tried: ${others.join(", ")}.` : text,
     actions,
   };
 }
@@ -265,7 +265,7 @@ export function complaint(
 function describe(chosen: Interpreter | undefined): { text: string; actions: Action[] } {
   if (!chosen) {
     return {
-      text: `opstep needs Python ${OLDEST_PYTHON} or newer, and found no Python at all. Install one, or select where it is.`,
+      text: `opstep needs Python ${OLDEST_PYTHON} or newer, and none was found. Install one, or select its location.`,
       actions: ["select", "docs"],
     };
   }
@@ -273,7 +273,7 @@ function describe(chosen: Interpreter | undefined): { text: string; actions: Act
   const setting = chosen.origin === "setting" ? " (setting opstep.python)" : "";
   switch (chosen.verdict) {
     case "absent":
-      return { text: `There is no Python at ${where}${setting}.`, actions: ["select", "settings"] };
+      return { text: `${where}${setting} does not exist.`, actions: ["select", "settings"] };
     case "broken":
       return {
         text: `${where}${setting} does not start: ${chosen.error ?? "no reason given"}`,
@@ -296,7 +296,7 @@ function describe(chosen: Interpreter | undefined): { text: string; actions: Act
       };
     case "incomplete":
       return {
-        text: `opstep in ${where}${setting} lacks ${chosen.probe?.missing.join(", ")}: install it again.`,
+        text: `opstep in ${where}${setting} lacks ${chosen.probe?.missing.join(", ")}: reinstall it.`,
         actions: ["install", "select", "docs"],
       };
     case "ready":

@@ -41,7 +41,7 @@ export async function deactivate(): Promise<void> {
 
 async function askForTrust(): Promise<void> {
   const picked = await vscode.window.showInformationMessage(
-    "opstep runs nothing in a folder that is not trusted. Colours, brackets and snippets work.",
+    "opstep runs nothing in an untrusted folder. Syntax colouring, brackets and snippets work.",
     "Manage Trust",
   );
   if (picked) {

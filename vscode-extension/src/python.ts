@@ -155,7 +155,7 @@ export class Python implements vscode.Disposable {
       const resolved = await environments.resolveEnvironment(chosen);
       return resolved?.executable.uri?.fsPath;
     } catch (error) {
-      this.log.warn(`Python: the Python extension gave no interpreter: ${error}`);
+      this.log.warn(`Python: the Python extension returned no interpreter: ${error}`);
       return undefined;
     }
   }
@@ -201,7 +201,7 @@ export class Python implements vscode.Disposable {
         { label: "$(folder-opened) A checkout of opstep…", value: "folder" },
         { label: "$(package) A wheel (.whl)…", value: "wheel" },
       ],
-      { title: "Install opstep from", placeHolder: "The setting opstep.package can name it" },
+      { title: "Install opstep from", placeHolder: "Or set opstep.package" },
     );
     if (!picked || here.includes(picked.value)) {
       return picked?.value;
@@ -261,12 +261,16 @@ export class Python implements vscode.Disposable {
       vscode.QuickPickItem & { value?: string; act?: "browse" | "automatic" }
     >();
     pick.title = "Python that runs opstep";
-    pick.placeholder = "A path can be typed, too";
+    pick.placeholder = "Or type a path";
     pick.busy = true;
     pick.show();
     const last: typeof pick.items = [
       { label: "", kind: vscode.QuickPickItemKind.Separator },
-      { label: "$(sparkle) Find it each time", description: "no setting", act: "automatic" },
+      {
+        label: "$(sparkle) Detect automatically",
+        description: "clears the setting",
+        act: "automatic",
+      },
       { label: "$(folder-opened) Browse…", act: "browse" },
     ];
     pick.items = last;
@@ -281,7 +285,10 @@ export class Python implements vscode.Disposable {
     pick.dispose();
     let value = chosen?.value;
     if (chosen?.act === "browse") {
-      const files = await vscode.window.showOpenDialog({ title: "A Python", canSelectMany: false });
+      const files = await vscode.window.showOpenDialog({
+        title: "Select a Python interpreter",
+        canSelectMany: false,
+      });
       value = files?.[0]?.fsPath;
     } else if (chosen?.act === "automatic") {
       value = "";

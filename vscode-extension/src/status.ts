@@ -30,7 +30,7 @@ function show(bar: vscode.StatusBarItem, python: Python): void {
   const settings = vscode.workspace.getConfiguration("opstep");
   if (debugged?.request === "attach") {
     bar.text = "$(plug) opstep";
-    bar.tooltip = "Attached to a Python program: it chooses device and mode";
+    bar.tooltip = "Attached to a Python program, which chooses the device and mode";
     bar.command = "opstep.changeRun";
     bar.backgroundColor = undefined;
     bar.show();
@@ -45,17 +45,17 @@ function show(bar: vscode.StatusBarItem, python: Python): void {
   const lines = [
     debugged
       ? `**This session** runs on ${device}, mode ${mode}.`
-      : `Runs go to **${device}**, mode **${mode}**${meaning(mode)}.`,
+      : `Runs use **${device}**, mode **${mode}**${meaning(mode)}.`,
   ];
   if (found) {
     lines.push(`opstep ${found.probe?.opstep} in ${found.path}`);
   } else if (python.searched) {
-    lines.push("No Python with opstep was found.");
+    lines.push("No Python with opstep found.");
     bar.text = `$(warning) opstep`;
     bar.command = "opstep.selectPython";
     bar.backgroundColor = new vscode.ThemeColor("statusBarItem.warningBackground");
   }
-  lines.push(found || !python.searched ? "Click to change it." : "Click to choose one.");
+  lines.push(found || !python.searched ? "Click to change." : "Click to choose one.");
   bar.tooltip = new vscode.MarkdownString(lines.join("\n\n"));
   bar.accessibilityInformation = {
     label: `opstep: device ${device}, mode ${mode}`,
@@ -99,12 +99,12 @@ async function changeRun(services: Services): Promise<void> {
       ...MODES.map((m) => item("mode", m.value, m.detail)),
       separator("opstep"),
       { label: "$(symbol-misc) Select Python…", command: "opstep.selectPython" },
-      { label: "$(pulse) What this machine has (doctor)", command: "opstep.doctor" },
+      { label: "$(pulse) Show what this machine supports (doctor)", command: "opstep.doctor" },
       { label: "$(debug-restart) Restart the language server", command: "opstep.restartServer" },
     ],
     {
       title: "opstep: device and mode",
-      placeHolder: "For runs and sessions that begin from now on",
+      placeHolder: "For runs and sessions started from now on",
     },
   );
   if (picked?.command) {

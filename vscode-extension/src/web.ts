@@ -4,7 +4,7 @@ import * as vscode from "vscode";
 import { placeholders } from "./placeholders";
 
 const TEXT =
-  "opstep in the browser: colours and snippets work. To check, run and debug graphs, open the " +
+  "In the browser, only colours and snippets work. To check, run and debug graphs, open the " +
   "folder in VS Code on a machine with Python: desktop, SSH, a container, or code-server.";
 const SAID = "opstep.saidWeb";
 

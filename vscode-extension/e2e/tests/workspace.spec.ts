@@ -105,7 +105,7 @@ test("a run that is under way grows in the tree and in its plot", async ({
   page,
 }) => {
   await opened(workbench, server.url, page);
-  await expect(page.getByText("No workspace was found in this folder.")).toBeVisible();
+  await expect(page.getByText("No workspace found in this folder.")).toBeVisible();
   const run = spawn(
     python(),
     ["-m", "opstep", "run", "entropy.opg", ...RUN, "--steps", "10000000"],

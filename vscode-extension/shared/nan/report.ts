@@ -26,10 +26,10 @@ export function sentence(report: NanReport): string {
   }
   if (source) {
     return source === tensor
-      ? `${tensor.name} came into the run with them.`
-      : `${badness(tensor)} of ${tensor.name} ${tensor.count === 1 ? "comes" : "come"} from ${source.name}, which came into the run with them${others}.`;
+      ? `${tensor.name} entered the run with them.`
+      : `${badness(tensor)} of ${tensor.name} ${tensor.count === 1 ? "comes" : "come"} from ${source.name}, which entered the run with them${others}.`;
   }
-  return `${badness(tensor)} of ${tensor.name}: ${report.links.length} ops were followed back, and their origin is further on.`;
+  return `${badness(tensor)} of ${tensor.name}: ${report.links.length} ops were traced; the origin lies further back.`;
 }
 
 /** `24 NaNs` */

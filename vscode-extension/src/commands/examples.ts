@@ -14,7 +14,7 @@ const EXAMPLES = [
 
 /** Asks which, and where to. */
 export async function openExample(): Promise<void> {
-  const picked = await vscode.window.showQuickPick(EXAMPLES, { title: "An example to begin with" });
+  const picked = await vscode.window.showQuickPick(EXAMPLES, { title: "Open an example" });
   if (!picked) {
     return;
   }

@@ -41,7 +41,7 @@ export function diff(run: RunOptions): Args {
   return choose("Compare", [
     { label: "async with debug mode", args: with_("--a", "async", "--b", "debug") },
     {
-      label: "streams on time with streams that are late at random",
+      label: "streams on time with randomly delayed streams",
       description: "--chaos",
       args: with_("--chaos", "7"),
     },
@@ -63,7 +63,7 @@ export function diff(run: RunOptions): Args {
 
 async function compareRuns(): Args {
   const file = await pickFile("Workspace", WORKSPACES);
-  const runs = file && (await prompt("Two runs: ids, keys, or last", "1 last"));
+  const runs = file && (await prompt("Two runs (ids, keys, or last)", "1 last"));
   return runs ? ["diff", "--workspace", file, ...runs.split(/\s+/)] : undefined;
 }
 
@@ -71,14 +71,14 @@ async function compareRuns(): Args {
 export function bench(run: RunOptions): Args {
   return choose("Time each op", [
     {
-      label: "As a table",
+      label: "Table only",
       args: async () => {
         const options = await run();
         return options && ["bench", ...withoutMode(options)];
       },
     },
     {
-      label: "And draw the roofline…",
+      label: "With a roofline plot…",
       args: async () => {
         const options = await run();
         const file =
@@ -105,10 +105,10 @@ async function severalSteps(run: RunOptions): Args {
       title: "How many steps?",
       value: "20",
       prompt:
-        "The graph runs so often, each time with the params and states that the step before left.",
+        "The graph runs this many times; each step continues with the params and states of the previous one.",
       ignoreFocusOut: true,
       validateInput: (text) =>
-        /^[1-9]\d{0,8}$/.test(text.trim()) ? undefined : "a whole number from 1 on",
+        /^[1-9]\d{0,8}$/.test(text.trim()) ? undefined : "a whole number, at least 1",
     }));
   return options && steps ? [...options, "--steps", steps.trim()] : undefined;
 }
@@ -116,7 +116,7 @@ async function severalSteps(run: RunOptions): Args {
 /** `opstep run --trace`: a timeline beside the program. */
 export async function runTraced(run: RunOptions): Args {
   const options = await severalSteps(run);
-  const file = options && (await savePath("Where to write the timeline", "run.pftrace", TRACES));
+  const file = options && (await savePath("Save the timeline as", "run.pftrace", TRACES));
   return file ? ["run", ...options, "--trace", file] : undefined;
 }
 
@@ -125,7 +125,7 @@ export async function runRecorded(run: RunOptions): Args {
   const options = await severalSteps(run);
   const configured = vscode.workspace.getConfiguration("opstep").get<string>("workspace", "");
   const file =
-    options && (configured || (await savePath("Where to record the run", "runs.db", WORKSPACES)));
+    options && (configured || (await savePath("Record the run in", "runs.db", WORKSPACES)));
   return file ? ["run", ...options, "--workspace", file] : undefined;
 }
 
@@ -135,7 +135,7 @@ export async function ops(): Args {
   const word = editor?.document.getText(
     editor.document.getWordRangeAtPosition(editor.selection.active),
   );
-  const name = await prompt("Which op? None: all of them", word ?? "", "conv2d");
+  const name = await prompt("Which op? (empty for all)", word ?? "", "conv2d");
   return name === undefined ? undefined : ["ops", ...(name.trim() ? [name.trim()] : [])];
 }
 
@@ -152,16 +152,16 @@ export async function workspace(): Args {
   };
   const split = (text: string) => text.split(/\s+/).filter(Boolean);
   return choose(path.basename(file), [
-    { label: "summary", description: "what is in it", args: async () => ws() },
+    { label: "summary", description: "contents and size", args: async () => ws() },
     { label: "list", description: "tensors and runs", args: async () => ws("list") },
     {
       label: "sql",
-      description: "a question",
+      description: "run a query",
       args: withText("SQL", "select * from first_bad", (text) => ws("sql", text)),
     },
     {
       label: "plot",
-      description: "figures by step",
+      description: "a value over steps",
       args: async () => {
         const what = await prompt("What to plot", "stats.absmax where op=conv2d");
         const picture =
@@ -172,18 +172,18 @@ export async function workspace(): Args {
     {
       label: "compare",
       description: "where two runs diverge",
-      args: withText("Two runs: ids, keys, or last", "1 last", (text) =>
+      args: withText("Two runs (ids, keys, or last)", "1 last", (text) =>
         ws("compare", ...split(text)),
       ),
     },
     {
       label: "rerun",
-      description: "repeat a run from the workspace alone",
+      description: "repeat a run using only the workspace",
       args: withText("Which run?", "last", (text) => ws("rerun", text)),
     },
     {
       label: "load",
-      description: "look at a tensor",
+      description: "show a tensor",
       args: withText("Tensor: NAME, NAME@RUN or NAME@RUN:STEP", "", (text) => ws("load", text)),
     },
     {
@@ -198,14 +198,14 @@ export async function workspace(): Args {
     },
     {
       label: "prune",
-      description: "remove runs (asks first)",
+      description: "remove runs (with confirmation)",
       args: async () => {
-        const runs = await prompt("Which runs are removed? ids or keys", "");
+        const runs = await prompt("Runs to remove (ids or keys)", "");
         const sure =
           runs?.trim() &&
           (await vscode.window.showWarningMessage(
             `Remove ${runs.trim()} from ${path.basename(file)}?`,
-            { modal: true, detail: "What is removed cannot be had back." },
+            { modal: true, detail: "This cannot be undone." },
             "Remove",
           ));
         return sure

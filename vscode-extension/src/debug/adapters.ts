@@ -48,10 +48,10 @@ function serverAt(host: unknown = "127.0.0.1", port: unknown): vscode.DebugAdapt
 /** What is wrong with an address to attach to, in words; undefined where nothing is. */
 export function addressError(host: unknown, port: unknown): string | undefined {
   if (typeof host !== "string" || !LOOPBACK.has(host)) {
-    return `host: opstep attaches on this machine only (127.0.0.1), not to ${host}. From afar, use an SSH tunnel or VS Code's Remote.`;
+    return `host: opstep attaches on this machine only (127.0.0.1), not to ${host}. For other machines, use an SSH tunnel or VS Code Remote.`;
   }
   if (!Number.isInteger(port) || Number(port) < 1 || Number(port) > 65535) {
-    return "port: where does the Python program listen? Give the number that opstep.debug.listen was called with.";
+    return "port: give the port that the Python program passed to opstep.debug.listen.";
   }
   return undefined;
 }

@@ -20,7 +20,7 @@ interface Launch {
 export async function enterKernel(services: Services): Promise<void> {
   const stop = services.stop;
   if (!stop) {
-    void vscode.window.showInformationMessage("Stop at an op first: its kernels can be entered.");
+    void vscode.window.showInformationMessage("To step into a kernel, stop at an op first.");
     return;
   }
   const { kernels } = (await stop.session.customRequest("opstep/kernels", {
@@ -75,7 +75,7 @@ async function pickPlace(kernel: Launch): Promise<Record<string, unknown> | unde
   const how = await vscode.window.showQuickPick(
     [
       { label: "First thread of the first block", how: "first" },
-      { label: "The thread that writes an element…", how: "element" },
+      { label: "The thread that writes a given element…", how: "element" },
       { label: "A block and a thread…", how: "thread" },
     ],
     { title: kernel.label, placeHolder: extent(kernel) },
@@ -116,7 +116,7 @@ async function numbers(
       const fine = found.every((n) => Number.isInteger(n) && n >= 0);
       return fine && (count === undefined || found.length === count)
         ? undefined
-        : `${count ?? "Some"} whole numbers, with commas between them`;
+        : `${count ?? "Some"} whole numbers, separated by commas`;
     },
   });
   return text === undefined ? undefined : read(text);
@@ -162,7 +162,7 @@ export async function runToLine(services: Services): Promise<void> {
   const editor = vscode.window.activeTextEditor;
   const stop: Stop | undefined = services.stop;
   if (!editor || !stop) {
-    void vscode.window.showInformationMessage("Stop in a graph first, then run to a line of it.");
+    void vscode.window.showInformationMessage("To run to a line, stop in its graph first.");
     return;
   }
   await stop.session.customRequest("opstep/runTo", {

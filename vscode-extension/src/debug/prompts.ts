@@ -146,7 +146,7 @@ export class Sizes {
     const text = await vscode.window.showInputBox({
       title: `${graph.name}: sizes of ${symbols.join(", ")}`,
       prompt:
-        "Sizes of the symbolic dims. They are remembered; “opstep: Change Sizes…” asks again.",
+        "Sizes of the symbolic dims. They are remembered; “opstep: Change Sizes…” changes them.",
       // Sizes that differ show what is transposed.
       value: symbols.map((name, k) => `${name}=${before[name] ?? 4 + k}`).join(", "),
       ignoreFocusOut: true,

@@ -54,7 +54,7 @@ export class Configurations implements vscode.DebugConfigurationProvider {
       const file = activeFile();
       if (!file) {
         return refuse(
-          `${config.name}: “program” is missing: which .opg file?`,
+          `${config.name}: “program” is missing. Which .opg file should run?`,
           "Open launch.json",
           () => vscode.commands.executeCommand("workbench.action.debug.configure"),
         );
@@ -230,14 +230,14 @@ export async function savedFile(document: vscode.TextDocument): Promise<string |
   }
   if (document.isUntitled) {
     const picked = await vscode.window.showInformationMessage(
-      "The graph is not saved yet. The debugger runs files: save it first.",
+      "The debugger runs files: save the graph first.",
       "Save…",
     );
     const saved = picked ? await vscode.workspace.save(document.uri) : undefined;
     return saved?.scheme === "file" ? saved.fsPath : undefined;
   }
   void vscode.window.showErrorMessage(
-    `The debugger runs files of this machine; ${document.uri.scheme}: is not one. Save a copy to a folder.`,
+    `The debugger runs local files only, not ${document.uri.scheme}: documents. Save a copy to a folder.`,
   );
   return undefined;
 }
@@ -249,8 +249,8 @@ async function asSaved(file: string): Promise<boolean> {
     return true;
   }
   const picked = await vscode.window.showWarningMessage(
-    `${path.basename(file)} has changes that are not saved.`,
-    { modal: true, detail: "The debugger runs what is on disk." },
+    `${path.basename(file)} has unsaved changes.`,
+    { modal: true, detail: "The debugger runs the file on disk." },
     "Save and Run",
     "Run as Saved",
   );
@@ -259,7 +259,7 @@ async function asSaved(file: string): Promise<boolean> {
 
 function programTrouble(file: string): string | undefined {
   if (!existsSync(file)) {
-    return `There is no file ${file}: “program” in the launch configuration names it.`;
+    return `${file} does not exist: it is the “program” of the launch configuration.`;
   }
   return undefined;
 }

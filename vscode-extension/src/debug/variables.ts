@@ -32,7 +32,7 @@ export async function breakOnNan(services: Services, context?: VariableContext):
   const line = lineAfter(document.getText(), stop.graph, base);
   if (line === undefined) {
     void vscode.window.showInformationMessage(
-      `${base} is not computed in ${stop.graph}, or nothing stands behind it. The filter “NaN” of the Breakpoints view stops at any op that computes one.`,
+      `${base} is not computed in ${stop.graph}, or no statement follows it. The “NaN” filter in the Breakpoints view stops at any op that produces one.`,
     );
     return;
   }
@@ -40,7 +40,7 @@ export async function breakOnNan(services: Services, context?: VariableContext):
   const location = new vscode.Location(document.uri, new vscode.Position(line, 0));
   vscode.debug.addBreakpoints([new vscode.SourceBreakpoint(location, true, condition)]);
   vscode.window.setStatusBarMessage(
-    `Stops behind ${base}, at line ${line + 1}, where ${condition}`,
+    `Will stop after ${base}, at line ${line + 1}, where ${condition}`,
     6000,
   );
 }
@@ -57,7 +57,7 @@ export async function copyStatistics(services: Services, context?: VariableConte
     .filter(([, value]) => !Array.isArray(value))
     .map(([name, value]) => `${name}\t${value}`);
   await vscode.env.clipboard.writeText([`${expression}\t${result.type}`, ...lines, ""].join("\n"));
-  vscode.window.setStatusBarMessage(`The statistics of ${expression} are on the clipboard`, 4000);
+  vscode.window.setStatusBarMessage(`Copied the statistics of ${expression}`, 4000);
 }
 
 function statistics(

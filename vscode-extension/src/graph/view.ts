@@ -91,8 +91,7 @@ class GraphView implements vscode.Disposable {
 
   async open(target: Target | undefined): Promise<void> {
     if (target === undefined) {
-      const text =
-        "Open a file with graphs (.opg) first: the Graph view shows the one at the cursor.";
+      const text = "Open a graph file (.opg) first: the Graph view shows the graph at the cursor.";
       void vscode.window.showInformationMessage(text);
       return;
     }
@@ -289,7 +288,7 @@ class GraphView implements vscode.Disposable {
     const { path, lines } = found;
     const reasons = lines.map((line, k) => [
       line - 1,
-      k === 0 ? "NaN begins here" : "NaN goes on here",
+      k === 0 ? "NaN starts here" : "NaN propagates here",
     ]);
     const uri = vscode.Uri.file(path).toString();
     this.post({ kind: "tainted", tainted: { uri, lines: Object.fromEntries(reasons) } });
@@ -416,7 +415,7 @@ class GraphView implements vscode.Disposable {
     }
     const { code, stdout, stderr } = await this.services.opstep(args);
     if (code !== 0) {
-      throw new Error(`There is no plan to colour by: ${stderr.trim() || stdout.trim()}`);
+      throw new Error(`Cannot colour by stream without a plan: ${stderr.trim() || stdout.trim()}`);
     }
     return stdout;
   }

@@ -55,7 +55,7 @@ class NanView implements vscode.Disposable {
     const { stop } = this.services;
     if (!stop) {
       void vscode.window.showInformationMessage(
-        "A NaN is followed back while a run is stopped: start one with F5, or hunt one.",
+        "A NaN can be traced while a run is stopped: press F5, or use Hunt NaN.",
       );
       return;
     }
@@ -71,7 +71,7 @@ class NanView implements vscode.Disposable {
 
   private async follow(stop: Stop, subject: Subject | undefined, quiet = false): Promise<void> {
     if (subject && !subject.expression) {
-      void vscode.window.showInformationMessage("Put the cursor on the value that is asked about.");
+      void vscode.window.showInformationMessage("Place the cursor on a value first.");
       return;
     }
     const { memoryReference, expression } = subject ?? {};

@@ -153,10 +153,10 @@ export class TensorPanel implements vscode.Disposable {
 
   private readonly send: SendRequest = async (command, args) => {
     if (!this.stop) {
-      throw new Error("no run is stopped: start one with F5");
+      throw new Error("no run is stopped: press F5");
     }
     if (this.frameId < 0) {
-      throw new Error(`${this.pinned} is not on the stack at this stop`);
+      throw new Error(`${this.pinned} is not on the call stack`);
     }
     return await this.stop.session.customRequest(command, args);
   };
@@ -229,7 +229,7 @@ export class TensorPanel implements vscode.Disposable {
 
   private async answerCall(id: number, turn: number, name: Call, args: unknown): Promise<void> {
     if (turn !== this.turn) {
-      void this.panel.post({ kind: "answer", id, error: "the run went on" });
+      void this.panel.post({ kind: "answer", id, error: "the run has continued" });
       return;
     }
     try {

@@ -38,7 +38,7 @@ export async function call<C extends Exclude<Call, "save">>(
     case "set":
       return (await send("setExpression", at)) as Calls[C]["answer"];
     default:
-      throw new Error(`${name} is not asked of the debugger`);
+      throw new Error(`${name} is not a request of the debugger`);
   }
 }
 

@@ -56,7 +56,7 @@ export class StoredTensors implements vscode.Disposable {
           break;
         case "nan":
           void vscode.window.showInformationMessage(
-            "Where NaNs of a recorded run came from: its findings in the Workspace view.",
+            "For the origin of NaNs in a recorded run, see its findings in the Workspace view.",
           );
           break;
       }
@@ -86,7 +86,7 @@ async function answerMessage(
   const { id, name } = message;
   try {
     if (name === "set") {
-      throw new Error("a kept tensor stays as it is");
+      throw new Error("a stored tensor cannot be changed");
     }
     if (name === "save") {
       return { kind: "answer", id, answer: await save(message.arguments as SaveArguments) };

@@ -80,7 +80,7 @@ class TensorViews implements vscode.Disposable {
   private async show(subject: Subject): Promise<void> {
     if (!this.services.stop) {
       void vscode.window.showInformationMessage(
-        "Tensors can be looked at while a run is stopped: start one with F5, or pause it.",
+        "Tensors can be inspected while a run is stopped: press F5, or pause the run.",
       );
       return;
     }

@@ -44,10 +44,7 @@ function offerTimelines(): vscode.Disposable {
       return; // the run ended before it wrote anything, and has said why
     }
     const name = path.basename(file);
-    const answer = await vscode.window.showInformationMessage(
-      `${name} is written.`,
-      "Open Timeline",
-    );
+    const answer = await vscode.window.showInformationMessage(`Wrote ${name}.`, "Open Timeline");
     if (answer !== undefined) {
       await vscode.commands.executeCommand("opstep.openTimeline", uri);
     }
@@ -164,7 +161,7 @@ class Timelines implements vscode.CustomReadonlyEditorProvider {
       [file, line] = [stop.path, stop.line];
     }
     if (file === undefined || line === undefined) {
-      void vscode.window.showInformationMessage("Put the cursor on a line of a graph first.");
+      void vscode.window.showInformationMessage("Place the cursor on a line of a graph first.");
       return;
     }
     const document = await vscode.workspace.openTextDocument(vscode.Uri.file(file));
@@ -222,7 +219,7 @@ class Timeline {
   private rewritten(): void {
     clearTimeout(this.changed);
     this.changed = setTimeout(() => {
-      void this.panel.post({ kind: "note", text: "The file was written anew." });
+      void this.panel.post({ kind: "note", text: "The file has changed." });
     }, QUIET_MS);
   }
 
@@ -291,7 +288,7 @@ class Timeline {
     }
     const uri = await this.program(file);
     if (uri === undefined) {
-      vscode.window.setStatusBarMessage(`${file}:${line} is not in this workspace`, 5000);
+      vscode.window.setStatusBarMessage(`${file}:${line} is not in this window's folders`, 5000);
       return;
     }
     const document = await vscode.workspace.openTextDocument(uri);

@@ -97,10 +97,10 @@ export class Actions {
   /** An older file is changed by the command line alone, and after a question. */
   private async update(node: Node): Promise<void> {
     const name = path.basename(node.path);
-    const yes = "Bring Up to Date";
-    const detail = `${name} was written by an older opstep. A copy as it is now is kept beside it.`;
+    const yes = "Upgrade";
+    const detail = `${name} was written by an older opstep. A backup of the current file is kept beside it.`;
     const chosen = await vscode.window.showWarningMessage(
-      `Bring ${name} up to date?`,
+      `Upgrade ${name}?`,
       { modal: true, detail },
       yes,
     );
@@ -232,9 +232,7 @@ export class Actions {
       .filter((run) => run.id !== mine.run.id)
       .map((run) => ({ label: runLabel(run), description: runDescription(run, Date.now()), run }));
     if (!choices.length) {
-      void vscode.window.showInformationMessage(
-        "There is no other run in this workspace to compare with.",
-      );
+      void vscode.window.showInformationMessage("This workspace has no other run to compare with.");
       return undefined;
     }
     const chosen = await vscode.window.showQuickPick(choices, {
@@ -287,7 +285,7 @@ export class Actions {
     const choices = tables.tables
       .filter((t) => t.name !== "blobs" && (!run || t.columns.some((c) => c.name === "run")))
       .map((t) => ({ label: t.name, description: t.what }));
-    const title = run ? `Export of run ${run.key}` : "Export";
+    const title = run ? `Export run ${run.key}` : "Export";
     const chosen = await vscode.window.showQuickPick(choices, { title, matchOnDescription: true });
     const file =
       chosen &&
@@ -315,7 +313,7 @@ export class Actions {
     );
     const live = runs.find((n) => n.run.underWay);
     if (live) {
-      void vscode.window.showWarningMessage(`Run ${live.run.key} is under way: end it first.`);
+      void vscode.window.showWarningMessage(`Run ${live.run.key} is still running: stop it first.`);
       return;
     }
     if (!runs.length) {
@@ -325,7 +323,7 @@ export class Actions {
       .map((n) => `${runLabel(n.run)}: ${runDescription(n.run, Date.now())}`)
       .slice(0, 12)
       .join("\n");
-    const question = `Remove ${counted(runs.length, "run")} from ${path.basename(node.path)} for good?`;
+    const question = `Remove ${counted(runs.length, "run")} from ${path.basename(node.path)} permanently?`;
     const chosen = await vscode.window.showWarningMessage(
       question,
       { modal: true, detail },

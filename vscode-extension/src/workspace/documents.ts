@@ -38,13 +38,13 @@ export async function diffProgram(services: Services, path: string, run: string)
   const name = program.file?.split(/[\\/]/).at(-1) ?? "program.opg";
   if (!program.place) {
     void vscode.window.showWarningMessage(
-      `${program.file ?? "The program's file"} is not there: the text as it ran is shown alone.`,
+      `${program.file ?? "The program file"} does not exist: showing only the version that ran.`,
     );
     await openDocument({ what: "program", path, run }, name);
     return;
   }
   if (program.same) {
-    void vscode.window.showInformationMessage(`${name} is the same as when ${run} ran.`);
+    void vscode.window.showInformationMessage(`${name} is unchanged since ${run}.`);
     return;
   }
   await vscode.commands.executeCommand(

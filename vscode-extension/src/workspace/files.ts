@@ -133,7 +133,7 @@ export class Files implements vscode.Disposable {
       }
       this.changed.fire(undefined);
     } catch (error) {
-      this.services.log.info(`workspaces were not looked for: ${error}`);
+      this.services.log.info(`workspaces could not be searched for: ${error}`);
     }
   }
 
@@ -143,7 +143,7 @@ export class Files implements vscode.Disposable {
         path: file,
       });
     } catch (error) {
-      this.services.log.info(`${file} was not looked at: ${error}`);
+      this.services.log.info(`${file} could not be read: ${error}`);
       return undefined;
     }
   }

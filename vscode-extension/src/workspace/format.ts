@@ -112,11 +112,11 @@ export function statusDescription(status: WorkspaceStatus, folder: string): stri
 
 const PROBLEMS: Record<string, string> = {
   absent: "was deleted",
-  foreign: "no workspace",
+  foreign: "not a workspace",
   folder: "a folder",
   empty: "empty",
-  older: "of an older version",
-  newer: "of a newer version",
+  older: "older version",
+  newer: "newer version",
   locked: "locked",
   damaged: "damaged",
   unreadable: "cannot be read",

@@ -52,7 +52,7 @@ function shape(node: Node): vscode.TreeItem {
     }
     case "program":
       return withCommand(
-        createItem("Program as it ran", { name: "file-code" }),
+        createItem("Program (as run)", { name: "file-code" }),
         "opstep.workspace.program",
         node,
       );

@@ -38,9 +38,7 @@ export async function goTo(services: Services, database: string, location: Spoke
     return;
   }
   if (run === undefined) {
-    void vscode.window.showWarningMessage(
-      `${location.file ?? "The program"} is not there any more`,
-    );
+    void vscode.window.showWarningMessage(`${location.file ?? "The program"} no longer exists`);
     return;
   }
   // The text is in the workspace, whatever became of the file.

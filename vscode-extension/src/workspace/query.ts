@@ -239,7 +239,7 @@ export class Queries implements vscode.Disposable {
   private async forward(message: Extract<PageMessage, { type: "request" }>): Promise<void> {
     const { id, method, params } = message;
     if (!ALLOWED.has(method)) {
-      void this.panel?.post({ type: "response", id, error: `${method} cannot be asked` });
+      void this.panel?.post({ type: "response", id, error: `${method} is not allowed` });
       return;
     }
     try {

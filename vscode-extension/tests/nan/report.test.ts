@@ -35,9 +35,9 @@ test("one sentence says why", () => {
     "3 NaNs of y come from l, the result of log, line 5: log of a negative number.",
   );
   const given = link({ kind: "given", name: "x" });
-  expect(sentence(report(given))).toBe("x came into the run with them.");
+  expect(sentence(report(given))).toBe("x entered the run with them.");
   expect(sentence(report(link({ count: 1, bad: "inf" }), given))).toBe(
-    "1 infinity of y comes from x, which came into the run with them.",
+    "1 infinity of y comes from x, which entered the run with them.",
   );
   expect(sentence(report(link({}), log, given))).toContain("and 1 more place.");
   expect(sentence({ found: false, text: "d is finite", links: [] })).toBe("d is finite");

@@ -217,7 +217,7 @@ function leaf(shown: PictureNode, { x, y, width, height }: Box): SVGGElement {
     group.append(button("expand", width - 34, 6, "M4,8H12M8,4V12", `Expand ${calls[0]} here`));
   }
   if (calls.length > 0) {
-    group.append(button("enter", width - 17, 6, "M5,4L11,8L5,12", `Go into ${calls.join(", ")}`));
+    group.append(button("enter", width - 17, 6, "M5,4L11,8L5,12", `Open ${calls.join(", ")}`));
   }
   group.append(breakpoint(height / 2));
   if (shown.hidden > 0) {
@@ -309,7 +309,7 @@ function label(shown: PictureNode, marks: Marks): string {
     detail,
     types,
     `line ${shown.node.lines[0] + 1}`,
-    { done: "done", now: "the run stands here", later: "not yet", none: "" }[marks.progress],
+    { done: "done", now: "the run is stopped here", later: "not yet", none: "" }[marks.progress],
     marks.breakpoint === null ? "" : "breakpoint",
     marks.tainted ?? "",
     shown.node.problem ?? "",

@@ -24,7 +24,7 @@ export interface Wire {
 export interface LayoutRequest {
   nodes: SizedNode[];
   wires: Wire[];
-  /** From left to right instead of from top to bottom. */
+  /** Lay out left to right instead of top to bottom. */
   across: boolean;
 }
 

@@ -462,10 +462,8 @@ export class Page {
     if (this.limited) {
       const { nodes, whole } = this.scene.picture;
       const some = grouped(nodes.length);
-      this.note.show(
-        `${some} of ${grouped(whole)} nodes, those around the cursor`,
-        "Draw all",
-        () => this.drawAll(true),
+      this.note.show(`${some} of ${grouped(whole)} nodes, around the cursor`, "Draw all", () =>
+        this.drawAll(true),
       );
     } else if (this.state.data?.nodes.length === 0) {
       this.note.show("The graph is empty");

@@ -25,13 +25,13 @@ export type ButtonName =
   | "png";
 
 const BUTTONS: [ButtonName, string, string, boolean][] = [
-  ["weights", "Weights", "Draw params and states as nodes of their own", true],
-  ["across", "Across", "From left to right instead of from top to bottom", true],
-  ["streams", "Streams", "Colour nodes by the stream that the plan gives them", true],
-  ["follow", "Follow", "Show the graph that the cursor or the debugger is in", true],
+  ["weights", "Weights", "Draw params and states as separate nodes", true],
+  ["across", "Across", "Lay out left to right instead of top to bottom", true],
+  ["streams", "Streams", "Colour nodes by their stream in the plan", true],
+  ["follow", "Follow", "Show the graph at the cursor or where the debugger is stopped", true],
   ["out", "−", "Zoom out (-)", false],
   ["in", "+", "Zoom in (+)", false],
-  ["fit", "Fit", "Show all of it (F)", false],
+  ["fit", "Fit", "Fit to window (F)", false],
   ["svg", "SVG", "Save the picture as SVG", false],
   ["png", "PNG", "Save the picture as PNG", false],
 ];
@@ -48,9 +48,9 @@ export function toolbar(): Toolbar {
     return button;
   };
   const path = h("nav", { class: "path" });
-  path.setAttribute("aria-label", "Graphs that lead here");
-  const graphs = h("select", { title: "Another graph of the file", class: "graphs" });
-  graphs.setAttribute("aria-label", "Another graph of the file");
+  path.setAttribute("aria-label", "Path to this graph");
+  const graphs = h("select", { title: "Graphs in this file", class: "graphs" });
+  graphs.setAttribute("aria-label", "Graphs in this file");
   const search = h("input", {
     type: "search",
     placeholder: "Search (Ctrl+F)",

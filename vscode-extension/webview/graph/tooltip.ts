@@ -79,7 +79,7 @@ export function aboutNode(shown: PictureNode, marks: Marks): HTMLElement[] {
     add("nan", marks.tainted);
   }
   if (shown.node.calls.length > 0) {
-    add("hint", "Double-click to go into the graph, + to expand it here");
+    add("hint", "Double-click to open the graph, + to expand it here");
   }
   return lines;
 }

@@ -60,7 +60,7 @@ function show(report: NanReport, title: string, where: string, held: boolean): v
     h(
       "p",
       { class: "old", role: "status" },
-      "The run went on since: lines can still be gone to, tensors no longer opened.",
+      "The run has continued: you can still go to lines, but not open tensors.",
     ),
     h(
       "ol",
@@ -111,7 +111,7 @@ function linkItem(link: Link, k: number): HTMLElement {
       h(
         "p",
         { class: "rule" },
-        "It came from outside with them: an input, a param, or a value that was set.",
+        "It entered the run with them: an input, a param, or a value that was set.",
       ),
     ...(link.rules ?? []).map((r) => rule(r.rule, r.elements)),
     link.elements?.length ? elements(link, k, link.elements) : false,
@@ -133,7 +133,7 @@ function rule(text: string, count: number): HTMLElement {
     "p",
     { class: "rule" },
     h("b", {}, text),
-    h("span", { class: "count" }, ` ${grouped(count)} of the elements looked at. `),
+    h("span", { class: "count" }, ` ${grouped(count)} of the examined elements. `),
     more,
   );
 }
@@ -219,7 +219,7 @@ function showFindings(findings: readonly Finding[], title: string): void {
       h("span", { class: "space" }),
       copy(),
     ),
-    findings.length === 0 && h("p", {}, "Nothing wrong was found in the runs of this workspace."),
+    findings.length === 0 && h("p", {}, "The runs of this workspace have no findings."),
     h(
       "table",
       { class: "findings" },

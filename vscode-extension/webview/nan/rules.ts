@@ -5,12 +5,12 @@ import type { Link } from "../../shared/nan/messages";
 const EXPLAINED: readonly [RegExp, string][] = [
   [
     /^log of 0/,
-    "The logarithm of 0 is −infinity. Add a small number below the log, or use an op that has it inside (softmax_cross_entropy, log_softmax).",
+    "The logarithm of 0 is −infinity. Add a small number below the log, or use an op that includes one (softmax_cross_entropy, log_softmax).",
   ],
-  [/^log of a negative/, "A logarithm has no value below 0: what comes in should not be negative."],
+  [/^log of a negative/, "A logarithm has no value below 0: the operand must not be negative."],
   [
     /square root of a negative/,
-    "A square root has no value below 0. A variance that is computed as a difference of squares may come out slightly negative.",
+    "A square root has no value below 0. A variance computed as a difference of squares may come out slightly negative.",
   ],
   [
     /^0 \/ 0/,
@@ -21,14 +21,11 @@ const EXPLAINED: readonly [RegExp, string][] = [
     "A number divided by 0 is infinite. Keep the divisor away from 0 by an epsilon.",
   ],
   [/^1 \/ (0|sqrt)/, "The inverse of 0 is infinite. Keep the operand away from 0 by an epsilon."],
-  [/inf \/ inf/, "A quotient of infinities is undefined: look for where the infinities come from."],
-  [
-    /inf - inf/,
-    "A difference of infinities is undefined: look for where the infinities come from.",
-  ],
+  [/inf \/ inf/, "A quotient of infinities is undefined: find where the infinities come from."],
+  [/inf - inf/, "A difference of infinities is undefined: find where the infinities come from."],
   [
     /0 times infinity/,
-    "0 times an infinity is undefined. A mask that multiplies does not take infinities away; where does.",
+    "0 times an infinity is undefined. Multiplying by a mask does not remove infinities; use where instead.",
   ],
   [
     /overflow of f16/,
@@ -40,9 +37,9 @@ const EXPLAINED: readonly [RegExp, string][] = [
   ],
   [
     /all elements of the row are -inf/,
-    "A row whose elements are all masked has no largest one: leave one element unmasked.",
+    "A fully masked row has no maximum: leave one element unmasked.",
   ],
-  [/label/, "Labels must be the numbers of classes, and at least one must count."],
+  [/label/, "Labels must be class numbers, and at least one must not be ignored."],
   [/power/, "Such a power has no real value."],
   [/epsilon is 0/, "Give the op an epsilon above 0."],
   [/defined/, "The operand is outside the range in which the function has a value."],
@@ -58,7 +55,7 @@ export function kindOf(link: Link): string {
   const labels = {
     origin: "born here",
     propagated: "passed on",
-    given: "given from outside",
+    given: "from outside",
     finite: "finite",
   };
   return labels[link.kind];

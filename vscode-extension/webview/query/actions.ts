@@ -14,7 +14,7 @@ export function answerActions({ plot, copy, write }: OfRows): HTMLElement[] {
   return [
     h("button", {
       text: "Plot",
-      title: "Draw the columns of numbers over the first of them",
+      title: "Plot the numeric columns over the first one",
       disabled: !plot,
       onclick: () => plot?.(),
     }),

@@ -49,7 +49,7 @@ export class Chart {
     });
     this.whole = h("button", {
       text: "Whole range",
-      title: "Show all steps again (double-click, or Escape)",
+      title: "Show all steps (double-click or Escape)",
       onclick: () => this.zoom(undefined),
     });
     this.note = h("span", { class: "chart-note", role: "status" });
@@ -315,7 +315,7 @@ export class Chart {
     });
     const rest = plot.lines.length - NAMED;
     if (rest > 0) {
-      entries.push(h("div", { class: "legend-rest", text: `and ${rest} more, pale` }) as never);
+      entries.push(h("div", { class: "legend-rest", text: `and ${rest} more, in grey` }) as never);
     }
     this.legend.replaceChildren(...entries);
   }

@@ -116,7 +116,7 @@ export function summary(plot: Plot): string {
   }
   const names = plot.lines.slice(0, NAMED).map((line) => line.label);
   const odd = plot.odd.length ? ` NaN or infinity at ${counted(plot.odd.length, "place")}.` : "";
-  return `Chart of ${counted(plot.all, "line")} by ${plot.axis}: ${names.join(", ")}.${odd} The table of the same figures is a query away.`;
+  return `Chart of ${counted(plot.all, "line")} by ${plot.axis}: ${names.join(", ")}.${odd} Run a query to get the same values as a table.`;
 }
 
 /** The points of lines as CSV, a row a point. */

@@ -175,7 +175,7 @@ class Panel {
 
   private noteStale(): void {
     if (this.stale && this.lastRun && !this.status.textContent?.includes("new rows")) {
-      this.status.append(" · the workspace has new rows since: run again");
+      this.status.append(" · the workspace has new rows: run again");
     }
   }
 
@@ -236,7 +236,7 @@ class Panel {
     if (answer.problem && answer.problem.kind !== "stopped") {
       const begins = this.editor.text.indexOf(this.lastRun);
       this.showProblem(answer.problem, Math.max(0, begins));
-      this.setStatus(answer.count ? `${counted(answer.count, "row")} before it went wrong` : "");
+      this.setStatus(answer.count ? `${counted(answer.count, "row")} before the error` : "");
       return;
     }
     const rows = counted(answer.count, "row");
@@ -310,7 +310,7 @@ class Panel {
   private async plotAnswer(answer: Answer): Promise<void> {
     const columns = plotColumns(answer);
     if (!columns) {
-      this.setStatus("Nothing to plot: it takes two columns of numbers");
+      this.setStatus("Nothing to plot: a plot needs two numeric columns");
       return;
     }
     const plot = async (part: { low: number; high: number } | undefined) => {
@@ -447,9 +447,9 @@ class Panel {
   private show(what: "table" | "chart" | "none"): void {
     const empty = h("div", { class: "empty" });
     empty.append(
-      h("p", { text: "Ctrl+Enter runs the query. F6 goes to the answer and back." }),
+      h("p", { text: "Ctrl+Enter runs the query. F6 switches between the editor and the result." }),
       h("p", {
-        text: "Examples has questions to begin with; the box completes tables and columns.",
+        text: "Examples lists queries to start from; the editor completes tables and columns.",
       }),
     );
     const shown = { table: this.table.element, chart: this.chart.element, none: empty }[what];
@@ -487,12 +487,12 @@ class Panel {
 }
 
 const PLOTS: [string, string][] = [
-  ["metrics.loss where run=*", "The loss of all runs beside each other"],
+  ["metrics.loss where run=*", "Loss of all runs, side by side"],
   ["metrics.seconds", "How long each step of the last run took"],
-  ["stats.absmax", "Greatest magnitudes of all tensors: what grows?"],
+  ["stats.absmax", "Largest magnitude of each tensor: what grows?"],
   ["stats.nan where value=*", "NaNs by tensor and step"],
-  ["stats.std where op=linear|conv2d", "How far values are spread behind layers"],
-  ["executions.seconds where op=conv2d|linear|matmul", "Times of single ops"],
+  ["stats.std where op=linear|conv2d", "Spread of values after layers"],
+  ["executions.seconds where op=conv2d|linear|matmul", "Times of individual ops"],
 ];
 
 const root = document.getElementById("root");

@@ -228,7 +228,7 @@ export class ResultTable {
       class: "sort",
       text: `${name}${unit}${arrow}`,
       tabindex: -1,
-      title: this.done ? `Sort by ${name}` : "Sorting works once all rows are there",
+      title: this.done ? `Sort by ${name}` : "Sorting is available once all rows are loaded",
       onclick: () => this.sortBy(column),
     });
     const grip = h("div", { class: "grip", "aria-hidden": "true" });

@@ -53,13 +53,13 @@ export class Toolbar {
         onclick: () => events.mode(mode),
       });
     this.modes = {
-      sql: tab("sql", "SQL", "Ask in SQL"),
-      plot: tab("plot", "Plot", "Draw a figure by step: stats.absmax where op=relu"),
+      sql: tab("sql", "SQL", "Query in SQL"),
+      plot: tab("plot", "Plot", "Plot a value over steps: stats.absmax where op=relu"),
     };
     const group = h("div", {
       class: "modes",
       role: "radiogroup",
-      "aria-label": "Kind of question",
+      "aria-label": "Kind of query",
     });
     group.append(this.modes.sql, this.modes.plot);
     group.addEventListener("keydown", (event) => {
@@ -80,11 +80,11 @@ export class Toolbar {
       h("span", { class: "spring" }),
       menuButton(
         "History",
-        "Questions that were asked (Alt+Up in the box)",
+        "Previous queries (Alt+Up in the editor)",
         events.history,
-        "Nothing was asked yet",
+        "No queries yet",
       ),
-      menuButton("Examples", "Questions to begin with", events.examples, "No workspace is chosen"),
+      menuButton("Examples", "Example queries", events.examples, "No workspace selected"),
     );
   }
 

@@ -8,7 +8,7 @@ interface Waiting {
   turn: number;
 }
 
-/** An answer that nobody waits for any more: the run went on, or something newer is wanted. */
+/** An answer that nobody waits for any more: the run has continued, or something newer is wanted. */
 export class Outdated extends Error {}
 
 export class Connection {
@@ -39,7 +39,7 @@ export class Connection {
       return;
     }
     if (one.turn !== this.turn) {
-      one.reject(new Outdated("the run went on"));
+      one.reject(new Outdated("the run has continued"));
     } else if (message.error !== undefined) {
       one.reject(new Error(message.error));
     } else {

@@ -110,10 +110,10 @@ export class Controls {
         {
           class: "flat",
           "aria-pressed": String(place?.pinned ?? false),
-          "aria-label": "Stay with this frame",
+          "aria-label": "Pin to this frame",
           title: place?.pinned
-            ? `Stays with ${place.graph}; press to follow the chosen frame`
-            : "Follows the chosen frame; press to stay with this one",
+            ? `Pinned to ${place.graph}; press to follow the selected frame`
+            : "Follows the selected frame; press to pin to this one",
           onclick: () => actions.pin(!place?.pinned),
         },
         place?.pinned ? "◉ pinned" : "◎ pin",
@@ -273,18 +273,16 @@ export class Controls {
     parts.push(...this.comparing());
     parts.push(h("span", { class: "space" }));
     if (view.mode === "picture") {
-      parts.push(this.button("Fit", "All of it (0)", () => actions.fit()));
+      parts.push(this.button("Fit", "Fit to window (0)", () => actions.fit()));
     }
     parts.push(
-      this.button("NaN report", "Where its NaNs and infinities come from", actions.nanReport),
+      this.button("NaN report", "Trace NaNs and infinities to their origin", actions.nanReport),
     );
     if (view.mode !== "table") {
-      parts.push(this.button("PNG…", "Save what is drawn as a picture", () => actions.save("png")));
+      parts.push(this.button("PNG…", "Save the picture as PNG", () => actions.save("png")));
     }
     parts.push(
-      this.button(".npy…", "Save the elements that are shown, for NumPy", () =>
-        actions.save("npy"),
-      ),
+      this.button(".npy…", "Save the shown elements as a NumPy file", () => actions.save("npy")),
     );
     fill(this.tools, ...parts);
   }

@@ -40,7 +40,7 @@ export interface Listener {
 export class Pictures {
   readonly node = h("div", { class: "panes" });
   readonly now = new Picture("The tensor");
-  readonly before = new Picture("What it is compared with");
+  readonly before = new Picture("Comparison");
   readonly gap = new Picture("The difference");
   grid: Grid = { count: 1, first: 0, width: 1, height: 1, across: 1, down: 1, gap: 0 };
   camera: Camera = { scale: 1, x: 0, y: 0 };
@@ -179,7 +179,7 @@ export class Pictures {
       this.before.show(b && { ...this.block(b, part, rank, map, likeNow) });
       const gap = b && new Difference(a, b, difference === "relative");
       this.gap.show(gap && this.difference(gap, part, rank));
-      this.gapNote = gap ? this.gapText(gap) : "another shape, or not there";
+      this.gapNote = gap ? this.gapText(gap) : "different shape, or not available";
     }
     this.captions();
     this.redraw();

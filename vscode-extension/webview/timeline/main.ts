@@ -19,10 +19,10 @@ const root = document.getElementById("root") ?? document.body;
 
 const bar = h("header");
 const text = h("span", { role: "status" });
-const before = button("↑", "The one before (of this line)", () => go(-1));
-const after = button("↓", "The next one (of this line)", () => go(1));
+const before = button("↑", "Previous slice of this line", () => go(-1));
+const after = button("↓", "Next slice of this line", () => go(1));
 const close = button("×", "Close", () => show([], -1));
-const again = button("Try again", "Open the timeline again", () => post({ kind: "retry" }));
+const again = button("Try again", "Reload the timeline", () => post({ kind: "retry" }));
 const main = h("main");
 
 let frame: HTMLIFrameElement | undefined;
@@ -152,7 +152,7 @@ function show(found: LineSlice[], index: number): void {
     postToFrame({ opstep: "select", id: slice.id, zoom: true });
   } else if (index >= 0) {
     const file = lastQuery.file.split(/[\\/]/).at(-1);
-    setBar(`Nothing of ${file}:${lastQuery.line} ran in this timeline`, [close]);
+    setBar(`${file}:${lastQuery.line} did not run in this timeline`, [close]);
   } else {
     setBar("");
   }
