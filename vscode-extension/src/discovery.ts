@@ -25,7 +25,7 @@ export interface Probe {
   executable: string;
 }
 
-export type Verdict =
+type Verdict =
   | "ready"
   | "absent"
   | "broken"
@@ -226,7 +226,7 @@ const PREFERENCE: Verdict[] = [
 ];
 
 /** The first that is ready, or else the first of those that need least. */
-export function best(found: Interpreter[]): Interpreter | undefined {
+function best(found: Interpreter[]): Interpreter | undefined {
   return PREFERENCE.map((v) => found.find((i) => i.verdict === v)).find((i) => i !== undefined);
 }
 

@@ -10,7 +10,7 @@ export const MODULE = ["-P", "-m", "opstep"];
 
 const LONGEST = 64 << 20;
 
-export interface Finished {
+interface Finished {
   code: number;
   stdout: string;
   stderr: string;
@@ -113,6 +113,6 @@ export async function runInTerminal(
 }
 
 /** Where commands run: the first folder, if one is open. */
-export function defaultFolder(): string | undefined {
+function defaultFolder(): string | undefined {
   return vscode.workspace.workspaceFolders?.find((f) => f.uri.scheme === "file")?.uri.fsPath;
 }

@@ -179,7 +179,7 @@ const RESUMING = new Set([
 ]);
 
 /** `halve` of a frame that is called `halve [i=3]`. */
-export function graphOf(frame: string): string {
+function graphOf(frame: string): string {
   return /^[A-Za-z_]\w*/.exec(frame)?.[0] ?? frame;
 }
 

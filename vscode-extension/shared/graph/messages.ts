@@ -11,7 +11,7 @@ export type NodeKind =
   | "assert"
   | "return";
 
-export interface Value {
+interface Value {
   name: string;
   type: string | null;
 }

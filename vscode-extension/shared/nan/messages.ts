@@ -1,6 +1,6 @@
 /** What the NaN report's page and the extension send each other. Lines count from 1. */
 
-export interface Tensor {
+interface Tensor {
   name: string;
   type: string;
   memoryReference: string;
@@ -8,7 +8,7 @@ export interface Tensor {
   expression?: string;
 }
 
-export interface BadOperand {
+interface BadOperand {
   name: string;
   operand: number;
   place: number[];

@@ -33,7 +33,7 @@ export function sentence(report: NanReport): string {
 }
 
 /** `24 NaNs` */
-export function badness({ bad, count }: Link): string {
+function badness({ bad, count }: Link): string {
   if (!count) {
     return "NaNs or infinities";
   }

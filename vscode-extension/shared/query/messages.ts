@@ -31,7 +31,7 @@ export interface Answer {
   rows: Cell[][];
 }
 
-export interface Column {
+interface Column {
   name: string;
   type: string;
   what: string;
@@ -44,7 +44,7 @@ export interface Table {
   columns: Column[];
 }
 
-export interface Example {
+interface Example {
   title: string;
   what: string;
   sql: string;
@@ -86,10 +86,10 @@ export interface WorkspaceEntry {
   label: string;
 }
 
-/** A row's words about its place in a program. */
+/** Where in a program a row, a finding or an op belongs, as far as it is known. */
 export interface SourceLocation {
-  file?: string;
-  line?: number;
+  file?: string | null;
+  line?: number | null;
   run?: number | string;
   op?: number;
   site?: string;

@@ -54,7 +54,7 @@ export interface Statistics {
   lowestExponent: number;
 }
 
-export interface Histogram {
+interface Histogram {
   counts: number[];
   edges: number[];
   finite: number;

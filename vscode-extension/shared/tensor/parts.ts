@@ -23,7 +23,7 @@ export function countOf(span: Span): number {
   return Math.max(0, Math.ceil((span.to - span.from) / span.step));
 }
 
-export function whole(size: number, step = 1): Span {
+function whole(size: number, step = 1): Span {
   return { from: 0, to: size, step };
 }
 
@@ -116,24 +116,6 @@ export function stridesOf(
       distance *= 3;
     }
   }
-  return found;
-}
-
-/** The shape of the array that comes for a part. */
-export function shapeOf(part: Part, shape: readonly number[]): number[] {
-  const { axes } = part;
-  const found: number[] = [];
-  shape.forEach((_, axis) => {
-    if (axis === axes.columns) {
-      found.push(countOf(part.columns));
-    } else if (axis === axes.rows) {
-      found.push(countOf(part.rows));
-    } else if (axis === axes.tiles) {
-      found.push(countOf(part.tiles));
-    } else if (axis === axes.colours) {
-      found.push(3);
-    }
-  });
   return found;
 }
 

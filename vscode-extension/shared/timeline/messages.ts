@@ -49,7 +49,7 @@ export type FrameMessage =
   | ({ opstep: "key" } & Key);
 
 /** What a keyboard event is made of again. */
-export interface Key {
+interface Key {
   key: string;
   code: string;
   keyCode: number;

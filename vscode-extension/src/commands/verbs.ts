@@ -12,7 +12,7 @@ const TRACES = { timelines: ["pftrace"] };
 export type Args = Promise<string[] | "" | undefined>;
 
 /** The options of a run of the present graph: file, graph, inputs, sizes, weights, device, mode. */
-export type RunOptions = () => Args;
+type RunOptions = () => Args;
 
 interface Choice extends vscode.QuickPickItem {
   args: () => Args;

@@ -3,7 +3,7 @@
 import { type GraphHead, type Input, type Program, symbolsOf } from "./graphs";
 
 /** As in a launch configuration. */
-export type Inputs = string | string[] | Record<string, unknown>;
+type Inputs = string | string[] | Record<string, unknown>;
 
 export interface RunArguments {
   inputs?: Inputs;

@@ -2,7 +2,7 @@
 
 import path from "node:path";
 
-export interface Defaults {
+interface Defaults {
   /** `opstep.device`. */
   device: string;
   /** `opstep.mode`; `auto` leaves it to the debugger. */
@@ -11,7 +11,7 @@ export interface Defaults {
 }
 
 /** What is known of a launch configuration, whatever else it has. */
-export interface Launch {
+interface Launch {
   [name: string]: unknown;
   program?: unknown;
   device?: unknown;

@@ -26,7 +26,7 @@ export async function programOf(file: string): Promise<Program> {
 }
 
 /** Files beside a program that could hold inputs or weights. */
-export async function findDataFiles(file: string): Promise<DataFile[]> {
+async function findDataFiles(file: string): Promise<DataFile[]> {
   const folder = path.dirname(file);
   const names = (await readdir(folder)).filter((n) => /\.(npy|npz|safetensors)$/.test(n));
   return Promise.all(

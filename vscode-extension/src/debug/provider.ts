@@ -224,7 +224,7 @@ export function activeFile(): string | undefined {
 }
 
 /** Where a document is on disk; one that never was is saved first, if the user likes. */
-export async function savedFile(document: vscode.TextDocument): Promise<string | undefined> {
+async function savedFile(document: vscode.TextDocument): Promise<string | undefined> {
   if (document.uri.scheme === "file") {
     return document.uri.fsPath;
   }

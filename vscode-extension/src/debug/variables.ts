@@ -7,13 +7,11 @@ import { lineAfter } from "./graphs";
 
 /** What VS Code hands to commands of the menu `debug/variables/context`. */
 export interface VariableContext {
-  sessionId?: string;
-  container?: { name?: string };
   variable?: DebugProtocol.Variable;
 }
 
 /** The expression that a variable stands for. */
-export function expressionOf(context: VariableContext | undefined): string | undefined {
+function expressionOf(context: VariableContext | undefined): string | undefined {
   return context?.variable?.evaluateName || context?.variable?.name;
 }
 

@@ -20,7 +20,7 @@ const LARGE = 2000; // nodes
 const CURSOR_MS = 60;
 
 /** A graph of a file, as commands are given it. */
-export interface Target {
+interface Target {
   uri: string;
   graph?: string;
 }

@@ -15,7 +15,7 @@ interface VariableArgument {
 }
 
 /** A name in a program, which may have points in it. */
-export const NAME = /[A-Za-z_]\w*(?:\.\w+)*/;
+const NAME = /[A-Za-z_]\w*(?:\.\w+)*/;
 
 /** The tensor that is meant; undefined where nothing says which. */
 export function subjectOf(

@@ -17,13 +17,13 @@ import type { Tree } from "./tree";
 type RunNode = Extract<Node, { run: Run }>;
 
 /** Opens the query panel. */
-export type OpenQuery = (request: {
+type OpenQuery = (request: {
   path?: string;
   mode?: "sql" | "plot";
   text?: string;
 }) => Promise<void>;
 /** Opens a kept tensor. */
-export type OpenTensor = (path: string, tensor: StoredTensor) => Promise<void>;
+type OpenTensor = (path: string, tensor: StoredTensor) => Promise<void>;
 
 /** What needs nothing to be chosen. */
 const ALONE = new Set(["refresh", "open", "query"]);

@@ -198,7 +198,7 @@ export function byteSize(bytes: number): string {
 }
 
 /** A metric's value; null is how NaN is stored. */
-export function figure(value: number | string | null): string {
+function figure(value: number | string | null): string {
   if (value === null) {
     return "NaN";
   }
@@ -210,7 +210,7 @@ export function metricText(name: string, value: number | string | null): string 
   return name === "seconds" && typeof value === "number" ? duration(value) : figure(value);
 }
 
-export function moment(iso: string): string {
+function moment(iso: string): string {
   const at = new Date(iso);
   return Number.isNaN(at.getTime()) ? iso : at.toLocaleString();
 }

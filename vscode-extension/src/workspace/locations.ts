@@ -3,19 +3,16 @@
 import { existsSync } from "node:fs";
 import path from "node:path";
 import * as vscode from "vscode";
+import type { SourceLocation } from "../../shared/query/messages";
 import { showLine } from "../editor";
 import type { Services } from "../services";
 
-export interface Spoken {
-  file?: string | null;
-  line?: number | null;
-  run?: number | string;
-  op?: number;
-  site?: string;
-}
-
 /** Opens the file at the line; says so where the file is gone, and offers the text as it ran. */
-export async function goTo(services: Services, database: string, location: Spoken): Promise<void> {
+export async function goTo(
+  services: Services,
+  database: string,
+  location: SourceLocation,
+): Promise<void> {
   let { line } = location;
   let file = findFile(location.file, database);
   let run: string | undefined = location.run === undefined ? undefined : String(location.run);
@@ -61,7 +58,7 @@ function findFile(file: string | null | undefined, database: string): string | u
 export const SCHEME = "opstep-workspace";
 
 /** The text of a run's program, as it was recorded. */
-export function programUri(database: string, run: string, name: string): vscode.Uri {
+function programUri(database: string, run: string, name: string): vscode.Uri {
   return documentUri({ what: "program", path: database, run }, name);
 }
 

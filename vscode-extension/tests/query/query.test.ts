@@ -1,16 +1,8 @@
 import { expect, it } from "vitest";
 import type { Answer, PlotLine, Schema, Table } from "../../shared/query/messages";
-import {
-  aligned,
-  apart,
-  csv,
-  positive,
-  spreadWide,
-  tick,
-  unitOf,
-} from "../../webview/query/chartData";
+import { aligned, apart, positive, spreadWide, tick, unitOf } from "../../webview/query/chartData";
 import { completePlot, completeSql, sources, tokens } from "../../webview/query/completion";
-import { figure, formatCell, isNs, milliseconds, tabbed } from "../../webview/query/format";
+import { figure, formatCell, isNs, milliseconds } from "../../webview/query/format";
 import { QueryHistory } from "../../webview/query/history";
 import { Pages } from "../../webview/query/pages";
 import { plotColumns } from "../../webview/query/plotting";
@@ -141,7 +133,6 @@ it("shows times in ns as ms on wish, and only them", () => {
   expect(milliseconds(1_234_567)).toBe("1.235");
   expect(formatCell(1_000_000, true).text).toBe("1.000");
   expect(figure(1 / 3)).toBe("0.333333333");
-  expect(tabbed([[1, null, "a\tb"]])).toBe("1\t\ta b");
 });
 
 // --- windows ---
@@ -262,19 +253,6 @@ it("names units and figures shortly", () => {
     "1.5e-5",
     "",
   ]);
-});
-
-it("writes points as CSV", () => {
-  const plot = {
-    axis: "step",
-    unit: "" as const,
-    lines: [line([0, 1], [2, null], "a,b")],
-    all: 1,
-    points: 2,
-    odd: [],
-    seconds: 0,
-  };
-  expect(csv(plot)).toBe('line,run,step,value\n"a,b",,0,2\n"a,b",,1,\n');
 });
 
 it.each([

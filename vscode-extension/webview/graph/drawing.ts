@@ -7,7 +7,7 @@ import type { Link, Picture, PictureNode, Progress } from "./model";
 const NS = "http://www.w3.org/2000/svg";
 const ALL = 400; // nodes up to which everything stays in the page
 
-export type Attributes = Record<string, string | number>;
+type Attributes = Record<string, string | number>;
 
 export function svg<K extends keyof SVGElementTagNameMap>(
   name: K,
@@ -177,7 +177,7 @@ export function linkText(link: Link): string {
   return link.type === null ? link.value : `${link.value}: ${link.type}`;
 }
 
-export const BARE: Marks = {
+const BARE: Marks = {
   progress: "none",
   cursor: false,
   chosen: false,

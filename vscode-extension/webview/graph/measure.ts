@@ -2,7 +2,7 @@
 
 import type { PictureNode } from "./model";
 
-export interface Text {
+interface Text {
   /** `c1 = conv2d` */
   title: string;
   /** Attributes, literals, folded weights. */

@@ -259,7 +259,7 @@ export function matches(shown: PictureNode, terms: readonly string[]): boolean {
 
 export type Direction = "up" | "down" | "left" | "right";
 
-export interface PlacedNode {
+interface PlacedNode {
   key: string;
   x: number;
   y: number;

@@ -301,10 +301,6 @@ export class Page {
     return at?.getAttribute("data-act") ?? undefined;
   }
 
-  private shown(key: string | undefined): PictureNode | undefined {
-    return key === undefined ? undefined : this.scene.picture.nodes.find((n) => n.key === key);
-  }
-
   private onClick(event: MouseEvent): void {
     this.scene.surface.focus();
     const shown = this.nodeUnder(event);

@@ -15,7 +15,7 @@ const READABLE = 0.45; // below this scale texts cannot be read
 export type Placing = "fit" | "stay" | "focus";
 
 /** Nodes that matter when a picture is placed. */
-export interface Focus {
+interface Focus {
   cursor: string | undefined;
   chosen: string | undefined;
 }

@@ -3,7 +3,7 @@
 import { h } from "../dom";
 import { type Item, menuButton } from "./menu";
 
-export interface OfRows {
+interface OfRows {
   /** Undefined where there is nothing that could be drawn. */
   plot: (() => void) | undefined;
   copy: (format: "csv" | "markdown" | "json") => void;

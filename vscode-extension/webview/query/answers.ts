@@ -4,7 +4,7 @@ import type { Answer } from "../../shared/query/messages";
 import type { Sort } from "./pages";
 import type { Rpc } from "./rpc";
 
-export interface AnswerEvents {
+interface AnswerEvents {
   /** The first rows, or the problem, are there. */
   first(answer: Answer): void;
   /** There are more rows. */

@@ -15,7 +15,7 @@ import {
   unitOf,
 } from "./chartData";
 
-export interface ChartEvents {
+interface ChartEvents {
   /** The part between two xs is wanted with all its points; undefined: the whole. */
   zoom(part: { low: number; high: number } | undefined): void;
 }
@@ -75,10 +75,6 @@ export class Chart {
     const themed = new MutationObserver(() => this.redraw());
     themed.observe(document.body, { attributes: true, attributeFilter: ["class"] });
     themed.observe(document.documentElement, { attributes: true, attributeFilter: ["style"] });
-  }
-
-  get shown(): Plot | undefined {
-    return this.plot;
   }
 
   /** Another plot; or the same one, of another part or with more steps (`again`). */

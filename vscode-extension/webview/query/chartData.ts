@@ -71,7 +71,7 @@ export function positive(data: Aligned): Aligned {
   return [xs, ...loggable];
 }
 
-export interface Unit {
+interface Unit {
   factor: number;
   label: string;
 }
@@ -117,16 +117,4 @@ export function summary(plot: Plot): string {
   const names = plot.lines.slice(0, NAMED).map((line) => line.label);
   const odd = plot.odd.length ? ` NaN or infinity at ${counted(plot.odd.length, "place")}.` : "";
   return `Chart of ${counted(plot.all, "line")} by ${plot.axis}: ${names.join(", ")}.${odd} Run a query to get the same values as a table.`;
-}
-
-/** The points of lines as CSV, a row a point. */
-export function csv(plot: Plot): string {
-  const rows = plot.lines.flatMap((line) =>
-    line.xs.map((x, k) => [field(line.label), line.run, x, line.ys[k] ?? ""].join(",")),
-  );
-  return `${["line", "run", plot.axis, "value"].map(field).join(",")}\n${rows.join("\n")}\n`;
-}
-
-function field(text: string): string {
-  return /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }

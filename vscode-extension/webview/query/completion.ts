@@ -13,7 +13,7 @@ export interface Suggestion {
   boost?: number;
 }
 
-export interface Suggestions {
+interface Suggestions {
   /** Where the word that is completed begins. */
   from: number;
   options: Suggestion[];

@@ -49,7 +49,7 @@ const KINDS: Record<Suggestion["kind"], string> = {
   alias: "variable",
 };
 
-export interface EditorEvents {
+interface EditorEvents {
   run(): void;
   changed(text: string): void;
   /** The question before or after in the history; false where there is none. */

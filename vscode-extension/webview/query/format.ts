@@ -3,7 +3,7 @@
 import { counted, significant } from "../../shared/format";
 import type { Cell } from "../../shared/query/messages";
 
-export interface FormattedCell {
+interface FormattedCell {
   text: string;
   /** number, text, null, bytes: how it looks, and on which side it stands. */
   kind: "number" | "text" | "null" | "bytes";
@@ -63,28 +63,4 @@ export function milliseconds(ns: number): string {
 
 function oneLine(text: string): string {
   return text.replace(/\r?\n/g, " ⏎ ").replace(/\t/g, " ");
-}
-
-/** Rows as a spreadsheet pastes them. */
-export function tabbed(rows: Cell[][]): string {
-  return rows
-    .map((row) => row.map((cell) => plain(cell).replace(/[\t\r\n]+/g, " ")).join("\t"))
-    .join("\n");
-}
-
-/** A field for the clipboard: nothing for NULL. */
-export function plain(cell: Cell | undefined): string {
-  if (cell === null || cell === undefined) {
-    return "";
-  }
-  if (typeof cell === "number" || typeof cell === "string") {
-    return String(cell);
-  }
-  if ("int" in cell) {
-    return cell.int;
-  }
-  if ("float" in cell) {
-    return cell.float;
-  }
-  return "bytes" in cell ? counted(cell.bytes, "byte") : `${cell.text}…`;
 }

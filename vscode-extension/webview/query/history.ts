@@ -5,12 +5,12 @@ import type { Mode } from "../../shared/query/messages";
 const MOST = 100;
 const LISTED = 30;
 
-export interface Entry {
+interface Entry {
   mode: Mode;
   text: string;
 }
 
-export interface Choice {
+interface Choice {
   label: string;
   detail: string | undefined;
   run: () => void;

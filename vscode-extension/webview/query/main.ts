@@ -90,7 +90,6 @@ class Panel {
       copy: (text) => post({ type: "copy", text, done: "" }),
       copyRows: (first, count) => void this.copyAs("csv", first, count),
       failed: (error) => this.setStatus(error.message),
-      sorted: () => undefined,
     });
     this.chart = new Chart({ zoom: (part) => void this.plotAgain(part) });
     this.msBox.addEventListener("change", () => this.table.show(this.msBox.checked));

@@ -3,7 +3,7 @@
 import type { Answer, Cell } from "../../shared/query/messages";
 import { pagesOf } from "./windowing";
 
-export const PAGE = 200;
+const PAGE = 200;
 const MAX_PAGES = 60;
 
 export interface Sort {

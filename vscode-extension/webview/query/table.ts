@@ -10,7 +10,7 @@ const LEAST_WIDTH = 40;
 const WIDEST = 420;
 const SLOW_MS = 60;
 
-export interface TableEvents {
+interface TableEvents {
   fetch(offset: number, limit: number, sort: Sort | undefined): Promise<Answer>;
   goto(location: SourceLocation): void;
   /** Shows a field whole. */
@@ -18,7 +18,6 @@ export interface TableEvents {
   copy(text: string): void;
   copyRows(first: number, count: number): void;
   failed(error: Error): void;
-  sorted(sort: Sort | undefined): void;
 }
 
 /** A place in the table, and the other end of what is marked. */
@@ -258,7 +257,6 @@ export class ResultTable {
           ? undefined
           : { column, descending: true };
     this.pages.order(next);
-    this.events.sorted(next);
     this.drawHeader();
     this.draw();
   }

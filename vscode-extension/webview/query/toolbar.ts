@@ -4,7 +4,7 @@ import type { Mode, WorkspaceEntry } from "../../shared/query/messages";
 import { h } from "../dom";
 import { type Item, menuButton } from "./menu";
 
-export interface ToolbarEvents {
+interface ToolbarEvents {
   run(): void;
   stop(): void;
   mode(mode: Mode): void;

@@ -5,7 +5,7 @@ export const MOST_PIXELS = 30_000_000;
 /** Rows above and below those that are seen, so that a short scroll finds them there. */
 const SPARE = 8;
 
-export interface Scrolled {
+interface Scrolled {
   rows: number;
   rowHeight: number;
   /** Height of what is seen. */

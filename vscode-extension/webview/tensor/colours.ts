@@ -12,7 +12,7 @@ export const MAPS: Record<MapName, string> = {
   grey: "black to white",
 };
 
-export type Rgb = readonly [number, number, number];
+type Rgb = readonly [number, number, number];
 
 const SIZE = 256;
 

@@ -15,7 +15,7 @@ import { type Choice, chooser, numberBox, shown } from "./dom";
 import { type Model, nameOf } from "./model";
 
 /** What the controls ask of the page. */
-export interface Actions {
+interface Actions {
   subject(expression: string): void;
   pin(pinned: boolean): void;
   reveal(): void;

@@ -6,7 +6,6 @@ import { h } from "../dom";
 export interface Choice<T extends string> {
   value: T;
   label: string;
-  title?: string;
 }
 
 /** A list to choose from, with its label. */

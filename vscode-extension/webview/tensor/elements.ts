@@ -9,7 +9,7 @@ export const NAN = 1;
 export const POSINF = 2;
 export const NEGINF = 3;
 export const UNWRITTEN = 4;
-export type Kind = 0 | 1 | 2 | 3 | 4;
+type Kind = 0 | 1 | 2 | 3 | 4;
 
 type Raw =
   | Float64Array

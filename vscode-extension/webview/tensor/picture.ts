@@ -9,7 +9,7 @@ import type { Atlas, Painted } from "./painting";
 import { type Camera, type Grid, type Spot, spotAt, tileOrigin } from "./tiles";
 
 /** Of the window, in CSS pixels: where indices are written. */
-export const MARGIN = { left: 46, top: 20 };
+const MARGIN = { left: 46, top: 20 };
 const LABELLED = 40; // CSS pixels of an element from which on its value is written in it
 const HATCHED = 5; // device pixels of an element from which on marks have patterns
 

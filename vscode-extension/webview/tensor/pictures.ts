@@ -3,7 +3,7 @@
 import { messageOf } from "../../shared/errors";
 import { sizeOf } from "../../shared/tensor/axes";
 import type { MapName, Slice } from "../../shared/tensor/messages";
-import { elementsOf, type Part, partExpression, placeOf } from "../../shared/tensor/parts";
+import { type Part, partExpression, placeOf } from "../../shared/tensor/parts";
 import { fill, h } from "../dom";
 import { type Connection, LatestOnly, Outdated } from "./connection";
 import { shown } from "./dom";
@@ -28,7 +28,7 @@ import {
 } from "./tiles";
 
 /** What the pictures tell the page. */
-export interface Listener {
+interface Listener {
   hovered(place: number[] | undefined): void;
   chosen(place: number[]): void;
   pinned(place: number[]): void;
@@ -428,15 +428,6 @@ export class Pictures {
     this.listener.chosen(
       this.placeAt({ tile, row: wrap(row, grid.height), column: wrap(column, grid.width) }),
     );
-  }
-
-  /** The part that is shown as one slice, for a file. */
-  get slice(): Slice | undefined {
-    return this.parts.now;
-  }
-
-  get shownElements(): number {
-    return this.parts.part ? elementsOf(this.parts.part) : 0;
   }
 }
 
