@@ -1,4 +1,4 @@
-/** Which Python runs opstep: candidates in order, a probe of each, and what is said of them. */
+/** Which Python runs opstep: candidates in order, a probe of each, and messages about them. */
 
 import { execFile } from "node:child_process";
 import { existsSync } from "node:fs";

@@ -1,4 +1,4 @@
-/** The Python that runs opstep: found, kept up to date, chosen by hand; and what is said where there is none. */
+/** The Python that runs opstep: found, kept up to date, chosen by the user; complains if there is none. */
 
 import { readFileSync } from "node:fs";
 import path from "node:path";
@@ -275,7 +275,7 @@ export class Python implements vscode.Disposable {
     ];
     pick.items = last;
     void this.allInterpreters().then((found) => {
-      pick.items = [...found.map(item), ...last];
+      pick.items = [...found.map(pickItem), ...last];
       pick.busy = false;
     });
     const chosen = await new Promise<{ value?: string; act?: string } | undefined>((resolve) => {
@@ -348,7 +348,7 @@ const ORIGINS: Record<Candidate["origin"], string> = {
   path: "on PATH",
 };
 
-function item(found: Interpreter): vscode.QuickPickItem & { value: string } {
+function pickItem(found: Interpreter): vscode.QuickPickItem & { value: string } {
   const ready = found.verdict === "ready";
   return {
     label: `$(${ready ? "check" : "warning"}) ${found.path}`,

@@ -7,7 +7,7 @@ import type { Services } from "./services";
 export function registerStatus(services: Services, python: Python): vscode.Disposable {
   const bar = vscode.window.createStatusBarItem("opstep.status", vscode.StatusBarAlignment.Left, 5);
   bar.name = "opstep: device and mode";
-  const update = () => show(bar, python);
+  const update = () => updateBar(bar, python);
   update();
   void python.find().then(update);
   return vscode.Disposable.from(
@@ -20,7 +20,7 @@ export function registerStatus(services: Services, python: Python): vscode.Dispo
   );
 }
 
-function show(bar: vscode.StatusBarItem, python: Python): void {
+function updateBar(bar: vscode.StatusBarItem, python: Python): void {
   const session = vscode.debug.activeDebugSession;
   const debugged = session?.type === "opstep" ? session.configuration : undefined;
   if (!debugged && vscode.window.activeTextEditor?.document.languageId !== "opg") {
@@ -45,7 +45,7 @@ function show(bar: vscode.StatusBarItem, python: Python): void {
   const lines = [
     debugged
       ? `**This session** runs on ${device}, mode ${mode}.`
-      : `Runs use **${device}**, mode **${mode}**${meaning(mode)}.`,
+      : `Runs use **${device}**, mode **${mode}**${describeMode(mode)}.`,
   ];
   if (found) {
     lines.push(`opstep ${found.probe?.opstep} in ${found.path}`);
@@ -70,7 +70,7 @@ const MODES = [
   { value: "debug", detail: "one op at a time on one stream, fresh memory filled with NaN" },
 ];
 
-function meaning(mode: string): string {
+function describeMode(mode: string): string {
   const found = MODES.find((m) => m.value === mode);
   return found ? `: ${found.detail}` : "";
 }
@@ -114,7 +114,7 @@ async function changeRun(services: Services): Promise<void> {
   if (!picked?.name) {
     return;
   }
-  const value = picked.value ?? (await askDevice(device));
+  const value = picked.value ?? (await promptDevice(device));
   if (value) {
     const target = vscode.workspace.workspaceFolders
       ? vscode.ConfigurationTarget.Workspace
@@ -124,7 +124,7 @@ async function changeRun(services: Services): Promise<void> {
   }
 }
 
-function askDevice(value: string): Thenable<string | undefined> {
+function promptDevice(value: string): Thenable<string | undefined> {
   return vscode.window.showInputBox({
     title: "Device",
     value,

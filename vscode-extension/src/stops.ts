@@ -1,10 +1,10 @@
-/** Where debug sessions stand: one present stop, for all views. */
+/** Tracks where debug sessions are stopped: one current stop for all views. */
 
 import type { DebugProtocol } from "@vscode/debugprotocol";
 import * as vscode from "vscode";
 import type { Stop } from "./services";
 
-/** A session that stands: why, and by which requests its innermost frame is asked for, until it is known. */
+/** A stopped session: why, and which pending stackTrace requests will tell its innermost frame. */
 interface StoppedSession {
   readonly stopped: DebugProtocol.StoppedEvent["body"];
   requests: Set<number> | undefined;

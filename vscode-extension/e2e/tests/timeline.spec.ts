@@ -1,7 +1,7 @@
 import { execFileSync } from "node:child_process";
 
 import { ENTROPY } from "../lib/configurations";
-import { python } from "../lib/places";
+import { python } from "../lib/paths";
 import { expect, test } from "../lib/test";
 
 test("a slice that is selected in Perfetto shows its line, also when the text has moved", async ({

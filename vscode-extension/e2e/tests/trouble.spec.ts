@@ -1,7 +1,7 @@
 import { chmod } from "node:fs/promises";
 
 import { SMALL } from "../lib/configurations";
-import { python } from "../lib/places";
+import { python } from "../lib/paths";
 import { expect, test } from "../lib/test";
 
 test("a Python that is not there: what to do is said once", async ({ folder, closed, server }) => {

@@ -3,7 +3,7 @@ import { once } from "node:events";
 
 import type { FrameLocator, Page } from "@playwright/test";
 import type { Folder } from "../lib/folder";
-import { python } from "../lib/places";
+import { python } from "../lib/paths";
 import { expect, test } from "../lib/test";
 import type { Workbench } from "../lib/workbench";
 

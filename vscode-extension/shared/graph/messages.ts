@@ -1,4 +1,4 @@
-/** What the Graph view's page and its host say to each other. Lines count from 0. */
+/** The messages between the Graph view's page and the extension host. Lines count from 0. */
 
 export type NodeKind =
   | "input"

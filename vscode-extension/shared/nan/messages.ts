@@ -1,4 +1,4 @@
-/** What the NaN report's page and the extension send each other. Lines count from 1. */
+/** The messages between the NaN report's page and the extension host. Lines count from 1. */
 
 interface Tensor {
   name: string;

@@ -1,4 +1,4 @@
-/** What the query panel and the extension say to each other, and what the language server answers. */
+/** The messages between the query panel's page and the extension host, and the answers of the language server. */
 
 /** A field of an answer; what JSON has no word for is an object with one key that names it. */
 export type Cell =

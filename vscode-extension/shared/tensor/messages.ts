@@ -1,4 +1,4 @@
-/** What the Tensor view's page and its host say to each other. */
+/** The messages between the Tensor view's page and the extension host. */
 
 import type { Axes } from "./axes";
 import type { Part } from "./parts";

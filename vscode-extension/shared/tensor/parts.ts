@@ -23,7 +23,7 @@ export function countOf(span: Span): number {
   return Math.max(0, Math.ceil((span.to - span.from) / span.step));
 }
 
-function whole(size: number, step = 1): Span {
+function wholeSpan(size: number, step = 1): Span {
   return { from: 0, to: size, step };
 }
 
@@ -31,9 +31,9 @@ function whole(size: number, step = 1): Span {
 export function wholePart(axes: Axes, shape: readonly number[], step = 1): Part {
   return {
     axes,
-    tiles: whole(sizeOf(shape, axes.tiles)),
-    rows: whole(sizeOf(shape, axes.rows), step),
-    columns: whole(sizeOf(shape, axes.columns), step),
+    tiles: wholeSpan(sizeOf(shape, axes.tiles)),
+    rows: wholeSpan(sizeOf(shape, axes.rows), step),
+    columns: wholeSpan(sizeOf(shape, axes.columns), step),
   };
 }
 

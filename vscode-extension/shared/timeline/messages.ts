@@ -1,4 +1,4 @@
-/** What the Timeline view's page, its host and the frame with Perfetto in it say to each other. */
+/** The messages between the Timeline view's page, the extension host and the frame with Perfetto. */
 
 /** A slice of the trace. Times are nanoseconds, as texts: they go beyond what a number holds. */
 export interface Slice {

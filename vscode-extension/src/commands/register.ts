@@ -83,7 +83,7 @@ async function fileFor(target: Target): Promise<string | undefined> {
   return open && !(await open.save()) ? undefined : file;
 }
 
-/** `--graph`, `--input`, `--symbol`, `--params`; undefined where the user went away. */
+/** `--graph`, `--input`, `--symbol`, `--params`; undefined if the user cancels. */
 async function optionsOf(
   file: string,
   graph: string | undefined,

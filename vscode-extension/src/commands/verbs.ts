@@ -96,7 +96,7 @@ function withoutMode(options: string[]): string[] {
   return at < 0 ? options : options.toSpliced(at, 2);
 }
 
-/** Options of a run of several steps; undefined where the user went away. */
+/** Options of a run of several steps; undefined if the user cancels. */
 async function severalSteps(run: RunOptions): Args {
   const options = await run();
   const steps =

@@ -1,4 +1,4 @@
-/** What a run is given: inputs from files beside the program, sizes of symbolic dims, weights. */
+/** The arguments of a run: inputs from files beside the program, sizes of symbolic dims, weights. */
 
 import { type GraphHead, type Input, type Program, symbolsOf } from "./graphs";
 

@@ -24,12 +24,12 @@ const NAME = /^[A-Za-z_]\w*$/;
 
 /** Reads what is there; a graph whose head is not complete is left out. */
 export function readProgram(text: string): Program {
-  const code = blanked(text);
+  const code = blankComments(text);
   const graphs: GraphHead[] = [];
   const lineOf = lineCounter(code);
   for (const match of code.matchAll(/^[ \t\f]*graph[ \t\f]+([A-Za-z_]\w*)[ \t\f]*\(/gm)) {
     const open = match.index + match[0].length;
-    const close = closing(code, open);
+    const close = closingParenthesis(code, open);
     if (close < 0) {
       continue;
     }
@@ -60,12 +60,12 @@ function lineCounter(text: string): (offset: number) => number {
 }
 
 /** The text with comments and strings position blank; every place stays where it was. */
-function blanked(text: string): string {
+function blankComments(text: string): string {
   return text.replace(/#[^\n]*|"(?:\\.|[^"\\\n])*"/g, (found) => " ".repeat(found.length));
 }
 
 /** Where the parenthesis that stands before `from` is closed; -1 where it is not. */
-function closing(code: string, from: number): number {
+function closingParenthesis(code: string, from: number): number {
   let depth = 1;
   for (let at = from; at < code.length && code[at] !== "{"; at++) {
     if (code[at] === "(") {
@@ -149,7 +149,7 @@ export function lineAfter(text: string, graph: string, value: string): number | 
   if (!head) {
     return undefined;
   }
-  const statements = statementsOf(blanked(text), head);
+  const statements = statementsOf(blankComments(text), head);
   if (head.inputs.some((input) => input.name === value)) {
     return statements[0]?.line;
   }

@@ -27,7 +27,7 @@ export async function enterKernel(services: Services): Promise<void> {
     frameId: stop.frameId,
   })) as { kernels: Launch[] };
   const chosen = await pickLaunch(kernels);
-  const place = chosen && (await pickPlace(chosen));
+  const place = chosen && (await pickThread(chosen));
   if (chosen && place) {
     await stop.session.customRequest("opstep/enterKernel", {
       frameId: stop.frameId,
@@ -67,9 +67,9 @@ function extent(kernel: Launch): string {
     : `grid ${kernel.grid?.join("×")}, block ${kernel.block?.join("×")}`;
 }
 
-async function pickPlace(kernel: Launch): Promise<Record<string, unknown> | undefined> {
+async function pickThread(kernel: Launch): Promise<Record<string, unknown> | undefined> {
   if (kernel.target === "cpu") {
-    const unit = await numbers(`Unit, 0 to ${(kernel.units ?? 1) - 1}`, "0", 1);
+    const unit = await promptNumbers(`Unit, 0 to ${(kernel.units ?? 1) - 1}`, "0", 1);
     return unit && { unit: unit[0] };
   }
   const how = await vscode.window.showQuickPick(
@@ -84,13 +84,13 @@ async function pickPlace(kernel: Launch): Promise<Record<string, unknown> | unde
     case "first":
       return {};
     case "element": {
-      const element = await numbers("Indices of the element of the result", "0, 0");
+      const element = await promptNumbers("Indices of the element of the result", "0, 0");
       return element && { element };
     }
     case "thread": {
-      const block = await numbers(`Block, within ${kernel.grid?.join(", ")}`, "0, 0, 0", 3);
+      const block = await promptNumbers(`Block, within ${kernel.grid?.join(", ")}`, "0, 0, 0", 3);
       const thread =
-        block && (await numbers(`Thread, within ${kernel.block?.join(", ")}`, "0, 0, 0", 3));
+        block && (await promptNumbers(`Thread, within ${kernel.block?.join(", ")}`, "0, 0, 0", 3));
       return thread && { block, thread };
     }
     default:
@@ -98,7 +98,7 @@ async function pickPlace(kernel: Launch): Promise<Record<string, unknown> | unde
   }
 }
 
-async function numbers(
+async function promptNumbers(
   title: string,
   value: string,
   count?: number,

@@ -1,4 +1,4 @@
-/** What a run needs that nobody said yet: asked once, and remembered for the next time. */
+/** Arguments that a run still needs: the user is asked once, and the answers are remembered. */
 
 import { readdir, readFile } from "node:fs/promises";
 import path from "node:path";
@@ -83,7 +83,7 @@ export function followCursor(): vscode.Disposable {
 export async function chooseGraph(
   file: string,
   program: Program,
-  ask = false,
+  always = false,
 ): Promise<GraphHead | undefined> {
   const editor = vscode.window.activeTextEditor;
   const at =
@@ -91,7 +91,7 @@ export async function chooseGraph(
       ? graphAt(program, editor.selection.active.line)
       : undefined;
   const again = program.graphs.find((graph) => graph.name === last.get(file));
-  const graph = ask ? undefined : (again ?? at ?? defaultGraph(program));
+  const graph = always ? undefined : (again ?? at ?? defaultGraph(program));
   if (graph || program.graphs.length === 0) {
     if (graph) {
       last.set(file, graph.name);
@@ -121,8 +121,8 @@ export class Sizes {
   }
 
   /**
-   * Sizes for what is open. They are asked for once; `again` asks in any case. Undefined where the
-   * user went away.
+   * Sizes for what is open. They are asked for once; `again` asks in any case. Undefined if the user
+   * cancels.
    */
   async of(
     file: string,

@@ -76,7 +76,7 @@ export class Configurations implements vscode.DebugConfigurationProvider {
     return file ? this.launchOf(file, undefined, folder, Boolean(config.noDebug)) : undefined;
   }
 
-  /** The configuration of a graph, with what lies beside its file; undefined where the user went away. */
+  /** The configuration of a graph, with what lies beside its file; undefined if the user cancels. */
   async launchOf(
     file: string,
     graph: string | undefined,
@@ -111,7 +111,7 @@ export class Configurations implements vscode.DebugConfigurationProvider {
     config: vscode.DebugConfiguration,
   ): Promise<vscode.DebugConfiguration | undefined> {
     if (config.request === "attach") {
-      return attachable(config);
+      return checkAttach(config);
     }
     if (!(await this.python.find()) && !(await this.python.refresh())) {
       this.python.complainAgain();
@@ -124,11 +124,11 @@ export class Configurations implements vscode.DebugConfigurationProvider {
       folder: folder?.uri.fsPath,
     });
     const file = path.resolve(complete.cwd ?? "", String(complete.program));
-    const problem = programTrouble(file);
+    const problem = programError(file);
     if (problem) {
       return refuse(problem);
     }
-    if (!(await asSaved(file))) {
+    if (!(await saveBeforeRun(file))) {
       return undefined;
     }
     return this.completed(complete, file);
@@ -243,7 +243,7 @@ async function savedFile(document: vscode.TextDocument): Promise<string | undefi
 }
 
 /** Whether to go on: a file with changes is saved, or run as it was saved. */
-async function asSaved(file: string): Promise<boolean> {
+async function saveBeforeRun(file: string): Promise<boolean> {
   const open = vscode.workspace.textDocuments.find((d) => d.uri.fsPath === file && d.isDirty);
   if (!open) {
     return true;
@@ -257,7 +257,7 @@ async function asSaved(file: string): Promise<boolean> {
   return picked === "Save and Run" ? open.save() : picked === "Run as Saved";
 }
 
-function programTrouble(file: string): string | undefined {
+function programError(file: string): string | undefined {
   if (!existsSync(file)) {
     return `${file} does not exist: it is the “program” of the launch configuration.`;
   }
@@ -265,7 +265,7 @@ function programTrouble(file: string): string | undefined {
 }
 
 /** An attach configuration whose program listens; else what to do is said. */
-async function attachable(
+async function checkAttach(
   config: vscode.DebugConfiguration,
 ): Promise<vscode.DebugConfiguration | undefined> {
   const host = config.host ?? "127.0.0.1";

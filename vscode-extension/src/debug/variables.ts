@@ -21,7 +21,7 @@ function expressionOf(context: VariableContext | undefined): string | undefined 
  */
 export async function breakOnNan(services: Services, context?: VariableContext): Promise<void> {
   const stop = services.stop;
-  const name = expressionOf(context) ?? (await askForValue());
+  const name = expressionOf(context) ?? (await promptForValue());
   if (!stop || !name) {
     return;
   }
@@ -46,7 +46,7 @@ export async function breakOnNan(services: Services, context?: VariableContext):
 /** All figures of a value, as lines, to the clipboard. */
 export async function copyStatistics(services: Services, context?: VariableContext): Promise<void> {
   const stop = services.stop;
-  const expression = expressionOf(context) ?? (await askForValue());
+  const expression = expressionOf(context) ?? (await promptForValue());
   if (!stop || !expression) {
     return;
   }
@@ -66,7 +66,7 @@ function statistics(
 }
 
 /** From the palette there is no variable: the word at the cursor, or what is typed. */
-async function askForValue(): Promise<string | undefined> {
+async function promptForValue(): Promise<string | undefined> {
   const editor = vscode.window.activeTextEditor;
   const range = editor?.document.getWordRangeAtPosition(editor.selection.active);
   return vscode.window.showInputBox({

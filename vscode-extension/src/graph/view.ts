@@ -201,7 +201,7 @@ class GraphView implements vscode.Disposable {
     return line !== undefined && first <= line && line <= last ? line : null;
   }
 
-  // --- what the editor does ---
+  // --- events of the editor ---
 
   private typed(document: vscode.TextDocument): void {
     const { data } = this;
@@ -250,7 +250,7 @@ class GraphView implements vscode.Disposable {
     }
   }
 
-  // --- what the debugger does ---
+  // --- events of the debugger ---
 
   private async stopped(stop: Stop | undefined): Promise<void> {
     this.values = undefined;
@@ -307,7 +307,7 @@ class GraphView implements vscode.Disposable {
     this.post({ kind: "stop", stop: { uri, graph, line: line - 1, reason, values } });
   }
 
-  // --- what the page says ---
+  // --- messages from the page ---
 
   private async receive(message: PageMessage): Promise<void> {
     switch (message.kind) {

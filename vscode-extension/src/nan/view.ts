@@ -3,7 +3,7 @@
 import * as vscode from "vscode";
 import { messageOf } from "../../shared/errors";
 import type { Finding, HostMessage, Link, NanReport, PageMessage } from "../../shared/nan/messages";
-import { sentence } from "../../shared/nan/report";
+import { summarize } from "../../shared/nan/report";
 import type { Subject } from "../../shared/tensor/messages";
 import { browse, WORKSPACES } from "../dialogs";
 import { showLine } from "../editor";
@@ -185,7 +185,7 @@ class NanView implements vscode.Disposable {
         `${f.kind}\t${f.value}\t${f.file}:${f.line}\t${f.message}\trun ${f.run}, step ${f.step ?? ""}`;
       return this.findings.map(line).join("\n");
     }
-    return this.report ? `${sentence(this.report)}\n\n${this.report.text}\n` : "";
+    return this.report ? `${summarize(this.report)}\n\n${this.report.text}\n` : "";
   }
 
   private async line(link: Link | undefined): Promise<void> {

@@ -1,4 +1,4 @@
-/** One panel of the Tensor view: what it shows, which frame it follows, what it asks of the debugger. */
+/** One panel of the Tensor view: its subject, the frame it follows, its calls to the debugger. */
 
 import path from "node:path";
 import type { DebugProtocol } from "@vscode/debugprotocol";
@@ -188,7 +188,7 @@ export class TensorPanel implements vscode.Disposable {
     }
   }
 
-  // --- messages of the page ---
+  // --- messages from the page ---
 
   private async receive(message: PageMessage): Promise<void> {
     switch (message.kind) {

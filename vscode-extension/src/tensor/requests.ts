@@ -1,4 +1,4 @@
-/** The debugger's side of the Tensor view: what its page asks, as requests of the protocol. */
+/** Calls of the Tensor view's page as requests of the debug adapter or the language server. */
 
 import { type Axes, fitAxes, MOST_TILES, sizeOf } from "../../shared/tensor/axes";
 import type { Call, Calls, Slice, TensorType, ViewState } from "../../shared/tensor/messages";

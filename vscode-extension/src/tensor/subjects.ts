@@ -1,4 +1,4 @@
-/** What commands about a tensor mean: menus, other views, the cursor, each have their own words. */
+/** Which tensor a command is about: menus, other views and the cursor each pass their own arguments. */
 
 import type * as vscode from "vscode";
 import type { Subject } from "../../shared/tensor/messages";

@@ -1,7 +1,7 @@
-/** Where a statement of a trace stands in a text that may have been changed since. */
+/** Finds a statement of a trace in a text that may have changed since. */
 
 /** The bare text: without what only lays it out, blanks and commas at the ends of lists. */
-function bare(text: string): string {
+function stripLayout(text: string): string {
   return text.replaceAll(/[\s,]+/g, "");
 }
 
@@ -10,7 +10,7 @@ function bare(text: string): string {
  * it; undefined where it is nowhere any more. A statement may go over several lines.
  */
 export function findStatement(text: string, line: number, statement: string): number | undefined {
-  const target = bare(statement);
+  const target = stripLayout(statement);
   const lines = text.split("\n");
   if (target === "") {
     return line < lines.length ? line : undefined;
@@ -21,7 +21,7 @@ export function findStatement(text: string, line: number, statement: string): nu
     }
     let found = "";
     for (let k = at; k < lines.length && found.length < target.length; k++) {
-      found += bare((lines[k] ?? "").split("#")[0] ?? "");
+      found += stripLayout((lines[k] ?? "").split("#")[0] ?? "");
       if (k === at && found === "") {
         return false;
       }

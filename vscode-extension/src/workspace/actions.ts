@@ -1,4 +1,4 @@
-/** What can be done with workspaces and runs: the verbs of `opstep ws`, from menus. */
+/** Actions on workspaces and runs: the verbs of `opstep ws`, from menus. */
 
 import path from "node:path";
 import * as vscode from "vscode";

@@ -11,7 +11,7 @@ const FOLLOW = "opstep.workspace.follow";
 
 export function registerDocuments(services: Services): vscode.Disposable {
   const provider: vscode.TextDocumentContentProvider = {
-    provideTextDocumentContent: (uri, token) => text(services, documentOf(uri), token),
+    provideTextDocumentContent: (uri, token) => contentOf(services, documentOf(uri), token),
   };
   const links: vscode.DocumentLinkProvider = {
     provideDocumentLinks: (document) => linksOf(document),
@@ -59,7 +59,7 @@ function documentOf(uri: vscode.Uri): VirtualDocument {
   return JSON.parse(uri.query) as VirtualDocument;
 }
 
-async function text(
+async function contentOf(
   services: Services,
   shown: VirtualDocument,
   token: vscode.CancellationToken,

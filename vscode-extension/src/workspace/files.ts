@@ -12,7 +12,7 @@ const LIVE_MS = 1_000; // a run is under way
 const QUIET_MS = 5_000; // none is, and the file system may have no events (network, containers)
 const EXCLUDED = "**/{node_modules,.git,.venv,venv,site-packages,__pycache__}/**";
 
-/** The files, each with its standing; `onDidChange` has the paths of those that are others now. */
+/** The files, each with its status; `onDidChange` has the paths of those that are others now. */
 export class Files implements vscode.Disposable {
   private readonly changed = new vscode.EventEmitter<string[] | undefined>();
   /** undefined: files came or went. */

@@ -1,4 +1,4 @@
-/** Runs, steps and sizes in the words of the tree. */
+/** How the tree writes runs, steps, tensors and sizes. */
 
 import { counted, duration, grouped, significant } from "../../shared/format";
 import type {

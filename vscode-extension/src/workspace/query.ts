@@ -176,7 +176,7 @@ export class Queries implements vscode.Disposable {
     }
   }
 
-  // --- messages of the page ---
+  // --- messages from the page ---
 
   private async receive(message: PageMessage): Promise<void> {
     try {

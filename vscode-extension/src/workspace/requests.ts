@@ -1,4 +1,4 @@
-/** What the language server tells of workspaces (`opstep/workspace/…`). */
+/** Answers of the language server about workspaces (`opstep/workspace/…`). */
 
 export interface WorkspaceStatus {
   path: string;

@@ -1,13 +1,13 @@
-/** The Workspace view: recorded runs in the activity bar, and the query panel that asks them. */
+/** The Workspace view: recorded runs in the activity bar, and the query panel. */
 
 import * as vscode from "vscode";
 import type { Services } from "../services";
-import { StoredTensors } from "../tensor/stored";
 import { Actions } from "./actions";
 import { registerDocuments } from "./documents";
 import { Files } from "./files";
 import type { Node } from "./nodes";
 import { Queries } from "./query";
+import { StoredTensorPanels } from "./storedTensors";
 import { Tree } from "./tree";
 
 const REDRAWN_MS = 60_000; // "5 min ago" goes on
@@ -16,7 +16,7 @@ export function register(services: Services): vscode.Disposable {
   const files = new Files(services);
   const tree = new Tree(services, files);
   const queries = new Queries(services, files);
-  const stored = new StoredTensors(services);
+  const stored = new StoredTensorPanels(services);
   const view = vscode.window.createTreeView<Node>("opstep.workspace", {
     treeDataProvider: tree,
     canSelectMany: true,

@@ -1,8 +1,8 @@
 import { expect, test } from "vitest";
 import type { Link, NanReport } from "../../shared/nan/messages";
-import { sentence } from "../../shared/nan/report";
+import { summarize } from "../../shared/nan/report";
 import { pathOf } from "../../src/nan/path";
-import { explained } from "../../webview/nan/rules";
+import { explain } from "../../webview/nan/rules";
 
 const link = (more: Partial<Link>): Link => ({
   kind: "propagated",
@@ -28,27 +28,27 @@ function report(...links: Link[]): NanReport {
 }
 
 test("one sentence says why", () => {
-  expect(sentence(report(log))).toBe(
+  expect(summarize(report(log))).toBe(
     "3 NaNs of l were born in this op, log: log of a negative number.",
   );
-  expect(sentence(report(link({ line: 9 }), log))).toBe(
+  expect(summarize(report(link({ line: 9 }), log))).toBe(
     "3 NaNs of y come from l, the result of log, line 5: log of a negative number.",
   );
   const given = link({ kind: "given", name: "x" });
-  expect(sentence(report(given))).toBe("x entered the run with them.");
-  expect(sentence(report(link({ count: 1, bad: "inf" }), given))).toBe(
+  expect(summarize(report(given))).toBe("x entered the run with them.");
+  expect(summarize(report(link({ count: 1, bad: "inf" }), given))).toBe(
     "1 infinity of y comes from x, which entered the run with them.",
   );
-  expect(sentence(report(link({}), log, given))).toContain("and 1 more place.");
-  expect(sentence({ found: false, text: "d is finite", links: [] })).toBe("d is finite");
+  expect(summarize(report(link({}), log, given))).toContain("and 1 more place.");
+  expect(summarize({ found: false, text: "d is finite", links: [] })).toBe("d is finite");
 });
 
 test("rules are explained by what helps", () => {
-  expect(explained("log of a negative number")).toContain("below 0");
-  expect(explained("log of 0, 1 + x")).toContain("−infinity");
-  expect(explained("overflow of f16")).toContain("65,504");
-  expect(explained("overflow of f32 on the way to the result")).toContain("largest number");
-  expect(explained("something of its own")).toBe("");
+  expect(explain("log of a negative number")).toContain("below 0");
+  expect(explain("log of 0, 1 + x")).toContain("−infinity");
+  expect(explain("overflow of f16")).toContain("65,504");
+  expect(explain("overflow of f32 on the way to the result")).toContain("largest number");
+  expect(explain("something of its own")).toBe("");
 });
 
 test("the way begins where it began, and stays in one file", () => {

@@ -1,6 +1,13 @@
 import { expect, it } from "vitest";
 import type { Answer, PlotLine, Schema, Table } from "../../shared/query/messages";
-import { aligned, apart, positive, spreadWide, tick, unitOf } from "../../webview/query/chartData";
+import {
+  alignLines,
+  dropNonPositive,
+  needsLogScale,
+  separate,
+  tick,
+  unitOf,
+} from "../../webview/query/chartData";
 import { completePlot, completeSql, sources, tokens } from "../../webview/query/completion";
 import { figure, formatCell, isNs, milliseconds } from "../../webview/query/format";
 import { QueryHistory } from "../../webview/query/history";
@@ -213,7 +220,7 @@ const line = (xs: number[], ys: (number | null)[], label = "a"): PlotLine => ({
 });
 
 it("puts lines over one list of xs: null is a gap, undefined goes on", () => {
-  const data = aligned([line([0, 1, 3], [1, null, 3]), line([1, 2], [5, 6])]);
+  const data = alignLines([line([0, 1, 3], [1, null, 3]), line([1, 2], [5, 6])]);
   expect(data).toEqual([
     [0, 1, 2, 3],
     [1, null, undefined, 3],
@@ -222,15 +229,15 @@ it("puts lines over one list of xs: null is a gap, undefined goes on", () => {
 });
 
 it("spreads points of one step to its right", () => {
-  expect(apart([0, 0, 1, 2, 2, 2, 2])).toEqual([0, 0.5, 1, 2, 2.25, 2.5, 2.75]);
+  expect(separate([0, 0, 1, 2, 2, 2, 2])).toEqual([0, 0.5, 1, 2, 2.25, 2.5, 2.75]);
 });
 
 it("chooses a logarithmic scale for positive figures far apart", () => {
-  expect(spreadWide([line([0, 1], [1e-3, 5])])).toBe(true);
-  expect(spreadWide([line([0, 1], [1, 5])])).toBe(false);
-  expect(spreadWide([line([0, 1], [-1, 5e6])])).toBe(false);
+  expect(needsLogScale([line([0, 1], [1e-3, 5])])).toBe(true);
+  expect(needsLogScale([line([0, 1], [1, 5])])).toBe(false);
+  expect(needsLogScale([line([0, 1], [-1, 5e6])])).toBe(false);
   expect(
-    positive([
+    dropNonPositive([
       [0, 1, 2],
       [0, -1, 2],
     ]),

@@ -23,7 +23,7 @@ import {
   visible,
   worldHeight,
   worldWidth,
-  zoomed,
+  zoomAt,
 } from "../../webview/tensor/tiles";
 
 const axes = (shape: number[], more: Partial<Axes> = {}): Axes => ({
@@ -150,7 +150,7 @@ describe("tiles", () => {
   test("zooming keeps what is under the pointer", () => {
     const grid = layOut(axes(shape), shape, 640, 480);
     const camera = overview(grid, 640, 480);
-    const near = zoomed(camera, 3, 100, 60);
+    const near = zoomAt(camera, 3, 100, 60);
     expect(spotAt(grid, near, 100, 60)).toEqual(spotAt(grid, camera, 100, 60));
     expect(near.scale).toBe(camera.scale * 3);
   });

@@ -62,7 +62,7 @@ export class Page {
     post({ kind: "ready" });
   }
 
-  // --- what the host says ---
+  // --- messages from the host ---
 
   receive(message: HostMessage): void {
     switch (message.kind) {
@@ -216,7 +216,7 @@ export class Page {
     }
   }
 
-  // --- what people do ---
+  // --- user input ---
 
   private listen(): void {
     const { surface } = this.scene;

@@ -33,7 +33,7 @@ export class Scene {
   readonly minimap = new Minimap(this.drawing, this.viewport);
   picture: Picture = { nodes: [], links: [], whole: 0 };
   private readonly layouts = new LayoutRunner();
-  private readonly measure: Measure = measuring(this.surface);
+  private readonly measure: Measure = textMeasure(this.surface);
 
   constructor(private readonly marks: (shown: PictureNode) => Marks) {
     this.surface.setAttribute("aria-label", "Data flow. Arrow keys go along the edges.");
@@ -163,7 +163,7 @@ export class Scene {
   }
 }
 
-function measuring(surface: SVGSVGElement): Measure {
+function textMeasure(surface: SVGSVGElement): Measure {
   const context = document.createElement("canvas").getContext("2d");
   const widths = new Map<string, number>();
   return (text, bold) => {

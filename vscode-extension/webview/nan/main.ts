@@ -9,9 +9,9 @@ import type {
   NanReport,
   PageMessage,
 } from "../../shared/nan/messages";
-import { sentence } from "../../shared/nan/report";
+import { summarize } from "../../shared/nan/report";
 import { fill, h } from "../dom";
-import { explained, kindOf } from "./rules";
+import { explain, kindOf } from "./rules";
 
 const vscode = acquireVsCodeApi<unknown>();
 const root = document.getElementById("root") as HTMLElement;
@@ -23,7 +23,7 @@ post({ kind: "ready" });
 function receive(message: HostMessage): void {
   switch (message.kind) {
     case "report":
-      show(message.report, message.title, message.where, message.current);
+      showReport(message.report, message.title, message.where, message.current);
       break;
     case "findings":
       showFindings(message.findings, message.title);
@@ -44,7 +44,7 @@ function copy(): HTMLElement {
   );
 }
 
-function show(report: NanReport, title: string, where: string, held: boolean): void {
+function showReport(report: NanReport, title: string, where: string, held: boolean): void {
   document.body.classList.toggle("stale", !held);
   fill(
     root,
@@ -56,7 +56,7 @@ function show(report: NanReport, title: string, where: string, held: boolean): v
       h("span", { class: "space" }),
       copy(),
     ),
-    h("p", { class: "why" }, sentence(report)),
+    h("p", { class: "why" }, summarize(report)),
     h(
       "p",
       { class: "old", role: "status" },
@@ -128,7 +128,7 @@ function lineButton(link: Link, k: number): HTMLElement {
 }
 
 function rule(text: string, count: number): HTMLElement {
-  const more = explained(text);
+  const more = explain(text);
   return h(
     "p",
     { class: "rule" },

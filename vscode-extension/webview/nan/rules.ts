@@ -2,7 +2,7 @@
 
 import type { Link } from "../../shared/nan/messages";
 
-const EXPLAINED: readonly [RegExp, string][] = [
+const EXPLANATIONS: readonly [RegExp, string][] = [
   [
     /^log of 0/,
     "The logarithm of 0 is −infinity. Add a small number below the log, or use an op that includes one (softmax_cross_entropy, log_softmax).",
@@ -46,8 +46,8 @@ const EXPLAINED: readonly [RegExp, string][] = [
 ];
 
 /** What a rule means, and what helps; empty where its own words are enough. */
-export function explained(rule: string): string {
-  return EXPLAINED.find(([pattern]) => pattern.test(rule))?.[1] ?? "";
+export function explain(rule: string): string {
+  return EXPLANATIONS.find(([pattern]) => pattern.test(rule))?.[1] ?? "";
 }
 
 /** What a link is, in a word or two. */

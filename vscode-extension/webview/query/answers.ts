@@ -1,4 +1,4 @@
-/** The answer to the question that was asked last, as it comes in. */
+/** The answer to the current query, as its rows arrive. */
 
 import type { Answer } from "../../shared/query/messages";
 import type { Sort } from "./pages";

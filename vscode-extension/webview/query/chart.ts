@@ -6,10 +6,10 @@ import type { Plot } from "../../shared/query/messages";
 import { h } from "../dom";
 import {
   type Aligned,
-  aligned,
+  alignLines,
+  dropNonPositive,
   NAMED,
-  positive,
-  spreadWide,
+  needsLogScale,
   summary,
   tick,
   unitOf,
@@ -137,7 +137,7 @@ export class Chart {
     if (!plot) {
       return;
     }
-    const log = this.log ?? spreadWide(plot.lines);
+    const log = this.log ?? needsLogScale(plot.lines);
     this.logBox.checked = log;
     this.whole.hidden = this.part === undefined;
     this.area.setAttribute("aria-label", summary(plot));
@@ -150,11 +150,11 @@ export class Chart {
   }
 
   private scaled(plot: Plot, log: boolean): Aligned {
-    const [xs, ...columns] = aligned(plot.lines);
+    const [xs, ...columns] = alignLines(plot.lines);
     const { factor } = this.unit;
     const scale = (y: number | null | undefined) => (typeof y === "number" ? y * factor : y);
     const data: Aligned = [xs, ...columns.map((ys) => (factor === 1 ? ys : ys.map(scale)))];
-    return log ? positive(data) : data;
+    return log ? dropNonPositive(data) : data;
   }
 
   private options(

@@ -10,9 +10,9 @@ export const NAMED = 8;
 export type Aligned = [number[], ...(number | null | undefined)[][]];
 
 /** One list of xs with the values of each line at them; several points at one x lie side by side. */
-export function aligned(lines: PlotLine[]): Aligned {
+export function alignLines(lines: PlotLine[]): Aligned {
   const all = new Set<number>();
-  const moved = lines.map((line) => ({ ...line, xs: apart(line.xs) }));
+  const moved = lines.map((line) => ({ ...line, xs: separate(line.xs) }));
   for (const line of moved) {
     for (const x of line.xs) {
       all.add(x);
@@ -31,7 +31,7 @@ export function aligned(lines: PlotLine[]): Aligned {
 }
 
 /** xs that go up strictly: equal ones are spread over a little of the way to the next. */
-export function apart(xs: number[]): number[] {
+export function separate(xs: number[]): number[] {
   const found = [...xs];
   for (let begin = 0; begin < xs.length; ) {
     let end = begin + 1;
@@ -49,7 +49,7 @@ export function apart(xs: number[]): number[] {
 }
 
 /** Whether positive figures lie so far apart that only a logarithmic scale shows them. */
-export function spreadWide(lines: PlotLine[]): boolean {
+export function needsLogScale(lines: PlotLine[]): boolean {
   let [least, greatest] = [Number.POSITIVE_INFINITY, 0];
   for (const line of lines) {
     for (const y of line.ys) {
@@ -63,7 +63,7 @@ export function spreadWide(lines: PlotLine[]): boolean {
 }
 
 /** What a logarithmic scale has no place for is left out. */
-export function positive(data: Aligned): Aligned {
+export function dropNonPositive(data: Aligned): Aligned {
   const [xs, ...columns] = data;
   const loggable = columns.map((ys) =>
     ys.map((y) => (y !== null && y !== undefined && y <= 0 ? null : y)),

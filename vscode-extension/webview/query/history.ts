@@ -1,4 +1,4 @@
-/** What was asked before, the last first: to choose from, and to go through with the arrow keys. */
+/** Previous queries, the newest first: to choose from, and to recall with the arrow keys. */
 
 import type { Mode } from "../../shared/query/messages";
 

@@ -21,7 +21,7 @@ import { showField } from "./field";
 import { isNs } from "./format";
 import { QueryHistory } from "./history";
 import type { Item } from "./menu";
-import { plotColumns, requestPlot } from "./plotting";
+import { PLOT_EXAMPLES, plotColumns, requestPlot } from "./plotting";
 import { Rpc } from "./rpc";
 import { splitter } from "./splitter";
 import { ResultTable } from "./table";
@@ -108,7 +108,7 @@ class Panel {
     this.setMode("sql");
   }
 
-  // --- from the extension ---
+  // --- messages from the host ---
 
   receive(message: HostMessage): void {
     if (rpc.receive(message)) {
@@ -178,7 +178,7 @@ class Panel {
     }
   }
 
-  // --- asking ---
+  // --- running queries ---
 
   private setMode(mode: Mode): void {
     this.mode = mode;
@@ -335,7 +335,7 @@ class Panel {
     await plot(undefined);
   }
 
-  // --- what can be done with an answer ---
+  // --- actions on an answer ---
 
   private showActions(answer: Answer): void {
     if (!answer.columns.length) {
@@ -401,7 +401,7 @@ class Panel {
 
   private exampleItems(): Item[] {
     if (this.mode === "plot") {
-      return PLOTS.map(([text, detail]) => ({
+      return PLOT_EXAMPLES.map(([text, detail]) => ({
         label: text,
         detail,
         run: () => this.setText("plot", text, true),
@@ -433,7 +433,7 @@ class Panel {
     return true;
   }
 
-  // --- what is seen ---
+  // --- layout and status ---
 
   private get view(): { focus(): void } | undefined {
     return this.stage.contains(this.chart.element)
@@ -484,15 +484,6 @@ class Panel {
     this.editor.unmark();
   }
 }
-
-const PLOTS: [string, string][] = [
-  ["metrics.loss where run=*", "Loss of all runs, side by side"],
-  ["metrics.seconds", "How long each step of the last run took"],
-  ["stats.absmax", "Largest magnitude of each tensor: what grows?"],
-  ["stats.nan where value=*", "NaNs by tensor and step"],
-  ["stats.std where op=linear|conv2d", "Spread of values after layers"],
-  ["executions.seconds where op=conv2d|linear|matmul", "Times of individual ops"],
-];
 
 const root = document.getElementById("root");
 if (root) {

@@ -57,7 +57,7 @@ function show(button: HTMLButtonElement, items: Item[], empty: string): () => vo
   });
   menu.append(...(entries.length ? entries : [h("div", { class: "menu-empty", text: empty })]));
   document.body.append(menu);
-  place(menu, button);
+  positionMenu(menu, button);
   button.setAttribute("aria-expanded", "true");
   // What is around the page would be scrolled, too, where the menu reaches beyond it.
   (entries[0] ?? menu).focus({ preventScroll: true });
@@ -84,7 +84,7 @@ function show(button: HTMLButtonElement, items: Item[], empty: string): () => vo
       button.focus();
       return;
     }
-    const next = moved(event.key, entries, document.activeElement);
+    const next = entryForKey(event.key, entries, document.activeElement);
     if (next) {
       event.preventDefault();
       next.focus();
@@ -93,7 +93,7 @@ function show(button: HTMLButtonElement, items: Item[], empty: string): () => vo
   return close;
 }
 
-function moved(
+function entryForKey(
   key: string,
   entries: HTMLElement[],
   active: Element | null,
@@ -117,7 +117,7 @@ function moved(
   return rest.find((e) => e.textContent?.toLowerCase().startsWith(key.toLowerCase()));
 }
 
-function place(menu: HTMLElement, button: HTMLElement): void {
+function positionMenu(menu: HTMLElement, button: HTMLElement): void {
   const at = button.getBoundingClientRect();
   const { width, height } = menu.getBoundingClientRect();
   const left = Math.max(4, Math.min(at.left, window.innerWidth - width - 4));

@@ -1,4 +1,4 @@
-/** What is asked for when something is drawn. */
+/** Requests for plots, and which columns of an answer to plot. */
 
 import type { Answer, Plot } from "../../shared/query/messages";
 import type { Rpc } from "./rpc";
@@ -58,3 +58,13 @@ export function plotColumns(
 }
 
 const BY = ["name", "value", "site", "key", "tensor"];
+
+/** Plots to start from, each with what it shows. */
+export const PLOT_EXAMPLES: [string, string][] = [
+  ["metrics.loss where run=*", "Loss of all runs, side by side"],
+  ["metrics.seconds", "How long each step of the last run took"],
+  ["stats.absmax", "Largest magnitude of each tensor: what grows?"],
+  ["stats.nan where value=*", "NaNs by tensor and step"],
+  ["stats.std where op=linear|conv2d", "Spread of values after layers"],
+  ["executions.seconds where op=conv2d|linear|matmul", "Times of individual ops"],
+];

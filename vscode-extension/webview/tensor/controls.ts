@@ -11,10 +11,10 @@ import type {
 } from "../../shared/tensor/messages";
 import { fill, h } from "../dom";
 import { MAPS } from "./colours";
-import { type Choice, chooser, numberBox, shown } from "./dom";
+import { type Choice, chooser, formatNumber, numberBox } from "./dom";
 import { type Model, nameOf } from "./model";
 
-/** What the controls ask of the page. */
+/** What the controls trigger in the page. */
 interface Actions {
   subject(expression: string): void;
   pin(pinned: boolean): void;
@@ -408,5 +408,5 @@ export class Controls {
 /** `64 of 1,000 tiles`, where not all are there. */
 export function tilesNote(model: Model, count: number): string {
   const all = sizeOf(model.shape, model.axes.tiles);
-  return count < all ? `${shown(count)} of ${shown(all)} tiles` : "";
+  return count < all ? `${formatNumber(count)} of ${formatNumber(all)} tiles` : "";
 }

@@ -44,7 +44,7 @@ export function numberBox(
 }
 
 /** Numbers for people: six digits, groups of thousands in integers. */
-export function shown(value: number | undefined): string {
+export function formatNumber(value: number | undefined): string {
   if (value === undefined) {
     return "";
   }

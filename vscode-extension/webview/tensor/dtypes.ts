@@ -39,12 +39,12 @@ export function halfToNumber(bits: number): number {
   return sign * (1024 + fraction) * 2 ** (exponent - 25);
 }
 
-const word = new Uint32Array(1);
-const asFloat = new Float32Array(word.buffer);
+const asBits = new Uint32Array(1);
+const asFloat = new Float32Array(asBits.buffer);
 
 /** Likewise of a bf16: the upper half of an f32. */
 export function bfloatToNumber(bits: number): number {
-  word[0] = bits << 16;
+  asBits[0] = bits << 16;
   return asFloat[0] as number;
 }
 
@@ -59,7 +59,7 @@ export function shortest(value: number, dtype: DType, bits = 0): string {
   if (value === 0) {
     return Object.is(value, -0) ? "-0.0" : "0.0";
   }
-  return tidied(dtype === "f64" ? String(value) : digits(value, dtype, bits));
+  return withPoint(dtype === "f64" ? String(value) : digits(value, dtype, bits));
 }
 
 function digits(value: number, dtype: DType, bits: number): string {
@@ -87,7 +87,7 @@ function isNearest(read: number, bits: number, dtype: DType): boolean {
 }
 
 /** A float is told from an integer by its point. */
-function tidied(text: string): string {
+function withPoint(text: string): string {
   const shown = text.replace("e+", "e");
   return /[.e]/.test(shown) ? shown : `${shown}.0`;
 }

@@ -1,4 +1,4 @@
-/** A box for an element's new value, where the picture says what the element is. */
+/** An input for an element's new value, in place of its text below the picture. */
 
 import { messageOf } from "../../shared/errors";
 import { elementExpression } from "../../shared/tensor/parts";

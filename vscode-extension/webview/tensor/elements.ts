@@ -40,7 +40,7 @@ export class Elements {
     if (bytes.byteLength !== size) {
       throw new Error(`${dtype}[${shape}] has ${size} bytes; ${bytes.byteLength} came`);
     }
-    this.raw = viewed(dtype, bytes);
+    this.raw = typedView(dtype, bytes);
     if (unwritten) {
       const bits = unwritten.padStart(16, "0");
       this.fill = [Number.parseInt(bits.slice(8), 16), Number.parseInt(bits.slice(0, 8), 16)];
@@ -118,7 +118,7 @@ export class Elements {
   }
 }
 
-function viewed(dtype: DType, bytes: Uint8Array): Raw {
+function typedView(dtype: DType, bytes: Uint8Array): Raw {
   const aligned = bytes.byteOffset % itemSize(dtype) ? bytes.slice() : bytes;
   const count = aligned.byteLength / itemSize(dtype);
   const at = [aligned.buffer, aligned.byteOffset, count] as const;

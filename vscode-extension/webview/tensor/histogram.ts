@@ -4,7 +4,7 @@ import { messageOf } from "../../shared/errors";
 import { partExpression, wholePart } from "../../shared/tensor/parts";
 import { fill, h, themeColour } from "../dom";
 import { type Connection, LatestOnly, Outdated } from "./connection";
-import { shown } from "./dom";
+import { formatNumber } from "./dom";
 import type { Model } from "./model";
 
 interface Bars {
@@ -79,8 +79,8 @@ export class HistogramView {
       expression: of,
       bins: model.view.bins,
     });
-    const label = (k: number) => `${shown(edges[k])} to ${shown(edges[k + 1])}`;
-    return { counts, edges, note: `${of}: ${shown(finite)} finite elements`, label };
+    const label = (k: number) => `${formatNumber(edges[k])} to ${formatNumber(edges[k + 1])}`;
+    return { counts, edges, note: `${of}: ${formatNumber(finite)} finite elements`, label };
   }
 
   private async exponents(): Promise<Bars> {
@@ -91,7 +91,7 @@ export class HistogramView {
     const last = statistics.histogram.findLastIndex((n) => n > 0);
     const counts = first < 0 ? [] : statistics.histogram.slice(first, last + 1);
     const low = statistics.lowestExponent + first;
-    const zeros = `${shown(statistics.zero)} zeros`;
+    const zeros = `${formatNumber(statistics.zero)} zeros`;
     return {
       counts,
       edges: counts.concat(0).map((_, k) => low + k),
@@ -110,7 +110,7 @@ export class HistogramView {
   private point(k: number): void {
     this.at = k;
     this.listener.hovered(
-      k < 0 || !this.bars ? "" : `${this.bars.label(k)}: ${shown(this.bars.counts[k])}`,
+      k < 0 || !this.bars ? "" : `${this.bars.label(k)}: ${formatNumber(this.bars.counts[k])}`,
     );
     this.draw();
   }
@@ -128,7 +128,7 @@ export class HistogramView {
     g.scale(dpr, dpr);
     const bars = this.bars;
     fill(this.note, bars?.note ?? "");
-    this.canvas.setAttribute("aria-label", bars ? described(bars) : "Histogram");
+    this.canvas.setAttribute("aria-label", bars ? describe(bars) : "Histogram");
     if (!bars?.counts.length) {
       g.fillStyle = themeColour("descriptionForeground", "#888");
       g.textAlign = "center";
@@ -156,7 +156,7 @@ export class HistogramView {
       g.moveTo(ROOM.left, y);
       g.lineTo(ROOM.left + inner.w, y);
       g.stroke();
-      g.fillText(shown(n), ROOM.left - 6, y);
+      g.fillText(formatNumber(n), ROOM.left - 6, y);
     }
     const wide = inner.w / bars.counts.length;
     bars.counts.forEach((n, k) => {
@@ -178,7 +178,7 @@ export class HistogramView {
     for (let k = 0; k <= bars.counts.length; k += every) {
       const text = this.model.view.exponents
         ? `2^${bars.edges[k]}`
-        : shown(Number(bars.edges[k]?.toPrecision(4)));
+        : formatNumber(Number(bars.edges[k]?.toPrecision(4)));
       g.fillText(text, ROOM.left + k * wide, bottom + 6);
     }
   }
@@ -198,8 +198,10 @@ function countTicks(most: number, log: boolean): number[] {
   return Array.from({ length: Math.floor(most / whole) + 1 }, (_, k) => k * whole);
 }
 
-function described(bars: Bars): string {
+function describe(bars: Bars): string {
   const most = Math.max(0, ...bars.counts);
   const k = bars.counts.indexOf(most);
-  return k < 0 ? bars.note : `Histogram. ${bars.note}. Most, ${shown(most)}, are ${bars.label(k)}`;
+  return k < 0
+    ? bars.note
+    : `Histogram. ${bars.note}. Most, ${formatNumber(most)}, are ${bars.label(k)}`;
 }

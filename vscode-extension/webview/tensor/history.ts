@@ -3,7 +3,7 @@
 import type { HistoryEntry, Statistics } from "../../shared/tensor/messages";
 import { fill, h, themeColour } from "../dom";
 import { type Connection, LatestOnly, Outdated } from "./connection";
-import { chooser, shown } from "./dom";
+import { chooser, formatNumber } from "./dom";
 import { type Model, numberOf } from "./model";
 
 const STATISTICS = [
@@ -97,7 +97,7 @@ export class History {
   private label(k: number): void {
     const entry = this.entries[k];
     const where = entry?.step !== undefined ? `step ${entry.step}` : `version ${k}`;
-    this.output.textContent = `${where}: ${this.model.view.statistic} ${shown(this.values()[k])}`;
+    this.output.textContent = `${where}: ${this.model.view.statistic} ${formatNumber(this.values()[k])}`;
   }
 
   private draw(at = this.entries.length - 1): void {
@@ -147,7 +147,7 @@ export class History {
     }
     this.canvas.setAttribute(
       "aria-label",
-      `${this.model.view.statistic} over ${values.length} steps, ${shown(low)} to ${shown(high)}`,
+      `${this.model.view.statistic} over ${values.length} steps, ${formatNumber(low)} to ${formatNumber(high)}`,
     );
   }
 }

@@ -6,7 +6,7 @@ import { elementExpression, partExpression, wholePart } from "../../shared/tenso
 import { fill, h } from "../dom";
 import { Connection, LatestOnly, Outdated } from "./connection";
 import { Controls, tilesNote } from "./controls";
-import { shown } from "./dom";
+import { formatNumber } from "./dom";
 import { ElementEditor } from "./elementEditor";
 import { NAN, UNWRITTEN } from "./elements";
 import { HistogramView } from "./histogram";
@@ -120,7 +120,7 @@ class Page {
     }, OPEN_TIMEOUT_MS);
   }
 
-  // --- what the host says ---
+  // --- messages from the host ---
 
   private receive(message: HostMessage): void {
     switch (message.kind) {
@@ -249,10 +249,10 @@ class Page {
       this.statistics,
       ...values
         .filter(([, v]) => v !== undefined)
-        .map(([n, v]) => h("span", {}, `${n} `, h("b", {}, shown(v)))),
-      f && h("span", {}, "elements ", h("b", {}, shown(f.count))),
-      f && f.zero > 0 && h("span", {}, "zeros ", h("b", {}, shown(f.zero))),
-      f && f.subnormal > 0 && h("span", {}, "subnormal ", h("b", {}, shown(f.subnormal))),
+        .map(([n, v]) => h("span", {}, `${n} `, h("b", {}, formatNumber(v)))),
+      f && h("span", {}, "elements ", h("b", {}, formatNumber(f.count))),
+      f && f.zero > 0 && h("span", {}, "zeros ", h("b", {}, formatNumber(f.zero))),
+      f && f.subnormal > 0 && h("span", {}, "subnormal ", h("b", {}, formatNumber(f.subnormal))),
     );
     this.statistics.title = this.statistics.textContent ?? "";
   }

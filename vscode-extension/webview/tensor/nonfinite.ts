@@ -1,11 +1,11 @@
-/** How many elements are no numbers, and the way from one to the next. */
+/** Counts of non-finite elements, and navigation from one to the next. */
 
 import { messageOf } from "../../shared/errors";
 import { operand } from "../../shared/tensor/parts";
 import { fill, h } from "../dom";
 import { SPECIAL } from "./colours";
 import { type Connection, Outdated } from "./connection";
-import { shown } from "./dom";
+import { formatNumber } from "./dom";
 import { NAN, NEGINF, POSINF, UNWRITTEN } from "./elements";
 import type { Model } from "./model";
 import { pattern } from "./picture";
@@ -80,7 +80,7 @@ export class NonFinite {
             onclick: () => void this.next(s.kind),
           },
           swatch(s.kind),
-          `${s.label} ${shown(s.count)}`,
+          `${s.label} ${formatNumber(s.count)}`,
         ),
       );
     fill(this.node, ...buttons);

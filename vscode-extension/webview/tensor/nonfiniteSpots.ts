@@ -1,4 +1,4 @@
-/** Thinned out, a picture may miss the elements that matter most: their places are asked for. */
+/** A thinned-out picture may miss the elements that matter most: their positions are fetched. */
 
 import { roleOf } from "../../shared/tensor/axes";
 import { type Part, partExpression } from "../../shared/tensor/parts";

@@ -6,7 +6,7 @@ import type { MapName, Slice } from "../../shared/tensor/messages";
 import { type Part, partExpression, placeOf } from "../../shared/tensor/parts";
 import { fill, h } from "../dom";
 import { type Connection, LatestOnly, Outdated } from "./connection";
-import { shown } from "./dom";
+import { formatNumber } from "./dom";
 import type { Elements } from "./elements";
 import { legend } from "./legend";
 import type { Model } from "./model";
@@ -24,10 +24,10 @@ import {
   spotAt,
   tileOrigin,
   visible,
-  zoomed,
+  zoomAt,
 } from "./tiles";
 
-/** What the pictures tell the page. */
+/** Events of the pictures. */
 interface Listener {
   hovered(place: number[] | undefined): void;
   chosen(place: number[]): void;
@@ -188,8 +188,8 @@ export class Pictures {
   private gapText(gap: Difference): string {
     const what =
       this.model.view.difference === "relative" ? "relative to the earlier one" : "now − earlier";
-    const many = `${shown(gap.differing)} of ${shown(gap.numbers.length)}`;
-    return `${what}: at most ${shown(gap.most)}, ${many} differ`;
+    const many = `${formatNumber(gap.differing)} of ${formatNumber(gap.numbers.length)}`;
+    return `${what}: at most ${formatNumber(gap.most)}, ${many} differ`;
   }
 
   private block(
@@ -207,7 +207,7 @@ export class Pictures {
     const flat = { ...part, axes: part.axes };
     const choice = { mode: "symmetric", over: "shown", low: 0, high: 0 } as const;
     const atlas = paint(gap, flat, rank, choice, "diverging");
-    const text = (k: number) => shown(gap.numbers[k]);
+    const text = (k: number) => formatNumber(gap.numbers[k]);
     return { part, rank, elements: undefined, painted: gap, atlas, text };
   }
 
@@ -348,7 +348,7 @@ export class Pictures {
   }
 
   private zoom(factor: number, x: number, y: number): void {
-    this.camera = zoomed(this.camera, factor, x, y);
+    this.camera = zoomAt(this.camera, factor, x, y);
     this.free = true;
     this.want();
     this.redraw();

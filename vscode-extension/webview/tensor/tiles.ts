@@ -37,11 +37,16 @@ export function layOut(
   const count = Math.min(total - from, MOST_TILES);
   const w = sizeOf(shape, axes.columns);
   const h = sizeOf(shape, axes.rows);
-  const large = placed(count, w, h, count > 1 ? Math.max(1, Math.round(Math.max(w, h) / 24)) : 0);
+  const large = bestAcross(
+    count,
+    w,
+    h,
+    count > 1 ? Math.max(1, Math.round(Math.max(w, h) / 24)) : 0,
+  );
   const loose = large(width, height);
   // Where an element is less than a pixel the gap is still to be seen.
   const gap = count > 1 ? Math.max(loose.gap, Math.ceil(GAP / loose.scale)) : 0;
-  const best = gap > loose.gap ? placed(count, w, h, gap)(width, height) : loose;
+  const best = gap > loose.gap ? bestAcross(count, w, h, gap)(width, height) : loose;
   const down = Math.max(1, Math.ceil(count / best.across));
   // Tiles begin at whole pixels, so that all gaps are drawn alike.
   const step = best.scale < 1 ? Math.ceil(1 / best.scale) : 1;
@@ -50,7 +55,7 @@ export function layOut(
 }
 
 /** The columns that leave tiles the most room. */
-function placed(count: number, w: number, h: number, gap: number) {
+function bestAcross(count: number, w: number, h: number, gap: number) {
   return (width: number, height: number) => {
     let best = { across: 1, scale: -1, gap };
     for (let across = 1; across <= Math.max(count, 1); across++) {
@@ -83,7 +88,7 @@ export function overview(grid: Grid, width: number, height: number): Camera {
 }
 
 /** Zooms about a point of the window. */
-export function zoomed(camera: Camera, factor: number, px: number, py: number): Camera {
+export function zoomAt(camera: Camera, factor: number, px: number, py: number): Camera {
   const scale = Math.max(1 / 256, Math.min(camera.scale * factor, 256));
   return {
     scale,
@@ -150,11 +155,11 @@ export function visible(
   const top = down.from * (grid.height + grid.gap);
   const columns =
     across.to - across.from === 1
-      ? cut(camera.x - left, right - left, grid.width, step)
+      ? paddedSpan(camera.x - left, right - left, grid.width, step)
       : { from: 0, to: grid.width, step };
   const rows =
     down.to - down.from === 1
-      ? cut(camera.y - top, bottom - top, grid.height, step)
+      ? paddedSpan(camera.y - top, bottom - top, grid.height, step)
       : { from: 0, to: grid.height, step };
   return { axes, tiles, rows, columns };
 }
@@ -166,7 +171,7 @@ function cells(low: number, high: number, pitch: number, count: number): Span {
 }
 
 /** A margin is asked for, too, and ends lie on a coarse raster: a small move asks for nothing. */
-function cut(low: number, high: number, size: number, step: number): Span {
+function paddedSpan(low: number, high: number, size: number, step: number): Span {
   const margin = (high - low) / 4;
   const raster = step * 32;
   const from = Math.max(0, Math.floor((low - margin) / raster) * raster);

@@ -1,18 +1,18 @@
-/** Tensors that a workspace keeps, in the Tensor view: its page asks the language server instead of a debugger. */
+/** Tensors stored in a workspace, in the Tensor view: its page calls the language server instead of a debugger. */
 
 import * as vscode from "vscode";
 import { messageOf } from "../../shared/errors";
 import type { Calls, HostMessage, PageMessage, ViewState } from "../../shared/tensor/messages";
 import type { Services } from "../services";
+import { save } from "../tensor/panel";
+import { call, openTensor, type SendRequest } from "../tensor/requests";
 import { Panel } from "../webview";
-import type { StoredTensor } from "../workspace/requests";
-import { save } from "./panel";
-import { call, openTensor, type SendRequest } from "./requests";
+import type { StoredTensor } from "./requests";
 
 type SaveArguments = Calls["save"]["arguments"];
 type TensorPanel = Panel<PageMessage, HostMessage>;
 
-export class StoredTensors implements vscode.Disposable {
+export class StoredTensorPanels implements vscode.Disposable {
   private readonly panels = new Map<string, TensorPanel>();
 
   constructor(private readonly services: Services) {}
