@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from opstep.runtime.nan.findings import PROPAGATED, Before, Finding, Link, Operand
+from opstep.runtime.nan.findings import Before, Finding, Link, Operand
 from opstep.runtime.nan.verdict import Element, Verdict
 
 if TYPE_CHECKING:
@@ -82,9 +82,6 @@ def headline(finding: Finding, example: bool = True) -> str:
         if finding.given.startswith("literal"):
             return f"{finding.given} is {what}"
         return f"{finding.given} has {verdict.count:,} of {verdict.size:,} elements {what}"
-    if finding.kind == PROPAGATED:
-        ways = ", ".join(finding.operands[j].name for j in verdict.carried)  # pyright: ignore
-        return f"{bad} came into {finding.op} {finding.value}{at} through {ways}"
     rule = verdict.rules[0][0] if verdict.rules else "no rule is known"
     first = ""
     if verdict.elements and example:
@@ -105,11 +102,6 @@ def place(finding: Finding) -> str:
     if where.imported:
         parts.append(f"from {where.imported}")
     return ", ".join(parts)
-
-
-def told(finding: Finding) -> str:
-    """One finding, in words."""
-    return "\n".join(_told(finding, True))
 
 
 def _told(finding: Finding, first: bool) -> list[str]:
@@ -142,9 +134,8 @@ def _told(finding: Finding, first: bool) -> list[str]:
 
 
 def _before(before: Before) -> str:
-    at = f"{_file(before.where.path)}:{before.where.line}" if before.where.path else ""
     number = f"{before.value}{_index(before.place)} = {before.number:g}"
-    return f"{number}, {before.op} ({at or before.where.graph}): {before.text}"
+    return f"{number}, {before.op} ({_line(before)}): {before.text}"
 
 
 def _way(links: tuple[Link, ...]) -> str:
@@ -241,8 +232,9 @@ def record(hunt: Hunt) -> dict[str, Any]:
         "replays": hunt.replays,
         "findings": [finding_record(f) for f in (*hunt.findings, *hunt.only_masked)],
         "propagated": [
-            _link(link) | {"kind": "propagated", "bad": verdict.kind, "count": verdict.count}
-            for link, verdict in hunt.propagated
+            _link(link) | {"kind": link.kind, "bad": link.bad, "count": link.verdict.count}
+            for link in hunt.propagated
+            if link.verdict is not None
         ],
         "error": hunt.error.diagnostics[0].message if hunt.error else None,
         "failed": hunt.failed.diagnostics[0].message if hunt.failed else None,
@@ -271,7 +263,7 @@ def finding_record(finding: Finding) -> dict[str, Any]:
         "last": finding.last or None,
         "before": _cause(finding.before) if finding.before else None,
         "operands": [
-            None if o is None else {"name": o.name, "type": o.type} | asdict(o.statistics)
+            None if o is None else {"name": o.name, "type": str(o.type)} | asdict(o.statistics)
             for o in finding.operands
         ],
     }
@@ -286,8 +278,11 @@ def finding_record(finding: Finding) -> dict[str, Any]:
 
 
 def _cause(before: Before) -> dict[str, Any]:
-    told = _link(Link(before.value, before.op, before.where))
-    return told | {"place": list(before.place), "number": before.number, "rule": before.text}
+    return _link(before) | {
+        "place": list(before.place),
+        "number": before.number,
+        "rule": before.text,
+    }
 
 
 def _element(finding: Finding, element: Element) -> dict[str, Any]:

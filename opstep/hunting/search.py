@@ -26,7 +26,6 @@ from opstep.runtime.ir.types import TensorType
 from opstep.runtime.nan.findings import INTENDED, MASKED, Finding, Link
 from opstep.runtime.nan.kinds import KINDS, Sought
 from opstep.runtime.nan.tracing import Trace
-from opstep.runtime.nan.verdict import Verdict
 from opstep.runtime.plan.plan import DEBUG, Plan, Policy
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ class Hunt:
     findings: list[Finding] = field(default_factory=list)
     masked: list[Finding] = field(default_factory=list)
     intended: list[Finding] = field(default_factory=list)
-    propagated: list[tuple[Link, Verdict]] = field(default_factory=list)
+    propagated: list[Link] = field(default_factory=list)
     unrepeated: list[str] = field(default_factory=list)
     hazards: list[str] = field(default_factory=list)
     error: OpstepError | None = None  # what then ended the step, such as a loop past its limit

@@ -8,6 +8,7 @@ a value from outside. What becomes of its elements, and of no others, is told by
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -26,12 +27,12 @@ from opstep.runtime.nan.findings import (
     INTENDED,
     MASKED,
     ORIGIN,
-    PROPAGATED,
     UNINITIALISED,
     Before,
     Finding,
     Link,
     Operand,
+    link_of,
     where,
 )
 from opstep.runtime.nan.kinds import KINDS, SILENT, Sought
@@ -237,10 +238,10 @@ class Trace:
                 fates += 1
                 told = self._with_fate(told, root, leading)
                 if told.decided and self.error is None and self.machine.failed():
-                    told = told._replace(kind=ORIGIN)  # for the assert that failed
+                    told = replace(told, kind=ORIGIN)  # for the assert that failed
             last = group[-1][0].node
             if len(group) > 1 and last.producer is not None:
-                told = told._replace(times=len(group), last=where(last.producer, last).graph)
+                told = replace(told, times=len(group), last=where(last.producer, last).graph)
             found.append(told)
         return found
 
@@ -326,24 +327,32 @@ class Trace:
     # --- one finding ---
 
     def _finding(
-        self, root: _Root, kind: str, arriving: np.ndarray | None, reach: Reach | None,
+        self, root: _Root, kind: str, arriving: np.ndarray | None, reach: Reach,
         names: dict[int, str],
     ) -> Finding:  # fmt: skip
         node, producer = root.node, root.node.producer
-        path = reach.path(node, root.intended) if reach and arriving is not None else []
+        path = reach.path(node, root.intended) if arriving is not None else []
         operands, verdict = (), None
         if producer is not None:
             operands = tuple(map(self._operand, producer.operands, _written(producer)))
         if root.unwritten is None:
             verdict = self._verdict(root, arriving)
         return Finding(
-            kind, "nan" if verdict is None else verdict.kind, node.name,
-            "" if producer is None else producer.op.name, root.given, str(node.type),
-            None if producer is None else where(producer, node), verdict, root.unwritten, operands,
-            tuple(map(_link, path)), (), names.get(id(path[-1]), "") if path else "",
-            root.position, intended=root.intended and kind == ORIGIN,
+            node.name,
+            "" if producer is None else producer.op.name,
+            None if producer is None else where(producer, node),
+            kind,
+            verdict,
+            operands,
+            given=root.given,
+            type=str(node.type),
+            unwritten=root.unwritten,
+            chain=tuple(map(link_of, path)),
+            output=names.get(id(path[-1]), "") if path else "",
+            position=root.position,
+            intended=root.intended and kind == ORIGIN,
             before=self._before(producer, verdict),
-        )  # fmt: skip
+        )
 
     def _before(self, producer: Producer | None, verdict: Verdict | None) -> Before | None:
         """What was lost without a sign before an op made NaNs or infinities of it."""
@@ -355,9 +364,13 @@ class Trace:
             return None
         made = found.node.producer
         return Before(
-            found.node.name, made.op.name, where(made, found.node), found.place, found.value,
-            found.text,
-        )  # fmt: skip
+            found.node.name,
+            made.op.name,
+            where(made, found.node),
+            place=found.place,
+            number=found.value,
+            text=found.text,
+        )
 
     def _verdict(self, root: _Root, arriving: np.ndarray | None) -> Verdict | None:
         producer, array = root.node.producer, self.machine.executor.array
@@ -377,18 +390,20 @@ class Trace:
         met = fate(self.machine.executor, self.takers, root.node, root.own)
         decided = [n for n in met.decided if id(n) in leading]
         masked = [n for n in (*met.masked_by, *met.decided) if not any(n is d for d in decided)]
-        return finding._replace(
-            masked_by=tuple(map(_link, masked[:TOLD])), decided=tuple(map(_link, decided[:TOLD]))
+        return replace(
+            finding,
+            masked_by=tuple(map(link_of, masked[:TOLD])),
+            decided=tuple(map(link_of, decided[:TOLD])),
         )
 
     def _operand(self, node: Node | None, name: str) -> Operand | None:
         if node is None:
             return None
-        return Operand(name or node.name, str(node.type), self.machine.executor.statistics(node))
+        return Operand(name or node.name, node.type, self.machine.executor.statistics(node))
 
     # --- words ---
 
-    def links(self) -> Iterable[tuple[Link, Verdict]]:
+    def links(self) -> Iterable[Link]:
         """Values whose NaNs and infinities only came through; of a statement the first one."""
         seen, began = set(), {id(r.node) for r in self.roots}
         for producer in self.makers:
@@ -401,34 +416,7 @@ class Trace:
                 again = on_device(self.machine.executor, producer)
                 verdict = judge(*self._arrays(producer), k, again, none)
                 if verdict is not None:
-                    yield _link(node), verdict
-
-
-def finding_on(machine: Machine, node: Node) -> Finding | None:
-    """On a value where a run stands, without what comes of it later: origin, uninitialised or
-    propagated; None where it is finite and was written. For those who stop at a NaN.
-    """
-    trace, executor, producer = Trace(machine), machine.executor, node.producer
-    position = machine.cursor
-    if producer is None:
-        trace._outside(node, f"given {node.name}")
-        return trace._finding(trace.roots[0], ORIGIN, None, None, {}) if trace.roots else None
-    for one in unwritten(executor, producer) if machine.policy.fill == "nan" else ():
-        if one.node is node:
-            root = _Root(node, one.mask, one, "", False, position)
-            return trace._finding(root, UNINITIALISED, None, None, {})
-    _, operands, results = trace._arrays(producer)
-    result = results[node.index]
-    if result.dtype.kind in "iub" or np.isfinite(result).all():
-        return None
-    own = np.asarray(born(on_device(executor, producer), operands, result, node.index))
-    kind = ORIGIN if own.any() else PROPAGATED
-    return trace._finding(_Root(node, own, None, "", False, position), kind, None, None, {})
-
-
-def _link(node: Node) -> Link:
-    made = node.producer
-    return Link(node.name, made.op.name if made else "", where(made, node) if made else None)
+                    yield replace(link_of(node), verdict=verdict)
 
 
 def _written(producer: Producer) -> list[str]:
