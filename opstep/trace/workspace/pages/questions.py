@@ -75,8 +75,9 @@ limit 1000""",
   group by line
 )
 select (select id from chosen) as run, t.line, t.text, p.ops, p.total_ns,
-  1.0 * p.total_ns / sum(p.total_ns) over () as share, r.name as tensor, r.dtype, r.shape,
-  s.mean, s.std, s.absmax, s.nan, s.inf, s.histogram, s.lowest, w.finding
+  1.0 * p.total_ns / sum(p.total_ns) over () as share, r.name as tensor,
+  r.dtype || r.shape as type, s.mean, s.std, s.absmax, s.nan, s.inf, s.histogram,
+  s.lowest, w.finding
 from text t
 left join spent p on p.line = t.line
 left join seen s on s.line = t.line
