@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from opstep.api.program import Program
-    from opstep.hunting.search import Hunt
+    from opstep.hunting.report import Hunt
 
 SWITCHES = ("device", "mode", "streams", "alloc", "fill", "sync", "threads", "seed")
 SWITCHES += ("kernels", "autotune", "chaos", "nan_only", "kinds", "wanted", "masked")

@@ -18,7 +18,7 @@ from opstep.runtime.debugger.watching import Problem
 
 if TYPE_CHECKING:
     from opstep.api.program import Program
-    from opstep.hunting.search import Hunt
+    from opstep.hunting.report import Hunt
     from opstep.runtime.nan.findings import Finding
 
 SWITCHES = ("device", "threads", "kernels")

@@ -2,20 +2,81 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from opstep.runtime.nan.findings import Before, Finding, Link, Operand
 from opstep.runtime.nan.verdict import Element, Verdict
 
 if TYPE_CHECKING:
-    from opstep.hunting.search import Hunt
+    import numpy as np
+
+    from opstep.runtime.ir.diagnostics import OpstepError
 
 ELEMENTS = 3  # told in words, of each finding
 LINKS = 8  # of its way to an output
 FINDINGS = 6  # told in words; the others are counted
 MASKED = 6  # likewise of those that no output shows
 WORDS = {"nan": "NaN", "inf": "infinity"}
+
+
+@dataclass(repr=False)
+class Hunt:
+    """What was found. `step`: the bad one, None where no NaN or infinity came out of any.
+
+    `findings`: origins and elements never written; `masked`: roots that no output shows;
+    `intended`: infinities that the program writes and that do not come out, and those marked as
+    wanted; `propagated`: values of the bad step that only carry what came in. `unrepeated`: results
+    that had NaNs at full speed, and have none when the step is replayed op by op: memory that was
+    used again too early, or an op that gives other bits each time. `hazards` then says what is
+    known of that. `steps`: how many were run; `replays`: how many were replayed. `failed`: the
+    assert that failed in the bad step; `inputs`: those of that step.
+    """
+
+    graph: str
+    device: str
+    step: int | None = None
+    findings: list[Finding] = field(default_factory=list)
+    masked: list[Finding] = field(default_factory=list)
+    intended: list[Finding] = field(default_factory=list)
+    propagated: list[Link] = field(default_factory=list)
+    unrepeated: list[str] = field(default_factory=list)
+    hazards: list[str] = field(default_factory=list)
+    error: OpstepError | None = None  # what then ended the step, such as a loop past its limit
+    failed: OpstepError | None = None
+    steps: int = 0
+    replays: int = 0
+    state: dict[str, np.ndarray] = field(default_factory=dict)  # named tensors before the bad step
+    inputs: dict[str, np.ndarray] = field(default_factory=dict)
+    kinds: str = "nan,inf"
+    wanted: tuple[str, ...] = ()
+
+    @property
+    def found(self) -> bool:
+        """Whether something is wrong."""
+        return bool(self.findings or self.unrepeated)
+
+    @property
+    def only_masked(self) -> list[Finding]:
+        """Those of `masked` that are no findings: `hunt` may be asked to take them as such."""
+        return [m for m in self.masked if not any(m is f for f in self.findings)]
+
+    @property
+    def first(self) -> Finding | None:
+        """The one that the others may come from."""
+        return self.findings[0] if self.findings else None
+
+    def __repr__(self) -> str:
+        told = headline(self.findings[0]) if self.findings else ", ".join(self.unrepeated)
+        what = f"step {self.step}: {told}" if self.found else f"{self.steps:,} steps, nothing"
+        return f"<Hunt {self.graph}: {what}>"
+
+    def __str__(self) -> str:
+        return self.report()
+
+    def report(self) -> str:
+        """In words."""
+        return report(self)
 
 
 # --- in words -------------------------------------------------------------------------------------

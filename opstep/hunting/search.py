@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +17,13 @@ from opstep.api.debugging import ProgramHost
 from opstep.api.devices import Setup, canonical
 from opstep.api.program import Program
 from opstep.api.program import policy as policy_of
+from opstep.hunting.report import Hunt
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.interrupts import AT_ONCE, NEVER, Held
 from opstep.runtime.ir.diagnostics import OpstepError, did_you_mean
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import TensorType
-from opstep.runtime.nan.findings import INTENDED, MASKED, Finding, Link
+from opstep.runtime.nan.findings import INTENDED, MASKED
 from opstep.runtime.nan.kinds import KINDS, Sought
 from opstep.runtime.nan.tracing import Trace
 from opstep.runtime.plan.plan import DEBUG, Plan, Policy
@@ -35,69 +35,6 @@ if TYPE_CHECKING:
     from opstep.runtime.recording import Recording
 
 BUDGET = 2 << 30  # bytes of results that a replayed step keeps
-
-
-@dataclass(repr=False)
-class Hunt:
-    """What was found. `step`: the bad one, None where no NaN or infinity came out of any.
-
-    `findings`: origins and elements never written; `masked`: roots that no output shows;
-    `intended`: infinities that the program writes and that do not come out, and those marked as
-    wanted; `propagated`: values of the bad step that only carry what came in. `unrepeated`: results
-    that had NaNs at full speed, and have none when the step is replayed op by op: memory that was
-    used again too early, or an op that gives other bits each time. `hazards` then says what is
-    known of that. `steps`: how many were run; `replays`: how many were replayed. `failed`: the
-    assert that failed in the bad step; `inputs`: those of that step.
-    """
-
-    graph: str
-    device: str
-    step: int | None = None
-    findings: list[Finding] = field(default_factory=list)
-    masked: list[Finding] = field(default_factory=list)
-    intended: list[Finding] = field(default_factory=list)
-    propagated: list[Link] = field(default_factory=list)
-    unrepeated: list[str] = field(default_factory=list)
-    hazards: list[str] = field(default_factory=list)
-    error: OpstepError | None = None  # what then ended the step, such as a loop past its limit
-    failed: OpstepError | None = None
-    steps: int = 0
-    replays: int = 0
-    state: dict[str, np.ndarray] = field(default_factory=dict)  # named tensors before the bad step
-    inputs: dict[str, np.ndarray] = field(default_factory=dict)
-    kinds: str = "nan,inf"
-    wanted: tuple[str, ...] = ()
-
-    @property
-    def found(self) -> bool:
-        """Whether something is wrong."""
-        return bool(self.findings or self.unrepeated)
-
-    @property
-    def only_masked(self) -> list[Finding]:
-        """Those of `masked` that are no findings: `hunt` may be asked to take them as such."""
-        return [m for m in self.masked if not any(m is f for f in self.findings)]
-
-    @property
-    def first(self) -> Finding | None:
-        """The one that the others may come from."""
-        return self.findings[0] if self.findings else None
-
-    def __repr__(self) -> str:
-        from opstep.hunting.report import headline
-
-        told = headline(self.findings[0]) if self.findings else ", ".join(self.unrepeated)
-        what = f"step {self.step}: {told}" if self.found else f"{self.steps:,} steps, nothing"
-        return f"<Hunt {self.graph}: {what}>"
-
-    def __str__(self) -> str:
-        return self.report()
-
-    def report(self) -> str:
-        """In words."""
-        from opstep.hunting.report import report
-
-        return report(self)
 
 
 def hunt(

@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from opstep.runtime.recording import Layout
 from opstep.trace.perfetto import encode
 from opstep.trace.template import Template
+
+if TYPE_CHECKING:
+    from opstep.trace.arguments import Ops
+    from opstep.trace.perfetto import Interned
+    from opstep.trace.sink import Run
+
+
+class Tracks(Protocol):
+    """What the packets of a run's streams and of its host are made with."""
+
+    run: Run
+    ops: Ops
+    interned: Interned
+    host: int
+    memory: int
+
+    def track(self, stream: int) -> int:
+        """The number of a stream's track."""
+        ...
 
 
 class Made(NamedTuple):

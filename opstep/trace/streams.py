@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opstep.runtime.recording import Activation
 from opstep.trace.arguments import launched
 from opstep.trace.describe import frame_path
-from opstep.trace.packets import Flows, Made, Packets
+from opstep.trace.packets import Flows, Made, Packets, Tracks
 from opstep.trace.template import Double
 
-if TYPE_CHECKING:
-    from opstep.trace.tracks import RunTracks
 
-
-def ops_and_waits(tracks: RunTracks, activation: Activation, stream: int, told: bool) -> Made:
+def ops_and_waits(tracks: Tracks, activation: Activation, stream: int, told: bool) -> Made:
     """`told`: when statistics were taken. A record's times are those of its ops, of its waits, and
     then of its statistics.
     """
@@ -24,7 +21,7 @@ def ops_and_waits(tracks: RunTracks, activation: Activation, stream: int, told: 
 class _Stream:
     """The packets of one stream's records."""
 
-    def __init__(self, tracks: RunTracks, activation: Activation, stream: int, told: bool):
+    def __init__(self, tracks: Tracks, activation: Activation, stream: int, told: bool):
         layout = activation.layout
         self.tracks = tracks
         self.activation = activation

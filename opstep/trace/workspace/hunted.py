@@ -10,7 +10,7 @@ from opstep.trace.workspace.rows import plain
 from opstep.trace.workspace.store import explained, open_writing
 
 if TYPE_CHECKING:
-    from opstep.hunting.search import Hunt
+    from opstep.hunting.report import Hunt
     from opstep.runtime.nan.findings import Finding
 
 

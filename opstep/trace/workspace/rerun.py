@@ -108,11 +108,11 @@ def _check_begin(run: RecordedRun, step: int) -> None:
 
 def program_of(workspace: Workspace, run: RecordedRun, step: int = 0) -> Program:
     """The program as it was before that step of the run, drawn params left to the seed."""
-    import opstep
+    from opstep.api.program import loads
 
     if not run.program:
         raise InputError(f"run {run.key}: the program's text was not kept")
-    program = opstep.loads(run.program, run.file or "<workspace>")
+    program = loads(run.program, run.file or "<workspace>")
     program.reseed(run.seed)
     for tensor in run.tensors:
         if tensor.step == step - 1 and tensor.kind in ("param", "state"):

@@ -30,8 +30,9 @@ from opstep.trace.workspace.details import insert_initial_details
 from opstep.trace.workspace.executed import EXECUTIONS, STATS, insert_records
 from opstep.trace.workspace.inserting import insert
 from opstep.trace.workspace.rows import initial_rows, op_rows, plain
-from opstep.trace.workspace.store import file_bytes, open_writing, transaction
+from opstep.trace.workspace.store import file_bytes, open_writing
 from opstep.trace.workspace.taken import RunState, Taken
+from opstep.trace.workspace.transactions import transaction
 
 # What is held in memory, beside the writer's queue: 64 MiB with it, however slow the disk is.
 SPILL = 8 << 20  # bytes of one step from which on it waits for its end in temporary tables
