@@ -347,7 +347,7 @@ class Program:
         """
         from opstep.api.inputs import conform
         from opstep.runtime.plan.runnable import runnable
-        from opstep.runtime.written import WrittenCheck
+        from opstep.runtime.uninitialised import UninitialisedCheck
 
         for what, number in (("steps", steps), ("threads", setup.threads)):
             if number is not None and number < 1:
@@ -362,7 +362,7 @@ class Program:
             chosen = runnable(plan, found.name.text, types).policy
         check, watched = None, bool(listeners)
         if chosen.fill == "nan" and chosen.sync == "op" and device != "null":
-            check = WrittenCheck()
+            check = UninitialisedCheck()
             listeners = (*listeners, check)
         recorder = None
         if recording is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from opstep.runtime.nan.findings import Before, Finding, Link, Operand
+from opstep.runtime.nan.findings import Finding, Link, Operand, PriorLoss
 from opstep.runtime.nan.verdict import Element, Verdict
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def report(hunt: Hunt) -> str:
     lines = [_heading(hunt)]
     first = next((f for f in hunt.findings if f.operands), None)
     for finding in hunt.findings[:FINDINGS]:
-        lines += ["", *_told(finding, finding is first)]
+        lines += ["", *_finding_lines(finding, finding is first)]
     if len(hunt.findings) > FINDINGS:
         lines += ["", f"and {len(hunt.findings) - FINDINGS:,} more, in other lines: see --json"]
     if hunt.failed is not None:
@@ -131,7 +131,7 @@ def _heading(hunt: Hunt) -> str:
 
 def headline(finding: Finding, example: bool = True) -> str:
     """One line: what, where, why; with an `example`, the first element."""
-    at = f" at {place(finding)}" if finding.where else ""
+    at = f" at {location(finding)}" if finding.where else ""
     if finding.unwritten is not None:
         count, size = finding.unwritten.count, finding.unwritten.node.type.size
         return f"{finding.op} never wrote {count:,} of {size:,} elements of {finding.value}{at}"
@@ -151,7 +151,7 @@ def headline(finding: Finding, example: bool = True) -> str:
     return f"{born} {finding.op} {finding.value}{at}: {rule}{first}"
 
 
-def place(finding: Finding) -> str:
+def location(finding: Finding) -> str:
     """``features [i=3], model.opg:12, from model.py:40``"""
     where = finding.where
     assert where is not None
@@ -165,7 +165,7 @@ def place(finding: Finding) -> str:
     return ", ".join(parts)
 
 
-def _told(finding: Finding, first: bool) -> list[str]:
+def _finding_lines(finding: Finding, first: bool) -> list[str]:
     lines = [f"{finding.kind}: {headline(finding, False)}"]
     if finding.where:
         lines.append(f"  {finding.where.text}")
@@ -176,7 +176,7 @@ def _told(finding: Finding, first: bool) -> list[str]:
     if finding.verdict is not None:
         lines += _verdict(finding, finding.verdict)
     if finding.before is not None:
-        lines.append(f"  before it: {_before(finding.before)}")
+        lines.append(f"  before it: {_prior_loss(finding.before)}")
     if finding.unwritten is not None:
         places = ", ".join(_index(p) for p in finding.unwritten.first[:ELEMENTS])
         lines.append(f"  the first: {finding.value}{places}")
@@ -184,7 +184,7 @@ def _told(finding: Finding, first: bool) -> list[str]:
         shown = [o for o in finding.operands if o is not None and o.name[:1] not in "0123456789-"]
         lines += [f"  {_operand(o)}" for o in shown]
     if len(finding.chain) > 1:
-        lines.append(f"  reaches {finding.output}: {_way(finding.chain[1:])}")
+        lines.append(f"  reaches {finding.output}: {_path(finding.chain[1:])}")
     elif finding.chain:
         lines.append(f"  {finding.output} is an output")
     if finding.decided:
@@ -194,12 +194,12 @@ def _told(finding: Finding, first: bool) -> list[str]:
     return lines
 
 
-def _before(before: Before) -> str:
+def _prior_loss(before: PriorLoss) -> str:
     number = f"{before.value}{_index(before.place)} = {before.number:g}"
     return f"{number}, {before.op} ({_line(before)}): {before.text}"
 
 
-def _way(links: tuple[Link, ...]) -> str:
+def _path(links: tuple[Link, ...]) -> str:
     """Each op of the way, those of a loop once."""
     way = list(dict.fromkeys(f"{c.op} {c.value} ({_line(c)})" for c in links))
     told = len(way)
@@ -338,7 +338,7 @@ def finding_record(finding: Finding) -> dict[str, Any]:
     return told
 
 
-def _cause(before: Before) -> dict[str, Any]:
+def _cause(before: PriorLoss) -> dict[str, Any]:
     return _link(before) | {
         "place": list(before.place),
         "number": before.number,

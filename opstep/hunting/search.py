@@ -24,7 +24,7 @@ from opstep.runtime.ir.diagnostics import OpstepError, did_you_mean
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.nan.findings import INTENDED, MASKED
-from opstep.runtime.nan.kinds import KINDS, Sought
+from opstep.runtime.nan.kinds import KINDS, Criteria
 from opstep.runtime.nan.tracing import Trace
 from opstep.runtime.plan.plan import DEBUG, Plan, Policy
 
@@ -86,7 +86,7 @@ def hunt(
         program.reseed(seed)
     if kinds is None:
         kinds = KINDS[:1] if nan_only else KINDS
-    sought = Sought.parse(kinds, wanted)
+    sought = Criteria.parse(kinds, wanted)
     _check_names(program, sought.wanted)
     hunter = _Hunter(program, found, canonical(device), setup, sought, masked, plan)
     return hunter.hunt(_batches(inputs or {}, steps), chosen, steps, recording, on_step)
@@ -120,7 +120,7 @@ def _check_names(program: Program, wanted: Collection[str]) -> None:
 
 class _Hunter:
     def __init__(
-        self, program: Program, graph: str, device: str, setup: Setup, sought: Sought,
+        self, program: Program, graph: str, device: str, setup: Setup, sought: Criteria,
         masked: bool, plan: Plan | None,
     ):  # fmt: skip
         self.program = program
@@ -253,7 +253,7 @@ class _Hunter:
             return True
         if raised and not (self.result.masked or self.result.intended):
             self.result.step = number
-            self.result.unrepeated = [_told(r) for r in raised]
+            self.result.unrepeated = [_flag_text(r) for r in raised]
             self.result.hazards = self._hazards(chosen)
             return True
         for r in raised:
@@ -377,7 +377,7 @@ def _updated(plans: list[Plan]) -> list[str]:
     return list(names)
 
 
-def _told(raised: Raised) -> str:
+def _flag_text(raised: Raised) -> str:
     plan, value = raised.plan, raised.plan.values[raised.value]
     graph = plan.frames[value.frame].graph.name.text
     what = "NaN" if raised.nan else "infinities"

@@ -137,7 +137,7 @@ class HostRecord(NamedTuple):
     calls: np.ndarray
 
 
-class Spent(NamedTuple):
+class Overhead(NamedTuple):
     """Time that a run took beside its ops and what hands them over; ns. `category`: plan, bind,
     compile, record (what is known is taken down), disk (the run waits for its files), between
     (steps), or write. `thread`: the run's, or the recorder's.
@@ -151,7 +151,7 @@ class Spent(NamedTuple):
 
 
 # Who is told how a run under way spends its time beside its steps; set by its recorder.
-spender: ContextVar[Callable[[Spent], None] | None] = ContextVar("spender", default=None)
+spender: ContextVar[Callable[[Overhead], None] | None] = ContextVar("spender", default=None)
 
 
 @contextmanager
@@ -165,7 +165,7 @@ def spending(category: str, what: str) -> Iterator[None]:
     try:
         yield
     finally:
-        told(Spent(f"{category} {what}", category, began, monotonic_ns()))
+        told(Overhead(f"{category} {what}", category, began, monotonic_ns()))
 
 
 class RunInfo(NamedTuple):

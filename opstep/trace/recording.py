@@ -28,8 +28,8 @@ from opstep.runtime.plan.plan import Plan
 from opstep.runtime.recording import (
     HostRecord,
     Outputs,
+    Overhead,
     RunInfo,
-    Spent,
     StreamRecord,
     spender,
     spending,
@@ -101,7 +101,7 @@ class Recording:
         self._guards = _open(self.files, trace_steps)
         self._writer = Writer(self._call, self._flush)
         self._latest: Run | None = None  # that the sinks know of
-        self._writing: list[Spent] = []  # what writing took
+        self._writing: list[Overhead] = []  # what writing took
         self.numbers = count()  # of activations
         self._recorders: list[_Recorder] = []
         self._lock = threading.Lock()
@@ -201,7 +201,7 @@ class Recording:
             ended = time.monotonic_ns()
             if ended - began > WORTH_NS:
                 name = f"write {guard.sink.path.name}"
-                self._writing.append(Spent(name, "write", began, ended, "recorder"))
+                self._writing.append(Overhead(name, "write", began, ended, "recorder"))
         if calls and len(calls[-1]) > 1:  # a flush is of no run
             self._latest = calls[-1][1]
         if self._writing and self._latest is not None:
@@ -361,9 +361,9 @@ class _Recorder:
     def _catch_up(self) -> None:
         began = time.monotonic_ns()
         if self._recording.catch_up():
-            self._spent(Spent("wait for the files", "disk", began, time.monotonic_ns()))
+            self._spent(Overhead("wait for the files", "disk", began, time.monotonic_ns()))
 
-    def _spent(self, spent: Spent) -> None:
+    def _spent(self, spent: Overhead) -> None:
         self._put("spent", spent)
 
     def end_run(self, error: BaseException | None, unwritten: Sequence[Any]) -> None:
@@ -395,7 +395,7 @@ class _Recorder:
         calls, nbytes, self._calls, self._nbytes = self._calls, self._nbytes, [], 0
         began = time.monotonic_ns()
         if self._recording.put(calls, nbytes):
-            spent = Spent("wait for the files", "disk", began, time.monotonic_ns())
+            spent = Overhead("wait for the files", "disk", began, time.monotonic_ns())
             self._calls.append(("spent", self.run, spent))
 
     def finish(self, error: BaseException | None = None) -> None:
@@ -410,7 +410,7 @@ class _Recorder:
             self._ended = True
             self._hand_over()
             if self._steps:
-                spent = Spent("record", "record", *self._since_ns)
+                spent = Overhead("record", "record", *self._since_ns)
                 self._recording.put([("spent", self.run, spent)])
         self.idle = False
         params = self.run.info.program.params

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Plan
-from opstep.runtime.recording import HostRecord, RunInfo, Spent, StreamRecord
+from opstep.runtime.recording import HostRecord, Overhead, RunInfo, StreamRecord
 from opstep.runtime.statistics import Statistics
 from opstep.trace.details import Details
 
@@ -100,7 +100,7 @@ class RunEnd:
     ended_ns: int
     steps: int  # that were finished
     error: BaseException | None
-    unwritten: Sequence[Any]  # of `runtime.written.Unwritten`
+    unwritten: Sequence[Any]  # of `runtime.uninitialised.Unwritten`
     outputs: Mapping[str, np.ndarray]  # of the last step
     params: Mapping[str, np.ndarray]  # named tensors that the run updated, as they are now
 
@@ -148,7 +148,7 @@ class Sink(Protocol):
 
     def begin_run(self, run: Run) -> None: ...
     def take(self, run: Run, record: StreamRecord | HostRecord) -> None: ...
-    def spent(self, run: Run, spent: Spent) -> None: ...
+    def spent(self, run: Run, spent: Overhead) -> None: ...
     def end_step(self, run: Run, step: StepDone) -> None: ...
     def keep(self, run: Run, kept: Kept) -> None: ...
     def end_run(self, run: Run, end: RunEnd) -> None: ...

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from opstep.runtime.ir.errors import InputError
-from opstep.runtime.recording import HostRecord, Spent, StreamRecord
+from opstep.runtime.recording import HostRecord, Overhead, StreamRecord
 from opstep.trace import perfetto
 from opstep.trace.sink import Kept, Run, RunEnd, StepDone, Written
 from opstep.trace.template import prepare
@@ -59,7 +59,7 @@ class TimelineSink:
             slices = len(record[2])  # of a stream its ops, of the host what it launched
             self._await(run, record, _RECORD_BYTES + _SLICE_BYTES * slices)
 
-    def spent(self, run: Run, spent: Spent) -> None:
+    def spent(self, run: Run, spent: Overhead) -> None:
         if not self._left_out(self._step):
             self._await(run, spent, _SLICE_BYTES)
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from opstep.runtime.plan.plan import Plan
-from opstep.runtime.recording import FILL, Activation, HostRecord, Spent, StreamRecord
+from opstep.runtime.recording import FILL, Activation, HostRecord, Overhead, StreamRecord
 from opstep.trace.arguments import STEP, Ops
 from opstep.trace.hosts import host_work
 from opstep.trace.packets import Made, Packets
@@ -36,7 +36,7 @@ _MEMORY_RANK = 1000  # behind the streams
 _NO_TIMES = np.zeros((0, 2), np.int64)
 _KEPT = 64  # templates found by where records come from: each keeps a layout alive
 
-Record = StreamRecord | HostRecord | StepDone | Spent
+Record = StreamRecord | HostRecord | StepDone | Overhead
 
 
 class RunTracks:
@@ -227,7 +227,7 @@ class RunTracks:
         out.at(self._freed(), 1)
         return out.made()
 
-    def _fill_spent(self, spent: Sequence[Spent]) -> Any:
+    def _fill_spent(self, spent: Sequence[Overhead]) -> Any:
         """What was done for the run, and is no work of its ops."""
         first = spent[0]
         key = ("spent", first.name, first.category, first.thread)

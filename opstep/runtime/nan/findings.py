@@ -67,7 +67,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Before(Link):
+class PriorLoss(Link):
     """What lies behind a finding: an element that was lost without a sign, and how."""
 
     place: tuple[int, ...] = ()
@@ -98,7 +98,7 @@ class Finding(Link):
     times: int = 1
     last: str = ""
     intended: bool = False  # the program writes it, and yet it comes out
-    before: Before | None = None
+    before: PriorLoss | None = None
 
 
 def link_of(node: Node) -> Link:

@@ -19,7 +19,7 @@ from typing import IO, Any
 import numpy as np
 
 from opstep.runtime.ir.diagnostics import OpstepError
-from opstep.runtime.recording import HostRecord, Spent, StreamRecord
+from opstep.runtime.recording import HostRecord, Overhead, StreamRecord
 from opstep.runtime.statistics import BINS
 from opstep.trace.details import KINDS
 from opstep.trace.sink import Kept, Run, RunEnd, StepDone, Written
@@ -82,7 +82,7 @@ class WorkspaceSink:
         if state.open.nbytes > SPILL:
             self._spill(state)
 
-    def spent(self, run: Run, spent: Spent) -> None:
+    def spent(self, run: Run, spent: Overhead) -> None:
         """A timeline tells of that."""
 
     def end_step(self, run: Run, step: StepDone) -> None:
