@@ -161,9 +161,9 @@ def hunt(file: str, **options: Any) -> int:
         add_findings(Path(options["workspace"]), recording.runs[0].key, found)
     show(file, found, options)
     if options["breaks"] and found.findings:
-        from opstep.cli.standing import stand
+        from opstep.cli.hunt_break import debug_finding
 
-        stand(program, found.inputs, found, options)
+        debug_finding(program, found.inputs, found, options)
     if found.found:
         return FOUND
     return UNRECORDED if any(w.problem for w in written) else OK

@@ -127,7 +127,7 @@ class _Hunter:
         self.graph = graph
         self.device = device
         self.setup = setup
-        self.sought = sought
+        self.criteria = sought
         self.masked = masked
         self.plan = plan
         self.names = [b.name.text for b in program.graph(graph).inputs]
@@ -145,7 +145,7 @@ class _Hunter:
         first = next(batches, None)
         if first is None:
             raise InputError("there are no inputs: the iterable is at its end")
-        self._take(first)
+        self._set_inputs(first)
         at_once = self._replayed(0)
         if at_once and recording is None:
             return self.result
@@ -178,21 +178,21 @@ class _Hunter:
                 if given is None:
                     return self.result
                 if given is not first:
-                    self._give(job, given)
+                    self._rebind(job, given)
                     first = given
-                at_once = self.sought.slow and self._replayed(number)
+                at_once = self.criteria.slow and self._replayed(number)
 
-    def _take(self, given: Mapping[str, Any]) -> None:
+    def _set_inputs(self, given: Mapping[str, Any]) -> None:
         """The inputs of the next step."""
         from opstep.api.inputs import conform
 
         declared = self.program.graph(self.graph)
         self.arrays, self.types = conform(declared, given, self.program.module.source)
 
-    def _give(self, job: Any, given: Mapping[str, Any]) -> None:
+    def _rebind(self, job: Any, given: Mapping[str, Any]) -> None:
         """Other inputs; they may have other sizes."""
         types = self.types
-        self._take(given)
+        self._set_inputs(given)
         if self.types != types:
             job.binding = job.context.bind(self.graph, self.types)
             for plan in job.context.plans:
@@ -233,7 +233,7 @@ class _Hunter:
         if not (raised or unwritten or fresh):
             return False
         job.context.flags.clear()
-        return self._looked_into(number, raised, kept, chosen)
+        return self._examine(number, raised, kept, chosen)
 
     # --- a step whose ops raised flags ---
 
@@ -242,11 +242,11 @@ class _Hunter:
         return any(self._kinds(raised))
 
     def _kinds(self, raised: Raised) -> list[str]:
-        kinds = ["nan"] * (raised.nan and self.sought.nans)
-        kinds += ["inf"] * (raised.inf and self.sought.infinities)
+        kinds = ["nan"] * (raised.nan and self.criteria.nans)
+        kinds += ["inf"] * (raised.inf and self.criteria.infinities)
         return [k for k in kinds if (id(raised.plan), raised.value, k) not in self.harmless]
 
-    def _looked_into(self, number: int, raised: list[Raised], kept: _State, chosen) -> bool:
+    def _examine(self, number: int, raised: list[Raised], kept: _State, chosen) -> bool:
         """Replays the step; whether there is something wrong with it."""
         after = kept.swap()
         if self._replayed(number):
@@ -288,7 +288,7 @@ class _Hunter:
         machine = Machine(
             host, self.graph, self.arrays, self.types, self.names, DEBUG, 1, BUDGET
         )  # fmt: skip
-        trace = Trace(machine, self.sought)
+        trace = Trace(machine, self.criteria)
         trace.run()
         return trace
 
@@ -321,11 +321,11 @@ class _State:
         self._plans = 0
         self._saved: dict[str, Any] = {}
         self._saving: list[Any] = []  # copies to be made before each step
-        self._whole = False  # whether all was saved
+        self._complete = False  # whether all was saved
 
     def save(self) -> None:
         """Before a step: nothing is under way."""
-        self._whole = False
+        self._complete = False
         if len(self.context.plans) > self._plans:  # control flow makes plans when it needs them
             self._plans = len(self.context.plans)
             for name in _updated(self.context.plans):
@@ -334,7 +334,7 @@ class _State:
                     target = self._saved[name] = self.device.alloc(own.nbytes, "a copy")
                     self._saving.append(self._copy(own, target))
         self._do(self._saving)
-        self._whole = True
+        self._complete = True
 
     def swap(self) -> dict[str, Any]:
         """Puts back what was saved; gives what was there."""
@@ -348,7 +348,7 @@ class _State:
     def put_back(self) -> None:
         """After an error or an interrupt: the step has not been, whatever is still queued."""
         self.context.abandon()
-        if self._whole:
+        if self._complete:
             self.put(self._saved)
 
     def put(self, values: Mapping[str, Any]) -> None:

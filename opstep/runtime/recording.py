@@ -196,18 +196,18 @@ class Outputs(Mapping[str, "np.ndarray"]):
         shapes: Sequence[tuple[int, ...]],
         read: Callable[[int], np.ndarray],
     ):
-        self._places = {name: k for k, name in enumerate(names)}
-        self._scalars = [(name, k) for name, k in self._places.items() if not shapes[k]]
+        self._indices = {name: k for k, name in enumerate(names)}
+        self._scalars = [(name, k) for name, k in self._indices.items() if not shapes[k]]
         self._read = read
 
     def __getitem__(self, name: str) -> np.ndarray:
-        return self._read(self._places[name])
+        return self._read(self._indices[name])
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        return iter(self._indices)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._indices)
 
     def scalars(self) -> dict[str, float]:
         return {n: float(self._read(k)) for n, k in self._scalars}

@@ -6,10 +6,10 @@ from typing import Any
 
 from opstep.runtime.ir.op import Ref
 from opstep.runtime.recording import Activation, GraphLaunch, Launch
-from opstep.trace.packets import Made, Packets, Tracks, first_flow
+from opstep.trace.packets import Packets, PacketTemplate, Tracks, first_flow
 
 
-def host_work(tracks: Tracks, activation: Activation, order: tuple[int, ...]) -> Made:
+def host_work(tracks: Tracks, activation: Activation, order: tuple[int, ...]) -> PacketTemplate:
     """`order`: of what was done; a record's times are those of its launches, syncs and calls, and
     then of all of it.
     """
@@ -21,7 +21,7 @@ def host_work(tracks: Tracks, activation: Activation, order: tuple[int, ...]) ->
         out.add(pairs[index], index)
     if activation.caller is not None:
         out.around(_turn(tracks, activation), len(pairs))
-    return out.made()
+    return out.template()
 
 
 def _launch(

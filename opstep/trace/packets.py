@@ -31,7 +31,7 @@ class Tracks(Protocol):
         ...
 
 
-class Made(NamedTuple):
+class PacketTemplate(NamedTuple):
     """A template, and how many slices and flows it has. `work`: f64[n, 2], rows and their flops or
     bytes, whose rate is told.
     """
@@ -70,12 +70,14 @@ class Packets:
         self.packets = [pair[0], *self.packets, pair[1]]
         self.pick = [2 * index, *self.pick, 2 * index + 1]
 
-    def made(self, work: Sequence[tuple[int, int]] = ()) -> Made:
+    def template(self, work: Sequence[tuple[int, int]] = ()) -> PacketTemplate:
         figures = np.array(work, np.float64).reshape(-1, 2)
         events = [p.track_event for p in self.packets]
         begins = [e for e in events if e.type == e.TYPE_SLICE_BEGIN]
         flows = sum(len(event.flow_ids) for event in begins)
-        return Made(Template(encode(self.packets), self.pick), len(begins), flows, figures)
+        return PacketTemplate(
+            Template(encode(self.packets), self.pick), len(begins), flows, figures
+        )
 
 
 def first_flow(layout: Layout, stream: int) -> int:

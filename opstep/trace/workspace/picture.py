@@ -170,7 +170,7 @@ def _names(figure: Any, axes: Any, named: list[Line]) -> None:
         if last:
             ends.append((axes.transData.transform(last[-1])[1], last[-1], colour, text))
     ends.sort(key=lambda end: end[0])
-    places = apart([end[0] for end in ends], 0.165 * DPI, axes.bbox.y0, axes.bbox.y1)
+    places = spread([end[0] for end in ends], 0.165 * DPI, axes.bbox.y0, axes.bbox.y1)
     for place, (_, (_, y), colour, text) in zip(places, ends, strict=True):
         end, at = (
             axes.transAxes.inverted().transform((0, pixel))[1]
@@ -185,7 +185,7 @@ def _names(figure: Any, axes: Any, named: list[Line]) -> None:
         )  # fmt: skip
 
 
-def apart(wanted: list[float], gap: float, low: float, high: float) -> list[float]:
+def spread(wanted: list[float], gap: float, low: float, high: float) -> list[float]:
     """Places near the wanted ones (which go up) with at least `gap` between them: those that would
     overlap stand together around their middle. Inside of low..high, if there is room.
     """

@@ -85,7 +85,7 @@ def rerun(
         raise
     except OpstepError as caught:
         error = str(caught)
-    pairs = left_behind(workspace, run, program, results) if whole else {}
+    pairs = compare_final_state(workspace, run, program, results) if whole else {}
     pairs |= scalars(run, step + steps - 1, results)
     same = [name for name, is_same in pairs.items() if is_same]
     different = [name for name, is_same in pairs.items() if not is_same]
@@ -134,7 +134,7 @@ def inputs_of(
     return {name: workspace.elements(kept[name]) for name in wanted}
 
 
-def left_behind(
+def compare_final_state(
     workspace: Workspace, run: RecordedRun, program: Program, results: Mapping[str, np.ndarray]
 ) -> dict[str, bool]:
     """Whether what was kept after the run's last step is the same again, by name."""

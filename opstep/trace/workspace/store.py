@@ -103,7 +103,7 @@ def open_reading(
     return connection
 
 
-def tidy(path: Path) -> None:
+def remove_empty_log(path: Path) -> None:
     """Removes the empty log that a reader leaves beside a file, where nobody else has it open: the
     last connection that may write does so when it closes.
     """
@@ -219,7 +219,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     """Checks a file that is to be written, and makes it what it has to be."""
     version = _version(connection, path)
     connection.execute("pragma page_size = 8192")
-    _keep_a_log(connection)
+    _use_wal(connection)
     connection.execute("pragma synchronous = normal")
     if version == VERSION:
         with transaction(connection):  # a file that cannot be written is told now
@@ -233,7 +233,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
             _create(connection)
 
 
-def _keep_a_log(connection: sqlite3.Connection) -> None:
+def _use_wal(connection: sqlite3.Connection) -> None:
     """WAL mode. While another process turns to it too, SQLite refuses at once and does not wait."""
     until = time.monotonic() + BUSY_S
     while True:
