@@ -289,7 +289,7 @@ def test_ops_are_found_by_what_people_call_them(engine, at, name, count):
     assert (place.ts, place.dur) == engine.query(sql).rows[0]
     begin, end = engine.query("select start_ts, end_ts from trace_bounds").rows[0]
     assert begin <= place.view[0] <= place.ts < place.ts + place.dur <= place.view[1] <= end
-    assert f"{place.name} (made.opg:" in place.told()
+    assert f"{place.name} (made.opg:" in place.description()
 
 
 @pytest.mark.parametrize("at", ["nope", "99", "made.opg:1", "", "'", "c'; drop table slice; --"])
