@@ -20,7 +20,7 @@ from opstep.runtime.recording import (
     RunInfo,
     StreamRecord,
 )
-from opstep.trace.sink import Run, StepDone, Written
+from opstep.trace.sink import Run, StepDone, SinkReport
 from opstep.trace.timeline import TimelineSink
 
 sys.path.append(str(Path(__file__).parent.parent / "tests"))
@@ -71,7 +71,7 @@ def torch_profiler():
 
 
 @cache
-def written() -> tuple[Written, float]:
+def written() -> tuple[SinkReport, float]:
     """A trace of a million ops, and the seconds that it took: a chain of relus, step by step, with
     arguments, flows and memory, flushed by step.
     """
