@@ -60,10 +60,10 @@ class Maker:
         self.number += 1
         activation = Activation(self.number, step, layout)
         launches, syncs = (self.times(pairs, at, scale) for pairs in host)
-        self.sink.take(run, HostRecord(activation, launches, syncs, NONE))
+        self.sink.add_record(run, HostRecord(activation, launches, syncs, NONE))
         for stream, pairs in enumerate(streams):
             ops, waits = (self.times(p, at, scale) for p in pairs)
-            self.sink.take(run, StreamRecord(activation, stream, ops, waits, None))
+            self.sink.add_record(run, StreamRecord(activation, stream, ops, waits, None))
         self.sink.end_step(run, StepDone(step, at, at + end * scale, {}))
 
     def times(self, pairs, at: int, scale: int) -> np.ndarray:

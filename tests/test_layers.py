@@ -33,7 +33,7 @@ RUNTIME_LAYERS = [
     ["plan"],
     ["recording", "statistics"],
     ["device"],
-    ["interpreter", "written"],
+    ["interpreter", "uninitialised"],
     ["expressions"],
     ["debugger"],
     ["nan"],

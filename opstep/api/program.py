@@ -329,7 +329,7 @@ class Program:
         """
         from opstep.api.inputs import conform
         from opstep.runtime.plan.runnable import runnable
-        from opstep.runtime.written import WrittenCheck
+        from opstep.runtime.uninitialised import UninitialisedCheck
 
         device, chosen = settings.device, settings.policy
         setup = settings.setup.on(device)
@@ -340,7 +340,7 @@ class Program:
             chosen = runnable(plan, found.name.text, types).policy
         check, watched = None, bool(listeners)
         if chosen.fill == "nan" and chosen.sync == "op" and device != "null":
-            check = WrittenCheck()
+            check = UninitialisedCheck()
             listeners = (*listeners, check)
         recorder = None
         if recording is not None:

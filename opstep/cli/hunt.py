@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from opstep.api.program import Program
-    from opstep.hunting.search import Hunt
+    from opstep.hunting.report import Hunt
 
 
 @command(
@@ -152,12 +152,14 @@ def hunt(file: str, **options: Any) -> int:
             show_recording(recording)
     written = recording.close() if recording else []
     if options["workspace"] and recording and recording.runs:
-        keep(Path(options["workspace"]), recording.runs[0].key, found)
+        from opstep.trace.workspace.hunted import add_findings
+
+        add_findings(Path(options["workspace"]), recording.runs[0].key, found)
     show(file, found, options)
     if options["breaks"] and found.findings:
-        from opstep.cli.standing import stand
+        from opstep.cli.hunt_break import debug_finding
 
-        stand(program, found.inputs, found, options)
+        debug_finding(program, found.inputs, found, options)
     if found.found:
         return FOUND
     return UNRECORDED if any(w.problem for w in written) else OK
@@ -219,21 +221,3 @@ def show(file: str, found: Hunt, options: dict[str, Any]) -> None:
         say("add --json to get all of them")
     if found.findings and not options["breaks"]:
         say("add --break to open the debugger at that op")
-
-
-def keep(path: Path, run: str, found: Hunt) -> None:
-    """What was found goes to the workspace, too."""
-    from opstep.hunting.report import headline
-    from opstep.trace.workspace.hunted import Row, add_findings
-
-    rows = []
-    for finding in (*found.findings, *found.only_masked):
-        where = finding.where
-        file, line = (where.path, where.line) if where and where.path else (None, None)
-        rows.append(
-            Row(found.step or 0, finding.kind, finding.op, finding.value, file, line,
-                headline(finding))
-        )  # fmt: skip
-    for text in found.unrepeated:
-        rows.append(Row(found.step or 0, "unrepeated", "", None, None, None, text))
-    add_findings(path, run, rows)

@@ -44,7 +44,7 @@ from opstep.cli.wording import in_switches
 if TYPE_CHECKING:
     from opstep.api.program import Program, Result
     from opstep.trace.recording import Recording
-    from opstep.trace.sink import Written
+    from opstep.trace.sink import SinkReport
 
 LISTED = 64  # elements up to which --json holds a result's values
 TICK_S = 0.1  # between two moves of the progress bar
@@ -287,7 +287,7 @@ def progress(steps: int) -> Iterator[Any]:
 # --- what was recorded ----------------------------------------------------------------------------
 
 
-def recorded_as(recording: Recording | None, written: list[Written]) -> dict[str, Any]:
+def recorded_as(recording: Recording | None, written: list[SinkReport]) -> dict[str, Any]:
     """For JSON: the run's name and the files that know of it."""
     if recording is None:
         return {}

@@ -137,7 +137,7 @@ class HostRecord(NamedTuple):
     calls: np.ndarray
 
 
-class Spent(NamedTuple):
+class Overhead(NamedTuple):
     """Time that a run took beside its ops and what hands them over; ns. `category`: plan, bind,
     compile, record (what is known is taken down), disk (the run waits for its files), between
     (steps), or write. `thread`: the run's, or the recorder's.
@@ -151,7 +151,7 @@ class Spent(NamedTuple):
 
 
 # Who is told how a run under way spends its time beside its steps; set by its recorder.
-spender: ContextVar[Callable[[Spent], None] | None] = ContextVar("spender", default=None)
+spender: ContextVar[Callable[[Overhead], None] | None] = ContextVar("spender", default=None)
 
 
 @contextmanager
@@ -165,7 +165,7 @@ def spending(category: str, what: str) -> Iterator[None]:
     try:
         yield
     finally:
-        told(Spent(f"{category} {what}", category, began, monotonic_ns()))
+        told(Overhead(f"{category} {what}", category, began, monotonic_ns()))
 
 
 class RunInfo(NamedTuple):
@@ -196,18 +196,18 @@ class Outputs(Mapping[str, "np.ndarray"]):
         shapes: Sequence[tuple[int, ...]],
         read: Callable[[int], np.ndarray],
     ):
-        self._places = {name: k for k, name in enumerate(names)}
-        self._scalars = [(name, k) for name, k in self._places.items() if not shapes[k]]
+        self._indices = {name: k for k, name in enumerate(names)}
+        self._scalars = [(name, k) for name, k in self._indices.items() if not shapes[k]]
         self._read = read
 
     def __getitem__(self, name: str) -> np.ndarray:
-        return self._read(self._places[name])
+        return self._read(self._indices[name])
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        return iter(self._indices)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._indices)
 
     def scalars(self) -> dict[str, float]:
         return {n: float(self._read(k)) for n, k in self._scalars}

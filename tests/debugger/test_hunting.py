@@ -12,10 +12,10 @@ from seeded import Expected, Seeded, break_kernel, bugs, clean, seeded
 
 import opstep
 from opstep.api.settings import RunSettings
-from opstep.hunting.report import told
 from opstep.hunting.search import hunt
 from opstep.runtime.interpreter import drive
-from opstep.runtime.nan.tracing import Finding, finding_on
+from opstep.runtime.nan.backtrace import trace_back
+from opstep.runtime.nan.findings import Finding
 
 
 def holds(finding: Finding, expected: Expected) -> None:
@@ -161,27 +161,20 @@ def test_a_report_says_all_of_it():
     assert repr(found).startswith("<Hunt main: step 0: NaN born in log lg at entropy, ")
 
 
-def test_a_finding_where_a_debugger_stands():
+def test_a_way_back_where_a_debugger_stands():
     case = seeded(next(p for p in bugs() if p.stem == "in_a_call"))
     debugger = opstep.Debugger(case.program, case.graph, case.inputs)
     debugger.breakpoints.set_filters({"nan": None})
-    stops = [debugger.start(), debugger.go("continue")]
-    first, second = (finding_on(debugger.machine, s.exception.node) for s in stops)
-    assert (first.kind, first.verdict.rules) == ("origin", (("log of a negative number", 1),))
-    assert "log of a negative number" in told(first)
-    assert (second.kind, second.op, second.verdict.carried) == ("propagated", "mul", (1,))
-    assert "NaN came into mul h at entropy" in told(second)
+    debugger.start()
+    second = debugger.go("continue")
+    found = trace_back(debugger.machine.executor, second.exception.node)
+    carried, origin = found.links
+    assert (carried.kind, carried.op, carried.verdict.carried) == ("propagated", "mul", (1,))
+    assert (origin.kind, origin.verdict.rules) == ("origin", (("log of a negative number", 1),))
+    assert "log of a negative number" in found.text and "way back: h <- lg" in found.text
     x = debugger.stack()[0].lookup("p")
-    assert finding_on(debugger.machine, x) is None
-
-
-def test_elements_never_written_where_a_debugger_stands(monkeypatch):
-    case = seeded(next(p for p in bugs() if p.stem == "uninitialised_tail"))
-    break_kernel(monkeypatch, *case.broken)
-    debugger = opstep.Debugger(case.program, case.graph, case.inputs)
-    debugger.breakpoints.set_filters({"uninitialised": None})
-    found = finding_on(debugger.machine, debugger.start().exception.node)
-    assert (found.kind, found.unwritten.first) == ("uninitialised", [(2,)])
+    (finite,) = trace_back(debugger.machine.executor, x).links
+    assert finite.verdict is None
 
 
 ENDLESS = """

@@ -310,8 +310,8 @@ def test_ends_of_steps_come_behind_their_records(tmp_path, monkeypatch):
             tell(self)
 
     def noted(self, method, argument, nbytes=0):
-        if method != "spent":
-            step = argument.activation.step if method == "take" else argument.step
+        if method != "add_overhead":
+            step = argument.activation.step if method == "add_record" else argument.step
             order.append((step, method == "end_step"))
         put(self, method, argument, nbytes)
 

@@ -16,7 +16,7 @@ from workspaces import TRAIN, record, sound, train_inputs, train_program
 import opstep
 from opstep.runtime.ir.errors import InputError
 from opstep.trace.recording import Recording
-from opstep.trace.sink import Written
+from opstep.trace.sink import SinkReport
 from opstep.trace.viewer.engine import Engine
 
 ROOT = Path(__file__).parent.parent.parent
@@ -44,7 +44,7 @@ def opstep_run(folder: Path, limit: int, *options: str) -> subprocess.CompletedP
     )  # fmt: skip
 
 
-def assert_counted(path: Path, written: Written) -> None:
+def assert_counted(path: Path, written: SinkReport) -> None:
     """What is told of a file is what it has."""
     tables = {"step": "steps where step >= 0", "execution": "executions", "tensor": "tensors",
               "statistics row": "stats"}  # fmt: skip
@@ -116,7 +116,7 @@ def undisturbed(tmp_path_factory) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("bad", [0, 1])
-@pytest.mark.parametrize("method", ["begin_run", "take", "end_step", "end_run", "flush"])
+@pytest.mark.parametrize("method", ["begin_run", "add_record", "end_step", "end_run", "flush"])
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), ValueError("a slip")])
 def test_a_sink_that_raises_is_only_closed(tmp_path, undisturbed, bad, method, error):
     path, trace = tmp_path / "runs.db", tmp_path / "run.pftrace"
@@ -132,7 +132,7 @@ def test_a_sink_that_raises_is_only_closed(tmp_path, undisturbed, bad, method, e
         real = getattr(sink, name)
         setattr(sink, name, lambda *given: (calls.append(name), real(*given))[1])
 
-    for name in ("begin_run", "take", "end_step", "end_run", "flush", "close"):
+    for name in ("begin_run", "add_record", "end_step", "end_run", "flush", "close"):
         called(name)
     setattr(sink, method, fail)
     train_program().run("main", train_inputs(), recording=recording, steps=3)

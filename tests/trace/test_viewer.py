@@ -24,7 +24,7 @@ import opstep
 from opstep.runtime.ir.errors import InputError
 from opstep.trace.viewer import files, server
 from opstep.trace.viewer.engine import Engine
-from opstep.trace.viewer.places import find
+from opstep.trace.viewer.slice_positions import find
 
 ENDLESS = "with recursive n(i) as (select 1 union all select i + 1 from n) select max(i) from n"
 SLICES = "select name, dur from slice where category = 'op' order by ts, id"
@@ -160,7 +160,7 @@ def test_no_page_can_ask_the_engine(engine):
 def test_other_files_are_refused(tmp_path, content, message):
     path = tmp_path / "other.pftrace"
     path.write_bytes(content)
-    for use in (Engine, files.whole_packets, server.Server):
+    for use in (Engine, files.readable_parts, server.Server):
         with pytest.raises(InputError, match=message):
             use(path)
 
@@ -201,7 +201,7 @@ def test_a_trace_that_is_cut_anywhere_is_read_up_to_there(path, tmp_path):
     for size in range(1, len(data) + 1):
         cut.write_bytes(data[:size])
         try:
-            found = files.whole_packets(cut)
+            found = files.readable_parts(cut)
         except InputError:  # nothing of it is whole
             assert ends == {0}
             continue
@@ -228,7 +228,7 @@ def test_a_changed_byte_costs_no_more_than_its_packets(tmp_path):
         if k == 60:
             at = len(data) * 2 // 3
         changed.write_bytes(data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :])
-        found = files.whole_packets(changed)
+        found = files.readable_parts(changed)
         told += bool(found.damaged or found.cut)
         assert all(begin <= at < end for begin, end in found.damaged)
         assert sum(end - begin for begin, end in (*found.parts, *found.damaged)) <= len(data)
@@ -289,7 +289,7 @@ def test_ops_are_found_by_what_people_call_them(engine, at, name, count):
     assert (place.ts, place.dur) == engine.query(sql).rows[0]
     begin, end = engine.query("select start_ts, end_ts from trace_bounds").rows[0]
     assert begin <= place.view[0] <= place.ts < place.ts + place.dur <= place.view[1] <= end
-    assert f"{place.name} (made.opg:" in place.told()
+    assert f"{place.name} (made.opg:" in place.description()
 
 
 @pytest.mark.parametrize("at", ["nope", "99", "made.opg:1", "", "'", "c'; drop table slice; --"])
@@ -425,7 +425,7 @@ def test_a_trace_that_grows_or_goes_is_served_as_it_is(path, tmp_path):
         where = trace_of(found)
         status, _, body = ask(found, where)
         assert status == 200
-        assert body == data[: files.whole_packets(grown).size]
+        assert body == data[: files.readable_parts(grown).size]
         grown.write_bytes(data)
         assert ask(found, where)[2] == data
         grown.unlink()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from opstep.dap.frames import held_of
-from opstep.dap.nanreport import record, report_on
+from opstep.dap.nanreport import report_json
 from opstep.dap.registry import BAD_ARGUMENTS, DapError, request
 from opstep.dap.requests.memory import origin_of
 
@@ -33,13 +33,14 @@ def nan_report(session: Session, arguments: NanReportArguments) -> dict[str, Any
     """Where the NaNs and infinities of a tensor were born, of which elements and by which rule, and
     which way they came. `kind` of the first link: finite, origin, propagated or given.
     """
+    from opstep.runtime.nan.backtrace import trace_back
+
     node = _suspect(session, arguments)
     s = session.debugger.machine.executor.statistics(node)
     if not s.nan + s.posinf + s.neginf:
         return {"found": False, "text": f"{node.name} is finite", "links": []}
-    held, told = held_of(session, arguments.frame_id), report_on(session.debugger, node)
-    links = [record(session, held, link) for link in told.links]
-    return {"found": True, "text": told.text, "links": links}
+    held = held_of(session, arguments.frame_id)
+    return report_json(session, held, trace_back(session.debugger.machine.executor, node))
 
 
 def _suspect(session: Session, arguments: NanReportArguments) -> Node:

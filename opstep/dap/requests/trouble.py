@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from opstep.dap.checking import NULL
 from opstep.dap.frames import Held, held_of, stream_of
 from opstep.dap.looking import Named
-from opstep.dap.nanreport import report_on
 from opstep.dap.registry import KNOWN, DapError, State, request
 from opstep.dap.requests.variables import opened_of
 from opstep.dap.variables import Range, Tensor
@@ -51,10 +50,12 @@ def exception_info(session: Session, arguments: ExceptionInfoArguments) -> dict[
     }
     description = problem.message
     if problem.node is not None and problem.kind in ("nan", "inf"):
-        told = report_on(debugger, problem.node)
-        description = told.text
+        from opstep.runtime.nan.backtrace import describe, trace_back
+
+        found = trace_back(debugger.machine.executor, problem.node)
+        description = found.text
         details["innerException"] = [
-            {"message": link.text, "typeName": link.kind} for link in told.links
+            {"message": describe(link), "typeName": link.kind} for link in found.links
         ]
     if problem.error is not None:
         description = session.worded(problem.error)

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from opstep.runtime.expressions.errors import ExpressionError, NoTensor
-from opstep.runtime.expressions.figures import statistics_of
 from opstep.runtime.expressions.registry import (
     Elements,
     Later,
@@ -22,6 +21,7 @@ from opstep.runtime.expressions.text import tensor_text
 from opstep.runtime.expressions.values import (
     FREE,
     Evaluation,
+    array_statistics,
     dtype_named,
     elements,
     is_handle,
@@ -41,7 +41,7 @@ _STATISTICS = (
 
 
 def _statistics(env: Evaluation, x: Any) -> Any:
-    return x.statistics() if is_handle(x) else statistics_of(env, elements(env, x))
+    return x.statistics() if is_handle(x) else array_statistics(env, elements(env, x))
 
 
 @function(LOOKING)

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from opstep.runtime.expressions.errors import ExpressionError
-from opstep.runtime.expressions.figures import norm
 from opstep.runtime.expressions.registry import Axes, Lazy, Mask, Number, function
 from opstep.runtime.expressions.values import (
     FREE,
     NUMBERS,
     SMALL,
     Evaluation,
+    array_statistics,
     elements,
     is_handle,
     wide,
@@ -161,14 +161,12 @@ def absmax(env: Evaluation, x: Lazy, axis: Axes = None) -> Any:
 @function(REDUCTIONS)
 def l2(env: Evaluation, x: Lazy, axis: Axes = None) -> Any:
     """Euclidean norm, sqrt(sum(x*x)), in f64."""
-    s = _known(x, axis)
-    if s is not None:
-        return np.float64(not_a_number if s.nan else inf if s.finite < s.count else s.l2)
+    if axis is None:
+        s = x.statistics() if is_handle(x) else array_statistics(env, elements(env, x))
+        return np.float64(not_a_number if s.nan else inf if s.finite < s.count else s.l2 or 0.0)
     array = wide(env, _array(env, x, axis))
     if array.size > FREE:
         env.charge(array.nbytes)
-    if axis is None:
-        return np.float64(not_a_number if np.isnan(array).any() else norm(array))
     return np.sqrt(np.square(array).sum(axis=axis))
 
 

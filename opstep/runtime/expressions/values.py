@@ -15,6 +15,7 @@ import numpy as np
 from opstep.runtime.expressions.errors import ExpressionError, Limits
 from opstep.runtime.expressions.tables import ValueTable
 from opstep.runtime.ir.types import DTYPES, DType, TensorType, dtype_of, promote
+from opstep.runtime.statistics import Statistics
 
 SMALL = 1 << 14  # elements: so many are looked at on the host, of more the device takes statistics
 FREE = 1 << 16  # elements of a result that is too small to be counted
@@ -176,6 +177,17 @@ def tidy(value: Any) -> Any:
 def wide(env: Evaluation, array: Any) -> Any:
     """In f64, for what is computed over many elements."""
     return converted(env, np.asarray(array), np.float64)
+
+
+def array_statistics(env: Evaluation, value: Any) -> Statistics:
+    """Statistics of an array, an element or a number, by the kernel that takes them of tensors.
+    Floats that hold the payload of `fill=nan` count as never written.
+    """
+    from opstep.runtime.device.cpu.device import statistics_of
+
+    array = np.asarray(value)
+    env.charge(array.nbytes)
+    return statistics_of(array, filled=True)
 
 
 def computing(env: Evaluation, array: Any) -> Any:

@@ -28,7 +28,7 @@ FIGURES = (
 
 
 @dataclass(frozen=True)
-class Sought:
+class Criteria:
     """`wanted`: names of values whose infinities are as they should be."""
 
     kinds: frozenset[str] = frozenset(KINDS)
@@ -36,7 +36,7 @@ class Sought:
     wanted: frozenset[str] = frozenset()
 
     @classmethod
-    def parse(cls, kinds: Collection[str] | str, wanted: Collection[str] = ()) -> Sought:
+    def parse(cls, kinds: Collection[str] | str, wanted: Collection[str] = ()) -> Criteria:
         """Of kinds by name, and expressions; also as one text, parted by commas. Raises
         `InputError`.
         """

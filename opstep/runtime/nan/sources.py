@@ -54,7 +54,7 @@ class Sources:
             if found is not None:
                 return found
         nan, inf = np.isnan(result), np.isinf(result)
-        one = _One(self, step, again, operands, k)
+        one = _Result(self, step, again, operands, k)
         one.carried(np.where(nan & ~own, wanted, 0), np.isnan)
         one.carried(np.where(inf & ~own, wanted, 0), np.isinf)
         one.caused(np.where(nan & own, wanted, 0))
@@ -68,7 +68,7 @@ class Sources:
         return self._axes[key]
 
 
-class _One:
+class _Result:
     """One result of one execution."""
 
     def __init__(self, known: Sources, step: Step, again: Again, operands, k: int):

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from opstep.runtime.ir.errors import InputError, OpstepError
 from opstep.runtime.ir.wording import SECONDS, Argument, Wording
-from opstep.trace.viewer.files import find_node, web_files, whole_packets
+from opstep.trace.viewer.files import find_node, readable_parts, web_files
 
 LIMIT_S = 60.0
 _START_S = 60.0
@@ -49,7 +49,7 @@ class Engine:
             raise InputError(f"a time limit of {timeout:g} s leaves no time")
         self.path = Path(path)
         self.timeout = timeout
-        self.whole = whole_packets(self.path)
+        self.whole = readable_parts(self.path)
         self.left_out = self.whole.nbytes - sum(b - a for a, b in self.whole.parts)
         folder, node = web_files(), find_node()
         self._errors: Any = tempfile.TemporaryFile()  # noqa: SIM115 - what the child says

@@ -26,7 +26,7 @@ class Unwritten(NamedTuple):
     first: list[tuple[int, ...]]
 
 
-class WrittenCheck:
+class UninitialisedCheck:
     """A listener for runs with ``fill=nan sync=op``; what it finds is in `found`."""
 
     MOST = 8  # indices kept

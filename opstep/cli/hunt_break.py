@@ -18,11 +18,11 @@ from opstep.runtime.debugger.watching import Problem
 
 if TYPE_CHECKING:
     from opstep.api.program import Program
-    from opstep.hunting.search import Hunt
+    from opstep.hunting.report import Hunt
     from opstep.runtime.nan.findings import Finding
 
 
-class Standing(Stepper):
+class FindingDebugger(Stepper):
     """A debugger whose first stop is behind the op of a finding; its run begins with the bad step,
     so positions are those of the hunt's replay.
     """
@@ -47,12 +47,14 @@ class Standing(Stepper):
         return self._stopped(Stop("exception", kind, self._thread(), (), problem))
 
 
-def stand(program: Program, values: dict[str, Any], found: Hunt, options: dict[str, Any]) -> None:
+def debug_finding(
+    program: Program, values: dict[str, Any], found: Hunt, options: dict[str, Any]
+) -> None:
     """Reads commands, from the terminal or a pipe, until they end. The program's named tensors are
     as they were before the bad step.
     """
     assert found.first is not None and found.step is not None
-    debugger = Standing(
+    debugger = FindingDebugger(
         program, found.graph, values, steps=options["steps"] - found.step, files=Path.cwd(),
         **{k: options[k] for k in ("device", "threads", "kernels")},
     )  # fmt: skip
@@ -60,12 +62,12 @@ def stand(program: Program, values: dict[str, Any], found: Hunt, options: dict[s
     registry.load()
     interactive = sys.stdin.isatty() and sys.stdout.isatty()
     session = Session(debugger, Paint(colors(sys.stdout)), interactive)
-    session.say(f"step {found.step}, {how(found.first)}; help lists the commands.")
+    session.say(f"step {found.step}, {position_text(found.first)}; help lists the commands.")
     session.go(debugger.start)
     session.loop(TerminalReader(session) if interactive else PipeReader())
 
 
-def how(finding: Finding) -> str:
+def position_text(finding: Finding) -> str:
     if finding.op:
         return f"after {finding.op} {finding.value}"
     return f"before the first op: {finding.given}"

@@ -89,13 +89,13 @@ class Numbered(NamedTuple):
 
 
 @dataclass
-class Taken:
+class Pending:
     """Records of the run's step under way, or of steps that have ended."""
 
     records: list[Numbered] = field(default_factory=list)
     nbytes: int = 0  # that their rows take, about
 
-    def take_over(self, other: Taken) -> None:
+    def absorb(self, other: Pending) -> None:
         """All that the other one has; it is empty then."""
         self.records += other.records
         self.nbytes += other.nbytes
@@ -115,8 +115,8 @@ class RunState:
         self._ops = Ops(run)
         self.sums: dict[int, Sums] = {}  # by first op of a plan: of steps that have ended
         self.open_sums: dict[int, Sums] = {}  # of the step under way
-        self.open = Taken()
-        self.ended = Taken()
+        self.open = Pending()
+        self.ended = Pending()
         self.steps: list[StepDone] = []  # ended, not written
         self.done = 0  # steps that have ended
         self.repeatable = 0  # of these, how many ran on the inputs that are kept
@@ -126,7 +126,7 @@ class RunState:
         self.described = False  # whether the rows of inputs and named tensors are written
         self._columns: dict[tuple[int, int], Columns] = {}
 
-    def take(self, record: StreamRecord | HostRecord) -> None:
+    def add_record(self, record: StreamRecord | HostRecord) -> None:
         activation = record.activation
         first = self.run.first_op(activation.plan)
         if first not in self.sums:
@@ -157,7 +157,7 @@ class RunState:
                 self.grown[first] = self.grown.get(first, 0) + more
 
     def end_step(self, step: StepDone) -> None:
-        self.ended.take_over(self.open)
+        self.ended.absorb(self.open)
         for first, sums in self.open_sums.items():
             self.sums[first].add(sums)
         self.open_sums.clear()

@@ -27,7 +27,7 @@ class SlicePosition(NamedTuple):
     step: int
     count: int  # of the slices that were meant
 
-    def told(self) -> str:
+    def description(self) -> str:
         """``p = max_pool2d (lenet.opg:12), run 1f2e3d4c, step 3: one of 20``"""
         text = f"at {self.name}{f' ({self.where})' if self.where else ''}, run {self.run}"
         more = f": one of {self.count:,}" if self.count > 1 else ""
