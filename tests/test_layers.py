@@ -33,6 +33,7 @@ RUNTIME_LAYERS = [
     ["plan"],
     ["recording", "statistics"],
     ["device"],
+    ["calls"],
     ["interpreter", "written"],
     ["expressions"],
     ["debugger"],

@@ -132,7 +132,7 @@ def result_of(debugger: Debugger, seconds: float) -> Result:
     if isinstance(debugger.outputs, Result):
         return debugger.outputs
     found = debugger.result()
-    plan = debugger.machine.finished[-1][1].plan
+    plan = debugger.machine.history.finished[-1][1].plan
     arrays = [array.copy() for array in found.values()]
     return Result(list(found), arrays, plan, seconds, [])
 

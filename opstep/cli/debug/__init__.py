@@ -30,8 +30,8 @@ from opstep.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from opstep.api.debugging import Debugger
     from opstep.cli.debug.session import Session
-    from opstep.cli.debug.stepping import Stepper
 
 
 @command(
@@ -116,11 +116,11 @@ def debug(file: str, **options: Any) -> int:
     return OK
 
 
-def opened(file: str, options: dict[str, Any]) -> Stepper:
+def opened(file: str, options: dict[str, Any]) -> Debugger:
     """The debugger of a program. Raises `OpstepError`."""
     import opstep
     from opstep.api import sources
-    from opstep.cli.debug.stepping import Stepper
+    from opstep.api.debugging import Debugger
     from opstep.cli.run import check_kernels
     from opstep.runtime.ir.errors import InputError
 
@@ -136,14 +136,14 @@ def opened(file: str, options: dict[str, Any]) -> Stepper:
     if options["params"]:
         sources.load_params(program, options["params"])
     switches = {k: options[k] for k in SWITCHES}
-    made = Stepper(
+    made = Debugger(
         program, graph.name.text, values, memory_budget=int(options["memory"] * 2**30),
         files=Path.cwd(), **switches,
     )  # fmt: skip
     if options["workspace"]:
         from opstep.trace.workspace.scope import recorded_runs
 
-        made.runs = recorded_runs(options["workspace"])
+        made.point.runs = recorded_runs(options["workspace"])
     return made
 
 

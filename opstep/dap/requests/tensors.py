@@ -146,19 +146,19 @@ def statistics_history(session: Session, arguments: HistoryArguments) -> dict[st
 
 
 def _versions(debugger: Debugger, held: Held, name: str) -> list[tuple[dict[str, Any], Node]]:
-    frame, machine = held.frame, debugger.machine
+    frame, history = held.frame, debugger.machine.history
     value = frame.value(name)
     if value is None:
-        known = machine.named.get(name, [])
-        return [({"position": at}, node) for at, node in known if at <= machine.cursor]
+        known = history.named.of(name)
+        return [({"position": at}, node) for at, node in known if at <= history.cursor]
     found, seen = [], set()
-    for activation, _ in [*machine.log[: machine.cursor - machine.base], (frame.activation, 0)]:
+    for activation, _ in [*history.log[: history.cursor - history.base], (frame.activation, 0)]:
         here = frame.activation
         if id(activation) in seen or activation.points is not here.points:
             continue
         seen.add(id(activation))
         if activation.parent is here.parent and activation.role == here.role:
-            node = activation.at(value, machine.cursor, frame.frame)
+            node = activation.at(value, history.cursor, frame.frame)
             if node is not None:
                 found.append(({"step": activation.turn}, node))
     return found
@@ -176,7 +176,7 @@ class PlanArguments:
 def plan(session: Session, arguments: PlanArguments) -> dict[str, Any]:
     """The plan of a frame, in its text form, and the step that is next."""
     frame = held_of(session, arguments.frame_id).frame
-    here = session.debugger.machine.here()
+    here = session.debugger.machine.history.here()
     there = here is not None and here[0] is frame.activation
     return {
         "graph": frame.activation.plan.graph,
@@ -199,18 +199,18 @@ def timeline(session: Session, arguments: TimelineArguments) -> dict[str, Any]:
     """
     machine = session.debugger.machine
     count = max(1, min(arguments.count, MOST_POINTS))
-    first = machine.cursor - count if arguments.start is None else arguments.start
-    first = max(first, machine.base)
-    last = min(first + count, machine.cursor)
+    first = machine.history.cursor - count if arguments.start is None else arguments.start
+    first = max(first, machine.history.base)
+    last = min(first + count, machine.history.cursor)
     points = [_point(session, position) for position in range(first, last)]
-    return {"first": machine.base, "position": machine.cursor, "points": points}
+    return {"first": machine.history.base, "position": machine.history.cursor, "points": points}
 
 
 def _point(session: Session, position: int) -> dict[str, Any]:
     from opstep.runtime.debugger.frames import named
 
     machine = session.debugger.machine
-    activation, k = machine.log[position - machine.base]
+    activation, k = machine.history.log[position - machine.history.base]
     point, plan = activation.points[k], activation.plan
     told: dict[str, Any] = {
         "position": position,

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from opstep.runtime.debugger.executor import Arena
 from opstep.runtime.debugger.node import Node
 from opstep.runtime.debugger.points import Points
+from opstep.runtime.ir.types import TensorType
+from opstep.runtime.plan.plan import Plan, Policy
+
+ROOT = "root"
+
+
+class PlanSource(Protocol):
+    """Where plans come from, and the device that they are for."""
+
+    device: Any
+
+    def plan_for(self, graph: str, types: tuple[TensorType, ...], policy: Policy) -> Plan: ...
 
 
 class Activation:
-    """One run of a plan, which is of `host`. `role`: root, test, body or branch; `turn`: of its
-    loop, or the step of the run; `carried`: the state of a loop when it began. `env` has each value
-    that is there, with the position from which on it is.
+    """One run of a plan, which is of `host`: what began in a text ends in it. `role`: `ROOT`, or
+    that of the `GraphCall` that it is; `turn`: of its loop, or the step of the run; `carried`: what
+    it was given by control flow. `env` has each value that is there, with the position from which
+    on it is.
     """
 
     def __init__(
-        self, host: Any, points: Points, parent: Activation | None, call: int, role: str, turn: int
-    ):
+        self, host: PlanSource, points: Points, parent: Activation | None = None, call: int = 0,
+        role: str = ROOT, turn: int = 0,
+    ):  # fmt: skip
         self.host = host
         self.points = points
         self.plan = points.plan

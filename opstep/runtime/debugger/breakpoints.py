@@ -83,9 +83,12 @@ class _Placed(NamedTuple):
 
 
 class Breakpoints:
-    """All that are set. Numbers are never used twice."""
+    """All that are set. Numbers are never used twice. `tensors`: names of the program's params and
+    states.
+    """
 
-    def __init__(self, texts: Sequence[Texts]):
+    def __init__(self, texts: Sequence[Texts], tensors: Sequence[str] = ()):
+        self.tensors = tensors
         self._texts = list(texts)
         self._placed: dict[str, list[_Placed]] = {}
         self._next = 1
@@ -288,8 +291,6 @@ class Breakpoints:
             f"{g.name.text}.{b.name.text}" for t in self._texts for g in t.graphs for b in g.inputs
         }
         return name == EVERY or name in self._values() | inputs | set(self.tensors)
-
-    tensors: Sequence[str] = ()  # names of the program's params and states
 
 
 def _due(text: str) -> Callable[[int], bool]:

@@ -235,8 +235,8 @@ def graphs(session: Session, text: str) -> None:
 
 @topic("history")
 def history(session: Session, text: str) -> None:
-    machine = session.debugger.machine
-    back, ahead = machine.cursor - machine.base, machine.frontier - machine.cursor
+    known = session.debugger.machine.history
+    back, ahead = known.cursor - known.base, known.frontier - known.cursor
     session.say(f"{back:,} points back, {ahead:,} ahead that have been run")
 
 

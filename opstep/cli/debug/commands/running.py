@@ -107,7 +107,7 @@ def until(session: Session, text: str) -> None:
     if text:
         advance(session, text)
         return
-    session.go(session.debugger.until)
+    session.go(lambda: session.debugger.go("until"))
 
 
 @command("advance", usage="advance PLACE", section="running", completes="place")
@@ -164,7 +164,7 @@ def reverse_next(session: Session, text: str) -> None:
 @command("reverse-step", "rs", usage="reverse-step [N]", section="backwards")
 def reverse_step(session: Session, text: str) -> None:
     """Back to the statement before; graphs that it called are entered from their end."""
-    backwards(session, session.debugger.step_back, count(text))
+    backwards(session, lambda: session.debugger.go("back_in"), count(text))
 
 
 @command("reverse-continue", "rc", usage="reverse-continue", section="backwards")
@@ -176,4 +176,4 @@ def reverse_continue(session: Session, text: str) -> None:
 @command("reverse-finish", usage="reverse-finish", section="backwards")
 def reverse_finish(session: Session, text: str) -> None:
     """Back to where the present graph was called."""
-    backwards(session, session.debugger.back_out)
+    backwards(session, lambda: session.debugger.go("back_out"))

@@ -82,7 +82,7 @@ class KernelsHere:
 def _step(frame: Frame) -> Step | None:
     if frame.number or frame.imported:
         return None
-    for at in (frame.machine.here(), frame.machine.behind()):
+    for at in (frame.machine.history.here(), frame.machine.history.behind()):
         if at is None or at[0] is not frame.activation or at[1].kind != OP:
             continue
         if at[1].statement is frame.statement and at[1].frame == frame.frame:

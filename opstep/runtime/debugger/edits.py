@@ -1,0 +1,108 @@
+"""Values that are set by hand: made where they belong, and again whenever that is passed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from opstep.runtime.debugger.activation import Activation
+from opstep.runtime.debugger.changes import Change, Place, birth_of, frames_of, place_of
+from opstep.runtime.debugger.executor import Executor
+from opstep.runtime.debugger.history import History
+from opstep.runtime.debugger.node import Node
+from opstep.runtime.ir.errors import InputError
+
+
+class Edits:
+    """Of one history. `on_lost` is told the names of those that hold no longer."""
+
+    def __init__(
+        self, history: History, executor: Executor, on_lost: Callable[[list[str]], object]
+    ):
+        self.history = history
+        self.executor = executor
+        self.on_lost = on_lost
+
+    def set(
+        self, activation: Activation, value: int, frame: int, name: str, array: np.ndarray,
+        part: np.ndarray | None = None,
+    ) -> None:  # fmt: skip
+        """A value of an activation, as a frame sees it, is another one from where it came on: the
+        cursor is there then. `part`: which elements are given, None for all. Raises `InputError`.
+        """
+        history, since = self.history, activation.env[value][0]
+        if since < history.base:
+            hint = "set something newer, or begin anew"
+            raise InputError(f"what was computed from {name} is not remembered any more", hint=hint)
+        history.cut(since)
+        place = place_of(activation, birth_of(activation, value))
+        frames = frames_of(activation, value, frame)
+        change = Change(name, activation.points, value, place, array, part, frames)
+        history.changes.add(change, since)
+        self._change_value(activation, value, place)
+
+    def set_named(self, name: str, array: np.ndarray, part: np.ndarray | None = None) -> None:
+        """From the cursor on, a named tensor is another one."""
+        history = self.history
+        history.cut()
+        change = Change(name, self._next(), -1, history.place(), array, part)
+        history.changes.add(change, history.cursor)
+        self._change_named(change)
+
+    def arrived(self) -> None:
+        """Another point is next at the frontier: changes that belong there are made again."""
+        history = self.history
+        place = history.place()
+        for change in history.changes.due(self._next(), -1, place):
+            change.position = history.frontier
+            self._change_named(change)
+        lost = history.changes.passed(place)
+        if lost:
+            self.on_lost(lost)
+
+    def give(self, activation: Activation, value: int, since: int, node: Node, k: float) -> None:
+        """A value is there, which the point `k` of its activation gave."""
+        activation.env[value] = (since, node)
+        changes = self.history.changes
+        if (id(activation.points), value) in changes.waiting:
+            place = place_of(activation, k)
+            for change in changes.due(activation.points, value, place):
+                change.position = since
+            self._change_value(activation, value, place)
+
+    def _next(self) -> Any:
+        """The plan that is under way at the frontier; None between two steps, whatever they run."""
+        at = self.history.at
+        return None if at is None or (at.parent is None and not self.history.pc) else at.points
+
+    def _change_value(self, activation: Activation, value: int, place: Place) -> None:
+        """Makes all changes of a value, in place of those that were made before."""
+        since = activation.env[value][0]
+        node = activation.drop(value)
+        assert node is not None
+        changes, versions = self.history.changes.on(activation.points, value, place), [node]
+        for change in changes:
+            if change.frames is None:
+                versions.append(change.of(versions[-1], self.executor))
+                continue
+            for frame in change.frames:
+                scoped = activation.scoped.setdefault((value, frame), versions[:])
+                scoped.append(change.of(scoped[-1], self.executor))
+        activation.env[value] = (since, versions[-1])
+        if versions[1:]:
+            activation.replaced[value] = [(since, since, n) for n in versions[:-1]]
+
+    def _change_named(self, change: Change) -> None:
+        """What is under way finds the named tensor changed, too."""
+        name, position = change.name, change.position
+        assert position is not None
+        latest = self.history.named.of(name)[-1][1]
+        self.history.named.add(name, position, change.of(latest, self.executor))
+        for activation in self.history.under_way():
+            for value, meant in activation.points.named.items():
+                if meant == name and value in activation.env:
+                    since, old = activation.env[value]
+                    activation.replaced.setdefault(value, []).append((position, since, old))
+                    activation.env[value] = (position, change.of(old, self.executor))
