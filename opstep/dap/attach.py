@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from opstep.api import program as programs
 from opstep.dap.debuggee import Debuggee
 from opstep.dap.registry import DapError, State
+from opstep.dap.server import Listener
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from opstep.api.program import Program
     from opstep.api.results import Result
     from opstep.dap.requests.lifecycle import AttachArguments
-    from opstep.dap.server import Listener
     from opstep.dap.session import Session
 
 
@@ -115,8 +115,7 @@ class Attached:
                     job()
                 debuggee.finish_alone()
         finally:
-            debuggee.debugger = None
-            session.moved()
+            debuggee.release()
             session.inbox.disown()
         if debuggee.error is not None:
             raise debuggee.error
@@ -145,8 +144,6 @@ def listen(port: int = 0, host: str = "127.0.0.1") -> int:
 
     Raises `InputError` where the port cannot be had, or the program listens already.
     """
-    from opstep.dap.server import Listener
-
     if _attached.listener is not None:
         raise InputError(f"the program listens on port {_attached.listener.port} already")
     listener = Listener(host, port, None, _attached)

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opstep.dap.compiling import shown_compiler
+from opstep.dap.client_breakpoints import ClientBreakpoints
+from opstep.dap.compiling import COMPILING, shown_compiler
 from opstep.dap.registry import State
-from opstep.dap.requests.breakpoints import Wishes
 from opstep.runtime.ir.diagnostics import OpstepError, render_all
 
 if TYPE_CHECKING:
@@ -65,7 +65,13 @@ class Debuggee:
         self.error, self._fatal, self.terminated, self._at_end = None, None, False, False
         debugger.on_output = self._said
         self._stamp = self._stamp_now()
-        self.session.kept(Wishes).apply()
+        self.session.kept(ClientBreakpoints).attach(debugger.breakpoints)
+
+    def release(self) -> None:
+        """The run is over; the Python program may run another."""
+        self.debugger = None
+        self.session.kept(ClientBreakpoints).detach()
+        self.session.moved()
 
     # --- from any thread ---
 
@@ -105,7 +111,7 @@ class Debuggee:
         """Begins the run; kernels that are compiled first are shown."""
         debugger = self.debugger
         assert debugger is not None
-        with shown_compiler(self.session):
+        with shown_compiler(self.session.progress(COMPILING)):
             return debugger.start()
 
     def go(self, action: Callable[[], Stop]) -> None:
@@ -171,7 +177,7 @@ class Debuggee:
         }
         if text:
             body |= {"text": text, "description": text[:1].upper() + text[1:]}
-        if hits := self.session.kept(Wishes).ids(stop.hits):
+        if hits := self.session.kept(ClientBreakpoints).ids(stop.hits):
             body["hitBreakpointIds"] = hits
         return body
 
@@ -230,7 +236,7 @@ class Debuggee:
     def disarm(self) -> None:
         """Nothing stops the run any more."""
         if self.debugger is not None:
-            self.session.kept(Wishes).clear()
+            self.session.kept(ClientBreakpoints).clear()
 
     def finish_alone(self) -> None:
         """The client is gone and the run goes on: to its end."""

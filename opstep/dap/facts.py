@@ -6,10 +6,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from opstep.dap.frames import Held
-from opstep.dap.looking import Given, Named, Opened, target_of
+from opstep.dap.tensor_origins import (
+    Given,
+    Named,
+    Opened,
+    Variable,
+    VariableWriter,
+    target_of,
+)
 
 if TYPE_CHECKING:
-    from opstep.dap.variables import Variable, Writer
     from opstep.runtime.debugger.executor import Executor
     from opstep.runtime.debugger.frames import Frame
     from opstep.runtime.debugger.node import Node
@@ -45,10 +51,10 @@ class Fields(Opened):
         """Whether how many there are is known before it is opened."""
         return self._made is not None
 
-    def page(self, w: Writer, kind: str, start: int, stop: int) -> list[Variable]:
+    def page(self, w: VariableWriter, kind: str, start: int, stop: int) -> list[Variable]:
         return [self._one(w, name, value) for name, value in self.entries[start:stop]]
 
-    def _one(self, w: Writer, name: str, value: Any) -> Variable:
+    def _one(self, w: VariableWriter, name: str, value: Any) -> Variable:
         if isinstance(value, (Named, Given)):
             return w.tensor(name, value)
         if isinstance(value, tuple):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from opstep.dap.tensor_origins import Given
+from opstep.dap.variables import memory_reference
+
 if TYPE_CHECKING:
     from opstep.dap.frames import Held
     from opstep.dap.session import Session
@@ -145,8 +148,6 @@ def record(session: Session, held: Held, link: Link) -> dict[str, Any]:
 
 def _tensor(session: Session, held: Held, node: Node) -> dict[str, Any]:
     """What a tensor is and where its elements are; with the name by which the frame knows it."""
-    from opstep.dap.looking import Given
-    from opstep.dap.variables import memory_reference
     from opstep.runtime.debugger.scope import Handle
 
     handle = Handle(session.debugger.machine.executor, node)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opstep.dap.registry import Cancelled
-
-if TYPE_CHECKING:
-    from opstep.dap.session import Session
 
 SHOWN_AFTER_S = 0.3  # what is quicker shows no bar
 TOLD_EVERY_S = 0.1
@@ -18,12 +16,19 @@ _numbers = itertools.count(1)
 
 
 class Progress:
-    """One bar. `update` may be called as often as one likes, from any thread."""
+    """One bar. `update` may be called as often as one likes, from any thread. `event` sends; None
+    for a client that shows no bars.
+    """
 
     def __init__(
-        self, session: Session, title: str, request: int, cancellable: bool, known: dict[str, Any]
+        self,
+        event: Callable[[str, Any], None] | None,
+        title: str,
+        request: int,
+        cancellable: bool,
+        known: dict[str, Any],
     ):
-        self.session = session
+        self._event = event
         self.id = f"opstep-{next(_numbers)}"
         self.title = title
         self.request = request
@@ -39,8 +44,8 @@ class Progress:
 
     def __exit__(self, *_: object) -> None:
         del self._known[self.id]
-        if self._shown:
-            self.session.event("progressEnd", {"progressId": self.id})
+        if self._shown and self._event:
+            self._event("progressEnd", {"progressId": self.id})
 
     def update(self, message: str = "", percentage: float | None = None) -> None:
         """Tells where it stands. Raises `Cancelled` if the user wants it to end."""
@@ -48,14 +53,14 @@ class Progress:
             raise Cancelled
         now = monotonic()
         wait = TOLD_EVERY_S if self._shown else SHOWN_AFTER_S
-        if not self.session.client.supports_progress_reporting or now - self._told < wait:
+        if self._event is None or now - self._told < wait:
             return
         self._told = now
         body: dict[str, Any] = {"progressId": self.id, "percentage": percentage}
         body["message"] = message or None
         if self._shown:
-            self.session.event("progressUpdate", body)
+            self._event("progressUpdate", body)
             return
         self._shown = True
         body |= {"title": self.title, "cancellable": self.cancellable}
-        self.session.event("progressStart", body | {"requestId": self.request or None})
+        self._event("progressStart", body | {"requestId": self.request or None})

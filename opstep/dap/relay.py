@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from opstep.dap.registry import DapError
+from opstep.dap.wire import wire_of
 from opstep.editors.server import LOOPBACK
 from opstep.editors.wire import BadMessage, BrokenStream, Gone
 
@@ -24,8 +25,6 @@ class Relay:
     """
 
     def __init__(self, session: Session, host: str, port: int):
-        from opstep.dap.server import wire_of
-
         if host not in LOOPBACK:
             raise DapError(f"{host} is not this machine", show=True)
         try:

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from opstep.dap.checking import plain
 from opstep.dap.client import Client
@@ -39,15 +39,28 @@ from opstep.editors.wire import BadMessage, BrokenStream, Gone
 from opstep.runtime.ir.diagnostics import OpstepError, did_you_mean
 
 if TYPE_CHECKING:
-    from opstep.dap.attach import Attached
     from opstep.dap.debuggee import Debuggee
-    from opstep.dap.relay import Relay
     from opstep.runtime.debugger.debugger import Debugger
 
 T = TypeVar("T")
 
 LONGEST_TEXT = 4000  # characters of an error that are sent
 MOST_ASKED = 100  # requests of ours that wait for an answer
+
+
+class Forwarder(Protocol):
+    """Another server, which messages are handed on to."""
+
+    def forward(self, message: dict[str, Any]) -> None: ...
+    def close(self) -> None: ...
+
+
+class HostProgram(Protocol):
+    """The Python program that a session is a door to (`opstep.dap.attach`)."""
+
+    def debuggee(self, session: Session, arguments: Any) -> Debuggee: ...
+    def configured(self) -> None: ...
+    def left(self, session: Session) -> None: ...
 
 
 class Session:
@@ -65,7 +78,7 @@ class Session:
         log: Callable[[str], None] | None = None,
         *,
         alone: bool = False,
-        attached: Attached | None = None,
+        attached: HostProgram | None = None,
     ):
         self.wire = wire
         self.client = Client()
@@ -83,7 +96,7 @@ class Session:
         self.turn = threading.RLock()  # held by who handles a request
         self.greeting: dict[str, Any] = {}  # initialize, as it came
         self.current: dict[str, Any] = {}  # the request that came last, for the owning thread
-        self._relay: Relay | None = None
+        self._relay: Forwarder | None = None
         self._local = _Handling()
         self._waiting: set[int] = set()  # requests that came and are not answered yet
         self._cancelled: set[int] = set()
@@ -147,7 +160,8 @@ class Session:
 
     def progress(self, title: str, cancellable: bool = False) -> Progress:
         """A progress bar, as a context manager, where the client shows such."""
-        return Progress(self, title, self._local.seq, cancellable, self._progress)
+        event = self.event if self.client.supports_progress_reporting else None
+        return Progress(event, title, self._local.seq, cancellable, self._progress)
 
     def shows(self, action: Callable[[], T]) -> T:
         """Does something that the user asked for by hand: what goes wrong is shown."""
@@ -188,7 +202,7 @@ class Session:
                 self.output(f"opstep ends the session: {error}", "important")
                 break
 
-    def relay(self, relay: Relay) -> None:
+    def relay(self, relay: Forwarder) -> None:
         """From now on messages go to and come from another server."""
         self._relay = relay
 

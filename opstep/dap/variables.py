@@ -10,7 +10,15 @@ import numpy as np
 
 from opstep.dap.facts import VIRTUAL, Fields, declared, made_by, statistics_fields
 from opstep.dap.frames import Held
-from opstep.dap.looking import Named, Opened, Origin, indexed, target_of
+from opstep.dap.tensor_origins import (
+    Named,
+    Opened,
+    Origin,
+    Variable,
+    VariableWriter,
+    indexed,
+    target_of,
+)
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
@@ -23,7 +31,6 @@ GROUP = 100  # values and rows that are shown together
 MOST = 10_000  # children of one response
 ROWS_COPIED = 1 << 18  # elements of a page of rows that are copied to say what is in them
 
-Variable = dict[str, Any]
 LAZY: dict[str, Any] = {"lazy": True}
 
 
@@ -177,7 +184,7 @@ class Later(Opened):
         self.name = name
         self.origin = origin
 
-    def page(self, w: Writer, kind: str, start: int, stop: int) -> list[Variable]:
+    def page(self, w: VariableWriter, kind: str, start: int, stop: int) -> list[Variable]:
         self.origin.handle().statistics()
         return [w.tensor(self.name, self.origin)]
 
@@ -199,7 +206,7 @@ class Tensor(Opened):
     def indexed(self) -> int:
         return self.rows
 
-    def page(self, w: Writer, kind: str, start: int, stop: int) -> list[Variable]:
+    def page(self, w: VariableWriter, kind: str, start: int, stop: int) -> list[Variable]:
         if kind == "named":
             return self._known(w)[start:stop]
         whole = self.rows > GROUP and (start, stop) == (0, min(self.rows, MOST))
@@ -207,7 +214,7 @@ class Tensor(Opened):
             return ranges(w, self, self.rows)
         return self._rows(w, start, stop)
 
-    def _rows(self, w: Writer, start: int, stop: int) -> list[Variable]:
+    def _rows(self, w: VariableWriter, start: int, stop: int) -> list[Variable]:
         handle, place = self.origin.handle(), self.place
         inner = self.shape[len(place) + 1 :]
         size = int(np.prod(inner, dtype=np.int64))
@@ -223,7 +230,7 @@ class Tensor(Opened):
             for k in range(start, stop)
         ]
 
-    def _unseen(self, w: Writer, k: int, inner: tuple[int, ...]) -> Variable:
+    def _unseen(self, w: VariableWriter, k: int, inner: tuple[int, ...]) -> Variable:
         """A row that is too large to be looked at unasked."""
         from opstep.runtime.ir.types import TensorType
 
@@ -234,7 +241,7 @@ class Tensor(Opened):
         more = {"evaluateName": expression} if expression else {}
         return w.opening(f"[{k}]", text, of, "", **more)
 
-    def _known(self, w: Writer) -> list[Variable]:
+    def _known(self, w: VariableWriter) -> list[Variable]:
         figures = Fields(lambda: statistics_fields(self.origin.handle().statistics()))
         found = [w.opening("statistics", "", figures, presentationHint=VIRTUAL)]
         node = self.origin.node()
@@ -265,7 +272,7 @@ class Range(Opened):
     def indexed(self) -> int:
         return self.stop - self.start
 
-    def page(self, w: Writer, kind: str, start: int, stop: int) -> list[Variable]:
+    def page(self, w: VariableWriter, kind: str, start: int, stop: int) -> list[Variable]:
         if self.indexed > GROUP:
             return ranges(w, self.of, self.stop, self.start)
         return self.of._rows(w, self.start + start, self.start + stop)
@@ -274,7 +281,7 @@ class Range(Opened):
         return self.of.target(name)
 
 
-def ranges(w: Writer, of: Tensor, stop: int, start: int = 0) -> list[Variable]:
+def ranges(w: VariableWriter, of: Tensor, stop: int, start: int = 0) -> list[Variable]:
     """``[0..99]``, ``[100..199]`` …, at most a hundred of them."""
     size = GROUP
     while (stop - start) > size * GROUP:
@@ -300,7 +307,7 @@ class Names(Opened):
     def named(self) -> int:
         return self.groups + self.alone
 
-    def page(self, w: Writer, kind: str, start: int, stop: int) -> list[Variable]:
+    def page(self, w: VariableWriter, kind: str, start: int, stop: int) -> list[Variable]:
         found = [self._group(w, k) for k in range(start, min(stop, self.groups))]
         first = max(start, self.groups) - self.groups + self.groups * GROUP
         last = stop - self.groups + self.groups * GROUP
@@ -311,7 +318,7 @@ class Names(Opened):
                 found.append(w.location(shown, lambda n=node, k=name: declared(self.held, k, n)))
         return found
 
-    def _group(self, w: Writer, k: int) -> Variable:
+    def _group(self, w: VariableWriter, k: int) -> Variable:
         names = self.names[k * GROUP : (k + 1) * GROUP]
         of = Names(self.held, names, self.nodes)
         title = f"{names[0]} … {names[-1]}"

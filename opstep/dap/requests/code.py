@@ -16,7 +16,7 @@ from opstep.dap.code import (
     sections_of,
     types_of,
 )
-from opstep.dap.compiling import shown_compiler
+from opstep.dap.compiling import COMPILING, shown_compiler
 from opstep.dap.facts import step_of
 from opstep.dap.frames import frame_of
 from opstep.dap.registry import BAD_ARGUMENTS, LAUNCHED, DapError, request
@@ -44,7 +44,7 @@ def disassemble(session: Session, arguments: DisassembleArguments) -> dict[str, 
     """
     if not 0 <= arguments.instruction_count <= MOST:
         raise DapError(f"at most {MOST:,} instructions are disassembled at a time", BAD_ARGUMENTS)
-    with shown_compiler(session):
+    with shown_compiler(session.progress(COMPILING)):
         start = address_of(session, arguments.memory_reference)
     lines, base = session.kept(Listings).lines(start)
     first = (start - base + arguments.offset) // WIDTH + arguments.instruction_offset
@@ -160,7 +160,7 @@ def kernel_code(session: Session, arguments: CodeArguments) -> dict[str, Any]:
     step = step_of(frame)
     kernels = kernels_of(session, frame.activation.plan, step) if step else []
     told = []
-    with shown_compiler(session):
+    with shown_compiler(session.progress(COMPILING)):
         for kernel in kernels:
             sections = [
                 {"title": s.title, "text": "\n".join(s.lines)}

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from opstep.dap.client import Source
+from opstep.dap.client_breakpoints import ClientBreakpoints
 from opstep.dap.debuggee import FIRST_THREAD
 from opstep.dap.frames import frame_of, stream_of
 from opstep.dap.registry import KNOWN, LAUNCHED, DapError, State, request
-from opstep.dap.requests.breakpoints import Wishes, path_of
+from opstep.dap.requests.breakpoints import path_of
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
@@ -228,11 +229,11 @@ def reload(session: Session) -> dict[str, Any]:
     """Goes on with the program's file as it is now. Raises `OpstepError`; then nothing changed."""
     debuggee, debugger = session.debuggee, session.debugger
     assert debuggee is not None
-    wishes = session.kept(Wishes)
-    before = wishes.told_all()
+    breakpoints = session.kept(ClientBreakpoints)
+    before = breakpoints.snapshot()
     found = debugger.reload()
     debuggee.reloaded()
-    wishes.tell_changes(before)
+    breakpoints.report_changes(before)
     session.moved()
     session.output(f"The program was read again: kept {found.kept} of {found.of} values.")
     if found.lost:

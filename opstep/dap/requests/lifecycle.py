@@ -7,7 +7,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from opstep.dap.checking import Mismatch, check, plain
 from opstep.dap.client import Client
+from opstep.dap.compiling import COMPILING, shown_compiler
 from opstep.dap.launching import (
     LaunchArguments,
     explained,
@@ -26,6 +28,7 @@ from opstep.dap.registry import (
     capabilities,
     request,
 )
+from opstep.dap.relay import Relay
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
@@ -58,7 +61,7 @@ def launch_request(session: Session, arguments: LaunchArguments) -> None:
         return
     with explained():
         set_environment(session, arguments)
-    with compiling(session):
+    with shown_compiler(session.progress(COMPILING)):
         debuggee = session.shows(lambda: launch(session, arguments))
     session.kept(Launched).arguments = arguments
     adopt(session, debuggee)
@@ -86,13 +89,6 @@ def initialized(session: Session) -> None:
     session.event("initialized")
 
 
-def compiling(session: Session) -> Any:
-    """Shows what is compiled, while something is."""
-    from opstep.dap.compiling import shown_compiler
-
-    return shown_compiler(session)
-
-
 @dataclass(frozen=True)
 class AttachArguments:
     """Arguments of ``attach``. `port`: where the program listens, for clients that start the server
@@ -115,8 +111,6 @@ def attach(session: Session, arguments: AttachArguments) -> Any:
     if session.attached is None:
         if arguments.port is None:
             raise DapError("port: where does the Python program listen?", BAD_ARGUMENTS, show=True)
-        from opstep.dap.relay import Relay
-
         session.relay(Relay(session, arguments.host, arguments.port))
         return NO_ANSWER
     adopt(session, session.attached.debuggee(session, arguments))
@@ -188,8 +182,6 @@ def restart(session: Session, arguments: RestartArguments) -> None:
     """Begins anew: with the program's file as it is now, and the arguments that are given. Without
     a `program` among them, those that are not given stay.
     """
-    from opstep.dap.checking import Mismatch, check, plain
-
     debuggee, launched = session.debuggee, session.kept(Launched)
     if debuggee is None or launched.arguments is None:
         raise DapError("only what was launched for debugging can be restarted", show=True)
@@ -201,7 +193,7 @@ def restart(session: Session, arguments: RestartArguments) -> None:
             wanted = check(LaunchArguments, given, "arguments")
         except Mismatch as error:
             raise DapError(f"restart: {error}", BAD_ARGUMENTS) from None
-    with compiling(session):
+    with shown_compiler(session.progress(COMPILING)):
         made = session.shows(lambda: launch(session, wanted))
 
     def begin() -> None:

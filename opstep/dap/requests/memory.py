@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from opstep.dap.looking import Named, Origin
 from opstep.dap.registry import BAD_ARGUMENTS, DapError, request
 from opstep.dap.requests.variables import change
+from opstep.dap.tensor_origins import Named, Origin
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from opstep.dap.code import code_reference
 from opstep.dap.facts import Fields, memory_entries, op_entries
 from opstep.dap.frames import Held, Stacks, held_of
-from opstep.dap.looking import Looking
 from opstep.dap.registry import request
 from opstep.dap.variables import Names, Writer
+from opstep.dap.visible_names import VisibleNames
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
@@ -123,7 +123,7 @@ def _scope(w: Writer, key: int, name: str, of: Any, **more: Any) -> dict[str, An
 
 def inputs_of(session: Session, held: Held) -> Names:
     """What the frame's graph was given."""
-    there = set(session.here(Looking).names(held.frame))
+    there = set(session.here(VisibleNames).names(held.frame))
     names = [b.name.text for b in held.frame.graph.inputs if b.name.text in there]
     return Names(held, names, held.lookup)
 
@@ -131,7 +131,7 @@ def inputs_of(session: Session, held: Held) -> Names:
 def values_of(session: Session, held: Held) -> Names:
     """What the frame's graph has computed so far."""
     inputs = {b.name.text for b in held.frame.graph.inputs}
-    names = [n for n in session.here(Looking).names(held.frame) if n not in inputs]
+    names = [n for n in session.here(VisibleNames).names(held.frame) if n not in inputs]
     return Names(held, names, held.lookup)
 
 

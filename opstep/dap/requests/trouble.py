@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from opstep.dap.checking import NULL
 from opstep.dap.frames import Held, held_of, stream_of
-from opstep.dap.looking import Named
 from opstep.dap.nanreport import report_on
 from opstep.dap.registry import KNOWN, DapError, State, request
 from opstep.dap.requests.variables import opened_of
+from opstep.dap.tensor_origins import Named
 from opstep.dap.variables import Range, Tensor
 
 if TYPE_CHECKING:

@@ -11,9 +11,10 @@ import numpy as np
 from opstep.dap.client import Source
 from opstep.dap.facts import Fields
 from opstep.dap.frames import Held, held_of
-from opstep.dap.looking import Given, Named, Opened, renew
 from opstep.dap.registry import BAD_ARGUMENTS, DapError, request
+from opstep.dap.tensor_origins import Given, Named, Opened
 from opstep.dap.variables import Writer
+from opstep.dap.visible_names import renew
 from opstep.runtime.ir.diagnostics import OpstepError
 
 if TYPE_CHECKING:
