@@ -14,7 +14,7 @@ from opstep.cli.debug.session import Session
 from opstep.cli.debug.showing import Paint
 from opstep.hunting.report import headline
 from opstep.runtime.debugger.checks import Stop
-from opstep.runtime.debugger.watching import Problem
+from opstep.runtime.debugger.problems import Problem
 
 if TYPE_CHECKING:
     from opstep.api.program import Program
@@ -38,7 +38,7 @@ class Standing(Debugger):
         machine, finding = self.machine, self.finding
         while machine.history.cursor < finding.position and machine.forward():
             pass
-        node, behind = None, machine.history.behind() if finding.op else None
+        node, behind = None, machine.history.last_point() if finding.op else None
         if behind is not None:
             activation, point = behind
             step = activation.plan.steps[point.step]

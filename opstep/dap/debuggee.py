@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from opstep.runtime.debugger.checks import Stop
     from opstep.runtime.debugger.debugger import Debugger
     from opstep.runtime.debugger.frames import Frame
-    from opstep.runtime.debugger.watching import Problem
+    from opstep.runtime.debugger.problems import Problem
 
 # What the debugger calls a reason, and what the protocol does.
 REASONS = {"function": "function breakpoint", "data": "data breakpoint", "end": "pause"}

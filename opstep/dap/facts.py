@@ -139,7 +139,7 @@ def step_of(frame: Frame) -> Step | None:
 
     if frame.number and not frame.imported:
         return None
-    for at in (frame.machine.history.here(), frame.machine.history.behind()):
+    for at in (frame.machine.history.next_point(), frame.machine.history.last_point()):
         if at is None or at[0] is not frame.activation or at[1].kind != OP:
             continue
         if at[1].statement is frame.statement and at[1].frame == frame.frame:
@@ -223,7 +223,7 @@ def memory_entries(held: Held) -> Entries:
         ("device", executor.device.name),
         ("switches", f"streams={policy.streams} alloc={policy.alloc} fill={policy.fill} "
                      f"sync={policy.sync}"),
-        ("kept results", f"{executor.held:,} bytes"),
+        ("kept results", f"{executor.bytes_held:,} bytes"),
         ("budget", f"{executor.budget:,} bytes; beyond it results are computed again when wanted"),
         ("arena of this plan", f"{plan.arena:,} bytes"),
         ("peak of this plan", f"{plan.peak:,} bytes"),

@@ -66,7 +66,7 @@ class Stacks:
             return []
         calls = [[f for f in reversed(frames) if f.imported is None] for frames in (old, now)]
         pairs = zip(*calls, strict=False)
-        same = next((f.depth for f, g in pairs if not f.again(g)), min(map(len, calls)))
+        same = next((f.depth for f, g in pairs if not f.same_call(g)), min(map(len, calls)))
         return [frame for frame in now if frame.depth < same]
 
 

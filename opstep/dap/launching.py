@@ -108,7 +108,7 @@ def launch(session: Session, arguments: LaunchArguments) -> Debuggee:
         if arguments.workspace and Path(arguments.at(arguments.workspace)).exists():
             from opstep.trace.workspace.scope import recorded_runs
 
-            debugger.point.runs = recorded_runs(arguments.at(arguments.workspace))
+            debugger.stop_point.runs = recorded_runs(arguments.at(arguments.workspace))
     debuggee = Debuggee(
         session,
         arguments.folder,

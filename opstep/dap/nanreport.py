@@ -63,7 +63,7 @@ def report_on(debugger: Debugger, node: Node) -> NanReport:
 
 
 def _link(debugger: Debugger, node: Node) -> tuple[Link, list[Node]]:
-    from opstep.runtime.debugger.again import on_device
+    from opstep.runtime.debugger.rerun import on_device
     from opstep.runtime.nan.verdict import judge
 
     executor, producer = debugger.machine.executor, node.producer

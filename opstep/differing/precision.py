@@ -152,7 +152,7 @@ class _Beside:
     def _steps(self) -> Iterator[list[Producer]]:
         """The ops of each step, once it is done."""
         machine, producers, done = self.machine, [], 0
-        while (here := machine.history.here()) is not None:
+        while (here := machine.history.next_point()) is not None:
             activation, point = here
             machine.forward()
             step = activation.plan.steps[point.step] if point.kind == OP else None

@@ -246,7 +246,9 @@ class Model:
                 f"{start}graph scaled{first}\n  y = mul(x, {number})" + last.partition(")")[2]
             )
         self.path.write_text(self.text)
-        here = self.debugger.machine.history.here() or self.debugger.machine.history.behind()
+        here = (
+            self.debugger.machine.history.next_point() or self.debugger.machine.history.last_point()
+        )
         step = way_of(here[0])[0][2]
         lost = self.debugger.reload().lost
         self.texts[id(self.debugger.host)] = self.text
@@ -280,7 +282,7 @@ class Model:
             return
         frame, machine = frames[0], self.debugger.machine
         name = self.random.choice(list(machine.host.tensors))
-        here = machine.history.here()
+        here = machine.history.next_point()
         way, k = (way_of(here[0]), machine.history.index()) if here else ((), 0)
         begin = len(way) == 1 and here[0].start == machine.history.cursor
         self.change(frame, name, Change(way, name, 0, k, *self.value(frame, name), begin))
@@ -325,8 +327,8 @@ class Model:
         step = change.way[0][2] if change.way else inf
         return any(
             np.array_equal(m.array, change.array, equal_nan=change.array.dtype.kind == "f")
-            and (m.name, m.place[0]) == (change.name, step)
-            and (not change.named or not change.way or m.place[-1] == change.k)
+            and (m.name, m.location[0]) == (change.name, step)
+            and (not change.named or not change.way or m.location[-1] == change.k)
             for m in made
         )
 
@@ -367,7 +369,7 @@ class Fresh:
         machine = model.debugger.machine
         roots = {a.turn: a.host for a, _ in machine.history.log if a.parent is None}
         if machine.history.at is not None:
-            found = [a for a in machine.history.under_way() if a.parent is None]
+            found = [a for a in machine.history.active() if a.parent is None]
             roots[found[0].turn] = found[0].host
         self.roots = roots
         self.text = model.texts[id(roots[0])] if 0 in roots else model.text
@@ -377,7 +379,7 @@ class Fresh:
     def arrive(self) -> None:
         """Another text from here on, and the changes that belong here."""
         fresh = self.debugger
-        here = fresh.machine.history.here()
+        here = fresh.machine.history.next_point()
         if here and here[0].parent is None and fresh.machine.history.index() == 0:
             host = self.roots.get(here[0].turn)
             wanted = self.model.texts[id(host)] if host is not None else self.model.text
@@ -410,7 +412,7 @@ class Fresh:
         self.debugger.go("continue")
 
     def where(self) -> tuple[tuple, int]:
-        here = self.debugger.machine.history.here()
+        here = self.debugger.machine.history.next_point()
         return (way_of(here[0]), self.debugger.machine.history.index()) if here else ((), 0)
 
     def frame(self, change: Change) -> Any:
@@ -418,7 +420,7 @@ class Fresh:
         from opstep.runtime.debugger.frames import innermost
 
         machine = self.debugger.machine
-        for at in (machine.history.here(), machine.history.behind()):
+        for at in (machine.history.next_point(), machine.history.last_point()):
             activation = at[0] if at else None
             while activation is not None:
                 if way_of(activation) == change.way:

@@ -143,7 +143,7 @@ def opened(file: str, options: dict[str, Any]) -> Debugger:
     if options["workspace"]:
         from opstep.trace.workspace.scope import recorded_runs
 
-        made.point.runs = recorded_runs(options["workspace"])
+        made.stop_point.runs = recorded_runs(options["workspace"])
     return made
 
 

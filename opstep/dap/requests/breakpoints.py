@@ -125,7 +125,7 @@ def breakpoint_locations(
                 "endLine": client.line(end_line),
                 "endColumn": client.column(end_column),
             }
-            for line, column, end_line, end_column in breakpoints.places(path, first, last)
+            for line, column, end_line, end_column in breakpoints.locations(path, first, last)
         ]
     }
 

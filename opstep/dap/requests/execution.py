@@ -237,7 +237,7 @@ def reload(session: Session) -> dict[str, Any]:
     session.moved()
     session.output(f"The program was read again: kept {found.kept} of {found.of} values.")
     if found.lost:
-        session.output(found.told_of_lost)
+        session.output(found.lost_text)
     if session.client.supports_invalidated_event:
         session.event("invalidated", {"areas": ["all"]})
     return {"kept": found.kept, "of": found.of, "lost": found.lost}

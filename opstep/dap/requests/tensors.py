@@ -176,7 +176,7 @@ class PlanArguments:
 def plan(session: Session, arguments: PlanArguments) -> dict[str, Any]:
     """The plan of a frame, in its text form, and the step that is next."""
     frame = held_of(session, arguments.frame_id).frame
-    here = session.debugger.machine.history.here()
+    here = session.debugger.machine.history.next_point()
     there = here is not None and here[0] is frame.activation
     return {
         "graph": frame.activation.plan.graph,

@@ -150,13 +150,13 @@ def _since(held: Held, name: str) -> tuple[bool, float]:
     """When a name gets its value: the one that is computed last is watched, as the others are there
     then.
     """
-    from opstep.runtime.debugger.changes import birth_of
+    from opstep.runtime.debugger.changes import definition_point
 
     value, activation = held.frame.value(name), held.frame.activation
     if value is None:
         return False, -1
     found = activation.env.get(value)
-    return (True, birth_of(activation, value)) if found is None else (False, found[0])
+    return (True, definition_point(activation, value)) if found is None else (False, found[0])
 
 
 def data_id(held: Held, name: str) -> tuple[str, str]:

@@ -12,9 +12,9 @@ from opstep.runtime.debugger.frames import Frame
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.node import Node
 from opstep.runtime.debugger.points import OP, Point
+from opstep.runtime.debugger.problems import Problem, amount_of, is_origin, unwritten
 from opstep.runtime.debugger.scope import FrameScope
 from opstep.runtime.debugger.stop_point import StopPoint
-from opstep.runtime.debugger.watching import Problem, amount_of, is_origin, unwritten
 from opstep.runtime.expressions import Expression, ExpressionError, Limits
 from opstep.runtime.plan.plan import Step
 
@@ -39,23 +39,23 @@ class Checks:
     """`say` is told log messages, and what is wrong with a condition, with the frame."""
 
     def __init__(
-        self, machine: Machine, breakpoints: Breakpoints, point: StopPoint,
+        self, machine: Machine, breakpoints: Breakpoints, stop_point: StopPoint,
         say: Callable[[str, Frame | None], object],
     ):  # fmt: skip
         self.machine = machine
         self.breakpoints = breakpoints
-        self.point = point
+        self.stop_point = stop_point
         self.say = say
-        self._taken: dict[str, float] = {}  # seconds, by conditions
+        self._seconds: dict[str, float] = {}  # seconds, by conditions
 
     def at_point(self) -> Stop | None:
         """The breakpoints on the point that is next."""
-        here = self.machine.history.here()
+        here = self.machine.history.next_point()
         if here is None or hidden(here):
             return None
         activation, point = here
         lines, names = self._lines(point), self._names(activation, point)
-        hits = tuple(b.number for b in [*lines, *names] if b.verified and self._due(b))
+        hits = tuple(b.number for b in [*lines, *names] if b.verified and self._hit(b))
         if not hits:
             return None
         by_name = any(b.number in hits for b in names)
@@ -81,26 +81,26 @@ class Checks:
                 found += table.by_value.get(f"{graph}.{name}", ())
         return found
 
-    def behind_op(self) -> Stop | None:
+    def after_op(self) -> Stop | None:
         """What the op that was just passed has brought about; scopes are those behind it."""
         machine = self.machine
-        passed = machine.history.behind()
+        passed = machine.history.last_point()
         if passed is None:
             return None
         if passed[1].kind != OP:
-            return self._behind_control(machine.history.delivered())
+            return self._after_control(machine.history.delivered())
         activation, point = passed
         step = activation.plan.steps[point.step]
         if step.op.host:
             return None
         found = [(v, activation.env[v][1]) for v in step.results if v in activation.env]
-        problem = self._trouble(step, [node for _, node in found])
+        problem = self._problem_of(step, [node for _, node in found])
         if problem is not None:
             return Stop("exception", problem.kind, point.stream, (), problem)
         hits = self._changes(activation, point, found)
         return Stop("data", thread=point.stream, hits=hits) if hits else None
 
-    def _behind_control(self, delivered: list[tuple[Activation, int]]) -> Stop | None:
+    def _after_control(self, delivered: list[tuple[Activation, int]]) -> Stop | None:
         """Data breakpoints on what control flow has given. (What is wrong with it was told where it
         was computed.)
         """
@@ -108,7 +108,7 @@ class Checks:
             return None
         owner = delivered[0][0]
         found = [(v, owner.env[v][1]) for _, v in delivered if v in owner.env]
-        here = self.machine.history.here()
+        here = self.machine.history.next_point()
         if here is None or here[0] is not owner:
             return None
         hits = self._changes(owner, here[1], found)
@@ -116,20 +116,20 @@ class Checks:
 
     # --- breakpoints ---
 
-    def _due(self, one: Breakpoint, extra: dict[str, Node] | None = None) -> bool:
+    def _hit(self, one: Breakpoint, extra: dict[str, Node] | None = None) -> bool:
         """Whether a breakpoint that was reached stops the run; it may write its message instead."""
-        if one.condition is None and one.due is None and one.parts is None:
+        if one.condition is None and one.hit_test is None and one.parts is None:
             return True
-        frame = self.point.scope(None, extra)
+        frame = self.stop_point.scope(None, extra)
         if one.condition is not None:
             what = f"condition {one.wanted.condition}"
             if not self._true(one.condition, what, frame):
                 return False
         one.count += 1
-        if one.due is not None and not one.due(one.count):
+        if one.hit_test is not None and not one.hit_test(one.count):
             return False
         if one.parts is not None:
-            self.say(self._written(one.parts, frame), frame.frame)
+            self.say(self._log_text(one.parts, frame), frame.frame)
             return False
         return True
 
@@ -144,14 +144,14 @@ class Checks:
         except ExpressionError as error:
             self.say(f"{what}: {error}", scope.frame)
             return True
-        taken = self._taken.get(condition.text, 0.0) + monotonic() - began
-        self._taken[condition.text] = taken if taken < PATIENCE_S else 0.0
-        if taken >= PATIENCE_S:
-            text = f"it has taken {taken:.0f} seconds and did not hold: `continue` runs on"
+        seconds = self._seconds.get(condition.text, 0.0) + monotonic() - began
+        self._seconds[condition.text] = seconds if seconds < PATIENCE_S else 0.0
+        if seconds >= PATIENCE_S:
+            text = f"it has taken {seconds:.0f} seconds and did not hold: `continue` runs on"
             self.say(f"{what}: {text}", scope.frame)
-        return taken >= PATIENCE_S
+        return seconds >= PATIENCE_S
 
-    def _written(self, parts, scope: FrameScope) -> str:
+    def _log_text(self, parts, scope: FrameScope) -> str:
         """A log message with the values of its expressions."""
         from opstep.runtime.expressions.text import value_text
 
@@ -168,7 +168,7 @@ class Checks:
 
     # --- trouble ---
 
-    def _trouble(self, step: Step, nodes: list[Node]) -> Problem | None:
+    def _problem_of(self, step: Step, nodes: list[Node]) -> Problem | None:
         filters = self.breakpoints.filters
         for node in nodes:
             found = self._odd(step, node) or self._unwritten(step, node)
@@ -184,7 +184,7 @@ class Checks:
         wanted = [k for k in ("nan", "inf") if k in breakpoints.filters]
         if not wanted:
             return None
-        nan, infinite = executor.odd(node)
+        nan, infinite = executor.nonfinite(node)
         there: dict[str, bool] = {"nan": nan, "inf": infinite}
         for kind in wanted:
             if not there[kind]:
@@ -216,7 +216,7 @@ class Checks:
         """None where the filter's condition does not hold."""
         condition = self.breakpoints.filters[kind]
         if condition is not None:
-            scope = self.point.scope(None, {"value": node, node.name: node})
+            scope = self.stop_point.scope(None, {"value": node, node.name: node})
             if not self._true(condition, f"filter {kind}", scope):
                 return None
         return Problem(kind, text, node, self.machine.history.cursor)
@@ -232,7 +232,7 @@ class Checks:
                     continue
                 if one.condition is None and not self._changed(activation, v, node):
                     continue
-                if self._due(one, {"value": node, name: node}):
+                if self._hit(one, {"value": node, name: node}):
                     hits.append(one.number)
                     break
         return tuple(hits)

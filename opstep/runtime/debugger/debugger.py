@@ -17,6 +17,7 @@ from opstep.runtime.debugger.host import Host
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.mailbox import Mailbox
 from opstep.runtime.debugger.node import Node
+from opstep.runtime.debugger.problems import Problem
 from opstep.runtime.debugger.reloading import (
     NO_LONGER,
     Reloaded,
@@ -26,7 +27,6 @@ from opstep.runtime.debugger.reloading import (
 from opstep.runtime.debugger.runner import Arrived, Runner
 from opstep.runtime.debugger.scope import FrameScope
 from opstep.runtime.debugger.stop_point import StopPoint
-from opstep.runtime.debugger.watching import Problem
 from opstep.runtime.expressions import parse
 from opstep.runtime.ir.control import BODY, TEST
 from opstep.runtime.ir.errors import InputError
@@ -59,11 +59,11 @@ class Debugger:
             host, graph, inputs, types, names, policy, steps, memory_budget, self._say_lost
         )
         self.breakpoints = Breakpoints(host.texts(), list(host.tensors))
-        self.point = StopPoint(self.machine, files)
+        self.stop_point = StopPoint(self.machine, files)
         self._mailbox = Mailbox()
-        self._checks = Checks(self.machine, self.breakpoints, self.point, self._say)
+        self._checks = Checks(self.machine, self.breakpoints, self.stop_point, self._say)
         self._runner = Runner(
-            self.machine, self.point, self.breakpoints, self._checks, self._mailbox
+            self.machine, self.stop_point, self.breakpoints, self._checks, self._mailbox
         )
         self._full_speed = FullSpeed(self._runner, stop_at_end)
         self._goto = Goto(self.machine, self.breakpoints)
@@ -115,15 +115,15 @@ class Debugger:
 
     def threads(self) -> list[tuple[int, str]]:
         """The streams of the plan that is run."""
-        return [(k, f"stream {k}") for k in range(self.point.streams())]
+        return [(k, f"stream {k}") for k in range(self.stop_point.streams())]
 
     def stack(self, thread: int | None = None) -> list[Frame]:
         """The frames of a stream, innermost first: what it runs next, or has run last."""
-        return self.point.stack(thread)
+        return self.stop_point.stack(thread)
 
     def scope(self, frame: Frame | None = None, extra: dict[str, Node] | None = None) -> FrameScope:
         """The names of a frame, the innermost one with values if none is given."""
-        return self.point.scope(frame, extra)
+        return self.stop_point.scope(frame, extra)
 
     def evaluate(
         self, text: str, frame: Frame | None = None, extra: dict[str, Node] | None = None
@@ -147,16 +147,16 @@ class Debugger:
         `granularity` "instruction": forward steps run one launch of a kernel.
         """
         self._mailbox.pausing.clear()
-        runner, point = self._runner, self.point
+        runner, stop_point = self._runner, self.stop_point
         if granularity == "instruction" and command in ("in", "over"):
             return self._stopped(runner.launch())
         if command == "continue":
             return self._stopped(self._continue())
         if command == "reverse_continue":
-            return self._stopped(self._trouble_here() or runner.backwards(lambda here: False))
-        if point.behind and command in ("in", "over"):
-            point.behind = False  # the statement that is next was not shown yet
-            here = point.here()
+            return self._stopped(self._problem_here() or runner.backwards(lambda here: False))
+        if stop_point.after_op and command in ("in", "over"):
+            stop_point.after_op = False  # the statement that is next was not shown yet
+            here = stop_point.point()
             if here is not None and not hidden(here):
                 return self._stopped(self._checks.at_point() or runner.stopped("step"))
         arrived = self._arrival(command, thread)
@@ -177,8 +177,8 @@ class Debugger:
         """Stops where it stands, for a problem that was found elsewhere: `behind` the op that was
         passed last, if it is that one's.
         """
-        self.point.behind = behind
-        thread = self.point.stream()
+        self.stop_point.after_op = behind
+        thread = self.stop_point.stream()
         return self._stopped(Stop("exception", problem.kind, thread, (), problem))
 
     def restart(self) -> Stop:
@@ -188,7 +188,7 @@ class Debugger:
         self.machine.executor.settle()
         self.host.begin_anew()
         self.machine.restart()
-        self._full_speed.outputs, self.point.behind = None, False
+        self._full_speed.outputs, self.stop_point.after_op = None, False
         return self._stopped(self.start())
 
     # --- going elsewhere ---
@@ -201,12 +201,12 @@ class Debugger:
 
     def goto(self, number: int) -> Stop:
         """Goes to a target. Raises `InputError`, where an operand there has no value too."""
-        target, self.point.behind = self._goto.go(number), False
+        target, self.stop_point.after_op = self._goto.go(number), False
         return self._stopped(self._runner.stopped("goto", target.label))
 
     def restart_frame(self, frame: Frame) -> Stop:
         """Goes back to where a frame was entered."""
-        self.machine.history.cursor, self.point.behind = entry_of(frame), False
+        self.machine.history.cursor, self.stop_point.after_op = entry_of(frame), False
         text = f"at the beginning of {frame.name}"
         return self._stopped(self._runner.stopped("restart", text))
 
@@ -229,7 +229,7 @@ class Debugger:
             given = TensorType(old.type.dtype, array.shape)
             raise InputError(f"{name} is {old.type}, not {given}")
         machine, history = self.machine, self.machine.history
-        stands, position = history.place(), history.cursor
+        stands, position = history.location(), history.cursor
         array = np.array(array, old.type.dtype.numpy)
         value = frame.value(name)
         if value is None:
@@ -240,9 +240,12 @@ class Debugger:
             if others := frame.namesakes(name):
                 self._say(f"{', '.join(others)} and {name} are one value: both are set", frame)
         self._goto.clear()
-        behind, self.point.behind = self.point.behind, False  # an op may fail on the way
+        after_op, self.stop_point.after_op = (
+            self.stop_point.after_op,
+            False,
+        )  # an op may fail on the way
         machine.run_to(stands, position)
-        self.point.behind = behind and history.place() == stands
+        self.stop_point.after_op = after_op and history.location() == stands
         return frame.lookup(name) or old
 
     def reload(self) -> Reloaded:
@@ -256,13 +259,13 @@ class Debugger:
         if not frames:  # nothing is kept of a run at full speed
             restart_program(machine, host)
             self._full_speed.outputs = None
-            moved = self.breakpoints.moved(host.texts())
+            moved = self.breakpoints.relocate(host.texts())
             self._stopped(self._runner.stopped("restart", "nothing was kept"))
             return Reloaded(0, 0, moved, [])
-        self.point.behind = False
+        self.stop_point.after_op = False
         lost = replace_program(machine, host, frames)
-        moved = self.breakpoints.moved(host.texts())
-        kept, asked = operations.reused, operations.wanted
+        moved = self.breakpoints.relocate(host.texts())
+        kept, asked = operations.memo_hits, operations.memo_lookups
         self._stopped(self._runner.stopped("restart", f"kept {kept} of {asked} values"))
         return Reloaded(kept, asked, moved, lost)
 
@@ -283,14 +286,14 @@ class Debugger:
             if stop.reason != "step":
                 return stop
 
-    def _trouble_here(self) -> Stop | None:
+    def _problem_here(self) -> Stop | None:
         """Trouble that one stands behind, and that has not been told."""
         watched = self.breakpoints.filters or self.breakpoints.data
-        return self._runner.behind_op() if watched and not self.point.behind else None
+        return self._runner.stop_after_op() if watched and not self.stop_point.after_op else None
 
     def _arrival(self, command: str, thread: int | None) -> Arrived:
         """Which points a step leads to from here."""
-        here = self.point.here()
+        here = self.stop_point.point()
         if here is None:
             return lambda at: True  # from the end: back by one point
         depth, began = depth_of(here), here[0]
@@ -309,6 +312,6 @@ class Debugger:
             "back_in": lambda at: True,
             "back_out": lambda at: depth_of(at) < depth,
         }[command]
-        if thread is None or self.point.streams() < 2:
+        if thread is None or self.stop_point.streams() < 2:
             return arrived
         return lambda at: at[1].stream == thread and arrived(at)

@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 
 from opstep.runtime.debugger.activation import Activation
-from opstep.runtime.debugger.changes import Change, Place, birth_of, frames_of, place_of
+from opstep.runtime.debugger.changes import (
+    Change,
+    Location,
+    definition_point,
+    frames_of,
+    location_of,
+)
 from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.history import History
 from opstep.runtime.debugger.node import Node
@@ -37,28 +43,28 @@ class Edits:
             hint = "set something newer, or begin anew"
             raise InputError(f"what was computed from {name} is not remembered any more", hint=hint)
         history.cut(since)
-        place = place_of(activation, birth_of(activation, value))
+        location = location_of(activation, definition_point(activation, value))
         frames = frames_of(activation, value, frame)
-        change = Change(name, activation.points, value, place, array, part, frames)
+        change = Change(name, activation.points, value, location, array, part, frames)
         history.changes.add(change, since)
-        self._change_value(activation, value, place)
+        self._change_value(activation, value, location)
 
     def set_named(self, name: str, array: np.ndarray, part: np.ndarray | None = None) -> None:
         """From the cursor on, a named tensor is another one."""
         history = self.history
         history.cut()
-        change = Change(name, self._next(), -1, history.place(), array, part)
+        change = Change(name, self._next(), -1, history.location(), array, part)
         history.changes.add(change, history.cursor)
         self._change_named(change)
 
     def arrived(self) -> None:
         """Another point is next at the frontier: changes that belong there are made again."""
         history = self.history
-        place = history.place()
-        for change in history.changes.due(self._next(), -1, place):
+        location = history.location()
+        for change in history.changes.pop_due(self._next(), -1, location):
             change.position = history.frontier
             self._change_named(change)
-        lost = history.changes.passed(place)
+        lost = history.changes.drop_passed(location)
         if lost:
             self.on_lost(lost)
 
@@ -67,22 +73,23 @@ class Edits:
         activation.env[value] = (since, node)
         changes = self.history.changes
         if (id(activation.points), value) in changes.waiting:
-            place = place_of(activation, k)
-            for change in changes.due(activation.points, value, place):
+            location = location_of(activation, k)
+            for change in changes.pop_due(activation.points, value, location):
                 change.position = since
-            self._change_value(activation, value, place)
+            self._change_value(activation, value, location)
 
     def _next(self) -> Any:
         """The plan that is under way at the frontier; None between two steps, whatever they run."""
         at = self.history.at
         return None if at is None or (at.parent is None and not self.history.pc) else at.points
 
-    def _change_value(self, activation: Activation, value: int, place: Place) -> None:
+    def _change_value(self, activation: Activation, value: int, location: Location) -> None:
         """Makes all changes of a value, in place of those that were made before."""
         since = activation.env[value][0]
         node = activation.drop(value)
         assert node is not None
-        changes, versions = self.history.changes.on(activation.points, value, place), [node]
+        changes = self.history.changes.active_on(activation.points, value, location)
+        versions = [node]
         for change in changes:
             if change.frames is None:
                 versions.append(change.of(versions[-1], self.executor))
@@ -100,7 +107,7 @@ class Edits:
         assert position is not None
         latest = self.history.named.of(name)[-1][1]
         self.history.named.add(name, position, change.of(latest, self.executor))
-        for activation in self.history.under_way():
+        for activation in self.history.active():
             for value, meant in activation.points.named.items():
                 if meant == name and value in activation.env:
                     since, old = activation.env[value]

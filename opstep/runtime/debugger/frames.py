@@ -57,7 +57,7 @@ class Frame(NamedTuple):
             return self.imported[0]
         return self.source.path if self.source else "<text>"
 
-    def again(self, other: Frame) -> bool:
+    def same_call(self, other: Frame) -> bool:
         """Whether it is the same call of the same graph as another, if those around them are."""
         one, two = self.activation, other.activation
         same = one.points is two.points and self.frame == other.frame

@@ -36,15 +36,15 @@ class FullSpeed:
         """As many steps as can be; None where none can, or to go on from behind them."""
         runner, machine = self.runner, self.runner.machine
         history = machine.history
-        here = history.here()
-        if runner.point.behind or here is None or history.cursor != history.frontier:
+        here = history.next_point()
+        if runner.stop_point.after_op or here is None or history.cursor != history.frontier:
             return None
         step = here[0].turn
         steps = machine.steps - step - self.spares_last
-        if steps < 1 or not self.possible_at(here) or history.changes.concern(here[0].start):
+        if steps < 1 or not self.possible_at(here) or history.changes.affect(here[0].start):
             return None
         commit(machine)
-        done, outputs, error = machine.host.run_fast(steps, self._goes_on)
+        done, outputs, error = machine.host.run_fast(steps, self._may_continue)
         try:
             machine.begin_anew(step + done)
         except OpstepError as another:
@@ -58,6 +58,6 @@ class FullSpeed:
             return runner.stopped("pause")
         return runner.checks.at_point()
 
-    def _goes_on(self) -> bool:
+    def _may_continue(self) -> bool:
         """Whether another step may be run: asked behind each."""
         return not self.runner.mailbox.serve() and not self.runner.breakpoints.armed

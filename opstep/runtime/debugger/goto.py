@@ -60,7 +60,7 @@ class Goto:
 
     def _ahead(self, statement: Statement, line: int) -> Target | None:
         history = self.machine.history
-        here = history.here()
+        here = history.next_point()
         if here is None:
             return None
         activation, at = here

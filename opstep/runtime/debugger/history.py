@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from opstep.runtime.debugger.activation import Activation
-from opstep.runtime.debugger.changes import END, Changes, Place, place_of
+from opstep.runtime.debugger.changes import END, Changes, Location, location_of
 from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.node import Node, Producer
 from opstep.runtime.debugger.points import OP, Point
@@ -43,7 +43,7 @@ class History:
         """The position of what was run last."""
         return self.base + len(self.log)
 
-    def here(self) -> tuple[Activation, Point] | None:
+    def next_point(self) -> tuple[Activation, Point] | None:
         """The point that is next at the cursor; None at the end."""
         if self.cursor < self.frontier:
             activation, k = self.log[self.cursor - self.base]
@@ -62,7 +62,7 @@ class History:
         """What control flow that ended with the point passed last has given: values of whom."""
         return self._delivered.get(self.cursor, [])
 
-    def behind(self) -> tuple[Activation, Point] | None:
+    def last_point(self) -> tuple[Activation, Point] | None:
         """The point passed last; None at the beginning."""
         if self.cursor <= self.base:
             return None
@@ -117,10 +117,10 @@ class History:
         self.finished = [f for f in self.finished if f[0] <= when]
         self.cursor = when
 
-    def place(self) -> Place:
+    def location(self) -> Location:
         """The cursor's."""
-        here = self.here()
-        return END if here is None else place_of(here[0], self.index())
+        here = self.next_point()
+        return END if here is None else location_of(here[0], self.index())
 
     def deliver(self, given: Sequence[tuple[Activation, int]]) -> None:
         """Control flow that ends at the frontier gives these values."""
@@ -141,11 +141,11 @@ class History:
         self.log.clear()
         self.finished.clear()
 
-    def keep(self, moved: Mapping[int, Any]) -> None:
+    def relocate_memory(self, moved: Mapping[int, Any]) -> None:
         """Memory that is going to be overwritten, by its id, has been copied: what lies there is
         looked for in the copy from now on.
         """
-        activations = _with_callers([*self.under_way(), *(a for a, _ in self.log)])
+        activations = _with_callers([*self.active(), *(a for a, _ in self.log)])
         activations += [a for _, a in self.finished]
         nodes = [n for a in activations for _, n in a.env.values()]
         nodes += [n for a in activations for old in a.replaced.values() for *_, n in old]
@@ -184,26 +184,26 @@ class History:
         kept = {id(p): p for a, k in self.log[half:] for p in _producers(a, k)}
         for producer in kept.values():
             for node in producer.operands:
-                self._given_from_now(node, kept)
+                self._detach_producer(node, kept)
         self.memo.clear()
-        self.changes.keep_from(self.base + half)
+        self.changes.forget_before(self.base + half)
         del self.log[:half]
         self.base += half
         self._delivered = {p: d for p, d in self._delivered.items() if p > self.base}
         old = [f for f in self.finished if f[0] <= self.base]
         self.finished = old[-1:] + [f for f in self.finished if f[0] > self.base]
         for node in self.named.forget_before(self.base):
-            self._given_from_now(node, kept)
-        under_way = self.under_way()
-        made = {id(n.producer) for a in under_way for _, n in a.env.values()}
-        arenas = {id(a.arena) for a in (*under_way, *(a for a, _ in self.log))}
+            self._detach_producer(node, kept)
+        active = self.active()
+        made = {id(n.producer) for a in active for _, n in a.env.values()}
+        arenas = {id(a.arena) for a in (*active, *(a for a, _ in self.log))}
         self.executor.forget(kept.keys() | made, arenas)
 
-    def under_way(self) -> list[Activation]:
+    def active(self) -> list[Activation]:
         """What has not ended: its values may be old, and are not forgotten."""
         return _with_callers([] if self.at is None else [self.at])
 
-    def _given_from_now(self, node: Node | None, kept: Mapping[int, Producer]) -> None:
+    def _detach_producer(self, node: Node | None, kept: Mapping[int, Producer]) -> None:
         """Cuts the way back from a node that a forgotten op made: else all of them would stay."""
         if node is None or node.producer is None or id(node.producer) in kept:
             return

@@ -13,7 +13,7 @@ import numpy as np
 
 from opstep.runtime.calls import check_depth, first_call, next_call
 from opstep.runtime.debugger.activation import Activation, PlanSource
-from opstep.runtime.debugger.changes import Place, place_of
+from opstep.runtime.debugger.changes import Location, location_of
 from opstep.runtime.debugger.edits import Edits
 from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.history import History
@@ -70,7 +70,7 @@ class Machine(Generic[H]):
         self.history = History(self.executor, TensorVersions(self.host, self.executor))
         self.edits = Edits(self.history, self.executor, self._on_lost)
         self.operations = Operations(self.history, self.edits, self.executor, self.policy)
-        self.inputs = tuple(self.executor.make(t, a, n) for t, a, n in self._arrays)
+        self.inputs = tuple(self.executor.new_node(t, a, n) for t, a, n in self._arrays)
         self._gone = False  # whether another text lacks named tensors that there were
         self._begin_step(0)
 
@@ -101,12 +101,12 @@ class Machine(Generic[H]):
             self.edits.arrived()
         return True
 
-    def run_to(self, place: Place, position: int) -> None:
-        """Passes points until a place is reached, or passed, which had this position; not for ever,
-        as what was set may have made a loop endless.
+    def run_to(self, location: Location, position: int) -> None:
+        """Passes points until a location is reached, or passed, which had this position; not for
+        ever, as what was set may have made a loop endless.
         """
         left = max(position - self.history.cursor, 0) + FURTHER
-        while left and self.history.place() < place and self.forward():
+        while left and self.history.location() < location and self.forward():
             left -= 1
 
     def forward_launch(self) -> tuple[int, int] | None:
@@ -114,7 +114,7 @@ class Machine(Generic[H]):
         has passed the point.
         """
         history = self.history
-        here = history.here()
+        here = history.next_point()
         done = None
         if history.cursor == history.frontier and here is not None and here[1].kind == OP:
             done = self.operations.launch(*here)
@@ -181,13 +181,13 @@ class Machine(Generic[H]):
         names of what was set by hand since, which holds no longer.
         """
         history = self.history
-        here = history.here()
+        here = history.next_point()
         activation = here[0] if here else history.finished[-1][1]
         while activation.parent is not None:
             activation = activation.parent
         begin = max(activation.start, history.base)
-        place = place_of(activation, 0)
-        lost = history.changes.forget(begin, place)  # a named tensor set at the very begin stays
+        location = location_of(activation, 0)
+        lost = history.changes.forget(begin, location)  # a named tensor set at the very begin stays
         self.cut(begin)
         if self._gone:  # what came before cannot be looked at as it was
             history.forget_log()
@@ -240,7 +240,7 @@ class Machine(Generic[H]):
         now = activation.start = history.frontier
         for value, node in zip(activation.plan.inputs, inputs, strict=True):
             self.edits.give(activation, value, now, node, -1)
-        for value, name in activation.points.found:
+        for value, name in activation.points.initial_tensors:
             activation.env[value] = (now, history.named.at(name, now))
         history.at, history.pc = activation, 0
 

@@ -36,15 +36,17 @@ class _Begun(NamedTuple):
 
 
 class Operations:
-    """At the frontier of one history. `reused` of `wanted` ops were taken from the past."""
+    """At the frontier of one history. `memo_hits` of `memo_lookups` ops had their results in its
+    memo.
+    """
 
     def __init__(self, history: History, edits: Edits, executor: Executor, policy: Policy):
         self.history = history
         self.edits = edits
         self.executor = executor
         self.policy = policy
-        self.reused = 0
-        self.wanted = 0
+        self.memo_hits = 0
+        self.memo_lookups = 0
         self._begun: _Begun | None = None
 
     # --- operands ---
@@ -89,7 +91,7 @@ class Operations:
         for event in point.waits:
             if event in activation.events:  # else what records it was jumped over
                 stream.wait(activation.events[event])
-                self.executor.busy(activation.events[event])
+                self.executor.keep_alive(activation.events[event])
         if step.op.family == "internal":
             results = (self._internal(activation, point, operands),)
         else:
@@ -97,7 +99,7 @@ class Operations:
         for event in point.records:
             made = activation.events[event] = self.executor.device.event()
             stream.record(made)
-            self.executor.busy(made)
+            self.executor.keep_alive(made)
         since = self.history.frontier + 1
         for v, node in zip(step.results, results, strict=True):
             self.edits.give(activation, v, since, node, k)
@@ -108,10 +110,10 @@ class Operations:
         plan, step = activation.plan, activation.plan.steps[point.step]
         memo = self.history.memo
         if memo:
-            self.wanted += 1
+            self.memo_lookups += 1
             found = memo.get((activation.points.key(step), operands))
             if found is not None:
-                self.reused += 1
+                self.memo_hits += 1
                 return found
         if self._begun is not None:
             producer, launches, done = self._begun
@@ -121,13 +123,13 @@ class Operations:
         else:
             producer = Producer(plan, step, operands)
             names = [plan.values[v].name for v in step.results]
-            places = self._places(activation, step) if self.policy.alloc == "reuse" else None
-            self.executor.run(producer, names, point.stream, places)
+            slots = self._slots(activation, step) if self.policy.alloc == "reuse" else None
+            self.executor.run(producer, names, point.stream, slots)
         for v, node in zip(step.results, producer.results, strict=True):
             node.home = (activation, v)
         return producer.results
 
-    def _places(self, activation: Activation, step: Step) -> Any:
+    def _slots(self, activation: Activation, step: Step) -> Any:
         """Where the plan puts the results in its arena."""
         plan = activation.plan
         if activation.arena is None:
@@ -151,7 +153,7 @@ class Operations:
         if step.op is internal.assert_:
             condition = bool(self.executor.array(value))
             behind = internal.status_behind(code, condition, step.attrs["code"])
-            return status if behind == code else self.executor.make(STATUS, behind, "status")
+            return status if behind == code else self.executor.new_node(STATUS, behind, "status")
         result = plan.values[step.results[0]]
         if not internal.takes_effect(code):
             return self.history.named.at(result.name, self.history.frontier)
@@ -194,5 +196,5 @@ class Operations:
             return None
         producer = Producer(plan, step, operands)
         names = [plan.values[v].name for v in step.results]
-        places = self._places(activation, step) if self.policy.alloc == "reuse" else None
-        return _Begun(producer, self.executor.begin(producer, names, places), 0)
+        slots = self._slots(activation, step) if self.policy.alloc == "reuse" else None
+        return _Begun(producer, self.executor.begin(producer, names, slots), 0)

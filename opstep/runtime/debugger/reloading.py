@@ -24,7 +24,7 @@ class Reloaded(NamedTuple):
     lost: list[str]
 
     @property
-    def told_of_lost(self) -> str:
+    def lost_text(self) -> str:
         """A sentence about what was lost, for where something was."""
         return f"{NO_LONGER}: {', '.join(self.lost)}."
 
@@ -41,7 +41,7 @@ def replace_program(machine: Machine[Host], host: Host, frames: list[Frame]) -> 
     and operands are the same are kept. Gives the names of what is no longer as it was set.
     """
     length, operations = machine.history.cursor, machine.operations
-    operations.reused = operations.wanted = 0
+    operations.memo_hits = operations.memo_lookups = 0
     machine.replace_program(host)
     lost = machine.restart_step()
     machine.history.cursor = _replay(machine, length, [f.name for f in frames])
@@ -55,7 +55,7 @@ def _replay(machine: Machine, length: int, names: list[str]) -> int:
     history = machine.history
     entered = history.cursor
     while True:
-        here = history.here()
+        here = history.next_point()
         if here is None:
             break
         if history.index() in here[0].points.entered:

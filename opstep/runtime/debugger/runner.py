@@ -11,8 +11,8 @@ from opstep.runtime.debugger.host import Host
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.mailbox import Mailbox
 from opstep.runtime.debugger.points import Point
+from opstep.runtime.debugger.problems import Problem
 from opstep.runtime.debugger.stop_point import StopPoint
-from opstep.runtime.debugger.watching import Problem
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import DeviceError
 
@@ -24,11 +24,11 @@ class Runner:
     """Moves a machine and its stop point."""
 
     def __init__(
-        self, machine: Machine[Host], point: StopPoint, breakpoints: Breakpoints, checks: Checks,
-        mailbox: Mailbox,
+        self, machine: Machine[Host], stop_point: StopPoint, breakpoints: Breakpoints,
+        checks: Checks, mailbox: Mailbox,
     ):  # fmt: skip
         self.machine = machine
-        self.point = point
+        self.stop_point = stop_point
         self.breakpoints = breakpoints
         self.checks = checks
         self.mailbox = mailbox
@@ -39,7 +39,7 @@ class Runner:
         """Runs on until a point has arrived, or something else stops it."""
         machine, breakpoints, mailbox = self.machine, self.breakpoints, self.mailbox
         history = machine.history
-        self.point.behind = False
+        self.stop_point.after_op = False
         while True:
             if (mailbox.calls or mailbox.pausing.is_set()) and mailbox.serve():
                 return self.stopped("pause")
@@ -49,10 +49,10 @@ class Runner:
             except OpstepError as error:
                 return self.failed(error)
             if breakpoints.filters or breakpoints.data:
-                stop = self.behind_op()
+                stop = self.stop_after_op()
                 if stop:
                     return stop
-            here = history.here()
+            here = history.next_point()
             if here is None:
                 return self.end()
             if breakpoints.at_points:
@@ -66,12 +66,12 @@ class Runner:
         """Goes back likewise; nothing is run."""
         history, breakpoints, mailbox = self.machine.history, self.breakpoints, self.mailbox
         began = history.cursor
-        self.point.behind = False
+        self.stop_point.after_op = False
         while True:
             if (mailbox.calls or mailbox.pausing.is_set()) and mailbox.serve():
                 return self.stopped("pause")
             if (breakpoints.filters or breakpoints.data) and history.cursor < began:
-                stop = self.behind_op()
+                stop = self.stop_after_op()
                 if stop:
                     return stop
             if not history.back():
@@ -80,15 +80,15 @@ class Runner:
             stop = self.checks.at_point()
             if stop:
                 return stop
-            here = history.here()
+            here = history.next_point()
             assert here is not None
             if arrived(here) and not hidden(here):
                 return self.stopped("step")
 
     def launch(self) -> Stop:
         """Runs one launch of a kernel."""
-        machine, self.point.behind = self.machine, False
-        here = machine.history.here()
+        machine, self.stop_point.after_op = self.machine, False
+        here = machine.history.next_point()
         if here is None:
             return self.end()
         try:
@@ -98,8 +98,8 @@ class Runner:
         if done is not None:
             name = here[0].plan.steps[here[1].step].op.name
             return self.stopped("step", f"launch {done[0]} of {done[1]} of {name}")
-        stop = self.behind_op() if self.breakpoints.filters or self.breakpoints.data else None
-        if stop is None and machine.history.here() is None:
+        stop = self.stop_after_op() if self.breakpoints.filters or self.breakpoints.data else None
+        if stop is None and machine.history.next_point() is None:
             stop = self.end()
         return stop or self.checks.at_point() or self.stopped("step")
 
@@ -107,13 +107,13 @@ class Runner:
 
     def stopped(self, reason: str, text: str = "") -> Stop:
         """A stop at the point that is shown."""
-        return Stop(reason, text, self.point.stream())
+        return Stop(reason, text, self.stop_point.stream())
 
-    def behind_op(self) -> Stop | None:
+    def stop_after_op(self) -> Stop | None:
         """A stop behind the op that was just passed; one stands behind it then."""
-        self.point.behind = True
-        stop = self.checks.behind_op()
-        self.point.behind = stop is not None
+        self.stop_point.after_op = True
+        stop = self.checks.after_op()
+        self.stop_point.after_op = stop is not None
         return stop
 
     def failed(self, error: OpstepError) -> Stop:
@@ -121,7 +121,7 @@ class Runner:
         kind = "device" if isinstance(error, DeviceError) else "error"
         text, cursor = error.diagnostics[0].message, self.machine.history.cursor
         problem = Problem(kind, text, None, cursor, error)
-        return Stop("exception", kind, self.point.stream(), (), problem)
+        return Stop("exception", kind, self.stop_point.stream(), (), problem)
 
     def end(self) -> Stop:
         """The run is over: its named tensors are the program's."""
@@ -135,7 +135,7 @@ class Runner:
             error = machine.host.failed_assert(code)
             cursor = machine.history.cursor
             problem = Problem("assert", error.diagnostics[0].message, None, cursor, error)
-            return Stop("end", "assert", self.point.stream(), (), problem)
+            return Stop("end", "assert", self.stop_point.stream(), (), problem)
         commit(machine)
         return Stop("end")
 
@@ -153,5 +153,5 @@ def commit(machine: Machine[Host]) -> None:
         changed[name] = node
         moved[id(memory)] = machine.executor.copied(memory)
     if changed:
-        history.keep(moved)
+        history.relocate_memory(moved)
         machine.host.commit(changed)

@@ -63,7 +63,7 @@ class Handle:
             if not len(places):
                 return np.empty(shape[left:], self.node.type.dtype.numpy)[rest]
             low, high = min(places[0], places[-1]), max(places[0], places[-1]) + 1
-            span, rest = (low, high), (_moved(places, low, high), *rest[1:])
+            span, rest = (low, high), (_shifted(places, low, high), *rest[1:])
         count = (span[1] - span[0]) * inner
         if not count:
             return np.empty(shape[left:], self.node.type.dtype.numpy)[rest]
@@ -71,7 +71,7 @@ class Handle:
         return found.reshape(span[1] - span[0], *shape[left + 1 :])[rest]
 
 
-def _moved(places: range, low: int, high: int) -> slice:
+def _shifted(places: range, low: int, high: int) -> slice:
     """The slice that takes the same places from the part that begins at `low`."""
     stop = places.stop - low
     return slice(places.start - low, None if stop < 0 else stop, places.step)

@@ -18,7 +18,7 @@ RecordedRuns = Callable[[str, int | None], Any]
 
 
 class StopPoint:
-    """The point that is next; or (`behind`) the op that was just passed, with its results.
+    """The point that is next; or (`after_op`) the op that was just passed, with its results.
 
     `files`: the folder below which expressions may load arrays; `runs`: runs of a workspace, by
     their key, for expressions.
@@ -26,32 +26,32 @@ class StopPoint:
 
     def __init__(self, machine: Machine, files: Path | None):
         self.machine = machine
-        self.behind = False
+        self.after_op = False
         self.files = files
         self.runs: RecordedRuns | None = None
 
-    def here(self) -> tuple[Activation, Point] | None:
+    def point(self) -> tuple[Activation, Point] | None:
         """The point; None at the end of the run."""
         history = self.machine.history
-        return history.behind() if self.behind else history.here()
+        return history.last_point() if self.after_op else history.next_point()
 
-    def shown(self) -> tuple[Activation, Point] | None:
+    def point_or_last(self) -> tuple[Activation, Point] | None:
         """The same, but at the end of the run the last one."""
-        return self.here() or self.machine.history.behind()
+        return self.point() or self.machine.history.last_point()
 
     def stream(self) -> int:
-        here = self.here()
+        here = self.point()
         return here[1].stream if here else 0
 
     def streams(self) -> int:
         """How many the plan has that is run."""
         history = self.machine.history
-        here = history.here() or history.behind()
+        here = history.next_point() or history.last_point()
         return max(here[0].plan.streams, 1) if here else 1
 
     def stack(self, stream: int | None = None) -> list[Frame]:
         """The frames of a stream, innermost first: what it runs next, or has run last."""
-        history, at = self.machine.history, self.shown()
+        history, at = self.machine.history, self.point_or_last()
         if at is None:
             return []
         if stream is not None and at[1].stream != stream:
@@ -61,7 +61,7 @@ class StopPoint:
     def scope(self, frame: Frame | None = None, extra: dict[str, Node] | None = None) -> FrameScope:
         """The names of a frame, the innermost one with values if none is given."""
         if frame is None:
-            at = self.shown()
+            at = self.point_or_last()
             if at is None:
                 raise InputError("the run has not begun")
             frame = innermost(self.machine, at, self.machine.history.cursor)

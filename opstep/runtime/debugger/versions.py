@@ -33,23 +33,23 @@ class TensorVersions:
 
     def __init__(self, source: TensorSource, executor: Executor):
         self.source = source
-        self.no_failure = executor.make(STATUS, 0, "status")
-        self._known: dict[str, list[tuple[int, Node]]] = {}  # the position from which on each is
+        self.no_failure = executor.new_node(STATUS, 0, "status")
+        self._versions: dict[str, list[tuple[int, Node]]] = {}  # the position from which on each is
 
     def of(self, name: str) -> list[tuple[int, Node]]:
         """All that are remembered of a tensor, oldest first."""
-        versions = self._known.get(name)
+        versions = self._versions.get(name)
         if versions is None:
             t, memory = self.source.tensor(name)
-            versions = self._known[name] = [(0, Node(t, name, memory))]
+            versions = self._versions[name] = [(0, Node(t, name, memory))]
         return versions
 
     def items(self) -> Iterator[tuple[str, list[tuple[int, Node]]]]:
         """The named tensors that the run has asked for, without its status."""
-        return ((name, known) for name, known in self._known.items() if name != RUN_STATUS)
+        return ((name, known) for name, known in self._versions.items() if name != RUN_STATUS)
 
     def nodes(self) -> list[Node]:
-        return [node for known in self._known.values() for _, node in known]
+        return [node for known in self._versions.values() for _, node in known]
 
     def at(self, name: str, position: int) -> Node:
         versions = self.of(name)
@@ -67,24 +67,24 @@ class TensorVersions:
 
     def begin_step(self, position: int) -> None:
         """A step begins: no assert of it has failed."""
-        self._known[RUN_STATUS] = [(position, self.no_failure)]
+        self._versions[RUN_STATUS] = [(position, self.no_failure)]
 
     def clear(self, position: int) -> None:
         """Others have run meanwhile: all are as the source has them."""
-        self._known.clear()
+        self._versions.clear()
         self.begin_step(position)
 
     def cut(self, position: int) -> None:
         """Forgets those from behind a position."""
-        for name, versions in self._known.items():
-            self._known[name] = [v for v in versions if v[0] <= position] or versions[:1]
+        for name, versions in self._versions.items():
+            self._versions[name] = [v for v in versions if v[0] <= position] or versions[:1]
 
     def forget_before(self, position: int) -> list[Node]:
         """Nobody goes back behind a position any more. Gives the oldest of each that is left."""
-        for name, versions in self._known.items():
+        for name, versions in self._versions.items():
             old = [v for v in versions if v[0] <= position]
-            self._known[name] = old[-1:] + [v for v in versions if v[0] > position]
-        return [versions[0][1] for versions in self._known.values()]
+            self._versions[name] = old[-1:] + [v for v in versions if v[0] > position]
+        return [versions[0][1] for versions in self._versions.values()]
 
     def replace_source(self, source: TensorSource) -> bool:
         """The program is another one. Tensors that it has not, or has with another type, are no
@@ -97,5 +97,5 @@ class TensorVersions:
             if name not in source.tensors or source.tensors[name].type != known[0][1].type
         ]
         for name in gone:
-            del self._known[name]
+            del self._versions[name]
         return bool(gone)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from opstep.runtime.debugger.activation import Activation
 from opstep.runtime.debugger.frames import named
 from opstep.runtime.debugger.node import Node, Producer
-from opstep.runtime.debugger.watching import Unwritten
+from opstep.runtime.debugger.problems import Unwritten
 from opstep.runtime.ir.graph import Assert, Source, Statement
 from opstep.runtime.ir.printer import print_statement
 from opstep.runtime.nan.verdict import Verdict

@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from opstep.runtime.debugger.activation import Activation
-from opstep.runtime.debugger.again import on_device
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.node import Node, Producer
 from opstep.runtime.debugger.points import OP, Point
-from opstep.runtime.debugger.watching import Unwritten, unwritten
+from opstep.runtime.debugger.problems import Unwritten, unwritten
+from opstep.runtime.debugger.rerun import on_device
 from opstep.runtime.ir.control import TEST
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.graph import Apply, Name
@@ -102,7 +102,7 @@ class Trace:
         machine = self.machine
         for node in machine.inputs:
             self._outside(node, f"input {node.name}")
-        while (here := machine.history.here()) is not None:
+        while (here := machine.history.next_point()) is not None:
             activation, point = here
             machine.forward()
             self._steers(activation, point)
@@ -180,7 +180,7 @@ class Trace:
     def _looked_at(self, node: Node) -> tuple[bool, bool]:
         found = self.bad.get(id(node))
         if found is None:
-            nan, inf = self.machine.executor.odd(node)
+            nan, inf = self.machine.executor.nonfinite(node)
             found = self.bad[id(node)] = (nan, inf and not self.skip)
             self._nodes[id(node)] = node
         return found

@@ -156,7 +156,7 @@ def told(what: str, events: tuple[int, ...]) -> str:
 def memory(session: Session, text: str) -> None:
     executor, frame = session.debugger.machine.executor, session.text_frame()
     session.say(
-        f"results that are kept: {size(executor.held)} of {size(executor.budget)}; "
+        f"results that are kept: {size(executor.bytes_held)} of {size(executor.budget)}; "
         f"{amount(executor.computed, 'op')} run so far"
     )
     rows: list[tuple[str, str, str]] = []
