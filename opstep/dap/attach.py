@@ -66,7 +66,7 @@ class Attached:
         """The client has set its breakpoints."""
         self._configured.set()
 
-    def left(self, session: Session) -> None:
+    def client_left(self, session: Session) -> None:
         """The client is gone."""
         with self._lock:
             if self._session is session:
@@ -109,11 +109,11 @@ class Attached:
         began = perf_counter()
         try:
             with session.turn:
-                debuggee.take(debugger)
+                debuggee.begin(debugger)
                 debuggee.go(debuggee.started)
-                while session.state is State.STOPPED and (job := session.inbox.take()):
+                while session.state is State.STOPPED and (job := session.inbox.get()):
                     job()
-                debuggee.finish_alone()
+                debuggee.finish_detached()
         finally:
             debuggee.release()
             session.inbox.disown()

@@ -38,7 +38,7 @@ class ClientBreakpoint:
 
 
 class ClientBreakpoints:
-    """``session.kept(ClientBreakpoints)``. `of_run`: those of the run, if there is one."""
+    """``session.per_session(ClientBreakpoints)``. `of_run`: those of the run, if there is one."""
 
     def __init__(self, outlet: Outlet):
         self.outlet = outlet

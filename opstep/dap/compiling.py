@@ -13,7 +13,7 @@ COMPILING = "opstep: compiling kernels"
 
 
 @contextmanager
-def shown_compiler(progress: Progress) -> Iterator[None]:
+def compile_progress(progress: Progress) -> Iterator[None]:
     """Shows which kernels are compiled meanwhile, if that takes long."""
     from opstep.runtime.device.cache import Compiler
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opstep.dap.tensor_origins import Given
+from opstep.dap.tensor_origins import ComputedTensor
 from opstep.dap.variables import memory_reference
 
 if TYPE_CHECKING:
-    from opstep.dap.frames import Held
+    from opstep.dap.frames import FrameHandle
     from opstep.dap.session import Session
     from opstep.runtime.debugger.debugger import Debugger
     from opstep.runtime.debugger.node import Node, Producer
@@ -81,10 +81,10 @@ def _link(debugger: Debugger, node: Node) -> tuple[Link, list[Node]]:
     kind = "origin" if verdict.is_origin else "propagated"
     indices = dict.fromkeys((*verdict.carried, *verdict.caused))
     sources = [s for j in indices if (s := producer.operands[j]) is not None]
-    return Link(kind, node, verdict, _told(debugger, node, verdict, kind)), sources
+    return Link(kind, node, verdict, _describe(debugger, node, verdict, kind)), sources
 
 
-def _told(debugger: Debugger, node: Node, verdict: Verdict, kind: str) -> str:
+def _describe(debugger: Debugger, node: Node, verdict: Verdict, kind: str) -> str:
     from opstep.runtime.expressions.text import tensor_text
     from opstep.runtime.ir.printer import print_statement
 
@@ -114,15 +114,15 @@ def _name(producer: Any, j: int) -> str:
     return operand.name if operand is not None else f"operand {j}"
 
 
-def record(session: Session, held: Held, link: Link) -> dict[str, Any]:
+def record(session: Session, frame_handle: FrameHandle, link: Link) -> dict[str, Any]:
     """A link as JSON can hold it; what has a name in the frame is told with it."""
     producer, verdict = link.node.producer, link.verdict
-    told: dict[str, Any] = {"kind": link.kind, **_tensor(session, held, link.node)}
+    told: dict[str, Any] = {"kind": link.kind, **_tensor(session, frame_handle, link.node)}
     told["text"] = link.text
     if producer is not None:
-        told |= {"op": producer.step.op.name, **_place(session, producer)}
+        told |= {"op": producer.step.op.name, **_location(session, producer)}
         operands = [(j, node) for j, node in enumerate(producer.operands) if node is not None]
-        told["operands"] = [{"operand": j} | _tensor(session, held, n) for j, n in operands]
+        told["operands"] = [{"operand": j} | _tensor(session, frame_handle, n) for j, n in operands]
     if verdict is not None:
         told |= {"bad": verdict.kind, "count": verdict.count, "born": verdict.own}
         told["rules"] = [{"rule": rule, "elements": n} for rule, n in verdict.rules]
@@ -146,7 +146,7 @@ def record(session: Session, held: Held, link: Link) -> dict[str, Any]:
     return told
 
 
-def _tensor(session: Session, held: Held, node: Node) -> dict[str, Any]:
+def _tensor(session: Session, frame_handle: FrameHandle, node: Node) -> dict[str, Any]:
     """What a tensor is and where its elements are; with the name by which the frame knows it."""
     from opstep.runtime.debugger.scope import Handle
 
@@ -154,14 +154,14 @@ def _tensor(session: Session, held: Held, node: Node) -> dict[str, Any]:
     told: dict[str, Any] = {
         "name": node.name,
         "type": str(node.type),
-        "memoryReference": memory_reference(session, Given(handle, "", held)),
+        "memoryReference": memory_reference(session, ComputedTensor(handle, "", frame_handle)),
     }
-    if node.name and held.lookup(node.name) is node:
+    if node.name and frame_handle.lookup(node.name) is node:
         told["expression"] = node.name
     return told
 
 
-def _place(session: Session, producer: Producer) -> dict[str, Any]:
+def _location(session: Session, producer: Producer) -> dict[str, Any]:
     """Where an op is written."""
     from opstep.runtime.ir.printer import print_statement
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from opstep.dap.registry import Cancelled
 
-SHOWN_AFTER_S = 0.3  # what is quicker shows no bar
-TOLD_EVERY_S = 0.1
+SHOW_AFTER_S = 0.3  # what is quicker shows no bar
+UPDATE_EVERY_S = 0.1
 
 _numbers = itertools.count(1)
 
@@ -26,7 +26,7 @@ class Progress:
         title: str,
         request: int,
         cancellable: bool,
-        known: dict[str, Any],
+        active: dict[str, Any],
     ):
         self._event = event
         self.id = f"opstep-{next(_numbers)}"
@@ -34,17 +34,17 @@ class Progress:
         self.request = request
         self.cancellable = cancellable
         self.cancelled = False
-        self._known = known
-        self._shown = False
-        self._told = monotonic()
+        self._active = active
+        self._started = False
+        self._updated = monotonic()
 
     def __enter__(self) -> Progress:
-        self._known[self.id] = self
+        self._active[self.id] = self
         return self
 
     def __exit__(self, *_: object) -> None:
-        del self._known[self.id]
-        if self._shown and self._event:
+        del self._active[self.id]
+        if self._started and self._event:
             self._event("progressEnd", {"progressId": self.id})
 
     def update(self, message: str = "", percentage: float | None = None) -> None:
@@ -52,15 +52,15 @@ class Progress:
         if self.cancelled:
             raise Cancelled
         now = monotonic()
-        wait = TOLD_EVERY_S if self._shown else SHOWN_AFTER_S
-        if self._event is None or now - self._told < wait:
+        wait = UPDATE_EVERY_S if self._started else SHOW_AFTER_S
+        if self._event is None or now - self._updated < wait:
             return
-        self._told = now
+        self._updated = now
         body: dict[str, Any] = {"progressId": self.id, "percentage": percentage}
         body["message"] = message or None
-        if self._shown:
+        if self._started:
             self._event("progressUpdate", body)
             return
-        self._shown = True
+        self._started = True
         body |= {"title": self.title, "cancellable": self.cancellable}
         self._event("progressStart", body | {"requestId": self.request or None})

@@ -25,7 +25,7 @@ def serve(
     finally:
         session.leave()
         if attached is not None:
-            attached.left(session)
+            attached.client_left(session)
         goes_on = session.debuggee is not None and session.debuggee.goes_on
         owner.join(None if goes_on else LEAVING_S)
 
@@ -34,7 +34,7 @@ def own(session: Session) -> None:
     """Handles requests, and behind them what the client left to go on by itself."""
     session.own()
     if session.debuggee is not None and session.attached is None:
-        session.debuggee.finish_alone()
+        session.debuggee.finish_detached()
 
 
 def serve_stdio(log: Log | None = None) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from opstep.dap.frames import Held
+from opstep.dap.frames import FrameHandle
 from opstep.dap.registry import DapError
 from opstep.editors.views import HostTensor
 
@@ -39,18 +39,18 @@ class Origin(ABC):
     def handle(self) -> Any: ...
 
 
-class Named(Origin):
+class NamedTensor(Origin):
     """A tensor by its name in a frame: looked up whenever it is needed, as it can be set."""
 
-    __slots__ = ("expression", "held", "name")
+    __slots__ = ("expression", "frame_handle", "name")
 
-    def __init__(self, held: Held, name: str):
-        self.held = held
+    def __init__(self, frame_handle: FrameHandle, name: str):
+        self.frame_handle = frame_handle
         self.name = self.expression = name
 
     def node(self) -> Node:
         """Raises `DapError` where the name has no value any more."""
-        found = self.held.frame.lookup(self.name)
+        found = self.frame_handle.frame.lookup(self.name)
         if found is None:
             raise DapError(f"{self.name} has no value here", NO_VALUE)
         return found
@@ -58,21 +58,21 @@ class Named(Origin):
     def handle(self) -> Handle:
         from opstep.runtime.debugger.scope import Handle
 
-        return Handle(self.held.frame.machine.executor, self.node())
+        return Handle(self.frame_handle.frame.machine.executor, self.node())
 
 
-class Given(Origin):
+class ComputedTensor(Origin):
     """A tensor that an expression gave, or that belongs to no name: a handle, or an array of ours.
 
     `expression`: what gives it again, "" where nothing does.
     """
 
-    __slots__ = ("_value", "expression", "held")
+    __slots__ = ("_value", "expression", "frame_handle")
 
-    def __init__(self, value: Any, expression: str = "", held: Held | None = None):
+    def __init__(self, value: Any, expression: str = "", frame_handle: FrameHandle | None = None):
         self._value = HostTensor(value) if isinstance(value, np.ndarray) else value
         self.expression = expression
-        self.held = held
+        self.frame_handle = frame_handle
 
     def node(self) -> Node | None:
         """None for an array of ours."""
@@ -96,7 +96,7 @@ class VariableWriter(Protocol):
     ) -> Variable: ...
     def element(self, name: str, value: Any, expression: str = "") -> Variable: ...
     def row(
-        self, name: str, array: np.ndarray, origin: Origin, place: tuple[int, ...]
+        self, name: str, array: np.ndarray, origin: Origin, indices: tuple[int, ...]
     ) -> Variable: ...
     def location(self, variable: Variable, find: Callable[[], Any]) -> Variable: ...
 
@@ -112,22 +112,22 @@ class Opened(ABC):
         """Children of one kind, "named" or "indexed"."""
 
     @abstractmethod
-    def target(self, name: str) -> tuple[Held, str] | None:
+    def target(self, name: str) -> tuple[FrameHandle, str] | None:
         """The frame in which a child of that name is set, as what; None where it cannot be."""
 
 
-def indexed(expression: str, place: Sequence[int]) -> str:
+def indexed(expression: str, indices: Sequence[int]) -> str:
     """``x[3, 17]``; "" where nothing stands for x."""
-    if not expression or not place:
+    if not expression or not indices:
         return expression
     name = expression if expression.replace(".", "").replace("_", "").isalnum() else ""
-    return f"{name or f'({expression})'}[{', '.join(map(str, place))}]"
+    return f"{name or f'({expression})'}[{', '.join(map(str, indices))}]"
 
 
-def target_of(origin: Origin, place: tuple[int, ...]) -> tuple[Held, str] | None:
+def target_of(origin: Origin, indices: tuple[int, ...]) -> tuple[FrameHandle, str] | None:
     """Only what has a name can be set."""
-    if isinstance(origin, Named):
-        return origin.held, indexed(origin.name, place)
-    if isinstance(origin, Given) and origin.held is not None and origin.expression:
-        return origin.held, indexed(origin.expression, place)
+    if isinstance(origin, NamedTensor):
+        return origin.frame_handle, indexed(origin.name, indices)
+    if isinstance(origin, ComputedTensor) and origin.frame_handle is not None and origin.expression:
+        return origin.frame_handle, indexed(origin.expression, indices)
     return None

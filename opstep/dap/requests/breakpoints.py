@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from opstep.dap.client import Source
 from opstep.dap.client_breakpoints import ClientBreakpoints
-from opstep.dap.registry import BAD_ARGUMENTS, KNOWN, DapError, request
+from opstep.dap.registry import BAD_ARGUMENTS, INITIALIZED, DapError, request
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
@@ -53,13 +53,13 @@ class SetBreakpointsArguments:
         "supportsHitConditionalBreakpoints",
         "supportsLogPoints",
     ),
-    states=KNOWN,
+    states=INITIALIZED,
 )
 def set_breakpoints(session: Session, arguments: SetBreakpointsArguments) -> dict[str, Any]:
     """Those of one file, in place of those that it had."""
     from opstep.runtime.debugger.breakpoints import Wanted
 
-    asked = session.kept(ClientBreakpoints)
+    asked = session.per_session(ClientBreakpoints)
     path = path_of(session, arguments.source)
     given = arguments.breakpoints
     if given is None:
@@ -106,12 +106,12 @@ class BreakpointLocationsArguments:
     end_column: int | None = None
 
 
-@request("breakpointLocations", capability="supportsBreakpointLocationsRequest", states=KNOWN)
+@request("breakpointLocations", capability="supportsBreakpointLocationsRequest", states=INITIALIZED)
 def breakpoint_locations(
     session: Session, arguments: BreakpointLocationsArguments
 ) -> dict[str, Any]:
     """The statements between two lines."""
-    breakpoints = session.kept(ClientBreakpoints).of_run
+    breakpoints = session.per_session(ClientBreakpoints).of_run
     if breakpoints is None:
         return {"breakpoints": []}
     client, path = session.client, path_of(session, arguments.source)
@@ -145,7 +145,7 @@ class SetFunctionBreakpointsArguments:
     breakpoints: list[FunctionBreakpoint]
 
 
-@request("setFunctionBreakpoints", capability="supportsFunctionBreakpoints", states=KNOWN)
+@request("setFunctionBreakpoints", capability="supportsFunctionBreakpoints", states=INITIALIZED)
 def set_function_breakpoints(
     session: Session, arguments: SetFunctionBreakpointsArguments
 ) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def set_function_breakpoints(
     from opstep.runtime.debugger.breakpoints import Wanted
 
     check_count(arguments.breakpoints)
-    asked = session.kept(ClientBreakpoints)
+    asked = session.per_session(ClientBreakpoints)
     asked.functions = [
         asked.new(Wanted(0, b.name.strip(), text(b.condition), text(b.hit_condition)))
         for b in arguments.breakpoints
@@ -180,7 +180,7 @@ class SetDataBreakpointsArguments:
 PREDICATE = " if "
 
 
-@request("setDataBreakpoints", capability="supportsDataBreakpoints", states=KNOWN)
+@request("setDataBreakpoints", capability="supportsDataBreakpoints", states=INITIALIZED)
 def set_data_breakpoints(
     session: Session, arguments: SetDataBreakpointsArguments
 ) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def set_data_breakpoints(
     from opstep.runtime.debugger.breakpoints import Wanted
 
     check_count(arguments.breakpoints)
-    asked = session.kept(ClientBreakpoints)
+    asked = session.per_session(ClientBreakpoints)
     asked.data = []
     for b in arguments.breakpoints:
         name, _, predicate = b.data_id.partition(PREDICATE)
@@ -232,7 +232,7 @@ class SetExceptionBreakpointsArguments:
             for name, (label, default, _) in FILTERS.items()
         ]
     },
-    states=KNOWN,
+    states=INITIALIZED,
 )
 def set_exception_breakpoints(
     session: Session, arguments: SetExceptionBreakpointsArguments
@@ -240,7 +240,7 @@ def set_exception_breakpoints(
     """Kinds of trouble that stop the run. Of a kind that is asked for twice, the wider holds."""
     from opstep.runtime.expressions import ExpressionError, parse
 
-    asked = session.kept(ClientBreakpoints)
+    asked = session.per_session(ClientBreakpoints)
     given = [FilterOptions(name) for name in arguments.filters] + arguments.filter_options
     wanted: dict[str, str | None] = {}
     anywhere: set[str] = set()

@@ -23,8 +23,8 @@ MOST_CHILDREN = 8  # kernels under a debugger at a time
 
 
 class Children:
-    """``session.kept(Children)``: the processes in which kernels of a session are debugged. They
-    end with their clients; those left end with the session.
+    """``session.per_session(Children)``: the processes in which kernels of a session are debugged.
+    They end with their clients; those left end with the session.
     """
 
     def __init__(self, _: Session):
@@ -97,7 +97,7 @@ def enter(session: Session, job: Job) -> dict[str, Any]:
     """
     from opstep.runtime.debugger.kernel.process import KernelProcess
 
-    children = session.kept(Children)
+    children = session.per_session(Children)
     children.make_room()
     with session.progress(f"Starting {job.label}", cancellable=True):
         child = KernelProcess(job, session.check_cancelled)
@@ -117,11 +117,11 @@ def enter(session: Session, job: Job) -> dict[str, Any]:
             f"{child.label}: attach a debugger of Python (debugpy) to {child.host}:{child.port}",
             "important",
         )
-    session.after(lambda: _stands(session, child.label))
+    session.after(lambda: _report_stop(session, child.label))
     return configuration
 
 
-def _stands(session: Session, label: str) -> None:
+def _report_stop(session: Session, label: str) -> None:
     from opstep.runtime.debugger.checks import Stop
 
     debuggee, stop = session.debuggee, session.debugger.stop

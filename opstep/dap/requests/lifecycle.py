@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from opstep.dap.checking import Mismatch, check, plain
 from opstep.dap.client import Client
-from opstep.dap.compiling import COMPILING, shown_compiler
+from opstep.dap.compiling import COMPILING, compile_progress
 from opstep.dap.launching import (
     LaunchArguments,
     explained,
@@ -20,7 +20,7 @@ from opstep.dap.launching import (
 from opstep.dap.registry import (
     ANY,
     BAD_ARGUMENTS,
-    KNOWN,
+    INITIALIZED,
     LAUNCHED,
     NO_ANSWER,
     DapError,
@@ -57,19 +57,19 @@ def launch_request(session: Session, arguments: LaunchArguments) -> None:
         raise DapError("this is a Python program that runs already: attach to it", show=True)
     if arguments.no_debug:
         session.after(lambda: initialized(session))
-        session.kept(Launched).plainly = arguments
+        session.per_session(Launched).plainly = arguments
         return
     with explained():
         set_environment(session, arguments)
-    with shown_compiler(session.progress(COMPILING)):
+    with compile_progress(session.progress(COMPILING)):
         debuggee = session.shows(lambda: launch(session, arguments))
-    session.kept(Launched).arguments = arguments
+    session.per_session(Launched).arguments = arguments
     adopt(session, debuggee)
     session.after(lambda: initialized(session))
 
 
 class Launched:
-    """``session.kept(Launched)``: what was asked for."""
+    """``session.per_session(Launched)``: what was asked for."""
 
     def __init__(self, session: Session):
         self.arguments: LaunchArguments | None = None
@@ -80,7 +80,7 @@ def adopt(session: Session, debuggee: Any) -> None:
     """This is debugged from now on."""
     session.debuggee = debuggee
     if debuggee.debugger is not None:
-        debuggee.take(debuggee.debugger)
+        debuggee.begin(debuggee.debugger)
 
 
 def initialized(session: Session) -> None:
@@ -121,23 +121,23 @@ def attach(session: Session, arguments: AttachArguments) -> Any:
 @request("configurationDone", capability="supportsConfigurationDoneRequest", states=CONFIGURING)
 def configuration_done(session: Session) -> None:
     """The breakpoints are set: off it goes."""
-    launched, debuggee = session.kept(Launched), session.debuggee
+    launched, debuggee = session.per_session(Launched), session.debuggee
     if launched.plainly is not None:
         plainly = launched.plainly
         session.after(lambda: go_plainly(session, plainly))
     elif debuggee is not None and debuggee.exits:
-        tell_process(session)
+        send_process_event(session)
         session.after(lambda: debuggee.go(debuggee.started))
     elif session.attached is not None:
         session.state = State.IDLE
         session.attached.configured()
 
 
-def tell_process(session: Session) -> None:
+def send_process_event(session: Session) -> None:
     """Tells what is debugged."""
     import os
 
-    arguments = session.kept(Launched).arguments
+    arguments = session.per_session(Launched).arguments
     assert arguments is not None
     session.event(
         "process",
@@ -182,7 +182,7 @@ def restart(session: Session, arguments: RestartArguments) -> None:
     """Begins anew: with the program's file as it is now, and the arguments that are given. Without
     a `program` among them, those that are not given stay.
     """
-    debuggee, launched = session.debuggee, session.kept(Launched)
+    debuggee, launched = session.debuggee, session.per_session(Launched)
     if debuggee is None or launched.arguments is None:
         raise DapError("only what was launched for debugging can be restarted", show=True)
     wanted, given = launched.arguments, plain(arguments)
@@ -193,7 +193,7 @@ def restart(session: Session, arguments: RestartArguments) -> None:
             wanted = check(LaunchArguments, given, "arguments")
         except Mismatch as error:
             raise DapError(f"restart: {error}", BAD_ARGUMENTS) from None
-    with shown_compiler(session.progress(COMPILING)):
+    with compile_progress(session.progress(COMPILING)):
         made = session.shows(lambda: launch(session, wanted))
 
     def begin() -> None:
@@ -237,7 +237,7 @@ class CancelArguments:
     progress_id: str | None = None
 
 
-@request("cancel", capability="supportsCancelRequest", states=KNOWN, wire=True)
+@request("cancel", capability="supportsCancelRequest", states=INITIALIZED, wire=True)
 def cancel(session: Session, arguments: CancelArguments) -> None:
     """Of a request that waits or is being handled. One that is done is not undone."""
     session.cancel(arguments.request_id, arguments.progress_id)
