@@ -1,8 +1,8 @@
 """Imports go one way. This test reads every import statement and holds the layers.
 
 `runtime` < `kernels` < `api` < `hunting`, `differing`, `editors` < `trace` < `dap`, `lsp` < `cli`;
-inside `runtime`: `ir` < `transforms` < `plan` < `device` < `interpreter` < `expressions` <
-`debugger` < `nan`. Imports inside functions and for type checkers count as well: a late import
+inside `runtime`: `ir` < `transforms` < `plan` < `device` < `calls` < `interpreter` <
+`expressions` < `debugger` < `nan`. Imports inside functions and for type checkers count as well: a late import
 would only hide a cycle.
 """
 

@@ -162,7 +162,7 @@ def kernels(session: Session, arguments: KernelsArguments) -> dict[str, Any]:
 
 
 def _described(session: Session, launch: KernelLaunch) -> dict[str, Any]:
-    path, line = launch.place
+    path, line = launch.definition
     told: dict[str, Any] = {
         "label": launch.label(),
         "target": launch.target,

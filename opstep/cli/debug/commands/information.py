@@ -140,7 +140,7 @@ def kernels(session: Session, frame) -> Iterable[str]:
         target = "cuda" if session.debugger.host.device.name.startswith("cuda") else "cpu"
         for launch in kernel_launches(step, types, target):
             size = amount(launch.units, "unit") if target == "cpu" else f"grid {launch.grid}"
-            path, line = launch.place
+            path, line = launch.definition
             yield f"kernel {launch.function.__name__}, {size}, {showing.shown_path(path)}:{line}"
         return
 

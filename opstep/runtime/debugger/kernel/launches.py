@@ -41,7 +41,7 @@ class KernelLaunch(NamedTuple):
     obstacle: str = ""
 
     @property
-    def place(self) -> tuple[str, int]:
+    def definition(self) -> tuple[str, int]:
         """File and line of the kernel's source."""
         code = self.function.__code__  # pyright: ignore[reportFunctionMemberAccess]
         return code.co_filename, code.co_firstlineno
