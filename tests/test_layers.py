@@ -2,8 +2,8 @@
 
 `runtime` < `kernels` < `api` < `hunting`, `differing`, `editors` < `trace` < `dap`, `lsp` < `cli`;
 inside `runtime`: `ir` < `transforms` < `plan` < `device` < `calls` < `interpreter` <
-`expressions` < `debugger` < `nan`. Imports inside functions and for type checkers count as well: a late import
-would only hide a cycle.
+`expressions` < `debugger` < `nan`. Imports inside functions and for type checkers count as well: a
+late import would only hide a cycle.
 """
 
 from __future__ import annotations
