@@ -34,7 +34,8 @@ def first_call(plan: Plan, step: Step, selector: Any) -> GraphCall:
 
 def next_call(plan: Plan, step: Step, done: GraphCall, holds: bool) -> GraphCall | None:
     """See `Control.next_call`. Raises `OpstepError`."""
+    op: Any = step.op
     try:
-        return control_of(step).next_call(step.attrs, done, holds)
+        return op.next_call(step.attrs, done, holds)
     except Mismatch as fault:
         raise error_at(plan, step, fault.message, hint=fault.hint) from None

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from opstep.runtime.debugger.activation import Activation
 from opstep.runtime.debugger.breakpoints import Breakpoints
 from opstep.runtime.debugger.checks import Checks, Stop, hidden
 from opstep.runtime.debugger.frames import Frame, depth_of
@@ -17,6 +18,7 @@ from opstep.runtime.debugger.host import Host
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.mailbox import Mailbox
 from opstep.runtime.debugger.node import Node
+from opstep.runtime.debugger.points import Point
 from opstep.runtime.debugger.problems import Problem
 from opstep.runtime.debugger.reloading import (
     NO_LONGER,
@@ -295,23 +297,33 @@ class Debugger:
         """Which points a step leads to from here."""
         here = self.stop_point.point()
         if here is None:
-            return lambda at: True  # from the end: back by one point
-        depth, began = depth_of(here), here[0]
-        loop = began.parent if began.role in (TEST, BODY) else None
-
-        def past_turn(at) -> bool:
-            again = at[0] is not began and at[0].parent is loop and loop is not None
-            return depth_of(at) <= depth and not (again and at[0].role in (TEST, BODY))
-
-        arrived: Arrived = {
-            "in": lambda at: True,
-            "over": lambda at: depth_of(at) <= depth,
-            "out": lambda at: depth_of(at) < depth,
-            "until": past_turn,  # out of a loop at the end of its turn
-            "back": lambda at: depth_of(at) <= depth,
-            "back_in": lambda at: True,
-            "back_out": lambda at: depth_of(at) < depth,
-        }[command]
+            return _anywhere  # from the end: back by one point
+        depth = depth_of(here)
+        if command in ("in", "back_in"):
+            arrived = _anywhere
+        elif command in ("over", "back"):
+            arrived = lambda at: depth_of(at) <= depth  # noqa: E731
+        elif command in ("out", "back_out"):
+            arrived = lambda at: depth_of(at) < depth  # noqa: E731
+        elif command == "until":
+            arrived = _past_turn(here[0], depth)
+        else:
+            raise KeyError(command)
         if thread is None or self.stop_point.streams() < 2:
             return arrived
         return lambda at: at[1].stream == thread and arrived(at)
+
+
+def _anywhere(at: tuple[Activation, Point]) -> bool:
+    return True
+
+
+def _past_turn(began: Activation, depth: int) -> Arrived:
+    """Over the next op; at the end of a loop's turn, out of the loop."""
+    loop = began.parent if began.role in (TEST, BODY) else None
+
+    def arrived(at: tuple[Activation, Point]) -> bool:
+        again = at[0] is not began and at[0].parent is loop and loop is not None
+        return depth_of(at) <= depth and not (again and at[0].role in (TEST, BODY))
+
+    return arrived

@@ -12,7 +12,7 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 
 from opstep.runtime.calls import check_depth, first_call, next_call
-from opstep.runtime.debugger.activation import Activation, PlanSource
+from opstep.runtime.debugger.activation import ROOT, Activation, PlanSource
 from opstep.runtime.debugger.changes import Location, location_of
 from opstep.runtime.debugger.edits import Edits
 from opstep.runtime.debugger.executor import Executor
@@ -222,9 +222,8 @@ class Machine(Generic[H]):
             history.forget_oldest()
 
     def _begin_step(self, number: int) -> None:
-        root = Activation(
-            self.host, self._points_of(self.host, self.graph, self.types), turn=number
-        )
+        points = self._points_of(self.host, self.graph, self.types)
+        root = Activation(self.host, points, None, 0, GraphCall(self.graph, ROOT, number))
         self.history.named.begin_step(self.history.frontier)
         self._open(root, self.inputs)
 
@@ -260,9 +259,7 @@ class Machine(Generic[H]):
     def _call(self, parent: Activation, k: int, call: GraphCall, inputs: tuple[Node, ...]) -> None:
         step = parent.plan.steps[parent.points[k].step]
         points = self._points_of(parent.host, call.graph, passed_types(step))
-        child = Activation(parent.host, points, parent, k, call.role, call.turn)
-        child.carried = inputs
-        self._open(child, inputs)
+        self._open(Activation(parent.host, points, parent, k, call, inputs), inputs)
 
     def _leave(self, activation: Activation) -> None:
         """The plan is at its end: back to who called it."""
@@ -276,8 +273,7 @@ class Machine(Generic[H]):
             holds = bool(self.executor.array(outputs[0])) and not self.operations.status_code()
             outputs = activation.carried
         step = parent.plan.steps[parent.points[k].step]
-        done = GraphCall(activation.graph, activation.role, activation.turn)
-        call = next_call(parent.plan, step, done, holds)
+        call = next_call(parent.plan, step, activation.graph_call, holds)
         if call is None:
             self._deliver(parent, k, outputs)
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from opstep.runtime.ir.control import Control
 from opstep.runtime.ir.graph import Apply, Assert, Name, Return, Statement, Update
@@ -33,7 +33,8 @@ def called_graphs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
 
 def control_of(step: Step) -> type[Control]:
     """The declaration of a step of control flow."""
-    return cast("type[Control]", step.op)
+    op: Any = step.op
+    return op
 
 
 def passed_types(step: Step) -> tuple[TensorType, ...]:
