@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from opstep.dap.client_breakpoints import ClientBreakpoints
 from opstep.dap.compiling import COMPILING, compile_progress
 from opstep.dap.registry import State
-from opstep.runtime.ir.diagnostics import OpstepError, render_all
+from opstep.runtime.ir.diagnostics import OpstepError
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
@@ -202,7 +202,7 @@ class Debuggee:
     def _failed(self, error: OpstepError) -> None:
         """The run cannot go on: what it says is told, with its place."""
         self.error = error
-        self.session.output(render_all(error.diagnostics), "stderr", **self._location(error))
+        self.session.output(self.session.worded(error), "stderr", **self._location(error))
         self.end(FAILED)
 
     def _location(self, error: OpstepError) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from opstep.dap.client import Client
 from opstep.dap.compiling import COMPILING, compile_progress
 from opstep.dap.launching import (
     LaunchArguments,
-    explained,
     launch,
     run_plainly,
     set_environment,
@@ -59,8 +58,7 @@ def launch_request(session: Session, arguments: LaunchArguments) -> None:
         session.after(lambda: initialized(session))
         session.per_session(Launched).plainly = arguments
         return
-    with explained():
-        set_environment(session, arguments)
+    set_environment(session, arguments)
     with compile_progress(session.progress(COMPILING)):
         debuggee = session.shows(lambda: launch(session, arguments))
     session.per_session(Launched).arguments = arguments

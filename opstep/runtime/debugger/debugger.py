@@ -38,7 +38,6 @@ from opstep.runtime.plan.plan import Policy
 FORWARDS = ("continue", "in", "over", "out", "until")
 BACKWARDS = ("reverse_continue", "back", "back_in", "back_out")
 COMMANDS = FORWARDS + BACKWARDS
-BUDGET = 2 << 30  # bytes
 
 
 class Debugger:
@@ -51,8 +50,8 @@ class Debugger:
 
     def __init__(
         self, host: Host, graph: str, inputs: Sequence[np.ndarray], types: Sequence[TensorType],
-        names: Sequence[str], *, policy: Policy, steps: int = 1, stop_on_entry: bool = False,
-        memory_budget: int = BUDGET, files: Path | None = None, stop_at_end: bool = False,
+        names: Sequence[str], *, policy: Policy, memory_budget: int, steps: int = 1,
+        stop_on_entry: bool = False, files: Path | None = None, stop_at_end: bool = False,
     ):  # fmt: skip
         self.stop_on_entry = stop_on_entry
         self.on_output: Callable[[str, Frame | None], Any] = lambda text, frame: None
