@@ -1,9 +1,9 @@
 """Imports go one way. This test reads every import statement and holds the layers.
 
 `runtime` < `kernels` < `api` < `hunting`, `differing`, `editors` < `trace` < `dap`, `lsp` < `cli`;
-inside `runtime`: `ir` < `transforms` < `plan` < `device` < `interpreter` < `expressions` <
-`debugger` < `nan`. Imports inside functions and for type checkers count as well: a late import
-would only hide a cycle.
+inside `runtime`: `ir` < `transforms` < `plan` < `device` < `calls` < `interpreter` <
+`expressions` < `debugger` < `nan`. Imports inside functions and for type checkers count as well: a
+late import would only hide a cycle.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ RUNTIME_LAYERS = [
     ["plan"],
     ["recording", "statistics"],
     ["device"],
+    ["calls"],
     ["interpreter", "uninitialised"],
     ["expressions"],
     ["debugger"],

@@ -184,15 +184,14 @@ class Program:
 
         A graph that calls itself with ever other shapes has no end of plans: `most` are made.
         """
-        from opstep.runtime.plan.control import called_graphs
+        from opstep.runtime.plan.control import called_graphs, passed_types
 
         found = [self.plan(graph, types, policy, device, symbols=symbols, setup=setup)]
         seen: set[tuple] = set()
         for made in found:
             seen.add(made.signature)
             for step in (s for s in made.steps if s.op.host):
-                given = step.operand_types[0 if step.op.name == "while" else 1 :]
-                passed = tuple(t for t in given if t is not None)
+                passed = passed_types(step)
                 for name in called_graphs(step.attrs):
                     if (name, passed) not in seen and len(found) < most:
                         seen.add((name, passed))

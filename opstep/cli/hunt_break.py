@@ -6,15 +6,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from opstep.api.debugging import Debugger
 from opstep.cli.common import colors
 from opstep.cli.debug import registry
 from opstep.cli.debug.reading import PipeReader, TerminalReader
 from opstep.cli.debug.session import Session
 from opstep.cli.debug.showing import Paint
-from opstep.cli.debug.stepping import Stepper
 from opstep.hunting.report import headline
 from opstep.runtime.debugger.checks import Stop
-from opstep.runtime.debugger.watching import Problem
+from opstep.runtime.debugger.problems import Problem
 
 if TYPE_CHECKING:
     from opstep.api.program import Program
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
     from opstep.runtime.nan.findings import Finding
 
 
-class FindingDebugger(Stepper):
+class FindingDebugger(Debugger):
     """A debugger whose first stop is behind the op of a finding; its run begins with the bad step,
     so positions are those of the hunt's replay.
     """
 
-    finding: Finding
+    def __init__(self, finding: Finding, program: Program, graph: str, inputs: Any, **options: Any):
+        super().__init__(program, graph, inputs, **options)
+        self.finding = finding
 
     def start(self) -> Stop:
         """Runs to it."""
         machine, finding = self.machine, self.finding
-        while machine.cursor < finding.position and machine.forward():
+        while machine.history.cursor < finding.position and machine.forward():
             pass
-        node = None
-        behind = machine.behind()
-        if finding.op and behind is not None:
+        node, behind = None, machine.history.last_point() if finding.op else None
+        if behind is not None:
             activation, point = behind
             step = activation.plan.steps[point.step]
             made = [activation.env[v][1] for v in step.results]
             node = next((n for n in made if n.name == finding.value), None)
-            self._after = True
         kind = "uninitialised" if finding.unwritten is not None else finding.bad
-        problem = Problem(kind, headline(finding), node, machine.cursor)
-        return self._stopped(Stop("exception", kind, self._thread(), (), problem))
+        problem = Problem(kind, headline(finding), node, machine.history.cursor)
+        return self.stop_for(problem, behind is not None)
 
 
 def debug_finding(
@@ -55,10 +55,9 @@ def debug_finding(
     """
     assert found.first is not None and found.step is not None
     debugger = FindingDebugger(
-        program, found.graph, values, steps=options["steps"] - found.step, files=Path.cwd(),
-        **{k: options[k] for k in ("device", "threads", "kernels")},
+        found.first, program, found.graph, values, steps=options["steps"] - found.step,
+        files=Path.cwd(), **{k: options[k] for k in ("device", "threads", "kernels")},
     )  # fmt: skip
-    debugger.finding = found.first
     registry.load()
     interactive = sys.stdin.isatty() and sys.stdout.isatty()
     session = Session(debugger, Paint(colors(sys.stdout)), interactive)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from opstep.api import program as programs
 from opstep.dap.debuggee import Debuggee
 from opstep.dap.registry import DapError, State
+from opstep.dap.server import Listener
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from opstep.api.results import Result
     from opstep.api.settings import RunSettings
     from opstep.dap.requests.lifecycle import AttachArguments
-    from opstep.dap.server import Listener
     from opstep.dap.session import Session
 
 
@@ -67,7 +67,7 @@ class Attached:
         """The client has set its breakpoints."""
         self._configured.set()
 
-    def left(self, session: Session) -> None:
+    def client_left(self, session: Session) -> None:
         """The client is gone."""
         with self._lock:
             if self._session is session:
@@ -111,14 +111,13 @@ class Attached:
         began = perf_counter()
         try:
             with session.turn:
-                debuggee.take(debugger)
+                debuggee.begin(debugger)
                 debuggee.go(debuggee.started)
-                while session.state is State.STOPPED and (job := session.inbox.take()):
+                while session.state is State.STOPPED and (job := session.inbox.get()):
                     job()
-                debuggee.finish_alone()
+                debuggee.finish_detached()
         finally:
-            debuggee.debugger = None
-            session.moved()
+            debuggee.release()
             session.inbox.disown()
         if debuggee.error is not None:
             raise debuggee.error
@@ -134,7 +133,7 @@ def result_of(debugger: Debugger, seconds: float) -> Result:
     if isinstance(debugger.outputs, Result):
         return debugger.outputs
     found = debugger.result()
-    plan = debugger.machine.finished[-1][1].plan
+    plan = debugger.machine.history.finished[-1][1].plan
     arrays = [array.copy() for array in found.values()]
     return Result(list(found), arrays, plan, seconds, [])
 
@@ -147,8 +146,6 @@ def listen(port: int = 0, host: str = "127.0.0.1") -> int:
 
     Raises `InputError` where the port cannot be had, or the program listens already.
     """
-    from opstep.dap.server import Listener
-
     if _attached.listener is not None:
         raise InputError(f"the program listens on port {_attached.listener.port} already")
     listener = Listener(host, port, None, _attached)

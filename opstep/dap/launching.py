@@ -96,7 +96,7 @@ def launch(session: Session, arguments: LaunchArguments) -> Debuggee:
     if arguments.workspace and Path(arguments.at(arguments.workspace)).exists():
         from opstep.trace.workspace.scope import recorded_runs
 
-        debugger.runs = recorded_runs(arguments.at(arguments.workspace))
+        debugger.stop_point.runs = recorded_runs(arguments.at(arguments.workspace))
     debuggee = Debuggee(
         session,
         arguments.folder,
@@ -104,11 +104,11 @@ def launch(session: Session, arguments: LaunchArguments) -> Debuggee:
         goes_on=arguments.on_disconnect == "continue",
     )
     debuggee.debugger = debugger
-    tell_of_made(session, arguments, program.module.graphs[graph])
+    report_generated(session, arguments, program.module.graphs[graph])
     return debuggee
 
 
-def tell_of_made(session: Session, arguments: LaunchArguments, graph: Graph) -> None:
+def report_generated(session: Session, arguments: LaunchArguments, graph: Graph) -> None:
     """Says which inputs come from nowhere: ``x random, y zeros (seed 0)``."""
     from opstep.api.sources import GENERATED, parse_inputs
 
@@ -177,20 +177,20 @@ def words_of(arguments: LaunchArguments, graph: Graph) -> tuple[list[str], dict[
     if isinstance(wanted, str):
         wanted = [wanted]
     if not isinstance(wanted, Mapping):
-        return [here(arguments, w) for w in wanted], {}
+        return [with_absolute_path(arguments, w) for w in wanted], {}
     names = {b.name.text for b in graph.inputs if b.type is not None}
     words, there = [], {}
     for name, value in wanted.items():
         if isinstance(value, (list, bool)) and name in names:
             there[name] = value
         elif isinstance(value, (str, int, float)) and not isinstance(value, bool):
-            words.append(here(arguments, f"{name}={value}"))
+            words.append(with_absolute_path(arguments, f"{name}={value}"))
         else:
             words.append(f"{name}=")
     return words, there
 
 
-def here(arguments: LaunchArguments, word: str) -> str:
+def with_absolute_path(arguments: LaunchArguments, word: str) -> str:
     """``x=images.npy`` with the path as it is from anywhere."""
     name, equals, source = word.partition("=")
     if not equals or not re.search(r"\.(npy|npz|safetensors)(:|$)", source):
@@ -216,14 +216,14 @@ def set_environment(session: Session, arguments: LaunchArguments) -> None:
 
 def run_plainly(session: Session, arguments: LaunchArguments) -> int:
     """``noDebug``: runs at full speed, recorded where that is asked for; gives the exit code."""
-    from opstep.dap.debuggee import FAILED, OK, shown
+    from opstep.dap.debuggee import FAILED, OK, result_text
 
     recording = None
     try:
         settings = arguments.settings
         check_folder(arguments)
         program, graph, inputs = loaded(arguments)
-        tell_of_made(session, arguments, program.module.graphs[graph])
+        report_generated(session, arguments, program.module.graphs[graph])
         recording = recording_of(arguments)
         result = program.run(
             graph, inputs, recording=recording, on_step=session.check_cancelled, **vars(settings)
@@ -235,7 +235,7 @@ def run_plainly(session: Session, arguments: LaunchArguments) -> int:
         for written in recording.close() if recording else []:
             session.output(f"wrote {written.path}")
     for name, array in result.items():
-        session.output(f"{name} = {shown(array)}", "stdout")
+        session.output(f"{name} = {result_text(array)}", "stdout")
     return OK
 
 

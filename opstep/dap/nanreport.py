@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from opstep.dap.tensor_origins import ComputedTensor
+from opstep.dap.variables import memory_reference
+
 if TYPE_CHECKING:
-    from opstep.dap.frames import Held
+    from opstep.dap.frames import FrameHandle
     from opstep.dap.session import Session
     from opstep.runtime.debugger.node import Node, Producer
     from opstep.runtime.nan.backtrace import Backtrace
@@ -13,26 +16,26 @@ if TYPE_CHECKING:
     from opstep.runtime.nan.verdict import Verdict
 
 
-def report_json(session: Session, held: Held, found: Backtrace) -> dict[str, Any]:
+def report_json(session: Session, frame_handle: FrameHandle, found: Backtrace) -> dict[str, Any]:
     """All of it; what has a name in the frame is told with it."""
     links = [
-        _link(session, held, link, node)
+        _link(session, frame_handle, link, node)
         for link, node in zip(found.links, found.nodes, strict=True)
     ]  # fmt: skip
     return {"found": True, "text": found.text, "links": links}
 
 
-def _link(session: Session, held: Held, link: Link, node: Node) -> dict[str, Any]:
+def _link(session: Session, frame_handle: FrameHandle, link: Link, node: Node) -> dict[str, Any]:
     from opstep.runtime.nan.backtrace import describe
 
     producer, verdict = node.producer, link.verdict
-    record: dict[str, Any] = {"kind": link.kind, **_tensor(session, held, node)}
+    record: dict[str, Any] = {"kind": link.kind, **_tensor(session, frame_handle, node)}
     record["text"] = describe(link)
     if producer is None:
         return record
     record |= {"op": link.op, **_source(session, producer)}
     operands = [(j, node) for j, node in enumerate(producer.operands) if node is not None]
-    record["operands"] = [{"operand": j} | _tensor(session, held, n) for j, n in operands]
+    record["operands"] = [{"operand": j} | _tensor(session, frame_handle, n) for j, n in operands]
     return record | (_verdict(link, verdict) if verdict is not None else {})
 
 
@@ -61,19 +64,17 @@ def _verdict(link: Link, verdict: Verdict) -> dict[str, Any]:
     return figures | {"rules": rules, "elements": elements}
 
 
-def _tensor(session: Session, held: Held, node: Node) -> dict[str, Any]:
+def _tensor(session: Session, frame_handle: FrameHandle, node: Node) -> dict[str, Any]:
     """What a tensor is and where its elements are; with the name by which the frame knows it."""
-    from opstep.dap.looking import Given
-    from opstep.dap.variables import memory_reference
     from opstep.runtime.debugger.scope import Handle
 
     handle = Handle(session.debugger.machine.executor, node)
     record: dict[str, Any] = {
         "name": node.name,
         "type": str(node.type),
-        "memoryReference": memory_reference(session, Given(handle, "", held)),
+        "memoryReference": memory_reference(session, ComputedTensor(handle, "", frame_handle)),
     }
-    if node.name and held.lookup(node.name) is node:
+    if node.name and frame_handle.lookup(node.name) is node:
         record["expression"] = node.name
     return record
 

@@ -1,6 +1,6 @@
 """Two runs side by side: the first op, in the order of the program, that gives something else.
 
-Results are compared as they were right behind their ops (`runtime.debugger.lockstep`), step by step
+Results are compared as they were right behind their ops (`lockstep.py`), step by step
 and from the same state; what does not fit the memory that may be used is compared in further runs.
 """
 

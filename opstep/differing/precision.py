@@ -144,27 +144,27 @@ class _Beside:
         except OpstepError as error:
             told.error = error
         told.losses = sorted(self.found.values(), key=lambda one: -one.added)
-        if machine.finished:
+        if machine.history.finished:
             self._outputs()
         return told
 
     def _steps(self) -> Iterator[list[Producer]]:
         """The ops of each step, once it is done."""
         machine, producers, done = self.machine, [], 0
-        while (here := machine.here()) is not None:
+        while (here := machine.history.next_point()) is not None:
             activation, point = here
             machine.forward()
             step = activation.plan.steps[point.step] if point.kind == OP else None
             if step is not None and not step.op.host and step.op.family != "internal":
                 producers.append(_producer(activation.env[step.results[0]][1]))
-            if len(machine.finished) > done:
-                done = len(machine.finished)
+            if len(machine.history.finished) > done:
+                done = len(machine.history.finished)
                 yield producers
                 producers = []
 
     def _kept(self) -> set[int]:
         """What later steps, or the outputs, come from."""
-        latest = [versions[-1][1] for name, versions in self.machine.named.items() if name]
+        latest = [versions[-1][1] for _, versions in self.machine.history.named.items()]
         nodes = [*latest, *self.machine.outputs()]
         sources = [_producer(n).operands[0] for n in nodes if _converts(n)]
         return {id(n) for n in (*nodes, *sources) if n is not None}
@@ -224,11 +224,11 @@ class _Beside:
 
     def _outputs(self) -> None:
         machine = self.machine
-        last = machine.finished[-1][1].plan
+        last = machine.history.finished[-1][1].plan
         ends = [
             (last.values[v].name, n) for v, n in zip(last.outputs, machine.outputs(), strict=True)
         ]
-        ends += [(n, v[-1][1]) for n, v in machine.named.items() if n and len(v) > 1]
+        ends += [(n, v[-1][1]) for n, v in machine.history.named.items() if len(v) > 1]
         for name, node in ends:
             if not node.type.dtype.is_float:
                 continue

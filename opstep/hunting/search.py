@@ -296,7 +296,7 @@ class _Hunter:
         return host.failed_assert(code) if code else None
 
     def _updated(self, trace: Trace) -> list[str]:
-        return [n for n, versions in trace.machine.named.items() if n and len(versions) > 1]
+        return [n for n, versions in trace.machine.history.named.items() if len(versions) > 1]
 
     def _hazards(self) -> list[str]:
         from opstep.runtime.plan.hazards import check

@@ -18,7 +18,7 @@ from random_graphs import text_of
 import opstep
 from opstep.api.debugging import Debugger
 from opstep.runtime.debugger.breakpoints import Wanted
-from opstep.runtime.debugger.machine import Skipped
+from opstep.runtime.debugger.operations import Skipped
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
 
@@ -246,7 +246,9 @@ class Model:
                 f"{start}graph scaled{first}\n  y = mul(x, {number})" + last.partition(")")[2]
             )
         self.path.write_text(self.text)
-        here = self.debugger.machine.here() or self.debugger.machine.behind()
+        here = (
+            self.debugger.machine.history.next_point() or self.debugger.machine.history.last_point()
+        )
         step = way_of(here[0])[0][2]
         lost = self.debugger.reload().lost
         self.texts[id(self.debugger.host)] = self.text
@@ -280,9 +282,9 @@ class Model:
             return
         frame, machine = frames[0], self.debugger.machine
         name = self.random.choice(list(machine.host.tensors))
-        here = machine.here()
-        way, k = (way_of(here[0]), machine.index()) if here else ((), 0)
-        begin = len(way) == 1 and here[0].start == machine.cursor
+        here = machine.history.next_point()
+        way, k = (way_of(here[0]), machine.history.index()) if here else ((), 0)
+        begin = len(way) == 1 and here[0].start == machine.history.cursor
         self.change(frame, name, Change(way, name, 0, k, *self.value(frame, name), begin))
 
     def value(self, frame: Any, name: str) -> tuple[np.ndarray, np.ndarray | None]:
@@ -313,7 +315,7 @@ class Model:
         """It was told that what was set of this name holds no longer. Which place it was is found
         by what the log has: those that it passed without them.
         """
-        reached = {way_of(a) for a, _ in self.debugger.machine.log}
+        reached = {way_of(a) for a, _ in self.debugger.machine.history.log}
         self.changes = [
             c for c in self.changes if c.name != name or self.holds(c, reached)
         ]  # fmt: skip
@@ -321,12 +323,12 @@ class Model:
     def holds(self, change: Change, reached: set) -> bool:
         from opstep.runtime.debugger.changes import Change as Made
 
-        made: list[Made] = self.debugger.machine.changes._all
+        made: list[Made] = self.debugger.machine.history.changes._all
         step = change.way[0][2] if change.way else inf
         return any(
             np.array_equal(m.array, change.array, equal_nan=change.array.dtype.kind == "f")
-            and (m.name, m.place[0]) == (change.name, step)
-            and (not change.named or not change.way or m.place[-1] == change.k)
+            and (m.name, m.location[0]) == (change.name, step)
+            and (not change.named or not change.way or m.location[-1] == change.k)
             for m in made
         )
 
@@ -335,20 +337,20 @@ class Model:
     def compare(self) -> int:
         """Every point of the log against a fresh run; gives how many there are."""
         debugger, machine = self.debugger, self.debugger.machine
-        stands = machine.cursor
+        stands = machine.history.cursor
         fresh = Fresh(self)
-        for position in range(machine.base, machine.frontier + 1):
-            machine.cursor = position
+        for position in range(machine.history.base, machine.history.frontier + 1):
+            machine.history.cursor = position
             fresh.arrive()
             ours, theirs = shown(debugger), shown(fresh.debugger)
             if ours != theirs:
                 raise AssertionError(self.told_of(position, ours, theirs))
-            if position < machine.frontier:
+            if position < machine.history.frontier:
                 fresh.forward()
-        if machine.at is None:  # else they are still to come
+        if machine.history.at is None:  # else they are still to come
             assert not fresh.left, f"never reached: {fresh.left}\n{self.done}"
-        machine.cursor = stands
-        return machine.frontier + 1 - machine.base
+        machine.history.cursor = stands
+        return machine.history.frontier + 1 - machine.history.base
 
     def told_of(self, position: int, ours: tuple, theirs: tuple) -> str:
         what = [f"at {position}: {self.policy}", *self.done, f"changes: {self.changes}"]
@@ -365,9 +367,9 @@ class Fresh:
         self.model = model
         self.left = list(model.changes)
         machine = model.debugger.machine
-        roots = {a.turn: a.host for a, _ in machine.log if a.parent is None}
-        if machine.at is not None:
-            found = [a for a in machine._under_way() if a.parent is None]
+        roots = {a.turn: a.host for a, _ in machine.history.log if a.parent is None}
+        if machine.history.at is not None:
+            found = [a for a in machine.history.active() if a.parent is None]
             roots[found[0].turn] = found[0].host
         self.roots = roots
         self.text = model.texts[id(roots[0])] if 0 in roots else model.text
@@ -377,8 +379,8 @@ class Fresh:
     def arrive(self) -> None:
         """Another text from here on, and the changes that belong here."""
         fresh = self.debugger
-        here = fresh.machine.here()
-        if here and here[0].parent is None and fresh.machine.index() == 0:
+        here = fresh.machine.history.next_point()
+        if here and here[0].parent is None and fresh.machine.history.index() == 0:
             host = self.roots.get(here[0].turn)
             wanted = self.model.texts[id(host)] if host is not None else self.model.text
             if wanted != self.text:
@@ -410,20 +412,20 @@ class Fresh:
         self.debugger.go("continue")
 
     def where(self) -> tuple[tuple, int]:
-        here = self.debugger.machine.here()
-        return (way_of(here[0]), self.debugger.machine.index()) if here else ((), 0)
+        here = self.debugger.machine.history.next_point()
+        return (way_of(here[0]), self.debugger.machine.history.index()) if here else ((), 0)
 
     def frame(self, change: Change) -> Any:
         """The frame of a change, where it is on the stack or was just left."""
         from opstep.runtime.debugger.frames import innermost
 
         machine = self.debugger.machine
-        for at in (machine.here(), machine.behind()):
+        for at in (machine.history.next_point(), machine.history.last_point()):
             activation = at[0] if at else None
             while activation is not None:
                 if way_of(activation) == change.way:
                     point = activation.points[0]._replace(frame=change.frame)
-                    return innermost(machine, (activation, point), machine.cursor)
+                    return innermost(machine, (activation, point), machine.history.cursor)
                 activation = activation.parent
         return None
 
@@ -433,16 +435,16 @@ class Fresh:
 
     def jump(self) -> bool:
         """Where the session jumped, it jumps."""
-        machine, theirs = self.debugger.machine, self.model.debugger.machine
-        if not theirs.base <= machine.cursor <= theirs.frontier:
+        machine, theirs = self.debugger.machine, self.model.debugger.machine.history
+        if not theirs.base <= machine.history.cursor <= theirs.frontier:
             return False  # it was at full speed there
-        if machine.cursor < theirs.frontier:
-            wanted = theirs.log[machine.cursor - theirs.base][1]
+        if machine.history.cursor < theirs.frontier:
+            wanted = theirs.log[machine.history.cursor - theirs.base][1]
         else:
             wanted = theirs.pc if theirs.at is not None else None
-        if wanted is None or machine.at is None or machine.pc >= wanted:
+        if wanted is None or machine.history.at is None or machine.history.pc >= wanted:
             return False
-        if way_of(machine.at) != self.wanted_way(theirs, machine.cursor):
+        if way_of(machine.history.at) != self.wanted_way(theirs, machine.history.cursor):
             return False
         machine.jump(wanted)
         return True

@@ -338,7 +338,7 @@ def test_launches_one_at_a_time(tmp_path):
     x = np.linspace(-1, 1, 7).astype("f2")
     debugger = Debugger(program, None, {"x": x}, stop_on_entry=True)
     debugger.start()
-    launches = len(debugger.machine.here()[0].plan.steps[0].launches)
+    launches = len(debugger.machine.history.next_point()[0].plan.steps[0].launches)
     assert launches > 1  # two bytes a float are staged through f32
     for k in range(1, launches):
         stop = debugger.go("over", granularity="instruction")

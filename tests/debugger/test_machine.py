@@ -78,7 +78,7 @@ def test_what_was_dropped_is_computed_again(file):
     executor = debugger.machine.executor
     kept = Debugger(opstep.load(EXAMPLES / file), None, inputs, stop_on_entry=True)
     walk(kept)
-    for (a, _), (b, _) in zip(debugger.machine.log, kept.machine.log, strict=True):
+    for (a, _), (b, _) in zip(debugger.machine.history.log, kept.machine.history.log, strict=True):
         assert a.env.keys() == b.env.keys()
         for value, (_, node) in a.env.items():
             other = kept.machine.executor.array(b.env[value][1])
@@ -131,9 +131,9 @@ def test_the_oldest_points_are_forgotten(policy, monkeypatch):
     stops = walk(debugger)
     assert bits(debugger.result().values()) == wanted
     machine = debugger.machine
-    assert len(machine.log) <= 100 < stops
+    assert len(machine.history.log) <= 100 < stops
     assert debugger.go("reverse_continue").text == "the beginning of what is kept"
-    for activation, _ in machine.log:
+    for activation, _ in machine.history.log:
         for _, node in activation.env.values():
             machine.executor.array(node)
     machine.cut()
@@ -172,10 +172,10 @@ graph body(x: f32[4], n: i32[]) -> f32[4], i32[] {
     while debugger.stop.reason != "end":
         debugger.go("in")
     machine = debugger.machine
-    assert machine.base > 3000
+    assert machine.history.base > 3000
     gc.collect()
     assert sum(type(o) is Producer for o in gc.get_objects()) - before < 1000
-    assert debugger.result()["n"] == 300 and len(machine.finished) <= 2
+    assert debugger.result()["n"] == 300 and len(machine.history.finished) <= 2
     assert debugger.go("back").reason == "step"
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from test_verdict import CASES, case, places
 
-from opstep.runtime.debugger.again import on_cpu
+from opstep.runtime.debugger.rerun import on_cpu
 from opstep.runtime.device.cpu.device import execute
 from opstep.runtime.device.single import one_step
 from opstep.runtime.ir.op import OPS, complete

@@ -23,8 +23,8 @@ from opstep.cli.common import (
 from opstep.cli.options import KERNELS, POLICY, graph_option, setting_options, symbol_option
 
 if TYPE_CHECKING:
+    from opstep.api.debugging import Debugger
     from opstep.cli.debug.session import Session
-    from opstep.cli.debug.stepping import Stepper
 
 
 @command(
@@ -106,12 +106,11 @@ def debug(file: str, **options: Any) -> int:
     return OK
 
 
-def opened(file: str, options: dict[str, Any]) -> Stepper:
+def opened(file: str, options: dict[str, Any]) -> Debugger:
     """The debugger of a program. Raises `OpstepError`."""
     import opstep
     from opstep.api import sources
-    from opstep.api.debugging import debugged
-    from opstep.cli.debug.stepping import Stepper
+    from opstep.api.debugging import Debugger, debugged
     from opstep.cli.run import check_kernels
     from opstep.runtime.ir.errors import InputError
 
@@ -126,14 +125,14 @@ def opened(file: str, options: dict[str, Any]) -> Stepper:
     values = sources.gather(graph, options["inputs"], symbols, options["seed"])
     if options["params"]:
         sources.load_params(program, options["params"])
-    made = Stepper(
+    made = Debugger(
         program, graph.name.text, values, memory_budget=int(options["memory"] * 2**30),
         files=Path.cwd(), **debugged(RunSettings.of(options)),
     )  # fmt: skip
     if options["workspace"]:
         from opstep.trace.workspace.scope import recorded_runs
 
-        made.runs = recorded_runs(options["workspace"])
+        made.stop_point.runs = recorded_runs(options["workspace"])
     return made
 
 

@@ -19,8 +19,8 @@ from opstep.cli.wording import in_switches
 from opstep.runtime.ir.diagnostics import OpstepError, render_all, visible
 
 if TYPE_CHECKING:
+    from opstep.api.debugging import Debugger
     from opstep.cli.debug.reading import Reader
-    from opstep.cli.debug.stepping import Stepper
     from opstep.runtime.debugger.debugger import Stop
     from opstep.runtime.debugger.frames import Frame
 
@@ -32,7 +32,7 @@ _DEEPEST = 20  # scripts that run scripts
 class Session:
     """`interactive`: whether a person sits there; `options`: how the program was opened."""
 
-    def __init__(self, debugger: Stepper, paint: showing.Paint, interactive: bool):
+    def __init__(self, debugger: Debugger, paint: showing.Paint, interactive: bool):
         self.debugger = debugger
         self.paint = paint
         self.interactive = interactive
@@ -332,7 +332,7 @@ class Session:
         lost = not self.frames()
         if stop is None or stop.exception is None:
             self.say(self.paint("The run has ended.", "bold"))
-            known = debugger.outputs is not None or debugger.machine.finished
+            known = debugger.outputs is not None or debugger.machine.history.finished
             for name, array in (debugger.result() if known else {}).items():
                 self.say(f"{self.paint(visible(name), 'bold')} = {array_line(array)}")
         if lost:  # there was nothing to stop it, so whole steps were run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from opstep.dap.frames import held_of
+from opstep.dap.frames import handle_of
 from opstep.dap.nanreport import report_json
 from opstep.dap.registry import BAD_ARGUMENTS, DapError, request
 from opstep.dap.requests.memory import origin_of
@@ -39,8 +39,8 @@ def nan_report(session: Session, arguments: NanReportArguments) -> dict[str, Any
     s = session.debugger.machine.executor.statistics(node)
     if not s.nan + s.posinf + s.neginf:
         return {"found": False, "text": f"{node.name} is finite", "links": []}
-    held = held_of(session, arguments.frame_id)
-    return report_json(session, held, trace_back(session.debugger.machine.executor, node))
+    frame_handle = handle_of(session, arguments.frame_id)
+    return report_json(session, frame_handle, trace_back(session.debugger.machine.executor, node))
 
 
 def _suspect(session: Session, arguments: NanReportArguments) -> Node:
@@ -54,8 +54,8 @@ def _suspect(session: Session, arguments: NanReportArguments) -> Node:
         if stop is None or stop.exception is None or stop.exception.node is None:
             raise DapError("name: which tensor? The run is not stopped at a NaN", BAD_ARGUMENTS)
         return stop.exception.node
-    held = held_of(session, arguments.frame_id)
-    node = held.frame.lookup(arguments.name)
+    frame_handle = handle_of(session, arguments.frame_id)
+    node = frame_handle.frame.lookup(arguments.name)
     if node is None:
         raise DapError(f"{arguments.name[:80]} has no value here", NO_TENSOR)
     return node

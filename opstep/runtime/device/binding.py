@@ -167,12 +167,6 @@ class Binding:
         """Gives a value, such as an input, its elements."""
         self.device.write(*self.place(value), self.plan.values[value].type, array)
 
-    def error_at(
-        self, step: Step, message: str, kind: type[OpstepError] = OpstepError, hint: str = ""
-    ) -> OpstepError:
-        """An error that points at the statement of a step."""
-        return error_at(self.plan, step, message, kind, hint)
-
     def launch(self, step: Step) -> Any:
         """The step's launches with addresses; None where no kernel has to run."""
         if step.launches is None or step.launches == []:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from opstep.runtime.debugger.again import on_device
 from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.node import Node
+from opstep.runtime.debugger.rerun import on_device
 from opstep.runtime.expressions.text import tensor_text
 from opstep.runtime.nan.findings import GIVEN, ORIGIN, PROPAGATED, Link, Operand, where
 from opstep.runtime.nan.verdict import Verdict, judge

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from opstep.runtime.debugger.activation import Activation
 from opstep.runtime.debugger.frames import named
 from opstep.runtime.debugger.node import Node, Producer
-from opstep.runtime.debugger.watching import Unwritten
+from opstep.runtime.debugger.problems import Unwritten
 from opstep.runtime.ir.graph import Assert, Source, Statement
 from opstep.runtime.ir.printer import print_statement
 from opstep.runtime.ir.types import TensorType

@@ -14,11 +14,12 @@ from typing import NamedTuple
 import numpy as np
 
 from opstep.runtime.debugger.activation import Activation
-from opstep.runtime.debugger.again import on_device
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.node import Node, Producer
 from opstep.runtime.debugger.points import OP, Point
-from opstep.runtime.debugger.watching import Unwritten, unwritten
+from opstep.runtime.debugger.problems import Unwritten, unwritten
+from opstep.runtime.debugger.rerun import on_device
+from opstep.runtime.ir.control import TEST
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.graph import Apply, Name
 from opstep.runtime.nan.births import bad, born
@@ -40,6 +41,8 @@ from opstep.runtime.nan.reach import Reach, fate
 from opstep.runtime.nan.silent import SilentLoss, silent_losses
 from opstep.runtime.nan.sources import ITSELF
 from opstep.runtime.nan.verdict import Element, Verdict, judge, loss_verdict
+from opstep.runtime.plan.control import control_of
+from opstep.runtime.plan.internal import assert_
 
 INF = float("inf")
 MOST_ELEMENTS = 8  # elements of a value from outside
@@ -100,7 +103,7 @@ class Trace:
         machine = self.machine
         for node in machine.inputs:
             self._external(node, f"input {node.name}")
-        while (here := machine.here()) is not None:
+        while (here := machine.history.next_point()) is not None:
             activation, point = here
             machine.forward()
             self._steers(activation, point)
@@ -113,9 +116,10 @@ class Trace:
     def _steers(self, activation: Activation, point: Point) -> None:
         """Notes what control flow goes by."""
         plan = activation.plan
-        asked = list(plan.outputs) if activation.role == "test" else []
-        if point.kind == OP and plan.steps[point.step].op.name in ("cond", "switch", "assert"):
-            asked += [v for v in plan.steps[point.step].operands[:1] if v is not None]
+        asked = list(plan.outputs) if activation.role == TEST else []
+        step = plan.steps[point.step] if point.kind == OP else None
+        if step is not None and (control_of(step).selects if step.op.host else step.op is assert_):
+            asked += [v for v in step.operands[:1] if v is not None]
         self.steering.update(id(activation.env[v][1]) for v in asked if v in activation.env)
 
     def after(self, producer: Producer) -> None:
@@ -132,7 +136,9 @@ class Trace:
         for k, (node, odd) in enumerate(zip(producer.results, found, strict=True)):
             missing = left.get(id(node))
             if missing:
-                self._root(_Root(node, missing.mask, missing, "", False, self.machine.frontier))
+                self._root(
+                    _Root(node, missing.mask, missing, "", False, self.machine.history.frontier)
+                )
             told = self._silent_losses(producer, node) if self.criteria.slow else []
             if not any(odd):
                 continue
@@ -152,13 +158,13 @@ class Trace:
         assert made is not None
         infinite = not (own & np.isnan(result)).any()
         intended = infinite and _writes_infinities(made)
-        self._root(_Root(node, own, None, "", intended, self.machine.frontier))
+        self._root(_Root(node, own, None, "", intended, self.machine.history.frontier))
 
     def _silent_losses(self, producer: Producer, node: Node) -> list[np.ndarray]:
         """What no NaN tells of, and expressions that hold. Gives the masks of elements that this
         says enough about.
         """
-        executor, now = self.machine.executor, self.machine.frontier
+        executor, now = self.machine.executor, self.machine.history.frontier
         found = []
         if self.criteria.kinds & frozenset(SILENT):
             found = silent_losses(*self._arrays(producer), node.index, self.criteria.kinds)
@@ -175,7 +181,7 @@ class Trace:
     def _flags(self, node: Node) -> tuple[bool, bool]:
         found = self.bad.get(id(node))
         if found is None:
-            nan, inf = self.machine.executor.odd(node)
+            nan, inf = self.machine.executor.nonfinite(node)
             found = self.bad[id(node)] = (nan, inf and not self.skip)
             self._nodes[id(node)] = node
         return found
@@ -198,12 +204,12 @@ class Trace:
         nan, inf = self._flags(node)
         array = self.machine.executor.array(node) if nan or inf else None
         if nan and array is not None and self.criteria.nans:
-            self._root(_Root(node, np.isnan(array), None, given, False, self.machine.base))
+            self._root(_Root(node, np.isnan(array), None, given, False, self.machine.history.base))
         if inf and array is not None:
             below = not (array == INF).any()
             intended = below or given.startswith(("literal", "state"))
             mask = np.asarray(np.isinf(array))
-            self._root(_Root(node, mask, None, given, intended, self.machine.base))
+            self._root(_Root(node, mask, None, given, intended, self.machine.history.base))
 
     def _root(self, root: _Root) -> None:
         self._nodes[id(root.node)] = root.node
@@ -282,8 +288,8 @@ class Trace:
         machine, names = self.machine, {}
         nodes: dict[int, Node] = {}
         masks: dict[int, np.ndarray] = {}
-        for name, versions in machine.named.items():
-            if name and len(versions) > 1:
+        for name, versions in machine.history.named.items():
+            if len(versions) > 1:
                 node, before = versions[-1][1], versions[0][1]
                 nodes[id(node)], names[id(node)] = node, name
                 masks[id(node)] = self._leaving(node, name, before)
@@ -291,8 +297,8 @@ class Trace:
                     converted = node.producer.operands[0]
                     assert converted is not None
                     names[id(converted)], masks[id(converted)] = name, masks[id(node)]
-        if machine.finished:
-            last = machine.finished[-1][1].plan
+        if machine.history.finished:
+            last = machine.history.finished[-1][1].plan
             for v, node in zip(last.outputs, machine.outputs(), strict=True):
                 name = last.values[v].name
                 names[id(node)], masks[id(node)] = name, self._leaving(node, name, None)
@@ -316,8 +322,8 @@ class Trace:
     def _leading(self, ends: dict[int, str]) -> set[int]:
         """Nodes on which something depends that leaves the step, or steers it."""
         machine, found = self.machine, set(ends) | self.steering
-        outputs = machine.outputs() if machine.finished else ()
-        todo = [*outputs, *(v[-1][1] for v in machine.named.values())]
+        outputs = machine.outputs() if machine.history.finished else ()
+        todo = [*outputs, *(v[-1][1] for _, v in machine.history.named.items())]
         found.update(id(n) for n in todo)
         while todo:
             made = todo.pop().producer

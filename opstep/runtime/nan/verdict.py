@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from opstep.runtime.debugger.again import Again, on_cpu
+from opstep.runtime.debugger.rerun import Rerun, on_cpu
 from opstep.runtime.ir.faults import Regions, Site, whole
 from opstep.runtime.nan.births import bad, born, carriers
 from opstep.runtime.nan.reasons import COMPUTED, broken, reason
@@ -72,7 +72,7 @@ class Verdict(NamedTuple):
 
 def judge(
     step: Step, operands: Sequence[np.ndarray | None], results: Sequence[np.ndarray], k: int,
-    again: Again | None = None, own: np.ndarray | None = None, arriving: np.ndarray | None = None,
+    again: Rerun | None = None, own: np.ndarray | None = None, arriving: np.ndarray | None = None,
 ) -> Verdict | None:  # fmt: skip
     """The verdict on result k; None where it is finite. Arrays are as stored.
 

@@ -15,7 +15,7 @@ from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Step
 
 
-class KernelsHere:
+class KernelsAtStop:
     """Of the op that a frame stands at, or right behind. `launches` is empty where there are none:
     in a frame that called another one, at a call of a graph, at an op without kernels.
 
@@ -82,7 +82,7 @@ class KernelsHere:
 def _step(frame: Frame) -> Step | None:
     if frame.number or frame.imported:
         return None
-    for at in (frame.machine.here(), frame.machine.behind()):
+    for at in (frame.machine.history.next_point(), frame.machine.history.last_point()):
         if at is None or at[0] is not frame.activation or at[1].kind != OP:
             continue
         if at[1].statement is frame.statement and at[1].frame == frame.frame:

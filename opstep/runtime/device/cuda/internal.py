@@ -13,6 +13,7 @@ from opstep.runtime.device.cuda.recording import statistics
 from opstep.runtime.device.launch import Arg, Grid, Launch
 from opstep.runtime.device.source import Intrinsic
 from opstep.runtime.ir.types import TensorType, i8, i16, i32, i64
+from opstep.runtime.plan.internal import takes_effect
 
 THREADS = 256  # of a block
 _CARRIERS = {1: i8, 2: i16, 4: i32, 8: i64}
@@ -37,7 +38,7 @@ def copy_kernel(width: int, guarded: bool):
         move(x, y, n)
 
     def update(x, status, y, n):
-        if status[0] == 0:
+        if takes_effect(status[0]):
             move(x, y, n)
 
     return update if guarded else copy

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from opstep.dap.checking import NULL
-from opstep.dap.frames import Held, held_of, stream_of
-from opstep.dap.looking import Named
-from opstep.dap.registry import KNOWN, DapError, State, request
+from opstep.dap.frames import FrameHandle, handle_of, stream_of
+from opstep.dap.registry import INITIALIZED, DapError, State, request
 from opstep.dap.requests.variables import opened_of
+from opstep.dap.tensor_origins import NamedTensor
 from opstep.dap.variables import Range, Tensor
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class DataBreakpointInfoArguments:
     as_address: bool = False
 
 
-@request("dataBreakpointInfo", states=KNOWN)
+@request("dataBreakpointInfo", states=INITIALIZED)
 def data_breakpoint_info(
     session: Session, arguments: DataBreakpointInfoArguments
 ) -> dict[str, Any]:
@@ -103,8 +103,8 @@ def _of_variable(session: Session, number: int, name: str) -> dict[str, Any]:
     opened = opened_of(session, number)
     if isinstance(opened, (Tensor, Range)):
         origin = opened.of.origin if isinstance(opened, Range) else opened.origin
-        if isinstance(origin, Named):
-            return _named(origin.held, origin.name, "the whole tensor")
+        if isinstance(origin, NamedTensor):
+            return _named(origin.frame_handle, origin.name, "the whole tensor")
         return _not("only tensors that have a name can be watched")
     target = opened.target(name)
     if target is None:
@@ -115,18 +115,18 @@ def _of_variable(session: Session, number: int, name: str) -> dict[str, Any]:
 def _of_expression(session: Session, arguments: DataBreakpointInfoArguments) -> dict[str, Any]:
     from opstep.runtime.expressions import ExpressionError, parse
 
-    held, text = held_of(session, arguments.frame_id), arguments.name.strip()
-    if _meant(held, text):
-        return _named(held, text)
+    frame_handle, text = handle_of(session, arguments.frame_id), arguments.name.strip()
+    if _is_name(frame_handle, text):
+        return _named(frame_handle, text)
     try:
         names = parse(text).names
     except ExpressionError as error:
         return _not(str(error))
-    there = [name for name in names if _meant(held, name)]
+    there = [name for name in names if _is_name(frame_handle, name)]
     if not there:
         return _not("it speaks of no tensor that is here")
-    name = max(there, key=lambda n: _since(held, n))
-    id, where = data_id(held, name)
+    name = max(there, key=lambda n: _since(frame_handle, n))
+    id, where = data_id(frame_handle, name)
     if not id:
         return _not(where)
     if where:
@@ -134,38 +134,38 @@ def _of_expression(session: Session, arguments: DataBreakpointInfoArguments) -> 
     return _watched(f"{id} if {text}", f"{text}, whenever {name} changes")
 
 
-def _named(held: Held, name: str, what: str = "") -> dict[str, Any]:
-    id, where = data_id(held, name)
+def _named(frame_handle: FrameHandle, name: str, what: str = "") -> dict[str, Any]:
+    id, where = data_id(frame_handle, name)
     if not id:
         return _not(where)
     return _watched(id, ", ".join(part for part in (name, what, where) if part))
 
 
-def _meant(held: Held, name: str) -> bool:
+def _is_name(frame_handle: FrameHandle, name: str) -> bool:
     """Whether the frame has such a name, also where it has no value yet."""
-    frame = held.frame
+    frame = frame_handle.frame
     return frame.value(name) is not None or frame.lookup(name) is not None
 
 
-def _since(held: Held, name: str) -> tuple[bool, float]:
+def _since(frame_handle: FrameHandle, name: str) -> tuple[bool, float]:
     """When a name gets its value: the one that is computed last is watched, as the others are there
     then.
     """
-    from opstep.runtime.debugger.changes import birth_of
+    from opstep.runtime.debugger.changes import definition_point
 
-    value, activation = held.frame.value(name), held.frame.activation
+    value, activation = frame_handle.frame.value(name), frame_handle.frame.activation
     if value is None:
         return False, -1
     found = activation.env.get(value)
-    return (True, birth_of(activation, value)) if found is None else (False, found[0])
+    return (True, definition_point(activation, value)) if found is None else (False, found[0])
 
 
-def data_id(held: Held, name: str) -> tuple[str, str]:
+def data_id(frame_handle: FrameHandle, name: str) -> tuple[str, str]:
     """What setDataBreakpoints calls a tensor: params by their name; others with their graph, where
     an op computes them, which may be another than the frame's: then the second text says so. The
     first is "" where no op does.
     """
-    frame, plan = held.frame, held.frame.activation.plan
+    frame, plan = frame_handle.frame, frame_handle.frame.activation.plan
     value = frame.value(name)
     if value is None:
         return name, ""

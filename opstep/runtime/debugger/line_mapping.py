@@ -9,7 +9,7 @@ MOST_COMPARED = 2000  # lines on each side, between what is the same at the begi
 LARGEST = 16 << 20  # bytes of a file that is read
 
 
-def moved_line(line: int, before: str, after: str) -> int:
+def mapped_line(line: int, before: str, after: str) -> int:
     """The line of `after` that a line of `before`, from 1, became; of one that was taken out, the
     line that stands in its place.
     """

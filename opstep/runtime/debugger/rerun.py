@@ -16,37 +16,37 @@ from opstep.runtime.debugger.node import Node, Producer
 from opstep.runtime.ir.types import TensorType, u8
 from opstep.runtime.plan.plan import Step
 
-Again = Callable[[Mapping[int, np.ndarray]], Sequence[np.ndarray]]
+Rerun = Callable[[Mapping[int, np.ndarray]], Sequence[np.ndarray]]
 """The results of an op with some operands, by their index, replaced: same shape, same dtype."""
 
-GIVEN = (0.5, 2.0)  # what is put in place of bad elements: most functions are defined at one
+SUBSTITUTES = (0.5, 2.0)  # what is put in place of bad elements: most functions are defined at one
 LOWEST = (0.4, 1.1)  # where values that are made up begin: likewise
 SPREAD = 0.5
 PERIOD = 8191  # after which they come again: no size of an axis is a multiple of it
 
 
-def on_device(executor: Executor, producer: Producer) -> Again:
+def on_device(executor: Executor, producer: Producer) -> Rerun:
     """Of an op that a machine has run, on its device."""
 
-    def again(changes: Mapping[int, np.ndarray]) -> Sequence[np.ndarray]:
+    def rerun(changes: Mapping[int, np.ndarray]) -> Sequence[np.ndarray]:
         operands = tuple(
-            executor.make(o.type, changes[j], o.name) if o is not None and j in changes else o
+            executor.new_node(o.type, changes[j], o.name) if o is not None and j in changes else o
             for j, o in enumerate(producer.operands)
         )
         return run_over(executor, producer, operands, lambda node: 0)
 
-    return again
+    return rerun
 
 
-def on_cpu(step: Step, operands: Sequence[np.ndarray | None]) -> Again:
+def on_cpu(step: Step, operands: Sequence[np.ndarray | None]) -> Rerun:
     """Of an op outside of any run."""
     from opstep.runtime.device.cpu.device import execute
 
-    def again(changes: Mapping[int, np.ndarray]) -> Sequence[np.ndarray]:
+    def rerun(changes: Mapping[int, np.ndarray]) -> Sequence[np.ndarray]:
         arrays = [changes.get(j, a) if a is not None else None for j, a in enumerate(operands)]
         return execute(step.op, arrays, step.attrs)
 
-    return again
+    return rerun
 
 
 def run_over(
@@ -70,8 +70,8 @@ def run_over(
     working = device.alloc(nbytes, "a second run of an op")
     if scratch is not None and nbytes:
         device.write(working, 0, TensorType(u8, (nbytes,)), scratch)
-    again = Producer(producer.plan, step, tuple(operands))
-    device.run_now(executor.bound(again, results, working.address))
+    repeated = Producer(producer.plan, step, tuple(operands))
+    device.run_now(executor.bound(repeated, results, working.address))
     if scratch is not None and nbytes:  # or the next op would find the same there
         device.write(working, 0, TensorType(u8, (nbytes,)), 0)
     return [device.read(n.memory, 0, n.type) for n in results]
@@ -88,7 +88,7 @@ def replaced(a: Any, mask: np.ndarray, value: float) -> np.ndarray:
     return changed
 
 
-def made_up(a: np.ndarray, low: float) -> np.ndarray:
+def distinct_values(a: np.ndarray, low: float) -> np.ndarray:
     """Positive values, no two neighbours the same, from `low` on."""
     steps = np.arange(min(a.size, PERIOD), dtype=np.float64) * 0.6180339887498949
     values = (low + SPREAD * (steps % 1.0)).astype(a.dtype)

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opstep.runtime.debugger.again import run_over
 from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.node import Node, Producer
+from opstep.runtime.debugger.rerun import run_over
 from opstep.runtime.ir.diagnostics import OpstepError
 
 
@@ -69,13 +69,13 @@ def _suspect(executor: Executor, node: Node) -> bool:
     """Whether a result may have been made of filled memory: then floats are NaN; of integers nobody
     knows.
     """
-    return not node.type.dtype.is_float or executor.odd(node)[0]
+    return not node.type.dtype.is_float or executor.nonfinite(node)[0]
 
 
 def is_origin(executor: Executor, producer: Producer, kind: str) -> bool:
     """Whether no operand of an op has what its result has: NaNs, or infs."""
     which = ("nan", "inf").index(kind)
-    return not any(executor.odd(o)[which] for o in producer.operands if o is not None)
+    return not any(executor.nonfinite(o)[which] for o in producer.operands if o is not None)
 
 
 def amount_of(executor: Executor, node: Node, kind: str) -> int:
