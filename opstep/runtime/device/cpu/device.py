@@ -160,9 +160,9 @@ class CpuDevice:
 
     def tape(self, binding: Any, recorder: Any) -> Any:
         """What a binding is recorded with."""
-        from opstep.runtime.device.cpu.tape import Tape
+        from opstep.runtime.device.cpu.tape import CpuTape
 
-        return Tape(binding, recorder)
+        return CpuTape(self, binding, recorder)
 
     def capture(self, bound: list[Bound]) -> Callable[[], None]:
         """Launches as one native call."""

@@ -276,7 +276,7 @@ class CudaDevice:
         """Records a binding."""
         from opstep.runtime.device.cuda.recording.tape import CudaTape
 
-        return CudaTape(binding, recorder, takes_of(self))
+        return CudaTape(self, binding, recorder, takes_of(self))
 
     def recorded_step(self, recorder: Any, now: bool = False) -> None:
         """A step of a recorded run has ended, and its streams are idle. `now`: its records are
