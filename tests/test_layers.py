@@ -29,7 +29,7 @@ LAYERS = [
 ]
 RUNTIME_LAYERS = [
     ["ir"],
-    ["arrays", "fence", "interrupts", "transforms"],
+    ["arrays", "interrupts", "transforms"],
     ["plan"],
     ["recording", "statistics"],
     ["device"],

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from opstep.runtime.device.protocols import Device
 from opstep.runtime.ir.errors import InputError
 
 KERNELS = ("auto", "numba", "vendor")
@@ -46,7 +47,7 @@ class Setup(NamedTuple):
         return Setup(self.threads, chaos=self.chaos) if device == "cpu" else Setup()
 
 
-def device_named(name: str, setup: Setup = Setup()) -> Any:
+def device_named(name: str, setup: Setup = Setup()) -> Device:
     """The device of that name.
 
     Raises `InputError` for a name that says nothing, `DeviceError` where the machine has no such
@@ -61,7 +62,7 @@ def device_named(name: str, setup: Setup = Setup()) -> Any:
     return chaotic(found, setup.chaos)
 
 
-def _device_named(name: str, setup: Setup) -> Any:
+def _device_named(name: str, setup: Setup) -> Device:
     if name == "null":
         from opstep.runtime.device.null import NullDevice
 

@@ -28,9 +28,9 @@ from opstep.runtime.plan.plan import MODES, Plan, Policy
 
 if TYPE_CHECKING:
     from opstep.runtime.device.binding import Listener
+    from opstep.runtime.device.protocols import Device, Recorder, Recording
     from opstep.runtime.device.store import Store
     from opstep.runtime.interpreter import Context
-    from opstep.runtime.recording import Recorder, Recording
 
 # Set while a debugger can attach to this process: it takes a run over, or leaves it (None).
 # Called with the program, graph, inputs and the arguments of `Program.run` by name.
@@ -403,11 +403,11 @@ class Program:
         if device == "null":
             raise InputError("the null device computes nothing that could be recorded")
         runs_on = self._device(device, setup)
-        note = getattr(runs_on, "recording_note", str)()
+        note = runs_on.recording_note()
         return recording.begin_run(
             RunInfo(
                 self, graph.name.text, inputs, policy, device, setup.threads, self.seed, steps,
-                getattr(runs_on, "title", ""), note,
+                runs_on.title, note,
                 setup.kernels if device.startswith("cuda") else None,
             )
         )  # fmt: skip
@@ -440,11 +440,11 @@ class Program:
         if device != "null":
             self.params.bring(plan, device)
 
-    def on(self, device: str, setup: Setup = Setup()) -> Any:
+    def on(self, device: str, setup: Setup = Setup()) -> Device:
         """The device of that name, as runs of this program use it. Raises `DeviceError`."""
         return self._device(canonical(device), setup)
 
-    def _device(self, name: str, setup: Setup) -> Any:
+    def _device(self, name: str, setup: Setup) -> Device:
         key = (name, setup.on(name))
         if key not in self._devices:
             self._devices[key] = device_named(*key)

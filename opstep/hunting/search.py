@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from opstep.runtime.device.flagging import Raised
-    from opstep.runtime.recording import Recording
+    from opstep.runtime.device.protocols import Memory, Own, Recording
+    from opstep.runtime.interpreter import Context
 
 BUDGET = 2 << 30  # bytes of results that a replayed step keeps
 
@@ -378,13 +379,13 @@ class _Hunter:
 class _State:
     """Named tensors that a run updates, as they were before the step under way: on the device."""
 
-    def __init__(self, program: Program, device: str, context: Any):
+    def __init__(self, program: Program, device: str, context: Context):
         self.store = program._store(device)
         self.device = self.store.device
         self.context = context
         self._plans = 0
-        self._saved: dict[str, Any] = {}
-        self._saving: list[Any] = []  # copies to be made before each step
+        self._saved: dict[str, Memory] = {}
+        self._saving: list[Own] = []  # copies to be made before each step
         self._whole = False  # whether all was saved
 
     def save(self) -> None:
@@ -397,16 +398,16 @@ class _State:
                     own = self.store.memory(name)
                     target = self._saved[name] = self.device.alloc(own.nbytes, "a copy")
                     self._saving.append(self._copy(own, target))
-        self._do(self._saving)
+        self.device.work_now(self._saving)
         self._whole = True
 
-    def swap(self) -> dict[str, Any]:
+    def swap(self) -> dict[str, Memory]:
         """Puts back what was saved; gives what was there."""
         after = {}
         for name, saved in self._saved.items():
             own = self.store.memory(name)
             after[name] = self.device.alloc(own.nbytes, "a copy")
-            self._do([self._copy(own, after[name]), self._copy(saved, own)])
+            self.device.work_now([self._copy(own, after[name]), self._copy(saved, own)])
         return after
 
     def put_back(self) -> None:
@@ -415,20 +416,13 @@ class _State:
         if self._whole:
             self.put(self._saved)
 
-    def put(self, values: Mapping[str, Any]) -> None:
-        self._do([self._copy(source, self.store.memory(n)) for n, source in values.items()])
+    def put(self, values: Mapping[str, Memory]) -> None:
+        self.device.work_now(
+            [self._copy(source, self.store.memory(n)) for n, source in values.items()]
+        )
 
-    def _copy(self, source: Any, target: Any) -> Any:
+    def _copy(self, source: Memory, target: Memory) -> Own:
         return self.device.copy(source.address, target.address, target.nbytes)
-
-    def _do(self, copies: list[Any]) -> None:
-        """In order; they are made when this returns."""
-        now = getattr(self.device, "now", None)
-        if now is None:  # the host's own memory
-            for copy in copies:
-                copy()
-        elif copies:
-            now(lambda stream: [copy(stream) for copy in copies])
 
 
 def _updated(plans: list[Plan]) -> list[str]:

@@ -13,6 +13,7 @@ from itertools import count
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from opstep.runtime.device.protocols import Recorder
 from opstep.runtime.plan.plan import Plan, Step
 from opstep.runtime.recording import HostRecord, Outputs, RunInfo, StreamRecord
 from opstep.trace.describe import describe
@@ -72,7 +73,7 @@ class Ceilings(NamedTuple):
         return op.bandwidth / self.bandwidth, op.rate / most if most and op.flops else None
 
 
-class Stopwatch:
+class Stopwatch(Recorder):
     """A recording of times alone: given to `Program.run` as its `recording`."""
 
     def __init__(self) -> None:
@@ -80,7 +81,7 @@ class Stopwatch:
         self._numbers = count()
         self._step = -1
 
-    # the protocols of `runtime.recording`
+    # as a recording, and as a recorder
 
     def begin_run(self, info: RunInfo) -> Stopwatch:
         return self

@@ -7,6 +7,7 @@ from typing import Any
 from opstep.runtime.debugger.executor import Arena
 from opstep.runtime.debugger.node import Node
 from opstep.runtime.debugger.points import Points
+from opstep.runtime.device.protocols import Event
 
 
 class Activation:
@@ -35,7 +36,7 @@ class Activation:
         ] = {}  # by value and frame: versions set there
         self.start = 0
         self.arena: Arena | None = None
-        self.events: dict[int, Any] = {}
+        self.events: dict[int, Event] = {}
 
     @property
     def graph(self) -> str:

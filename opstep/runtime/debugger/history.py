@@ -27,6 +27,7 @@ from opstep.runtime.debugger.changes import (
 from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.node import Node, Producer
 from opstep.runtime.debugger.points import OP, Point
+from opstep.runtime.device.protocols import Device, Memory
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.internal import STATUS
@@ -40,12 +41,12 @@ POINT = 1000  # bytes that remembering one takes, beside its tensors
 class Host(Protocol):
     """Where a machine's plans and named tensors come from."""
 
-    device: Any
+    device: Device
     tensors: Mapping[str, Any]  # the program's named tensors
 
     def plan_for(self, graph: str, types: tuple[TensorType, ...], policy: Policy) -> Plan: ...
 
-    def tensor(self, name: str) -> tuple[TensorType, Any]:
+    def tensor(self, name: str) -> tuple[TensorType, Memory]:
         """A named tensor as it is before the run: its type and its memory on the device."""
         ...
 

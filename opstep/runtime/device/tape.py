@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from opstep.runtime.device.protocols import Recorder
 from opstep.runtime.plan.plan import Step
-from opstep.runtime.recording import Activation, Launch, Layout, Recorder, Wait
+from opstep.runtime.recording import Activation, Launch, Layout, Wait
 
 if TYPE_CHECKING:
     from opstep.runtime.device.binding import Binding

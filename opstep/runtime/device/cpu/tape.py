@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from opstep.runtime.device.details import Details
+from opstep.runtime.device.protocols import Recorder
 from opstep.runtime.device.tape import Tape, timed
 from opstep.runtime.ir.types import TensorType, i64
 from opstep.runtime.plan.plan import Run, Step
 from opstep.runtime.plan.plan import Wait as Await
-from opstep.runtime.recording import Activation, HostRecord, Recorder, StreamRecord
+from opstep.runtime.recording import Activation, HostRecord, StreamRecord
 from opstep.runtime.statistics import ENABLED, RECORD, WORDS, step_for
 
 if TYPE_CHECKING:

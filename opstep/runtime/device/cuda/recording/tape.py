@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -20,15 +20,17 @@ from opstep.runtime.device.cuda.recording.gathering import Gathering, gathers
 from opstep.runtime.device.cuda.recording.records import MOVED, NO_ROW, Nodes, Part, merged
 from opstep.runtime.device.cuda.recording.takes import Take
 from opstep.runtime.device.details import Details
+from opstep.runtime.device.protocols import Recorder
 from opstep.runtime.device.tape import Tape
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Run, Step
-from opstep.runtime.recording import Launch, Layout, Recorder
+from opstep.runtime.recording import Launch, Layout
 from opstep.runtime.statistics import ENABLED, WORDS, step_for
 
 if TYPE_CHECKING:
     from opstep.runtime.device.binding import Binding
     from opstep.runtime.device.cuda.device import CudaDevice
+    from opstep.runtime.device.cuda.driver.streams import CudaStream
     from opstep.runtime.device.cuda.recording.takes import Takes
 
 
@@ -73,6 +75,7 @@ class CudaTape(Tape):
     def __init__(self, device: CudaDevice, binding: Binding, recorder: Recorder, takes: Takes):
         super().__init__(binding, recorder)
         self.device = device
+        self._streams = cast("Sequence[CudaStream]", binding.streams)  # as the device made them
         plan = binding.plan
         self._takes = takes
         self._meter = takes.meter
@@ -152,13 +155,13 @@ class CudaTape(Tape):
         self._launches.append(self._rows_launched(stream))
         index = len(self._launches) - 1
         work = Bundle(pieces(stream, launches))
-        made = partial(self._issue, work, index, self.binding.streams[stream])
+        made = partial(self._issue, work, index, self._streams[stream])
         self._indices[id(made)] = index
         return made
 
     def move(self, stream: int, work: Any) -> Callable[[], None]:
         piece = Piece(stream, [MOVED], [work], False)
-        return partial(self._hand_over, piece, self.binding.streams[stream].handle)
+        return partial(self._hand_over, piece, self._streams[stream].handle)
 
     def bound(self) -> None:
         self.layout.launches += self._launches
@@ -209,7 +212,7 @@ class CudaTape(Tape):
                 if nbytes:
                     slot = self._takes.slots.get(nbytes)
                     copy = self.device.gpu.driver.cuMemcpyDtoHAsync
-                    handle = self.binding.streams[stream].handle
+                    handle = self._streams[stream].handle
                     copy(slot.ctypes.data, address, nbytes, handle)
                     take.stats[stream] = slot
                     count = len(self.layout.stats[stream])
@@ -217,7 +220,7 @@ class CudaTape(Tape):
         self._takes.add(self.recorder, take)
         self._take = None
 
-    def _issue(self, work: Bundle, index: int, stream: Any) -> None:
+    def _issue(self, work: Bundle, index: int, stream: CudaStream) -> None:
         began = monotonic_ns()
         for piece in work.pieces:
             self._hand_over(piece, stream.handle)
