@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opstep.api.devices import Setup, canonical
+from opstep.api.devices import Setup, canonical, check_computes
 from opstep.api.program import Program
 from opstep.api.program import policy as policy_of
 from opstep.runtime.debugger import debugger as core
@@ -187,8 +187,7 @@ class Debugger(core.Debugger):
     ):
         from opstep.api.inputs import conform
 
-        if device == "null":
-            raise InputError("the null device computes nothing that could be looked at")
+        check_computes(device, "looked at")
         if steps < 1:
             raise InputError(f"steps is {steps}; at least 1 is needed")
         if memory_budget < 0:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opstep.api.devices import Setup, canonical, device_named
+from opstep.api.devices import Setup, canonical, check_computes, device_named, kind_of
 from opstep.api.job import Job
 from opstep.api.results import Result
 from opstep.api.tensors import Tensors
@@ -361,7 +361,7 @@ class Program:
         if plan is not None:
             chosen = runnable(plan, found.name.text, types).policy
         check, watched = None, bool(listeners)
-        if chosen.fill == "nan" and chosen.sync == "op" and device != "null":
+        if chosen.fill == "nan" and chosen.sync == "op" and kind_of(device).computes:
             check = WrittenCheck()
             listeners = (*listeners, check)
         recorder = None
@@ -400,15 +400,14 @@ class Program:
     def _recorder(self, recording, graph: Graph, inputs, policy, device, setup, steps) -> Recorder:
         from opstep.runtime.recording import RunInfo
 
-        if device == "null":
-            raise InputError("the null device computes nothing that could be recorded")
+        check_computes(device, "recorded")
         runs_on = self._device(device, setup)
         note = runs_on.recording_note()
         return recording.begin_run(
             RunInfo(
                 self, graph.name.text, inputs, policy, device, setup.threads, self.seed, steps,
                 runs_on.title, note,
-                setup.kernels if device.startswith("cuda") else None,
+                setup.kernels if kind_of(device).gpu else None,
             )
         )  # fmt: skip
 
@@ -437,7 +436,7 @@ class Program:
 
     def _ready(self, plan: Plan, device: str) -> None:
         """A run of this plan is at hand: its named tensors have their values there."""
-        if device != "null":
+        if kind_of(device).computes:
             self.params.bring(plan, device)
 
     def on(self, device: str, setup: Setup = Setup()) -> Device:

@@ -172,7 +172,7 @@ def hunted(
     recording: Any, on_step: Any,
 ) -> Hunt:  # fmt: skip
     """The hunt; on the CPU from the step on that a GPU could not do, if that is asked for."""
-    from opstep.api.devices import Setup
+    from opstep.api.devices import Setup, kind_of
     from opstep.hunting.search import hunt as go
     from opstep.runtime.ir.errors import DeviceError
 
@@ -185,7 +185,7 @@ def hunted(
             on_step()
 
     chosen = {k: options[k] for k in SWITCHES}
-    if options["timeout"] is not None and chosen["device"].startswith("cuda"):
+    if options["timeout"] is not None and kind_of(chosen["device"]).gpu:
         setup = Setup(options["threads"], options["kernels"], options["autotune"])
         program.on(chosen["device"], setup).patience = options["timeout"]
     more = {"recording": recording, "on_step": count}

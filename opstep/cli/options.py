@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from opstep.api.devices import KERNELS, canonical
+from opstep.api.devices import HOST, KERNELS, KINDS, canonical, known_names
 from opstep.cli.common import FloatRange
 
 
@@ -30,7 +30,7 @@ def symbol_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Device(click.ParamType):
-    """``cpu``, ``cuda``, ``cuda:1`` or ``null``."""
+    """A name that `canonical` knows."""
 
     name = "device"
 
@@ -77,11 +77,10 @@ def device_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--device",
         type=_Device(),
-        default="cpu",
+        default=HOST,
         show_default=True,
-        metavar="cpu|cuda|cuda:N|null",
-        help="cuda is the first NVIDIA GPU, cuda:1 the second; null executes nothing: it measures "
-        "the loop.",
+        metavar="|".join(known_names("N")),
+        help="; ".join(k.about for k in KINDS if k.about) + ".",
     )(function)
 
 
@@ -113,7 +112,7 @@ def gpu_options(function: Callable[..., Any]) -> Callable[..., Any]:
     options = [
         click.option(
             "--fallback",
-            type=click.Choice(["cpu"]),
+            type=click.Choice([HOST]),
             help="Where the GPU is absent or out of memory, continue on the CPU.",
         ),
         click.option(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from opstep.api.devices import KERNELS, canonical
+from opstep.api.devices import KERNELS, canonical, check_computes, kind_of
 from opstep.api.program import policy
 from opstep.differing.elements import Elements
 from opstep.differing.verdict import Verdict
@@ -59,9 +59,8 @@ def settings(text: str, base: Settings = Settings()) -> Settings:
     made = base._replace(**given)
     if made.kernels not in KERNELS:
         raise InputError(f"kernels is {made.kernels!r}", hint=f"it can be {', '.join(KERNELS)}")
-    if canonical(made.device) == "null":
-        raise InputError("the null device computes nothing that could be compared")
-    if "kernels" in given and not made.device.startswith("cuda"):
+    check_computes(made.device, "compared")
+    if "kernels" in given and not kind_of(made.device).gpu:
         raise InputError("kernels are chosen on GPUs", hint="add device=cuda")
     made.policy  # noqa: B018 - complains of what is none
     return made._replace(device=canonical(made.device))

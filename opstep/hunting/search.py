@@ -15,7 +15,7 @@ from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any
 
 from opstep.api.debugging import ProgramHost
-from opstep.api.devices import Setup, canonical
+from opstep.api.devices import Setup, canonical, check_computes
 from opstep.api.program import Program
 from opstep.api.program import policy as policy_of
 from opstep.runtime.debugger.machine import Machine
@@ -140,8 +140,7 @@ def hunt(
     kinds than nan and inf all steps are. Named tensors are left as the run leaves them; where
     something was found, as they were before that step. Raises `OpstepError` as `run` does.
     """
-    if device == "null":
-        raise InputError("the null device computes nothing that could be hunted")
+    check_computes(device, "hunted")
     if nan_only and kinds is not None:
         raise InputError("nan_only hunts NaNs alone, and kinds says what else: give one of them")
     chosen = policy_of(mode, streams, alloc, fill, sync)

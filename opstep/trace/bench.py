@@ -186,12 +186,15 @@ class Sizes(NamedTuple):
     rows: int
 
 
-SIZES = {"cpu": Sizes(1 << 25, 1536), "cuda": Sizes(1 << 28, 4096)}
+SIZES = Sizes(1 << 25, 1536)
+SIZES_OF_GPU = Sizes(1 << 28, 4096)
 
 
 def ceilings(device: str, dtypes: Sequence[str], **options: Any) -> Ceilings:
     """Measured on the device, in a second or so; `options` are those of `Program.run`."""
-    sizes = SIZES[device.partition(":")[0]]
+    from opstep.api.devices import kind_of
+
+    sizes = SIZES_OF_GPU if kind_of(device).gpu else SIZES
     arithmetic = {}
     for dtype in dtypes:
         shapes = {"a": (sizes.rows,) * 2, "b": (sizes.rows,) * 2}
