@@ -1,4 +1,4 @@
-"""Puts this folder on the path, so that tests in every folder below can import its helpers."""
+"""What tests in every folder share. That this file is here puts the folder on their path."""
 
 import importlib
 import signal

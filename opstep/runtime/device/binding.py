@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from opstep.runtime.device.flagging import PlanFlags
-from opstep.runtime.device.protocols import Device, Memory, Recorder, Stream
+from opstep.runtime.device.protocols import Device, Memory, Own, Recorder, Stream
 from opstep.runtime.device.store import Store
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import DeviceError
@@ -173,7 +173,7 @@ class Binding:
         """An error that points at the statement of a step."""
         return error_at(self.plan, step, message, kind, hint)
 
-    def launch(self, step: Step) -> Any:
+    def launch(self, step: Step) -> list[Own] | None:
         """The step's launches with addresses; None where no kernel has to run."""
         if step.launches is None or step.launches == []:
             return None
@@ -242,7 +242,7 @@ class _Coder:
         self.tape = binding.tape
         self.code: list[Callable[[], Any]] = []
         self.done: list[Segment] = []
-        self.pending: dict[int, list[Any]] = {}  # launches not yet captured, by stream
+        self.pending: dict[int, list[Own]] = {}  # launches not yet captured, by stream
         self.captures = self.device.captures and not binding.listeners
         self.unfinished: Callable[[], None] | None = None  # `after` of the op just launched
         self.latest: tuple[int, int] | None = None  # the op just launched, and its stream
@@ -349,7 +349,7 @@ class _Coder:
         wait = partial(_synchronize, self.binding, stream, self.latest)
         self.code.append(self.tape.sync(stream, wait) if self.tape else wait)
 
-    def _submit(self, stream: int, launches: list[Any]) -> None:
+    def _submit(self, stream: int, launches: list[Own]) -> None:
         if self.tape:
             self.code.append(self.tape.launch(stream, launches))
             return

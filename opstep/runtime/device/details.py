@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from opstep.runtime.device.protocols import Device, Recorder, Types
+from opstep.runtime.device.protocols import Device, Own, Recorder, Types
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Step
 
@@ -25,10 +25,10 @@ class Details:
         """Bytes of working memory that the launches for such a tensor need."""
         return max((self._device.prepare(*s[:2])[1] for s in self._steps(t)), default=0)
 
-    def bound(self, t: TensorType, addresses: Sequence[int], workspace: int) -> list[Any]:
+    def bound(self, t: TensorType, addresses: Sequence[int], workspace: int) -> list[Own]:
         """Launches. `addresses`: of the tensor, of `ENABLED`, and where the words go."""
         source, enabled, target = addresses
-        made: list[Any] = []
+        made: list[Own] = []
         for step, types, nbytes in self._steps(t):
             launches, _ = self._device.prepare(step, types)
             made += self._device.bind(launches, [source, enabled, target], workspace)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from opstep.runtime.device.builtin import float_to_bits
-from opstep.runtime.device.protocols import Device
+from opstep.runtime.device.protocols import Device, Own
 from opstep.runtime.ir.graph import NOWHERE, Apply, Name
 from opstep.runtime.ir.types import DType, TensorType, f64
 from opstep.runtime.plan.internal import FLAGS, flag
@@ -49,9 +49,9 @@ class PlanFlags:
             self.places.setdefault(step, []).append((value, row))
         self.words: np.ndarray = device.words(2 * max(len(self.watched), 1)).reshape(-1, 2)
 
-    def launches(self, binding: Binding, step: int) -> list[Any]:
+    def launches(self, binding: Binding, step: int) -> list[Own]:
         """What looks at the results of a step, bound."""
-        bound: list[Any] = []
+        bound: list[Own] = []
         for value, row in self.places.get(step, ()):
             launches, _ = self.device.prepare(*step_for(self.plan.values[value].type))
             target: Any = self.words.ctypes.data + row * FLAGS.nbytes
