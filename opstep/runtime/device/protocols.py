@@ -1,8 +1,8 @@
 """What the runtime asks of a device and of a recorder: all of it stands here.
 
 A device is a folder beside this file, with a class that derives from `Device`, and an entry in
-`registry`. It makes its own memory, streams, events, launches and work, and is handed back only
-what it made itself. Nobody else looks into these (`Own`).
+`opstep.api.devices.KINDS`. It makes its own memory, streams, events, launches and work, and is
+handed back only what it made itself. Nobody else looks into these (`Own`).
 
     prepare ── launches ──> bind ── bound ──> capture ── work ──> Stream.submit
     once an op and types    addresses         one piece           in order
@@ -119,7 +119,7 @@ class Stream(Protocol):
 
 
 class Device(Protocol):
-    """One device. A program makes it once (`registry.device_named`); contexts share it."""
+    """One device. A program makes it once (`api.devices.device_named`); contexts share it."""
 
     name: str  # as it is written everywhere: "cpu", "cuda:1"
     title: str = ""  # for people, "GPU 0 (NVIDIA H100)"; "" where the name says it
