@@ -29,7 +29,7 @@ LAYERS = [
 ]
 RUNTIME_LAYERS = [
     ["ir"],
-    ["arrays", "fence", "interrupts", "transforms"],
+    ["arrays", "interrupts", "transforms"],
     ["plan"],
     ["recording", "statistics"],
     ["device"],
@@ -47,6 +47,7 @@ KERNEL_LAYERS = [
     ["pool", "statistics"],
 ]
 ROOMS = {"runtime": RUNTIME_LAYERS, "kernels": KERNEL_LAYERS}
+DEVICE_LAYERS = [["cpu", "null"], ["cuda"], ["disassembly"]]  # all else is what devices share
 
 # Slow to import, so only where they are needed: inside functions.
 SLOW = {"numba", "llvmlite", "rich", "torch", "ml_dtypes", "safetensors", "pandas", "datasette"}
@@ -148,6 +149,20 @@ def violation_within(where: str, layer: str, own: str, parts: list[str]) -> list
 
 def test_imports_go_one_way():
     assert [v for path in modules() for v in violations(path)] == []
+
+
+def test_devices_import_what_they_share():
+    wrong = []
+    for path in modules():
+        for line, name in imports(path):
+            mine, theirs = (parts.split(".")[3:4] for parts in (dotted(path), name))
+            here = all(n.startswith("opstep.runtime.device.") for n in (dotted(path), name))
+            if not here or mine == theirs or rank(DEVICE_LAYERS, theirs[0]) is None:
+                continue
+            own = rank(DEVICE_LAYERS, mine[0])
+            if own is None or own <= rank(DEVICE_LAYERS, theirs[0]):
+                wrong.append(f"{path.relative_to(ROOT)}:{line}: {mine[0]} imports {name}")
+    assert wrong == []
 
 
 def test_every_package_has_a_place():

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from opstep.api.devices import check_computes
 from opstep.api.program import Program
 from opstep.api.settings import BUDGET, RunSettings
 from opstep.runtime.debugger import debugger as core
@@ -185,8 +186,7 @@ class Debugger(core.Debugger):
     ):
         from opstep.api.inputs import conform
 
-        if device == "null":
-            raise InputError("the null device computes nothing that could be looked at")
+        check_computes(device, "looked at")
         if memory_budget < 0:
             raise InputError(f"the memory budget is {memory_budget} bytes; it cannot be negative")
         settings = RunSettings(

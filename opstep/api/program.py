@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opstep.api.devices import Setup, canonical, device_named
+from opstep.api.devices import Setup, canonical, check_computes, device_named, kind_of
 from opstep.api.job import Job
 from opstep.api.results import Result
 from opstep.api.settings import RunSettings
@@ -28,9 +28,9 @@ from opstep.runtime.plan.plan import MODES, Plan, Policy
 
 if TYPE_CHECKING:
     from opstep.runtime.device.binding import Listener
+    from opstep.runtime.device.protocols import Device, Recorder, Recording
     from opstep.runtime.device.store import Store
     from opstep.runtime.interpreter import Context
-    from opstep.runtime.recording import Recorder, Recording
 
 # Set while a debugger can attach to this process: it takes a run over, or leaves it (None).
 # Called with the program, graph, inputs and settings.
@@ -338,7 +338,7 @@ class Program:
         if plan is not None:
             chosen = runnable(plan, found.name.text, types).policy
         check, watched = None, bool(listeners)
-        if chosen.fill == "nan" and chosen.sync == "op" and device != "null":
+        if chosen.fill == "nan" and chosen.sync == "op" and kind_of(device).computes:
             check = UninitialisedCheck()
             listeners = (*listeners, check)
         recorder = None
@@ -380,16 +380,15 @@ class Program:
         from opstep.runtime.recording import RunInfo
 
         device = settings.device
-        if device == "null":
-            raise InputError("the null device computes nothing that could be recorded")
+        check_computes(device, "recorded")
         runs_on = self._device(device, settings.setup)
         threads, kernels, *_ = settings.setup.on(device)
-        note = getattr(runs_on, "recording_note", str)()
+        note = runs_on.recording_note()
         return recording.begin_run(
             RunInfo(
                 self, graph.name.text, inputs, policy, device, threads, self.seed, settings.steps,
-                getattr(runs_on, "title", ""), note,
-                kernels if device.startswith("cuda") else None,
+                runs_on.title, note,
+                kernels if kind_of(device).gpu else None,
             )
         )  # fmt: skip
 
@@ -418,14 +417,14 @@ class Program:
 
     def _ready(self, plan: Plan, device: str) -> None:
         """A run of this plan is at hand: its named tensors have their values there."""
-        if device != "null":
+        if kind_of(device).computes:
             self.params.bring(plan, device)
 
-    def on(self, device: str, setup: Setup = Setup()) -> Any:
+    def on(self, device: str, setup: Setup = Setup()) -> Device:
         """The device of that name, as runs of this program use it. Raises `DeviceError`."""
         return self._device(canonical(device), setup)
 
-    def _device(self, name: str, setup: Setup) -> Any:
+    def _device(self, name: str, setup: Setup) -> Device:
         key = (name, setup.on(name))
         if key not in self._devices:
             self._devices[key] = device_named(*key)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from opstep.api.devices import KERNELS, Setup, canonical
+from opstep.api.devices import HOST, KERNELS, KINDS, Setup, canonical
 from opstep.runtime.ir.errors import SettingError
 from opstep.runtime.plan.plan import MODES, Policy
 
@@ -47,11 +47,7 @@ class RunSettings:
         None, "Fill memory with NaN before it is written: nan in debug mode.", ("none", "nan")
     )
     sync: str | None = setting(None, "Wait for each op: op in debug mode.", ("none", "op"))
-    device: str = setting(
-        "cpu",
-        "cuda is the first NVIDIA GPU, cuda:1 the second; null executes nothing: it measures "
-        "the loop.",
-    )
+    device: str = setting(HOST, f"{'; '.join(k.about for k in KINDS if k.about)}.")
     kernels: str = setting(
         "auto",
         "Whose kernels run on a GPU: numba is ours, vendor those of NVIDIA's libraries for "

@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any
 
+from opstep.api.devices import HOST
 from opstep.runtime.ir.errors import InputError, UnknownName
 from opstep.runtime.ir.graph import Declaration
 from opstep.runtime.ir.types import bf16
@@ -36,16 +37,16 @@ class Tensors(MutableMapping):
     def __getitem__(self, name: str) -> np.ndarray:
         self._declaration(name)
         self.prepare([name])
-        self._copy(name, "cpu")
-        return self._program._store("cpu").read(name)
+        self._copy(name, HOST)
+        return self._program._store(HOST).read(name)
 
     def __setitem__(self, name: str, value: Any) -> None:
         from opstep.api.inputs import conform_one
 
         declared = self._declaration(name)
         array = conform_one(f"{declared.kind} {name}", declared.type, value)
-        self._program._store("cpu").write(name, array)
-        self._holders[name] = {"cpu"}
+        self._program._store(HOST).write(name, array)
+        self._holders[name] = {HOST}
         self._set[name] = "given"
 
     def __delitem__(self, name: str) -> None:
@@ -83,8 +84,8 @@ class Tensors(MutableMapping):
         for name in names:
             if name not in self._set:
                 array = _initial(self._declared[name], self._program)
-                self._program._store("cpu").write(name, array)
-                self._holders[name] = {"cpu"}
+                self._program._store(HOST).write(name, array)
+                self._holders[name] = {HOST}
                 self._set[name] = "drawn"
                 self._updated.discard(name)  # what a run updates it prepares first
 

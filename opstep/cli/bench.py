@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from opstep.api.devices import check_computes
 from opstep.cli.common import (
     COMMAND,
     MACHINE,
@@ -92,11 +93,9 @@ def bench(file: str, **options: Any) -> int:
     import opstep
     from opstep.cli import inputs as given
     from opstep.cli.run import check_kernels
-    from opstep.runtime.ir.errors import InputError
     from opstep.trace import bench as timing
 
-    if options["device"] == "null":
-        raise InputError("the null device executes nothing that could be timed")
+    check_computes(options["device"], "timed")
     target = Path(options["roofline"]) if options["roofline"] else None
     if target:
         from opstep.trace import roofline

@@ -8,14 +8,14 @@ from typing import Any
 
 import click
 
-from opstep.api.devices import canonical
+from opstep.api.devices import HOST, canonical, known_names
 from opstep.api.settings import FIELDS, OPEN
 from opstep.cli.common import FloatRange
 
 SETTINGS = {f.name: f for f in FIELDS}
 KERNELS = ("kernels", "autotune")
 POLICY = ("mode", "streams", "alloc", "fill", "sync")
-METAVARS = {"device": "cpu|cuda|cuda:N|null", "chaos": "SEED"}
+METAVARS = {"device": "|".join(known_names("N")), "chaos": "SEED"}
 
 
 def graph_option(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -36,7 +36,7 @@ def symbol_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Device(click.ParamType):
-    """``cpu``, ``cuda``, ``cuda:1`` or ``null``."""
+    """A name that `canonical` knows."""
 
     name = "device"
 
@@ -114,7 +114,7 @@ def gpu_options(function: Callable[..., Any]) -> Callable[..., Any]:
     options = [
         click.option(
             "--fallback",
-            type=click.Choice(["cpu"]),
+            type=click.Choice([HOST]),
             help="Where the GPU is absent or out of memory, continue on the CPU.",
         ),
         click.option(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
+from opstep.api.devices import check_computes, kind_of
 from opstep.api.settings import RunSettings
 from opstep.cli.common import (
     COMMAND,
@@ -112,15 +113,14 @@ def run(file: str, **options: Any) -> int:
     """
     import opstep
     from opstep.cli import inputs as given
-    from opstep.runtime.ir.errors import InputError
 
     program = opstep.load(file)
     graph = given.choose_graph(program.module, options["graph"], file)
     targets = given.check_outputs(options["outputs"], given.result_names(graph))
     if options["save_params"]:
         given.check_params_target(options["save_params"], targets)
-    if targets and options["device"] == "null":
-        raise InputError("--output: the null device computes nothing that could be saved")
+    if targets:
+        check_computes(options["device"], "saved with --output")
     symbols = given.parse_symbols(options["symbols"])
     given.check_symbols(graph, symbols)
     check_kernels(options)
@@ -156,7 +156,7 @@ def check_kernels(options: dict[str, Any]) -> None:
     from opstep.runtime.ir.errors import InputError
 
     for name in ("kernels", "autotune"):
-        if given_by_user(name) and not options["device"].startswith("cuda"):
+        if given_by_user(name) and not kind_of(options["device"]).gpu:
             raise InputError(f"--{name} is for GPUs", hint="add --device cuda")
 
 
@@ -194,7 +194,7 @@ def executed(
 
 def be_patient(program: Program, settings: RunSettings, seconds: float | None) -> None:
     """How long an op may take on a GPU, in debug mode."""
-    if seconds is not None and settings.device.startswith("cuda"):
+    if seconds is not None and kind_of(settings.device).gpu:
         program.on(settings.device, settings.setup).patience = seconds
 
 
@@ -212,8 +212,7 @@ def recorded(
                 flag = f"--{name.replace('_', '-')}".replace("tags", "tag")
                 raise InputError(f"{flag} needs a workspace", hint="add --workspace FILE.db")
         return None
-    if options["device"] == "null":
-        raise InputError("the null device computes nothing that could be recorded")
+    check_computes(options["device"], "recorded")
     from opstep.trace.recording import Recording
     from opstep.trace.selection import Selection
 
@@ -384,8 +383,8 @@ def show(graph: str, result: Result, options: dict[str, Any]) -> None:
     if kernels := compiled_on_the_way(result):
         mode += f", {amount(kernels, 'kernel')} compiled on the way"
     out.print(Text.assemble((graph, "bold"), f": {duration(per)}{times} ({mode})"))
-    if options["device"] == "null":
-        out.print("the null device executes nothing: results hold no values")
+    if not kind_of(options["device"]).computes:
+        out.print(f"the {options['device']} device executes nothing: results hold no values")
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("result", "type", "min", "max", "mean", "", "first values"):

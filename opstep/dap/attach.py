@@ -20,6 +20,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from opstep.api import program as programs
+from opstep.api.devices import kind_of
 from opstep.dap.debuggee import Debuggee
 from opstep.dap.registry import DapError, State
 from opstep.dap.server import Listener
@@ -86,7 +87,7 @@ class Attached:
         session, arguments = self._session, self._arguments
         if session is None or arguments is None or session.state is not State.IDLE:
             return None
-        if settings.device == "null" or not self._running.acquire(blocking=False):
+        if not kind_of(settings.device).computes or not self._running.acquire(blocking=False):
             return None
         try:
             return self._debugged(session, arguments, program, graph, inputs, settings)

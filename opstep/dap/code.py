@@ -42,7 +42,7 @@ class KernelInfo(NamedTuple):
 def target_of(session: Session) -> str:
     """The architecture that kernels are compiled for; "cpu" on the CPU."""
     device = session.debugger.machine.executor.device
-    return device.gpu.arch if device.name.startswith("cuda") else "cpu"
+    return device.arch or device.kernels
 
 
 def kernels_of(session: Session, plan: Plan, step: Step) -> list[KernelInfo]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from opstep.api.devices import check_computes, kind_of
 from opstep.api.settings import RunSettings
 from opstep.differing.elements import Elements
 from opstep.differing.verdict import Verdict
@@ -33,9 +34,8 @@ def settings(text: str, base: RunSettings = RunSettings()) -> RunSettings:
         counted = name in ("streams", "threads") and value.isdecimal()
         given[name] = int(value) if counted else value
     made = replace(base, **given)
-    if made.device == "null":
-        raise InputError("the null device computes nothing that could be compared")
-    if "kernels" in given and not made.device.startswith("cuda"):
+    check_computes(made.device, "compared")
+    if "kernels" in given and not kind_of(made.device).gpu:
         raise InputError("kernels are chosen on GPUs", hint="add device=cuda")
     return made
 

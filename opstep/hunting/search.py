@@ -15,6 +15,7 @@ from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any
 
 from opstep.api.debugging import ProgramHost
+from opstep.api.devices import check_computes
 from opstep.api.program import Program
 from opstep.api.settings import BUDGET, RunSettings
 from opstep.hunting.report import Hunt
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from opstep.runtime.device.flagging import Raised
-    from opstep.runtime.recording import Recording
+    from opstep.runtime.device.protocols import Memory, Own, Recording
+    from opstep.runtime.interpreter import Context
 
 
 def hunt(
@@ -73,8 +75,7 @@ def hunt(
     kinds than nan and inf all steps are. Named tensors are left as the run leaves them; where
     something was found, as they were before that step. Raises `OpstepError` as `run` does.
     """
-    if device == "null":
-        raise InputError("the null device computes nothing that could be hunted")
+    check_computes(device, "hunted")
     if nan_only and kinds is not None:
         raise InputError("nan_only hunts NaNs alone, and kinds says what else: give one of them")
     settings = RunSettings(
@@ -311,13 +312,13 @@ class _Hunter:
 class _State:
     """Named tensors that a run updates, as they were before the step under way: on the device."""
 
-    def __init__(self, program: Program, device: str, context: Any):
+    def __init__(self, program: Program, device: str, context: Context):
         self.store = program._store(device)
         self.device = self.store.device
         self.context = context
         self._plans = 0
-        self._saved: dict[str, Any] = {}
-        self._saving: list[Any] = []  # copies to be made before each step
+        self._saved: dict[str, Memory] = {}
+        self._saving: list[Own] = []  # copies to be made before each step
         self._complete = False  # whether all was saved
 
     def save(self) -> None:
@@ -330,16 +331,16 @@ class _State:
                     own = self.store.memory(name)
                     target = self._saved[name] = self.device.alloc(own.nbytes, "a copy")
                     self._saving.append(self._copy(own, target))
-        self._do(self._saving)
+        self.device.work_now(self._saving)
         self._complete = True
 
-    def swap(self) -> dict[str, Any]:
+    def swap(self) -> dict[str, Memory]:
         """Puts back what was saved; gives what was there."""
         after = {}
         for name, saved in self._saved.items():
             own = self.store.memory(name)
             after[name] = self.device.alloc(own.nbytes, "a copy")
-            self._do([self._copy(own, after[name]), self._copy(saved, own)])
+            self.device.work_now([self._copy(own, after[name]), self._copy(saved, own)])
         return after
 
     def put_back(self) -> None:
@@ -348,20 +349,13 @@ class _State:
         if self._complete:
             self.put(self._saved)
 
-    def put(self, values: Mapping[str, Any]) -> None:
-        self._do([self._copy(source, self.store.memory(n)) for n, source in values.items()])
+    def put(self, values: Mapping[str, Memory]) -> None:
+        self.device.work_now(
+            [self._copy(source, self.store.memory(n)) for n, source in values.items()]
+        )
 
-    def _copy(self, source: Any, target: Any) -> Any:
+    def _copy(self, source: Memory, target: Memory) -> Own:
         return self.device.copy(source.address, target.address, target.nbytes)
-
-    def _do(self, copies: list[Any]) -> None:
-        """In order; they are made when this returns."""
-        now = getattr(self.device, "now", None)
-        if now is None:  # the host's own memory
-            for copy in copies:
-                copy()
-        elif copies:
-            now(lambda stream: [copy(stream) for copy in copies])
 
 
 def _updated(plans: list[Plan]) -> list[str]:

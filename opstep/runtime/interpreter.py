@@ -15,9 +15,11 @@ from typing import Any
 
 from opstep.runtime.calls import check_depth, first_call, next_call
 from opstep.runtime.device.binding import Address, Binding, Execution, Listener
+from opstep.runtime.device.fence import Fence
 from opstep.runtime.device.flagging import Flags
+from opstep.runtime.device.null import NullDevice
+from opstep.runtime.device.protocols import Device, Event, Recorder, Stream
 from opstep.runtime.device.store import Before, Store
-from opstep.runtime.fence import Fence
 from opstep.runtime.interrupts import Held
 from opstep.runtime.ir.control import TEST, GraphCall
 from opstep.runtime.ir.diagnostics import OpstepError
@@ -26,7 +28,7 @@ from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.control import control_of, passed_types
 from opstep.runtime.plan.internal import STATUS
 from opstep.runtime.plan.plan import Call, Plan, Policy
-from opstep.runtime.recording import Recorder, spending
+from opstep.runtime.recording import spending
 
 Coroutine = Generator[
     "Fence | Coroutine", None, None
@@ -42,7 +44,7 @@ class Context:
 
     def __init__(
         self,
-        device: Any,
+        device: Device,
         store: Store,
         plan_for: Callable[[str, tuple[TensorType, ...], Policy], Plan],
         policy: Policy,
@@ -58,7 +60,7 @@ class Context:
         self.recorder = recorder
         self.flags = flags  # raised by ops that give NaNs and infinities, where someone asks
         self._recorded = (0, False)  # number of the step under way, and whether with statistics
-        self.streams: list[Any] = []
+        self.streams: list[Stream] = []
         self.status = Address(device.alloc(STATUS.nbytes), 0)
         device.write(*self.status, STATUS, 0)
         self._asserts = False  # whether a plan that was bound has asserts
@@ -68,7 +70,7 @@ class Context:
         self._running: Binding | None = None
         self.keeps = False  # memory of a fresh run stays until nobody refers to it
         self._retired: list[Binding] = []  # children that others took the place of
-        self._crossings: list[Any] = []  # events between plans that may not have been reached yet
+        self._crossings: list[Event] = []  # events between plans that may not have been reached yet
         self._committing = False  # updates are under way, which are not given up any more
         self._before = Before(device, store)
 
@@ -129,7 +131,8 @@ class Context:
             self._undo()
         self._before.names = ()
         self._committing = False
-        self._tell("recorded_step")
+        if self.recorder:
+            self.device.recorded_step(self.recorder)
 
     def abandon(self) -> None:
         """After an error or an interrupt: what was not committed is as if it had never begun, and
@@ -145,7 +148,8 @@ class Context:
             stream.abandon()
         with suppress(DeviceError):  # what is lost with the device
             self._undo()
-            self._tell("recorded_step", now=True)
+            if self.recorder:
+                self.device.recorded_step(self.recorder, now=True)
             self.unrecord()
         self._bound.clear()
         self._crossings.clear()
@@ -169,13 +173,8 @@ class Context:
 
     def unrecord(self) -> None:
         """Nothing more is recorded for now."""
-        self._tell("unrecord")
-
-    def _tell(self, what: str, **more: Any) -> None:
-        """Tells a device that knows only afterwards what it did, and hands that over then."""
-        method = getattr(self.device, what, None)
-        if self.recorder and method:
-            method(self.recorder, **more)
+        if self.recorder:
+            self.device.unrecord(self.recorder)
 
     def failed_assert(self) -> int:
         """The code of the assert that failed first so far in this run; 0 where none did."""
@@ -201,8 +200,8 @@ class Context:
         """All of a plan was issued."""
         if binding.tape:
             binding.tape.finish()
-        if binding.parent is None:
-            self._tell("meanwhile")
+        if self.recorder and binding.parent is None:
+            self.device.meanwhile(self.recorder)
 
     # --- control flow ---
 
@@ -399,7 +398,7 @@ async def drive_through(coroutine: Generator[Fence, None, None]) -> BaseExceptio
     the rest is waited for in place. What it was gives the caller to raise.
     """
     stopped: BaseException | None = None
-    fence: Fence | None = Fence((), (), None)  # nothing to wait for yet
+    fence: Fence | None = Fence((), (), NullDevice())  # nothing to wait for yet
     while True:
         try:
             with Held():

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opstep.runtime.plan.plan import Alloc, Call, Free, Plan, Policy, Run
 
@@ -211,48 +211,6 @@ class Outputs(Mapping[str, "np.ndarray"]):
 
     def scalars(self) -> dict[str, float]:
         return {n: float(self._read(k)) for n, k in self._scalars}
-
-
-class Recorder(Protocol):
-    """Takes down one run. `take` is called from the threads of streams, the rest from the run's.
-
-    A recorder may let records come late, steps after the one that they are of, if it has these:
-    ``late(tell)`` is called before each `end_step` that may be ahead of its records, which `tell()`
-    hands over at once; ``caught_up(step)`` when all of the steps up to that one were taken. With
-    ``lost(count)`` it is told of ops whose times nobody knows: their records say 1 ns. With
-    ``details(t)`` it names what is taken of tensors of that type beyond their statistics: for each
-    a step of no plan, and the types of its operands (the tensor, `ENABLED`) and of its i64 result.
-    """
-
-    def wanted(self, plan: Plan) -> Sequence[tuple[int, int]]:
-        """(step, value) of the tensors whose statistics are wanted."""
-        ...
-
-    def begin_step(self) -> tuple[int, bool]:
-        """The number of the step that begins, and whether its statistics are wanted."""
-        ...
-
-    def next_number(self) -> int:
-        """A number for an activation."""
-        ...
-
-    def take(self, record: StreamRecord | HostRecord) -> None: ...
-
-    def end_step(self, outputs: Outputs, failed: bool = False) -> None:
-        """All records of the step were taken, but see `late`; `outputs` may be looked at until
-        this returns.
-
-        `failed`: one of its asserts did; all ops ran, and `end_run` follows.
-        """
-        ...
-
-    def end_run(self, error: BaseException | None, unwritten: Sequence[Any]) -> None: ...
-
-
-class Recording(Protocol):
-    """Where runs are recorded: gives each its recorder."""
-
-    def begin_run(self, info: RunInfo) -> Recorder: ...
 
 
 def live_bytes(plan: Plan) -> dict[int, int]:

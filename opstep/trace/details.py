@@ -49,7 +49,7 @@ class Details:
         self._steps: dict[TensorType, list[tuple[Step, tuple[TensorType, ...]]]] = {}
 
     def steps(self, t: TensorType) -> list[tuple[Step, tuple[TensorType, ...]]]:
-        """For a device: see `runtime.recording.Recorder`."""
+        """For a device: see `device.protocols.Recorder`."""
         if t not in self._steps:
             self._steps[t] = list(self._made(t))
         return self._steps[t]

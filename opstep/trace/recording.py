@@ -21,10 +21,11 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from opstep.runtime.device.protocols import Recorder, Types
 from opstep.runtime.interrupts import EndedBySigterm
 from opstep.runtime.ir.errors import DeviceError, InputError
 from opstep.runtime.ir.types import TensorType, dtype_of
-from opstep.runtime.plan.plan import Plan
+from opstep.runtime.plan.plan import Plan, Step
 from opstep.runtime.recording import (
     HostRecord,
     Outputs,
@@ -231,8 +232,8 @@ def _equal(some: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]) -> 
     )
 
 
-class _Recorder:
-    """Takes down one run, call by call (`runtime.recording.Recorder`)."""
+class _Recorder(Recorder):
+    """Takes down one run, call by call (`device.protocols.Recorder`)."""
 
     def __init__(self, recording: Recording, run: Run):
         self.run = run
@@ -292,7 +293,7 @@ class _Recorder:
                 details = self.run.details.of(array, t) if wanted else None
                 self.run.initial.append(Initial(kind, name, t, figures, details))
 
-    def details(self, t: TensorType) -> Sequence[tuple]:
+    def details(self, t: TensorType) -> Sequence[tuple[Step, Types]]:
         return self.run.details.steps(t)
 
     def next_number(self) -> int:
@@ -312,17 +313,15 @@ class _Recorder:
         kept = Checkpoint(self._steps, inputs, {n: params[n] for n in params.known()})
         self._put("add_checkpoint", kept, nbytes=kept.nbytes)
 
-    def late(self, tell: Callable[[], None]) -> None:
-        """Records of the step that ends now come later."""
+    def late(self, tell: Callable[[], None]) -> bool:
         self._late = tell
+        return True
 
     def caught_up(self, step: int) -> None:
-        """Those of all steps up to that one have come."""
         self._end_before(step + 1)
         self._catch_up()
 
     def lost(self, count: int) -> None:
-        """Of so many ops the times are not known."""
         self.run.lost += count
 
     def _end_before(self, step: int) -> None:

@@ -9,8 +9,6 @@ import pytest
 
 import opstep
 import opstep.kernels
-from opstep.runtime.device.cpu import device
-from opstep.runtime.device.cuda.simulator import simulator
 from opstep.runtime.ir.op import OPS, complete
 
 FAR = 16_777_216
@@ -24,8 +22,8 @@ def image(*shape: int) -> np.ndarray:
 X, W = image(1, 2, 8, 8), image(3, 2, 3, 3)
 
 
-def run(device, name: str, *operands, **attrs) -> list[np.ndarray]:
-    return device.execute(OPS[name], list(operands), complete(OPS[name], attrs))
+def run(execute, name: str, *operands, **attrs) -> list[np.ndarray]:
+    return execute(OPS[name], list(operands), complete(OPS[name], attrs))
 
 
 def same(first, second) -> None:
@@ -33,47 +31,42 @@ def same(first, second) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
-@pytest.fixture(params=[device, simulator], ids=["cpu", "cuda"])
-def device(request):
-    return request.param
-
-
 @pytest.mark.parametrize("far", [FAR, HUGE])
-def test_convolutions(device, far):
-    plain = run(device, "conv2d", X, W, None, stride=(100, 1))
-    same(run(device, "conv2d", X, W, None, stride=(far, 1)), plain)
+def test_convolutions(execute, far):
+    plain = run(execute, "conv2d", X, W, None, stride=(100, 1))
+    same(run(execute, "conv2d", X, W, None, stride=(far, 1)), plain)
     middle = np.ascontiguousarray(W[:, :, 1:2])
     spread = {"dilation": (far, 1), "padding": (far, 0)}
-    same(run(device, "conv2d", X, W, None, **spread), run(device, "conv2d", X, middle, None))
-    seen = run(device, "conv2d", X, middle, None, stride=(8, 1))
-    same(run(device, "conv2d", X, W, None, **spread, stride=(far, 1)), seen)
+    same(run(execute, "conv2d", X, W, None, **spread), run(execute, "conv2d", X, middle, None))
+    seen = run(execute, "conv2d", X, middle, None, stride=(8, 1))
+    same(run(execute, "conv2d", X, W, None, **spread, stride=(far, 1)), seen)
     gy = image(1, 3, 1, 6)
     given = {"kernel": (3, 3), "stride": (far, 1)}
-    gw = run(device, "conv2d_weight_grad", gy, X, **given)
-    same(gw, run(device, "conv2d_weight_grad", gy, X, kernel=(3, 3), stride=(100, 1)))
+    gw = run(execute, "conv2d_weight_grad", gy, X, **given)
+    same(gw, run(execute, "conv2d_weight_grad", gy, X, kernel=(3, 3), stride=(100, 1)))
 
 
-def test_transposed_convolutions_visit_only_what_filters_reach(device):
+def test_transposed_convolutions_visit_only_what_filters_reach(execute):
     """A stride of 300 is 90,000 phases of pixels, of which filters reach 9."""
     x, w, b = image(1, 2, 2, 1), image(2, 3, 3, 3), image(3)
     attrs = {"stride": (300, FAR), "padding": (1, 0), "output_padding": (2, 40)}
-    (y,) = run(device, "conv_transpose2d", x, w, b, **attrs)
-    same([y], run(device, "conv_transpose2d", x, w, b, **attrs | {"stride": (300, 41)}))
+    (y,) = run(execute, "conv_transpose2d", x, w, b, **attrs)
+    same([y], run(execute, "conv_transpose2d", x, w, b, **attrs | {"stride": (300, 41)}))
     want = OPS["conv_transpose2d"].oracle(x, w, b, **complete(OPS["conv_transpose2d"], attrs))
     np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("far", [FAR, 2 * HUGE])
 @pytest.mark.parametrize("name", ["max_pool2d", "max_pool2d_with_indices"])
-def test_poolings(device, name, far):
+def test_poolings(execute, name, far):
     window = {"kernel": (far, 2), "padding": (far // 2, 0), "stride": (far, 1)}
     small = {"kernel": (8, 2), "stride": (100, 1)}
-    same(run(device, name, X, **window), run(device, name, X, **small))
+    same(run(execute, name, X, **window), run(execute, name, X, **small))
     gy = image(1, 2, 1, 7)
-    gx = run(device, "max_pool2d_grad", gy, X, **window)
-    same(gx, run(device, "max_pool2d_grad", gy, X, **small))
+    gx = run(execute, "max_pool2d_grad", gy, X, **window)
+    same(gx, run(execute, "max_pool2d_grad", gy, X, **small))
     apart = {"kernel": (3, 2), "dilation": (far, 1), "padding": (far, 0), "stride": (1, 1)}
-    same(run(device, name, X, **apart), run(device, name, X, kernel=(1, 2), stride=(1, 1)))
+    same(run(execute, name, X, **apart), run(execute, name, X, kernel=(1, 2), stride=(1, 1)))
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def test_no_delay_changes_a_bit(mode, seed):
 
 def test_a_seed_gives_a_stream_the_same_delays(monkeypatch):
     slept: list[float] = []
-    monkeypatch.setattr(chaos.time, "sleep", slept.append)
+    monkeypatch.setattr(time, "sleep", slept.append)
 
     def delays(seed: int) -> list[float]:
         slept.clear()
@@ -70,7 +70,7 @@ def test_a_seed_gives_a_stream_the_same_delays(monkeypatch):
 
 def test_only_runs_that_ask_for_it_are_late(monkeypatch):
     slept: list[float] = []
-    monkeypatch.setattr(chaos.time, "sleep", slept.append)
+    monkeypatch.setattr(time, "sleep", slept.append)
     program, x = opstep.loads(WIDE), np.zeros(64, "f4")
     program.run(inputs={"x": x}, chaos=1)
     count = len(slept)

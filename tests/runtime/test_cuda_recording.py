@@ -11,6 +11,7 @@ from opstep.runtime.device.cuda.recording import tape
 from opstep.runtime.device.cuda.recording.meters import EventMeter, moment
 from opstep.runtime.device.cuda.recording.records import NO_ROW, Part, Rows, merged
 from opstep.runtime.device.cuda.recording.takes import Slots, Take, Takes
+from opstep.runtime.device.protocols import Recorder
 from opstep.runtime.recording import (
     Activation,
     GraphLaunch,
@@ -55,7 +56,7 @@ class Reported:
         self.users.remove(user)
 
 
-class Recorder:
+class Noted(Recorder):
     def __init__(self):
         self.taken = []
 
@@ -80,10 +81,10 @@ def test_records_of_an_activation():
             (1, 0, ran(1, 1205, 1400)),
         ]
     )
-    takes, recorder = Takes(meter, slots), Recorder()
+    takes, recorder = Takes(meter, slots), Noted()
     takes.begin(recorder)
     takes.add(recorder, take)
-    takes.step_done(Recorder())  # another run's
+    takes.step_done(Noted())  # another run's
     assert recorder.taken == []
     takes.step_done(recorder)
     host, first, second = recorder.taken
@@ -240,13 +241,14 @@ def test_the_timeline_of_a_graph_that_was_launched_at_once(tmp_path, monkeypatch
         assert [list(row) for row in grids] == [["4 x 2"]]
 
 
-class LateRecorder(Recorder):
+class LateRecorder(Noted):
     def __init__(self):
         super().__init__()
         self.tell = None
 
     def late(self, tell):
         self.tell = tell
+        return True
 
     def caught_up(self, step):
         self.taken.append(step)

@@ -19,9 +19,8 @@ from math import prod
 
 from opstep.kernels.move import cuda_copying as gpu
 from opstep.kernels.move.cuda_copying import plane_of
-from opstep.kernels.pointwise.cuda_cast import CARRIERS
 from opstep.runtime.device.builtin import offset
-from opstep.runtime.device.launch import Arg, Launch, Scratch
+from opstep.runtime.device.launch import CARRIERS, Arg, Launch, Scratch
 from opstep.runtime.ir.types import DType, TensorType, i64
 
 TILE = 32

@@ -14,11 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opstep.kernels.pointwise.cuda_cast import CARRIERS
 from opstep.kernels.pointwise.cuda_elementwise import gathered
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, load2, store2
-from opstep.runtime.device.launch import Arg, Grid
+from opstep.runtime.device.launch import CARRIERS, Arg, Grid
 from opstep.runtime.device.source import Intrinsic
 from opstep.runtime.ir.types import DType, TensorType, f32
 

@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 from opstep.kernels.move.cuda_copying import as_words
-from opstep.kernels.pointwise.cuda_cast import CARRIERS
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
 from opstep.kernels.rules.axes import strides_of
 from opstep.runtime.device.cuda.compiling.names import cuda, div32
-from opstep.runtime.device.launch import Arg, Grid
+from opstep.runtime.device.launch import CARRIERS, Arg, Grid
 from opstep.runtime.device.source import Intrinsic
 from opstep.runtime.device.texts import from_text
 

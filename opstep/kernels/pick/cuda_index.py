@@ -7,10 +7,9 @@ from functools import cache
 import numpy as np
 
 from opstep.kernels.move.cuda_copying import as_words, repeated
-from opstep.kernels.pointwise.cuda_cast import CARRIERS
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, load2, mod32, store2
-from opstep.runtime.device.launch import Arg, Grid
+from opstep.runtime.device.launch import CARRIERS, Arg, Grid
 
 THREADS = 256  # of a block
 TURN = 4  # words that a thread of a long row copies

@@ -7,8 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from opstep.kernels.pointwise.cuda_cast import CARRIERS
-from opstep.runtime.device.launch import Arg
+from opstep.runtime.device.launch import CARRIERS, Arg
 from opstep.runtime.ir.types import DType, TensorType
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 from opstep.runtime.debugger.executor import Arena
 from opstep.runtime.debugger.node import Node
 from opstep.runtime.debugger.points import Points
+from opstep.runtime.device.protocols import Device, Event
 from opstep.runtime.ir.control import GraphCall
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Plan, Policy
@@ -17,7 +18,7 @@ ROOT = "root"
 class PlanSource(Protocol):
     """Where plans come from, and the device that they are for."""
 
-    device: Any
+    device: Device
 
     def plan_for(self, graph: str, types: tuple[TensorType, ...], policy: Policy) -> Plan: ...
 
@@ -51,7 +52,7 @@ class Activation:
         ] = {}  # by value and frame: versions set there
         self.start = 0
         self.arena: Arena | None = None
-        self.events: dict[int, Any] = {}
+        self.events: dict[int, Event] = {}
 
     @property
     def graph(self) -> str:

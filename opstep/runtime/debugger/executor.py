@@ -16,6 +16,7 @@ import numpy as np
 
 from opstep.runtime.debugger.node import Node, Producer
 from opstep.runtime.device.binding import error_of_op
+from opstep.runtime.device.protocols import Device, Memory, Stream
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Policy
@@ -28,7 +29,7 @@ HOST_CHECKED = 1 << 16  # elements up to which the host looks for NaNs itself, i
 class Arena:
     """The memory that an activation's results share, and whose bytes stand in it now."""
 
-    def __init__(self, memory: Any):
+    def __init__(self, memory: Memory):
         self.memory = memory
         self._starts: list[int] = []
         self._ranges: dict[int, tuple[int, list[Node]]] = {}  # start -> end, nodes
@@ -58,17 +59,17 @@ class Arena:
 class Executor:
     """Of one run. `budget`: bytes that results may hold together before old ones are dropped."""
 
-    def __init__(self, device: Any, policy: Policy, budget: int):
+    def __init__(self, device: Device, policy: Policy, budget: int):
         self.device = device
         self.policy = policy
         self.budget = budget
         self.bytes_held = 0
         self.computed = 0  # ops that were run, recomputed ones too
-        self.streams: list[Any] = [device.stream()]
+        self.streams: list[Stream] = [device.stream()]
         self._nodes: deque[Node] = deque()
         self._arenas: dict[int, Arena] = {}  # by the id of their memory, which they keep
         self._busy: list[Any] = []  # what work that is under way uses
-        self._scratch: dict[str, Any] = {}
+        self._scratch: dict[str, Memory] = {}
         self._constants: dict[tuple, Node] = {}
 
     # --- values from outside ---
@@ -85,7 +86,7 @@ class Executor:
             self._constants[key] = self.new_node(t, number, repr(number))
         return self._constants[key]
 
-    def copied(self, memory: Any) -> Any:
+    def copied(self, memory: Memory) -> Memory:
         """Other memory with the same bytes."""
         self.settle()
         made = self.device.alloc(memory.nbytes, "values under the debugger")
@@ -136,7 +137,7 @@ class Executor:
         dtype = node.type.dtype
         if not dtype.is_float:
             return False, False
-        if node.figures is None and self.device.name == "cpu" and dtype.itemsize > 2:
+        if node.figures is None and self.device.in_host_memory and dtype.itemsize > 2:
             array = self.array(node)
             if array.size <= HOST_CHECKED:
                 if np.isfinite(array).all():
@@ -145,7 +146,7 @@ class Executor:
         s = self.statistics(node)
         return s.nan > 0, s.posinf + s.neginf > 0
 
-    def _reused(self, what: str, nbytes: int) -> Any:
+    def _reused(self, what: str, nbytes: int) -> Memory:
         memory = self._scratch.get(what)
         if memory is None or memory.nbytes < nbytes:
             memory = self._scratch[what] = self.device.alloc(max(nbytes, 1))
@@ -285,7 +286,7 @@ class Executor:
             stream.synchronize()
         self._busy.clear()
 
-    def on(self, stream: int) -> Any:
+    def on(self, stream: int) -> Stream:
         """The stream of that number."""
         while len(self.streams) <= stream:
             self.streams.append(self.device.stream())

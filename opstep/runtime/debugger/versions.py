@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.node import Node
+from opstep.runtime.device.protocols import Memory
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.internal import STATUS
 
@@ -23,7 +24,7 @@ class TensorSource(Protocol):
         """The program's, by name: each with its `type`."""
         ...
 
-    def tensor(self, name: str) -> tuple[TensorType, Any]:
+    def tensor(self, name: str) -> tuple[TensorType, Memory]:
         """A named tensor as it is before the run: its type and its memory on the device."""
         ...
 

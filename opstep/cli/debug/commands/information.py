@@ -137,7 +137,7 @@ def kernels(session: Session, frame) -> Iterable[str]:
         yield f"stream {point.stream}{events}"
         ids = (*step.operands, *step.results)
         types = tuple(None if v is None else plan.values[v].type for v in ids)
-        target = "cuda" if session.debugger.host.device.name.startswith("cuda") else "cpu"
+        target = session.debugger.host.device.kernels
         for launch in kernel_launches(step, types, target):
             size = amount(launch.units, "unit") if target == "cpu" else f"grid {launch.grid}"
             path, line = launch.definition

@@ -28,11 +28,11 @@ class KernelsAtStop:
         self.launches: list[KernelLaunch] = []
         self.step = _step(frame)
         device = frame.machine.executor.device
-        self.arch = device.gpu.arch if device.name.startswith("cuda") else ARCH
+        self.arch = device.arch or ARCH
         if self.step is None:
             return
         self.types = _types(frame.activation, self.step)
-        for target in ["cuda"] if device.name.startswith("cuda") else ["cuda", "cpu"]:
+        for target in dict.fromkeys(["cuda", device.kernels]):
             try:
                 self.launches += kernel_launches(self.step, self.types, target, self.arch)
             except (Mismatch, NotImplementedError):

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from opstep.runtime.device.protocols import Device, Stream
+
 _ROUNDS = 200  # of an event loop, before it is told by a thread
 
 
@@ -14,7 +16,7 @@ class Fence:
     for.
     """
 
-    def __init__(self, streams: Sequence[Any], others: Sequence[Any], device: Any):
+    def __init__(self, streams: Sequence[Stream], others: Sequence[Stream], device: Device):
         self.streams = streams
         self.others = others
         self.device = device
@@ -29,10 +31,10 @@ class Fence:
 
     def done(self) -> bool | None:
         """Whether all is done; None where the device cannot tell without being waited for."""
-        polls = [getattr(stream, "done", None) for stream in self.streams]
-        if None in polls:
-            return None
-        return all(poll() for poll in polls if poll)
+        for stream in self.streams:
+            if not (done := stream.done()):
+                return done
+        return True
 
     def on_done(self, callback: Callable[[], Any]) -> None:
         """Calls back once all is done, from a thread of the device."""
