@@ -32,14 +32,9 @@ def parse(text: str, path: str = "<text>") -> Module:
     return module
 
 
-def parse_with_diagnostics(
-    text: str, path: str = "<text>", *, fast: bool = True
-) -> tuple[Module, list[Diagnostic]]:
-    """What could be read of the text, and what could not: for tools that live with broken files.
-
-    `fast=False` keeps to the general path: for the test that both paths read the same.
-    """
-    reader = Reader(Source(text, path), fast)
+def parse_with_diagnostics(text: str, path: str = "<text>") -> tuple[Module, list[Diagnostic]]:
+    """What could be read of the text, and what could not: for tools that live with broken files."""
+    reader = Reader(Source(text, path))
     items: list[Declaration | Graph] = []
     closing: tuple[str, ...] = ()
     separated = True

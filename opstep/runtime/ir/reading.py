@@ -1,7 +1,6 @@
 """Items from text: recursive descent over tokens, one statement a line.
 
-A fault inside a statement is reported and reading goes on at the next line. Statements in the
-printer's form take the short cut in `fast.py`.
+A fault inside a statement is reported and reading goes on at the next line.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from dataclasses import dataclass, field
 
 from opstep.runtime.ir.arguments import new_name, parse_arguments, parse_callee
 from opstep.runtime.ir.diagnostics import Diagnostic, did_you_mean
-from opstep.runtime.ir.fast import FastPath
 from opstep.runtime.ir.graph import (
     NO_COMMENTS,
     Binding,
@@ -89,12 +87,11 @@ class Statements:
 class Reader:
     """Reads items of a text, from one offset up to a `limit`, which an item cannot cross."""
 
-    def __init__(self, source: Source, fast: bool = True):
+    def __init__(self, source: Source):
         text = source.text
         self.source = source
         self.text = text if text.endswith("\n") else text + "\n"
         self.lex = Lexer(Source(self.text, source.path))
-        self.fast = FastPath(self.text) if fast else None
         self.limit = self.lex.limit
         self.diagnostics: list[Diagnostic] = []
 
@@ -327,18 +324,11 @@ class Reader:
 
         `first`: no other stands before them.
         """
-        lex, fast = self.lex, self.fast
+        lex = self.lex
         read = Statements(position=position)
         body = read.body
         pending: list[str] = []  # comments above the next statement
         while True:
-            above = tidy(pending, first=first)
-            if fast is not None:
-                count = len(body)
-                left = max(1, most - count)
-                position = fast.statements(position, body, above, self.limit, left)
-                if len(body) > count:
-                    pending, first, read.clean = [], False, True
             if len(body) >= most and read.clean and not pending:
                 read.goes_on = True
                 break

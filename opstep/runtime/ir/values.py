@@ -5,6 +5,8 @@ Each function is given a lexer that stands on the first token, and leaves it beh
 
 from __future__ import annotations
 
+import re
+
 from opstep.runtime.ir.diagnostics import Note, did_you_mean
 from opstep.runtime.ir.dims import Dim, Expr, symbol
 from opstep.runtime.ir.graph import Span
@@ -37,6 +39,7 @@ _ALIASES = {
     "int32": "i32", "short": "i16", "int16": "i16", "int8": "i8", "uint8": "u8", "byte": "u8",
     "boolean": "bool",
 }  # fmt: skip
+_TYPE = re.compile(r"\w+\[[^\]\n#]*\]", re.ASCII).match
 _STARTS_DIM = frozenset(("int", "name", "(", "-"))
 
 
@@ -74,6 +77,19 @@ def _unclosed(lex: Lexer, sign: str, opened: int, what: str) -> SyntaxFault:
 
 def parse_type(lex: Lexer) -> TensorType:
     """``f32[N, 8]``"""
+    match = _TYPE(lex.text, lex.start, lex.limit)
+    if match is None:
+        return _parse_type(lex)
+    known = lex.types.get(match[0])
+    if known is None:
+        known = lex.types[match[0]] = _parse_type(lex)
+    else:
+        lex.end = match.end()
+        lex.advance()
+    return known
+
+
+def _parse_type(lex: Lexer) -> TensorType:
     if lex.kind != "name":
         raise lex.fault("a type such as f32[N]")
     name, span = lex.value, lex.span
