@@ -19,7 +19,6 @@ from opstep.runtime.ir.types import DTYPES, DType, TensorType, dtype_of, promote
 SMALL = 1 << 14  # elements: so many are looked at on the host, of more the device takes statistics
 FREE = 1 << 16  # elements of a result that is too small to be counted
 
-Array = np.ndarray | np.generic | bool | int | float
 NUMBERS = (int, float, bool)
 _PLAIN = frozenset(
     (np.ndarray, int, float, bool, np.bool_, *(np.dtype(c).type for c in "bhilBefd"))

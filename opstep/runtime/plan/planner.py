@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from opstep.runtime.ir.collector import collector_paused
@@ -61,26 +60,9 @@ def make_plan(
     """
     with collector_paused():
         flat = lower(verified, graph, input_types, library, asserts)
-        return _plan(flat, flat.steps, policy, prepare)
-
-
-def plan_flat(flat: Flat, policy: Policy, prepare: Prepare | None = None) -> Plan:
-    """The plan of a flattened graph, which is left as it is for other plans."""
-    with collector_paused():
-        return _plan(flat, [_copied(s) for s in flat.steps], policy, prepare)
-
-
-def _plan(flat: Flat, steps: list[Step], policy: Policy, prepare: Prepare | None) -> Plan:
-    flat = replace(flat, kinds=list(flat.kinds), sizes=list(flat.sizes), steps=steps)
-    if prepare is not None:
-        _prepare(flat, prepare)
-    return _Planner(flat, policy).plan()
-
-
-def _copied(s: Step) -> Step:
-    copy = Step(s.op, s.operands, s.results, s.operand_types, s.attrs, s.frame, s.statement)
-    copy.graphs, copy.touched, copy.changed = s.graphs, s.touched, s.changed
-    return copy
+        if prepare is not None:
+            _prepare(flat, prepare)
+        return _Planner(flat, policy).plan()
 
 
 def _prepare(flat: Flat, prepare: Prepare) -> None:
