@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from opstep.runtime.device.payload import payload
-from opstep.runtime.expressions.values import Evaluation, dtype_named, wide
+from opstep.runtime.expressions.values import Evaluation, as_f64, dtype_named
 from opstep.runtime.statistics import BINS, LOWEST, Statistics
 
 _SMALLEST = {"f64": 2.0**-1022, "f32": 2.0**-126, "bf16": 2.0**-126, "f16": 2.0**-14}
@@ -18,7 +18,7 @@ def statistics_of(env: Evaluation, value: Any) -> Statistics:
     array = np.asarray(value)
     env.charge(array.size * 32)
     own = dtype_named(array)
-    number = wide(env, array)
+    number = as_f64(env, array)
     finite = number[np.isfinite(number)]
     low = high = mean = std = l2 = most = None
     if finite.size:
