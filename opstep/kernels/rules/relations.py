@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from opstep.runtime.ir.faults import Regions, Site, whole
+from opstep.runtime.ir.faults import Regions, Site, all_elements
 
 Parts = Sequence[Any]  # of operands, as `Op.faults` has them computed: floats wide, None for none
 
@@ -60,7 +60,7 @@ def trailing(site: Site) -> Regions:
     first = site.operands[0]
     n = len(site.attrs["shape"])
     if len(site.place) != first.ndim:
-        return whole(site)
+        return all_elements(site)
     block = (*map(_one, site.place[: first.ndim - n]), *[slice(None)] * n)
     return [
         None if a is None else block if a.shape == first.shape else (slice(None),) * a.ndim
@@ -109,7 +109,7 @@ def linear(site: Site) -> Regions:
 
 def by_reduction(site: Site) -> Regions:
     """A loss: all of it, or the elements that meet where nothing is reduced."""
-    return elementwise(site) if site.attrs["reduction"] == "none" else whole(site)
+    return elementwise(site) if site.attrs["reduction"] == "none" else all_elements(site)
 
 
 def grouped(site: Site) -> Regions:

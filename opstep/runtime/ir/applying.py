@@ -9,7 +9,7 @@ from opstep.runtime.ir.calls import literal_fault, resolve_call, symbols_of
 from opstep.runtime.ir.control import Control
 from opstep.runtime.ir.diagnostics import Note, Suggestion
 from opstep.runtime.ir.dims import Dim
-from opstep.runtime.ir.elsewhere import named_elsewhere
+from opstep.runtime.ir.foreign_names import ops_by_foreign_name
 from opstep.runtime.ir.graph import Apply, Attr, Graph, Literal, Source
 from opstep.runtime.ir.op import Mismatch, Op, Ref, Resolved, complete, resolve
 from opstep.runtime.ir.reporting import Reporter, mismatch_span
@@ -101,7 +101,7 @@ class Applier:
                 notes = (Note(note, graph.name.span, self.sources[callee]),)
             body.error(mismatch_span(s, m), m.message, m.hint, notes, "operands")
             return None
-        same = [name for name in named_elsewhere(callee) if name in self.ops]
+        same = [name for name in ops_by_foreign_name(callee) if name in self.ops]
         hint = Suggestion(same) if same else body.reporter.near(callee, [*self.ops, *self.graphs])
         body.error(s.callee.span, f"there is no op or graph {callee}", hint)
         return None

@@ -14,9 +14,9 @@ from opstep.runtime.ir.graph import Source, Span
 from opstep.runtime.ir.types import TensorType
 
 KEYWORDS = frozenset(("param", "state", "graph", "return", "assert", "at"))
-WORDS = {"true": True, "false": False, "none": None}
-NUMBER_WORDS = {"inf": float("inf"), "nan": float("nan")}
-RESERVED = KEYWORDS | WORDS.keys() | NUMBER_WORDS.keys()
+CONSTANTS = {"true": True, "false": False, "none": None}
+NUMBER_NAMES = {"inf": float("inf"), "nan": float("nan")}
+RESERVED = KEYWORDS | CONSTANTS.keys() | NUMBER_NAMES.keys()
 
 INT_MAX = 2**63 - 1
 INT_MIN = -(2**63)

@@ -11,13 +11,13 @@ from opstep.runtime.ir.diagnostics import Note, did_you_mean
 from opstep.runtime.ir.dims import Dim, Expr, symbol
 from opstep.runtime.ir.graph import Span
 from opstep.runtime.ir.lexer import (
+    CONSTANTS,
     INT_MAX,
     INT_MIN,
     KEYWORDS,
     LIKE_STATEMENT,
-    NUMBER_WORDS,
+    NUMBER_NAMES,
     RESERVED,
-    WORDS,
     Lexer,
     SyntaxFault,
     floating,
@@ -267,8 +267,8 @@ def parse_number(lex: Lexer) -> int | float:
         value = integer(lex.value, span, negative)
     elif lex.kind == "float":
         value = floating(lex.value, span, negative)
-    elif lex.kind == "name" and lex.value in NUMBER_WORDS:
-        value = -NUMBER_WORDS[lex.value] if negative else NUMBER_WORDS[lex.value]
+    elif lex.kind == "name" and lex.value in NUMBER_NAMES:
+        value = -NUMBER_NAMES[lex.value] if negative else NUMBER_NAMES[lex.value]
     else:
         raise lex.fault("a number")
     lex.advance()
@@ -278,7 +278,7 @@ def parse_number(lex: Lexer) -> int | float:
 def starts_number(lex: Lexer) -> bool:
     """Whether a number literal begins here."""
     kind = lex.kind
-    return kind in ("int", "float", "-") or (kind == "name" and lex.value in NUMBER_WORDS)
+    return kind in ("int", "float", "-") or (kind == "name" and lex.value in NUMBER_NAMES)
 
 
 def parse_value(lex: Lexer):
@@ -302,10 +302,10 @@ def _scalar(lex: Lexer):
     kind = lex.kind
     if kind == "name":
         word = lex.value
-        if word in WORDS:
+        if word in CONSTANTS:
             lex.advance()
-            return WORDS[word]
-        if word in NUMBER_WORDS:
+            return CONSTANTS[word]
+        if word in NUMBER_NAMES:
             return parse_number(lex)
         if "." in word:
             raise SyntaxFault(
@@ -324,7 +324,7 @@ def _scalar(lex: Lexer):
         return text
     if kind == "-":
         after, word = lex.peek()
-        if after == "float" or word in NUMBER_WORDS:  # no dim begins like this
+        if after == "float" or word in NUMBER_NAMES:  # no dim begins like this
             return parse_number(lex)
     if kind in _STARTS_DIM:
         return _name_or_dim(lex)
