@@ -200,7 +200,7 @@ def _contractions(operands: Sequence[Arg], equation: str, products: _Products) -
 def by_labels(site: Site) -> Regions:
     """Along each axis what the result's place says, or all of it where the axis is summed over."""
     inputs, out = parse_equation(site.attrs["equation"])
-    at = dict(zip(out, site.place, strict=True))
+    at = dict(zip(out, site.index, strict=True))
     return [
         tuple(slice(at[i], at[i] + 1) if i in at else slice(None) for i in labels)
         for labels in inputs

@@ -28,7 +28,7 @@ Regions = Sequence["tuple[slice, ...] | None"]
 class Site(NamedTuple):
     """One element of result `result`. `operands` (None: absent) and `results` are arrays."""
 
-    place: tuple[int, ...]
+    index: tuple[int, ...]
     result: int
     operands: Sequence[Any]
     results: Sequence[Any]

@@ -179,9 +179,9 @@ class _Judge:
 
     def _explain(self, site: Site, regions: Regions, parts) -> Element:
         why = reason(self.step, site, parts)
-        value = float(self.results[self.k][site.place])
+        value = float(self.results[self.k][site.index])
         blamed = self._blamed(regions, parts, why.masks)
-        return Element(site.place, value, why.text, why.exact, blamed)
+        return Element(site.index, value, why.text, why.exact, blamed)
 
     def _blamed(
         self, regions: Regions, parts, masks: tuple, own: tuple[int, ...] | None = None
