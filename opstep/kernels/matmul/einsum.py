@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from opstep.kernels.matmul import cuda_gemm
-from opstep.kernels.matmul.matmul import Side, product
-from opstep.kernels.matmul.products import batch_offset
+from opstep.kernels.matmul.matmul import product
+from opstep.kernels.matmul.products import Side, batch_offset
 from opstep.kernels.rules.axes import strides_of, volume
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch, Scratch

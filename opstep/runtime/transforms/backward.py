@@ -47,14 +47,14 @@ def backward(builder: Builder, tape: Sequence[TapeEntry], gradients: dict[str, V
 
 
 def pull_back(
-    g: Builder, written: Callable[..., Any], operands: Sequence, incoming: Sequence[Var | None]
+    g: Builder, formula: Callable[..., Any], operands: Sequence, incoming: Sequence[Var | None]
 ) -> tuple[Var | None, ...]:
     """The gradient by each operand of what ``written(*operands)`` writes with ops that have one;
     `incoming` are those by its results. A rule for ops that others can express.
     """
     tape: list[TapeEntry] = []
     outer, g.tape = g.tape, tape
-    results = written(*operands)
+    results = formula(*operands)
     g.tape = None
     gradients: dict[str, Var] = {}
     for result, gradient in zip(
