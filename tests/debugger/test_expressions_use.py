@@ -9,9 +9,9 @@ from scopes import Scope, failure
 from opstep.runtime.expressions import (
     ExpressionError,
     Limits,
-    assigned,
+    as_tensor,
+    assign,
     complete,
-    fitted,
     parse,
     parse_value,
 )
@@ -193,7 +193,7 @@ def test_names():
 )
 def test_values_are_set(target, given, wanted):
     before = X.copy()
-    name, array, _ = assigned(Scope({"x": before, "i": np.array(1)}), target, given)
+    name, array, _ = assign(Scope({"x": before, "i": np.array(1)}), target, given)
     assert name == "x" and array.dtype == np.float32
     np.testing.assert_array_equal(array, wanted)
     np.testing.assert_array_equal(before, X)
@@ -218,7 +218,7 @@ def test_values_that_do_not_fit_are_refused(target, given, message):
         "b": np.array(True),
     })  # fmt: skip
     with pytest.raises(ExpressionError, match=message):
-        assigned(scope, target, given)
+        assign(scope, target, given)
 
 
 def test_literals():
@@ -227,7 +227,7 @@ def test_literals():
     assert parse_value("inf", t).dtype == t.dtype.numpy
     assert parse_value("true", TensorType(dtype("bool"), ())).item() is True
     assert parse_value("2 ** 53 + 1", TensorType(dtype("i64"), ())).item() == 2**53 + 1
-    assert fitted(X, TensorType(dtype("f64"), (2, 3))).dtype == np.float64
+    assert as_tensor(X, TensorType(dtype("f64"), (2, 3))).dtype == np.float64
     with pytest.raises(ExpressionError, match="there is no x here"):
         parse_value("x", t)
 

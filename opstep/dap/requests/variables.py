@@ -99,11 +99,11 @@ def set_expression(session: Session, arguments: SetExpressionArguments) -> dict[
 
 def set_to(session: Session, frame_handle: FrameHandle, target: str, value: str) -> None:
     """Raises `DapError` where that cannot be; then nothing has changed."""
-    from opstep.runtime.expressions import ExpressionError, assigned
+    from opstep.runtime.expressions import ExpressionError, assign
 
     scope = session.debugger.scope(frame_handle.frame)
     try:
-        name, array, part = assigned(scope, target, value)
+        name, array, part = assign(scope, target, value)
     except ExpressionError as error:
         raise DapError(f"{target} = {value[:200]}: {error}", NOT_SET) from None
     change(session, frame_handle, name, array, part)

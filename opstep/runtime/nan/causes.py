@@ -16,7 +16,7 @@ import numpy as np
 
 from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.node import Node, Producer
-from opstep.runtime.ir.faults import Site, whole
+from opstep.runtime.ir.faults import Site, all_elements
 from opstep.runtime.nan.silent import SilentLoss, silent_losses
 from opstep.runtime.nan.sources import moved
 from opstep.runtime.nan.verdict import Element
@@ -123,7 +123,7 @@ class _Search:
         try:
             regions = list(step.op.faults.relation(site))
         except (IndexError, KeyError, TypeError, ValueError):
-            regions = list(whole(site))
+            regions = list(all_elements(site))
         for j, (array, region) in enumerate(zip(operands, regions, strict=False)):
             if array is None or region is None:
                 continue

@@ -124,11 +124,11 @@ def where(producer: Producer, node: Node | None = None) -> Where:
 
 def _line(statement: Statement, source: Source | None) -> tuple[str, int, str]:
     """File and line; of a gradient's statement those of the one that it was made for."""
-    made_for = getattr(statement, "made_for", None)
+    derived_from = getattr(statement, "derived_from", None)
     backward = ""
-    if made_for is not None:
-        source, statement = made_for.source, made_for.statement
-        backward = print_statement(statement).strip() if made_for.backward else ""
+    if derived_from is not None:
+        source, statement = derived_from.source, derived_from.statement
+        backward = print_statement(statement).strip() if derived_from.backward else ""
     line = source.locate(statement.span.start)[0] if source and statement.span.end else 0
     return source.path if source and line else "", line, backward
 

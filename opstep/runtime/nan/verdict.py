@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opstep.runtime.debugger.rerun import Rerun, on_cpu
-from opstep.runtime.ir.faults import Regions, Site, whole
+from opstep.runtime.ir.faults import Regions, Site, all_elements
 from opstep.runtime.nan.births import bad, born, carriers
 from opstep.runtime.nan.reasons import COMPUTED, broken, reason
 from opstep.runtime.nan.silent import SilentLoss
@@ -162,7 +162,7 @@ class _Judge:
         try:
             found = list(self.step.op.faults.relation(site))
         except (IndexError, KeyError, TypeError, ValueError):
-            found = list(whole(site))  # a relation that is for other results, or other ranks
+            found = list(all_elements(site))  # a relation that is for other results, or other ranks
         return found + [None] * (len(self.operands) - len(found))
 
     def _parts(self, regions: Regions) -> list[np.ndarray | None]:
@@ -179,9 +179,9 @@ class _Judge:
 
     def _explain(self, site: Site, regions: Regions, parts) -> Element:
         why = reason(self.step, site, parts)
-        value = float(self.results[self.k][site.place])
+        value = float(self.results[self.k][site.index])
         blamed = self._blamed(regions, parts, why.masks)
-        return Element(site.place, value, why.text, why.exact, blamed)
+        return Element(site.index, value, why.text, why.exact, blamed)
 
     def _blamed(
         self, regions: Regions, parts, masks: tuple, own: tuple[int, ...] | None = None

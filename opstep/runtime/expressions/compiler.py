@@ -13,15 +13,15 @@ import numpy as np
 
 from opstep.runtime.expressions import operators
 from opstep.runtime.expressions.arguments import bind
-from opstep.runtime.expressions.errors import ExpressionError, NoTensor
+from opstep.runtime.expressions.errors import RAISED, ExpressionError, NoTensor, located
 from opstep.runtime.expressions.indexing import compile_index
 from opstep.runtime.expressions.registry import FUNCTIONS
 from opstep.runtime.expressions.tables import ValueTable
 from opstep.runtime.expressions.tree import (
+    AtStep,
     Binary,
     Call,
     Compare,
-    Elsewhere,
     Field,
     Index,
     Items,
@@ -31,36 +31,21 @@ from opstep.runtime.expressions.tree import (
     Tree,
     Unary,
 )
-from opstep.runtime.expressions.values import NUMBERS, Evaluation, elements, tidy
+from opstep.runtime.expressions.values import Evaluation, elements, unwrap_scalar
 from opstep.runtime.ir.diagnostics import did_you_mean
 
 Code = Callable[[Evaluation], Any]
 
 # What statistics tell of a large tensor, so that no elements are needed.
-_KNOWN = {("max", "abs"): "absmax", ("all", "finite"): "finite"}
-_KNOWN |= {(outer, "nan"): "nans" for outer in ("count", "sum")} | {("any", "nan"): "nan"}
-_KNOWN |= {(outer, "inf"): "infs" for outer in ("count", "sum")} | {("any", "inf"): "inf"}
-_OUTER = {outer for outer, _ in _KNOWN}
-
-# What NumPy raises over operands that do not fit.
-RAISED = (ArithmeticError, IndexError, MemoryError, TypeError, ValueError)
+_FROM_STATISTICS = {("max", "abs"): "absmax", ("all", "finite"): "finite"}
+_FROM_STATISTICS |= {(outer, "nan"): "nans" for outer in ("count", "sum")} | {("any", "nan"): "nan"}
+_FROM_STATISTICS |= {(outer, "inf"): "infs" for outer in ("count", "sum")} | {("any", "inf"): "inf"}
+_OUTER = {outer for outer, _ in _FROM_STATISTICS}
 
 
-def compiled(tree: Tree) -> Code:
+def compile_tree(tree: Tree) -> Code:
     """What evaluates a tree. Raises `ExpressionError`."""
     return _COMPILERS[type(tree)](tree)
-
-
-def placed(error: Exception, at: int, what: str = "") -> ExpressionError:
-    """An error with its column, once."""
-    if isinstance(error, ExpressionError):
-        if error.column < 0:
-            error.column = at
-        return error
-    if isinstance(error, MemoryError):
-        return ExpressionError("there is not enough memory for it", at)
-    line = (str(error).splitlines() or [type(error).__name__])[0][:200]
-    return ExpressionError(f"{what}: {line}" if what else line, at)
 
 
 def _number(tree: Number) -> Code:
@@ -98,7 +83,7 @@ def _unknown(env: Evaluation, name: str, at: int) -> ExpressionError:
 
 
 def _items(tree: Items) -> Code:
-    parts, at = [compiled(item) for item in tree.items], tree.at
+    parts, at = [compile_tree(item) for item in tree.items], tree.at
 
     def run(env: Evaluation) -> Any:
         values = [elements(env, part(env)) for part in parts]
@@ -111,7 +96,7 @@ def _items(tree: Items) -> Code:
         try:
             return np.stack([_item(v) for v in values])
         except RAISED as error:
-            raise placed(error, at) from None
+            raise located(error, at) from None
 
     return run
 
@@ -126,7 +111,7 @@ def _item(value: Any) -> Any:
 
 
 def _unary(tree: Unary) -> Code:
-    apply, operand, at = operators.UNARY[tree.sign], compiled(tree.operand), tree.at
+    apply, operand, at = operators.UNARY[tree.sign], compile_tree(tree.operand), tree.at
     if isinstance(tree.operand, Number) and tree.sign != "not":
         value = tree.operand.value
         constant = -value if tree.sign == "-" else value
@@ -137,19 +122,19 @@ def _unary(tree: Unary) -> Code:
         try:
             return apply(env, value)
         except (ExpressionError, *RAISED) as error:
-            raise placed(error, at) from None
+            raise located(error, at) from None
 
     return run
 
 
 def _binary(tree: Binary) -> Code:
     if tree.sign in ("and", "or"):
-        return _shortened(tree)
+        return _short_circuit(tree)
     return _applied(operators.BINARY[tree.sign], tree.left, tree.right, tree.at)
 
 
 def _applied(apply: operators.Operator, first: Tree, second: Tree, at: int) -> Code:
-    left, right = compiled(first), compiled(second)
+    left, right = compile_tree(first), compile_tree(second)
     if isinstance(second, Number):
         constant = second.value
 
@@ -158,7 +143,7 @@ def _applied(apply: operators.Operator, first: Tree, second: Tree, at: int) -> C
             try:
                 return apply(env, a, constant)
             except (ExpressionError, *RAISED) as error:
-                raise placed(error, at) from None
+                raise located(error, at) from None
     else:
 
         def run(env: Evaluation) -> Any:
@@ -166,14 +151,15 @@ def _applied(apply: operators.Operator, first: Tree, second: Tree, at: int) -> C
             try:
                 return apply(env, a, b)
             except (ExpressionError, *RAISED) as error:
-                raise placed(error, at) from None
+                raise located(error, at) from None
 
     return run
 
 
-def _shortened(tree: Binary) -> Code:
+def _short_circuit(tree: Binary) -> Code:
     """``and`` and ``or``: the right side is looked at only where the left one does not decide."""
-    left, right, at, ends = compiled(tree.left), compiled(tree.right), tree.at, tree.sign == "or"
+    left, right, at = compile_tree(tree.left), compile_tree(tree.right), tree.at
+    ends = tree.sign == "or"
     apply = operators.BINARY[tree.sign]
 
     def run(env: Evaluation) -> Any:
@@ -183,7 +169,7 @@ def _shortened(tree: Binary) -> Code:
                 return ends
             return apply(env, a, right(env))
         except (ExpressionError, *RAISED) as error:
-            raise placed(error, at) from None
+            raise located(error, at) from None
 
     return run
 
@@ -192,7 +178,7 @@ def _compare(tree: Compare) -> Code:
     if len(tree.signs) == 1:
         first, second = tree.operands
         return _applied(operators.COMPARE[tree.signs[0]], first, second, tree.at)
-    codes, at = [compiled(o) for o in tree.operands], tree.at
+    codes, at = [compile_tree(o) for o in tree.operands], tree.at
     tests = [operators.COMPARE[sign] for sign in tree.signs]
 
     def run(env: Evaluation) -> Any:
@@ -203,7 +189,7 @@ def _compare(tree: Compare) -> Code:
                 found = operators.both(env, found, test(env, values[k], values[k + 1]))
             return found
         except (ExpressionError, *RAISED) as error:
-            raise placed(error, at) from None
+            raise located(error, at) from None
 
     return run
 
@@ -215,25 +201,25 @@ def _call(tree: Call) -> Code:
         raise ExpressionError(f"there is no function {tree.name[:80]}", at, hint)
     if tree.name in _OUTER and len(tree.arguments) == 1 and not tree.keywords:
         inner = tree.arguments[0]
-        known = _KNOWN.get((tree.name, inner.name)) if isinstance(inner, Call) else None
+        known = _FROM_STATISTICS.get((tree.name, inner.name)) if isinstance(inner, Call) else None
         if known and isinstance(inner, Call) and len(inner.arguments) == 1 and not inner.keywords:
             return _call(Call(known, inner.arguments, (), at))
-    call, codes = found.call, bind(found, tree, compiled)
+    call, codes = found.call, bind(found, tree, compile_tree)
     first = codes[0] if len(codes) == 1 else None
 
     def run(env: Evaluation) -> Any:
         try:
             if first is not None:
-                return tidy(call(env, first(env)))
-            return tidy(call(env, *[code(env) for code in codes]))
+                return unwrap_scalar(call(env, first(env)))
+            return unwrap_scalar(call(env, *[code(env) for code in codes]))
         except (ExpressionError, *RAISED) as error:
-            raise placed(error, at, tree.name) from None
+            raise located(error, at, tree.name) from None
 
     return run
 
 
 def _field(tree: Field) -> Code:
-    operand, name, at = compiled(tree.operand), tree.name, tree.at
+    operand, name, at = compile_tree(tree.operand), tree.name, tree.at
 
     def run(env: Evaluation) -> Any:
         value = operand(env)
@@ -248,8 +234,8 @@ def _field(tree: Field) -> Code:
     return run
 
 
-def _elsewhere(tree: Elsewhere) -> Code:
-    operand, at = compiled(tree.operand), tree.at
+def _at_step(tree: AtStep) -> Code:
+    operand, at = compile_tree(tree.operand), tree.at
 
     def run(env: Evaluation) -> Any:
         here = env.scope
@@ -281,8 +267,7 @@ _COMPILERS: dict[type, Callable[[Any], Code]] = {
     Binary: _binary,
     Compare: _compare,
     Call: _call,
-    Index: lambda tree: compile_index(tree, compiled, RAISED, placed),
+    Index: lambda tree: compile_index(tree, compile_tree),
     Field: _field,
-    Elsewhere: _elsewhere,
+    AtStep: _at_step,
 }
-__all__ = ["NUMBERS", "Code", "compiled", "placed"]

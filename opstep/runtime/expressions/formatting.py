@@ -12,14 +12,14 @@ from opstep.runtime.expressions.text import number_text
 _BARS = "▁▂▃▄▅▆▇█"
 
 
-def figure_text(value: Any) -> str:
+def rounded_text(value: Any) -> str:
     """A number in a sentence: floats to six digits."""
     if isinstance(value, float | np.float64):
         return f"{float(value):.6g}"
     return number_text(value)
 
 
-def place_text(place: Sequence[int]) -> str:
+def index_text(place: Sequence[int]) -> str:
     """``[3, 17]``"""
     return f"[{', '.join(map(str, place))}]"
 

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from opstep.runtime.expressions.compiling import RAISED, compiled, placed
-from opstep.runtime.expressions.errors import LIMITS, ExpressionError, Limits
+from opstep.runtime.expressions.compiler import compile_tree
+from opstep.runtime.expressions.errors import LIMITS, RAISED, ExpressionError, Limits, located
 from opstep.runtime.expressions.expression import Expression, parse
-from opstep.runtime.expressions.indexing import checked, index_of
-from opstep.runtime.expressions.parsing import parse_tree
+from opstep.runtime.expressions.indexing import check_index, index_of
+from opstep.runtime.expressions.parser import parse_tree
 from opstep.runtime.expressions.protocols import Scope
 from opstep.runtime.expressions.tables import ValueTable
 from opstep.runtime.expressions.text import number_text
@@ -20,7 +20,7 @@ from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.types import DType, TensorType, boolean, dtype_of
 
 
-class Assigned(NamedTuple):
+class Assignment(NamedTuple):
     """A tensor's name, its whole new value, and which elements were given; None for all."""
 
     name: str
@@ -28,7 +28,7 @@ class Assigned(NamedTuple):
     part: np.ndarray | None = None
 
 
-def assigned(scope: Scope, target: str, value: str, limits: Limits = LIMITS) -> Assigned:
+def assign(scope: Scope, target: str, value: str, limits: Limits = LIMITS) -> Assignment:
     """What ``target = value`` makes of a tensor.
 
     `target` is a name or a part of one: ``x``, ``x[3]``, ``x[0, :3]``, ``x[x > 9]``; `value` any
@@ -46,24 +46,24 @@ def assigned(scope: Scope, target: str, value: str, limits: Limits = LIMITS) -> 
         raise ExpressionError(f"there is no {named.text[:80]} here", named.at, hint)
     given = parse(value).evaluate(scope, limits)
     if not isinstance(tree, Index):
-        return Assigned(named.text, fitted(given, handle.type))
+        return Assignment(named.text, as_tensor(given, handle.type))
     env = Evaluation(scope, limits)
     dtype = handle.type.dtype
     try:
-        index = index_of(tree, compiled)(env)
-        index = checked(env, handle.type.shape, dtype.itemsize, index)
+        index = index_of(tree, compile_tree)(env)
+        index = check_index(env, handle.type.shape, dtype.itemsize, index)
         nbytes: Any = handle.type.nbytes
         env.charge(nbytes * 2)
         whole = np.array(handle.array(), dtype.numpy)
-        whole[index] = fitted(given, TensorType(dtype, np.shape(whole[index])))
+        whole[index] = as_tensor(given, TensorType(dtype, np.shape(whole[index])))
         part = np.zeros(whole.shape, bool)
         part[index] = True
     except (ExpressionError, *RAISED) as error:
-        raise placed(error, tree.at) from None
-    return Assigned(named.text, whole, part)
+        raise located(error, tree.at) from None
+    return Assignment(named.text, whole, part)
 
 
-def fitted(value: Any, t: TensorType) -> np.ndarray:
+def as_tensor(value: Any, t: TensorType) -> np.ndarray:
     """A `Value` as a tensor of this type. Raises `ExpressionError` where it is of another shape, or
     where its elements cannot be held: 300 as u8, 0.5 as i32. Floats are rounded.
     """
@@ -92,7 +92,7 @@ def parse_value(text: str, t: TensorType) -> np.ndarray:
     from opstep.runtime.expressions.protocols import Nowhere
 
     expression: Expression = parse(text)
-    return fitted(expression.evaluate(Nowhere()), t)
+    return as_tensor(expression.evaluate(Nowhere()), t)
 
 
 def _as_dtype(array: np.ndarray, wanted: DType) -> np.ndarray:

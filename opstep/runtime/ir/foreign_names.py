@@ -11,7 +11,7 @@ from opstep.runtime.ir.op import OPS
 _NAMED = re.compile(r"\b(?:(ATen )|ONNX |XLA |torch\.|numpy\.)([\w.]+(?: and [\w.]+)*)")
 
 
-def named_elsewhere(name: str) -> tuple[str, ...]:
+def ops_by_foreign_name(name: str) -> tuple[str, ...]:
     """The ops that another library calls so, whatever the case and the underscores."""
     return _index(len(OPS)).get(_key(name), ())
 

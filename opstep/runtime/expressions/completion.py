@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from opstep.runtime.expressions.functions import FUNCTIONS
-from opstep.runtime.expressions.parsing import OPERATORS, WORDS
+from opstep.runtime.expressions.parser import OPERATORS, WORDS
 from opstep.runtime.ir.types import DTYPES
 
 _BEFORE = re.compile(r"[A-Za-z_][\w.]*\Z", re.ASCII)

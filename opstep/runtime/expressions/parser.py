@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from opstep.runtime.expressions.errors import HEIGHT_MOST, TEXT_MOST, ExpressionError
 from opstep.runtime.expressions.tree import (
+    AtStep,
     Binary,
     Call,
     Compare,
-    Elsewhere,
     Field,
     Index,
     Items,
@@ -114,7 +114,7 @@ class Parser:
             self.next += 1
         return passed
 
-    def take(self, kind: str, what: str) -> Token:
+    def expect(self, kind: str, what: str) -> Token:
         if self.token.kind != kind:
             raise self.unexpected(what)
         return self.advance()
@@ -125,7 +125,7 @@ class Parser:
         hint = _FOREIGN.get(token.kind, "")
         return ExpressionError(f"expected {wanted}, not {shown}", token.start, hint)
 
-    def _made(self, tree: Tree) -> Tree:
+    def _check_height(self, tree: Tree) -> Tree:
         """Bounds how deep trees are, so that nothing that walks one runs out of stack."""
         height = 1 + max((self.heights.get(id(p), 1) for p in parts(tree)), default=0)
         if height > HEIGHT_MOST:
@@ -158,23 +158,23 @@ class Parser:
         at = self.advance().start
         # ** binds to the right, and looser than a sign on its right: 2 ** -1
         right = self.expression(_SIGN - 1 if sign == "**" else own)
-        return self._made(Binary(sign, left, right, at))
+        return self._check_height(Binary(sign, left, right, at))
 
     def _comparison(self, left: Tree) -> Tree:
         at, signs, operands = self.token.start, [], [left]
         while self.token.kind in COMPARISONS:
             signs.append(self.advance().kind)
             operands.append(self.expression(_BINDING["<"]))
-        return self._made(Compare(tuple(signs), tuple(operands), at))
+        return self._check_height(Compare(tuple(signs), tuple(operands), at))
 
     def _prefixed(self) -> Tree:
         token = self.token
         if token.kind in ("-", "+"):
             self.advance()
-            return self._made(Unary(token.kind, self.expression(_SIGN), token.start))
+            return self._check_height(Unary(token.kind, self.expression(_SIGN), token.start))
         if token.kind == "name" and token.text == "not":
             self.advance()
-            return self._made(Unary("not", self.expression(_NOT), token.start))
+            return self._check_height(Unary("not", self.expression(_NOT), token.start))
         return self._postfixed(self._primary())
 
     # --- what binds tightest ---
@@ -184,11 +184,11 @@ class Parser:
         if token.kind == "(":
             self.advance()
             inner = self.expression()
-            self.take(")", "a ) that closes the parenthesis")
+            self.expect(")", "a ) that closes the parenthesis")
             return inner
         if token.kind == "[":
             self.advance()
-            return self._made(Items(tuple(self._list("]")), token.start))
+            return self._check_height(Items(tuple(self._list("]")), token.start))
         if token.kind in ("int", "float"):
             self.advance()
             return Number(_number(token), token.start)
@@ -225,8 +225,8 @@ class Parser:
             if self.token.kind != ",":
                 break
             self.advance()
-        self.take(")", "a , or a ) after an argument")
-        return self._made(Call(name.text, tuple(arguments), tuple(keywords), name.start))
+        self.expect(")", "a , or a ) after an argument")
+        return self._check_height(Call(name.text, tuple(arguments), tuple(keywords), name.start))
 
     def _list(self, closing: str) -> list[Tree]:
         found = []
@@ -235,7 +235,7 @@ class Parser:
             if self.token.kind != ",":
                 break
             self.advance()
-        self.take(closing, f"a , or a {closing}")
+        self.expect(closing, f"a , or a {closing}")
         return found
 
     def _postfixed(self, tree: Tree) -> Tree:
@@ -243,14 +243,14 @@ class Parser:
             token = self.token
             if token.kind == "[":
                 self.advance()
-                tree = self._made(Index(tree, self._indices(), token.start))
-            elif token.kind == "@" and self._says_where():
-                tree = self._made(self._elsewhere(tree))
+                tree = self._check_height(Index(tree, self._indices(), token.start))
+            elif token.kind == "@" and self._is_at_step():
+                tree = self._check_height(self._at_step(tree))
             elif token.kind == ".":
                 self.advance()
-                name = self.take("name", "the name of a field")
+                name = self.expect("name", "the name of a field")
                 for part in name.text.split("."):
-                    tree = self._made(Field(tree, part, name.start))
+                    tree = self._check_height(Field(tree, part, name.start))
             elif token.kind == "(":
                 raise ExpressionError("only functions are called, by their names", token.start)
             else:
@@ -266,7 +266,7 @@ class Parser:
             if self.token.kind != ",":
                 break
             self.advance()
-        closing = self.take("]", "a , a : or a ] after an index")
+        closing = self.expect("]", "a , a : or a ] after an index")
         if not found:
             raise ExpressionError("there is no index between [ and ]", closing.start)
         if sum(isinstance(f, Rest) for f in found) > 1:
@@ -289,14 +289,14 @@ class Parser:
 
     # --- other steps, other runs ---
 
-    def _says_where(self) -> bool:
+    def _is_at_step(self) -> bool:
         """Whether an @ is followed by steps or a run, and so is no product."""
         first, second = self.found[self.next], self.found[min(self.next + 1, len(self.found) - 1)]
         if first.kind in ("int", "string"):
             return True
         return first.kind in ("-", "+") and second.kind == "int"
 
-    def _elsewhere(self, tree: Tree) -> Tree:
+    def _at_step(self, tree: Tree) -> Tree:
         at = self.advance().start
         if self.token.kind == "string":
             token = self.advance()
@@ -309,15 +309,15 @@ class Parser:
                     token.start,
                     'write @"RUN" or @"RUN:STEP"',
                 )
-            return Elsewhere(tree, 0, run, int(step) if step else None, at)
+            return AtStep(tree, 0, run, int(step) if step else None, at)
         sign = self.advance().kind if self.token.kind in ("-", "+") else ""
-        token = self.take("int", "a number of steps")
+        token = self.expect("int", "a number of steps")
         number = _number(token)
         assert isinstance(number, int)
         if not sign and number:
             hint = f"write @-{number} for {number} steps ago"
             raise ExpressionError("steps are counted from here", token.start, hint)
-        return Elsewhere(tree, -number if sign == "-" else number, None, None, at)
+        return AtStep(tree, -number if sign == "-" else number, None, None, at)
 
 
 def _number(token: Token) -> int | float:
