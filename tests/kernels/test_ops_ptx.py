@@ -2,7 +2,8 @@
 newest; what a thread should not do is looked for in the PTX.
 
 They are made of fewer parts: texts, and functions that are put into them. Every part is compiled,
-for every family of dtypes; ``pytest tests/cuda --every-kernel`` compiles every combination.
+for every family of dtypes; ``pytest tests/kernels/test_ops_ptx.py --every-kernel`` compiles every
+combination.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from cases import cases
-from kernels import Use, covering, kernels, parts
+from cuda_kernels import Use, covering, kernels, parts
 from numba.cuda.codegen import CUDACodeLibrary
 
 from opstep.runtime.device.cuda.compiling import compiler

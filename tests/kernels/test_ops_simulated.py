@@ -11,7 +11,7 @@ from math import prod
 import oracle
 import pytest
 from cases import Case, cases, inputs, program
-from kernels import steps
+from cuda_kernels import steps
 from values import all_written, compare, op_by_op
 
 from opstep.runtime.device.cuda.simulator import simulator

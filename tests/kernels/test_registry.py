@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
+from cases import graph_files
 
 import opstep.kernels  # registers the ops
 import opstep.runtime.ir.control  # noqa: F401 - and those of control flow
 from opstep.runtime.ir.op import OPS
 
-HERE = Path(__file__).parent
 KERNELS = {n: op for n, op in OPS.items() if not op.host}
 FUNCTIONS = ("infer", "oracle", "cpu", "flops")
 
@@ -46,14 +45,13 @@ def test_takes_over_only_its_operands(name):
     assert not (op.reinterprets and not op.moves), "another shape for the same memory, any type"
 
 
-def test_each_op_has_test_graphs():
-    files = {p.stem for p in HERE.glob("*.opg")}
-    assert files == set(KERNELS)
+def test_graphs_stand_in_the_rooms_of_their_ops():
+    rooms = {path.stem: path.parent.name for path in graph_files()}
+    assert rooms == {name: op.__module__.split(".")[2] for name, op in KERNELS.items()}
 
 
-@pytest.mark.parametrize("name", KERNELS)
-def test_graphs_use_their_op(name):
-    text = (HERE / f"{name}.opg").read_text()
-    graphs = text.split("graph ")[1:]
+@pytest.mark.parametrize("path", graph_files(), ids=lambda p: p.stem)
+def test_graphs_use_their_op(path):
+    graphs = path.read_text().split("graph ")[1:]
     assert len(graphs) >= 2
-    assert all(re.search(rf"= {name}\(", g) for g in graphs)
+    assert all(re.search(rf"= {path.stem}\(", g) for g in graphs)

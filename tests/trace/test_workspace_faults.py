@@ -23,7 +23,7 @@ ROOT = HERE.parent.parent
 
 def python(*arguments: str, **options) -> subprocess.Popen:
     """A process that finds opstep and the helpers of the tests."""
-    environment = {"PYTHONPATH": f"{ROOT}:{HERE.parent}", "PATH": "/usr/bin:/bin"}
+    environment = {"PYTHONPATH": f"{ROOT}:{HERE.parent}/shared", "PATH": "/usr/bin:/bin"}
     environment["HOME"] = str(Path.home())  # where compiled kernels are kept
     return subprocess.Popen(
         [sys.executable, *arguments], env=environment, stdout=subprocess.PIPE,

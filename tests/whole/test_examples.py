@@ -13,7 +13,7 @@ import torch.nn.functional as F
 import opstep
 from opstep.runtime import arrays
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 DATA = ROOT / "opstep" / "data"
 RELATIVE = 1e-5  # of the largest magnitude in the tensor

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 TEXT = {".py", ".md", ".opg", ".toml", ".yml", ".yaml", ".json", ".ts", ".js", ".sh", ".cfg", ""}
 
 FORBIDDEN = {

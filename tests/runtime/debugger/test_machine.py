@@ -14,7 +14,7 @@ import opstep
 from opstep.api.debugging import Debugger
 from opstep.runtime.debugger.node import Producer
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 FILES = sorted(p.name for p in EXAMPLES.glob("*.opg"))
 POLICIES = {
     "debug": {"mode": "debug"},

@@ -1,6 +1,6 @@
 """What is shown at a point is what a fresh run to that point with the same changes has.
 
-`OPSTEP_SESSIONS=2000 pytest tests/debugger/test_truth.py` plays so many random sessions.
+`OPSTEP_SESSIONS=2000 pytest tests/runtime/debugger/test_truth.py` plays so many random sessions.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Feeds the language broken texts: mutated programs and plain noise.
 
-    python tests/fuzz/fuzz_parser.py --count 1000000 --seed 1
+    python tests/runtime/ir/fuzz_parser.py --count 1000000 --seed 1
 
 Nothing but OpstepError may come out, no input may take a second, and what parses must print, read
 back the same, and go through the verifier. The first input that breaks this is kept in a file.
@@ -15,8 +15,8 @@ import sys
 import time
 from pathlib import Path
 
-TESTS = Path(__file__).parents[1]
-sys.path[:0] = [str(TESTS.parent), str(TESTS / "ir")]
+ROOT = Path(__file__).parents[3]
+sys.path.insert(0, str(ROOT))
 
 from small_ops import SMALL_OPS  # noqa: E402
 
@@ -64,11 +64,9 @@ class Hang(Exception):
 
 def corpus() -> list[str]:
     """Programs to mutate, cut into pieces of a usual size."""
-    root = TESTS.parent
-    files = sorted((TESTS / "errors").glob("[!s]*.opg")) + sorted(
-        (root / "examples").glob("**/*.opg")
-    )
-    files += sorted((root / "opstep").glob("**/*.opg"))
+    files = sorted(Path(__file__).parent.glob("errors/[!s]*.opg"))
+    files += sorted(ROOT.glob("examples/**/*.opg"))
+    files += sorted(ROOT.glob("opstep/**/*.opg"))
     pieces = []
     for file in files:
         text = file.read_text(encoding="utf-8")

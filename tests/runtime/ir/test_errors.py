@@ -18,7 +18,7 @@ from opstep.runtime.ir.graph import Source
 from opstep.runtime.ir.parser import parse, parse_with_diagnostics
 from opstep.runtime.ir.verify import verify_with_diagnostics
 
-FILES = sorted((Path(__file__).parents[1] / "errors").glob("*.opg"))
+FILES = sorted((Path(__file__).parent / "errors").glob("*.opg"))
 LIBRARY = Path(__file__).parent / "library.opg"
 _MARK = re.compile(r"# (error|hint|note): (.*?)\s*(?=# (?:error|hint|note): |$)")
 

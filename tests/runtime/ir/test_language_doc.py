@@ -15,7 +15,7 @@ from opstep.runtime.ir.printer import print_module
 from opstep.runtime.ir.types import DTYPES, promote
 from opstep.runtime.ir.verify import verify_with_diagnostics
 
-TEXT = (Path(__file__).parents[2] / "docs" / "language.md").read_text()
+TEXT = (Path(__file__).parents[3] / "docs" / "language.md").read_text()
 PROGRAMS = re.findall(r"```opg\n(.*?)```", TEXT, re.DOTALL)
 
 

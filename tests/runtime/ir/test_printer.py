@@ -178,7 +178,7 @@ def test_long_lines_are_broken_in_their_parentheses() -> None:
     assert max(map(len, LONG.split("\n"))) <= 100
 
 
-@pytest.mark.parametrize("path", sorted((HERE.parent / "errors").glob("[!s]*.opg")), ids=str)
+@pytest.mark.parametrize("path", sorted((HERE / "errors").glob("[!s]*.opg")), ids=str)
 def test_programs_keep_every_comment(path: Path) -> None:
     text = path.read_text()
     printed = print_module(parse(text))

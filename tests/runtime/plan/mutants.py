@@ -1,6 +1,6 @@
 """Damages plans in small ways, each of which makes a hazard, and counts how many the checker names.
 
-    python tests/plan/mutants.py --count 10000
+    python tests/runtime/plan/mutants.py --count 10000
 
 plans that many random programs and damages each plan in all ways that it offers.
 """
@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[2]))
+    sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from plan_programs import SIZE, prepare, random_choices, random_policy, random_program, verified
 

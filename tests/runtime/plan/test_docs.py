@@ -9,7 +9,7 @@ import opstep
 from opstep.runtime.plan.hazards import check
 from opstep.runtime.plan.text import format_plan, parse_plan
 
-TEXT = (Path(__file__).parents[2] / "docs" / "plan.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[3] / "docs" / "plan.md").read_text(encoding="utf-8")
 BLOCKS = dict(re.findall(r"^```(\w+)\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL))
 
 

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "ops")]
+TESTS = Path(__file__).parents[3]
+sys.path[:0] = [str(TESTS / "shared"), str(TESTS / "kernels")]
 
 from cases import cases, inputs, program  # noqa: E402
 

@@ -3,7 +3,7 @@ give what they give here.
 
 Each processor needs a process of its own: kernels are compiled once a process. Some ops stand for
 all, those whose kernels are made of vectors or that add, in f32, and two processors for four;
-``pytest tests/runtime/test_processors.py --every-op`` compiles all of them.
+``pytest tests/runtime/device/cpu/test_processors.py --every-op`` compiles all of them.
 """
 
 from __future__ import annotations
