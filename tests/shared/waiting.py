@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-PATIENCE_S = 60  # of a machine with much else to do
+PATIENCE_S = 240  # of a machine with much else to do
 
 
 def wait_until(holds: Callable[[], object], seconds: float = PATIENCE_S) -> None:

@@ -10,6 +10,7 @@ import threading
 import ml_dtypes
 import numpy as np
 import pytest
+from waiting import PATIENCE_S
 
 from opstep.runtime.device import convert
 from opstep.runtime.device.cpu import jit, native
@@ -340,7 +341,7 @@ def test_processes_that_fill_the_cache_together_agree(tmp_path):
         )
         for _ in range(3)
     ]
-    outputs = [json.loads(r.communicate(timeout=60)[0]) for r in runs]
+    outputs = [json.loads(r.communicate(timeout=PATIENCE_S)[0]) for r in runs]
     assert all(o[2] == outputs[0][2] for o in outputs)
     assert not [f for f in tmp_path.iterdir() if f.suffix != ".o"], "no temporary files left"
 

@@ -41,23 +41,30 @@ def results(folder, name: str, features: str, every: bool) -> dict[str, str]:
     return json.loads(done.stdout)
 
 
+def pytest_generate_tests(metafunc):
+    """Of those that this processor can stand in for, all or the first two."""
+    if "which" in metafunc.fixturenames:
+        able = [w for w, (_, needs, _) in PROCESSORS.items() if can(needs)]
+        metafunc.parametrize("which", able if every_op(metafunc.config) else able[:ALWAYS])
+
+
+def can(features: str) -> bool:
+    return all(processor.this().has(f) for f in features.split())
+
+
+def every_op(config) -> bool:
+    return config.getoption("--every-op", default=False)
+
+
 @pytest.fixture(scope="module")
 def here(request, tmp_path_factory) -> dict[str, str]:
-    every = request.config.getoption("--every-op", default=False)
-    return results(tmp_path_factory.mktemp("here"), "", "", every)
+    return results(tmp_path_factory.mktemp("here"), "", "", every_op(request.config))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("which", PROCESSORS)
 def test_same_bits(which, here, request, tmp_path):
-    every = request.config.getoption("--every-op", default=False)
-    if not every and which not in list(PROCESSORS)[:ALWAYS]:
-        pytest.skip("compiled with --every-op")
     name, features, setting = PROCESSORS[which]
-    missing = [f for f in features.split() if not processor.this().has(f)]
-    if missing:
-        pytest.skip(f"this processor has no {', '.join(missing)}")
     flags = ",".join([*(f"+{f}" for f in features.split()), setting])
-    there = results(tmp_path, name, flags, every)
+    there = results(tmp_path, name, flags, every_op(request.config))
     assert len(there) == len(here) > 0
     assert {k for k in here if here[k] != there[k]} == set()
