@@ -144,7 +144,8 @@ def _callee(function: FunctionType, dtype: DType, distinct: bool = False):
     distinct = distinct or hasattr(function, "distinct")
     key = (function, dtype.name, distinct)
     if key not in _specialised:
-        made: Any = numba.njit(error_model="numpy")(source.specialise(function, dtype, CPU))
+        bare = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # only kernels call it
+        made: Any = numba.njit(error_model="numpy", **bare)(source.specialise(function, dtype, CPU))
         if distinct:
             made._compiler._customize_flags = _with_noalias
         elif not source.has_loop(function.__code__):
