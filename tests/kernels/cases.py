@@ -31,6 +31,12 @@ from opstep.runtime.ir.printer import print_graph
 from opstep.runtime.ir.types import DType, TensorType, f32
 
 FOLDER = Path(__file__).parent
+# Of dtypes that kernels treat alike a graph is run with one. f16 and bf16 are converted and go
+# through the kernels of f32: graphs of an op take them by turns. Integers have kernels of their
+# own: ops take them by turns, and rooms do where ops share the largest kernels there are.
+ALIKE = (("f64",), ("f32",), ("f16", "bf16"), ("i64", "i32"), ("i16", "i8"), ("u8",), ("bool",))
+SHARING = ("conv", "matmul")
+CONVERTING = ("cast",)  # has a kernel for each pair of dtypes
 DEFAULT_DTYPES = ("f64", "f32", "f16", "bf16")
 # relative to the largest element of the result
 TOLERANCE = {"f64": 1e-11, "f32": 4e-6, "f16": 2e-3, "bf16": 1.6e-2}
@@ -75,6 +81,27 @@ def cases() -> tuple[Case, ...]:
     return tuple(
         _case(path.stem, graph) for path in graph_files() for graph in load(path).graphs.values()
     )
+
+
+def by_dtype(every: bool = False) -> list[tuple[str, str]]:
+    """(case, dtype) of each test graph with one dtype of those that are alike, or with every."""
+    found = []
+    turns = {path.stem: _turn(path) for path in graph_files()}
+    places: dict[str, int] = {}
+    for case in cases():
+        place = places[case.file] = places.get(case.file, -1) + 1
+        for alike in ALIKE:
+            mine = [d for d in alike if d in case.dtypes]
+            if mine and not every and case.file not in CONVERTING:
+                turn = place if alike[0] == "f16" else turns[case.file]
+                mine = [mine[turn % len(mine)]]
+            found += [(case.id, dtype) for dtype in mine]
+    return found
+
+
+def _turn(path: Path) -> int:
+    room = path.parent.name
+    return SHARING.index(room) if room in SHARING else zlib.crc32(path.stem.encode())
 
 
 def _case(file: str, graph: Graph) -> Case:

@@ -6,7 +6,7 @@ import numpy as np
 import oracle
 import pieces
 import pytest
-from cases import Case, cases, generator, inputs, program
+from cases import Case, by_dtype, cases, generator, inputs, program
 from values import compare, op_by_op, same_bits
 
 from opstep.api.program import Program
@@ -17,8 +17,13 @@ from opstep.runtime.ir.types import TensorType, dtype_of
 from opstep.runtime.transforms.grad import grad
 
 CASES = {c.id: c for c in cases()}
-BY_DTYPE = [(c.id, dtype) for c in CASES.values() for dtype in c.dtypes]
 WITH_GRADIENT = [c.id for c in CASES.values() if c.wrt]
+
+
+def pytest_generate_tests(metafunc):
+    if "dtype" in metafunc.fixturenames:
+        every = metafunc.config.getoption("--every-dtype", default=False)
+        metafunc.parametrize("case_id, dtype", by_dtype(every))
 
 
 def name_of(case: Case) -> str:
@@ -77,7 +82,6 @@ def test_symbolic_shape(case_id):
 # --- values ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case_id, dtype", BY_DTYPE)
 def test_values(case_id, dtype):
     """Against the float64 oracle; the same bits in debug mode, from any cut, from views with
     strides.

@@ -7,14 +7,12 @@ makes two of a loop where it cannot tell whether pointers overlap, and sums in a
 from __future__ import annotations
 
 import numpy as np
-import pytest
-from cases import cases, inputs
+from cases import by_dtype, cases, inputs
 
 from opstep.api.program import Program
 from opstep.runtime.ir.parser import parse
 
 CASES = {c.id: c for c in cases()}
-BY_DTYPE = [(c.id, dtype) for c in CASES.values() for dtype in c.dtypes if c.graph.inputs]
 WAYS = (
     {"mode": "async", "streams": 1},
     {"mode": "async", "streams": 1, "threads": 3},
@@ -40,7 +38,12 @@ def wrapped(case, dtype: str) -> Program:
     return Program(parse("\n".join(lines), f"{case.file}.opg"))
 
 
-@pytest.mark.parametrize("case_id, dtype", BY_DTYPE)
+def pytest_generate_tests(metafunc):
+    every = metafunc.config.getoption("--every-dtype", default=False)
+    chosen = [(c, dtype) for c, dtype in by_dtype(every) if CASES[c].graph.inputs]
+    metafunc.parametrize("case_id, dtype", chosen)
+
+
 def test_same_bits(case_id, dtype):
     case = CASES[case_id]
     program, given = wrapped(case, dtype), inputs(case, dtype)
