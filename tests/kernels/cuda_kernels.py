@@ -101,13 +101,16 @@ def covering(found: Mapping[Kernel, Iterable[Any]]) -> list[Kernel]:
 
 
 def parts(kernel: Kernel, archs: Iterable[Any]) -> set[tuple]:
-    """What is compiled as part of it: its text, and every function that is called from there; of
-    each the family of dtypes, whether elements are converted, and the architecture.
+    """What is compiled as part of it: its text, and every function that is called from there, each
+    for a family of dtypes; and each with and without elements that are converted, and for each
+    architecture, in one family or another.
     """
     converts = any(":" in kind for kind in kernel.signature)
     codes = {f.__code__ for f in _called(kernel.function, kernel.dtype, set())}
     found = {_text(kernel), *((code, family(kernel)) for code in codes)}
-    return {(*part, converts, arch) for part in found for arch in archs}
+    whatever = {part[:-1] for part in found}  # the family
+    by_arch = {(*part, arch) for part in whatever for arch in archs}
+    return found | by_arch | {(*part, "converts" * converts) for part in whatever}
 
 
 def _text(kernel: Kernel) -> tuple:
