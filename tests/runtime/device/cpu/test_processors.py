@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from opstep.runtime.device.cache import Compiler
 from opstep.runtime.device.cpu import processor
 
 SCRIPT = Path(__file__).with_name("on_processor.py")
@@ -33,8 +34,8 @@ PROCESSORS = {
 ALWAYS = 2  # of them
 
 
-def results(folder, name: str, features: str, every: bool) -> dict[str, str]:
-    command = [sys.executable, str(SCRIPT), str(folder), name, features, "0/1"]
+def results(folder: str, name: str, features: str, every: bool) -> dict[str, str]:
+    command = [sys.executable, str(SCRIPT), folder, name, features, "0/1"]
     command += [ALL_DTYPES] if every else ["f32", *OPS]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -57,14 +58,14 @@ def every_op(config) -> bool:
 
 
 @pytest.fixture(scope="module")
-def here(request, tmp_path_factory) -> dict[str, str]:
-    return results(tmp_path_factory.mktemp("here"), "", "", every_op(request.config))
+def here(request) -> dict[str, str]:
+    return results(str(Compiler.cache_folder()), "", "", every_op(request.config))
 
 
 @pytest.mark.slow
 def test_same_bits(which, here, request, tmp_path):
     name, features, setting = PROCESSORS[which]
     flags = ",".join([*(f"+{f}" for f in features.split()), setting])
-    there = results(tmp_path, name, flags, every_op(request.config))
+    there = results(str(tmp_path), name, flags, every_op(request.config))
     assert len(there) == len(here) > 0
     assert {k for k in here if here[k] != there[k]} == set()
