@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 from pathlib import Path
@@ -71,3 +72,12 @@ def test_every_module_says_what_it_is_for():
             if text and not text.startswith(('"""', "'''", 'r"""')):
                 silent.append(str(path.relative_to(ROOT)))
     assert silent == []
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "tests/gpu").glob("test_*.py")), ids=lambda p: p.stem
+)
+def test_what_needs_a_gpu_can_be_imported(path, monkeypatch):
+    """Where there is no GPU it is not collected, so nothing else would tell that it is broken."""
+    monkeypatch.syspath_prepend(path.parent)
+    importlib.import_module(path.stem)
