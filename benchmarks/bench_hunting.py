@@ -15,7 +15,7 @@ from opstep.api.settings import RunSettings
 from opstep.hunting.search import hunt
 from opstep.runtime.interpreter import drive
 
-sys.path.append(str(Path(__file__).parent.parent / "tests" / "debugger"))
+sys.path.append(str(Path(__file__).parent.parent / "tests" / "hunting"))
 
 
 def unet(batch: int):

@@ -23,7 +23,7 @@ from opstep.runtime.recording import (
 from opstep.trace.sink import Run, SinkReport, StepDone
 from opstep.trace.timeline import TimelineSink
 
-sys.path.append(str(Path(__file__).parent.parent / "tests"))
+sys.path.append(str(Path(__file__).parent.parent / "tests" / "shared"))
 
 OPS, STEPS = 1000, 1000
 WHERE = "a trace of 1,000,000 ops"

@@ -20,6 +20,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from recorded_runs import NAN_LINE, STEPS, record_runs
+from waiting import PATIENCE_S
 
 import opstep
 from opstep.runtime.ir.errors import InputError
@@ -463,8 +464,8 @@ def test_the_server_says_where_it_is_and_ends_quietly(path):
     ) as child:
         said = child.stdout.readline()
         address = re.search(r"http://127\.0\.0\.1:\d+/", said)[0]
-        with urllib.request.urlopen(address, timeout=20) as page:
+        with urllib.request.urlopen(address, timeout=PATIENCE_S) as page:
             assert b"How did the runs go?" in page.read()
         child.send_signal(signal.SIGINT)
-        out, err = child.communicate(timeout=20)
+        out, err = child.communicate(timeout=PATIENCE_S)
     assert (child.returncode, out, err) == (0, "", "")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import PATIENCE_S
 from workspaces import TRAIN, record, sound, train_inputs, train_program
 
 import opstep
@@ -40,7 +41,8 @@ def opstep_run(folder: Path, limit: int, *options: str) -> subprocess.CompletedP
     return subprocess.run(
         [sys.executable, "-c", LIMITED, str(limit), "run", "train.opg", "--symbol", "N=4",
          "--input", "random", "--steps", str(STEPS), *options],
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False,
+        cwd=folder, env=environment, capture_output=True, text=True, check=False,
+        timeout=PATIENCE_S,
     )  # fmt: skip
 
 
@@ -193,7 +195,7 @@ def test_what_may_not_be_written_is_told_before_the_run(tmp_path, what):
         process = subprocess.run(
             [sys.executable, "-c", REFUSED, str(path), str(tmp_path / "other.db")],
             env=os.environ | {"PYTHONPATH": str(ROOT)},
-            capture_output=True, text=True, timeout=60, check=False,
+            capture_output=True, text=True, timeout=PATIENCE_S, check=False,
         )  # fmt: skip
         assert process.returncode == 0, process.stderr
         assert "runs.db: it cannot be written" in process.stdout

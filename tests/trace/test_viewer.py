@@ -18,7 +18,7 @@ from urllib.parse import parse_qs
 import made_timelines
 import numpy as np
 import pytest
-from waiting import runs, wait_until
+from waiting import PATIENCE_S, runs, wait_until
 
 import opstep
 from opstep.runtime.ir.errors import InputError
@@ -125,7 +125,9 @@ def test_the_child_ends_with_an_error_a_block_or_its_parent(path):
 
 def test_the_engine_waits_for_the_next_question(engine):
     """However long: it names no time after which it would close the connection."""
-    connection = http.client.HTTPConnection("127.0.0.1", engine._client.http.conn.port, timeout=10)
+    connection = http.client.HTTPConnection(
+        "127.0.0.1", engine._client.http.conn.port, timeout=PATIENCE_S
+    )
     connection.request("GET", "/status")
     response = connection.getresponse()
     assert response.status == 200 and response.read()
@@ -136,7 +138,7 @@ def test_the_engine_waits_for_the_next_question(engine):
 def test_no_page_can_ask_the_engine(engine):
     port = int(engine._client.http.conn.port)
     for headers in ({"Host": f"evil.example:{port}"}, {"Origin": "http://evil.example"}):
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
         connection.request("POST", "/query", b"", headers)
         assert connection.getresponse().status == 403
         connection.close()
@@ -317,7 +319,7 @@ def served(path: Path, *arguments):
 
 def ask(found, path: str, method: str = "GET", **headers: str):
     """Status, headers and body."""
-    connection = http.client.HTTPConnection("127.0.0.1", found.server_port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", found.server_port, timeout=PATIENCE_S)
     connection.request(method, path, headers=headers)
     response = connection.getresponse()
     body = response.read()
