@@ -4,8 +4,6 @@ registry.py    what a feature is: one decorated function
 project.py     what the server knows: open files, files of folders, settings, live values
 file.py        one text: its items, its positions
 item.py        one graph or declaration, parsed and checked by itself
-graph_text.py  the text of a graph in blocks of statements (blocks.py), each read by itself
-graph_check.py what the verifier finds in it, block by block
 lines.py       offsets and an editor's positions
 environment.py what the items of a file are checked against
 checking.py    messages about a file; unused.py: those that are no errors

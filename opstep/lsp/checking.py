@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from opstep.lsp.item import Item, Summary
-from opstep.lsp.unused import unused_in_graph, unused_tensors
+from opstep.lsp.unused import unused_in_graph, unused_tensors, used_names
 from opstep.runtime.ir.body import BodyChecker
 from opstep.runtime.ir.callgraph import check_calls
 from opstep.runtime.ir.collector import collector_paused
@@ -67,9 +67,10 @@ def _not_too_many(found: list[Diagnostic]) -> list[Diagnostic]:
 
 def _summary(item: Item) -> Summary:
     syntax, node = item.syntax, item.node
-    found = syntax or [*item.problems, *unused_in_graph(item)]
+    used = used_names(node) if isinstance(node, Graph) else set()
+    found = syntax or [*item.problems, *unused_in_graph(item, used)]
     name = None if node is None else (isinstance(node, Graph), node.name.text)
-    return Summary(found, bool(syntax), name, item.callees, item.uses & item.file.tensors.keys())
+    return Summary(found, bool(syntax), name, item.callees, used & item.file.tensors.keys())
 
 
 def _in_order(file: File, found: list[Diagnostic]) -> list[Diagnostic]:

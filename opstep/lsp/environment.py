@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from opstep.runtime.ir.applying import Applier
 from opstep.runtime.ir.control import CONTROL
 from opstep.runtime.ir.declarations import check_declaration
-from opstep.runtime.ir.diagnostics import Diagnostic
 from opstep.runtime.ir.graph import Declaration, Graph, Source
 from opstep.runtime.ir.op import OPS
 from opstep.runtime.ir.reporting import Reporter
@@ -93,13 +92,11 @@ class Environment:
                 self.tensors[name] = item.node
                 self._sources[name] = item.source
 
-    def declaration(
-        self, declaration: Declaration, source: Source
-    ) -> tuple[Application | None, list[Diagnostic]]:
-        """The same for a declaration, with the op that makes its first value."""
-        reporter = Reporter()
-        found = check_declaration(declaration, source, self.applier, reporter)
-        return found, reporter.diagnostics
+    def initialiser(
+        self, declaration: Declaration, source: Source, reporter: Reporter
+    ) -> Application | None:
+        """The op that makes the first value of a declared tensor."""
+        return check_declaration(declaration, source, self.applier, reporter)
 
     def forget_calls(self) -> None:
         """Signatures of graphs have changed: what was found out about calls is no longer so."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import opstep.kernels  # noqa: F401 - registers the ops
 from opstep.kernels.stdlib import library
-from opstep.lsp import graph_text
+from opstep.lsp import item
 from opstep.lsp.checking import messages
 from opstep.lsp.file import File
 from opstep.lsp.item import ItemSource
@@ -91,8 +91,7 @@ def absolute(file: File, d: Diagnostic) -> tuple[Any, ...]:
 
 def nodes(file: File) -> list[str]:
     """All that was read, with every span."""
-    return [repr(item.node).replace(repr(item.node.body), repr(tuple(item.node.body)))
-            if hasattr(item.node, "body") else repr(item.node) for item in file.items]  # fmt: skip
+    return [repr(item.node) for item in file.items]
 
 
 def types(file: File) -> list[Any]:
@@ -155,8 +154,8 @@ def apply(file: File, edit: tuple[float, int, str]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _short_blocks(monkeypatch):
-    monkeypatch.setattr(graph_text, "BLOCK", 3)
+def _short_slices(monkeypatch):
+    monkeypatch.setattr(item, "SLICE", 3)
 
 
 @settings(max_examples=60, deadline=None)
