@@ -49,7 +49,7 @@ def graph(project: Project, params: Json) -> Json:
     item = file.graphs.get(name) or project.library_graphs.get(name)
     if item is None:
         raise InputError(f"there is no graph {name} in {file.path}")
-    return Drawing(project, item).told()
+    return Drawing(project, item).progress()
 
 
 def graph_at(file: File, line: Any) -> str:
@@ -82,7 +82,7 @@ class Drawing:
         self.written: dict[TensorType, str] = {}
         self.problems = _problems(item)
 
-    def told(self) -> Json:
+    def progress(self) -> Json:
         for k, binding in enumerate(self.graph.inputs):
             name = binding.name.text
             self._node(f"input:{k}", "input", name, binding.name.span, values=[name])

@@ -22,6 +22,7 @@ from opstep.trace.workspace.schema import APPLICATION, TABLES, VERSION, Table
 from opstep.trace.workspace.views import VIEWS
 
 BUSY_S = 30.0  # a writer waits so long for another one's transaction
+PATIENCE_S = 2.0  # and a viewer: somebody sits in front of a screen
 PROBLEMS = (
     "absent", "folder", "foreign", "unreadable", "empty", "older", "newer", "locked", "full",
     "damaged",

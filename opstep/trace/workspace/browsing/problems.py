@@ -11,7 +11,7 @@ from opstep.trace.workspace.store import FileProblem
 _READS = "this view only reads; on the command line, `opstep ws FILE sql … --write` can change it"
 
 
-def problem(error: OpstepError, text: str = "") -> dict[str, Any]:
+def problem_json(error: OpstepError, text: str = "") -> dict[str, Any]:
     """``kind`` (a kind of `FileProblem`, ``refused``, ``stopped``, or ``wrong``), ``message``,
     ``hint``, and ``start`` and ``end`` in `text`, in units of UTF-16, where the place is known.
     """

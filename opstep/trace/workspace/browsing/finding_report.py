@@ -12,7 +12,7 @@ from opstep.trace.workspace.workspace import Workspace
 _FIGURES = ("min", "max", "mean", "std", "nan", "posinf", "neginf", "zero", "count")
 
 
-def report(ws: Workspace, run: RecordedRun, finding: int) -> str:
+def finding_report(ws: Workspace, run: RecordedRun, finding: int) -> str:
     """What was found, the statement at fault with its place, the statistics of what went in and
     came out in that step, and how the tensor was in the steps before.
     """
