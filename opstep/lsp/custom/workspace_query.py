@@ -19,8 +19,8 @@ from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
 from opstep.trace.workspace.browsing.json_fields import json_rows
 from opstep.trace.workspace.browsing.problems import problem_json
-from opstep.trace.workspace.browsing.results import Results, first_page
-from opstep.trace.workspace.written import WRITERS
+from opstep.trace.workspace.browsing.results import Results, export_answer, first_page
+from opstep.trace.workspace.row_formats import WRITERS
 
 if TYPE_CHECKING:
     from opstep.lsp.project import Project
@@ -122,36 +122,13 @@ def _format(params: Params) -> str:
 @feature("opstep/workspace/export", thread=True)
 def export(project: Project, params: Params) -> dict[str, Any]:
     """Asks anew, and writes all rows to a `file`, which is there whole or not at all."""
-    from opstep.runtime import arrays
-
     kind, target = _format(params), Path(arguments.text(params, "file"))
     name, text = arguments.text(params, "query"), arguments.text(params, "sql")
     results, began = results_of(project), time.monotonic()
     event = results.begin(name)
-    count = 0
-
-    def write(file: Any) -> None:
-        nonlocal count
-
-        def counted(rows: Any) -> Any:
-            nonlocal count
-            for row in rows:
-                count += 1
-                if event.is_set():
-                    return
-                yield row
-
-        asked = ws.ask(text, timeout=None, stop=event.is_set)
-        with asked as (columns, rows):
-            out = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
-            WRITERS[kind](columns, counted(rows), out)
-            out.detach()
-        if event.is_set():
-            raise InputError("stopped: nothing was written")
-
     try:
         with arguments.workspace(params) as ws:
-            arrays.replace_file(target, write)
+            count = export_answer(ws, text, kind, target, event)
     except OpstepError as error:
         return {"problem": problem_json(error, text)}
     except OSError as error:

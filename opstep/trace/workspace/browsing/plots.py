@@ -4,7 +4,6 @@ can show.
 
 from __future__ import annotations
 
-import io
 import sqlite3
 import threading
 from collections import OrderedDict
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opstep.runtime.ir.errors import InputError
-from opstep.trace.workspace import figures, written
+from opstep.trace.workspace import figures, row_formats
 from opstep.trace.workspace.browsing.downsampling import downsample
 from opstep.trace.workspace.browsing.results import Result
 from opstep.trace.workspace.browsing.status import file_stamp
@@ -139,8 +138,6 @@ def _number(value: Any) -> float:
 
 def write_csv(plot: Plot, target: Path) -> int:
     """All points, a row each; how many. Raises `OSError`."""
-    from opstep.runtime import arrays
-
     columns = ["line", "site", "run", plot.axis, "value"]
 
     def rows() -> Iterator[tuple]:
@@ -149,13 +146,7 @@ def write_csv(plot: Plot, target: Path) -> int:
             for x, y in zip(line.xs.tolist(), line.ys.tolist(), strict=True):
                 yield *head, int(x) if x.is_integer() else x, None if y != y else y
 
-    def write(file: Any) -> None:
-        out = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
-        written.write_csv(columns, rows(), out)
-        out.detach()
-
-    arrays.replace_file(target, write)
-    return sum(len(line.xs) for line in plot.lines)
+    return row_formats.write_file(target, "csv", columns, rows())
 
 
 # --- what is sent ---------------------------------------------------------------------------------

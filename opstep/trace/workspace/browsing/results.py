@@ -20,6 +20,7 @@ from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
 from opstep.trace.workspace.browsing.json_fields import column_kinds, json_rows
 from opstep.trace.workspace.browsing.problems import problem_json
+from opstep.trace.workspace.row_formats import write_file
 from opstep.trace.workspace.store import PATIENCE_S
 from opstep.trace.workspace.workspace import Workspace
 
@@ -280,3 +281,18 @@ class Results:
 def first_page(result: Result) -> dict[str, Any]:
     """How far it is, with the first rows."""
     return result.progress() | {"rows": json_rows(result.page(0, PAGE))}
+
+
+def export_answer(ws: Workspace, text: str, kind: str, target: Path, stop: threading.Event) -> int:
+    """Asks anew, and writes all rows to a file, which is there whole or not at all; how many."""
+
+    def until_stopped(rows: Iterator[tuple]) -> Iterator[tuple]:
+        for row in rows:
+            if stop.is_set():
+                break
+            yield row
+        if stop.is_set():
+            raise InputError("stopped: nothing was written")
+
+    with ws.ask(text, timeout=None, stop=stop.is_set) as (columns, rows):
+        return write_file(target, kind, columns, until_stopped(rows))
