@@ -7,20 +7,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from lsprotocol import types
 
-from opstep.lsp.checking import Between
-from opstep.lsp.environment import Environment
+from opstep.lsp.environment import Environment, Library
 from opstep.lsp.item import Item
 from opstep.lsp.lines import Lines
 from opstep.runtime.ir.cutting import Piece, cut
 from opstep.runtime.ir.graph import Declaration, Graph, Span
-
-if TYPE_CHECKING:
-    from opstep.lsp.project import Project
-
 
 _Key = tuple[bool, str]  # whether it is a graph, and its name
 _Interface = tuple[Span | None, object, object]
@@ -29,19 +23,21 @@ _Interface = tuple[Span | None, object, object]
 class File:
     """A text, open in an editor or read from disk.
 
-    `version` is the editor's; None for a file from disk. `path` is what messages show.
+    `version` is the editor's; None for a file from disk. `path` is what messages show. `library`
+    has the graphs that can be called besides its own.
     """
 
     def __init__(
-        self, project: Project, uri: str, path: str, text: str, version: int | None = None
+        self, library: Library, uri: str, path: str, text: str, version: int | None = None
     ):
-        self.project = project
+        self.library = library
         self.uri = uri
         self.path = path
         self.version = version
         self.lines = Lines(text)
         self.items = [Item(self, p, text[p.start : p.end]) for p in cut(text)]
-        self.between = Between(self)
+        self.graphs: dict[str, Item] = {}
+        self.tensors: dict[str, Item] = {}
         self._environment: Environment | None = None
         self._index()
 
@@ -129,8 +125,8 @@ class File:
                     item.forget_verified()
 
     def _index(self) -> None:
-        self.graphs: dict[str, Item] = {}
-        self.tensors: dict[str, Item] = {}
+        self.graphs.clear()
+        self.tensors.clear()
         for item in self.items:
             if item.kind == "graph":
                 self.graphs.setdefault(item.name, item)
@@ -143,7 +139,7 @@ class File:
     def environment(self) -> Environment:
         """What its items are checked against."""
         if self._environment is None:
-            self._environment = Environment(self)
+            self._environment = Environment(self.graphs, self.tensors, self.library)
         return self._environment
 
     def item_at(self, offset: int) -> Item | None:
@@ -152,12 +148,6 @@ class File:
 
     def _number(self, offset: int) -> int:
         return max(0, bisect_right(self.items, offset, key=lambda item: item.start) - 1)
-
-    def diagnostics(self) -> list[types.Diagnostic]:
-        """All that is to say about it."""
-        from opstep.lsp.telling import diagnostics
-
-        return diagnostics(self)
 
     # --- places -----------------------------------------------------------------------------------
 

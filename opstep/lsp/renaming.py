@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lsprotocol import types
 
+from opstep.lsp.diagnostics import diagnostics_json
 from opstep.lsp.file import File
 from opstep.lsp.launches import mentions
 from opstep.lsp.occurrences import (
@@ -199,10 +200,10 @@ def _check_result(
         raise InputError(f"{new} would mean something else where {thing.name} stands now")
     if next(occurrences(after, thing), None) is not None:
         raise InputError(f"{thing.name} would be left without its definition")
-    if len(after.diagnostics()) > len(file.diagnostics()):
-        first = after.diagnostics()[0]
-        line = first.range.start.line + 1
-        raise InputError(f"as {new} it would be wrong: line {line}: {first.message}")
+    found = diagnostics_json(after)
+    if len(found) > len(diagnostics_json(file)):
+        line, message = found[0]["range"]["start"]["line"] + 1, found[0]["message"]
+        raise InputError(f"as {new} it would be wrong: line {line}: {message}")
 
 
 def draws_by_name(file: File, thing: Thing) -> bool:

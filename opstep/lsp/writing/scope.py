@@ -80,7 +80,7 @@ class Scope:
     def graph_names(self) -> list[str]:
         """What can be called: the graphs of the file, then those of the library."""
         own = self.file.graphs
-        return [*own, *(name for name in self.file.project.library_graphs if name not in own)]
+        return [*own, *(name for name in self.file.library.library_graphs if name not in own)]
 
     def graphs(self) -> Iterator[Graph]:
         """Those of `graph_names` whose heads can be read."""
