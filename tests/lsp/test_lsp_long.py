@@ -7,6 +7,7 @@ import pytest
 from opstep.lsp import checking, item
 from opstep.lsp.file import File
 from opstep.lsp.project import Project
+from opstep.runtime.ir.graph import Graph
 
 LINES = 2_000
 
@@ -73,6 +74,6 @@ def test_an_edit_reads_on_from_the_statement_that_it_touches():
         file.replace(at, at, new)
         at += len(new)
         checking.messages(file)
-    assert long.node is not None and before is not None
+    assert isinstance(long.node, Graph) and isinstance(before, Graph)
     assert all(a is b for a, b in zip(long.node.body[:1000], before.body[:1000], strict=True))
     assert long.node.body[1001:] == before.body[1000:]
