@@ -77,7 +77,7 @@ def _range_in(file: File, d: Diagnostic) -> dict[str, Any]:
 
 
 def _item_range(item: Item, span: Span) -> dict[str, Any]:
-    start, end = (item.file.lines.place(item.start + offset) for offset in span)
+    start, end = (item.file.lines.line_and_column(item.start + offset) for offset in span)
     return {
         "start": {"line": start[0], "character": start[1]},
         "end": {"line": end[0], "character": end[1]},

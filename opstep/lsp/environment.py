@@ -88,9 +88,9 @@ class Environment:
         self._sources: dict[str, Source | None] = {}
         self.graphs = Graphs(graphs, library)
         self.applier = Applier({**CONTROL, **OPS}, self.graphs, Sources(self.graphs), self._sources)
-        self.take_tensors()
+        self.update_tensors()
 
-    def take_tensors(self) -> None:
+    def update_tensors(self) -> None:
         """The named tensors as they are now."""
         self.tensors.clear()
         self._sources.clear()

@@ -98,7 +98,7 @@ class File:
                     made[piece] = item
                     item.start = piece.start
                     if rewritten:
-                        item.take(piece, text)
+                        item.rewrite(piece, text)
         return [made.get(p) or Item(self, p, self.text[p.start : p.end]) for p in pieces]
 
     def _changed(self, before: dict[_Key, _Interface], made: list[Item]) -> None:
@@ -114,7 +114,7 @@ class File:
                 (places if same else names).add(key[1])
         if self._environment is not None and (names or places):
             self._environment.forget_calls()
-            self._environment.take_tensors()
+            self._environment.update_tensors()
         if names or places:
             come_or_gone = before.keys() != after.keys()
             for item in self.items:

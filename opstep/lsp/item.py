@@ -66,23 +66,23 @@ class Item:
         self.behind_name = piece.behind_name - piece.start
         self._begin(None, None)
 
-    def take(self, piece: Piece, text: str) -> None:
+    def rewrite(self, piece: Piece, text: str) -> None:
         """Stands for another piece of its kind and name, with another text."""
-        head, kept = self._head, self._kept(_common(self.text, text))
+        head, unchanged = self._head, self._unchanged(_common(self.text, text))
         self.start = piece.start
         self.behind_name = piece.behind_name - piece.start
         self.source.rewrite(text)
-        self._begin(head if kept else None, kept)
+        self._begin(head if unchanged else None, unchanged)
 
-    def _begin(self, head: Head | None, kept: Statements | None) -> None:
-        """Makes it be read, behind what is `kept` of a graph, and verified."""
+    def _begin(self, head: Head | None, unchanged: Statements | None) -> None:
+        """Makes it be read, behind what is `unchanged` of a graph, and verified."""
         self._head = head  # of a graph
         self._node: Graph | Declaration | None = None
         self._syntax: list[Diagnostic] | None = None  # None: not read yet
-        self._read_steps = self._read(kept)
+        self._read_steps = self._read(unchanged)
         self.forget_verified()
 
-    def _kept(self, same: int) -> Statements | None:
+    def _unchanged(self, same: int) -> Statements | None:
         """The statements of a graph that are read as they were while its first `same` characters
         stay: those before the first fault, up to the end of a line.
         """
@@ -160,12 +160,12 @@ class Item:
         """Whether the parser has been through it."""
         return self._syntax is not None
 
-    def _read(self, kept: Statements | None) -> Iterator[None]:
-        """Reads it, behind what is `kept` of a graph, and yields now and then."""
+    def _read(self, unchanged: Statements | None) -> Iterator[None]:
+        """Reads it, behind what is `unchanged` of a graph, and yields now and then."""
         reader = Reader(self.source)
         with suppress(Enough):
             if self.kind == "graph":
-                yield from self._read_graph(reader, kept)
+                yield from self._read_graph(reader, unchanged)
             else:
                 items = []
                 reader.items(0, items, True)

@@ -16,6 +16,7 @@ from lsprotocol import types
 from opstep.lsp.diagnostics import diagnostics_json
 from opstep.lsp.file import File
 from opstep.lsp.launches import mentions
+from opstep.lsp.locations import graph_item, is_library
 from opstep.lsp.occurrences import (
     DEFINES,
     Occurrence,
@@ -25,7 +26,6 @@ from opstep.lsp.occurrences import (
     occurrences,
     op_named,
 )
-from opstep.lsp.places import graph_item, is_library
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Declaration, Graph
 from opstep.runtime.ir.lexer import DOTTED, KEYWORDS, NUMBER_WORDS, RESERVED
@@ -141,19 +141,19 @@ def _check_free(project: Project, file: File, thing: Thing, new: str) -> None:
             raise InputError(
                 f"{new} is a graph of the standard library: one of that name would go before it"
             )
-        _refuse_taken(file, Thing("graph", new))
+        _refuse_name_in_use(file, Thing("graph", new))
         return
     if thing.kind == "symbol":
-        _refuse_taken(file, Thing("symbol", new, thing.scope))
+        _refuse_name_in_use(file, Thing("symbol", new, thing.scope))
         return
-    _refuse_taken(file, Thing("tensor", new))
+    _refuse_name_in_use(file, Thing("tensor", new))
     scopes = [thing.scope] if thing.kind == "value" else list(file.graphs)
     for scope in scopes:
         if "." not in new:
-            _refuse_taken(file, Thing("value", new, scope))
+            _refuse_name_in_use(file, Thing("value", new, scope))
 
 
-def _refuse_taken(file: File, other: Thing) -> None:
+def _refuse_name_in_use(file: File, other: Thing) -> None:
     taken = next(occurrences(file, other), None)
     if taken is None:
         return

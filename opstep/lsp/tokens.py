@@ -60,14 +60,14 @@ class _Part(NamedTuple):
     end: int
 
 
-class _Kept(NamedTuple):
+class _TokenCache(NamedTuple):
     """An item's tokens by the text of the part, for as long as `key` holds."""
 
     key: object
     parts: dict[str, list[Token]]
 
 
-_kept: WeakKeyDictionary[Item, _Kept] = WeakKeyDictionary()
+_token_caches: WeakKeyDictionary[Item, _TokenCache] = WeakKeyDictionary()
 
 
 def tokens(file: File, first: int, last: int) -> list[int]:
@@ -82,10 +82,10 @@ def tokens(file: File, first: int, last: int) -> list[int]:
         if item.end < low or item.start > high:
             continue
         inputs = _inputs(item)
-        known = _known(item, (shared, inputs))
+        cached = _cached_tokens(item, (shared, inputs))
         for part in _parts(item, low - item.start, high - item.start):
             start = bisect_right(starts, item.start + part.start) - 1
-            for token in _of_part(file, item, part, inputs, known):
+            for token in _of_part(file, item, part, inputs, cached):
                 row = start + token[0]
                 if not first <= row <= last:
                     continue
@@ -105,9 +105,9 @@ def _parts(item: Item, low: int, high: int) -> Iterator[_Part]:
     body = node.body if isinstance(node, Graph) else ()
     number = statement_index(node, low) if isinstance(node, Graph) else -1
     part = body[number] if number >= 0 else node
-    start = _begin(text, body[number]) if number >= 0 else 0
+    start = _line_start(text, body[number]) if number >= 0 else 0
     for s in islice(body, number + 1, None):
-        end = _begin(text, s)
+        end = _line_start(text, s)
         yield _Part(part, start, end)
         if end > high:
             return
@@ -115,33 +115,33 @@ def _parts(item: Item, low: int, high: int) -> Iterator[_Part]:
     yield _Part(part, start, len(text))
 
 
-def _begin(text: str, statement: Statement) -> int:
+def _line_start(text: str, statement: Statement) -> int:
     """Where its line begins, or it, where something else stands before it."""
     start = statement.span.start
     line = text.rfind("\n", 0, start) + 1
     return start if text[line:start].strip() else line
 
 
-def _known(item: Item, key: object) -> dict[str, list[Token]]:
+def _cached_tokens(item: Item, key: object) -> dict[str, list[Token]]:
     """The tokens that were found out for parts of an item, by their text."""
-    kept = _kept.get(item)
-    if kept is None or kept.key != key:
-        kept = _kept[item] = _Kept(key, {})
+    cache = _token_caches.get(item)
+    if cache is None or cache.key != key:
+        cache = _token_caches[item] = _TokenCache(key, {})
     body = item.node.body if isinstance(item.node, Graph) else ()
-    if len(kept.parts) > 2 * len(body) + 8:  # mostly of parts that are gone
-        kept.parts.clear()
-    return kept.parts
+    if len(cache.parts) > 2 * len(body) + 8:  # mostly of parts that are gone
+        cache.parts.clear()
+    return cache.parts
 
 
 def _of_part(
-    file: File, item: Item, part: _Part, inputs: frozenset[str], known: dict[str, list[Token]]
+    file: File, item: Item, part: _Part, inputs: frozenset[str], cached: dict[str, list[Token]]
 ) -> list[Token]:
     text = item.text[part.start : part.end]
-    found = known.get(text)
+    found = cached.get(text)
     if found is None:
         found = list(_tokens(file, item, part, inputs))
         if not part.start or item.text[part.start - 1] == "\n":
-            known[text] = found  # else columns depend on what stands before it on the line
+            cached[text] = found  # else columns depend on what stands before it on the line
     return found
 
 

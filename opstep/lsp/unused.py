@@ -55,8 +55,8 @@ def unused_tensors(file: File, used: set[str]) -> Iterator[Diagnostic]:
         return
     for name, item in file.tensors.items():
         if name not in used and isinstance(item.node, Declaration):
-            told = f"{item.kind} {name} is used by no graph of this file"
-            yield _message(item, True, told, item.node.name.span)
+            message = f"{item.kind} {name} is used by no graph of this file"
+            yield _message(item, True, message, item.node.name.span)
 
 
 def _message(item: Item, warning: bool, text: str, span: Span) -> Diagnostic:

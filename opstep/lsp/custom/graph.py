@@ -79,7 +79,7 @@ class Drawing:
         self.nodes: list[Json] = []
         self.edges: list[Json] = []
         self.made: dict[str, str] = {}  # the node that makes a value
-        self.written: dict[TensorType, str] = {}
+        self.type_texts: dict[TensorType, str] = {}
         self.problems = _problems(item)
 
     def progress(self) -> Json:
@@ -166,9 +166,9 @@ class Drawing:
             found = next((b.type for b in self.graph.inputs if b.name.text == name), None)
         if found is None:
             return None
-        text = self.written.get(found)
+        text = self.type_texts.get(found)
         if text is None:
-            text = self.written[found] = str(found)
+            text = self.type_texts[found] = str(found)
         return text
 
     # --- edges ------------------------------------------------------------------------------------

@@ -132,8 +132,8 @@ def export(project: Project, params: Params) -> dict[str, Any]:
     except OpstepError as error:
         return {"problem": problem_json(error, text)}
     except OSError as error:
-        told = {"kind": "wrong", "message": f"{target}: {error.strerror}", "hint": ""}
-        return {"problem": told}
+        failure = {"kind": "wrong", "message": f"{target}: {error.strerror}", "hint": ""}
+        return {"problem": failure}
     finally:
         results.end(name, event)
     return {"rows": count, "bytes": target.stat().st_size, "seconds": time.monotonic() - began}

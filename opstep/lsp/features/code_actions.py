@@ -9,7 +9,7 @@ from lsprotocol import types
 from opstep.lsp.checking import messages
 from opstep.lsp.diagnostics import lsp_diagnostic
 from opstep.lsp.file import File
-from opstep.lsp.fixes.making import Edit, Fix, fixes
+from opstep.lsp.fixes.fix import Edit, Fix, fixes
 from opstep.lsp.item import Item, ItemSource
 from opstep.lsp.project import Project
 from opstep.lsp.registry import feature

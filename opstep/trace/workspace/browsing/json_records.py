@@ -13,10 +13,10 @@ from opstep.trace.workspace.runs import RecordedRun
 def run_json(run: RecordedRun) -> dict[str, Any]:
     """A row of `runs`, without the program's text. A run whose process is gone was killed."""
     names = [f.name for f in fields(run) if not f.name.startswith("_") and f.name != "program"]
-    told = {name: getattr(run, name) for name in names}
+    fields_by_name = {name: getattr(run, name) for name in names}
     under_way = run.under_way
     killed = run.status == "running" and not under_way
-    return told | {"status": "killed" if killed else run.status, "underWay": under_way}
+    return fields_by_name | {"status": "killed" if killed else run.status, "underWay": under_way}
 
 
 def tensor_json(tensor: TensorRecord) -> dict[str, Any]:

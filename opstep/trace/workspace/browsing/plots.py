@@ -25,7 +25,7 @@ from opstep.trace.workspace.store import PATIENCE_S, open_reading
 MOST_LINES = 40  # that are sent
 MOST_POINTS = 40_000  # of all lines together
 _LEAST_POINTS = 60  # of a line, however many there are
-_KEPT = 4  # drawings whose points are kept: to look closer at a part needs no reading
+_MOST_CACHED = 4  # drawings whose points are kept: to look closer at a part needs no reading
 _INSTRUCTIONS = 20_000
 
 
@@ -52,20 +52,20 @@ class PlotCache:
     """Plots that were asked for lately, while their files stay as they are."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple, Plot] = OrderedDict()
+        self._cached: OrderedDict[tuple, Plot] = OrderedDict()
         self._lock = threading.Lock()
 
     def of_figures(self, path: Path, what: str, stop: threading.Event) -> Plot:
         """What `figures` makes of a text. Raises `InputError`, with the place in the text."""
         key = (str(path), what, file_stamp(path))
         with self._lock:
-            found = self._kept.get(key)
+            found = self._cached.get(key)
         if found is None:
             found = _read(path, what, stop)
             with self._lock:
-                self._kept[key] = found
-                while len(self._kept) > _KEPT:
-                    self._kept.popitem(last=False)
+                self._cached[key] = found
+                while len(self._cached) > _MOST_CACHED:
+                    self._cached.popitem(last=False)
         return found
 
 
@@ -80,11 +80,11 @@ def _read(path: Path, what: str, stop: threading.Event) -> Plot:
                 raise Ended("stopped") from None
             raise
     labels = figures.labels_of(lines)
-    drawn = [_drawn(line, label) for line, label in zip(lines, labels, strict=True)]
-    return Plot(drawn, _unit(wanted), "step")
+    plotted = [_plot_line(line, label) for line, label in zip(lines, labels, strict=True)]
+    return Plot(plotted, _unit(wanted), "step")
 
 
-def _drawn(line: figures.Line, label: str) -> PlotLine:
+def _plot_line(line: figures.Line, label: str) -> PlotLine:
     ys = np.array([np.nan if y is None else y for y in line.ys], np.float64)
     xs, odd = np.array(line.xs, np.float64), np.array(line.odd, np.float64)
     return PlotLine(label, line.site, line.run.key, xs, ys, odd)
@@ -161,14 +161,14 @@ def plot_json(plot: Plot, points: int, low: float | None, high: float | None) ->
     return {
         "axis": plot.axis,
         "unit": plot.unit,
-        "lines": [_sent(line, most, low, high) for line in lines],
+        "lines": [_line_json(line, most, low, high) for line in lines],
         "all": len(plot.lines),
         "points": sum(len(line.xs) for line in plot.lines),
         "odd": _odd(plot, points, low, high),
     }
 
 
-def _sent(line: PlotLine, most: int, low: float | None, high: float | None) -> dict[str, Any]:
+def _line_json(line: PlotLine, most: int, low: float | None, high: float | None) -> dict[str, Any]:
     begin, end = 0, len(line.xs)
     if low is not None and high is not None:  # and a point to both sides: lines go to the edge
         begin = max(0, int(np.searchsorted(line.xs, low)) - 1)

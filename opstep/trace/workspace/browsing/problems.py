@@ -16,12 +16,12 @@ def problem_json(error: OpstepError, text: str = "") -> dict[str, Any]:
     ``hint``, and ``start`` and ``end`` in `text`, in units of UTF-16, where the place is known.
     """
     first = error.diagnostics[0]
-    told: dict[str, Any] = {"kind": _kind(error), "message": first.message, "hint": first.hint}
+    described: dict[str, Any] = {"kind": _kind(error), "message": first.message, "hint": first.hint}
     if isinstance(error, Refused):
-        told["hint"] = _READS if "would write" in first.message else first.hint
+        described["hint"] = _READS if "would write" in first.message else first.hint
     if first.span is not None and text:
-        told |= {"start": units(text, first.span.start), "end": units(text, first.span.end)}
-    return told
+        described |= {"start": units(text, first.span.start), "end": units(text, first.span.end)}
+    return described
 
 
 def _kind(error: OpstepError) -> str:

@@ -48,18 +48,18 @@ def _without_waiting(path: str, flags: int) -> int:
 
 def file_status(path: Path) -> dict[str, Any]:
     """``kind``: ``workspace``, or why it is none (`FileProblem`), with ``message`` and ``hint``."""
-    told: dict[str, Any] = {"path": str(path), "kind": "workspace", "message": "", "hint": ""}
+    status: dict[str, Any] = {"path": str(path), "kind": "workspace", "message": "", "hint": ""}
     try:
         with closing(open_reading(path, update=False, patience=PATIENCE_S)) as connection:
             (runs, last, running), *_ = connection.execute(
                 "select count(*), max(began), sum(status = 'running') from runs"
             ).fetchall()
     except OpstepError as error:
-        return told | problem_json(error)
+        return status | problem_json(error)
     except sqlite3.Error as error:
-        return told | {"kind": "damaged", "message": f"{path}: it is damaged ({error})"}
+        return status | {"kind": "damaged", "message": f"{path}: it is damaged ({error})"}
     more = {"runs": runs, "last": last, "running": running or 0, "bytes": file_bytes(path)}
-    return told | more
+    return status | more
 
 
 def file_stamp(path: Path) -> tuple:

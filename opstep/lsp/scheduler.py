@@ -28,7 +28,7 @@ _THRESHOLDS = (50_000, 20, 50)
 Notify = Callable[[str, dict[str, Any]], None]
 
 
-class Checks:
+class CheckScheduler:
     """Checks the open texts of one client, and publishes what is wrong."""
 
     def __init__(self, project: Project, notify: Notify, log: Log):

@@ -67,7 +67,7 @@ class Scope:
         return scope
 
     @cached_property
-    def taken(self) -> set[str]:
+    def names_in_use(self) -> set[str]:
         """All names of values in the graph, also of those that are defined below."""
         node = self.item.node if self.item is not None else None
         return {*self.values, *(_defined(node.body) if isinstance(node, Graph) else ())}
