@@ -70,7 +70,7 @@ def test_messages_fit_what_can_be_done(debug):
     assert "condition nowhere > 1: there is no nowhere here" in out
     out = debug("run", "next", "start", "next", "continue", "next")
     hints = [line for line in out.splitlines() if line.startswith("hint: ")]
-    assert hints == ["hint: run begins anew", "hint: reverse-next goes back, run begins anew"]
+    assert hints == ["hint: run starts again", "hint: reverse-next goes back, run starts again"]
 
 
 def test_help(debug):

@@ -335,7 +335,9 @@ class Session:
             for name, array in (debugger.result() if known else {}).items():
                 self.say(f"{self.paint(visible(name), 'bold')} = {array_line(array)}")
         if lost:  # there was nothing to stop it, so whole steps were run
-            self.say("It ran at full speed: there is nothing to go back to. run begins anew.")
+            self.say(
+                "It ran at full speed, so there is no history to go back to; run starts again."
+            )
 
 
 def made_by(statement: Any) -> list[str]:

@@ -40,36 +40,36 @@ def set_break(session: Session, text: str, temporary: bool) -> None:
 
 
 @command(
-    "break", "b", "br", "brea", usage="break [PLACE] [if EXPR]", section="breakpoints",
+    "break", "b", "br", "brea", usage="break [LOCATION] [if EXPR]", section="breakpoints",
     repeats=False, completes="place",
 )  # fmt: skip
 def break_(session: Session, text: str) -> None:
-    """Stop before a line, at the beginning of a graph, or before each op of a name.
+    """Stop before a line, at the start of a graph, or before each op of a name.
 
-    PLACE is LINE, FILE:LINE, a graph, an op (conv2d), or a value (c1, features.c1); without it, the
-    present line. With a condition it stops only where that holds:
-    break linear if max(abs(x)) > 100. The condition sees the values that are there before the op.
+    LOCATION is LINE, FILE:LINE, a graph, an op (conv2d) or a value (c1, features.c1); the default
+    is the current line. With a condition, stop only where it is true:
+    break linear if max(abs(x)) > 100. The condition sees the values from before the op.
     """
     set_break(session, text, temporary=False)
 
 
 @command(
-    "tbreak", "tb", usage="tbreak [PLACE] [if EXPR]", section="breakpoints", repeats=False,
+    "tbreak", "tb", usage="tbreak [LOCATION] [if EXPR]", section="breakpoints", repeats=False,
     completes="place",
 )  # fmt: skip
 def tbreak(session: Session, text: str) -> None:
-    """Like break, but it is deleted when it has stopped once."""
+    """Like break, but the breakpoint is deleted after its first stop."""
     set_break(session, text, temporary=True)
 
 
 @command(
-    "dprintf", usage="dprintf PLACE, MESSAGE", section="breakpoints", repeats=False,
+    "dprintf", usage="dprintf LOCATION, MESSAGE", section="breakpoints", repeats=False,
     completes="place",
 )  # fmt: skip
 def dprintf(session: Session, text: str) -> None:
-    """Write a message at a place, and run on.
+    """Print a message at a location, and continue.
 
-    What is in braces is evaluated: dprintf 12, loss is {loss}, at most {max(x)}
+    Expressions in braces are evaluated: dprintf 12, loss is {loss}, at most {max(x)}
     """
     where, comma, message = text.partition(",")
     message = message.strip()
@@ -83,17 +83,17 @@ def dprintf(session: Session, text: str) -> None:
 
 @command("watch", usage="watch EXPR", section="breakpoints", repeats=False, completes="expression")
 def watch(session: Session, text: str) -> None:
-    """Stop after the op that makes a predicate on a tensor true: a data breakpoint.
+    """Stop after the op that changes a tensor or makes a predicate true: a data breakpoint.
 
-    watch loss: when loss becomes another. watch nan(c1), watch max(abs(h)) > 1e4: when it holds.
-    watch nan(value): whatever is computed; value is its name. watch * if EXPR is the same, watch
-    loss if EXPR tests loss alone.
+    watch loss: when loss changes. watch nan(c1), watch max(abs(h)) > 1e4: when it becomes true.
+    watch nan(value) tests every result, under the name value; watch * if EXPR is the same.
+    watch loss if EXPR tests loss only.
     """
     from opstep.runtime.expressions import parse
 
     text = text.strip()
     if not text:
-        raise Refused("what is to be watched is missing", "watch nan(loss)")
+        raise Refused("an expression is missing", "watch nan(loss)")
     name, condition = split_if(text)
     if condition is None:
         spoken = parse(text).names
@@ -157,10 +157,10 @@ def computed_last(session: Session, names: list[str]) -> str:
     completes="filter",
 )  # fmt: skip
 def catch(session: Session, text: str) -> None:
-    """Stop at trouble: nan, inf, uninitialised, assert or device.
+    """Stop when an op goes wrong: nan, inf, uninitialised, assert or device.
 
-    It stops after the op, and shows the result. origin: only where the operands of the op are
-    free of NaNs and infs. In the condition value is the result: catch inf if size(value) > 1.
+    The stop is after the op and shows its result. origin: only if the op's operands have no NaNs
+    or infinities. In a condition, value is the result: catch inf if size(value) > 1.
     uninitialised needs fill=nan and sync=op, as in debug mode.
     """
     from opstep.runtime.debugger.breakpoints import FILTERS
@@ -205,7 +205,7 @@ def changed(session: Session) -> None:
     completes="breakpoint expression",
 )  # fmt: skip
 def condition(session: Session, text: str) -> None:
-    """Give breakpoint N a condition, or take its condition away."""
+    """Set the condition of breakpoint N, or remove it."""
     from opstep.runtime.expressions import parse
 
     word, _, expression = text.partition(" ")
@@ -234,7 +234,7 @@ def one(session: Session, text: str) -> Entry:
     "ignore", usage="ignore N COUNT", section="breakpoints", repeats=False, completes="breakpoint"
 )
 def ignore(session: Session, text: str) -> None:
-    """Pass breakpoint N so many times before it stops again."""
+    """Skip the next COUNT stops of breakpoint N."""
     words = text.split()
     if len(words) != 2:
         raise Refused("it takes the number of a breakpoint and a count", "ignore 1 100")
@@ -252,7 +252,7 @@ def ignore(session: Session, text: str) -> None:
     completes="breakpoint",
 )  # fmt: skip
 def delete(session: Session, text: str) -> None:
-    """Delete breakpoints: those numbers (2, 4-6), or all. delete display N: a display."""
+    """Delete breakpoints by number (2, 4-6), or all of them. delete display N: a display."""
     words = text.split()
     if words[:1] and words[0] in ("breakpoints", "display"):
         if words[0] == "display":
@@ -271,9 +271,9 @@ def remove_displays(session: Session, text: str) -> None:
             raise Refused(f"there is no display {number}")
 
 
-@command("clear", usage="clear [PLACE]", section="breakpoints", repeats=False, completes="place")
+@command("clear", usage="clear [LOCATION]", section="breakpoints", repeats=False, completes="place")
 def clear(session: Session, text: str) -> None:
-    """Delete the breakpoints at a place, by default at the present line."""
+    """Delete the breakpoints at a location, by default the current line."""
     where = place(session, text)
     entries = session.points.of("break", "log")
     lines = {e.core.line if e.core else e.place.line: e for e in entries}
@@ -297,31 +297,31 @@ def switch(session: Session, text: str, on: bool) -> None:
 @command("enable", usage="enable [N …]", section="breakpoints", repeats=False,
          completes="breakpoint")  # fmt: skip
 def enable(session: Session, text: str) -> None:
-    """Let breakpoints stop again: those numbers, or all."""
+    """Enable breakpoints by number, or all of them."""
     switch(session, text, on=True)
 
 
 @command("disable", usage="disable [N …]", section="breakpoints", repeats=False,
          completes="breakpoint")  # fmt: skip
 def disable(session: Session, text: str) -> None:
-    """Keep breakpoints, but let them not stop: those numbers, or all."""
+    """Disable breakpoints by number, or all of them, without deleting them."""
     switch(session, text, on=False)
 
 
 @command("commands", usage="commands [N]", section="breakpoints", repeats=False,
          completes="breakpoint")  # fmt: skip
 def commands(session: Session, text: str) -> None:
-    """Say what is done when breakpoint N (by default the last) stops.
+    """Set the commands that run when breakpoint N (by default the last) stops.
 
-    Commands follow, a line each, until a line that says end. silent as the first of them shows
-    nothing of the stop; continue as the last runs on.
+    The commands follow, one a line, up to a line that says end. silent as the first hides the
+    stop itself; continue as the last continues the run.
     """
     entries = session.points.entries
     if not entries:
         raise Refused("there are no breakpoints")
     entry = one(session, text) if text.strip() else entries[max(entries)]
     if session.interactive:
-        session.say(f"Commands for breakpoint {entry.number}, one a line; end ends them.")
+        session.say(f"Commands for breakpoint {entry.number}, one a line; finish with end.")
     lines: list[str] = []
     while True:
         line = session.read(">")

@@ -16,8 +16,8 @@ _ASSIGNED = re.compile(r"(?<![=<>!])=(?!=)")
 def print_(session: Session, text: str) -> None:
     """Show the value of an expression in the selected frame.
 
-    print c1 shows its type and statistics, print c1[0, :3] elements, print mean(c1), print
-    where(nan(c1)), print diff(a, b), print prev(loss) what they say (docs/expressions.md).
+    print c1 shows its type and statistics, print c1[0, :3] its elements. Functions: print mean(c1),
+    print where(nan(c1)), print diff(a, b), print prev(loss); docs/expressions.md has them all.
     """
     form, expression = format_of(text)
     if not expression:
@@ -36,7 +36,7 @@ def whatis(session: Session, text: str) -> None:
 @command("display", usage="display[/FMT] [EXPR]", section="data", repeats=False,
          completes="expression")  # fmt: skip
 def display(session: Session, text: str) -> None:
-    """Show an expression at each stop where its names have values. Without one: all of them now."""
+    """Show an expression at each stop where its names have values. Without EXPR: show all now."""
     if not text:
         session.show_displays()
         return
@@ -51,17 +51,17 @@ def display(session: Session, text: str) -> None:
 
 @command("undisplay", usage="undisplay [N …]", section="data", repeats=False)
 def undisplay(session: Session, text: str) -> None:
-    """Show these expressions no more, or none at all."""
+    """Remove displays by number, or all of them."""
     remove_displays(session, text)
 
 
 @command("set", usage="set NAME[…] = VALUE", section="data", repeats=False,
          completes="expression")  # fmt: skip
 def set_(session: Session, text: str) -> None:
-    """Give a tensor, an element or a slice another value; what depends on it is computed again.
+    """Change a tensor, a slice or an element; what depends on it is recomputed.
 
     set loss = 0, set x[0, :3] = [1, 2, nan], set conv1.w = load("w.npy"), set h = clip(h, -1, 1).
-    Of a program's param it is the value from here on.
+    A param keeps the new value from here on.
     """
     from opstep.runtime.expressions.assigning import assigned
 

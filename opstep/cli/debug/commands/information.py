@@ -22,13 +22,13 @@ SHORT = {"b": "breakpoints", "s": "stack", "f": "frame"}
 
 @command("info", "i", usage="info TOPIC", section="data", completes="topic")
 def info(session: Session, text: str) -> None:
-    """Show what is there: of the selected frame, of the run, of the session.
+    """Show information about the selected frame, the run or the session.
 
-    args: inputs of the graph. locals: values that were computed. params: named tensors, as they are
-    now. op: the op that is next, its operands and kernels. memory: bytes and addresses. streams:
-    what each does. plan: how the graph runs. stack, frame, source, graphs, breakpoints, display,
-    history.
-    args, locals and params take names: info params conv1.*
+    args: the graph's inputs. locals: values computed so far. params: named tensors, as they are
+    now. op: the next op, its operands and kernels. memory: bytes and addresses. streams:
+    what each is doing. plan: how the graph runs. Also stack, frame, source, graphs, breakpoints,
+    display and history.
+    args, locals and params accept names: info params conv1.*
     """
     word, _, rest = text.partition(" ")
     if not word:

@@ -40,15 +40,15 @@ def overview(session: Session) -> None:
 
 @command("quit", "q", "exit", usage="quit", section="session", repeats=False)
 def quit_(session: Session, text: str) -> None:
-    """End the session. Nothing is asked; files are as they were."""
+    """End the session, without asking. Files stay as they are."""
     session.over = True
 
 
 @command("reload", usage="reload", section="editing", repeats=False)
 def reload(session: Session, text: str) -> None:
-    """Read the program's file again and go on with it, at the beginning of the present graph.
+    """Reload the program's file and continue from the start of the current graph.
 
-    Values whose op and operands are the same are kept. Where the file has errors they are shown,
+    Values whose op and operands did not change are kept. If the file has errors, they are shown
     and nothing changes.
     """
     told = session.debugger.reload()
@@ -69,7 +69,7 @@ def reload(session: Session, text: str) -> None:
 
 @command("edit", usage="edit [LINE]", section="editing", repeats=False, completes="place")
 def edit(session: Session, text: str) -> None:
-    """Open the file in the editor that EDITOR names; reload takes what was changed."""
+    """Open the file in the editor named by EDITOR; reload applies your changes."""
     import shutil
     import subprocess
 
@@ -101,7 +101,7 @@ def editor() -> list[str]:
 
 @command("source", usage="source FILE", section="session", repeats=False)
 def source(session: Session, text: str) -> None:
-    """Do the commands of a file. It ends at the first one that cannot be done."""
+    """Run the commands in a file, up to the first one that fails."""
     from opstep.cli.debug.reading import script
 
     if not text:
@@ -111,7 +111,7 @@ def source(session: Session, text: str) -> None:
 
 @command("echo", usage="echo TEXT", section="session", repeats=False)
 def echo(session: Session, text: str) -> None:
-    r"""Write a text, for scripts. As in gdb \n and \t are escapes, and no line end is added."""
+    r"""Print a text, for scripts. As in gdb, \n and \t are escapes and no newline is added."""
     from opstep.runtime.ir.diagnostics import visible
 
     escapes = {"n": "\n", "t": "\t"}

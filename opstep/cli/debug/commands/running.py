@@ -11,21 +11,22 @@ def alive(session: Session) -> None:
     """Raises `Refused` where the run is over."""
     if session.ended:
         back = "reverse-next goes back, " if session.frames() else ""
-        raise Refused("the run has ended", f"{back}run begins anew")
+        raise Refused("the run has ended", f"{back}run starts again")
 
 
 @command("run", "r", usage="run", section="running", repeats=False)
 def run(session: Session, text: str) -> None:
-    """Run from the beginning to the first stop.
+    """Run from the start to the first stop.
 
-    A run that has begun is begun anew: inputs are the same, params and states as they are by then.
+    If the program is running already, it starts again with the same inputs, and the params and
+    states that the session began with.
     """
     begin(session, at_entry=False)
 
 
 @command("start", usage="start", section="running", repeats=False)
 def start(session: Session, text: str) -> None:
-    """Begin (anew) and stop at the first statement."""
+    """Start the program, or restart it, and stop at the first statement."""
     begin(session, at_entry=True)
 
 
@@ -38,9 +39,9 @@ def begin(session: Session, at_entry: bool) -> None:
 
 @command("continue", "c", "fg", usage="continue [N]", section="running")
 def continue_(session: Session, text: str) -> None:
-    """Run on until something stops it.
+    """Continue until something stops the run.
 
-    N: pass the present breakpoint N - 1 more times.
+    N: skip the current breakpoint N - 1 more times.
     """
     alive(session)
     skipped = count(text) - 1
@@ -64,31 +65,31 @@ def moves(session: Session, text: str, move: str, granularity: str = "statement"
 
 @command("next", "n", usage="next [N]", section="running")
 def next_(session: Session, text: str) -> None:
-    """Run the statement; a graph that it calls runs as one. N: so many times."""
+    """Run one statement, stepping over calls of graphs. N: repeat N times."""
     moves(session, text, "over")
 
 
 @command("step", "s", usage="step [N]", section="running")
 def step(session: Session, text: str) -> None:
-    """Run the statement; a graph that it calls is entered, and the graphs of a loop."""
+    """Run one statement, stepping into calls of graphs and loops."""
     moves(session, text, "in")
 
 
 @command("nexti", "ni", usage="nexti [N]", section="running")
 def nexti(session: Session, text: str) -> None:
-    """Run one launch of a kernel: an op may have several."""
+    """Run one kernel launch, stepping over calls; an op may have several."""
     moves(session, text, "over", "instruction")
 
 
 @command("stepi", "si", usage="stepi [N]", section="running")
 def stepi(session: Session, text: str) -> None:
-    """Run one launch of a kernel: an op may have several."""
+    """Run one kernel launch, stepping into calls; an op may have several."""
     moves(session, text, "in", "instruction")
 
 
 @command("finish", "fin", usage="finish", section="running")
 def finish(session: Session, text: str) -> None:
-    """Run until the graph of the selected frame returns, and show what it returned."""
+    """Run until the selected frame returns, and show what it returned."""
     alive(session)
     frames = session.frames()
     levels = len({f.depth for f in frames if f.depth >= session.text_frame().depth})
@@ -97,11 +98,11 @@ def finish(session: Session, text: str) -> None:
     session.go(lambda: session.debugger.go("out"), levels)
 
 
-@command("until", "u", usage="until [PLACE]", section="running", completes="place")
+@command("until", "u", usage="until [LOCATION]", section="running", completes="place")
 def until(session: Session, text: str) -> None:
-    """Like next, but at the end of a loop's turn run until the loop is done.
+    """Like next, but at the end of an iteration run to the end of the loop.
 
-    With a place: run until it is reached.
+    With a location: run until it is reached.
     """
     alive(session)
     if text:
@@ -110,25 +111,25 @@ def until(session: Session, text: str) -> None:
     session.go(session.debugger.until)
 
 
-@command("advance", usage="advance PLACE", section="running", completes="place")
+@command("advance", usage="advance LOCATION", section="running", completes="place")
 def advance(session: Session, text: str) -> None:
-    """Run until a line, or the beginning of a graph, is reached."""
+    """Run to a line or to the start of a graph."""
     alive(session)
     if not text:
-        raise Refused("a place is missing", "write a line, FILE:LINE or a graph")
+        raise Refused("a location is missing", "write a line, FILE:LINE or a graph")
     where = line_of(session, place(session, text))
     session.go(lambda: session.debugger.run_to(where.path, where.line))
 
 
-@command("jump", "j", usage="jump PLACE", section="running", repeats=False, completes="place")
+@command("jump", "j", usage="jump LOCATION", section="running", repeats=False, completes="place")
 def jump(session: Session, text: str) -> None:
-    """Go elsewhere, without running what lies between.
+    """Go to another line without running anything in between.
 
-    Back in time where the line was reached before. Ahead in the present graph, where all operands
-    of the op there have values. Unlike gdb it stays there.
+    Back in time if the line was reached before; otherwise ahead in the current graph, if all
+    operands of the op there have values. Unlike in gdb, the run stays there.
     """
     if not text:
-        raise Refused("a place is missing", "write a line, FILE:LINE or a graph")
+        raise Refused("a location is missing", "write a line, FILE:LINE or a graph")
     where = line_of(session, place(session, text))
     targets = session.debugger.goto_targets(where.path, where.line)
     if not targets:
@@ -139,7 +140,7 @@ def jump(session: Session, text: str) -> None:
 
 @command("restart", usage="restart [frame [N]]", section="running", repeats=False)
 def restart(session: Session, text: str) -> None:
-    """Go back to where the selected frame, or frame N, was entered. Nothing is lost."""
+    """Go back to the start of the selected frame, or of frame N. Nothing is lost."""
     words = text.split()
     if words[:1] == ["frame"]:
         words = words[1:]
@@ -157,23 +158,23 @@ def backwards(session: Session, move, times: int = 1) -> None:
 
 @command("reverse-next", "rn", usage="reverse-next [N]", section="backwards")
 def reverse_next(session: Session, text: str) -> None:
-    """Back to the statement before; what it called is passed as one."""
+    """Step back to the previous statement, over calls of graphs."""
     backwards(session, lambda: session.debugger.go("back", session.thread), count(text))
 
 
 @command("reverse-step", "rs", usage="reverse-step [N]", section="backwards")
 def reverse_step(session: Session, text: str) -> None:
-    """Back to the statement before; graphs that it called are entered from their end."""
+    """Step back to the previous statement, into calls of graphs from their end."""
     backwards(session, session.debugger.step_back, count(text))
 
 
 @command("reverse-continue", "rc", usage="reverse-continue", section="backwards")
 def reverse_continue(session: Session, text: str) -> None:
-    """Back until something stops it, or to the beginning of the run."""
+    """Run backwards until something stops the run, or to its start."""
     backwards(session, lambda: session.debugger.go("reverse_continue"))
 
 
 @command("reverse-finish", usage="reverse-finish", section="backwards")
 def reverse_finish(session: Session, text: str) -> None:
-    """Back to where the present graph was called."""
+    """Step back to where the current graph was called."""
     backwards(session, session.debugger.back_out)

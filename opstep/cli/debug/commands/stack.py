@@ -12,7 +12,7 @@ PAGE = 10  # lines of list
 
 @command("backtrace", "bt", "where", usage="backtrace [N]", section="stack")
 def backtrace(session: Session, text: str) -> None:
-    """Show the frames: graphs that called one another, turns of loops, imported lines.
+    """Show the frames: calls of graphs, iterations of loops, imported Python lines.
 
     N: the innermost N alone; -N the outermost.
     """
@@ -41,7 +41,7 @@ def selected(session: Session, number: int) -> None:
 
 @command("frame", "f", usage="frame [N]", section="stack")
 def frame(session: Session, text: str) -> None:
-    """Select frame N, or show the selected one. Names in expressions are those of the frame."""
+    """Select frame N, or show the selected one. Expressions are evaluated in it."""
     selected(session, count(text, session.frame().number))
 
 
@@ -65,7 +65,7 @@ def down(session: Session, text: str) -> None:
 
 @command("thread", "t", usage="thread [N|off]", section="stack", repeats=False)
 def thread(session: Session, text: str) -> None:
-    """Look at stream N: what it runs next, or has run last. Steps then are those of its ops.
+    """Select stream N and show its next op, or its last one. Steps then follow its ops.
 
     off: the order in which ops are issued, as at the beginning.
     """
@@ -86,10 +86,10 @@ def thread(session: Session, text: str) -> None:
     session.show_frame(frame)
 
 
-@command("list", "l", usage="list [PLACE|FIRST,LAST|-]", section="stack", then="list",
+@command("list", "l", usage="list [LOCATION|FIRST,LAST|-]", section="stack", then="list",
          completes="place")  # fmt: skip
 def list_(session: Session, text: str) -> None:
-    """Show ten lines of the program: around the place, or those that follow; -: those before.
+    """Show ten lines around a location, or the next ten; list - shows the previous ten.
 
     list 10,20 shows these lines.
     """
