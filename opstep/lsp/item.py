@@ -93,8 +93,10 @@ class Item:
         limit = min([same, *faults])
         count = bisect_right(node.body, limit, key=lambda s: s.span.end)
         while count:
-            line_end = self.text.find("\n", node.body[count - 1].span.end, limit)
-            if line_end >= 0:
+            end = node.body[count - 1].span.end
+            line_end = self.text.find("\n", end, limit)
+            behind = self.text[end:line_end].strip()
+            if line_end >= 0 and (not behind or behind.startswith("#")):
                 return Statements(line_end + 1, list(node.body[:count]), first=False)
             count -= 1
         return None

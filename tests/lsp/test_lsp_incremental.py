@@ -164,6 +164,7 @@ def _short_slices(monkeypatch):
 @settings(max_examples=40, deadline=None)
 @given(edits)
 @example([(0.1875, 0, "\n"), (0.15625, 1, "")])  # a graph with a broken head gets another name
+@example([(0.634, 37, "param v: f32[2] = zeros()\n"), (0.5143, 24, "}"), (0.663, 10, "f32[N]")])
 @example([(0.99609375, 3, ""), (1.0, 0, "\n")])  # a brace above stays where it is
 def test_an_edited_file_is_as_a_fresh_one(made):
     file = source(SMALL)
