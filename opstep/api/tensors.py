@@ -6,10 +6,10 @@ import zlib
 from collections.abc import Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any
 
-from opstep.runtime.ir.diagnostics import did_you_mean
-from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.errors import InputError, UnknownName
 from opstep.runtime.ir.graph import Declaration
 from opstep.runtime.ir.types import bf16
+from opstep.runtime.ir.wording import ARRAY, Argument, Wording
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,9 +75,7 @@ class Tensors(MutableMapping):
 
     def _declaration(self, name: str) -> Declaration:
         if name not in self._declared:
-            known = f"there are: {', '.join(self._declared) or 'none'}"
-            hint = did_you_mean(name, self._declared) or known
-            raise InputError(f"there is no param or state {name}", hint=hint)
+            raise UnknownName(f"there is no param or state {name}", name, self._declared)
         return self._declared[name]
 
     def prepare(self, names) -> None:
@@ -161,8 +159,10 @@ def _initial(declared: Declaration, program: Program) -> np.ndarray:
             f"{declared.kind} {name}: {t} has no value",
             span=declared.name.span,
             source=program.module.source,
-            hint=f"load it (--params FILE.safetensors, or params[{name!r}] = array in Python), "
-            "or give it an initialiser such as = zeros()",
+            hint=Wording.any_of(
+                ("load it: ", Argument("params", {name: ARRAY})),
+                ("give it an initialiser such as = zeros()",),
+            ),
         )
     found = program.verified.inits[name]
     attrs = dict(found.attrs)

@@ -21,7 +21,13 @@ from opstep.cli.common import (
     say,
     watch_compiler,
 )
-from opstep.cli.options import device_option, graph_option, kernel_options, symbol_option
+from opstep.cli.options import (
+    KERNELS,
+    graph_option,
+    setting_option,
+    setting_options,
+    symbol_option,
+)
 
 if TYPE_CHECKING:
     from opstep.trace.bench import Ceilings, Measured
@@ -59,21 +65,11 @@ if TYPE_CHECKING:
 )
 @symbol_option
 @click.option("--params", metavar="FILE", help="Load params from a safetensors file.")
-@device_option
-@kernel_options
-@click.option("--threads", type=click.IntRange(1, 256), help="Threads that share an op's work.")
-@click.option(
-    "--steps",
-    type=click.IntRange(1),
-    default=20,
-    show_default=True,
-    help="Take the median of this many, after three that warm up.",
-)
-@click.option(
-    "--streams",
-    type=click.IntRange(1, 64),
+@setting_options("device", *KERNELS, "threads")
+@setting_option("steps", default=20, help="Take the median of this many, after three that warm up.")
+@setting_option(
+    "streams",
     default=1,
-    show_default=True,
     help="Ops on several streams take longer each, for they share the device.",
 )
 @click.option(

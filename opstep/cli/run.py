@@ -6,11 +6,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 
+from opstep.api.settings import RunSettings
 from opstep.cli.common import (
     COMMAND,
     MACHINE,
@@ -29,16 +31,15 @@ from opstep.cli.common import (
     watch_compiler,
 )
 from opstep.cli.options import (
-    chaos_option,
-    device_option,
+    KERNELS,
+    POLICY,
     gpu_options,
     graph_option,
-    kernel_options,
-    policy_options,
     recording_options,
-    running_options,
+    setting_options,
     symbol_option,
 )
+from opstep.cli.wording import in_switches
 
 if TYPE_CHECKING:
     from opstep.api.program import Program, Result
@@ -97,12 +98,10 @@ TICK_S = 0.1  # between two moves of the progress bar
     metavar="[NAME=]FILE",
     help="Save one result, or all: .npy, .npz or .safetensors.",
 )
-@device_option
-@kernel_options
+@setting_options("device", *KERNELS)
 @gpu_options
-@running_options
-@policy_options
-@chaos_option
+@setting_options("threads", "steps", "seed", seed=0)
+@setting_options(*POLICY, "chaos")
 @recording_options
 @json_option
 @ended_in_order()
@@ -129,14 +128,11 @@ def run(file: str, **options: Any) -> int:
     if options["params"]:
         given.load_params(program, options["params"])
 
-    switches = {k: options[k] for k in SWITCHES}
     recording = recorded(program, graph.name.text, values, options)
     saved = options["save_params"]
     try:
         with watch_compiler(), progress(options["steps"]) as on_step:
-            result = executed(
-                program, graph.name.text, values, options, on_step, recording=recording, **switches
-            )
+            result = executed(program, graph.name.text, values, options, recording, on_step)
         written = recording.close() if recording else []
         given.save(targets, result, (saved, dict(program.params)) if saved else None)
     except BaseException:
@@ -166,13 +162,13 @@ def check_kernels(options: dict[str, Any]) -> None:
 
 def executed(
     program: Program, graph: str, values: dict[str, np.ndarray], options: dict[str, Any],
-    on_step: Any, **rest: Any,
+    recording: Recording | None, on_step: Any,
 ) -> Result:  # fmt: skip
     """The run; on the CPU from the step on that a GPU could not do, if that is asked for."""
-    from opstep.api.devices import Setup
     from opstep.runtime.ir.errors import DeviceError
+    from opstep.runtime.ir.wording import said
 
-    done = 0
+    settings, done = RunSettings.of(options), 0
 
     def count() -> None:
         nonlocal done
@@ -180,24 +176,26 @@ def executed(
         if on_step:
             on_step()
 
-    if options["timeout"] is not None and rest["device"].startswith("cuda"):
-        setup = Setup(options["threads"], options["kernels"], options["autotune"])
-        program.on(rest["device"], setup).patience = options["timeout"]
+    be_patient(program, settings, options["timeout"])
+    more = {"recording": recording, "on_step": count}
     try:
-        return program.run(graph, values, steps=options["steps"], on_step=count, **rest)
+        return program.run(graph, values, **vars(settings), **more)
     except DeviceError as error:
-        if options["fallback"] is None or rest["device"] == options["fallback"]:
+        if options["fallback"] in (None, settings.device):
             raise
-        say(f"{error.diagnostics[0].message}; continuing on the CPU")
+        say(f"{said(error.diagnostics[0].message, in_switches)}; continuing on the CPU")
     except KeyboardInterrupt:
         say(f"{done:,} of {amount(options['steps'], 'step')} finished")
         raise
-    options["device"] = rest["device"] = options["fallback"]
-    return program.run(graph, values, steps=options["steps"] - done, on_step=count, **rest)
+    options["device"] = options["fallback"]
+    settings = replace(settings, device=options["fallback"], steps=options["steps"] - done)
+    return program.run(graph, values, **vars(settings), **more)
 
 
-SWITCHES = ("device", "mode", "streams", "alloc", "fill", "sync", "threads", "seed")
-SWITCHES += ("kernels", "autotune", "chaos")
+def be_patient(program: Program, settings: RunSettings, seconds: float | None) -> None:
+    """How long an op may take on a GPU, in debug mode."""
+    if seconds is not None and settings.device.startswith("cuda"):
+        program.on(settings.device, settings.setup).patience = seconds
 
 
 def recorded(
@@ -257,14 +255,11 @@ def given_by_user(name: str) -> bool:
 
 def plans(program: Program, graph: str, values: dict[str, np.ndarray], options: dict[str, Any]):
     """Those that the run will make."""
-    from opstep.api.devices import Setup
     from opstep.api.inputs import conform
-    from opstep.api.program import policy
 
     _, types = conform(program.graph(graph), values, program.module.source)
-    switches = {k: options[k] for k in ("mode", "streams", "alloc", "fill", "sync")}
-    setup = Setup(options["threads"], options["kernels"], options["autotune"])
-    return program.plans(graph, types, policy(**switches), options["device"], setup=setup)
+    settings = RunSettings.of(options)
+    return program.plans(graph, types, settings.policy, settings.device, setup=settings.setup)
 
 
 @contextmanager

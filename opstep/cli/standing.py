@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from opstep.hunting.search import Hunt
     from opstep.runtime.nan.findings import Finding
 
-SWITCHES = ("device", "threads", "kernels")
-
 
 class Standing(Stepper):
     """A debugger whose first stop is behind the op of a finding; its run begins with the bad step,
@@ -56,7 +54,7 @@ def stand(program: Program, values: dict[str, Any], found: Hunt, options: dict[s
     assert found.first is not None and found.step is not None
     debugger = Standing(
         program, found.graph, values, steps=options["steps"] - found.step, files=Path.cwd(),
-        **{k: options[k] for k in SWITCHES},
+        **{k: options[k] for k in ("device", "threads", "kernels")},
     )  # fmt: skip
     debugger.finding = found.first
     registry.load()

@@ -14,7 +14,7 @@ or ``on_step``, and those of other threads meanwhile, go on as always.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from opstep.api.debugging import Debugger
     from opstep.api.program import Program
     from opstep.api.results import Result
+    from opstep.api.settings import RunSettings
     from opstep.dap.requests.lifecycle import AttachArguments
     from opstep.dap.server import Listener
     from opstep.dap.session import Session
@@ -79,29 +80,30 @@ class Attached:
     # --- runs of the program ---
 
     def run(
-        self, program: Program, graph: str | None, inputs: Any, options: Mapping[str, Any]
+        self, program: Program, graph: str | None, inputs: Any, settings: RunSettings
     ) -> Result | None:
         """A run under the debugger; None where nobody wants to see it."""
         session, arguments = self._session, self._arguments
         if session is None or arguments is None or session.state is not State.IDLE:
             return None
-        if options["device"] == "null" or not self._running.acquire(blocking=False):
+        if settings.device == "null" or not self._running.acquire(blocking=False):
             return None
         try:
-            return self._debugged(session, arguments, program, graph, inputs, dict(options))
+            return self._debugged(session, arguments, program, graph, inputs, settings)
         finally:
             self._running.release()
 
     def _debugged(
-        self, session: Session, arguments: AttachArguments, program, graph, inputs, options
-    ) -> Result:
-        from opstep.api.debugging import Debugger
+        self, session: Session, arguments: AttachArguments, program, graph, inputs,
+        settings: RunSettings,
+    ) -> Result:  # fmt: skip
+        from opstep.api.debugging import Debugger, debugged
 
         if arguments.mode is not None:
-            options |= {"mode": arguments.mode}
+            settings = replace(settings, mode=arguments.mode)
         debugger = Debugger(
             program, graph, inputs, stop_on_entry=arguments.stop_on_entry,
-            stop_at_end=arguments.stop_at_end, **options,
+            stop_at_end=arguments.stop_at_end, **debugged(settings),
         )  # fmt: skip
         debuggee = session.debuggee
         assert debuggee is not None

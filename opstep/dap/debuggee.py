@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from opstep.dap.compiling import shown_compiler
 from opstep.dap.registry import State
 from opstep.dap.requests.breakpoints import Wishes
-from opstep.runtime.ir.diagnostics import OpstepError, render_all
+from opstep.runtime.ir.diagnostics import OpstepError
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
@@ -196,7 +196,7 @@ class Debuggee:
     def _failed(self, error: OpstepError) -> None:
         """The run cannot go on: what it says is told, with its place."""
         self.error = error
-        self.session.output(render_all(error.diagnostics), "stderr", **self._place(error))
+        self.session.output(self.session.worded(error), "stderr", **self._place(error))
         self.end(FAILED)
 
     def _place(self, error: OpstepError) -> dict[str, Any]:

@@ -35,8 +35,10 @@ from opstep.dap.registry import (
 )
 from opstep.dap.sources import Sources
 from opstep.dap.wire import Wire
+from opstep.dap.wording import in_launch
 from opstep.editors.wire import BadMessage, BrokenStream, Gone
 from opstep.runtime.ir.diagnostics import OpstepError, did_you_mean
+from opstep.runtime.ir.wording import Words, in_python, said
 
 if TYPE_CHECKING:
     from opstep.dap.attach import Attached
@@ -104,6 +106,15 @@ class Session:
     def folder(self) -> Path:
         """What relative paths are relative to."""
         return self.debuggee.folder if self.debuggee else Path.cwd()
+
+    @property
+    def words(self) -> Words:
+        """How arguments are called: a program that one attaches to gives them in Python."""
+        return in_launch if self.attached is None else in_python
+
+    def worded(self, error: OpstepError) -> str:
+        """All that it says, in these words."""
+        return error.text(self.words)
 
     def event(self, event: str, body: Any = None) -> None:
         """Sends an event; from any thread. A client that is gone hears nothing, and that is all."""
@@ -297,13 +308,22 @@ class Session:
         if isinstance(error, DapError):
             return error
         if isinstance(error, OpstepError):
-            return DapError(said(error), PROGRAM_ERROR, short=error.diagnostics[0].message)
+            return self._told(error)
         if isinstance(error, MemoryError):
             return DapError("out of memory", FAILED)
         self._log(traceback.format_exc())
         what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         text = f"internal error: {what}: this is a bug in opstep, please report it"
         return DapError(text, INTERNAL)
+
+    def _told(self, error: OpstepError) -> DapError:
+        """What a window shows: the source lines too, where there are any."""
+        first = error.diagnostics[0]
+        message, hint = said(first.message, self.words), said(first.hint, self.words)
+        text = f"{message} ({hint})" if hint else message
+        if len(error.diagnostics) > 1 or first.span is not None:
+            text = self.worded(error)
+        return DapError(text, PROGRAM_ERROR, short=message)
 
     # --- cancelling ---
 
@@ -359,14 +379,6 @@ class _Handling(threading.local):
     def __init__(self) -> None:
         self.seq = 0
         self.after: list[Callable[[], None]] = []
-
-
-def said(error: OpstepError) -> str:
-    """What a window shows: the source lines too, where there are any."""
-    first = error.diagnostics[0]
-    if len(error.diagnostics) > 1 or first.span is not None:
-        return str(error)
-    return f"{first.message} ({first.hint})" if first.hint else first.message
 
 
 def unknown(command: str) -> DapError:

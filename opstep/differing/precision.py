@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from opstep.api.debugging import ProgramHost
-from opstep.api.devices import Setup, canonical
 from opstep.api.inputs import conform
+from opstep.api.settings import RunSettings
 from opstep.differing.errors import TOLERANCE, Error, error_of
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.node import Node, Producer
@@ -111,10 +111,9 @@ def precision(
     declared = program.graph(graph)
     arrays, types = conform(declared, inputs or {}, program.module.source)
     names = [b.name.text for b in declared.inputs]
-    name, setup = declared.name.text, Setup(threads, kernels)
-    host: Any = ProgramHost(
-        program, canonical(device), setup, name, dict(zip(names, arrays, strict=True)), {}
-    )
+    name, given = declared.name.text, dict(zip(names, arrays, strict=True))
+    settings = RunSettings(device=device, threads=threads, kernels=kernels, steps=steps)
+    host: Any = ProgramHost(program, name, given, settings)
     machine = Machine(host, name, arrays, types, names, DEBUG, steps, BUDGET)
     return _Beside(machine, Precision(name), tolerance).run()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from opstep.runtime.ir.wording import Argument, Words, in_python
 from opstep.runtime.nan.findings import PROPAGATED, Before, Finding, Link, Operand
 from opstep.runtime.nan.verdict import Element, Verdict
 
@@ -21,14 +22,14 @@ WORDS = {"nan": "NaN", "inf": "infinity"}
 # --- in words -------------------------------------------------------------------------------------
 
 
-def report(hunt: Hunt) -> str:
-    """All of it, the first finding first."""
+def report(hunt: Hunt, words: Words = in_python) -> str:
+    """All of it, the first finding first; arguments in the words of a door."""
     lines = [_heading(hunt)]
     first = next((f for f in hunt.findings if f.operands), None)
     for finding in hunt.findings[:FINDINGS]:
-        lines += ["", *_told(finding, finding is first)]
+        lines += ["", *_told(finding, finding is first, words)]
     if len(hunt.findings) > FINDINGS:
-        lines += ["", f"and {len(hunt.findings) - FINDINGS:,} more, in other lines: see --json"]
+        lines += ["", f"and {len(hunt.findings) - FINDINGS:,} more, in other lines"]
     if hunt.failed is not None:
         said = hunt.failed.diagnostics[0]
         place = ""
@@ -112,7 +113,7 @@ def told(finding: Finding) -> str:
     return "\n".join(_told(finding, True))
 
 
-def _told(finding: Finding, first: bool) -> list[str]:
+def _told(finding: Finding, first: bool, words: Words = in_python) -> list[str]:
     lines = [f"{finding.kind}: {headline(finding, False)}"]
     if finding.where:
         lines.append(f"  {finding.where.text}")
@@ -137,7 +138,8 @@ def _told(finding: Finding, first: bool) -> list[str]:
     if finding.decided:
         lines.append(f"  decides {_links(finding.decided)}")
     if finding.intended and finding.chain:
-        lines.append(f"  if that is as it should be: --wanted {finding.output}")
+        wanted = Argument("wanted", [finding.output])
+        lines.append(f"  if that is as it should be: {words(wanted)}")
     return lines
 
 

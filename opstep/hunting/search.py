@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any
 
 from opstep.api.debugging import ProgramHost
-from opstep.api.devices import Setup, canonical
 from opstep.api.program import Program
-from opstep.api.program import policy as policy_of
+from opstep.api.settings import BUDGET, RunSettings
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.interrupts import AT_ONCE, NEVER, Held
 from opstep.runtime.ir.diagnostics import OpstepError, did_you_mean
@@ -27,15 +26,13 @@ from opstep.runtime.nan.findings import INTENDED, MASKED, Finding, Link
 from opstep.runtime.nan.kinds import KINDS, Sought
 from opstep.runtime.nan.tracing import Trace
 from opstep.runtime.nan.verdict import Verdict
-from opstep.runtime.plan.plan import DEBUG, Plan, Policy
+from opstep.runtime.plan.plan import DEBUG, Plan
 
 if TYPE_CHECKING:
     import numpy as np
 
     from opstep.runtime.device.flagging import Raised
     from opstep.runtime.recording import Recording
-
-BUDGET = 2 << 30  # bytes of results that a replayed step keeps
 
 
 @dataclass(repr=False)
@@ -143,23 +140,23 @@ def hunt(
         raise InputError("the null device computes nothing that could be hunted")
     if nan_only and kinds is not None:
         raise InputError("nan_only hunts NaNs alone, and kinds says what else: give one of them")
-    chosen = policy_of(mode, streams, alloc, fill, sync)
-    setup = Setup(threads, kernels, autotune, chaos)
+    settings = RunSettings(
+        device=device, mode=mode, streams=streams, alloc=alloc, fill=fill, sync=sync,
+        steps=1 if steps is None else steps, seed=seed, threads=threads, kernels=kernels,
+        autotune=autotune, chaos=chaos,
+    )  # fmt: skip
     found = program.graph(graph).name.text
-    if seed is not None and seed != program.seed:
-        program.reseed(seed)
+    program.reseed_with(seed)
     if kinds is None:
         kinds = KINDS[:1] if nan_only else KINDS
     sought = Sought.parse(kinds, wanted)
     _check_names(program, sought.wanted)
-    hunter = _Hunter(program, found, canonical(device), setup, sought, masked, plan)
-    return hunter.hunt(_batches(inputs or {}, steps), chosen, steps, recording, on_step)
+    hunter = _Hunter(program, found, settings, sought, masked, plan)
+    return hunter.hunt(_batches(inputs or {}, steps), recording, on_step)
 
 
 def _batches(inputs: Any, steps: int | None) -> Iterator[Mapping[str, Any]]:
     """The inputs of each step."""
-    if steps is not None and steps < 1:
-        raise InputError(f"steps is {steps}; at least 1 is needed")
     if isinstance(inputs, Mapping):
         return repeat(inputs, 1 if steps is None else steps)
     if isinstance(inputs, (str, bytes)) or not isinstance(inputs, Iterable):
@@ -184,28 +181,27 @@ def _check_names(program: Program, wanted: Collection[str]) -> None:
 
 class _Hunter:
     def __init__(
-        self, program: Program, graph: str, device: str, setup: Setup, sought: Sought,
-        masked: bool, plan: Plan | None,
+        self, program: Program, graph: str, settings: RunSettings, sought: Sought, masked: bool,
+        plan: Plan | None,
     ):  # fmt: skip
         self.program = program
         self.graph = graph
-        self.device = device
-        self.setup = setup
+        self.settings = settings
+        self.device = settings.device
         self.sought = sought
         self.masked = masked
         self.plan = plan
         self.names = [b.name.text for b in program.graph(graph).inputs]
         self.arrays: list[np.ndarray] = []
         self.types: tuple[TensorType, ...] = ()
-        self.result = Hunt(graph, device, kinds=str(sought), wanted=tuple(sorted(sought.wanted)))
+        self.result = Hunt(
+            graph, self.device, kinds=str(sought), wanted=tuple(sorted(sought.wanted))
+        )
         self.harmless: set[tuple[int, int, str]] = set()  # plan, value, kind: flags to pass over
         self.plans = 0  # that were bound when a step was replayed last
         self.unwritten = 0  # results that debug mode has told of
 
-    def hunt(
-        self, batches: Iterator[Mapping[str, Any]], chosen: Policy, steps: int | None, recording,
-        on_step,
-    ) -> Hunt:  # fmt: skip
+    def hunt(self, batches: Iterator[Mapping[str, Any]], recording, on_step) -> Hunt:
         first = next(batches, None)
         if first is None:
             raise InputError("there are no inputs: the iterable is at its end")
@@ -213,16 +209,18 @@ class _Hunter:
         at_once = self._replayed(0)
         if at_once and recording is None:
             return self.result
-        with Held(AT_ONCE) as signals, self.program._running(
-            self.graph, self.inputs, self.device, chosen, steps or 1, None, self.setup, (),
-            recording, True, self.plan,
-        ) as job:  # fmt: skip
+        with (
+            Held(AT_ONCE) as signals,
+            self.program._running(
+                self.graph, self.inputs, self.settings, (), recording, True, self.plan
+            ) as job,
+        ):
             self._forget_children(job)
             kept = _State(self.program, self.device, job.context)
             number = 0
             while True:
                 try:
-                    bad = self._step(number, job, kept, chosen, at_once)
+                    bad = self._step(number, job, kept, at_once)
                     signals.when = NEVER  # what is committed is told
                 except BaseException:
                     with Held():
@@ -274,7 +272,7 @@ class _Hunter:
         job.context.plans[:] = [job.binding.plan]
         self.plans = 1
 
-    def _step(self, number: int, job: Any, kept: _State, chosen: Policy, known: bool) -> bool:
+    def _step(self, number: int, job: Any, kept: _State, known: bool) -> bool:
         """Runs a step at full speed; whether it is bad, which may be known already."""
         from opstep.runtime.interpreter import drive
 
@@ -297,7 +295,7 @@ class _Hunter:
         if not (raised or unwritten or fresh):
             return False
         job.context.flags.clear()
-        return self._looked_into(number, raised, kept, chosen)
+        return self._looked_into(number, raised, kept)
 
     # --- a step whose ops raised flags ---
 
@@ -310,7 +308,7 @@ class _Hunter:
         kinds += ["inf"] * (raised.inf and self.sought.infinities)
         return [k for k in kinds if (id(raised.plan), raised.value, k) not in self.harmless]
 
-    def _looked_into(self, number: int, raised: list[Raised], kept: _State, chosen) -> bool:
+    def _looked_into(self, number: int, raised: list[Raised], kept: _State) -> bool:
         """Replays the step; whether there is something wrong with it."""
         after = kept.swap()
         if self._replayed(number):
@@ -318,7 +316,7 @@ class _Hunter:
         if raised and not (self.result.masked or self.result.intended):
             self.result.step = number
             self.result.unrepeated = [_told(r) for r in raised]
-            self.result.hazards = self._hazards(chosen)
+            self.result.hazards = self._hazards()
             return True
         for r in raised:
             self.harmless.update((id(r.plan), r.value, k) for k in self._kinds(r))
@@ -346,9 +344,8 @@ class _Hunter:
         return True
 
     def _trace(self) -> Trace:
-        host: Any = ProgramHost(
-            self.program, self.device, self.setup._replace(chaos=None), self.graph, self.inputs, {}
-        )  # fmt: skip
+        settings = replace(self.settings, chaos=None)
+        host: Any = ProgramHost(self.program, self.graph, self.inputs, settings)
         machine = Machine(
             host, self.graph, self.arrays, self.types, self.names, DEBUG, 1, BUDGET
         )  # fmt: skip
@@ -364,12 +361,11 @@ class _Hunter:
     def _updated(self, trace: Trace) -> list[str]:
         return [n for n, versions in trace.machine.named.items() if n and len(versions) > 1]
 
-    def _hazards(self, chosen: Policy) -> list[str]:
+    def _hazards(self) -> list[str]:
         from opstep.runtime.plan.hazards import check
 
-        plans = self.program.plans(
-            self.graph, self.types, chosen, self.device, setup=self.setup
-        )  # fmt: skip
+        how = self.settings
+        plans = self.program.plans(self.graph, self.types, how.policy, how.device, setup=how.setup)
         if self.plan is not None:
             plans[0] = self.plan
         return [str(h) for plan in plans for h in check(plan)]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.wording import Argument, Wording
 from opstep.trace.bench import Ceilings, Measured
 from opstep.trace.workspace.picture import COLOURS, DPI, FORMATS, PALE, STYLE, apart, save
 
@@ -76,7 +77,8 @@ def _area_of(left: float, right: float) -> tuple[float, float, float, float]:
 def check(path: Path) -> None:
     """Raises `InputError` where no picture can be made there."""
     if path.suffix not in FORMATS:
-        raise InputError(f"--roofline {path}: write to a .png, .svg or .pdf file")
+        given = Argument("roofline", str(path))
+        raise InputError(Wording(given, ": write to a .png, .svg or .pdf file"))
     try:
         import matplotlib  # noqa: F401
     except ImportError:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from seeded import Expected, Seeded, break_kernel, bugs, clean, seeded
 
 import opstep
-from opstep.api.devices import Setup
+from opstep.api.settings import RunSettings
 from opstep.hunting.report import told
 from opstep.hunting.search import hunt
 from opstep.runtime.interpreter import drive
@@ -70,9 +70,8 @@ def test_a_clean_program_raises_no_alarm(path):
 
 def flagged(case, **switches):
     """The values whose flags one step at full speed raised."""
-    setup = Setup()
     with case.program._running(
-        case.graph, case.inputs, "cpu", opstep.policy(**switches), 1, None, setup, (), None, True
+        case.graph, case.inputs, RunSettings(**switches), flagged=True
     ) as job:
         drive(job.context.run(job.binding))
         return [r.plan.values[r.value].name for r in job.context.flags.raised()]

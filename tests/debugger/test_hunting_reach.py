@@ -176,7 +176,7 @@ SCALED = "graph main(x: f32[2]) -> f32[2] {\n  y = mul(x, inf)\n  return y\n}\n"
 def test_an_infinity_that_is_meant_is_an_alarm_where_it_comes_out():
     found = hunted(SCALED, {"x": f(1, 2)})
     assert (found.first.given, found.first.intended) == ("literal inf", True)
-    assert "if that is as it should be: --wanted y" in str(found)
+    assert "if that is as it should be: wanted=['y']" in str(found)
     given = "graph main(x: f32[2]) -> f32[2] {\n  y = neg(x)\n  return y\n}\n"
     assert hunted(given, {"x": f(-np.inf, 2)}).first.given == "input x"
 

@@ -275,9 +275,9 @@ graph main(x: f32[4]) -> f32[4] {
     "text, what",
     [
         ("strems=3", "'strems=3' is no setting of a run"),
-        ("streams=0", "streams is a number from 1 on"),
+        ("streams=0", "streams is 0; it can be 1 to 64"),
         ("streams=65", "streams is 65"),
-        ("streams=x", "streams is a number"),
+        ("streams=x", "streams is 'x'; it can be 1 to 64"),
         ("fast", "'fast' is no setting"),
         ("mode=fast", "mode is 'fast'"),
         ("alloc=twice", "alloc is 'twice'"),

@@ -9,6 +9,7 @@ import pytest
 
 import opstep
 from opstep.api.devices import Setup
+from opstep.api.settings import RunSettings
 from opstep.runtime.device import chaos
 from opstep.runtime.ir.errors import InputError
 
@@ -94,4 +95,4 @@ def test_setups_know_where_delays_are():
     assert Setup(chaos=3).on("cuda").chaos == 3
     assert Setup(chaos=3).on("null").chaos is None
     with pytest.raises(InputError):
-        Setup(kernels="fast", chaos=3).on("cpu")
+        RunSettings(kernels="fast", chaos=3)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import opstep
-from opstep.api.devices import Setup
+from opstep.api.settings import RunSettings
 from opstep.runtime.device.cpu.device import CpuDevice
 from opstep.runtime.device.flagging import step_for
 from opstep.runtime.interpreter import drive
@@ -38,9 +38,7 @@ def test_flags_say_what_there_is(dtype, lanes):
 def raised(text: str, inputs: dict, **switches):
     """(graph, value) of the flags that each of three runs raises; the flags are cleared between."""
     program, found = opstep.loads(text), []
-    with program._running(
-        "main", inputs, "cpu", opstep.policy(**switches), 1, None, Setup(), (), None, True
-    ) as job:
+    with program._running("main", inputs, RunSettings(**switches), flagged=True) as job:
         flags = job.context.flags
         for _ in range(3):
             drive(job.context.run(job.binding))
@@ -99,6 +97,6 @@ def test_a_run_without_flags_has_none():
     program = opstep.loads("graph main(x: f32[2]) -> f32[2] {\n  y = log(x)\n  return y\n}\n")
     x = {"x": np.zeros(2, np.float32)}
     with program._running(
-        "main", x, "cpu", opstep.policy(), 1, None, Setup(), (), None
+        "main", x, RunSettings()
     ) as job:  # fmt: skip
         assert job.context.flags is None

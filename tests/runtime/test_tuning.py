@@ -257,7 +257,7 @@ def test_vendor_says_what_is_missing_and_how_to_get_it(no_libraries):
     with pytest.raises(DeviceError) as caught:
         Kernels("vendor").checked()
     (told,) = caught.value.diagnostics
-    assert told.message == "--kernels vendor needs cuBLASLt and cuDNN, which are not there"
+    assert told.message == "kernels='vendor' needs cuBLASLt and cuDNN, which are not there"
     assert told.hint == "pip install 'opstep[vendor]'"
     assert libraries.versions() == {}
 

@@ -429,7 +429,7 @@ def test_a_port_in_use_is_said():
         port = taken.getsockname()[1]
         with pytest.raises(InputError, match=f"port {port} is in use") as caught:
             viewer.listening(port)
-        assert "--port" in str(caught.value)
+        assert "give another port" in str(caught.value)
 
 
 def test_without_a_port_a_free_one_is_found():

@@ -286,7 +286,7 @@ def test_a_file_of_before_is_brought_up_to_date(path):
 
 @pytest.mark.parametrize("text", ["quantile", "signed=1", "channels=x", "channels=", "all"])
 def test_what_is_not_known_is_refused(path, text):
-    with pytest.raises(InputError, match="--stats-also"):
+    with pytest.raises(InputError, match="stats_also"):
         opstep.Recording(workspace=path, stats_also=text)
     assert not path.exists()
 

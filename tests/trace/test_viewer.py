@@ -439,6 +439,6 @@ def test_ports_that_cannot_be_had_are_told(path):
         port = taken.getsockname()[1]
         with pytest.raises(InputError, match=f"port {port} is in use") as caught:
             server.Server(path, port)
-        assert "--port" in caught.value.diagnostics[0].hint
+        assert "give another port" in caught.value.diagnostics[0].hint
     with pytest.raises(InputError, match="port 9001"):
         server.Server(path, 9001)

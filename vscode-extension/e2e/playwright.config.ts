@@ -1,6 +1,6 @@
 import { defineConfig } from "@playwright/test";
 
-import { chromium } from "./lib/places";
+import { chromium } from "./lib/paths";
 
 /** 1280 x 800 is a laptop's window, and what the pictures of the guides are taken at. */
 export default defineConfig({

@@ -8,6 +8,7 @@ import {
   RevealOutputChannelOn,
   State,
 } from "vscode-languageclient/node";
+import { messageOf } from "../shared/errors";
 import type { Python } from "./python";
 import { Restarts } from "./restarts";
 import { MODULE } from "./shell";
@@ -15,7 +16,7 @@ import { MODULE } from "./shell";
 const SCHEMES = ["file", "untitled"];
 
 /** Whether the server looks at a document: files of virtual folders are on no disk. */
-function served(document: vscode.TextDocument): boolean {
+function isServed(document: vscode.TextDocument): boolean {
   return document.languageId === "opg" && SCHEMES.includes(document.uri.scheme);
 }
 
@@ -59,7 +60,7 @@ export class LanguageServer implements vscode.Disposable {
 
   /** Starts it, where a Python is ready; else says what is missing. */
   start(): Promise<void> {
-    return this.after(async () => {
+    return this.enqueue(async () => {
       const found = await this.python.find();
       if (!found) {
         this.complainOnceNeeded();
@@ -74,12 +75,12 @@ export class LanguageServer implements vscode.Disposable {
 
   /** Says what is missing as soon as a graph is in an editor: before, nobody asked for it. */
   private complainOnceNeeded(): void {
-    if (vscode.workspace.textDocuments.some((document) => served(document))) {
+    if (vscode.workspace.textDocuments.some((document) => isServed(document))) {
       void this.python.complain();
       return;
     }
     const opened = vscode.workspace.onDidOpenTextDocument((document) => {
-      if (served(document)) {
+      if (isServed(document)) {
         opened.dispose();
         if (!this.python.current) {
           void this.python.complain();
@@ -90,7 +91,7 @@ export class LanguageServer implements vscode.Disposable {
   }
 
   stop(): Promise<void> {
-    return this.after(() => this.stopNow());
+    return this.enqueue(() => this.stopNow());
   }
 
   restart(): Promise<void> {
@@ -117,15 +118,15 @@ export class LanguageServer implements vscode.Disposable {
     await this.queue;
     if (this.client?.state !== State.Running) {
       throw new Error(
-        "opstep's language server does not run. “opstep: Restart Language Server” starts it; the log says why it ended.",
+        "opstep's language server is not running. “opstep: Restart Language Server” starts it; the log says why it exited.",
       );
     }
     return this.client;
   }
 
-  private after(act: () => Promise<void>): Promise<void> {
+  private enqueue(act: () => Promise<void>): Promise<void> {
     this.queue = this.queue.then(act).catch((error) => {
-      this.log.error(`language server: ${error instanceof Error ? error.message : error}`);
+      this.log.error(`language server: ${messageOf(error)}`);
     });
     return this.queue;
   }
@@ -166,7 +167,7 @@ export class LanguageServer implements vscode.Disposable {
             handled: true,
           }),
           closed: () => {
-            this.ended(client);
+            this.onExit(client);
             return { action: CloseAction.DoNotRestart, handled: true };
           },
         },
@@ -177,23 +178,23 @@ export class LanguageServer implements vscode.Disposable {
     try {
       await client.start();
     } catch (error) {
-      this.log.error(`language server: ${error instanceof Error ? error.message : error}`);
-      this.ended(client);
+      this.log.error(`language server: ${messageOf(error)}`);
+      this.onExit(client);
     }
   }
 
   /** It ended by itself. It is started again, a few times; then that is said, once. */
-  private ended(client: LanguageClient): void {
+  private onExit(client: LanguageClient): void {
     if (this.client !== client) {
       return;
     }
     this.client = undefined;
     const wait = this.restarts.again();
     if (wait === undefined) {
-      void this.sayGone();
+      void this.reportGone();
       return;
     }
-    this.log.warn(`The language server ended unexpectedly; it starts again in ${wait} ms.`);
+    this.log.warn(`The language server exited unexpectedly; restarting in ${wait} ms.`);
     setTimeout(() => {
       if (!this.client && !this.disposed) {
         void this.start();
@@ -201,9 +202,9 @@ export class LanguageServer implements vscode.Disposable {
     }, wait);
   }
 
-  private async sayGone(): Promise<void> {
+  private async reportGone(): Promise<void> {
     const picked = await vscode.window.showErrorMessage(
-      "opstep's language server ended several times and is not started again. Colours and the debugger still work.",
+      "opstep's language server crashed several times and will not be restarted. Syntax colouring and the debugger still work.",
       "Show Log",
       "Restart",
     );

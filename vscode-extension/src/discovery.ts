@@ -1,4 +1,4 @@
-/** Which Python runs opstep: candidates in order, a probe of each, and what is said of them. */
+/** Which Python runs opstep: candidates in order, a probe of each, and messages about them. */
 
 import { execFile } from "node:child_process";
 import { existsSync } from "node:fs";
@@ -25,7 +25,7 @@ export interface Probe {
   executable: string;
 }
 
-export type Verdict =
+type Verdict =
   | "ready"
   | "absent"
   | "broken"
@@ -38,11 +38,11 @@ export interface Interpreter extends Candidate {
   verdict: Verdict;
   probe?: Probe;
   /** Of a Python that does not start: what it wrote. */
-  trouble?: string;
+  error?: string;
 }
 
 /** What candidates are found from. */
-export interface Surroundings {
+export interface Environment {
   /** `opstep.python`. */
   setting: string;
   /** The interpreter that the Python extension has chosen. */
@@ -80,9 +80,9 @@ export function expandPath(
 }
 
 /** Pythons in the order in which they are tried, each once. A setting is the only one. */
-export function candidates(around: Surroundings): Candidate[] {
-  const exists = around.exists ?? existsSync;
-  const windows = around.platform === "win32";
+export function candidates(environment: Environment): Candidate[] {
+  const exists = environment.exists ?? existsSync;
+  const windows = environment.platform === "win32";
   const found: Candidate[] = [];
   const add = (file: string | undefined, origin: Candidate["origin"]) => {
     if (file && !found.some((c) => c.path === file)) {
@@ -90,21 +90,21 @@ export function candidates(around: Surroundings): Candidate[] {
     }
   };
   const onPath = (name: string) =>
-    around.searchPath
+    environment.searchPath
       .split(windows ? ";" : ":")
       .filter(Boolean)
       .map((folder) => path.join(folder, windows ? `${name}.exe` : name))
       .find(exists);
 
-  if (around.setting.trim()) {
-    const wanted = expandPath(around.setting, around.folders, around.home);
-    add(/[/\\]/.test(wanted) ? wanted : (onPath(wanted) ?? wanted), "setting");
+  if (environment.setting.trim()) {
+    const configured = expandPath(environment.setting, environment.folders, environment.home);
+    add(/[/\\]/.test(configured) ? configured : (onPath(configured) ?? configured), "setting");
     return found;
   }
-  add(around.active, "extension");
+  add(environment.active, "extension");
   // A folder of examples is often opened alone: its environment is that of the folder around it.
-  const above = around.folders.flatMap((folder) => parents(folder));
-  for (const folder of [...around.folders, ...parents(around.file), ...above]) {
+  const above = environment.folders.flatMap((folder) => parents(folder));
+  for (const folder of [...environment.folders, ...parents(environment.file), ...above]) {
     for (const name of [".venv", "venv"]) {
       const inside = windows ? ["Scripts", "python.exe"] : ["bin", "python"];
       const python = path.join(folder, name, ...inside);
@@ -174,7 +174,7 @@ export function probe(python: string, timeout = 20_000): Promise<Probe | string>
           executable: facts.executable || python,
         });
       } catch {
-        resolve("it did not answer as a Python does");
+        resolve("it did not respond like a Python interpreter");
       }
     });
   });
@@ -187,16 +187,16 @@ function lastLine(text: string): string {
 /** A candidate with what is known of it. */
 export async function examine(
   candidate: Candidate,
-  ask: (python: string) => Promise<Probe | string> = probe,
+  probeWith: (python: string) => Promise<Probe | string> = probe,
   exists: (file: string) => boolean = existsSync,
 ): Promise<Interpreter> {
   if (path.isAbsolute(candidate.path) && !exists(candidate.path)) {
     return { ...candidate, verdict: "absent" };
   }
-  const answer = await ask(candidate.path);
+  const answer = await probeWith(candidate.path);
   if (typeof answer === "string") {
     const absent = /ENOENT/.test(answer);
-    return { ...candidate, verdict: absent ? "absent" : "broken", trouble: answer };
+    return { ...candidate, verdict: absent ? "absent" : "broken", error: answer };
   }
   return { ...candidate, verdict: judge(answer), probe: answer };
 }
@@ -215,7 +215,7 @@ function judge(found: Probe): Verdict {
 }
 
 // What is nearest to work, where nothing works.
-const HOPES: Verdict[] = [
+const PREFERENCE: Verdict[] = [
   "ready",
   "incomplete",
   "old-opstep",
@@ -226,19 +226,19 @@ const HOPES: Verdict[] = [
 ];
 
 /** The first that is ready, or else the first of those that need least. */
-export function best(found: Interpreter[]): Interpreter | undefined {
-  return HOPES.map((v) => found.find((i) => i.verdict === v)).find((i) => i !== undefined);
+function best(found: Interpreter[]): Interpreter | undefined {
+  return PREFERENCE.map((v) => found.find((i) => i.verdict === v)).find((i) => i !== undefined);
 }
 
 /** Tries candidates one after the other until one is ready. */
 export async function discover(
   tried: Candidate[],
-  ask?: (python: string) => Promise<Probe | string>,
+  probeWith?: (python: string) => Promise<Probe | string>,
   exists?: (file: string) => boolean,
 ): Promise<{ chosen: Interpreter | undefined; found: Interpreter[] }> {
   const found: Interpreter[] = [];
   for (const candidate of tried) {
-    const interpreter = await examine(candidate, ask, exists);
+    const interpreter = await examine(candidate, probeWith, exists);
     found.push(interpreter);
     if (interpreter.verdict === "ready") {
       break;
@@ -254,18 +254,18 @@ export function complaint(
   chosen: Interpreter | undefined,
   tried: Interpreter[] = [],
 ): { text: string; actions: Action[] } {
-  const { text, actions } = trouble(chosen);
+  const { text, actions } = describe(chosen);
   const others = tried.filter((one) => one.path !== chosen?.path).map((one) => one.path);
   return {
-    text: text && others.length > 0 ? `${text} Tried as well: ${others.join(", ")}.` : text,
+    text: text && others.length > 0 ? `${text} Also tried: ${others.join(", ")}.` : text,
     actions,
   };
 }
 
-function trouble(chosen: Interpreter | undefined): { text: string; actions: Action[] } {
+function describe(chosen: Interpreter | undefined): { text: string; actions: Action[] } {
   if (!chosen) {
     return {
-      text: `opstep needs Python ${OLDEST_PYTHON} or newer, and found no Python at all. Install one, or select where it is.`,
+      text: `opstep needs Python ${OLDEST_PYTHON} or newer, and none was found. Install one, or select its location.`,
       actions: ["select", "docs"],
     };
   }
@@ -273,10 +273,10 @@ function trouble(chosen: Interpreter | undefined): { text: string; actions: Acti
   const setting = chosen.origin === "setting" ? " (setting opstep.python)" : "";
   switch (chosen.verdict) {
     case "absent":
-      return { text: `There is no Python at ${where}${setting}.`, actions: ["select", "settings"] };
+      return { text: `${where}${setting} does not exist.`, actions: ["select", "settings"] };
     case "broken":
       return {
-        text: `${where}${setting} does not start: ${chosen.trouble ?? "no reason given"}`,
+        text: `${where}${setting} does not start: ${chosen.error ?? "no reason given"}`,
         actions: ["select", "docs"],
       };
     case "old-python":
@@ -296,7 +296,7 @@ function trouble(chosen: Interpreter | undefined): { text: string; actions: Acti
       };
     case "incomplete":
       return {
-        text: `opstep in ${where}${setting} lacks ${chosen.probe?.missing.join(", ")}: install it again.`,
+        text: `opstep in ${where}${setting} lacks ${chosen.probe?.missing.join(", ")}: reinstall it.`,
         actions: ["install", "select", "docs"],
       };
     case "ready":

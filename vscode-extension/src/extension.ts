@@ -5,13 +5,17 @@ import { LanguageServer } from "./client";
 import { registerCommands } from "./commands/register";
 import { Live } from "./debug/live";
 import { registerDebugger } from "./debug/register";
-import { modules, type Register } from "./modules";
+import * as graph from "./graph/view";
+import * as nan from "./nan/view";
 import { placeholders } from "./placeholders";
 import { Python } from "./python";
 import type { Services } from "./services";
-import { quietly, visibly } from "./shell";
+import { runInTerminal, runOpstep } from "./shell";
 import { registerStatus } from "./status";
 import { Stops } from "./stops";
+import * as tensor from "./tensor/views";
+import * as timeline from "./timeline/view";
+import * as workspace from "./workspace/view";
 
 let server: LanguageServer | undefined;
 
@@ -37,7 +41,7 @@ export async function deactivate(): Promise<void> {
 
 async function askForTrust(): Promise<void> {
   const picked = await vscode.window.showInformationMessage(
-    "opstep runs nothing in a folder that is not trusted. Colours, brackets and snippets work.",
+    "opstep runs nothing in an untrusted folder. Syntax colouring, brackets and snippets work.",
     "Manage Trust",
   );
   if (picked) {
@@ -60,19 +64,23 @@ async function start(context: vscode.ExtensionContext): Promise<void> {
     onStop: stops.onStop,
     request: (method, params, token) => language.request(method, params, token),
     notify: (method, params) => language.notify(method, params),
-    opstep: (args, options) => quietly(python, args, options),
-    show: (args, options) => visibly(python, args, options),
+    opstep: (args, options) => runOpstep(python, args, options),
+    show: (args, options) => runInTerminal(python, args, options),
   };
   const live = new Live(services);
   language.beforeInlineValues = (frameId) => live.settled(frameId);
   context.subscriptions.push(log, python, stops, language, live);
-  const all: Record<string, Register> = {
+  const modules: Record<string, (services: Services) => vscode.Disposable> = {
     commands: (s) => registerCommands(s, python),
     debugger: (s) => registerDebugger(s, python),
     status: (s) => registerStatus(s, python),
-    ...modules,
+    tensor: tensor.register,
+    nan: nan.register,
+    graph: graph.register,
+    timeline: timeline.register,
+    workspace: workspace.register,
   };
-  for (const [name, register] of Object.entries(all)) {
+  for (const [name, register] of Object.entries(modules)) {
     try {
       context.subscriptions.push(register(services));
     } catch (error) {

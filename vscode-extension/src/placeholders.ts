@@ -9,12 +9,12 @@ interface Contributed {
 /** Stands in for every command of the extension; `act` says why it does not run. */
 export function placeholders(
   context: vscode.ExtensionContext,
-  act: () => unknown,
+  explain: () => unknown,
 ): vscode.Disposable {
   const { contributes } = context.extension.packageJSON as Contributed;
   return vscode.Disposable.from(
     ...(contributes?.commands ?? []).map(({ command }) =>
-      vscode.commands.registerCommand(command, act),
+      vscode.commands.registerCommand(command, explain),
     ),
   );
 }

@@ -1,4 +1,4 @@
-/** The Python that runs opstep: found, kept up to date, chosen by hand; and what is said where there is none. */
+/** The Python that runs opstep: found, kept up to date, chosen by the user; complains if there is none. */
 
 import { readFileSync } from "node:fs";
 import path from "node:path";
@@ -39,7 +39,7 @@ export class Python implements vscode.Disposable {
   private found: Interpreter | undefined;
   private tried: Interpreter[] = [];
   private done = false;
-  private said = "";
+  private lastComplaint = "";
   private listening = false;
   /** Fires when another interpreter is found to be the one, with undefined where none is ready. */
   readonly onDidChange = this.changed.event;
@@ -58,7 +58,7 @@ export class Python implements vscode.Disposable {
       vscode.extensions.onDidChange(again),
       vscode.workspace.onDidChangeConfiguration((e) => {
         if (e.affectsConfiguration("opstep.python")) {
-          this.said = "";
+          this.lastComplaint = "";
           again();
         }
       }),
@@ -81,7 +81,7 @@ export class Python implements vscode.Disposable {
 
   /** The interpreter that is ready, or undefined; the first call searches. */
   async find(): Promise<Interpreter | undefined> {
-    this.search ??= this.lookAround();
+    this.search ??= this.runSearch();
     const chosen = await this.search;
     return chosen?.verdict === "ready" ? chosen : undefined;
   }
@@ -90,22 +90,22 @@ export class Python implements vscode.Disposable {
   async need(): Promise<string> {
     const ready = (await this.find()) ?? (await this.refresh());
     if (!ready) {
-      this.again();
+      this.complainAgain();
       throw new Error(complaint(this.found, this.tried).text);
     }
     return ready.path;
   }
 
   /** Says what is missing, also where that was said before: something was asked for that needs it. */
-  again(): void {
-    this.said = "";
+  complainAgain(): void {
+    this.lastComplaint = "";
     void this.complain();
   }
 
   /** Searches again. */
   async refresh(): Promise<Interpreter | undefined> {
     const before = this.current?.path;
-    this.search = this.lookAround();
+    this.search = this.runSearch();
     const ready = await this.find();
     if (ready?.path !== before) {
       this.changed.fire(ready);
@@ -113,7 +113,7 @@ export class Python implements vscode.Disposable {
     return ready;
   }
 
-  private async lookAround(): Promise<Interpreter | undefined> {
+  private async runSearch(): Promise<Interpreter | undefined> {
     const { chosen, found } = await discover(await this.candidates());
     for (const one of found) {
       const version = one.probe ? ` Python ${one.probe.version}, opstep ${one.probe.opstep}` : "";
@@ -155,7 +155,7 @@ export class Python implements vscode.Disposable {
       const resolved = await environments.resolveEnvironment(chosen);
       return resolved?.executable.uri?.fsPath;
     } catch (error) {
-      this.log.warn(`Python: the Python extension gave no interpreter: ${error}`);
+      this.log.warn(`Python: the Python extension returned no interpreter: ${error}`);
       return undefined;
     }
   }
@@ -163,10 +163,10 @@ export class Python implements vscode.Disposable {
   /** Says what is missing, once for each thing that is. */
   async complain(): Promise<void> {
     const { text, actions } = complaint(this.found, this.tried);
-    if (!text || text === this.said) {
+    if (!text || text === this.lastComplaint) {
       return;
     }
-    this.said = text;
+    this.lastComplaint = text;
     this.log.error(text);
     const labels = actions.map((a) => LABELS[a]);
     const picked = await vscode.window.showErrorMessage(text, ...labels);
@@ -201,7 +201,7 @@ export class Python implements vscode.Disposable {
         { label: "$(folder-opened) A checkout of opstep…", value: "folder" },
         { label: "$(package) A wheel (.whl)…", value: "wheel" },
       ],
-      { title: "Install opstep from", placeHolder: "The setting opstep.package can name it" },
+      { title: "Install opstep from", placeHolder: "Or set opstep.package" },
     );
     if (!picked || here.includes(picked.value)) {
       return picked?.value;
@@ -247,7 +247,7 @@ export class Python implements vscode.Disposable {
         return;
       }
       ended.dispose();
-      this.said = "";
+      this.lastComplaint = "";
       if (!(await this.refresh())) {
         await this.complain();
       }
@@ -261,17 +261,21 @@ export class Python implements vscode.Disposable {
       vscode.QuickPickItem & { value?: string; act?: "browse" | "automatic" }
     >();
     pick.title = "Python that runs opstep";
-    pick.placeholder = "A path can be typed, too";
+    pick.placeholder = "Or type a path";
     pick.busy = true;
     pick.show();
     const last: typeof pick.items = [
       { label: "", kind: vscode.QuickPickItemKind.Separator },
-      { label: "$(sparkle) Find it each time", description: "no setting", act: "automatic" },
+      {
+        label: "$(sparkle) Detect automatically",
+        description: "clears the setting",
+        act: "automatic",
+      },
       { label: "$(folder-opened) Browse…", act: "browse" },
     ];
     pick.items = last;
     void this.allInterpreters().then((found) => {
-      pick.items = [...found.map(item), ...last];
+      pick.items = [...found.map(pickItem), ...last];
       pick.busy = false;
     });
     const chosen = await new Promise<{ value?: string; act?: string } | undefined>((resolve) => {
@@ -281,7 +285,10 @@ export class Python implements vscode.Disposable {
     pick.dispose();
     let value = chosen?.value;
     if (chosen?.act === "browse") {
-      const files = await vscode.window.showOpenDialog({ title: "A Python", canSelectMany: false });
+      const files = await vscode.window.showOpenDialog({
+        title: "Select a Python interpreter",
+        canSelectMany: false,
+      });
       value = files?.[0]?.fsPath;
     } else if (chosen?.act === "automatic") {
       value = "";
@@ -293,7 +300,7 @@ export class Python implements vscode.Disposable {
       ? vscode.ConfigurationTarget.Workspace
       : vscode.ConfigurationTarget.Global;
     await config.update("python", value || undefined, target);
-    this.said = "";
+    this.lastComplaint = "";
     if (!(await this.refresh())) {
       await this.complain();
     }
@@ -341,7 +348,7 @@ const ORIGINS: Record<Candidate["origin"], string> = {
   path: "on PATH",
 };
 
-function item(found: Interpreter): vscode.QuickPickItem & { value: string } {
+function pickItem(found: Interpreter): vscode.QuickPickItem & { value: string } {
   const ready = found.verdict === "ready";
   return {
     label: `$(${ready ? "check" : "warning"}) ${found.path}`,

@@ -10,14 +10,14 @@ export const MODULE = ["-P", "-m", "opstep"];
 
 const LONGEST = 64 << 20;
 
-export interface Finished {
+interface Finished {
   code: number;
   stdout: string;
   stderr: string;
 }
 
 /** Runs `opstep ARGS` and gathers what it writes. Rejects where it cannot be started. */
-export async function quietly(
+export async function runOpstep(
   python: Python,
   args: string[],
   options: { cwd?: string; token?: vscode.CancellationToken } = {},
@@ -57,7 +57,7 @@ export function task(
   options: { cwd?: string; title?: string; definition?: vscode.TaskDefinition } = {},
 ): vscode.Task {
   const folder = options.cwd ?? defaultFolder();
-  const made = new vscode.Task(
+  const created = new vscode.Task(
     options.definition ?? { type: "opstep", args },
     vscode.workspace.workspaceFolders?.[0] ?? vscode.TaskScope.Workspace,
     options.title ?? `opstep ${args.join(" ")}`,
@@ -66,41 +66,41 @@ export function task(
     // What it finds is below the workspace folder; where there is none it could not be resolved.
     vscode.workspace.workspaceFolders ? "$opstep" : [],
   );
-  made.presentationOptions = {
+  created.presentationOptions = {
     reveal: vscode.TaskRevealKind.Always,
     panel: vscode.TaskPanelKind.Dedicated,
     clear: true,
   };
-  return made;
+  return created;
 }
 
 /** Runs `opstep ARGS` in a terminal and waits for its end; the exit code, if it has one. */
-export async function visibly(
+export async function runInTerminal(
   python: Python,
   args: string[],
   options: { cwd?: string; title?: string } = {},
 ): Promise<number | undefined> {
-  const made = task(await python.need(), args, options);
+  const created = task(await python.need(), args, options);
   // It may have ended before it is known which execution it was.
   const ended = new Map<vscode.TaskExecution, number | undefined>();
-  const told = new vscode.EventEmitter<void>();
+  const changed = new vscode.EventEmitter<void>();
   const note = (execution: vscode.TaskExecution, code: number | undefined) => {
     if (!ended.has(execution)) {
       ended.set(execution, code);
     }
-    told.fire();
+    changed.fire();
   };
   const listening = vscode.Disposable.from(
-    told,
+    changed,
     vscode.tasks.onDidEndTaskProcess((e) => note(e.execution, e.exitCode)),
     // One whose process could not be started ends without a code.
     vscode.tasks.onDidEndTask((e) => note(e.execution, undefined)),
   );
   try {
-    const execution = await vscode.tasks.executeTask(made);
+    const execution = await vscode.tasks.executeTask(created);
     while (!ended.has(execution)) {
       await new Promise<void>((resolve) => {
-        const once = told.event(() => {
+        const once = changed.event(() => {
           once.dispose();
           resolve();
         });
@@ -113,6 +113,6 @@ export async function visibly(
 }
 
 /** Where commands run: the first folder, if one is open. */
-export function defaultFolder(): string | undefined {
+function defaultFolder(): string | undefined {
   return vscode.workspace.workspaceFolders?.find((f) => f.uri.scheme === "file")?.uri.fsPath;
 }

@@ -7,7 +7,7 @@ import type { Services } from "./services";
 export function registerStatus(services: Services, python: Python): vscode.Disposable {
   const bar = vscode.window.createStatusBarItem("opstep.status", vscode.StatusBarAlignment.Left, 5);
   bar.name = "opstep: device and mode";
-  const update = () => show(bar, python);
+  const update = () => updateBar(bar, python);
   update();
   void python.find().then(update);
   return vscode.Disposable.from(
@@ -20,7 +20,7 @@ export function registerStatus(services: Services, python: Python): vscode.Dispo
   );
 }
 
-function show(bar: vscode.StatusBarItem, python: Python): void {
+function updateBar(bar: vscode.StatusBarItem, python: Python): void {
   const session = vscode.debug.activeDebugSession;
   const debugged = session?.type === "opstep" ? session.configuration : undefined;
   if (!debugged && vscode.window.activeTextEditor?.document.languageId !== "opg") {
@@ -30,7 +30,7 @@ function show(bar: vscode.StatusBarItem, python: Python): void {
   const settings = vscode.workspace.getConfiguration("opstep");
   if (debugged?.request === "attach") {
     bar.text = "$(plug) opstep";
-    bar.tooltip = "Attached to a Python program: it chooses device and mode";
+    bar.tooltip = "Attached to a Python program, which chooses the device and mode";
     bar.command = "opstep.changeRun";
     bar.backgroundColor = undefined;
     bar.show();
@@ -45,17 +45,17 @@ function show(bar: vscode.StatusBarItem, python: Python): void {
   const lines = [
     debugged
       ? `**This session** runs on ${device}, mode ${mode}.`
-      : `Runs go to **${device}**, mode **${mode}**${meaning(mode)}.`,
+      : `Runs use **${device}**, mode **${mode}**${describeMode(mode)}.`,
   ];
   if (found) {
     lines.push(`opstep ${found.probe?.opstep} in ${found.path}`);
   } else if (python.searched) {
-    lines.push("No Python with opstep was found.");
+    lines.push("No Python with opstep found.");
     bar.text = `$(warning) opstep`;
     bar.command = "opstep.selectPython";
     bar.backgroundColor = new vscode.ThemeColor("statusBarItem.warningBackground");
   }
-  lines.push(found || !python.searched ? "Click to change it." : "Click to choose one.");
+  lines.push(found || !python.searched ? "Click to change." : "Click to choose one.");
   bar.tooltip = new vscode.MarkdownString(lines.join("\n\n"));
   bar.accessibilityInformation = {
     label: `opstep: device ${device}, mode ${mode}`,
@@ -70,9 +70,9 @@ const MODES = [
   { value: "debug", detail: "one op at a time on one stream, fresh memory filled with NaN" },
 ];
 
-function meaning(mode: string): string {
-  const known = MODES.find((m) => m.value === mode);
-  return known ? `: ${known.detail}` : "";
+function describeMode(mode: string): string {
+  const found = MODES.find((m) => m.value === mode);
+  return found ? `: ${found.detail}` : "";
 }
 
 /** Changes the settings for the device and the mode. */
@@ -99,12 +99,12 @@ async function changeRun(services: Services): Promise<void> {
       ...MODES.map((m) => item("mode", m.value, m.detail)),
       separator("opstep"),
       { label: "$(symbol-misc) Select Python…", command: "opstep.selectPython" },
-      { label: "$(pulse) What this machine has (doctor)", command: "opstep.doctor" },
+      { label: "$(pulse) Show what this machine supports (doctor)", command: "opstep.doctor" },
       { label: "$(debug-restart) Restart the language server", command: "opstep.restartServer" },
     ],
     {
       title: "opstep: device and mode",
-      placeHolder: "For runs and sessions that begin from now on",
+      placeHolder: "For runs and sessions started from now on",
     },
   );
   if (picked?.command) {
@@ -114,7 +114,7 @@ async function changeRun(services: Services): Promise<void> {
   if (!picked?.name) {
     return;
   }
-  const value = picked.value ?? (await askDevice(device));
+  const value = picked.value ?? (await promptDevice(device));
   if (value) {
     const target = vscode.workspace.workspaceFolders
       ? vscode.ConfigurationTarget.Workspace
@@ -124,7 +124,7 @@ async function changeRun(services: Services): Promise<void> {
   }
 }
 
-function askDevice(value: string): Thenable<string | undefined> {
+function promptDevice(value: string): Thenable<string | undefined> {
   return vscode.window.showInputBox({
     title: "Device",
     value,

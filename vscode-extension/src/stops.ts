@@ -1,21 +1,21 @@
-/** Where debug sessions stand: one present stop, for all views. */
+/** Tracks where debug sessions are stopped: one current stop for all views. */
 
 import type { DebugProtocol } from "@vscode/debugprotocol";
 import * as vscode from "vscode";
 import type { Stop } from "./services";
 
-/** A session that stands: why, and by which requests its innermost frame is asked for, until it is known. */
-interface Standing {
+/** A stopped session: why, and which pending stackTrace requests will tell its innermost frame. */
+interface StoppedSession {
   readonly stopped: DebugProtocol.StoppedEvent["body"];
-  asking: Set<number> | undefined;
+  requests: Set<number> | undefined;
 }
 
 /** Follows sessions of type `opstep`, and which frame is chosen. */
 export class Stops implements vscode.Disposable {
   private readonly fired = new vscode.EventEmitter<Stop | undefined>();
   private readonly disposables: vscode.Disposable[] = [this.fired];
-  private readonly standing = new Map<vscode.DebugSession, Standing>();
-  private present: Stop | undefined;
+  private readonly stopped = new Map<vscode.DebugSession, StoppedSession>();
+  private current: Stop | undefined;
   readonly onStop = this.fired.event;
 
   constructor(private readonly log: vscode.LogOutputChannel) {
@@ -26,7 +26,7 @@ export class Stops implements vscode.Disposable {
           onDidSendMessage: (message) => this.received(session, message),
         }),
       }),
-      vscode.debug.onDidChangeActiveStackItem((item) => void this.chosen(item)),
+      vscode.debug.onDidChangeActiveStackItem((item) => void this.frameSelected(item)),
       vscode.debug.onDidTerminateDebugSession((session) => this.leave(session)),
     );
   }
@@ -36,7 +36,7 @@ export class Stops implements vscode.Disposable {
   }
 
   get stop(): Stop | undefined {
-    return this.present;
+    return this.current;
   }
 
   /** The session goes on: what it said of its stop holds no longer. */
@@ -46,7 +46,7 @@ export class Stops implements vscode.Disposable {
       if (["disconnect", "terminate", "restart"].includes(command)) {
         this.leave(session);
       } else if (command === "stackTrace") {
-        this.asked(session, message as DebugProtocol.StackTraceRequest);
+        this.stackRequested(session, message as DebugProtocol.StackTraceRequest);
       }
     }
   }
@@ -54,10 +54,10 @@ export class Stops implements vscode.Disposable {
   private received(session: vscode.DebugSession, message: DebugProtocol.ProtocolMessage): void {
     if (message.type === "response") {
       const answer = message as DebugProtocol.Response;
-      if (answer.success && GOES_ON.has(answer.command)) {
+      if (answer.success && RESUMING.has(answer.command)) {
         this.leave(session);
       } else if (answer.success && answer.command === "stackTrace") {
-        this.answered(session, answer as DebugProtocol.StackTraceResponse);
+        this.stackReceived(session, answer as DebugProtocol.StackTraceResponse);
       }
       return;
     }
@@ -66,62 +66,68 @@ export class Stops implements vscode.Disposable {
     }
     const { event, body } = message as DebugProtocol.Event;
     if (event === "stopped") {
-      this.standing.set(session, { stopped: body, asking: new Set() });
+      this.stopped.set(session, { stopped: body, requests: new Set() });
     } else if (event === "continued" || event === "terminated" || event === "exited") {
       this.leave(session);
-    } else if (event === "invalidated" && this.present?.session === session) {
-      this.tell({ ...this.present });
+    } else if (event === "invalidated" && this.current?.session === session) {
+      this.publish({ ...this.current });
     }
   }
 
   private leave(session: vscode.DebugSession): void {
-    this.standing.delete(session);
-    if (this.present?.session === session) {
-      this.tell(undefined);
+    this.stopped.delete(session);
+    if (this.current?.session === session) {
+      this.publish(undefined);
     }
   }
 
-  private tell(stop: Stop | undefined): void {
-    if (stop || this.present) {
-      this.present = stop;
+  private publish(stop: Stop | undefined): void {
+    if (stop || this.current) {
+      this.current = stop;
       this.fired.fire(stop);
     }
   }
 
-  private asked(session: vscode.DebugSession, request: DebugProtocol.StackTraceRequest): void {
-    const standing = this.standing.get(session);
+  private stackRequested(
+    session: vscode.DebugSession,
+    request: DebugProtocol.StackTraceRequest,
+  ): void {
+    const stopped = this.stopped.get(session);
     const { startFrame, threadId } = request.arguments;
-    if (!startFrame && threadId === threadOf(standing?.stopped)) {
-      standing?.asking?.add(request.seq);
+    if (!startFrame && threadId === threadOf(stopped?.stopped)) {
+      stopped?.requests?.add(request.seq);
     }
   }
 
   /** VS Code asks every session that stops for its frames: views need not ask once more. */
-  private answered(session: vscode.DebugSession, answer: DebugProtocol.StackTraceResponse): void {
-    const standing = this.standing.get(session);
+  private stackReceived(
+    session: vscode.DebugSession,
+    answer: DebugProtocol.StackTraceResponse,
+  ): void {
+    const stopped = this.stopped.get(session);
     const frame = answer.body.stackFrames[0];
-    if (standing?.asking?.has(answer.request_seq) && frame) {
-      standing.asking = undefined;
-      this.tell(this.stopOf(session, threadOf(standing.stopped), frame));
+    if (stopped?.requests?.has(answer.request_seq) && frame) {
+      stopped.requests = undefined;
+      this.publish(this.stopOf(session, threadOf(stopped.stopped), frame));
     }
   }
 
   /** Another frame was chosen in the call stack. */
-  private async chosen(
+  private async frameSelected(
     item: vscode.DebugThread | vscode.DebugStackFrame | undefined,
   ): Promise<void> {
-    if (!(item instanceof vscode.DebugStackFrame) || !this.standing.has(item.session)) {
+    if (!(item instanceof vscode.DebugStackFrame) || !this.stopped.has(item.session)) {
       return;
     }
     const { session, threadId, frameId } = item;
-    if (this.present?.session === session && this.present.frameId === frameId) {
+    if (this.current?.session === session && this.current.frameId === frameId) {
       return;
     }
-    const standing = this.standing.get(session);
+    const stopped = this.stopped.get(session);
     const frames = await this.frames(session, threadId);
     const frame = frames.find((f) => f.id === frameId);
-    if (frame && this.standing.get(session) === standing) {
-      this.tell(this.stopOf(session, threadId, frame));
+    if (frame && this.stopped.get(session) === stopped) {
+      this.publish(this.stopOf(session, threadId, frame));
     }
   }
 
@@ -143,7 +149,7 @@ export class Stops implements vscode.Disposable {
     threadId: number,
     frame: DebugProtocol.StackFrame,
   ): Stop {
-    const stopped = this.standing.get(session)?.stopped;
+    const stopped = this.stopped.get(session)?.stopped;
     return {
       session,
       threadId,
@@ -161,7 +167,7 @@ function threadOf(stopped: DebugProtocol.StoppedEvent["body"] | undefined): numb
   return stopped?.threadId ?? 1;
 }
 
-const GOES_ON = new Set([
+const RESUMING = new Set([
   "continue",
   "next",
   "stepIn",
@@ -173,7 +179,7 @@ const GOES_ON = new Set([
 ]);
 
 /** `halve` of a frame that is called `halve [i=3]`. */
-export function graphOf(frame: string): string {
+function graphOf(frame: string): string {
   return /^[A-Za-z_]\w*/.exec(frame)?.[0] ?? frame;
 }
 

@@ -4,15 +4,15 @@ import * as vscode from "vscode";
 import { placeholders } from "./placeholders";
 
 const TEXT =
-  "opstep in the browser: colours and snippets work. To check, run and debug graphs, open the " +
+  "In the browser, only colours and snippets work. To check, run and debug graphs, open the " +
   "folder in VS Code on a machine with Python: desktop, SSH, a container, or code-server.";
-const SAID = "opstep.saidWeb";
+const SHOWN = "opstep.saidWeb";
 
 export function activate(context: vscode.ExtensionContext): void {
-  const say = () => vscode.window.showInformationMessage(TEXT);
-  context.subscriptions.push(placeholders(context, say));
-  if (!context.globalState.get(SAID)) {
-    void context.globalState.update(SAID, true);
-    void say();
+  const show = () => vscode.window.showInformationMessage(TEXT);
+  context.subscriptions.push(placeholders(context, show));
+  if (!context.globalState.get(SHOWN)) {
+    void context.globalState.update(SHOWN, true);
+    void show();
   }
 }

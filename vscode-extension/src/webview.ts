@@ -4,7 +4,7 @@ import { randomBytes } from "node:crypto";
 import { readFileSync } from "node:fs";
 import * as vscode from "vscode";
 
-export interface PanelOptions {
+interface PanelOptions {
   /** The folder below webview/, which names the bundle. */
   name: string;
   title: string;
@@ -74,10 +74,6 @@ export class Panel<In, Out> implements vscode.Disposable {
     this.panel.title = text;
   }
 
-  get visible(): boolean {
-    return this.panel.visible;
-  }
-
   /** Sends a message to the page; false where the page is gone. */
   post(message: Out): Thenable<boolean> {
     return this.panel.webview.postMessage(message);
@@ -145,7 +141,7 @@ ${
 }
 
 /** Text as it may stand in HTML, also in attributes. */
-export function escapeHtml(text: string): string {
+function escapeHtml(text: string): string {
   return text
     .replaceAll("&", "&amp;")
     .replaceAll("<", "&lt;")

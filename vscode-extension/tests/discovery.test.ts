@@ -6,11 +6,11 @@ import {
   candidates,
   complaint,
   discover,
+  type Environment,
   examine,
   expandPath,
   type Probe,
   probe,
-  type Surroundings,
 } from "../src/discovery";
 
 const READY: Probe = {
@@ -47,7 +47,7 @@ describe("candidates", () => {
     "/usr/bin/python",
     "/opt/bin/python3",
   ]);
-  const around: Surroundings = {
+  const around: Environment = {
     setting: "",
     folders: ["/ws"],
     file: "/ws/sub/deep/model.opg",
@@ -114,7 +114,7 @@ describe("discover", () => {
     expect(chosen?.path).toBe("/b");
     expect(found.map((f) => f.verdict)).toEqual(["old-python", "no-opstep", "broken"]);
     expect(complaint(chosen, found).text).toBe(
-      "opstep is not installed in /b (Python 3.12.1). Tried as well: /a, /c.",
+      "opstep is not installed in /b (Python 3.12.1). Also tried: /a, /c.",
     );
   });
 
@@ -138,13 +138,13 @@ describe("discover", () => {
   it("names the setting that is to blame, and opens it", async () => {
     const found = await examine({ path: "/gone", origin: "setting" }, undefined, () => false);
     expect(complaint(found)).toEqual({
-      text: "There is no Python at /gone (setting opstep.python).",
+      text: "/gone (setting opstep.python) does not exist.",
       actions: ["select", "settings"],
     });
   });
 
   it("says so where there is no Python at all", () => {
-    expect(complaint(undefined).text).toMatch(/found no Python at all/);
+    expect(complaint(undefined).text).toMatch(/none was found/);
   });
 });
 
@@ -187,7 +187,7 @@ describe("probe", () => {
   });
 
   it("tells a program that is no Python", async () => {
-    expect(await probe(await script("echo hello"))).toMatch(/did not answer as a Python/);
+    expect(await probe(await script("echo hello"))).toMatch(/did not respond like a Python/);
   });
 
   it("gives up on one that hangs", async () => {

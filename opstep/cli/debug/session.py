@@ -15,6 +15,7 @@ from opstep.cli.common import watch_compiler
 from opstep.cli.debug import showing
 from opstep.cli.debug.points import KINDS, BreakpointTable, Entry
 from opstep.cli.debug.registry import Command, Refused, find
+from opstep.cli.wording import in_switches
 from opstep.runtime.ir.diagnostics import OpstepError, render_all, visible
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ class Session:
         elif isinstance(error, ExpressionError):
             self.complain(visible(error.message), visible(error.hint))
         elif isinstance(error, OpstepError):
-            self.say(render_all(error.diagnostics, self.paint.on))
+            self.say(render_all(error.diagnostics, self.paint.on, in_switches))
         elif isinstance(error, MemoryError):
             self.complain("out of memory", "print a part of it: x[0, :8]")
         else:
@@ -265,7 +266,7 @@ class Session:
         problem = stop.exception
         assert problem is not None
         if problem.error is not None:
-            return render_all(problem.error.diagnostics, self.paint.on)
+            return render_all(problem.error.diagnostics, self.paint.on, in_switches)
         return f"{self.paint(problem.kind + ':', 'bold red')} {visible(problem.message)}"
 
     def _standing(self) -> Any:

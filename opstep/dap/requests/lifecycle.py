@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from opstep.dap.client import Client
 from opstep.dap.launching import (
     LaunchArguments,
-    explained,
     launch,
     run_plainly,
     set_environment,
@@ -56,8 +55,7 @@ def launch_request(session: Session, arguments: LaunchArguments) -> None:
         session.after(lambda: initialized(session))
         session.kept(Launched).plainly = arguments
         return
-    with explained():
-        set_environment(session, arguments)
+    set_environment(session, arguments)
     with compiling(session):
         debuggee = session.shows(lambda: launch(session, arguments))
     session.kept(Launched).arguments = arguments

@@ -57,7 +57,7 @@ def exception_info(session: Session, arguments: ExceptionInfoArguments) -> dict[
             {"message": link.text, "typeName": link.kind} for link in told.links
         ]
     if problem.error is not None:
-        description = str(problem.error)
+        description = session.worded(problem.error)
     if problem.node is not None and problem.node.name:
         details["evaluateName"] = problem.node.name
     ends = problem.error is not None

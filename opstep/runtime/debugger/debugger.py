@@ -24,9 +24,8 @@ from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Policy
 
 COMMANDS = ("continue", "reverse_continue", "in", "over", "out", "back")
-BUDGET = 2 << 30  # bytes
 
-__all__ = ["BUDGET", "COMMANDS", "Debugger", "Host", "Reloaded", "Stop", "Target"]
+__all__ = ["COMMANDS", "Debugger", "Host", "Reloaded", "Stop", "Target"]
 
 
 class Debugger(Traveller):
@@ -39,8 +38,8 @@ class Debugger(Traveller):
 
     def __init__(
         self, host: Host, graph: str, inputs: Sequence[np.ndarray], types: Sequence[TensorType],
-        names: Sequence[str], *, policy: Policy, steps: int = 1, stop_on_entry: bool = False,
-        memory_budget: int = BUDGET, files: Path | None = None, stop_at_end: bool = False,
+        names: Sequence[str], *, policy: Policy, memory_budget: int, steps: int = 1,
+        stop_on_entry: bool = False, files: Path | None = None, stop_at_end: bool = False,
     ):  # fmt: skip
         self.host = host
         self._made = (graph, list(inputs), list(types), list(names), policy, steps, memory_budget)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from opstep.runtime.ir.errors import InputError, OpstepError
+from opstep.runtime.ir.wording import SECONDS, Argument, Wording
 from opstep.trace.viewer.files import find_node, web_files, whole_packets
 
 LIMIT_S = 60.0
@@ -148,7 +149,8 @@ class Engine:
             words = "" if late.is_set() else self._last_words()
             self.close()
             if late.is_set():
-                hint = "--timeout SECONDS gives it longer; conditions and LIMIT make it shorter"
+                longer = (Argument("timeout", SECONDS), " gives it longer")
+                hint = Wording.any_of(longer, ("conditions and LIMIT make it shorter",))
                 raise InputError(
                     f"stopped: {what} took longer than {seconds:g} s", hint=hint
                 ) from None

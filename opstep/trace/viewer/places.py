@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.wording import Argument, Wording
 from opstep.trace.viewer.engine import Engine
 from opstep.trace.viewer.sql import argument, quoted
 
@@ -104,7 +105,9 @@ def _one_of(ops: list[_Op]) -> str:
 
 def _absent(engine: Engine, at: str, ops: list[_Op]) -> InputError:
     if not ops:
-        return InputError(f"{engine.path} has no ops of opstep", hint="open it without --at")
+        return InputError(
+            f"{engine.path} has no ops of opstep", hint=Wording("open it without ", Argument("at"))
+        )
     names = {n for op in ops for n in op.names | op.calls if not n.isdigit()}
     hint = did_you_mean(at, names)
     if not hint:

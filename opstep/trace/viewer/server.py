@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 from urllib.parse import quote, urlsplit
 
 from opstep.runtime.ir.errors import InputError
-from opstep.trace.loopback import HOST, listening, open_browser
+from opstep.trace.loopback import ANOTHER, HOST, listening, open_browser
 from opstep.trace.viewer import embedding
 from opstep.trace.viewer.engine import LIMIT_S, Engine
 from opstep.trace.viewer.files import web_files, whole_packets
@@ -108,8 +108,8 @@ class Server(ThreadingHTTPServer):
 
 def _listening(port: int) -> socket.socket:
     if port == AVOIDED:
-        hint = "give another --port; without, a free one is found"
-        raise InputError(f"port {port}: Perfetto's UI takes what is there for an engine", hint=hint)
+        message = f"port {port}: Perfetto's UI takes what is there for an engine"
+        raise InputError(message, hint=ANOTHER)
     listener = listening(port)
     if listener.getsockname()[1] != AVOIDED:
         return listener

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.wording import Argument, Blank, Wording
 from opstep.trace.workspace.runs import RecordedRun
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 
 _LISTED = 8  # steps that a message names
+EVERY = Argument("keep_inputs", Blank("every=N", "n"))
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ def _check_begin(run: RecordedRun, step: int) -> None:
         known = ", ".join(map(str, kept[:_LISTED])) + (", …" if len(kept) > _LISTED else "")
         raise InputError(
             f"run {run.key} cannot be repeated from step {step} on: what that needs was not kept",
-            hint=f"it can be from: {known}; --keep-inputs every=N keeps more",
+            hint=Wording(f"it can be from: {known}; ", EVERY, " keeps more"),
         )
 
 

@@ -4,7 +4,7 @@ import { execFileSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 
-import { BUILD, HERE, python } from "./places";
+import { BUILD, HERE, python } from "./paths";
 
 export default function conclude(): void {
   const folder = join(BUILD, "messages");

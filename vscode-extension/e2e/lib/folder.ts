@@ -4,7 +4,7 @@ import { cp, mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 
-import { HERE } from "./places";
+import { HERE } from "./paths";
 
 export class Folder {
   private constructor(readonly path: string) {}

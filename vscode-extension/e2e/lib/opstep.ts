@@ -3,7 +3,7 @@
 import { execFileSync } from "node:child_process";
 import { join } from "node:path";
 
-import { BUILD, python } from "./places";
+import { BUILD, python } from "./paths";
 
 /** Where compiled kernels are kept between runs and servers, else each would compile them again. */
 export const CACHE = process.env.OPSTEP_CACHE ?? join(BUILD, "kernels");

@@ -4,7 +4,7 @@ import { rmSync } from "node:fs";
 import { join } from "node:path";
 
 import { opstep } from "./opstep";
-import { BUILD, chromium, codeServer, HERE, vsix } from "./places";
+import { BUILD, chromium, codeServer, HERE, vsix } from "./paths";
 
 export default function prepare(): void {
   chromium();

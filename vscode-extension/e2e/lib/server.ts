@@ -9,7 +9,7 @@ import { dirname, join } from "node:path";
 import { promisify } from "node:util";
 
 import { CACHE } from "./opstep";
-import { BUILD, codeServer, python } from "./places";
+import { BUILD, codeServer, python } from "./paths";
 
 const MARK = "OPSTEP_E2E_SERVER";
 

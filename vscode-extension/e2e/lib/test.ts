@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { test as base } from "@playwright/test";
 
 import { Folder } from "./folder";
-import { BUILD, packed, vsix } from "./places";
+import { BUILD, packed, vsix } from "./paths";
 import { Server } from "./server";
 import { Workbench } from "./workbench";
 

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import type { Page } from "@playwright/test";
 
 import { ENTROPY } from "../lib/configurations";
-import { HERE, python } from "../lib/places";
+import { HERE, python } from "../lib/paths";
 import { test } from "../lib/test";
 
 test.setTimeout(240_000);

@@ -51,7 +51,7 @@ test("an edit while it stands is gone on with: what does not depend on it is kep
   await workbench.press("Backspace", "Backspace", "Backspace", "Backspace");
   await workbench.type("0.5");
   await workbench.save();
-  await workbench.command("opstep: Reload the File into the Debugger");
+  await workbench.command("opstep: Reload File in Debugger");
   await debug.expectConsole(/kept|computed again/);
   await debug.pressF5();
   await debug.expectStoppedAt(6);

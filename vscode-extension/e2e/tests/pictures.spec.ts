@@ -6,7 +6,7 @@ import { join } from "node:path";
 
 import { ENTROPY } from "../lib/configurations";
 import { opstep } from "../lib/opstep";
-import { PICTURES, REPOSITORY } from "../lib/places";
+import { PICTURES, REPOSITORY } from "../lib/paths";
 import { expect, test } from "../lib/test";
 import type { Workbench } from "../lib/workbench";
 

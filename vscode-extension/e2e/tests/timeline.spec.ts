@@ -1,7 +1,7 @@
 import { execFileSync } from "node:child_process";
 
 import { ENTROPY } from "../lib/configurations";
-import { python } from "../lib/places";
+import { python } from "../lib/paths";
 import { expect, test } from "../lib/test";
 
 test("a slice that is selected in Perfetto shows its line, also when the text has moved", async ({
@@ -40,7 +40,7 @@ test("a slice that is selected in Perfetto shows its line, also when the text ha
   await workbench.command("opstep: Show in Timeline");
   const row = view.getByRole("status");
   await expect(row).toContainText("p = softmax · 1 of 3 · step 0");
-  await view.getByRole("button", { name: /next one/ }).click();
+  await view.getByRole("button", { name: /Next slice/ }).click();
   await expect(row).toContainText("2 of 3 · step 1");
 });
 
@@ -51,14 +51,14 @@ test("a file that is no timeline says so", async ({ closed: workbench, server, f
   await workbench.openOther("bad.pftrace");
   const view = await workbench.webview("header button");
   await expect(view.getByRole("status")).toContainText("is no Perfetto trace");
-  await expect(view.getByRole("button", { name: /again/ })).toBeVisible();
+  await expect(view.getByRole("button", { name: /Reload/ })).toBeVisible();
 });
 
 test("a run that writes a timeline offers it when it has ended", async ({ workbench, folder }) => {
   await folder.launch({ ...ENTROPY, trace: "run.pftrace" });
   await workbench.openFile("entropy.opg");
   await workbench.press("Control+F5");
-  const said = workbench.notification("run.pftrace is written").first();
+  const said = workbench.notification("Wrote run.pftrace").first();
   await expect(said).toBeVisible({ timeout: 30_000 });
   await said.getByRole("button", { name: "Open Timeline" }).click();
   await expect(workbench.tab("run.pftrace")).toBeVisible();

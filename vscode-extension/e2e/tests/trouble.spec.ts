@@ -1,7 +1,7 @@
 import { chmod } from "node:fs/promises";
 
 import { SMALL } from "../lib/configurations";
-import { python } from "../lib/places";
+import { python } from "../lib/paths";
 import { expect, test } from "../lib/test";
 
 test("a Python that is not there: what to do is said once", async ({ folder, closed, server }) => {
@@ -9,7 +9,7 @@ test("a Python that is not there: what to do is said once", async ({ folder, clo
   await closed.open(server.url);
   await closed.openFile("small.opg", false);
   await expect(
-    closed.notification("There is no Python at /nowhere/python (setting opstep.python)."),
+    closed.notification("/nowhere/python (setting opstep.python) does not exist."),
   ).toHaveCount(1);
   await closed.expectReady();
 });
@@ -60,7 +60,7 @@ exec ${python()} "$@"
   await folder.settings({ "opstep.python": folder.at("python") });
   await closed.open(server.url);
   await closed.openFile("small.opg", false);
-  const said = closed.notification("ended several times and is not started again");
+  const said = closed.notification("crashed several times and will not be restarted");
   await expect(said).toHaveCount(1, { timeout: 40_000 });
   const starts = await folder.read("starts");
   expect(starts.split("\n").length - 1).toBe(5);
@@ -79,7 +79,7 @@ test("a file that is deleted while it is debugged", async ({ workbench, folder }
   await folder.delete("small.opg");
   await debug.next();
   await debug.expectStoppedAt(5);
-  await workbench.command("opstep: Reload the File into the Debugger");
+  await workbench.command("opstep: Reload File in Debugger");
   await expect(
     workbench
       .notification(/small\.opg/)

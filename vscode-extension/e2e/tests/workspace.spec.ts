@@ -3,7 +3,7 @@ import { once } from "node:events";
 
 import type { FrameLocator, Page } from "@playwright/test";
 import type { Folder } from "../lib/folder";
-import { python } from "../lib/places";
+import { python } from "../lib/paths";
 import { expect, test } from "../lib/test";
 import type { Workbench } from "../lib/workbench";
 
@@ -105,7 +105,7 @@ test("a run that is under way grows in the tree and in its plot", async ({
   page,
 }) => {
   await opened(workbench, server.url, page);
-  await expect(page.getByText("No workspace was found in this folder.")).toBeVisible();
+  await expect(page.getByText("No workspace found in this folder.")).toBeVisible();
   const run = spawn(
     python(),
     ["-m", "opstep", "run", "entropy.opg", ...RUN, "--steps", "10000000"],

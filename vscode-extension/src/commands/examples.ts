@@ -4,6 +4,7 @@ import * as vscode from "vscode";
 import branches from "../../../examples/branches.opg";
 import entropy from "../../../examples/entropy.opg";
 import loop from "../../../examples/while.opg";
+import { askSavePath } from "../dialogs";
 
 const EXAMPLES = [
   { label: "entropy.opg", description: "a NaN to hunt: 0 * log(0)", text: entropy },
@@ -13,16 +14,12 @@ const EXAMPLES = [
 
 /** Asks which, and where to. */
 export async function openExample(): Promise<void> {
-  const picked = await vscode.window.showQuickPick(EXAMPLES, { title: "An example to begin with" });
+  const picked = await vscode.window.showQuickPick(EXAMPLES, { title: "Open an example" });
   if (!picked) {
     return;
   }
-  const folder = vscode.workspace.workspaceFolders?.[0]?.uri;
-  const uri = await vscode.window.showSaveDialog({
-    title: "Where to put it",
-    filters: { graphs: ["opg"] },
-    ...(folder && { defaultUri: vscode.Uri.joinPath(folder, picked.label) }),
-  });
+  const filters = { graphs: ["opg"] };
+  const uri = await askSavePath(picked.label, { title: "Save the example as", filters });
   if (uri) {
     await vscode.workspace.fs.writeFile(uri, new TextEncoder().encode(picked.text));
     await vscode.window.showTextDocument(uri);

@@ -2,9 +2,11 @@
 
 import path from "node:path";
 import * as vscode from "vscode";
-import { chooseGraph, givenBeside, programOf, Sizes } from "../debug/asking";
-import { asOptions } from "../debug/given";
-import { fileOf, type GraphTarget, graphOf, pickFile } from "../debug/register";
+import { messageOf } from "../../shared/errors";
+import { toOptions } from "../debug/arguments";
+import { chooseGraph, findArguments, programOf, Sizes } from "../debug/prompts";
+import { fileOf, type GraphTarget, graphOf } from "../debug/register";
+import { pickFile } from "../dialogs";
 import type { Python } from "../python";
 import type { Services } from "../services";
 import { openExample } from "./examples";
@@ -20,25 +22,25 @@ export function registerCommands(services: Services, python: Python): vscode.Dis
     (target: Target, withDevice = true) =>
     async () => {
       const file = await fileFor(target);
-      const given = file && (await optionsOf(file, graphOf(target), sizes));
-      return given && [relative(file), ...given, ...(withDevice ? chosen() : [])];
+      const options = file && (await optionsOf(file, graphOf(target), sizes));
+      return options && [relative(file), ...options, ...(withDevice ? deviceOptions() : [])];
     };
-  const verb = (name: string, words: (target: Target) => verbs.Words) =>
+  const verb = (name: string, argsOf: (target: Target) => verbs.Args) =>
     vscode.commands.registerCommand(`opstep.${name}`, async (target?: Target) => {
       try {
-        const said = await words(target);
-        if (said) {
-          await services.show(said, { title: title(said) });
+        const args = await argsOf(target);
+        if (args) {
+          await services.show(args, { title: title(args) });
         }
       } catch (error) {
-        void vscode.window.showErrorMessage(error instanceof Error ? error.message : String(error));
+        void vscode.window.showErrorMessage(messageOf(error));
       }
     });
   /** A verb that takes a run's options alone. */
-  const run = (name: string, words: string[] = [name]) =>
+  const run = (name: string, command: string[] = [name]) =>
     verb(name, async (target) => {
       const options = await runOptions(target)();
-      return options && [...words, ...options];
+      return options && [...command, ...options];
     });
   /** A verb that takes a file alone. */
   const onFile = (name: string) =>
@@ -53,7 +55,7 @@ export function registerCommands(services: Services, python: Python): vscode.Dis
     verb("plan", async (target) => {
       const file = await fileFor(target);
       const options = file && (await optionsOf(file, graphOf(target), sizes));
-      return options && ["plan", relative(file), ...withoutInputs(options), ...mode()];
+      return options && ["plan", relative(file), ...withoutInputs(options), ...modeOptions()];
     }),
     verb("runTraced", (target) => verbs.runTraced(runOptions(target))),
     verb("runRecorded", (target) => verbs.runRecorded(runOptions(target))),
@@ -81,7 +83,7 @@ async function fileFor(target: Target): Promise<string | undefined> {
   return open && !(await open.save()) ? undefined : file;
 }
 
-/** `--graph`, `--input`, `--symbol`, `--params`; undefined where the user went away. */
+/** `--graph`, `--input`, `--symbol`, `--params`; undefined if the user cancels. */
 async function optionsOf(
   file: string,
   graph: string | undefined,
@@ -95,9 +97,9 @@ async function optionsOf(
     // The command line tells what is wrong with the text.
     return program.graphs.length === 0 ? [] : undefined;
   }
-  const given = await givenBeside(file, program, chosen);
-  const open = await sizes.of(file, chosen, given);
-  return open && ["--graph", chosen.name, ...asOptions({ ...given, symbols: open.sizes })];
+  const args = await findArguments(file, program, chosen);
+  const open = await sizes.of(file, chosen, args);
+  return open && ["--graph", chosen.name, ...toOptions({ ...args, symbols: open.sizes })];
 }
 
 /** `opstep plan` needs sizes, but no arrays. */
@@ -107,20 +109,19 @@ function withoutInputs(options: string[]): string[] {
   );
 }
 
-function chosen(): string[] {
+function deviceOptions(): string[] {
   const device = vscode.workspace.getConfiguration("opstep").get<string>("device", "cpu");
-  return [...(device === "cpu" ? [] : ["--device", device]), ...mode()];
+  return [...(device === "cpu" ? [] : ["--device", device]), ...modeOptions()];
 }
 
-function mode(): string[] {
+function modeOptions(): string[] {
   const named = vscode.workspace.getConfiguration("opstep").get<string>("mode", "auto");
   return named === "auto" ? [] : ["--mode", named];
 }
 
-function title(words: string[]): string {
-  const file =
-    words[1] && /\.(opg|db|pftrace)$/.test(words[1]) ? ` ${path.basename(words[1])}` : "";
-  return `opstep ${words[0]}${file}`;
+function title(args: string[]): string {
+  const file = args[1] && /\.(opg|db|pftrace)$/.test(args[1]) ? ` ${path.basename(args[1])}` : "";
+  return `opstep ${args[0]}${file}`;
 }
 
 /** As one would type it in the folder that commands run in. */

@@ -6,7 +6,7 @@ import { task } from "../shell";
 
 interface Definition extends vscode.TaskDefinition {
   type: "opstep";
-  /** The words behind `opstep`. */
+  /** The options behind `opstep`. */
   args: string[];
   cwd?: string;
 }
@@ -24,18 +24,18 @@ export function registerTasks(python: Python): vscode.Disposable {
         50,
       );
       const names = files.map((uri) => vscode.workspace.asRelativePath(uri, false)).sort();
-      const made = names.map((name) => checkOf(found.path, name));
-      return names.length > 1 ? [checkOf(found.path, ...names), ...made] : made;
+      const checks = names.map((name) => checkOf(found.path, name));
+      return names.length > 1 ? [checkOf(found.path, ...names), ...checks] : checks;
     },
-    async resolveTask(given) {
-      const { args, cwd } = given.definition as Definition;
+    async resolveTask(unresolved) {
+      const { args, cwd } = unresolved.definition as Definition;
       if (!Array.isArray(args)) {
         return undefined;
       }
-      const words = args.map(String);
-      return task(await python.need(), words, {
-        title: given.name,
-        definition: given.definition,
+      const options = args.map(String);
+      return task(await python.need(), options, {
+        title: unresolved.name,
+        definition: unresolved.definition,
         ...(cwd && { cwd }),
       });
     },
@@ -45,7 +45,7 @@ export function registerTasks(python: Python): vscode.Disposable {
 function checkOf(python: string, ...files: string[]): vscode.Task {
   const args = ["check", ...files];
   const title = files.length > 1 ? "check all graphs" : `check ${files[0]}`;
-  const made = task(python, args, { title, definition: { type: "opstep", args } });
-  made.group = vscode.TaskGroup.Build;
-  return made;
+  const check = task(python, args, { title, definition: { type: "opstep", args } });
+  check.group = vscode.TaskGroup.Build;
+  return check;
 }

@@ -2,43 +2,36 @@
 
 import path from "node:path";
 import * as vscode from "vscode";
-import { pickFile } from "../debug/register";
+import { askSavePath, type Filters, pickFile } from "../dialogs";
 
 const PROGRAMS = { graphs: ["opg"] };
 const WORKSPACES = { workspaces: ["db"] };
 const TRACES = { timelines: ["pftrace"] };
 
-/** What runs: the words behind `opstep`; undefined where the user went away. */
-export type Words = Promise<string[] | "" | undefined>;
+/** The arguments of `opstep`; undefined if the user cancels. */
+export type Args = Promise<string[] | "" | undefined>;
 
 /** The options of a run of the present graph: file, graph, inputs, sizes, weights, device, mode. */
-export type RunOptions = () => Words;
+type RunOptions = () => Args;
 
 interface Choice extends vscode.QuickPickItem {
-  words: () => Words;
+  args: () => Args;
 }
 
-async function choose(title: string, choices: Choice[]): Words {
-  return (await vscode.window.showQuickPick(choices, { title }))?.words();
+async function choose(title: string, choices: Choice[]): Args {
+  return (await vscode.window.showQuickPick(choices, { title }))?.args();
 }
 
-function ask(title: string, value = "", placeHolder = ""): Thenable<string | undefined> {
+function prompt(title: string, value = "", placeHolder = ""): Thenable<string | undefined> {
   return vscode.window.showInputBox({ title, value, placeHolder, ignoreFocusOut: true });
 }
 
-/** Where to write a file, beside the program or in the first folder. */
-async function target(title: string, name: string, kinds: Record<string, string[]>) {
-  const folder = vscode.workspace.workspaceFolders?.[0]?.uri;
-  const uri = await vscode.window.showSaveDialog({
-    title,
-    filters: kinds,
-    ...(folder && { defaultUri: vscode.Uri.joinPath(folder, name) }),
-  });
-  return uri?.fsPath;
+async function savePath(title: string, name: string, filters: Filters) {
+  return (await askSavePath(name, { title, filters }))?.fsPath;
 }
 
 /** `opstep diff`: what is compared with what. */
-export function diff(run: RunOptions): Words {
+export function diff(run: RunOptions): Args {
   const with_ =
     (...more: string[]) =>
     async () => {
@@ -46,51 +39,51 @@ export function diff(run: RunOptions): Words {
       return options && ["diff", ...options, ...more];
     };
   return choose("Compare", [
-    { label: "async with debug mode", words: with_("--a", "async", "--b", "debug") },
+    { label: "async with debug mode", args: with_("--a", "async", "--b", "debug") },
     {
-      label: "streams on time with streams that are late at random",
+      label: "streams on time with randomly delayed streams",
       description: "--chaos",
-      words: with_("--chaos", "7"),
+      args: with_("--chaos", "7"),
     },
     {
       label: "the CPU with a GPU",
-      words: with_("--a", "device=cpu", "--b", "device=cuda", "--rtol", "1e-5"),
+      args: with_("--a", "device=cpu", "--b", "device=cuda", "--rtol", "1e-5"),
     },
     {
       label: "with another file…",
-      words: async () => {
+      args: async () => {
         const options = await run();
         const other = options && (await pickFile("The other program", PROGRAMS));
         return other ? ["diff", options[0] as string, other, ...options.slice(1)] : undefined;
       },
     },
-    { label: "two runs of a workspace…", words: compareRuns },
+    { label: "two runs of a workspace…", args: compareRuns },
   ]);
 }
 
-async function compareRuns(): Words {
+async function compareRuns(): Args {
   const file = await pickFile("Workspace", WORKSPACES);
-  const runs = file && (await ask("Two runs: ids, keys, or last", "1 last"));
+  const runs = file && (await prompt("Two runs (ids, keys, or last)", "1 last"));
   return runs ? ["diff", "--workspace", file, ...runs.split(/\s+/)] : undefined;
 }
 
 /** `opstep bench`, with a picture of the roofline or without. */
-export function bench(run: RunOptions): Words {
+export function bench(run: RunOptions): Args {
   return choose("Time each op", [
     {
-      label: "As a table",
-      words: async () => {
+      label: "Table only",
+      args: async () => {
         const options = await run();
         return options && ["bench", ...withoutMode(options)];
       },
     },
     {
-      label: "And draw the roofline…",
-      words: async () => {
+      label: "With a roofline plot…",
+      args: async () => {
         const options = await run();
         const file =
           options &&
-          (await target("Roofline", "roofline.png", { pictures: ["png", "svg", "pdf"] }));
+          (await savePath("Roofline", "roofline.png", { pictures: ["png", "svg", "pdf"] }));
         return file ? ["bench", ...withoutMode(options), "--roofline", file] : undefined;
       },
     },
@@ -103,8 +96,8 @@ function withoutMode(options: string[]): string[] {
   return at < 0 ? options : options.toSpliced(at, 2);
 }
 
-/** Options of a run of several steps; undefined where the user went away. */
-async function severalSteps(run: RunOptions): Words {
+/** Options of a run of several steps; undefined if the user cancels. */
+async function severalSteps(run: RunOptions): Args {
   const options = await run();
   const steps =
     options &&
@@ -112,107 +105,107 @@ async function severalSteps(run: RunOptions): Words {
       title: "How many steps?",
       value: "20",
       prompt:
-        "The graph runs so often, each time with the params and states that the step before left.",
+        "The graph runs this many times; each step continues with the params and states of the previous one.",
       ignoreFocusOut: true,
       validateInput: (text) =>
-        /^[1-9]\d{0,8}$/.test(text.trim()) ? undefined : "a whole number from 1 on",
+        /^[1-9]\d{0,8}$/.test(text.trim()) ? undefined : "a whole number, at least 1",
     }));
   return options && steps ? [...options, "--steps", steps.trim()] : undefined;
 }
 
 /** `opstep run --trace`: a timeline beside the program. */
-export async function runTraced(run: RunOptions): Words {
+export async function runTraced(run: RunOptions): Args {
   const options = await severalSteps(run);
-  const file = options && (await target("Where to write the timeline", "run.pftrace", TRACES));
+  const file = options && (await savePath("Save the timeline as", "run.pftrace", TRACES));
   return file ? ["run", ...options, "--trace", file] : undefined;
 }
 
 /** `opstep run --workspace`. */
-export async function runRecorded(run: RunOptions): Words {
+export async function runRecorded(run: RunOptions): Args {
   const options = await severalSteps(run);
   const configured = vscode.workspace.getConfiguration("opstep").get<string>("workspace", "");
   const file =
-    options && (configured || (await target("Where to record the run", "runs.db", WORKSPACES)));
+    options && (configured || (await savePath("Record the run in", "runs.db", WORKSPACES)));
   return file ? ["run", ...options, "--workspace", file] : undefined;
 }
 
 /** `opstep ops`: the list, or one op. */
-export async function ops(): Words {
+export async function ops(): Args {
   const editor = vscode.window.activeTextEditor;
   const word = editor?.document.getText(
     editor.document.getWordRangeAtPosition(editor.selection.active),
   );
-  const name = await ask("Which op? None: all of them", word ?? "", "conv2d");
+  const name = await prompt("Which op? (empty for all)", word ?? "", "conv2d");
   return name === undefined ? undefined : ["ops", ...(name.trim() ? [name.trim()] : [])];
 }
 
 /** `opstep ws`: the workspace, then the verb. */
-export async function workspace(): Words {
+export async function workspace(): Args {
   const file = await pickFile("Workspace", WORKSPACES);
   if (!file) {
     return undefined;
   }
   const ws = (...words: string[]) => ["ws", file, ...words];
-  const asked = (title: string, value: string, words: (text: string) => string[]) => async () => {
-    const text = await ask(title, value);
-    return text === undefined ? undefined : words(text.trim());
+  const withText = (title: string, value: string, args: (text: string) => string[]) => async () => {
+    const text = await prompt(title, value);
+    return text === undefined ? undefined : args(text.trim());
   };
   const split = (text: string) => text.split(/\s+/).filter(Boolean);
   return choose(path.basename(file), [
-    { label: "summary", description: "what is in it", words: async () => ws() },
-    { label: "list", description: "tensors and runs", words: async () => ws("list") },
+    { label: "summary", description: "contents and size", args: async () => ws() },
+    { label: "list", description: "tensors and runs", args: async () => ws("list") },
     {
       label: "sql",
-      description: "a question",
-      words: asked("SQL", "select * from first_bad", (text) => ws("sql", text)),
+      description: "run a query",
+      args: withText("SQL", "select * from first_bad", (text) => ws("sql", text)),
     },
     {
       label: "plot",
-      description: "figures by step",
-      words: async () => {
-        const what = await ask("What to plot", "stats.absmax where op=conv2d");
+      description: "a value over steps",
+      args: async () => {
+        const what = await prompt("What to plot", "stats.absmax where op=conv2d");
         const picture =
-          what && (await target("Picture", "plot.png", { pictures: ["png", "svg", "pdf"] }));
+          what && (await savePath("Picture", "plot.png", { pictures: ["png", "svg", "pdf"] }));
         return picture ? ws("plot", what, "-o", picture) : undefined;
       },
     },
     {
       label: "compare",
       description: "where two runs diverge",
-      words: asked("Two runs: ids, keys, or last", "1 last", (text) =>
+      args: withText("Two runs (ids, keys, or last)", "1 last", (text) =>
         ws("compare", ...split(text)),
       ),
     },
     {
       label: "rerun",
-      description: "repeat a run from the workspace alone",
-      words: asked("Which run?", "last", (text) => ws("rerun", text)),
+      description: "repeat a run using only the workspace",
+      args: withText("Which run?", "last", (text) => ws("rerun", text)),
     },
     {
       label: "load",
-      description: "look at a tensor",
-      words: asked("Tensor: NAME, NAME@RUN or NAME@RUN:STEP", "", (text) => ws("load", text)),
+      description: "show a tensor",
+      args: withText("Tensor: NAME, NAME@RUN or NAME@RUN:STEP", "", (text) => ws("load", text)),
     },
     {
       label: "export",
       description: "write a table to a file",
-      words: async () => {
-        const table = await ask("Table or view", "slowest_ops");
+      args: async () => {
+        const table = await prompt("Table or view", "slowest_ops");
         const file =
-          table && (await target("Table", `${table}.csv`, { tables: ["csv", "json", "npz"] }));
+          table && (await savePath("Table", `${table}.csv`, { tables: ["csv", "json", "npz"] }));
         return file ? ws("export", table, "-o", file) : undefined;
       },
     },
     {
       label: "prune",
-      description: "remove runs (asks first)",
-      words: async () => {
-        const runs = await ask("Which runs are removed? ids or keys", "");
+      description: "remove runs (with confirmation)",
+      args: async () => {
+        const runs = await prompt("Runs to remove (ids or keys)", "");
         const sure =
           runs?.trim() &&
           (await vscode.window.showWarningMessage(
             `Remove ${runs.trim()} from ${path.basename(file)}?`,
-            { modal: true, detail: "What is removed cannot be had back." },
+            { modal: true, detail: "This cannot be undone." },
             "Remove",
           ));
         return sure
@@ -220,25 +213,25 @@ export async function workspace(): Words {
           : undefined;
       },
     },
-    { label: "open", description: "in the browser (Datasette)", words: async () => ws("open") },
+    { label: "open", description: "in the browser (Datasette)", args: async () => ws("open") },
   ]);
 }
 
 /** `opstep trace`: the timeline, then what of it. */
-export async function trace(): Words {
+export async function trace(): Args {
   const file = await pickFile("Timeline", TRACES);
   return file
     ? choose(path.basename(file), [
         {
           label: "summary",
           description: "where the time went",
-          words: async () => ["trace", file, "summary"],
+          args: async () => ["trace", file, "summary"],
         },
         {
           label: "query",
           description: "PerfettoSQL",
-          words: async () => {
-            const text = await ask(
+          args: async () => {
+            const text = await prompt(
               "PerfettoSQL",
               "select name, dur from slice order by dur desc limit 20",
             );
@@ -248,7 +241,7 @@ export async function trace(): Words {
         {
           label: "open",
           description: "in the browser (Perfetto)",
-          words: async () => ["trace", file],
+          args: async () => ["trace", file],
         },
       ])
     : undefined;

@@ -16,7 +16,7 @@ export function registerAdapters(python: Python, log: vscode.LogOutputChannel): 
     vscode.debug.registerDebugAdapterDescriptorFactory("opstep", {
       createDebugAdapterDescriptor: async ({ configuration }) => {
         if (configuration.request === "attach") {
-          return listening(configuration.host, configuration.port);
+          return serverAt(configuration.host, configuration.port);
         }
         const command = await python.need();
         log.info(`debugger: ${[command, ...MODULE, "dap"].join(" ")}`);
@@ -26,38 +26,38 @@ export function registerAdapters(python: Python, log: vscode.LogOutputChannel): 
     // debugpy speaks the protocol on this port itself: the Python debugger need not be there.
     vscode.debug.registerDebugAdapterDescriptorFactory(KERNEL, {
       createDebugAdapterDescriptor: ({ configuration }) =>
-        listening(configuration.connect?.host, configuration.connect?.port),
+        serverAt(configuration.connect?.host, configuration.connect?.port),
     }),
     vscode.debug.registerDebugAdapterTrackerFactory("opstep", {
-      createDebugAdapterTracker: traced,
+      createDebugAdapterTracker: messageTracer,
     }),
     vscode.debug.registerDebugAdapterTrackerFactory(KERNEL, {
-      createDebugAdapterTracker: traced,
+      createDebugAdapterTracker: messageTracer,
     }),
   );
 }
 
-function listening(host: unknown = "127.0.0.1", port: unknown): vscode.DebugAdapterServer {
-  const trouble = addressTrouble(host, port);
-  if (trouble) {
-    throw new Error(trouble);
+function serverAt(host: unknown = "127.0.0.1", port: unknown): vscode.DebugAdapterServer {
+  const error = addressError(host, port);
+  if (error) {
+    throw new Error(error);
   }
   return new vscode.DebugAdapterServer(Number(port), String(host));
 }
 
 /** What is wrong with an address to attach to, in words; undefined where nothing is. */
-export function addressTrouble(host: unknown, port: unknown): string | undefined {
+export function addressError(host: unknown, port: unknown): string | undefined {
   if (typeof host !== "string" || !LOOPBACK.has(host)) {
-    return `host: opstep attaches on this machine only (127.0.0.1), not to ${host}. From afar, use an SSH tunnel or VS Code's Remote.`;
+    return `host: opstep attaches on this machine only (127.0.0.1), not to ${host}. For other machines, use an SSH tunnel or VS Code Remote.`;
   }
   if (!Number.isInteger(port) || Number(port) < 1 || Number(port) > 65535) {
-    return "port: where does the Python program listen? Give the number that opstep.debug.listen was called with.";
+    return "port: give the port that the Python program passed to opstep.debug.listen.";
   }
   return undefined;
 }
 
 /** Whether something listens there. */
-export function answers(host: string, port: number, timeout = 2000): Promise<boolean> {
+export function isListening(host: string, port: number, timeout = 2000): Promise<boolean> {
   return new Promise((resolve) => {
     const socket = net.connect({ host, port });
     const end = (there: boolean) => {
@@ -73,10 +73,10 @@ export function answers(host: string, port: number, timeout = 2000): Promise<boo
  * All messages of a session on the console, one a line as JSON, where the setting
  * opstep.debug.traceMessages asks for it.
  */
-function traced(session: vscode.DebugSession): vscode.DebugAdapterTracker | undefined {
+function messageTracer(session: vscode.DebugSession): vscode.DebugAdapterTracker | undefined {
   if (!vscode.workspace.getConfiguration("opstep.debug").get<boolean>("traceMessages")) {
     return undefined;
   }
-  const tell = (message: unknown) => console.log(`${session.type} dap ${JSON.stringify(message)}`);
-  return { onWillReceiveMessage: tell, onDidSendMessage: tell };
+  const print = (message: unknown) => console.log(`${session.type} dap ${JSON.stringify(message)}`);
+  return { onWillReceiveMessage: print, onDidSendMessage: print };
 }

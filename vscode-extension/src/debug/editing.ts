@@ -2,16 +2,17 @@
 
 import path from "node:path";
 import * as vscode from "vscode";
+import { messageOf } from "../../shared/errors";
 import type { Services } from "../services";
 
 type Choice = "ask" | "always" | "never";
 
 export function registerEditing(services: Services): vscode.Disposable {
   /** Sessions that were told already: of a change, of a deletion. */
-  const told = new Set<string>();
+  const notified = new Set<string>();
   const once = (session: vscode.DebugSession, what: string) => {
     const key = `${session.id} ${what}`;
-    return told.has(key) ? false : told.add(key);
+    return notified.has(key) ? false : notified.add(key);
   };
   const watcher = vscode.workspace.createFileSystemWatcher("**/*.opg", true, true, false);
   return vscode.Disposable.from(
@@ -20,7 +21,7 @@ export function registerEditing(services: Services): vscode.Disposable {
       const session = sessionOf(uri.fsPath);
       if (session && once(session, "deleted")) {
         void vscode.window.showWarningMessage(
-          `${path.basename(uri.fsPath)} was deleted. The debugger continues with the text that it has read; to restart or reload, the file must be back.`,
+          `${path.basename(uri.fsPath)} was deleted. The debugger continues with the version it read. Restore the file to restart or reload.`,
         );
       }
     }),
@@ -28,7 +29,7 @@ export function registerEditing(services: Services): vscode.Disposable {
       const session = document.isDirty ? sessionOf(document.uri.fsPath) : undefined;
       if (session && document.languageId === "opg" && once(session, `edited ${document.version}`)) {
         vscode.window.setStatusBarMessage(
-          `$(debug) The debugger runs ${path.basename(document.uri.fsPath)} as it was saved; save it to go on with the new text`,
+          `$(debug) The debugger runs ${path.basename(document.uri.fsPath)} as last saved; save it to continue with the new text`,
           5000,
         );
       }
@@ -39,9 +40,9 @@ export function registerEditing(services: Services): vscode.Disposable {
       }
     }),
     vscode.debug.onDidTerminateDebugSession((session) => {
-      for (const key of told) {
+      for (const key of notified) {
         if (key.startsWith(session.id)) {
-          told.delete(key);
+          notified.delete(key);
         }
       }
     }),
@@ -65,7 +66,7 @@ async function offerReload(services: Services, document: vscode.TextDocument): P
   let choice = settings.get<Choice>("reloadOnSave", "ask");
   if (choice === "ask") {
     const picked = await vscode.window.showInformationMessage(
-      `Go on with ${path.basename(document.uri.fsPath)} as it is now? Only what depends on the change is computed again.`,
+      `Continue with the new version of ${path.basename(document.uri.fsPath)}? Only what depends on the change is recomputed.`,
       "Reload",
       "Always",
       "Never",
@@ -88,7 +89,7 @@ async function offerReload(services: Services, document: vscode.TextDocument): P
 async function reload(services: Services): Promise<void> {
   const stop = services.stop;
   if (!stop) {
-    void vscode.window.showInformationMessage("Nothing is stopped that could be reloaded.");
+    void vscode.window.showInformationMessage("There is nothing to reload: no run is stopped.");
     return;
   }
   try {
@@ -96,11 +97,11 @@ async function reload(services: Services): Promise<void> {
     vscode.window.setStatusBarMessage(`$(refresh) Reloaded: kept ${kept} of ${of} values`, 6000);
     if (lost?.length) {
       void vscode.window.showWarningMessage(
-        `Reloaded: what was set by hand is the program's own again (${lost.join(", ")}).`,
+        `Reloaded. Values you had set are computed by the program again (${lost.join(", ")}).`,
       );
     }
   } catch (error) {
-    const text = error instanceof Error ? error.message : String(error);
-    void vscode.window.showErrorMessage(`Not reloaded, the old text goes on: ${text}`);
+    const text = messageOf(error);
+    void vscode.window.showErrorMessage(`Not reloaded; the old version is still running: ${text}`);
   }
 }

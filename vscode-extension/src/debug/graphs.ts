@@ -24,12 +24,12 @@ const NAME = /^[A-Za-z_]\w*$/;
 
 /** Reads what is there; a graph whose head is not complete is left out. */
 export function readProgram(text: string): Program {
-  const code = blanked(text);
+  const code = blankComments(text);
   const graphs: GraphHead[] = [];
   const lineOf = lineCounter(code);
   for (const match of code.matchAll(/^[ \t\f]*graph[ \t\f]+([A-Za-z_]\w*)[ \t\f]*\(/gm)) {
     const open = match.index + match[0].length;
-    const close = closing(code, open);
+    const close = closingParenthesis(code, open);
     if (close < 0) {
       continue;
     }
@@ -59,13 +59,13 @@ function lineCounter(text: string): (offset: number) => number {
   };
 }
 
-/** The text with comments and strings made blank; every place stays where it was. */
-function blanked(text: string): string {
+/** The text with comments and strings position blank; every place stays where it was. */
+function blankComments(text: string): string {
   return text.replace(/#[^\n]*|"(?:\\.|[^"\\\n])*"/g, (found) => " ".repeat(found.length));
 }
 
 /** Where the parenthesis that stands before `from` is closed; -1 where it is not. */
-function closing(code: string, from: number): number {
+function closingParenthesis(code: string, from: number): number {
   let depth = 1;
   for (let at = from; at < code.length && code[at] !== "{"; at++) {
     if (code[at] === "(") {
@@ -144,15 +144,15 @@ function resultsOf(statement: Statement): string[] {
  * The line, from 0, of the statement behind the one that computes `value`, or of the first one where
  * it is an input; undefined where there is none.
  */
-export function lineBehind(text: string, graph: string, value: string): number | undefined {
+export function lineAfter(text: string, graph: string, value: string): number | undefined {
   const head = readProgram(text).graphs.find((g) => g.name === graph);
   if (!head) {
     return undefined;
   }
-  const statements = statementsOf(blanked(text), head);
+  const statements = statementsOf(blankComments(text), head);
   if (head.inputs.some((input) => input.name === value)) {
     return statements[0]?.line;
   }
-  const made = statements.findIndex((statement) => resultsOf(statement).includes(value));
-  return made < 0 ? undefined : statements[made + 1]?.line;
+  const position = statements.findIndex((statement) => resultsOf(statement).includes(value));
+  return position < 0 ? undefined : statements[position + 1]?.line;
 }

@@ -20,14 +20,14 @@ interface Launch {
 export async function enterKernel(services: Services): Promise<void> {
   const stop = services.stop;
   if (!stop) {
-    void vscode.window.showInformationMessage("Stop at an op first: its kernels can be entered.");
+    void vscode.window.showInformationMessage("To step into a kernel, stop at an op first.");
     return;
   }
   const { kernels } = (await stop.session.customRequest("opstep/kernels", {
     frameId: stop.frameId,
   })) as { kernels: Launch[] };
   const chosen = await pickLaunch(kernels);
-  const place = chosen && (await pickPlace(chosen));
+  const place = chosen && (await pickThread(chosen));
   if (chosen && place) {
     await stop.session.customRequest("opstep/enterKernel", {
       frameId: stop.frameId,
@@ -67,15 +67,15 @@ function extent(kernel: Launch): string {
     : `grid ${kernel.grid?.join("×")}, block ${kernel.block?.join("×")}`;
 }
 
-async function pickPlace(kernel: Launch): Promise<Record<string, unknown> | undefined> {
+async function pickThread(kernel: Launch): Promise<Record<string, unknown> | undefined> {
   if (kernel.target === "cpu") {
-    const unit = await numbers(`Unit, 0 to ${(kernel.units ?? 1) - 1}`, "0", 1);
+    const unit = await promptNumbers(`Unit, 0 to ${(kernel.units ?? 1) - 1}`, "0", 1);
     return unit && { unit: unit[0] };
   }
   const how = await vscode.window.showQuickPick(
     [
       { label: "First thread of the first block", how: "first" },
-      { label: "The thread that writes an element…", how: "element" },
+      { label: "The thread that writes a given element…", how: "element" },
       { label: "A block and a thread…", how: "thread" },
     ],
     { title: kernel.label, placeHolder: extent(kernel) },
@@ -84,13 +84,13 @@ async function pickPlace(kernel: Launch): Promise<Record<string, unknown> | unde
     case "first":
       return {};
     case "element": {
-      const element = await numbers("Indices of the element of the result", "0, 0");
+      const element = await promptNumbers("Indices of the element of the result", "0, 0");
       return element && { element };
     }
     case "thread": {
-      const block = await numbers(`Block, within ${kernel.grid?.join(", ")}`, "0, 0, 0", 3);
+      const block = await promptNumbers(`Block, within ${kernel.grid?.join(", ")}`, "0, 0, 0", 3);
       const thread =
-        block && (await numbers(`Thread, within ${kernel.block?.join(", ")}`, "0, 0, 0", 3));
+        block && (await promptNumbers(`Thread, within ${kernel.block?.join(", ")}`, "0, 0, 0", 3));
       return thread && { block, thread };
     }
     default:
@@ -98,7 +98,7 @@ async function pickPlace(kernel: Launch): Promise<Record<string, unknown> | unde
   }
 }
 
-async function numbers(
+async function promptNumbers(
   title: string,
   value: string,
   count?: number,
@@ -116,7 +116,7 @@ async function numbers(
       const fine = found.every((n) => Number.isInteger(n) && n >= 0);
       return fine && (count === undefined || found.length === count)
         ? undefined
-        : `${count ?? "Some"} whole numbers, with commas between them`;
+        : `${count ?? "Some"} whole numbers, separated by commas`;
     },
   });
   return text === undefined ? undefined : read(text);
@@ -162,7 +162,7 @@ export async function runToLine(services: Services): Promise<void> {
   const editor = vscode.window.activeTextEditor;
   const stop: Stop | undefined = services.stop;
   if (!editor || !stop) {
-    void vscode.window.showInformationMessage("Stop in a graph first, then run to a line of it.");
+    void vscode.window.showInformationMessage("To run to a line, stop in its graph first.");
     return;
   }
   await stop.session.customRequest("opstep/runTo", {

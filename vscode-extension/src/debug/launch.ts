@@ -2,7 +2,7 @@
 
 import path from "node:path";
 
-export interface Defaults {
+interface Defaults {
   /** `opstep.device`. */
   device: string;
   /** `opstep.mode`; `auto` leaves it to the debugger. */
@@ -11,7 +11,7 @@ export interface Defaults {
 }
 
 /** What is known of a launch configuration, whatever else it has. */
-export interface Launch {
+interface Launch {
   [name: string]: unknown;
   program?: unknown;
   device?: unknown;
@@ -37,6 +37,6 @@ export function applyDefaults<T extends Launch>(
 }
 
 /** How a configuration is called: `lenet.opg: main`. */
-export function named(file: string, graph: string): string {
+export function configurationName(file: string, graph: string): string {
   return `${path.basename(file)}: ${graph}`;
 }

@@ -18,27 +18,27 @@ interface LiveValue {
 }
 
 /** A stop that is left sooner is not looked at: who holds F10 down is not to wait for figures. */
-const REST = 60;
+const SETTLE_MS = 60;
 /**
  * How long inline values wait for live ones, so that none is shown twice: also on a machine that is
  * busy. Where live ones cannot be had, that is told at once.
  */
-const PATIENCE = 5000;
+const TIMEOUT_MS = 5000;
 
 /** Hands the values of the chosen frame over at each stop, and takes them back when it goes on. */
 export class Live implements vscode.Disposable {
   private shown: string | undefined;
-  private readonly told = new vscode.EventEmitter<number>();
+  private readonly sent = new vscode.EventEmitter<number>();
   private frame: number | undefined;
-  private readonly listening: vscode.Disposable;
+  private readonly subscription: vscode.Disposable;
 
   constructor(private readonly services: Services) {
-    this.listening = services.onStop((stop) => void this.tell(stop));
+    this.subscription = services.onStop((stop) => void this.send(stop));
   }
 
   dispose(): void {
-    this.listening.dispose();
-    this.told.dispose();
+    this.subscription.dispose();
+    this.sent.dispose();
   }
 
   /** Resolves when the values of a frame were handed over, or soon. */
@@ -49,15 +49,15 @@ export class Live implements vscode.Disposable {
     await new Promise<void>((resolve) => {
       const end = () => {
         clearTimeout(timer);
-        listening.dispose();
+        subscription.dispose();
         resolve();
       };
-      const timer = setTimeout(end, PATIENCE);
-      const listening = this.told.event((told) => told === frameId && end());
+      const timer = setTimeout(end, TIMEOUT_MS);
+      const subscription = this.sent.event((sentFrame) => sentFrame === frameId && end());
     });
   }
 
-  private async tell(stop: Stop | undefined): Promise<void> {
+  private async send(stop: Stop | undefined): Promise<void> {
     const { services } = this;
     this.frame = undefined;
     const uri = stop?.path.endsWith(".opg") ? vscode.Uri.file(stop.path).toString() : undefined;
@@ -68,7 +68,7 @@ export class Live implements vscode.Disposable {
     if (!stop || !uri) {
       return;
     }
-    await new Promise((resolve) => setTimeout(resolve, REST));
+    await new Promise((resolve) => setTimeout(resolve, SETTLE_MS));
     if (services.stop !== stop) {
       return;
     }
@@ -82,7 +82,7 @@ export class Live implements vscode.Disposable {
       services.log.debug(`no live values: ${error}`);
     }
     this.frame = stop.frameId;
-    this.told.fire(stop.frameId);
+    this.sent.fire(stop.frameId);
   }
 }
 

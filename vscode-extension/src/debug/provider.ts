@@ -1,13 +1,13 @@
-/** Launch configurations: made where there is none, completed where one leaves something open. */
+/** Launch configurations: configurations where there is none, completed where one leaves something open. */
 
 import { existsSync } from "node:fs";
 import path from "node:path";
 import * as vscode from "vscode";
 import type { Python } from "../python";
-import { addressTrouble, answers, KERNEL } from "./adapters";
-import { chooseGraph, givenBeside, programOf, type Sizes } from "./asking";
-import { type Given, sizesOf } from "./given";
-import { applyDefaults, named } from "./launch";
+import { addressError, isListening, KERNEL } from "./adapters";
+import { type RunArguments, sizesOf } from "./arguments";
+import { applyDefaults, configurationName } from "./launch";
+import { chooseGraph, findArguments, programOf, type Sizes } from "./prompts";
 
 const MOST_PROGRAMS = 50;
 
@@ -54,7 +54,7 @@ export class Configurations implements vscode.DebugConfigurationProvider {
       const file = activeFile();
       if (!file) {
         return refuse(
-          `${config.name}: “program” is missing: which .opg file?`,
+          `${config.name}: “program” is missing. Which .opg file should run?`,
           "Open launch.json",
           () => vscode.commands.executeCommand("workbench.action.debug.configure"),
         );
@@ -76,7 +76,7 @@ export class Configurations implements vscode.DebugConfigurationProvider {
     return file ? this.launchOf(file, undefined, folder, Boolean(config.noDebug)) : undefined;
   }
 
-  /** The configuration of a graph, with what lies beside its file; undefined where the user went away. */
+  /** The configuration of a graph, with what lies beside its file; undefined if the user cancels. */
   async launchOf(
     file: string,
     graph: string | undefined,
@@ -95,10 +95,10 @@ export class Configurations implements vscode.DebugConfigurationProvider {
     return {
       type: "opstep",
       request: "launch",
-      name: named(file, chosen.name),
+      name: configurationName(file, chosen.name),
       program: file,
       graph: chosen.name,
-      ...(await givenBeside(file, program, chosen)),
+      ...(await findArguments(file, program, chosen)),
       cwd: folder?.uri.fsPath ?? path.dirname(file),
       // Without a breakpoint of the user's it would run through before one sees anything.
       stopOnEntry: !noDebug,
@@ -111,10 +111,10 @@ export class Configurations implements vscode.DebugConfigurationProvider {
     config: vscode.DebugConfiguration,
   ): Promise<vscode.DebugConfiguration | undefined> {
     if (config.request === "attach") {
-      return attachable(config);
+      return checkAttach(config);
     }
     if (!(await this.python.find()) && !(await this.python.refresh())) {
-      this.python.again();
+      this.python.complainAgain();
       return undefined;
     }
     const settings = vscode.workspace.getConfiguration("opstep");
@@ -124,11 +124,11 @@ export class Configurations implements vscode.DebugConfigurationProvider {
       folder: folder?.uri.fsPath,
     });
     const file = path.resolve(complete.cwd ?? "", String(complete.program));
-    const trouble = programTrouble(file);
-    if (trouble) {
-      return refuse(trouble);
+    const problem = programError(file);
+    if (problem) {
+      return refuse(problem);
     }
-    if (!(await asSaved(file))) {
+    if (!(await saveBeforeRun(file))) {
       return undefined;
     }
     return this.completed(complete, file);
@@ -147,13 +147,15 @@ export class Configurations implements vscode.DebugConfigurationProvider {
       // Where the text is at fault the debugger tells more than we know.
       return config.graph || program.graphs.length === 0 ? config : undefined;
     }
-    const sizes = await this.sizes.of(file, graph, config as Given);
+    const sizes = await this.sizes.of(file, graph, config as RunArguments);
     if (!sizes) {
       return undefined;
     }
     if (sizes.remembered) {
-      const told = Object.entries(sizes.sizes).map(([name, size]) => `${name}=${size}`);
-      this.log.info(`${named(file, graph.name)}: sizes as last time: ${told.join(", ")}`);
+      const assignments = Object.entries(sizes.sizes).map(([name, size]) => `${name}=${size}`);
+      this.log.info(
+        `${configurationName(file, graph.name)}: sizes as last time: ${assignments.join(", ")}`,
+      );
     }
     return {
       ...config,
@@ -188,23 +190,23 @@ async function configurationsOf(
   folder: vscode.WorkspaceFolder | undefined,
 ): Promise<vscode.DebugConfiguration[]> {
   const program = await programOf(file).catch(() => undefined);
-  const made = (program?.graphs ?? []).map(async (graph) => {
-    const given = await givenBeside(file, program as NonNullable<typeof program>, graph);
+  const configurations = (program?.graphs ?? []).map(async (graph) => {
+    const args = await findArguments(file, program as NonNullable<typeof program>, graph);
     return {
       type: "opstep",
       request: "launch",
-      name: named(file, graph.name),
+      name: configurationName(file, graph.name),
       program: relative(file, folder),
       graph: graph.name,
       ...(JSON.parse(
-        JSON.stringify(given, (_, value) =>
+        JSON.stringify(args, (_, value) =>
           typeof value === "string" && path.isAbsolute(value) ? relative(value, folder) : value,
         ),
-      ) as Given),
+      ) as RunArguments),
       stopOnEntry: true,
     };
   });
-  return Promise.all(made);
+  return Promise.all(configurations);
 }
 
 /** With `${workspaceFolder}`, as it stands in a launch.json. */
@@ -222,56 +224,56 @@ export function activeFile(): string | undefined {
 }
 
 /** Where a document is on disk; one that never was is saved first, if the user likes. */
-export async function savedFile(document: vscode.TextDocument): Promise<string | undefined> {
+async function savedFile(document: vscode.TextDocument): Promise<string | undefined> {
   if (document.uri.scheme === "file") {
     return document.uri.fsPath;
   }
   if (document.isUntitled) {
     const picked = await vscode.window.showInformationMessage(
-      "The graph is not saved yet. The debugger runs files: save it first.",
+      "The debugger runs files: save the graph first.",
       "Save…",
     );
     const saved = picked ? await vscode.workspace.save(document.uri) : undefined;
     return saved?.scheme === "file" ? saved.fsPath : undefined;
   }
   void vscode.window.showErrorMessage(
-    `The debugger runs files of this machine; ${document.uri.scheme}: is not one. Save a copy to a folder.`,
+    `The debugger runs local files only, not ${document.uri.scheme}: documents. Save a copy to a folder.`,
   );
   return undefined;
 }
 
 /** Whether to go on: a file with changes is saved, or run as it was saved. */
-async function asSaved(file: string): Promise<boolean> {
+async function saveBeforeRun(file: string): Promise<boolean> {
   const open = vscode.workspace.textDocuments.find((d) => d.uri.fsPath === file && d.isDirty);
   if (!open) {
     return true;
   }
   const picked = await vscode.window.showWarningMessage(
-    `${path.basename(file)} has changes that are not saved.`,
-    { modal: true, detail: "The debugger runs what is on disk." },
+    `${path.basename(file)} has unsaved changes.`,
+    { modal: true, detail: "The debugger runs the file on disk." },
     "Save and Run",
     "Run as Saved",
   );
   return picked === "Save and Run" ? open.save() : picked === "Run as Saved";
 }
 
-function programTrouble(file: string): string | undefined {
+function programError(file: string): string | undefined {
   if (!existsSync(file)) {
-    return `There is no file ${file}: “program” in the launch configuration names it.`;
+    return `${file} does not exist: it is the “program” of the launch configuration.`;
   }
   return undefined;
 }
 
 /** An attach configuration whose program listens; else what to do is said. */
-async function attachable(
+async function checkAttach(
   config: vscode.DebugConfiguration,
 ): Promise<vscode.DebugConfiguration | undefined> {
   const host = config.host ?? "127.0.0.1";
-  const trouble = addressTrouble(host, config.port);
-  if (trouble) {
-    return refuse(trouble);
+  const problem = addressError(host, config.port);
+  if (problem) {
+    return refuse(problem);
   }
-  if (!(await answers(host, config.port))) {
+  if (!(await isListening(host, config.port))) {
     return refuse(
       `Nothing listens on ${host}:${config.port}. Start the Python program first; it calls opstep.debug.listen(${config.port}).`,
     );

@@ -1,12 +1,14 @@
 /** The debugger: its types, its configurations, its commands. */
 
 import * as vscode from "vscode";
+import { messageOf } from "../../shared/errors";
+import { pickFile } from "../dialogs";
 import type { Python } from "../python";
 import type { Services } from "../services";
 import { registerAdapters } from "./adapters";
-import { chooseGraph, followCursor, givenBeside, programOf, Sizes } from "./asking";
 import { registerEditing } from "./editing";
 import { enterKernel, followKernels, runToLine } from "./kernels";
+import { chooseGraph, findArguments, followCursor, programOf, Sizes } from "./prompts";
 import { activeFile, Configurations, DynamicConfigurations } from "./provider";
 import { breakOnNan, copyStatistics, type VariableContext } from "./variables";
 
@@ -21,13 +23,13 @@ export function registerDebugger(services: Services, python: Python): vscode.Dis
   const configurations = new Configurations(python, sizes, services.log);
   const command = <A extends unknown[]>(
     name: string,
-    act: (...given: A) => Promise<unknown> | unknown,
+    act: (...args: A) => Promise<unknown> | unknown,
   ) =>
-    vscode.commands.registerCommand(name, async (...given: A) => {
+    vscode.commands.registerCommand(name, async (...args: A) => {
       try {
-        return await act(...given);
+        return await act(...args);
       } catch (error) {
-        void vscode.window.showErrorMessage(error instanceof Error ? error.message : String(error));
+        void vscode.window.showErrorMessage(messageOf(error));
         return undefined;
       }
     });
@@ -56,7 +58,7 @@ export function registerDebugger(services: Services, python: Python): vscode.Dis
       const program = file ? await programOf(file) : undefined;
       const graph = file && program && (await chooseGraph(file, program));
       if (file && graph) {
-        await sizes.of(file, graph, await givenBeside(file, program, graph), true);
+        await sizes.of(file, graph, await findArguments(file, program, graph), true);
       }
     }),
     command("opstep.pickGraph", async (config?: { program?: string }) => {
@@ -104,35 +106,4 @@ function programFile(config: { program?: string } | undefined): string | undefin
   const folder = vscode.workspace.workspaceFolders?.[0]?.uri.fsPath ?? "";
   const file = named?.replace("${workspaceFolder}", folder).replace("${file}", activeFile() ?? "");
   return file && !file.includes("${") ? file : activeFile();
-}
-
-/** The path of a file that is picked; undefined where the user went away. */
-export async function pickFile(
-  title: string,
-  filters: Record<string, string[]>,
-): Promise<string | undefined> {
-  const patterns = Object.values(filters).flat();
-  const found = await vscode.workspace.findFiles(
-    `**/*.{${patterns.join(",")},}`,
-    "**/{.venv,venv,node_modules}/**",
-    200,
-  );
-  const browse = { label: "$(folder-opened) Browse…", uri: undefined };
-  const picked =
-    found.length > 0
-      ? await vscode.window.showQuickPick(
-          [
-            ...found
-              .sort((a, b) => a.fsPath.localeCompare(b.fsPath))
-              .map((uri) => ({ label: vscode.workspace.asRelativePath(uri), uri })),
-            browse,
-          ],
-          { title },
-        )
-      : browse;
-  if (!picked || picked.uri) {
-    return picked?.uri?.fsPath;
-  }
-  const files = await vscode.window.showOpenDialog({ title, filters });
-  return files?.[0]?.fsPath;
 }

@@ -3,17 +3,15 @@
 import type { DebugProtocol } from "@vscode/debugprotocol";
 import * as vscode from "vscode";
 import type { Services, Stop } from "../services";
-import { lineBehind } from "./graphs";
+import { lineAfter } from "./graphs";
 
 /** What VS Code hands to commands of the menu `debug/variables/context`. */
 export interface VariableContext {
-  sessionId?: string;
-  container?: { name?: string };
   variable?: DebugProtocol.Variable;
 }
 
 /** The expression that a variable stands for. */
-export function expressionOf(context: VariableContext | undefined): string | undefined {
+function expressionOf(context: VariableContext | undefined): string | undefined {
   return context?.variable?.evaluateName || context?.variable?.name;
 }
 
@@ -23,16 +21,16 @@ export function expressionOf(context: VariableContext | undefined): string | und
  */
 export async function breakOnNan(services: Services, context?: VariableContext): Promise<void> {
   const stop = services.stop;
-  const name = expressionOf(context) ?? (await askForValue());
+  const name = expressionOf(context) ?? (await promptForValue());
   if (!stop || !name) {
     return;
   }
   const base = /^[A-Za-z_][\w.]*/.exec(name)?.[0] ?? name;
   const document = await vscode.workspace.openTextDocument(stop.path);
-  const line = lineBehind(document.getText(), stop.graph, base);
+  const line = lineAfter(document.getText(), stop.graph, base);
   if (line === undefined) {
     void vscode.window.showInformationMessage(
-      `${base} is not computed in ${stop.graph}, or nothing stands behind it. The filter “NaN” of the Breakpoints view stops at any op that computes one.`,
+      `${base} is not computed in ${stop.graph}, or no statement follows it. The “NaN” filter in the Breakpoints view stops at any op that produces one.`,
     );
     return;
   }
@@ -40,7 +38,7 @@ export async function breakOnNan(services: Services, context?: VariableContext):
   const location = new vscode.Location(document.uri, new vscode.Position(line, 0));
   vscode.debug.addBreakpoints([new vscode.SourceBreakpoint(location, true, condition)]);
   vscode.window.setStatusBarMessage(
-    `Stops behind ${base}, at line ${line + 1}, where ${condition}`,
+    `Will stop after ${base}, at line ${line + 1}, where ${condition}`,
     6000,
   );
 }
@@ -48,16 +46,16 @@ export async function breakOnNan(services: Services, context?: VariableContext):
 /** All figures of a value, as lines, to the clipboard. */
 export async function copyStatistics(services: Services, context?: VariableContext): Promise<void> {
   const stop = services.stop;
-  const expression = expressionOf(context) ?? (await askForValue());
+  const expression = expressionOf(context) ?? (await promptForValue());
   if (!stop || !expression) {
     return;
   }
-  const told = await statistics(stop, expression);
-  const lines = Object.entries(told.statistics)
+  const result = await statistics(stop, expression);
+  const lines = Object.entries(result.statistics)
     .filter(([, value]) => !Array.isArray(value))
     .map(([name, value]) => `${name}\t${value}`);
-  await vscode.env.clipboard.writeText([`${expression}\t${told.type}`, ...lines, ""].join("\n"));
-  vscode.window.setStatusBarMessage(`The statistics of ${expression} are on the clipboard`, 4000);
+  await vscode.env.clipboard.writeText([`${expression}\t${result.type}`, ...lines, ""].join("\n"));
+  vscode.window.setStatusBarMessage(`Copied the statistics of ${expression}`, 4000);
 }
 
 function statistics(
@@ -68,7 +66,7 @@ function statistics(
 }
 
 /** From the palette there is no variable: the word at the cursor, or what is typed. */
-async function askForValue(): Promise<string | undefined> {
+async function promptForValue(): Promise<string | undefined> {
   const editor = vscode.window.activeTextEditor;
   const range = editor?.document.getWordRangeAtPosition(editor.selection.active);
   return vscode.window.showInputBox({

@@ -1,7 +1,7 @@
 /** Breakpoints on lines of programs, as the view shows and toggles them. */
 
 import * as vscode from "vscode";
-import type { Breakpoint } from "../../webview/graph/messages";
+import type { Breakpoint } from "../../shared/graph/messages";
 
 /** By URI of the file. */
 export function breakpoints(): Record<string, Breakpoint[]> {

@@ -1,4 +1,4 @@
-/** What a stopped run knows of the values of a frame: a line each, as the variables view has them. */
+/** The values of a stopped frame: a line each, as the Variables view shows them. */
 
 import type { DebugProtocol } from "@vscode/debugprotocol";
 import type { Stop } from "../services";

@@ -1,11 +1,11 @@
-/** The debugger's side of the Tensor view: what its page asks, as requests of the protocol. */
+/** Calls of the Tensor view's page as requests of the debug adapter or the language server. */
 
-import { type Axes, fitted, MOST_TILES, sizeOf } from "./axes";
-import type { Call, Calls, Slice, TensorType, ViewState } from "./messages";
-import { elementsOf, type Part, partExpression, wholePart } from "./parts";
+import { type Axes, fitAxes, MOST_TILES, sizeOf } from "../../shared/tensor/axes";
+import type { Call, Calls, Slice, TensorType, ViewState } from "../../shared/tensor/messages";
+import { elementsOf, type Part, partExpression, wholePart } from "../../shared/tensor/parts";
 
 /** Sends a request of a debug session. */
-export type Ask = (command: string, given: Record<string, unknown>) => Promise<unknown>;
+export type SendRequest = (command: string, args: Record<string, unknown>) => Promise<unknown>;
 
 /** The frame in which expressions are read, and what `value` is in them. */
 export interface Target {
@@ -17,32 +17,32 @@ export interface Target {
 const FIRST_ELEMENTS = 1 << 16;
 
 /** Sends a call of the page; its answer is what the page gets. Saving files is not among them. */
-export async function answer<C extends Exclude<Call, "save">>(
-  ask: Ask,
+export async function call<C extends Exclude<Call, "save">>(
+  send: SendRequest,
   target: Target,
   name: C,
-  given: Calls[C]["arguments"],
+  args: Calls[C]["arguments"],
 ): Promise<Calls[C]["answer"]> {
-  const at = { ...target, ...given };
+  const at = { ...target, ...args };
   switch (name as Exclude<Call, "save">) {
     case "slice":
-      return sliced(await ask("opstep/tensorSlice", at));
+      return decodeSlice(await send("opstep/tensorSlice", at));
     case "type":
-      return (await ask("opstep/tensorType", at)) as Calls[C]["answer"];
+      return (await send("opstep/tensorType", at)) as Calls[C]["answer"];
     case "statistics":
-      return (await ask("opstep/statistics", at)) as Calls[C]["answer"];
+      return (await send("opstep/statistics", at)) as Calls[C]["answer"];
     case "histogram":
-      return (await ask("opstep/histogram", at)) as Calls[C]["answer"];
+      return (await send("opstep/histogram", at)) as Calls[C]["answer"];
     case "history":
-      return (await ask("opstep/statisticsHistory", at)) as Calls[C]["answer"];
+      return (await send("opstep/statisticsHistory", at)) as Calls[C]["answer"];
     case "set":
-      return (await ask("setExpression", at)) as Calls[C]["answer"];
+      return (await send("setExpression", at)) as Calls[C]["answer"];
     default:
-      throw new Error(`${name} is not asked of the debugger`);
+      throw new Error(`${name} is not a request of the debugger`);
   }
 }
 
-function sliced(body: unknown): Slice {
+function decodeSlice(body: unknown): Slice {
   const { data, ...rest } = body as Omit<Slice, "bytes"> & { data: string };
   return { ...rest, bytes: new Uint8Array(Buffer.from(data, "base64")) };
 }
@@ -51,26 +51,26 @@ function sliced(body: unknown): Slice {
  * A tensor's type and the part of its first picture, thinned out to a quick one. A shape that is
  * guessed right spares waiting for the type.
  */
-export async function firstLook(
-  ask: Ask,
+export async function openTensor(
+  send: SendRequest,
   target: Target,
   expression: string,
   view: ViewState | undefined,
   guess?: readonly number[],
 ): Promise<{ type: TensorType; first?: { part: Part; slice: Slice } }> {
-  const asked = answer(ask, target, "type", { expression });
+  const typed = call(send, target, "type", { expression });
   if ((view?.mode ?? "picture") !== "picture") {
-    return { type: await asked };
+    return { type: await typed };
   }
-  const look = async (shape: readonly number[]) => {
-    const part = firstPart(fitted(view?.axes, shape), shape, view?.firstTile ?? 0);
+  const fetch = async (shape: readonly number[]) => {
+    const part = firstPart(fitAxes(view?.axes, shape), shape, view?.firstTile ?? 0);
     const of = partExpression(expression, shape, part);
-    return { part, slice: await answer(ask, target, "slice", { expression: of }) };
+    return { part, slice: await call(send, target, "slice", { expression: of }) };
   };
-  const guessed = guess && look(guess).catch(() => undefined);
-  const type = await asked;
+  const guessed = guess && fetch(guess).catch(() => undefined);
+  const type = await typed;
   const right = guessed && String(guess) === String(type.shape) ? await guessed : undefined;
-  return { type, first: right ?? (await look(type.shape)) };
+  return { type, first: right ?? (await fetch(type.shape)) };
 }
 
 /** All that axes show, thinned until it is quick to send. */

@@ -1,22 +1,29 @@
-/** What can be done with workspaces and runs: the verbs of `opstep ws`, from menus. */
+/** Actions on workspaces and runs: the verbs of `opstep ws`, from menus. */
 
 import path from "node:path";
 import * as vscode from "vscode";
+import { messageOf } from "../../shared/errors";
+import { counted } from "../../shared/format";
+import { askSavePath, browse, type Filters, WORKSPACES } from "../dialogs";
 import type { Services } from "../services";
 import { diffProgram, openDocument } from "./documents";
 import type { Files } from "./files";
+import { runDescription, runLabel } from "./format";
+import { goTo } from "./locations";
 import type { Node } from "./nodes";
-import { goTo } from "./places";
-import type { KeptTensor, Run } from "./requests";
+import type { Run, StoredTensor } from "./requests";
 import type { Tree } from "./tree";
-import { counted, runDescription, runLabel } from "./words";
 
 type RunNode = Extract<Node, { run: Run }>;
 
 /** Opens the query panel. */
-export type Ask = (given: { path?: string; mode?: "sql" | "plot"; text?: string }) => Promise<void>;
+type OpenQuery = (request: {
+  path?: string;
+  mode?: "sql" | "plot";
+  text?: string;
+}) => Promise<void>;
 /** Opens a kept tensor. */
-export type Look = (path: string, tensor: KeptTensor) => Promise<void>;
+type OpenTensor = (path: string, tensor: StoredTensor) => Promise<void>;
 
 /** What needs nothing to be chosen. */
 const ALONE = new Set(["refresh", "open", "query"]);
@@ -26,8 +33,8 @@ export class Actions {
     private readonly services: Services,
     private readonly files: Files,
     private readonly tree: Tree,
-    private readonly ask: Ask,
-    private readonly look: Look,
+    private readonly openQuery: OpenQuery,
+    private readonly openTensor: OpenTensor,
     private readonly selected: () => readonly Node[],
   ) {}
 
@@ -35,7 +42,7 @@ export class Actions {
     const all: Record<string, (node: Node, nodes?: Node[]) => unknown> = {
       refresh: () => this.files.find(),
       open: () => this.open(),
-      openFile: (given) => given instanceof vscode.Uri && this.files.open(given.fsPath),
+      openFile: (uri) => uri instanceof vscode.Uri && this.files.open(uri.fsPath),
       close: (node) => this.files.close(node.path),
       more: (node) => this.tree.more(node),
       update: (node) => this.update(node),
@@ -62,16 +69,16 @@ export class Actions {
       ...Object.entries(all).map(([name, act]) =>
         vscode.commands.registerCommand(
           `opstep.workspace.${name}`,
-          async (given?: Node, several?: Node[]) => {
+          async (node?: Node, several?: Node[]) => {
             // A key says nothing of what it is about: what is selected is meant.
-            const nodes = several ?? (given ? undefined : [...this.selected()]);
-            if (!given && !nodes?.length && !ALONE.has(name)) {
+            const nodes = several ?? (node ? undefined : [...this.selected()]);
+            if (!node && !nodes?.length && !ALONE.has(name)) {
               return;
             }
             try {
-              await act(given ?? (nodes?.[0] as Node), nodes);
+              await act(node ?? (nodes?.[0] as Node), nodes);
             } catch (error) {
-              const text = error instanceof Error ? error.message : String(error);
+              const text = messageOf(error);
               void vscode.window.showErrorMessage(text);
             }
           },
@@ -81,11 +88,7 @@ export class Actions {
   }
 
   private async open(): Promise<void> {
-    const [uri] =
-      (await vscode.window.showOpenDialog({
-        title: "Open a Workspace",
-        filters: { Workspaces: ["db", "sqlite"], "All files": ["*"] },
-      })) ?? [];
+    const uri = await browse("Open a Workspace", WORKSPACES);
     if (uri && (await this.files.open(uri.fsPath))) {
       await vscode.commands.executeCommand("opstep.workspace.focus");
     }
@@ -94,10 +97,10 @@ export class Actions {
   /** An older file is changed by the command line alone, and after a question. */
   private async update(node: Node): Promise<void> {
     const name = path.basename(node.path);
-    const yes = "Bring Up to Date";
-    const detail = `${name} was written by an older opstep. A copy as it is now is kept beside it.`;
+    const yes = "Upgrade";
+    const detail = `${name} was written by an older opstep. A backup of the current file is kept beside it.`;
     const chosen = await vscode.window.showWarningMessage(
-      `Bring ${name} up to date?`,
+      `Upgrade ${name}?`,
       { modal: true, detail },
       yes,
     );
@@ -110,7 +113,7 @@ export class Actions {
   /** The query panel, with a question about what was chosen. */
   private async query(node: Node | undefined): Promise<void> {
     if (!node || node.kind === "file" || !("run" in node) || !node.run) {
-      await this.ask(node ? { path: node.path } : {});
+      await this.openQuery(node ? { path: node.path } : {});
       return;
     }
     const id = node.run.id;
@@ -125,7 +128,7 @@ export class Actions {
     const text =
       texts[part ?? ""] ??
       `select step, site, line, value, mean, std, min, max, nan\nfrom stat_history where run = ${id} order by step desc, execution\nlimit 1000`;
-    await this.ask({ path: node.path, mode: "sql", text });
+    await this.openQuery({ path: node.path, mode: "sql", text });
   }
 
   private async goTo(node: Node): Promise<void> {
@@ -147,13 +150,13 @@ export class Actions {
         "from stats as s join ops as o using (run, op) join results as r using (run, op, result)",
         `where s.run = ${node.run.id} and s.step = ${node.step.step} order by s.execution`,
       ];
-      await this.ask({ path: node.path, mode: "sql", text: text.join("\n") });
+      await this.openQuery({ path: node.path, mode: "sql", text: text.join("\n") });
     }
   }
 
   private async plotMetric(node: Node): Promise<void> {
     if (node.kind === "metric") {
-      await this.ask({
+      await this.openQuery({
         path: node.path,
         mode: "plot",
         text: `metrics.${node.name} where run=${node.run.key}`,
@@ -179,7 +182,7 @@ export class Actions {
   private async tensor(node: Node): Promise<void> {
     const tensor = tensorOf(node);
     if (tensor) {
-      await this.look(node.path, tensor);
+      await this.openTensor(node.path, tensor);
     }
   }
 
@@ -188,7 +191,7 @@ export class Actions {
     if (!tensor) {
       return;
     }
-    const file = await target(node.path, `${tensor.name}.npy`, {
+    const file = await savePath(node.path, `${tensor.name}.npy`, {
       "NumPy array": ["npy"],
       NumPy: ["npz"],
       safetensors: ["safetensors"],
@@ -229,9 +232,7 @@ export class Actions {
       .filter((run) => run.id !== mine.run.id)
       .map((run) => ({ label: runLabel(run), description: runDescription(run, Date.now()), run }));
     if (!choices.length) {
-      void vscode.window.showInformationMessage(
-        "There is no other run in this workspace to compare with.",
-      );
+      void vscode.window.showInformationMessage("This workspace has no other run to compare with.");
       return undefined;
     }
     const chosen = await vscode.window.showQuickPick(choices, {
@@ -261,7 +262,7 @@ export class Actions {
       { path: file },
     );
     const metric = names.metric.find((name) => name !== "seconds") ?? "seconds";
-    await this.ask({
+    await this.openQuery({
       path: file,
       mode: "plot",
       text: `metrics.${metric} where run=${run.key}|${other.key}`,
@@ -284,11 +285,11 @@ export class Actions {
     const choices = tables.tables
       .filter((t) => t.name !== "blobs" && (!run || t.columns.some((c) => c.name === "run")))
       .map((t) => ({ label: t.name, description: t.what }));
-    const title = run ? `Export of run ${run.key}` : "Export";
+    const title = run ? `Export run ${run.key}` : "Export";
     const chosen = await vscode.window.showQuickPick(choices, { title, matchOnDescription: true });
     const file =
       chosen &&
-      (await target(node.path, `${chosen.label}.csv`, {
+      (await savePath(node.path, `${chosen.label}.csv`, {
         CSV: ["csv"],
         JSON: ["json"],
         NumPy: ["npz"],
@@ -312,7 +313,7 @@ export class Actions {
     );
     const live = runs.find((n) => n.run.underWay);
     if (live) {
-      void vscode.window.showWarningMessage(`Run ${live.run.key} is under way: end it first.`);
+      void vscode.window.showWarningMessage(`Run ${live.run.key} is still running: stop it first.`);
       return;
     }
     if (!runs.length) {
@@ -322,7 +323,7 @@ export class Actions {
       .map((n) => `${runLabel(n.run)}: ${runDescription(n.run, Date.now())}`)
       .slice(0, 12)
       .join("\n");
-    const question = `Remove ${counted(runs.length, "run")} from ${path.basename(node.path)} for good?`;
+    const question = `Remove ${counted(runs.length, "run")} from ${path.basename(node.path)} permanently?`;
     const chosen = await vscode.window.showWarningMessage(
       question,
       { modal: true, detail },
@@ -351,14 +352,14 @@ export class Actions {
    * Runs a verb quietly, with a bar, and says what it said where it failed. Names that the file has
    * stand behind `--`: they may begin as an option does.
    */
-  private async run(words: string[], done?: string): Promise<void> {
-    const title = `opstep ${words[0]} ${words[2] ?? ""}`;
-    const told = await vscode.window.withProgress(
+  private async run(args: string[], done?: string): Promise<void> {
+    const title = `opstep ${args[0]} ${args[2] ?? ""}`;
+    const result = await vscode.window.withProgress(
       { location: vscode.ProgressLocation.Notification, title, cancellable: true },
-      (_, token) => this.services.opstep(words, { token }),
+      (_, token) => this.services.opstep(args, { token }),
     );
-    if (told.code !== 0) {
-      throw new Error((told.stderr || told.stdout).trim() || `${title} failed`);
+    if (result.code !== 0) {
+      throw new Error((result.stderr || result.stdout).trim() || `${title} failed`);
     }
     if (done) {
       void vscode.window.showInformationMessage(done);
@@ -370,23 +371,19 @@ function withRun<T>(node: Node, act: (node: RunNode) => T): T | undefined {
   return node && "run" in node && node.run ? act(node as RunNode) : undefined;
 }
 
-function tensorOf(node: Node): KeptTensor | undefined {
+function tensorOf(node: Node): StoredTensor | undefined {
   if (node.kind === "version") {
     return node.tensor;
   }
   return node.kind === "tensor" ? node.versions.at(-1) : undefined;
 }
 
-async function target(
+async function savePath(
   beside: string,
   name: string,
-  filters: Record<string, string[]>,
+  filters: Filters,
 ): Promise<string | undefined> {
   const folder =
     vscode.workspace.workspaceFolders?.[0]?.uri ?? vscode.Uri.file(path.dirname(beside));
-  const uri = await vscode.window.showSaveDialog({
-    defaultUri: vscode.Uri.joinPath(folder, name),
-    filters,
-  });
-  return uri?.fsPath;
+  return (await askSavePath(name, { filters, folder }))?.fsPath;
 }

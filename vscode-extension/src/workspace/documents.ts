@@ -1,8 +1,9 @@
 /** Texts out of a workspace as documents that cannot be edited: programs as they ran, reports, comparisons. */
 
 import * as vscode from "vscode";
+import { messageOf } from "../../shared/errors";
 import type { Services } from "../services";
-import { documentUri, goTo, SCHEME, type Shown } from "./places";
+import { documentUri, goTo, SCHEME, type VirtualDocument } from "./locations";
 import type { Program } from "./requests";
 
 const PLACE = /([^\s:"'()]+\.opg):(\d+)/g;
@@ -10,7 +11,7 @@ const FOLLOW = "opstep.workspace.follow";
 
 export function registerDocuments(services: Services): vscode.Disposable {
   const provider: vscode.TextDocumentContentProvider = {
-    provideTextDocumentContent: (uri, token) => text(services, shownIn(uri), token),
+    provideTextDocumentContent: (uri, token) => contentOf(services, documentOf(uri), token),
   };
   const links: vscode.DocumentLinkProvider = {
     provideDocumentLinks: (document) => linksOf(document),
@@ -27,7 +28,7 @@ export function registerDocuments(services: Services): vscode.Disposable {
 }
 
 /** Opens a document, in a tab that the next one takes. */
-export async function openDocument(shown: Shown, name: string): Promise<void> {
+export async function openDocument(shown: VirtualDocument, name: string): Promise<void> {
   await vscode.window.showTextDocument(documentUri(shown, name), { preview: true });
 }
 
@@ -37,13 +38,13 @@ export async function diffProgram(services: Services, path: string, run: string)
   const name = program.file?.split(/[\\/]/).at(-1) ?? "program.opg";
   if (!program.place) {
     void vscode.window.showWarningMessage(
-      `${program.file ?? "The program's file"} is not there: the text as it ran is shown alone.`,
+      `${program.file ?? "The program file"} does not exist: showing only the version that ran.`,
     );
     await openDocument({ what: "program", path, run }, name);
     return;
   }
   if (program.same) {
-    void vscode.window.showInformationMessage(`${name} is the same as when ${run} ran.`);
+    void vscode.window.showInformationMessage(`${name} is unchanged since ${run}.`);
     return;
   }
   await vscode.commands.executeCommand(
@@ -54,13 +55,13 @@ export async function diffProgram(services: Services, path: string, run: string)
   );
 }
 
-function shownIn(uri: vscode.Uri): Shown {
-  return JSON.parse(uri.query) as Shown;
+function documentOf(uri: vscode.Uri): VirtualDocument {
+  return JSON.parse(uri.query) as VirtualDocument;
 }
 
-async function text(
+async function contentOf(
   services: Services,
-  shown: Shown,
+  shown: VirtualDocument,
   token: vscode.CancellationToken,
 ): Promise<string> {
   const { what, path, run } = shown;
@@ -70,36 +71,36 @@ async function text(
         return (await services.request<Program>("opstep/workspace/program", { path, run }, token))
           .text;
       case "report": {
-        const given = { path, run, finding: shown.finding };
-        return (await services.request<{ text: string }>("opstep/workspace/report", given, token))
+        const params = { path, run, finding: shown.finding };
+        return (await services.request<{ text: string }>("opstep/workspace/report", params, token))
           .text;
       }
       default: {
-        const told = await services.opstep(
+        const result = await services.opstep(
           ["ws", path, "compare", "--", run, shown.other ?? "last"],
           {
             token,
           },
         );
-        return told.code > 1 ? told.stderr || told.stdout : told.stdout;
+        return result.code > 1 ? result.stderr || result.stdout : result.stdout;
       }
     }
   } catch (error) {
-    return `${error instanceof Error ? error.message : String(error)}\n`;
+    return `${messageOf(error)}\n`;
   }
 }
 
 function linksOf(document: vscode.TextDocument): vscode.DocumentLink[] {
-  const shown = shownIn(document.uri);
+  const shown = documentOf(document.uri);
   return [...document.getText().matchAll(PLACE)].map((match) => {
     const range = new vscode.Range(
       document.positionAt(match.index),
       document.positionAt(match.index + match[0].length),
     );
-    const given = encodeURIComponent(
+    const args = encodeURIComponent(
       JSON.stringify([shown.path, shown.run, match[1], Number(match[2])]),
     );
-    const link = new vscode.DocumentLink(range, vscode.Uri.parse(`command:${FOLLOW}?${given}`));
+    const link = new vscode.DocumentLink(range, vscode.Uri.parse(`command:${FOLLOW}?${args}`));
     link.tooltip = "Go to the line";
     return link;
   });

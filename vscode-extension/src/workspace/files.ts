@@ -3,26 +3,26 @@
 import path from "node:path";
 import * as vscode from "vscode";
 import type { Services } from "../services";
-import type { Standing } from "./requests";
+import type { WorkspaceStatus } from "./requests";
 
 const OPENED = "opstep.openedWorkspaces";
 const MOST = 500;
 const SETTLED_MS = 300; // several writes become one look
 const LIVE_MS = 1_000; // a run is under way
 const QUIET_MS = 5_000; // none is, and the file system may have no events (network, containers)
-const LEFT_OUT = "**/{node_modules,.git,.venv,venv,site-packages,__pycache__}/**";
+const EXCLUDED = "**/{node_modules,.git,.venv,venv,site-packages,__pycache__}/**";
 
-/** The files, each with its standing; `onDidChange` has the paths of those that are others now. */
+/** The files, each with its status; `onDidChange` has the paths of those that are others now. */
 export class Files implements vscode.Disposable {
   private readonly changed = new vscode.EventEmitter<string[] | undefined>();
   /** undefined: files came or went. */
   readonly onDidChange = this.changed.event;
-  private readonly known = new Map<string, Standing>();
+  private readonly statuses = new Map<string, WorkspaceStatus>();
   private readonly disposables: vscode.Disposable[] = [this.changed];
-  private readonly written = new Set<string>();
-  private settled: NodeJS.Timeout | undefined;
+  private readonly touched = new Set<string>();
+  private settleTimer: NodeJS.Timeout | undefined;
   private timer: NodeJS.Timeout | undefined;
-  private looking: Promise<void> | undefined;
+  private searching: Promise<void> | undefined;
   private watched = false;
 
   constructor(private readonly services: Services) {
@@ -38,39 +38,39 @@ export class Files implements vscode.Disposable {
   }
 
   dispose(): void {
-    clearTimeout(this.settled);
+    clearTimeout(this.settleTimer);
     clearTimeout(this.timer);
     vscode.Disposable.from(...this.disposables).dispose();
   }
 
-  get all(): Standing[] {
-    return [...this.known.values()];
+  get all(): WorkspaceStatus[] {
+    return [...this.statuses.values()];
   }
 
-  get(file: string): Standing | undefined {
-    return this.known.get(file);
+  get(file: string): WorkspaceStatus | undefined {
+    return this.statuses.get(file);
   }
 
   /** Looks for them, once at a time. */
   find(): Promise<void> {
-    this.looking ??= this.search().finally(() => {
-      this.looking = undefined;
+    this.searching ??= this.search().finally(() => {
+      this.searching = undefined;
     });
-    return this.looking;
+    return this.searching;
   }
 
   /** Shows a file from anywhere; false where it is no workspace (which was said). */
   async open(file: string): Promise<boolean> {
-    const standing = await this.examine(file);
-    if (!standing || ["absent", "foreign", "folder"].includes(standing.kind)) {
+    const status = await this.examine(file);
+    if (!status || ["absent", "foreign", "folder"].includes(status.kind)) {
       void vscode.window.showErrorMessage(
-        [standing?.message ?? `${file} cannot be read`, standing?.hint].filter(Boolean).join(": "),
+        [status?.message ?? `${file} cannot be read`, status?.hint].filter(Boolean).join(": "),
       );
       return false;
     }
     const opened = this.opened.filter((f) => f !== file);
     await this.services.context.workspaceState.update(OPENED, [...opened, file]);
-    this.put(standing);
+    this.put(status);
     return true;
   }
 
@@ -78,7 +78,7 @@ export class Files implements vscode.Disposable {
   async close(file: string): Promise<void> {
     const opened = this.opened.filter((f) => f !== file);
     await this.services.context.workspaceState.update(OPENED, opened);
-    this.known.delete(file);
+    this.statuses.delete(file);
     this.changed.fire(undefined);
     await this.find();
   }
@@ -92,18 +92,18 @@ export class Files implements vscode.Disposable {
     this.watched = on;
     clearTimeout(this.timer);
     if (on) {
-      this.again();
+      this.scheduleRefresh();
     }
   }
 
   /** A file was written to, or may have been. */
   touch(file: string): void {
-    this.written.add(file);
-    clearTimeout(this.settled);
-    this.settled = setTimeout(() => {
-      const files = [...this.written];
-      this.written.clear();
-      void this.look(files);
+    this.touched.add(file);
+    clearTimeout(this.settleTimer);
+    this.settleTimer = setTimeout(() => {
+      const files = [...this.touched];
+      this.touched.clear();
+      void this.refresh(files);
     }, SETTLED_MS);
   }
 
@@ -112,7 +112,7 @@ export class Files implements vscode.Disposable {
   }
 
   private async search(): Promise<void> {
-    const found = await vscode.workspace.findFiles("**/*.db", LEFT_OUT, MOST);
+    const found = await vscode.workspace.findFiles("**/*.db", EXCLUDED, MOST);
     const configured = vscode.workspace.getConfiguration("opstep").get<string>("workspace", "");
     const folder = vscode.workspace.workspaceFolders?.[0]?.uri.fsPath;
     const paths = new Set(found.filter((uri) => uri.scheme === "file").map((uri) => uri.fsPath));
@@ -120,53 +120,55 @@ export class Files implements vscode.Disposable {
       paths.add(path.resolve(folder ?? "", configured));
     }
     try {
-      const { files } = await this.services.request<{ files: Standing[] }>(
+      const { files } = await this.services.request<{ files: WorkspaceStatus[] }>(
         "opstep/workspace/find",
         { paths: [...paths] },
       );
       const opened = await Promise.all(this.opened.map((file) => this.examine(file)));
-      this.known.clear();
-      for (const standing of [...files, ...opened]) {
-        if (standing && !(standing.kind === "absent" && !this.isOpened(standing.path))) {
-          this.known.set(standing.path, standing);
+      this.statuses.clear();
+      for (const status of [...files, ...opened]) {
+        if (status && !(status.kind === "absent" && !this.isOpened(status.path))) {
+          this.statuses.set(status.path, status);
         }
       }
       this.changed.fire(undefined);
     } catch (error) {
-      this.services.log.info(`workspaces were not looked for: ${error}`);
+      this.services.log.info(`workspaces could not be searched for: ${error}`);
     }
   }
 
-  private async examine(file: string): Promise<Standing | undefined> {
+  private async examine(file: string): Promise<WorkspaceStatus | undefined> {
     try {
-      return await this.services.request<Standing>("opstep/workspace/examine", { path: file });
+      return await this.services.request<WorkspaceStatus>("opstep/workspace/examine", {
+        path: file,
+      });
     } catch (error) {
-      this.services.log.info(`${file} was not looked at: ${error}`);
+      this.services.log.info(`${file} could not be read: ${error}`);
       return undefined;
     }
   }
 
-  private put(standing: Standing): void {
-    const before = this.known.get(standing.path);
-    this.known.set(standing.path, standing);
-    this.changed.fire(before ? [standing.path] : undefined);
+  private put(status: WorkspaceStatus): void {
+    const before = this.statuses.get(status.path);
+    this.statuses.set(status.path, status);
+    this.changed.fire(before ? [status.path] : undefined);
   }
 
-  private async look(files: string[]): Promise<void> {
-    if (files.some((file) => !this.known.has(file))) {
+  private async refresh(files: string[]): Promise<void> {
+    if (files.some((file) => !this.statuses.has(file))) {
       await this.find();
       return;
     }
     const changed: string[] = [];
     for (const file of files) {
-      const before = this.known.get(file);
+      const before = this.statuses.get(file);
       const now = await this.examine(file);
       if (now && (now.stamp !== before?.stamp || now.kind !== before?.kind || now.running)) {
-        this.known.set(file, now);
+        this.statuses.set(file, now);
         changed.push(file);
       }
       if (now?.kind === "absent" && !this.isOpened(file)) {
-        this.known.delete(file);
+        this.statuses.delete(file);
         this.changed.fire(undefined);
       }
     }
@@ -175,14 +177,14 @@ export class Files implements vscode.Disposable {
     }
   }
 
-  private again(): void {
-    const live = this.all.some((standing) => standing.running);
+  private scheduleRefresh(): void {
+    const live = this.all.some((status) => status.running);
     this.timer = setTimeout(
       async () => {
         // None is known where no server ran yet, too: Python may have been chosen meanwhile.
-        await (this.known.size ? this.look([...this.known.keys()]) : this.find());
+        await (this.statuses.size ? this.refresh([...this.statuses.keys()]) : this.find());
         if (this.watched) {
-          this.again();
+          this.scheduleRefresh();
         }
       },
       live ? LIVE_MS : QUIET_MS,

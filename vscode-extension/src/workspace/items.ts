@@ -2,9 +2,8 @@
 
 import path from "node:path";
 import * as vscode from "vscode";
-import { idOf, type Node, type Part } from "./nodes";
+import { counted, grouped } from "../../shared/format";
 import {
-  counted,
   findingLabel,
   type Icon,
   runDescription,
@@ -13,10 +12,11 @@ import {
   runTooltip,
   slowDescription,
   slowLabel,
-  standingDescription,
+  statusDescription,
   stepDescription,
   tensorDescription,
-} from "./words";
+} from "./format";
+import { idOf, type Node, type Part } from "./nodes";
 
 const PARTS: Record<Part, [string, string]> = {
   summary: ["Summary", "info"],
@@ -32,8 +32,8 @@ export function itemOf(node: Node): vscode.TreeItem {
   const item = shape(node);
   item.id = idOf(node);
   item.contextValue ??= node.kind;
-  const words = [item.label, item.description].filter((w) => typeof w === "string");
-  item.accessibilityInformation = { label: words.join(", ") };
+  const label = [item.label, item.description].filter((w) => typeof w === "string");
+  item.accessibilityInformation = { label: label.join(", ") };
   return item;
 }
 
@@ -45,35 +45,35 @@ function shape(node: Node): vscode.TreeItem {
       return run(node);
     case "part": {
       const [label, icon] = PARTS[node.part];
-      const item = made(label, { name: icon }, Collapsed);
-      item.description = node.count === undefined ? "" : node.count.toLocaleString("en-US");
+      const item = createItem(label, { name: icon }, Collapsed);
+      item.description = node.count === undefined ? "" : grouped(node.count);
       item.contextValue = `part.${node.part}`;
       return item;
     }
     case "program":
-      return clicked(
-        made("Program as it ran", { name: "file-code" }),
+      return withCommand(
+        createItem("Program (as run)", { name: "file-code" }),
         "opstep.workspace.program",
         node,
       );
     case "fact": {
-      const item = made(node.name, undefined);
+      const item = createItem(node.name, undefined);
       item.description = node.value;
       item.tooltip = node.value;
       return item;
     }
     case "finding": {
-      const item = made(findingLabel(node.finding), {
+      const item = createItem(findingLabel(node.finding), {
         name: "bug",
         colour: "list.errorForeground",
       });
       item.description = `step ${node.finding.step} · ${node.finding.message}`;
       item.tooltip = node.finding.message;
-      return clicked(item, "opstep.workspace.goto", node);
+      return withCommand(item, "opstep.workspace.goto", node);
     }
     case "steps":
-      return made(
-        `${node.first.toLocaleString("en-US")} – ${node.last.toLocaleString("en-US")}`,
+      return createItem(
+        `${grouped(node.first)} – ${grouped(node.last)}`,
         { name: "list-ordered" },
         Collapsed,
       );
@@ -81,27 +81,30 @@ function shape(node: Node): vscode.TreeItem {
       const icon = node.step.odd
         ? { name: "warning", colour: "list.warningForeground" }
         : { name: "circle-small" };
-      const item = made(node.step.step < 0 ? "before the first" : `step ${node.step.step}`, icon);
+      const item = createItem(
+        node.step.step < 0 ? "before the first" : `step ${node.step.step}`,
+        icon,
+      );
       item.description = stepDescription(node.step);
-      return clicked(item, "opstep.workspace.step", node);
+      return withCommand(item, "opstep.workspace.step", node);
     }
     case "metric": {
-      const item = made(node.name, { name: "graph-line" });
+      const item = createItem(node.name, { name: "graph-line" });
       item.description = `${node.value} in step ${node.step}`;
-      return clicked(item, "opstep.workspace.plotMetric", node);
+      return withCommand(item, "opstep.workspace.plotMetric", node);
     }
     case "saved":
-      return made("Saved tensors", { name: "save" }, Collapsed);
+      return createItem("Saved tensors", { name: "save" }, Collapsed);
     case "tensor":
       return tensor(node);
     case "version": {
-      const item = made(node.tensor.kind, { name: "symbol-array" });
+      const item = createItem(node.tensor.kind, { name: "symbol-array" });
       item.description = tensorDescription(node.tensor);
       item.tooltip = node.tensor.reference;
-      return clicked(item, "opstep.workspace.tensor", node);
+      return withCommand(item, "opstep.workspace.tensor", node);
     }
     case "slow": {
-      const item = made(slowLabel(node.op), { name: "symbol-event" });
+      const item = createItem(slowLabel(node.op), { name: "symbol-event" });
       item.description = slowDescription(node.op, node.total);
       item.tooltip = [
         node.op.statement,
@@ -110,45 +113,45 @@ function shape(node: Node): vscode.TreeItem {
       ]
         .filter(Boolean)
         .join("\n");
-      return clicked(item, "opstep.workspace.goto", node);
+      return withCommand(item, "opstep.workspace.goto", node);
     }
     case "more":
-      return clicked(
-        made(`Show more (${counted(node.left, node.what)} left)`, { name: "ellipsis" }),
+      return withCommand(
+        createItem(`Show more (${counted(node.left, node.what)} left)`, { name: "ellipsis" }),
         "opstep.workspace.more",
         node,
       );
     default: {
       // Which file it is stands above.
-      const words = node.message.startsWith(node.path)
+      const text = node.message.startsWith(node.path)
         ? node.message.slice(node.path.length)
         : node.message;
-      const item = made(words.replace(/^:? /, ""), { name: "info" });
+      const item = createItem(text.replace(/^:? /, ""), { name: "info" });
       item.description = node.hint;
       item.tooltip = [node.message, node.hint].filter(Boolean).join("\n");
-      return node.older ? clicked(item, "opstep.workspace.update", node) : item;
+      return node.older ? withCommand(item, "opstep.workspace.update", node) : item;
     }
   }
 }
 
 function file(node: Extract<Node, { kind: "file" }>): vscode.TreeItem {
-  const { standing } = node;
-  const good = standing.kind === "workspace";
+  const { status } = node;
+  const good = status.kind === "workspace";
   const icon = good ? { name: "database" } : { name: "warning", colour: "list.warningForeground" };
-  const item = made(path.basename(node.path), icon, good ? Expanded : Collapsed);
+  const item = createItem(path.basename(node.path), icon, good ? Expanded : Collapsed);
   const folder = vscode.workspace.asRelativePath(path.dirname(node.path));
   const here = vscode.workspace.workspaceFolders?.some(
     (f) => f.uri.fsPath === path.dirname(node.path),
   );
-  item.description = standingDescription(standing, here ? "" : folder);
-  item.tooltip = [node.path, standing.message, standing.hint].filter(Boolean).join("\n");
-  item.contextValue = `file.${standing.kind}`;
+  item.description = statusDescription(status, here ? "" : folder);
+  item.tooltip = [node.path, status.message, status.hint].filter(Boolean).join("\n");
+  item.contextValue = `file.${status.kind}`;
   item.resourceUri = undefined;
   return item;
 }
 
 function run(node: Extract<Node, { kind: "run" }>): vscode.TreeItem {
-  const item = made(runLabel(node.run), runIcon(node.run), Collapsed);
+  const item = createItem(runLabel(node.run), runIcon(node.run), Collapsed);
   item.description = runDescription(node.run, Date.now());
   item.tooltip = new vscode.MarkdownString(runTooltip(node.run));
   const traits = [node.run.underWay ? "live" : "ended", node.run.trace ? "traced" : ""];
@@ -159,7 +162,7 @@ function run(node: Extract<Node, { kind: "run" }>): vscode.TreeItem {
 function tensor(node: Extract<Node, { kind: "tensor" }>): vscode.TreeItem {
   const { versions } = node;
   const last = versions[versions.length - 1];
-  const item = made(
+  const item = createItem(
     last?.name ?? "",
     { name: "symbol-array" },
     versions.length > 1 ? Collapsed : None,
@@ -174,10 +177,10 @@ function tensor(node: Extract<Node, { kind: "tensor" }>): vscode.TreeItem {
   if (versions.length > 1) {
     return item;
   }
-  return clicked(item, "opstep.workspace.tensor", node);
+  return withCommand(item, "opstep.workspace.tensor", node);
 }
 
-function made(label: string, icon: Icon | undefined, state = None): vscode.TreeItem {
+function createItem(label: string, icon: Icon | undefined, state = None): vscode.TreeItem {
   const item = new vscode.TreeItem(label, state);
   if (icon) {
     const colour = icon.colour ? new vscode.ThemeColor(icon.colour) : undefined;
@@ -186,7 +189,7 @@ function made(label: string, icon: Icon | undefined, state = None): vscode.TreeI
   return item;
 }
 
-function clicked(item: vscode.TreeItem, command: string, node: Node): vscode.TreeItem {
+function withCommand(item: vscode.TreeItem, command: string, node: Node): vscode.TreeItem {
   item.command = { command, title: "Open", arguments: [node] };
   return item;
 }

@@ -1,6 +1,6 @@
 /** What the tree is made of: workspaces, their runs, and what is known of each. */
 
-import type { Finding, KeptTensor, Run, SlowOp, Standing, Step } from "./requests";
+import type { Finding, Run, SlowOp, Step, StoredTensor, WorkspaceStatus } from "./requests";
 
 export type Part = "summary" | "findings" | "steps" | "tensors" | "slowest" | "metrics";
 
@@ -10,7 +10,7 @@ interface OfRun {
 }
 
 export type Node =
-  | { kind: "file"; path: string; standing: Standing }
+  | { kind: "file"; path: string; status: WorkspaceStatus }
   | ({ kind: "run" } & OfRun)
   | ({ kind: "part"; part: Part; count: number | undefined } & OfRun)
   | ({ kind: "program" } & OfRun)
@@ -19,9 +19,9 @@ export type Node =
   | ({ kind: "steps"; first: number; last: number } & OfRun)
   | ({ kind: "step"; step: Step } & OfRun)
   | ({ kind: "metric"; name: string; value: string; step: number } & OfRun)
-  | { kind: "saved"; path: string; tensors: KeptTensor[][] }
-  | { kind: "tensor"; path: string; run?: Run; versions: KeptTensor[] }
-  | { kind: "version"; path: string; run?: Run; tensor: KeptTensor }
+  | { kind: "saved"; path: string; tensors: StoredTensor[][] }
+  | { kind: "tensor"; path: string; run?: Run; versions: StoredTensor[] }
+  | { kind: "version"; path: string; run?: Run; tensor: StoredTensor }
   | ({ kind: "slow"; op: SlowOp; total: number } & OfRun)
   | { kind: "more"; path: string; run?: Run; what: string; left: number }
   | { kind: "problem"; path: string; message: string; hint: string; older?: boolean };

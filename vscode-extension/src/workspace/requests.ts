@@ -1,6 +1,6 @@
-/** What the language server tells of workspaces (`opstep/workspace/…`). */
+/** Answers of the language server about workspaces (`opstep/workspace/…`). */
 
-export interface Standing {
+export interface WorkspaceStatus {
   path: string;
   /** `workspace`, or why it is none: absent, foreign, empty, older, newer, locked, damaged, … */
   kind: string;
@@ -63,7 +63,7 @@ export interface Step {
   odd: number;
 }
 
-export interface KeptTensor {
+export interface StoredTensor {
   id: number;
   name: string;
   reference: string;

@@ -1,12 +1,13 @@
 /** The Workspace view: each level is asked for when it is opened, and no more of it than is seen. */
 
 import * as vscode from "vscode";
+import { messageOf } from "../../shared/errors";
 import type { Services } from "../services";
 import type { Files } from "./files";
+import { metricText, runFacts, stepSpans } from "./format";
 import { itemOf } from "./items";
 import { idOf, type Node } from "./nodes";
-import type { Finding, KeptTensor, Run, RunDetail, SlowOp, Step } from "./requests";
-import { metricText, runFacts, stepSpans } from "./words";
+import type { Finding, Run, RunDetail, SlowOp, Step, StoredTensor } from "./requests";
 
 const RUNS = 50; // in a page
 const SLOWEST = 25;
@@ -35,15 +36,15 @@ export class Tree implements vscode.TreeDataProvider<Node>, vscode.Disposable {
 
   /** Shows everything anew, or what belongs to some files. */
   refresh(paths?: string[]): void {
-    const known = paths?.map((path) => this.nodes.get(path));
-    if (!known || known.some((node) => !node)) {
+    const changed = paths?.map((path) => this.nodes.get(path));
+    if (!changed || changed.some((node) => !node)) {
       this.changed.fire(undefined);
       return;
     }
-    for (const node of known) {
-      const standing = node && this.files.get(node.path);
-      if (node?.kind === "file" && standing) {
-        node.standing = standing;
+    for (const node of changed) {
+      const status = node && this.files.get(node.path);
+      if (node?.kind === "file" && status) {
+        node.status = status;
       }
       this.changed.fire(node);
     }
@@ -72,7 +73,7 @@ export class Tree implements vscode.TreeDataProvider<Node>, vscode.Disposable {
     try {
       found = node ? await this.children(node) : this.roots();
     } catch (error) {
-      const message = error instanceof Error ? error.message : String(error);
+      const message = messageOf(error);
       found = node ? [{ kind: "problem", path: node.path, message, hint: "" }] : [];
     }
     for (const child of found) {
@@ -87,7 +88,7 @@ export class Tree implements vscode.TreeDataProvider<Node>, vscode.Disposable {
   private roots(): Node[] {
     const all = this.files.all.toSorted((a, b) => (b.last ?? "").localeCompare(a.last ?? ""));
     void vscode.commands.executeCommand("setContext", "opstep.workspaces", all.length);
-    return all.map((standing) => ({ kind: "file", path: standing.path, standing }));
+    return all.map((status) => ({ kind: "file", path: status.path, status: status }));
   }
 
   private async children(node: Node): Promise<Node[]> {
@@ -114,7 +115,11 @@ export class Tree implements vscode.TreeDataProvider<Node>, vscode.Disposable {
     }
   }
 
-  private ask<T>(what: string, node: { path: string; run?: Run }, more: object = {}): Promise<T> {
+  private request<T>(
+    what: string,
+    node: { path: string; run?: Run },
+    more: object = {},
+  ): Promise<T> {
     const run = node.run ? { run: node.run.key } : {};
     return this.services.request<T>(`opstep/workspace/${what}`, {
       path: node.path,
@@ -124,18 +129,22 @@ export class Tree implements vscode.TreeDataProvider<Node>, vscode.Disposable {
   }
 
   private async inFile(node: Extract<Node, { kind: "file" }>): Promise<Node[]> {
-    const { path, standing } = node;
-    if (standing.kind !== "workspace") {
-      const { message, hint, kind } = standing;
+    const { path, status } = node;
+    if (status.kind !== "workspace") {
+      const { message, hint, kind } = status;
       return [{ kind: "problem", path, message, hint, older: kind === "older" }];
     }
     const limit = this.shown.get(idOf(node)) ?? RUNS;
-    const { count, runs } = await this.ask<{ count: number; runs: Run[] }>("runs", node, { limit });
+    const { count, runs } = await this.request<{ count: number; runs: Run[] }>("runs", node, {
+      limit,
+    });
     const found: Node[] = runs.map((run) => ({ kind: "run", path, run }));
     if (count > runs.length) {
       found.push({ kind: "more", path, what: "run", left: count - runs.length });
     }
-    const saved = await this.ask<{ names: { versions: KeptTensor[] }[] }>("tensors", { path });
+    const saved = await this.request<{ names: { versions: StoredTensor[] }[] }>("tensors", {
+      path,
+    });
     if (saved.names.length) {
       found.push({ kind: "saved", path, tensors: saved.names.map((n) => n.versions) });
     }
@@ -143,7 +152,7 @@ export class Tree implements vscode.TreeDataProvider<Node>, vscode.Disposable {
   }
 
   private async inRun(node: Extract<Node, { kind: "run" }>): Promise<Node[]> {
-    const detail = await this.ask<RunDetail>("run", node);
+    const detail = await this.request<RunDetail>("run", node);
     const of = { path: node.path, run: { ...node.run, ...detail } };
     const part = (
       name: Extract<Node, { kind: "part" }>["part"],
@@ -171,7 +180,7 @@ export class Tree implements vscode.TreeDataProvider<Node>, vscode.Disposable {
       case "summary":
         return runFacts(node.run).map(([name, value]) => ({ kind: "fact", name, value, ...of }));
       case "findings": {
-        const { findings } = await this.ask<{ findings: Finding[] }>("findings", node);
+        const { findings } = await this.request<{ findings: Finding[] }>("findings", node);
         return findings.map((finding) => ({ kind: "finding", finding, ...of }));
       }
       case "steps":
@@ -182,17 +191,20 @@ export class Tree implements vscode.TreeDataProvider<Node>, vscode.Disposable {
           ...of,
         });
       case "tensors": {
-        const { names } = await this.ask<{ names: { versions: KeptTensor[] }[] }>("tensors", node);
+        const { names } = await this.request<{ names: { versions: StoredTensor[] }[] }>(
+          "tensors",
+          node,
+        );
         return names.map(({ versions }) => ({ kind: "tensor", versions, ...of }));
       }
       case "slowest": {
-        const told = await this.ask<{ ops: SlowOp[]; totalNs: number }>("slowest", node, {
+        const slowest = await this.request<{ ops: SlowOp[]; totalNs: number }>("slowest", node, {
           limit: SLOWEST,
         });
-        return told.ops.map((op) => ({ kind: "slow", op, total: told.totalNs, ...of }));
+        return slowest.ops.map((op) => ({ kind: "slow", op, total: slowest.totalNs, ...of }));
       }
       default: {
-        const detail = await this.ask<RunDetail>("run", node);
+        const detail = await this.request<RunDetail>("run", node);
         return detail.metrics.map(({ name, value, step }) => ({
           kind: "metric",
           name,
@@ -211,7 +223,7 @@ export class Tree implements vscode.TreeDataProvider<Node>, vscode.Disposable {
       return spans.map((span) => ({ kind: "steps", ...span, ...of }));
     }
     const limit = node.last - node.first + 1;
-    const { steps } = await this.ask<{ steps: Step[] }>("steps", node, {
+    const { steps } = await this.request<{ steps: Step[] }>("steps", node, {
       first: node.first,
       limit,
     });

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
-import { bfloatToNumber, halfToNumber, shortest } from "../../src/tensor/dtypes";
-import { Elements, FINITE, NAN, NEGINF, POSINF, UNWRITTEN } from "../../src/tensor/elements";
-import { npyOf } from "../../src/tensor/npy";
+import { bfloatToNumber, halfToNumber, shortest } from "../../webview/tensor/dtypes";
+import { Elements, FINITE, NAN, NEGINF, POSINF, UNWRITTEN } from "../../webview/tensor/elements";
+import { npyOf } from "../../webview/tensor/npy";
 
 function bytesOf(array: ArrayBufferView): Uint8Array {
   return new Uint8Array(array.buffer, array.byteOffset, array.byteLength);

@@ -1,19 +1,19 @@
 import { describe, expect, test } from "vitest";
-import { type Axes, defaultAxes, fitted, roleOf, withRole } from "../../src/tensor/axes";
-import { colourAt, MAPS, type MapName, SPECIAL, table } from "../../src/tensor/colours";
-import { Elements } from "../../src/tensor/elements";
-import { compared } from "../../src/tensor/messages";
-import { Difference, paint } from "../../src/tensor/painting";
+import { type Axes, defaultAxes, fitAxes, roleOf, withRole } from "../../shared/tensor/axes";
+import type { MapName } from "../../shared/tensor/messages";
 import {
   elementsOf,
   partExpression,
   placeOf,
-  shapeOf,
   stridesOf,
   wholePart,
-} from "../../src/tensor/parts";
+} from "../../shared/tensor/parts";
 import { firstPart } from "../../src/tensor/requests";
-import { extentOf, percentiles, placer, scaleOf } from "../../src/tensor/scaling";
+import { colourAt, MAPS, SPECIAL, table } from "../../webview/tensor/colours";
+import { Elements } from "../../webview/tensor/elements";
+import { comparedExpression } from "../../webview/tensor/model";
+import { Difference, paint } from "../../webview/tensor/painting";
+import { extentOf, percentiles, placer, scaleOf } from "../../webview/tensor/scaling";
 import {
   covers,
   layOut,
@@ -23,8 +23,8 @@ import {
   visible,
   worldHeight,
   worldWidth,
-  zoomed,
-} from "../../src/tensor/tiles";
+  zoomAt,
+} from "../../webview/tensor/tiles";
 
 const axes = (shape: number[], more: Partial<Axes> = {}): Axes => ({
   ...defaultAxes(shape),
@@ -60,9 +60,9 @@ describe("axes", () => {
 
   test("what was remembered is kept where it fits", () => {
     const known = axes([4, 5, 6], { tiles: -1, at: [3, 0, 0] });
-    expect(fitted(known, [9, 5, 6]).at).toEqual([3, 0, 0]);
-    expect(fitted(known, [2, 5, 6]).at).toEqual([1, 0, 0]);
-    expect(fitted(known, [4, 5])).toEqual(defaultAxes([4, 5]));
+    expect(fitAxes(known, [9, 5, 6]).at).toEqual([3, 0, 0]);
+    expect(fitAxes(known, [2, 5, 6]).at).toEqual([1, 0, 0]);
+    expect(fitAxes(known, [4, 5])).toEqual(defaultAxes([4, 5]));
   });
 });
 
@@ -88,7 +88,6 @@ describe("parts", () => {
     };
     expect(partExpression("x", shape, part)).toBe("x[1, 3:9, ::2, 16:32]");
     expect(elementsOf(part)).toBe(6 * 25 * 16);
-    expect(shapeOf(part, shape)).toEqual([6, 25, 16]);
     expect(stridesOf(part, 4)).toEqual({ tiles: 400, rows: 16, columns: 1, colours: 0 });
   });
 
@@ -109,9 +108,11 @@ describe("parts", () => {
   });
 
   test("what is compared with is an expression, too", () => {
-    expect(compared("x", { kind: "step", count: 2, expression: "" })).toBe("(x)@-2");
-    expect(compared("w", { kind: "change", count: 1, expression: "" })).toBe("was(w, 1)");
-    expect(compared("w", { kind: "expression", count: 1, expression: " " })).toBeUndefined();
+    expect(comparedExpression("x", { kind: "step", count: 2, expression: "" })).toBe("(x)@-2");
+    expect(comparedExpression("w", { kind: "change", count: 1, expression: "" })).toBe("was(w, 1)");
+    expect(
+      comparedExpression("w", { kind: "expression", count: 1, expression: " " }),
+    ).toBeUndefined();
   });
 });
 
@@ -149,7 +150,7 @@ describe("tiles", () => {
   test("zooming keeps what is under the pointer", () => {
     const grid = layOut(axes(shape), shape, 640, 480);
     const camera = overview(grid, 640, 480);
-    const near = zoomed(camera, 3, 100, 60);
+    const near = zoomAt(camera, 3, 100, 60);
     expect(spotAt(grid, near, 100, 60)).toEqual(spotAt(grid, camera, 100, 60));
     expect(near.scale).toBe(camera.scale * 3);
   });

@@ -1,13 +1,13 @@
 /** The picture as SVG: nodes, edges, and the marks on them. Only what is in view is in the page. */
 
-import { type Arranged, type Box, curve } from "./layout";
+import { type Box, curve, type Layout } from "./layout";
 import { FIGURES, textOf } from "./measure";
-import type { Link, Picture, Progress, Shown } from "./model";
+import type { Link, Picture, PictureNode, Progress } from "./model";
 
 const NS = "http://www.w3.org/2000/svg";
 const ALL = 400; // nodes up to which everything stays in the page
 
-export type Attributes = Record<string, string | number>;
+type Attributes = Record<string, string | number>;
 
 export function svg<K extends keyof SVGElementTagNameMap>(
   name: K,
@@ -43,19 +43,19 @@ export class Drawing {
   private readonly shown = new Map<string, SVGGElement>();
   private readonly drawn = new Map<string, SVGGElement>();
   private picture: Picture = { nodes: [], links: [], whole: 0 };
-  private byKey = new Map<string, Shown>();
-  private arranged: Arranged = { boxes: {}, routes: {}, width: 0, height: 0 };
-  private marks: (shown: Shown) => Marks = () => BARE;
+  private byKey = new Map<string, PictureNode>();
+  private layout: Layout = { boxes: {}, routes: {}, width: 0, height: 0 };
+  private marks: (shown: PictureNode) => Marks = () => BARE;
 
   constructor() {
     this.root = svg("g", { class: "picture" }, this.frames, this.wires, this.nodes);
   }
 
   /** Draws another picture. */
-  set(picture: Picture, arranged: Arranged, marks: (shown: Shown) => Marks): void {
+  set(picture: Picture, layout: Layout, marks: (shown: PictureNode) => Marks): void {
     this.picture = picture;
     this.byKey = new Map(picture.nodes.map((n) => [n.key, n]));
-    this.arranged = arranged;
+    this.layout = layout;
     this.marks = marks;
     for (const group of [this.frames, this.wires, this.nodes]) {
       group.replaceChildren();
@@ -65,7 +65,7 @@ export class Drawing {
   }
 
   box(key: string): Box | undefined {
-    return this.arranged.boxes[key];
+    return this.layout.boxes[key];
   }
 
   element(key: string): SVGGElement | undefined {
@@ -73,12 +73,12 @@ export class Drawing {
   }
 
   get size(): { width: number; height: number } {
-    return this.arranged;
+    return this.layout;
   }
 
-  get boxes(): readonly { shown: Shown; box: Box }[] {
+  get boxes(): readonly { shown: PictureNode; box: Box }[] {
     return this.picture.nodes.flatMap((shown) => {
-      const box = this.arranged.boxes[shown.key];
+      const box = this.layout.boxes[shown.key];
       return box === undefined ? [] : [{ shown, box }];
     });
   }
@@ -101,7 +101,7 @@ export class Drawing {
       }
     }
     for (const link of this.picture.links) {
-      const route = this.arranged.routes[link.key];
+      const route = this.layout.routes[link.key];
       if (route === undefined) {
         continue;
       }
@@ -151,14 +151,14 @@ export class Drawing {
     return names.join(" ");
   }
 
-  private put(shown: Shown, box: Box): void {
+  private put(shown: PictureNode, box: Box): void {
     const element = shown.frame ? frame(shown, box) : leaf(shown, box);
     mark(element, shown, this.marks(shown));
     this.shown.set(shown.key, element);
     (shown.frame ? this.frames : this.nodes).append(element);
   }
 
-  private wire(link: Link, route: Arranged["routes"][string]): void {
+  private wire(link: Link, route: Layout["routes"][string]): void {
     const group = svg("g", { class: this.wireClass(link) });
     group.append(
       svg("path", { class: "line", d: curve(route.points), "marker-end": "url(#arrow)" }),
@@ -177,7 +177,7 @@ export function linkText(link: Link): string {
   return link.type === null ? link.value : `${link.value}: ${link.type}`;
 }
 
-export const BARE: Marks = {
+const BARE: Marks = {
   progress: "none",
   cursor: false,
   chosen: false,
@@ -189,7 +189,7 @@ export const BARE: Marks = {
   live: null,
 };
 
-function leaf(shown: Shown, { x, y, width, height }: Box): SVGGElement {
+function leaf(shown: PictureNode, { x, y, width, height }: Box): SVGGElement {
   const group = svg("g", {
     id: idOf(shown.key),
     "data-key": shown.key,
@@ -217,7 +217,7 @@ function leaf(shown: Shown, { x, y, width, height }: Box): SVGGElement {
     group.append(button("expand", width - 34, 6, "M4,8H12M8,4V12", `Expand ${calls[0]} here`));
   }
   if (calls.length > 0) {
-    group.append(button("enter", width - 17, 6, "M5,4L11,8L5,12", `Go into ${calls.join(", ")}`));
+    group.append(button("enter", width - 17, 6, "M5,4L11,8L5,12", `Open ${calls.join(", ")}`));
   }
   group.append(breakpoint(height / 2));
   if (shown.hidden > 0) {
@@ -227,7 +227,7 @@ function leaf(shown: Shown, { x, y, width, height }: Box): SVGGElement {
   return group;
 }
 
-function frame(shown: Shown, { x, y, width, height }: Box): SVGGElement {
+function frame(shown: PictureNode, { x, y, width, height }: Box): SVGGElement {
   const group = svg("g", {
     id: idOf(shown.key),
     "data-key": shown.key,
@@ -263,7 +263,7 @@ function breakpoint(y: number): SVGGElement {
   );
 }
 
-function mark(element: SVGGElement, shown: Shown, marks: Marks): void {
+function mark(element: SVGGElement, shown: PictureNode, marks: Marks): void {
   const { progress, breakpoint, stream, live } = marks;
   const names = [shown.frame ? "frame" : "node", shown.node.kind, `is-${progress}`];
   for (const name of ["cursor", "chosen", "found", "faded"] as const) {
@@ -301,7 +301,7 @@ function mark(element: SVGGElement, shown: Shown, marks: Marks): void {
   }
 }
 
-function label(shown: Shown, marks: Marks): string {
+function label(shown: PictureNode, marks: Marks): string {
   const { title, detail, types } = textOf(shown, marks.live);
   const states = [
     shown.node.kind,
@@ -309,7 +309,7 @@ function label(shown: Shown, marks: Marks): string {
     detail,
     types,
     `line ${shown.node.lines[0] + 1}`,
-    { done: "done", now: "the run stands here", later: "not yet", none: "" }[marks.progress],
+    { done: "done", now: "the run is stopped here", later: "not yet", none: "" }[marks.progress],
     marks.breakpoint === null ? "" : "breakpoint",
     marks.tainted ?? "",
     shown.node.problem ?? "",

@@ -3,7 +3,7 @@
 import type { Drawing } from "./drawing";
 import { svg } from "./drawing";
 
-const WRITTEN = [
+const STYLES = [
   "fill",
   "fill-opacity",
   "stroke",
@@ -34,19 +34,19 @@ export function asSvg(drawing: Drawing, surface: SVGSVGElement): string {
   const background = getComputedStyle(document.body).backgroundColor;
   copy.append(svg("rect", { width, height, fill: background }));
   for (const child of surface.querySelectorAll(":scope > defs")) {
-    copy.append(written(child));
+    copy.append(styledCopy(child));
   }
-  const picture = written(drawing.root);
+  const picture = styledCopy(drawing.root);
   picture.removeAttribute("transform");
   copy.append(picture);
   return new XMLSerializer().serializeToString(copy);
 }
 
 /** A copy with the style that the page gives it; without what is not seen. */
-function written(element: Element): Element {
+function styledCopy(element: Element): Element {
   const copy = element.cloneNode(false) as Element;
   const style = getComputedStyle(element);
-  for (const name of WRITTEN) {
+  for (const name of STYLES) {
     const value = style.getPropertyValue(name);
     if (value !== "") {
       copy.setAttribute(name, value);
@@ -63,7 +63,7 @@ function written(element: Element): Element {
       const hidden =
         seen.display === "none" || seen.visibility === "hidden" || seen.opacity === "0";
       if (!hidden && !child.matches(".grip, .act, .target")) {
-        copy.append(written(child));
+        copy.append(styledCopy(child));
       }
     } else {
       copy.append(child.cloneNode());

@@ -1,8 +1,10 @@
 /** Where the nodes of a picture go: a layered drawing by dagre. */
 
 import { Graph, layout } from "@dagrejs/dagre";
+import { groupBy } from "./groups";
+import { splitByReach } from "./reach";
 
-export interface Sized {
+export interface SizedNode {
   key: string;
   width: number;
   height: number;
@@ -19,10 +21,10 @@ export interface Wire {
   height: number;
 }
 
-export interface Asked {
-  nodes: Sized[];
+export interface LayoutRequest {
+  nodes: SizedNode[];
   wires: Wire[];
-  /** From left to right instead of from top to bottom. */
+  /** Lay out left to right instead of top to bottom. */
   across: boolean;
 }
 
@@ -33,13 +35,13 @@ export interface Box {
   height: number;
 }
 
-export interface Point {
+interface Point {
   x: number;
   y: number;
 }
 
 /** Boxes have their middle at `x`, `y`; a route is the points of an edge, with its label's middle. */
-export interface Arranged {
+export interface Layout {
   boxes: Record<string, Box>;
   routes: Record<string, { points: Point[]; label: Point | null }>;
   width: number;
@@ -50,21 +52,23 @@ const MARGIN = 24;
 const PIECE = 360; // nodes that are laid out at once: dagre is slow beyond, and recurses too deep
 const TITLE = 14; // height of a frame's title, beyond the room that dagre leaves
 const GAP = 60; // between two pieces
+const BEND = 20; // within which an edge turns aside
+const LANE = 12; // between edges that lead past the layers
 
 /**
  * The layout of a picture. A large one is cut into pieces in the order of its nodes, which is that
  * of the program: data only flows from a piece to later ones, which stand below it.
  */
-export function arrange(asked: Asked): Arranged {
-  const pieces = cut(asked.nodes);
-  return pieces.length <= 1 ? piece(asked) : stacked(asked, pieces);
+export function computeLayout(request: LayoutRequest): Layout {
+  const pieces = cut(request.nodes);
+  return pieces.length <= 1 ? layoutPiece(request) : stacked(request, pieces);
 }
 
 /** Groups of consecutive nodes; what stands in a frame stays with it. */
-function cut(nodes: readonly Sized[]): Sized[][] {
-  const pieces: Sized[][] = [];
-  const outermost = new Map<string, Sized[]>();
-  let last: Sized[] = [];
+function cut(nodes: readonly SizedNode[]): SizedNode[][] {
+  const pieces: SizedNode[][] = [];
+  const outermost = new Map<string, SizedNode[]>();
+  let last: SizedNode[] = [];
   for (const node of nodes) {
     let place = node.parent === null ? undefined : outermost.get(node.parent);
     if (place === undefined) {
@@ -80,63 +84,54 @@ function cut(nodes: readonly Sized[]): Sized[][] {
   return nodes.length <= PIECE + PIECE / 4 ? [pieces.flat()] : pieces;
 }
 
-function stacked({ wires, across }: Asked, pieces: readonly Sized[][]): Arranged {
-  const within = new Map<string, number>();
-  pieces.forEach((nodes, k) => {
-    for (const { key } of nodes) {
-      within.set(key, k);
-    }
-  });
-  const found: Arranged = { boxes: {}, routes: {}, width: 0, height: 0 };
+function stacked({ wires, across }: LayoutRequest, pieces: readonly SizedNode[][]): Layout {
+  const pieceOf = new Map(pieces.flatMap((nodes, k) => nodes.map(({ key }) => [key, k] as const)));
   const inside = pieces.map(() => [] as Wire[]);
   const between: Wire[] = [];
   for (const wire of wires) {
-    const at = within.get(wire.from);
-    if (at !== undefined && at === within.get(wire.to)) {
-      inside[at]?.push(wire);
+    const piece = pieceOf.get(wire.from);
+    if (piece !== undefined && piece === pieceOf.get(wire.to)) {
+      inside[piece]?.push(wire);
     } else {
       between.push(wire);
     }
   }
+  const incoming = groupBy(between, (wire) => pieceOf.get(wire.to));
+  const whole: Layout = { boxes: {}, routes: {}, width: 0, height: 0 };
   let along = 0; // how far the pieces so far reach
   let [least, most] = [0, 0];
   pieces.forEach((nodes, k) => {
-    const part = piece({ nodes, wires: inside[k] ?? [], across });
-    const shift = shifted(part, between, found, across);
-    const by = across ? { x: along, y: shift } : { x: shift, y: along };
-    for (const [key, box] of Object.entries(part.boxes)) {
-      found.boxes[key] = { ...box, x: box.x + by.x, y: box.y + by.y };
-    }
-    for (const [key, { points, label }] of Object.entries(part.routes)) {
-      const moved = (p: Point) => ({ x: p.x + by.x, y: p.y + by.y });
-      found.routes[key] = { points: points.map(moved), label: label && moved(label) };
-    }
+    const part = layoutPiece({ nodes, wires: inside[k] ?? [], across });
+    const shift = meanShift(part, incoming.get(k) ?? [], whole, across);
+    move(part, across ? { x: along, y: shift } : { x: shift, y: along });
+    Object.assign(whole.boxes, part.boxes);
+    Object.assign(whole.routes, part.routes);
     along += (across ? part.width : part.height) + GAP - 2 * MARGIN;
     least = Math.min(least, shift);
     most = Math.max(most, shift + (across ? part.height : part.width));
   });
   for (const { key, from, to } of between) {
-    const [a, b] = [found.boxes[from], found.boxes[to]];
+    const [a, b] = [whole.boxes[from], whole.boxes[to]];
     if (a !== undefined && b !== undefined) {
-      found.routes[key] = { points: bridge(a, b, across), label: null };
+      whole.routes[key] = { points: bridge(a, b, across), label: null };
     }
   }
-  move(found, across ? { x: 0, y: -least } : { x: -least, y: 0 });
+  move(whole, across ? { x: 0, y: -least } : { x: -least, y: 0 });
   const end = along - GAP + 2 * MARGIN;
-  [found.width, found.height] = across ? [end, most - least] : [most - least, end];
-  return found;
+  [whole.width, whole.height] = across ? [end, most - least] : [most - least, end];
+  return whole;
 }
 
 /** By how much a piece is moved aside, so that edges from earlier ones lead straight into it. */
-function shifted(
-  part: Arranged,
-  between: readonly Wire[],
-  found: Arranged,
+function meanShift(
+  part: Layout,
+  incoming: readonly Wire[],
+  whole: Layout,
   across: boolean,
 ): number {
   let [sum, count] = [0, 0];
-  for (const { from, to } of between) {
-    const [a, b] = [found.boxes[from], part.boxes[to]];
+  for (const { from, to } of incoming) {
+    const [a, b] = [whole.boxes[from], part.boxes[to]];
     if (a !== undefined && b !== undefined) {
       sum += across ? a.y - b.y : a.x - b.x;
       count += 1;
@@ -145,8 +140,8 @@ function shifted(
   return count === 0 ? 0 : sum / count;
 }
 
-/** From the end of a box to the beginning of another one. */
-function bridge(a: Box, b: Box, across: boolean): Point[] {
+/** From the end of a box to the beginning of another one; past what is between in a lane beside it. */
+function bridge(a: Box, b: Box, across: boolean, lane?: number): Point[] {
   const [start, end] = across
     ? [
         { x: a.x + a.width / 2, y: a.y },
@@ -156,13 +151,15 @@ function bridge(a: Box, b: Box, across: boolean): Point[] {
         { x: a.x, y: a.y + a.height / 2 },
         { x: b.x, y: b.y - b.height / 2 },
       ];
-  const bend = GAP / 3;
-  return across
-    ? [start, { x: start.x + bend, y: start.y }, { x: end.x - bend, y: end.y }, end]
-    : [start, { x: start.x, y: start.y + bend }, { x: end.x, y: end.y - bend }, end];
+  const after = (p: Point, by: number) => (across ? { ...p, x: p.x + by } : { ...p, y: p.y + by });
+  const aside = (p: Point) => (across ? { ...p, y: lane ?? p.y } : { ...p, x: lane ?? p.x });
+  const [leave, arrive] = [after(start, BEND), after(end, -BEND)];
+  return lane === undefined
+    ? [start, leave, arrive, end]
+    : [start, leave, aside(leave), aside(arrive), arrive, end];
 }
 
-function move({ boxes, routes }: Arranged, by: Point): void {
+function move({ boxes, routes }: Layout, by: Point): void {
   const points = Object.values(routes).flatMap((r) => [...r.points, ...(r.label ? [r.label] : [])]);
   for (const each of new Set([...Object.values(boxes), ...points])) {
     each.x += by.x;
@@ -170,7 +167,29 @@ function move({ boxes, routes }: Arranged, by: Point): void {
   }
 }
 
-function piece({ nodes, wires, across }: Asked): Arranged {
+function layoutPiece({ nodes, wires, across }: LayoutRequest): Layout {
+  const { near, far } = splitByReach(nodes, wires);
+  const graph = layeredGraph({ nodes, wires: near, across });
+  layout(graph);
+  const { width = 0, height = 0 } = graph.graph() as { width?: number; height?: number };
+  const drawn: Layout = { boxes: {}, routes: {}, width, height };
+  for (const { key, frame } of nodes) {
+    const { x = 0, y = 0, width = 0, height = 0 } = graph.node(key) as Partial<Box>;
+    // A frame has its title above what is in it.
+    const more = frame ? TITLE : 0;
+    drawn.boxes[key] = { x, y: y - more / 2, width, height: height + more };
+  }
+  for (const { key, from, to, width } of near) {
+    const edge = graph.edge(from, to, key) as Partial<Point> & { points?: Point[] };
+    const { x, y } = edge;
+    const label = width > 0 && x !== undefined && y !== undefined ? { x, y } : null;
+    drawn.routes[key] = { points: edge.points ?? [], label };
+  }
+  addLanes(drawn, far, across);
+  return drawn;
+}
+
+function layeredGraph({ nodes, wires, across }: LayoutRequest): Graph {
   const graph = new Graph({ directed: true, multigraph: true, compound: true });
   graph.setGraph({
     rankdir: across ? "LR" : "TB",
@@ -192,23 +211,22 @@ function piece({ nodes, wires, across }: Asked): Arranged {
   for (const { key, from, to, width, height } of wires) {
     graph.setEdge(from, to, { width, height, labelpos: "c" }, key);
   }
-  layout(graph);
-  const boxes: Record<string, Box> = {};
-  for (const { key, frame } of nodes) {
-    const { x = 0, y = 0, width = 0, height = 0 } = graph.node(key) as Partial<Box>;
-    // A frame has its title above what is in it.
-    const more = frame ? TITLE : 0;
-    boxes[key] = { x, y: y - more / 2, width, height: height + more };
+  return graph;
+}
+
+/** Draws edges that reach far beside the layers: those of one value share a lane. */
+function addLanes(drawn: Layout, far: readonly Wire[], across: boolean): void {
+  const side = across ? "height" : "width";
+  for (const [from, readers] of groupBy(far, (wire) => wire.from)) {
+    const lane = drawn[side] - MARGIN + LANE;
+    for (const { key, to } of readers) {
+      const [a, b] = [drawn.boxes[from], drawn.boxes[to]];
+      if (a !== undefined && b !== undefined) {
+        drawn.routes[key] = { points: bridge(a, b, across, lane), label: null };
+      }
+    }
+    drawn[side] += LANE;
   }
-  const routes: Arranged["routes"] = {};
-  for (const { key, from, to, width } of wires) {
-    const edge = graph.edge(from, to, key) as Partial<Point> & { points?: Point[] };
-    const { x, y } = edge;
-    const label = width > 0 && x !== undefined && y !== undefined ? { x, y } : null;
-    routes[key] = { points: edge.points ?? [], label };
-  }
-  const { width = 0, height = 0 } = graph.graph() as { width?: number; height?: number };
-  return { boxes, routes, width, height };
 }
 
 /** A smooth line through the points of a route, for the `d` of an SVG path. */

@@ -1,11 +1,12 @@
 /** The layout beside the page, which stays alive while a large graph is arranged. */
 
-import { type Asked, arrange } from "./layout";
+import { messageOf } from "../../shared/errors";
+import { computeLayout, type LayoutRequest } from "./layout";
 
-self.onmessage = ({ data }: MessageEvent<Asked & { id: number }>) => {
+self.onmessage = ({ data }: MessageEvent<LayoutRequest & { id: number }>) => {
   try {
-    self.postMessage({ id: data.id, arranged: arrange(data) });
+    self.postMessage({ id: data.id, layout: computeLayout(data) });
   } catch (error) {
-    self.postMessage({ id: data.id, error: error instanceof Error ? error.message : `${error}` });
+    self.postMessage({ id: data.id, error: messageOf(error) });
   }
 };

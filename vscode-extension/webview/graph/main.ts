@@ -1,14 +1,14 @@
 /** The Graph view in the browser. */
 
-import type { ToHost, ToPage } from "./messages";
-import { type Kept, Page } from "./page";
+import type { HostMessage, PageMessage, PageState } from "../../shared/graph/messages";
+import { Page } from "./page";
 
-const vscode = acquireVsCodeApi<Kept>();
+const vscode = acquireVsCodeApi<PageState>();
 const root = document.getElementById("root") ?? document.body;
 const page = new Page(
   root,
-  (message: ToHost) => vscode.postMessage(message),
+  (message: PageMessage) => vscode.postMessage(message),
   vscode.getState() ?? {},
-  (kept) => vscode.setState(kept),
+  (state) => vscode.setState(state),
 );
-window.addEventListener("message", ({ data }: MessageEvent<ToPage>) => page.receive(data));
+window.addEventListener("message", ({ data }: MessageEvent<HostMessage>) => page.receive(data));

@@ -1,8 +1,8 @@
 /** What is written in a node, and how large that makes it. */
 
-import type { Shown } from "./model";
+import type { PictureNode } from "./model";
 
-export interface Text {
+interface Text {
   /** `c1 = conv2d` */
   title: string;
   /** Attributes, literals, folded weights. */
@@ -21,7 +21,7 @@ const LINE = 16;
 const PADDING = { x: 14, y: 8 };
 const MARKS = 34; // at the right of calls: the buttons
 
-export function textOf(shown: Shown, live: Readonly<Record<string, string>> | null): Text {
+export function textOf(shown: PictureNode, live: Readonly<Record<string, string>> | null): Text {
   const { kind, name, op, args, values } = shown.node;
   const title = {
     input: name,
@@ -34,12 +34,12 @@ export function textOf(shown: Shown, live: Readonly<Record<string, string>> | nu
     assert: `assert ${name}`,
     return: `return ${name}`,
   }[kind];
-  const known = live === null ? undefined : values.map((v) => live[v.name]).find(Boolean);
+  const line = live === null ? undefined : values.map((v) => live[v.name]).find(Boolean);
   const types = values.map((v) => v.type ?? "?").join(", ");
   return {
     title: cut(title, LONGEST.title),
     detail: cut([...shown.weights, ...args].join(", "), LONGEST.detail),
-    types: cut(known === undefined ? types : short(known), LONGEST.types),
+    types: cut(line === undefined ? types : summarize(line), LONGEST.types),
   };
 }
 
@@ -47,7 +47,7 @@ export function textOf(shown: Shown, live: Readonly<Record<string, string>> | nu
  * The essence of a value's line, as there is room for in a node: `3 NaN  0.1 ± 1.2` of
  * `f32[8, 128]  mean 0.1  std 1.2  [-3.1, 4.2]  3 NaN`.
  */
-export function short(text: string): string {
+export function summarize(text: string): string {
   const figures = text.replace(/^\w+\[[^\]]*\]\s*/, "");
   const mean = /\bmean (\S+)/.exec(figures)?.[1];
   const std = /\bstd (\S+)/.exec(figures)?.[1];
@@ -55,11 +55,13 @@ export function short(text: string): string {
   if (mean === undefined) {
     return (figures || text).replaceAll(/\s{2,}/g, "  ");
   }
-  return [...bad, std === undefined ? brief(mean) : `${brief(mean)} ± ${brief(std)}`].join("  ");
+  return [...bad, std === undefined ? shorten(mean) : `${shorten(mean)} ± ${shorten(std)}`].join(
+    "  ",
+  );
 }
 
 /** Three digits, or all of those before the point. */
-function brief(figure: string): string {
+function shorten(figure: string): string {
   const value = Number(figure);
   if (!Number.isFinite(value) || Math.abs(value) >= 1e6) {
     return figure;
@@ -71,7 +73,7 @@ function cut(text: string, most: number): string {
   return text.length > most ? `${text.slice(0, most - 1)}…` : text;
 }
 
-export function sizeOf(shown: Shown, measure: Measure): { width: number; height: number } {
+export function sizeOf(shown: PictureNode, measure: Measure): { width: number; height: number } {
   // The size does not depend on live values: a stop moves nothing.
   const { title, detail, types } = textOf(shown, null);
   const calls = shown.node.calls.length > 0 ? MARKS : 0;
@@ -88,7 +90,7 @@ export function sizeOf(shown: Shown, measure: Measure): { width: number; height:
   };
 }
 
-export function statement(shown: Shown): string {
+export function statement(shown: PictureNode): string {
   const { kind, name, op, args, values } = shown.node;
   if (kind === "op" || kind === "call" || kind === "control") {
     return `${name ? `${name} = ` : ""}${op}(${[...shown.weights, ...args].join(", ") || "…"})`;

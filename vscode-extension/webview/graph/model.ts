@@ -1,9 +1,10 @@
 /** From the data of graphs to what is drawn: calls expanded in place, weights folded, a part of a large graph. */
 
-import type { GraphData, GraphEdge, GraphNode } from "./messages";
+import type { GraphData, GraphEdge, GraphNode } from "../../shared/graph/messages";
+import { groupBy } from "./groups";
 
 /** A node of the picture. Keys are paths: `s3/s1` is statement 1 in the call that statement 3 is. */
-export interface Shown {
+export interface PictureNode {
   key: string;
   /** The expanded call around it. */
   parent: string | null;
@@ -27,7 +28,7 @@ export interface Link {
 }
 
 export interface Picture {
-  nodes: Shown[];
+  nodes: PictureNode[];
   links: Link[];
   /** How many nodes there would be without a limit. */
   whole: number;
@@ -49,19 +50,19 @@ export function picture(
   expanded: ReadonlyMap<string, GraphData>,
   options: Options,
 ): Picture {
-  const nodes: Shown[] = [];
+  const nodes: PictureNode[] = [];
   const links: Link[] = [];
-  place(data, "", null, expanded, nodes, links);
+  collect(data, "", null, expanded, nodes, links);
   const all = { nodes, links, whole: nodes.length };
-  return around(options.weights ? all : folded(all), options.focus, options.most);
+  return neighbourhood(options.weights ? all : foldWeights(all), options.focus, options.most);
 }
 
-function place(
+function collect(
   data: GraphData,
   prefix: string,
   parent: string | null,
   expanded: ReadonlyMap<string, GraphData>,
-  nodes: Shown[],
+  nodes: PictureNode[],
   links: Link[],
 ): void {
   const open = new Map<string, GraphData>();
@@ -80,7 +81,7 @@ function place(
     });
     if (inside !== undefined) {
       open.set(node.id, inside);
-      place(inside, `${key}/`, key, expanded, nodes, links);
+      collect(inside, `${key}/`, key, expanded, nodes, links);
     }
   }
   data.edges.forEach((edge, k) => {
@@ -127,7 +128,7 @@ function target(
 }
 
 /** Params and states written in the nodes that read them. */
-export function folded(whole: Picture): Picture {
+export function foldWeights(whole: Picture): Picture {
   const tensors = new Map(
     whole.nodes.filter((n) => TENSORS.has(n.node.kind)).map((n) => [n.key, n.node.name]),
   );
@@ -151,7 +152,7 @@ export function folded(whole: Picture): Picture {
  * The part of a picture around a node, by the number of edges between: at most `most` nodes. From
  * a weight one does not go on: those that are shared would bring in what is far away.
  */
-export function around(whole: Picture, focus: string | null, most: number): Picture {
+export function neighbourhood(whole: Picture, focus: string | null, most: number): Picture {
   if (whole.nodes.length <= most) {
     return whole;
   }
@@ -161,57 +162,53 @@ export function around(whole: Picture, focus: string | null, most: number): Pict
   if (first === undefined) {
     return whole;
   }
-  const kept = new Set<string>([first.key]);
+  const included = new Set<string>([first.key]);
   const queue = [first.key];
-  for (let at = 0; at < queue.length && kept.size < most; at++) {
+  for (let at = 0; at < queue.length && included.size < most; at++) {
     const here = queue[at] as string;
     const node = byKey.get(here);
     if (at > 0 && node !== undefined && TENSORS.has(node.node.kind)) {
       continue;
     }
     for (const next of beside.get(here) ?? []) {
-      if (kept.size < most && !kept.has(next)) {
-        kept.add(next);
+      if (included.size < most && !included.has(next)) {
+        included.add(next);
         queue.push(next);
       }
     }
   }
   // What stands in a frame is shown in its frame.
-  for (const key of [...kept]) {
+  for (const key of [...included]) {
     for (let up = byKey.get(key)?.parent; up; up = byKey.get(up)?.parent) {
-      kept.add(up);
+      included.add(up);
     }
   }
   const nodes = whole.nodes
-    .filter((n) => kept.has(n.key))
+    .filter((n) => included.has(n.key))
     .map((n) => ({
       ...n,
-      hidden: (beside.get(n.key) ?? []).filter((other) => !kept.has(other)).length,
+      hidden: (beside.get(n.key) ?? []).filter((other) => !included.has(other)).length,
     }));
-  const links = whole.links.filter((l) => kept.has(l.from) && kept.has(l.to));
+  const links = whole.links.filter((l) => included.has(l.from) && included.has(l.to));
   return { nodes, links, whole: whole.nodes.length };
 }
 
 function neighbours(links: readonly Link[]): Map<string, string[]> {
-  const found = new Map<string, string[]>();
-  const add = (a: string, b: string) => {
-    const list = found.get(a);
-    if (list === undefined) {
-      found.set(a, [b]);
-    } else {
-      list.push(b);
-    }
-  };
-  for (const link of links) {
-    add(link.from, link.to);
-    add(link.to, link.from);
-  }
-  return found;
+  const pairs = links.flatMap(({ from, to }) => [
+    [from, to],
+    [to, from],
+  ]);
+  const grouped = groupBy(pairs, ([key = ""]) => key);
+  return new Map([...grouped].map(([key, found]) => [key, found.map(([, other = ""]) => other)]));
 }
 
 /** The node of a line: the innermost where a call is open there. */
-export function nodeAt(nodes: readonly Shown[], uri: string, line: number): Shown | undefined {
-  let found: Shown | undefined;
+export function nodeAt(
+  nodes: readonly PictureNode[],
+  uri: string,
+  line: number,
+): PictureNode | undefined {
+  let found: PictureNode | undefined;
   for (const shown of nodes) {
     const [first, last] = shown.node.lines;
     if (shown.uri !== uri || line < first || line > last) {
@@ -231,38 +228,38 @@ export type Progress = "done" | "now" | "later" | "none";
 
 /** What the run has made of a node: by its results where it has some, else by its place. */
 export function progress(
-  shown: Shown,
-  standing: { uri: string; graph: string; line: number; values: Record<string, string> } | null,
+  shown: PictureNode,
+  stop: { uri: string; graph: string; line: number; values: Record<string, string> } | null,
 ): Progress {
-  if (standing === null || shown.uri !== standing.uri || shown.graph !== standing.graph) {
+  if (stop === null || shown.uri !== stop.uri || shown.graph !== stop.graph) {
     return "none";
   }
   const [first, last] = shown.node.lines;
   if (TENSORS.has(shown.node.kind) || shown.node.kind === "input") {
     return "done";
   }
-  if (first <= standing.line && standing.line <= last) {
+  if (first <= stop.line && stop.line <= last) {
     return "now";
   }
-  const made = shown.node.values;
-  if (made.length > 0) {
-    return made.every((value) => value.name in standing.values) ? "done" : "later";
+  const results = shown.node.values;
+  if (results.length > 0) {
+    return results.every((value) => value.name in stop.values) ? "done" : "later";
   }
-  return last < standing.line ? "done" : "later";
+  return last < stop.line ? "done" : "later";
 }
 
 /** Whether a search finds a node: all its words, in any of what is written in it. */
-export function matches(shown: Shown, words: readonly string[]): boolean {
+export function matches(shown: PictureNode, terms: readonly string[]): boolean {
   const { name, op, args, kind, values, calls } = shown.node;
   const text = [name, op, kind, ...args, ...calls, ...shown.weights, ...values.map((v) => v.type)]
     .join(" ")
     .toLowerCase();
-  return words.every((word) => text.includes(word));
+  return terms.every((word) => text.includes(word));
 }
 
 export type Direction = "up" | "down" | "left" | "right";
 
-export interface Placed {
+interface PlacedNode {
   key: string;
   x: number;
   y: number;
@@ -272,10 +269,10 @@ export interface Placed {
  * Where an arrow key leads: along the edges with the flow or against it, and beside it to the
  * nearest node of about the same height. `across`: the flow goes from left to right.
  */
-export function step(
-  from: Placed,
+export function nodeInDirection(
+  from: PlacedNode,
   direction: Direction,
-  nodes: readonly Placed[],
+  nodes: readonly PlacedNode[],
   links: readonly Link[],
   across: boolean,
 ): string | undefined {
@@ -284,16 +281,16 @@ export function step(
     : { down: "next", up: "previous", left: "before", right: "behind" };
   const way = flow[direction];
   const byKey = new Map(nodes.map((n) => [n.key, n]));
-  const distance = (n: Placed) => Math.hypot(n.x - from.x, n.y - from.y);
-  let found: Placed[];
+  const distance = (n: PlacedNode) => Math.hypot(n.x - from.x, n.y - from.y);
+  let found: PlacedNode[];
   if (way === "next" || way === "previous") {
     found = links
       .filter((l) => (way === "next" ? l.from : l.to) === from.key)
       .map((l) => byKey.get(way === "next" ? l.to : l.from))
       .filter((n) => n !== undefined);
   } else {
-    const along = (n: Placed) => (across ? n.y - from.y : n.x - from.x);
-    const off = (n: Placed) => Math.abs(across ? n.x - from.x : n.y - from.y);
+    const along = (n: PlacedNode) => (across ? n.y - from.y : n.x - from.x);
+    const off = (n: PlacedNode) => Math.abs(across ? n.x - from.x : n.y - from.y);
     const sign = way === "before" ? -1 : 1;
     found = nodes.filter((n) => along(n) * sign > 1 && off(n) <= Math.abs(along(n)));
   }

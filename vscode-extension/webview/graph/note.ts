@@ -1,16 +1,16 @@
 /** A line over the drawing that says what is the matter, with at most one thing to do about it. */
 
-import { element } from "./toolbar";
+import { h } from "../dom";
 
 export class Note {
-  readonly root = element("div", { className: "note", hidden: true });
+  readonly root = h("div", { class: "note", hidden: true });
 
   /** An empty text takes the line away. */
-  tell(text: string, act?: string, then?: () => void): void {
+  show(text: string, act?: string, then?: () => void): void {
     this.root.hidden = text === "";
     this.root.replaceChildren(text);
     if (act !== undefined && then !== undefined) {
-      const button = element("button", { type: "button", textContent: act });
+      const button = h("button", { type: "button", text: act });
       button.addEventListener("click", then);
       this.root.append(" ", button);
     }

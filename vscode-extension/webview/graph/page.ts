@@ -1,27 +1,28 @@
 /** The page: its state, and what a message, a key or the pointer makes of it. */
 
-import { Overtaken } from "./arranger";
+import { messageOf } from "../../shared/errors";
+import { grouped } from "../../shared/format";
+import type {
+  GraphData,
+  HostMessage,
+  PageMessage,
+  PageState,
+  StopState,
+} from "../../shared/graph/messages";
+import { h } from "../dom";
 import { idOf } from "./drawing";
 import { asPng, asSvg } from "./export";
-import type { GraphData, Standing, ToHost, ToPage } from "./messages";
-import { type Direction, nodeAt, picture, type Shown, step } from "./model";
+import { Superseded } from "./layoutRunner";
+import { type Direction, nodeAt, nodeInDirection, type PictureNode, picture } from "./model";
 import { Note } from "./note";
 import { type Placing, Scene } from "./scene";
 import { Search } from "./search";
 import { State } from "./state";
-import { type ButtonName, element, press, showWhere, toolbar } from "./toolbar";
+import { type ButtonName, press, showWhere, toolbar } from "./toolbar";
 import { aboutLink, aboutNode, Tooltip } from "./tooltip";
 
 const MOST = 1000; // nodes that are drawn without being asked for more
 const WEIGHTY = 120; // nodes from which on weights are folded unless asked for
-
-export interface Kept {
-  weights?: boolean;
-  across?: boolean;
-  follow?: boolean;
-  uri?: string;
-  graph?: string;
-}
 
 export class Page {
   private readonly bar = toolbar();
@@ -30,7 +31,7 @@ export class Page {
   private readonly search = new Search(this.bar, this.scene, this.state, (key) => this.choose(key));
   private readonly tooltip = new Tooltip();
   private readonly note = new Note();
-  private readonly said = element("div", { className: "said" });
+  private readonly announcement = h("div", { class: "said" });
   private path: string[] = [];
   private expanded = new Map<string, GraphData>();
   private all = false; // of a large graph
@@ -38,14 +39,14 @@ export class Page {
 
   constructor(
     root: HTMLElement,
-    private readonly post: (message: ToHost) => void,
-    private readonly kept: Kept,
-    private readonly keep: (kept: Kept) => void,
+    private readonly post: (message: PageMessage) => void,
+    private readonly saved: PageState,
+    private readonly saveState: (state: PageState) => void,
   ) {
-    this.said.setAttribute("role", "status");
+    this.announcement.setAttribute("role", "status");
     root.append(
       this.bar.root,
-      element(
+      h(
         "main",
         {},
         this.scene.surface as unknown as HTMLElement,
@@ -53,17 +54,17 @@ export class Page {
         this.note.root,
       ),
       this.tooltip.root,
-      this.said,
+      this.announcement,
     );
     this.listen();
-    press(this.bar.buttons.across, Boolean(kept.across));
-    press(this.bar.buttons.follow, kept.follow ?? true);
+    press(this.bar.buttons.across, Boolean(saved.across));
+    press(this.bar.buttons.follow, saved.follow ?? true);
     post({ kind: "ready" });
   }
 
-  // --- what the host says ---
+  // --- messages from the host ---
 
-  receive(message: ToPage): void {
+  receive(message: HostMessage): void {
     switch (message.kind) {
       case "graph":
         this.open(message.data, message.path, message.line);
@@ -73,13 +74,13 @@ export class Page {
         this.draw();
         break;
       case "failed":
-        this.note.tell(message.text);
+        this.note.show(message.text);
         break;
       case "cursor":
-        this.follow(message.uri, message.line);
+        this.moveCursor(message.uri, message.line);
         break;
-      case "standing":
-        this.stand(message.standing);
+      case "stop":
+        this.setStop(message.stop);
         break;
       case "value":
         this.state.values[message.name] = message.text;
@@ -96,7 +97,7 @@ export class Page {
       case "streams":
         this.state.streams = message.byLine;
         press(this.bar.buttons.streams, message.byLine !== null);
-        this.say(message.text);
+        this.announce(message.text);
         this.refresh();
         break;
       case "command":
@@ -116,18 +117,18 @@ export class Page {
     }
     this.state.data = data;
     this.path = path;
-    this.keep({ ...this.kept, uri: data.uri, graph: data.graph });
+    this.saveState({ ...this.saved, uri: data.uri, graph: data.graph });
     showWhere(this.bar, path, data, (to) => this.post({ kind: "back", to }));
     if (line !== null) {
-      this.state.cursor = nodeAt(shownOf(data), data.uri, line)?.key;
+      this.state.cursor = nodeAt(allNodes(data), data.uri, line)?.key;
     }
     this.draw(same ? "stay" : "fit");
   }
 
-  private follow(uri: string, line: number): void {
+  private moveCursor(uri: string, line: number): void {
     const shown = nodeAt(this.scene.picture.nodes, uri, line);
     if (shown === undefined && this.state.data?.uri === uri && this.limited) {
-      const whole = nodeAt(shownOf(this.state.data), uri, line);
+      const whole = nodeAt(allNodes(this.state.data), uri, line);
       if (whole !== undefined) {
         this.state.cursor = whole.key;
         this.draw("focus");
@@ -142,12 +143,12 @@ export class Page {
     this.scene.reveal(this.state.cursor);
   }
 
-  private stand(standing: Standing | null): void {
-    this.state.standing = standing;
-    this.state.values = { ...standing?.values };
+  private setStop(stop: StopState | null): void {
+    this.state.stop = stop;
+    this.state.values = { ...stop?.values };
     this.refresh();
-    if (standing !== null) {
-      this.follow(standing.uri, standing.line);
+    if (stop !== null) {
+      this.moveCursor(stop.uri, stop.line);
     }
   }
 
@@ -157,7 +158,7 @@ export class Page {
     } else if (command === "fit") {
       this.scene.fit();
     } else {
-      void this.save(command);
+      void this.exportImage(command);
     }
   }
 
@@ -172,7 +173,7 @@ export class Page {
     if (data === undefined) {
       return;
     }
-    const weights = this.kept.weights ?? data.nodes.length < WEIGHTY;
+    const weights = this.saved.weights ?? data.nodes.length < WEIGHTY;
     press(this.bar.buttons.weights, weights);
     const next = picture(data, this.expanded, {
       weights,
@@ -181,23 +182,21 @@ export class Page {
     });
     const slow = window.setTimeout(
       () =>
-        this.note.tell(`Drawing ${next.nodes.length.toLocaleString()} nodes …`, "Stop", () => {
+        this.note.show(`Drawing ${grouped(next.nodes.length)} nodes …`, "Stop", () => {
           this.scene.cancel();
           this.drawAll(false);
         }),
       400,
     );
     try {
-      await this.scene.draw(next, Boolean(this.kept.across), then, this.state);
-      this.note.tell("");
+      await this.scene.draw(next, Boolean(this.saved.across), then, this.state);
+      this.note.show("");
       this.search.find();
       this.refresh();
-      this.partly();
+      this.noteLimit();
     } catch (error) {
-      if (!(error instanceof Overtaken)) {
-        this.note.tell(
-          `The graph could not be drawn: ${error instanceof Error ? error.message : error}`,
-        );
+      if (!(error instanceof Superseded)) {
+        this.note.show(`The graph could not be drawn: ${messageOf(error)}`);
       }
     } finally {
       window.clearTimeout(slow);
@@ -217,20 +216,20 @@ export class Page {
     }
   }
 
-  // --- what people do ---
+  // --- user input ---
 
   private listen(): void {
     const { surface } = this.scene;
-    surface.addEventListener("click", (event) => this.click(event));
+    surface.addEventListener("click", (event) => this.onClick(event));
     surface.addEventListener("dblclick", (event) => {
-      const shown = this.under(event);
-      if (shown !== undefined && this.act(event) === undefined) {
+      const shown = this.nodeUnder(event);
+      if (shown !== undefined && this.buttonUnder(event) === undefined) {
         this.enter(shown);
       }
     });
-    surface.addEventListener("pointermove", (event) => this.hover(event));
+    surface.addEventListener("pointermove", (event) => this.onHover(event));
     surface.addEventListener("pointerleave", () => this.tooltip.hide());
-    surface.addEventListener("keydown", (event) => this.key(event));
+    surface.addEventListener("keydown", (event) => this.onKey(event));
     surface.addEventListener("blur", () => this.tooltip.hide());
     window.addEventListener("keydown", (event) => {
       if ((event.ctrlKey || event.metaKey) && event.key === "f") {
@@ -257,59 +256,55 @@ export class Page {
       this.post({ kind: "choose", graph: this.bar.graphs.value });
     });
     for (const [name, button] of Object.entries(this.bar.buttons)) {
-      button.addEventListener("click", () => this.button(name as ButtonName, button));
+      button.addEventListener("click", () => this.onButton(name as ButtonName, button));
     }
   }
 
-  private button(name: ButtonName, button: HTMLButtonElement): void {
+  private onButton(name: ButtonName, button: HTMLButtonElement): void {
     const on = button.getAttribute("aria-pressed") !== "true";
     const actions: Record<ButtonName, () => void> = {
       previous: () => this.search.next(-1),
       next: () => this.search.next(1),
-      weights: () => this.option({ weights: on }),
-      across: () => this.option({ across: on }),
+      weights: () => this.setOption({ weights: on }),
+      across: () => this.setOption({ across: on }),
       streams: () => this.post({ kind: "streams", on }),
       follow: () => {
-        this.option({ follow: on });
+        this.setOption({ follow: on });
         this.post({ kind: "follow", on });
       },
       out: () => this.scene.viewport.zoom(1 / 1.25),
       in: () => this.scene.viewport.zoom(1.25),
       fit: () => this.scene.fit(),
-      svg: () => void this.save("svg"),
-      png: () => void this.save("png"),
+      svg: () => void this.exportImage("svg"),
+      png: () => void this.exportImage("png"),
     };
     actions[name]();
   }
 
-  private option(option: Kept): void {
-    Object.assign(this.kept, option);
-    this.keep(this.kept);
-    press(this.bar.buttons.across, Boolean(this.kept.across));
-    press(this.bar.buttons.follow, this.kept.follow ?? true);
+  private setOption(option: PageState): void {
+    Object.assign(this.saved, option);
+    this.saveState(this.saved);
+    press(this.bar.buttons.across, Boolean(this.saved.across));
+    press(this.bar.buttons.follow, this.saved.follow ?? true);
     if (option.follow === undefined) {
       void this.draw(option.across === undefined ? "stay" : "fit");
     }
   }
 
-  private under(event: Event): Shown | undefined {
+  private nodeUnder(event: Event): PictureNode | undefined {
     const at = event.target instanceof Element ? event.target.closest("[data-key]") : null;
     return this.scene.shown(at?.getAttribute("data-key") ?? undefined);
   }
 
-  private act(event: Event): string | undefined {
+  private buttonUnder(event: Event): string | undefined {
     const at = event.target instanceof Element ? event.target.closest("[data-act]") : null;
     return at?.getAttribute("data-act") ?? undefined;
   }
 
-  private shown(key: string | undefined): Shown | undefined {
-    return key === undefined ? undefined : this.scene.picture.nodes.find((n) => n.key === key);
-  }
-
-  private click(event: MouseEvent): void {
+  private onClick(event: MouseEvent): void {
     this.scene.surface.focus();
-    const shown = this.under(event);
-    const act = this.act(event);
+    const shown = this.nodeUnder(event);
+    const act = this.buttonUnder(event);
     if (shown === undefined) {
       this.choose(undefined);
     } else if (act === "breakpoint") {
@@ -324,19 +319,19 @@ export class Page {
       window.clearTimeout(this.clicked);
       if (event.detail === 1) {
         this.clicked = window.setTimeout(
-          () => this.go(shown, false),
+          () => this.goToLine(shown, false),
           shown.node.calls.length > 0 ? 250 : 0,
         );
       }
     }
   }
 
-  private go(shown: Shown, focus: boolean): void {
+  private goToLine(shown: PictureNode, focus: boolean): void {
     const { lines, column } = shown.node;
     this.post({ kind: "goto", uri: shown.uri, line: lines[0], column, focus });
   }
 
-  private enter(shown: Shown): void {
+  private enter(shown: PictureNode): void {
     const [graph] = shown.node.calls;
     if (graph !== undefined) {
       window.clearTimeout(this.clicked);
@@ -344,7 +339,7 @@ export class Page {
     }
   }
 
-  private expand(shown: Shown): void {
+  private expand(shown: PictureNode): void {
     if (shown.frame) {
       for (const key of [...this.expanded.keys()]) {
         if (key === shown.key || key.startsWith(`${shown.key}/`)) {
@@ -358,19 +353,19 @@ export class Page {
     }
   }
 
-  private toggle(shown: Shown): void {
+  private toggle(shown: PictureNode): void {
     const [line, last] = shown.node.lines;
     this.post({ kind: "breakpoint", uri: shown.uri, line, last });
   }
 
-  private hover(event: PointerEvent): void {
+  private onHover(event: PointerEvent): void {
     const at = { x: event.clientX, y: event.clientY };
-    const shown = this.under(event);
+    const shown = this.nodeUnder(event);
     const link = event.target instanceof Element ? event.target.getAttribute("data-link") : null;
     if (event.buttons !== 0 || (shown === undefined && link === null)) {
       this.tooltip.hide();
     } else if (shown !== undefined) {
-      this.tooltip.later(shown.key, at, () => this.about(shown));
+      this.tooltip.later(shown.key, at, () => this.tooltipOf(shown));
     } else {
       const found = this.scene.picture.links.find((l) => l.key === link);
       this.tooltip.later(`link ${link}`, at, () => found && aboutLink(found));
@@ -378,7 +373,7 @@ export class Page {
   }
 
   /** What the tooltip says; statistics that nobody has asked for yet are asked for. */
-  private about(shown: Shown): HTMLElement[] {
+  private tooltipOf(shown: PictureNode): HTMLElement[] {
     const marks = this.state.marks(shown);
     for (const { name } of shown.node.values) {
       if (marks.live?.[name] !== undefined) {
@@ -388,7 +383,7 @@ export class Page {
     return aboutNode(shown, marks);
   }
 
-  private key(event: KeyboardEvent): void {
+  private onKey(event: KeyboardEvent): void {
     const shown = this.scene.shown(this.state.chosen);
     const arrows: Record<string, Direction> = {
       ArrowUp: "up",
@@ -397,7 +392,7 @@ export class Page {
       ArrowRight: "right",
     };
     const keys: Record<string, () => void> = {
-      Enter: () => shown && (event.ctrlKey ? this.enter(shown) : this.go(shown, true)),
+      Enter: () => shown && (event.ctrlKey ? this.enter(shown) : this.goToLine(shown, true)),
       e: () => shown && this.expand(shown),
       o: () => shown && this.enter(shown),
       b: () => shown && this.toggle(shown),
@@ -432,7 +427,13 @@ export class Page {
       this.choose(from?.key ?? placed[0]?.key);
       return;
     }
-    const to = step(from, direction, placed, this.scene.picture.links, Boolean(this.kept.across));
+    const to = nodeInDirection(
+      from,
+      direction,
+      placed,
+      this.scene.picture.links,
+      Boolean(this.saved.across),
+    );
     if (to !== undefined) {
       this.choose(to);
     }
@@ -446,32 +447,30 @@ export class Page {
       this.scene.surface.removeAttribute("aria-activedescendant");
     } else {
       this.scene.surface.setAttribute("aria-activedescendant", idOf(key));
-      this.say(this.scene.drawing.element(key)?.getAttribute("aria-label") ?? "");
+      this.announce(this.scene.drawing.element(key)?.getAttribute("aria-label") ?? "");
     }
   }
 
   // --- the rest of the page ---
 
   /** Says that a part is shown, where that is so. */
-  private partly(): void {
+  private noteLimit(): void {
     if (this.limited) {
       const { nodes, whole } = this.scene.picture;
-      const some = nodes.length.toLocaleString();
-      this.note.tell(
-        `${some} of ${whole.toLocaleString()} nodes, those around the cursor`,
-        "Draw all",
-        () => this.drawAll(true),
+      const some = grouped(nodes.length);
+      this.note.show(`${some} of ${grouped(whole)} nodes, around the cursor`, "Draw all", () =>
+        this.drawAll(true),
       );
     } else if (this.state.data?.nodes.length === 0) {
-      this.note.tell("The graph is empty");
+      this.note.show("The graph is empty");
     }
   }
 
-  private say(text: string): void {
-    this.said.textContent = text;
+  private announce(text: string): void {
+    this.announcement.textContent = text;
   }
 
-  private async save(format: "svg" | "png"): Promise<void> {
+  private async exportImage(format: "svg" | "png"): Promise<void> {
     // What is chosen, and where the cursor is, is no part of the picture.
     const { chosen, cursor } = this.state;
     this.state.chosen = this.state.cursor = undefined;
@@ -483,9 +482,7 @@ export class Page {
           : await asPng(this.scene.drawing, this.scene.surface);
       this.post({ kind: "export", format, data });
     } catch (error) {
-      this.note.tell(
-        `The picture could not be saved: ${error instanceof Error ? error.message : error}`,
-      );
+      this.note.show(`The picture could not be saved: ${messageOf(error)}`);
     }
     [this.state.chosen, this.state.cursor] = [chosen, cursor];
     this.refresh();
@@ -494,6 +491,6 @@ export class Page {
 }
 
 /** The nodes of a graph as they are before anything is opened or left out. */
-function shownOf(data: GraphData): Shown[] {
+function allNodes(data: GraphData): PictureNode[] {
   return picture(data, new Map(), { weights: true, most: Infinity, focus: null }).nodes;
 }

@@ -1,11 +1,11 @@
 /** What is seen: the picture in its window, arranged anew for each new one. */
 
-import { Arranger } from "./arranger";
 import { Drawing, type Marks, svg } from "./drawing";
-import type { Asked } from "./layout";
+import type { LayoutRequest } from "./layout";
+import { LayoutRunner } from "./layoutRunner";
 import { type Measure, sizeOf } from "./measure";
 import { Minimap } from "./minimap";
-import type { Picture, Shown } from "./model";
+import type { Picture, PictureNode } from "./model";
 import { Viewport } from "./viewport";
 
 const LABELLED = 90; // nodes up to which edges have labels
@@ -15,7 +15,7 @@ const READABLE = 0.45; // below this scale texts cannot be read
 export type Placing = "fit" | "stay" | "focus";
 
 /** Nodes that matter when a picture is placed. */
-export interface Focus {
+interface Focus {
   cursor: string | undefined;
   chosen: string | undefined;
 }
@@ -32,10 +32,10 @@ export class Scene {
   readonly viewport = new Viewport(this.surface, () => this.moved());
   readonly minimap = new Minimap(this.drawing, this.viewport);
   picture: Picture = { nodes: [], links: [], whole: 0 };
-  private readonly arranger = new Arranger();
-  private readonly measure: Measure = measuring(this.surface);
+  private readonly layouts = new LayoutRunner();
+  private readonly measure: Measure = textMeasure(this.surface);
 
-  constructor(private readonly marks: (shown: Shown) => Marks) {
+  constructor(private readonly marks: (shown: PictureNode) => Marks) {
     this.surface.setAttribute("aria-label", "Data flow. Arrow keys go along the edges.");
     const arrow = svg("marker", {
       id: "arrow",
@@ -52,23 +52,23 @@ export class Scene {
     new ResizeObserver(() => this.moved()).observe(this.surface);
   }
 
-  /** Draws a picture. Rejects with `Overtaken` where another one was asked for since. */
+  /** Draws a picture. Rejects with `Superseded` where another one was asked for since. */
   async draw(next: Picture, across: boolean, then: Placing, focus: Focus): Promise<void> {
-    const arranged = await this.arranger.arrange(this.asked(next, across));
+    const layout = await this.layouts.run(this.request(next, across));
     const anchor = then === "stay" ? this.anchor(focus) : undefined;
     this.picture = next;
-    this.drawing.set(next, arranged, this.marks);
+    this.drawing.set(next, layout, this.marks);
     this.place(then, across, focus, anchor);
     this.moved();
   }
 
   /** Ends a layout that is under way. */
   cancel(): void {
-    this.arranger.cancel();
+    this.layouts.cancel();
   }
 
   /** A node of the picture. */
-  shown(key: string | undefined): Shown | undefined {
+  shown(key: string | undefined): PictureNode | undefined {
     return key === undefined ? undefined : this.picture.nodes.find((n) => n.key === key);
   }
 
@@ -98,7 +98,7 @@ export class Scene {
     this.minimap.paint();
   }
 
-  private asked(next: Picture, across: boolean): Asked {
+  private request(next: Picture, across: boolean): LayoutRequest {
     const labelled = next.nodes.length <= LABELLED;
     const first = new Set<string>();
     const makers = new Set(next.nodes.filter((n) => n.node.op !== "").map((n) => n.key));
@@ -136,13 +136,13 @@ export class Scene {
 
   private place(then: Placing, across: boolean, { cursor }: Focus, anchor?: Anchor): void {
     const focus = cursor === undefined ? undefined : this.drawing.box(cursor);
-    const kept = anchor === undefined ? undefined : this.drawing.box(anchor.key);
+    const before = anchor === undefined ? undefined : this.drawing.box(anchor.key);
     const { view } = this.viewport;
-    if (then === "stay" && anchor !== undefined && kept !== undefined) {
-      const top = kept.y - kept.height / 2;
+    if (then === "stay" && anchor !== undefined && before !== undefined) {
+      const top = before.y - before.height / 2;
       this.viewport.set({
         ...view,
-        x: anchor.x - kept.x * view.scale,
+        x: anchor.x - before.x * view.scale,
         y: anchor.y - top * view.scale,
       });
     } else if (then === "focus" && focus !== undefined) {
@@ -163,19 +163,19 @@ export class Scene {
   }
 }
 
-function measuring(surface: SVGSVGElement): Measure {
+function textMeasure(surface: SVGSVGElement): Measure {
   const context = document.createElement("canvas").getContext("2d");
-  const known = new Map<string, number>();
+  const widths = new Map<string, number>();
   return (text, bold) => {
     const key = `${bold} ${text}`;
-    let width = known.get(key);
+    let width = widths.get(key);
     if (width === undefined) {
       const { fontFamily } = getComputedStyle(surface);
       if (context !== null) {
         context.font = bold ? `600 12px ${fontFamily}` : `11px ${fontFamily}`;
       }
       width = context?.measureText(text).width ?? text.length * 7;
-      known.set(key, width);
+      widths.set(key, width);
     }
     return width;
   };

@@ -25,14 +25,14 @@ export class Search {
 
   /** Finds what is asked for in what is drawn now. */
   find(): void {
-    const words = this.bar.search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const terms = this.bar.search.value.toLowerCase().split(/\s+/).filter(Boolean);
     const found =
-      words.length === 0 ? [] : this.scene.picture.nodes.filter((n) => matches(n, words));
-    this.state.words = words;
+      terms.length === 0 ? [] : this.scene.picture.nodes.filter((n) => matches(n, terms));
+    this.state.terms = terms;
     this.state.found = found.map((n) => n.key);
     const { buttons, count } = this.bar;
     buttons.next.disabled = buttons.previous.disabled = found.length === 0;
-    count.textContent = words.length === 0 ? "" : `${found.length} found`;
+    count.textContent = terms.length === 0 ? "" : `${found.length} found`;
   }
 
   /** Finds, and goes to the first one, where there is one. */

@@ -1,17 +1,17 @@
 /** What is known about the graph beside its text, and what that makes of each node. */
 
+import type { Breakpoint, GraphData, StopState, Tainted } from "../../shared/graph/messages";
 import type { Marks } from "./drawing";
-import type { Breakpoint, GraphData, Standing, Tainted } from "./messages";
-import { progress, type Shown } from "./model";
+import { type PictureNode, progress } from "./model";
 
 export class State {
   data: GraphData | undefined;
   cursor: string | undefined;
   chosen: string | undefined;
   /** What is searched for, and what was found. */
-  words: string[] = [];
+  terms: string[] = [];
   found: string[] = [];
-  standing: Standing | null = null;
+  stop: StopState | null = null;
   /** Of the frame where the run stands: lines of values by name. */
   values: Record<string, string> = {};
   breakpoints: Record<string, Breakpoint[]> = {};
@@ -19,21 +19,21 @@ export class State {
   /** By line. */
   streams: Record<number, number> | null = null;
 
-  readonly marks = (shown: Shown): Marks => {
+  readonly marks = (shown: PictureNode): Marks => {
     const [first, last] = shown.node.lines;
     const own = this.data?.uri === shown.uri && this.data.graph === shown.graph;
     const at = (line: number) => first <= line && line <= last;
     const breakpoint = (this.breakpoints[shown.uri] ?? []).find((b) => at(b.line));
     const nan = this.tainted?.uri === shown.uri ? this.tainted.lines : {};
     const bad = Object.entries(nan).find(([line]) => at(Number(line)));
-    const stands = this.standing?.uri === shown.uri && this.standing.graph === shown.graph;
+    const stopped = this.stop?.uri === shown.uri && this.stop.graph === shown.graph;
     const found = this.found.includes(shown.key);
     return {
-      progress: progress(shown, this.standing),
+      progress: progress(shown, this.stop),
       cursor: shown.key === this.cursor,
       chosen: shown.key === this.chosen,
       found,
-      faded: this.words.length > 0 && !found,
+      faded: this.terms.length > 0 && !found,
       tainted: bad === undefined || shown.node.kind === "input" ? null : bad[1],
       stream: own && this.streams !== null ? (this.streams[first] ?? null) : null,
       breakpoint: !breakpoint
@@ -43,7 +43,7 @@ export class State {
           : breakpoint.special
             ? "special"
             : "on",
-      live: stands ? this.values : null,
+      live: stopped ? this.values : null,
     };
   };
 }

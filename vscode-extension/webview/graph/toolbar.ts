@@ -1,5 +1,7 @@
 /** The row above the picture: where one is, search, and what is shown. */
 
+import { h } from "../dom";
+
 export interface Toolbar {
   root: HTMLElement;
   path: HTMLElement;
@@ -23,61 +25,51 @@ export type ButtonName =
   | "png";
 
 const BUTTONS: [ButtonName, string, string, boolean][] = [
-  ["weights", "Weights", "Draw params and states as nodes of their own", true],
-  ["across", "Across", "From left to right instead of from top to bottom", true],
-  ["streams", "Streams", "Colour nodes by the stream that the plan gives them", true],
-  ["follow", "Follow", "Show the graph that the cursor or the debugger is in", true],
+  ["weights", "Weights", "Draw params and states as separate nodes", true],
+  ["across", "Across", "Lay out left to right instead of top to bottom", true],
+  ["streams", "Streams", "Colour nodes by their stream in the plan", true],
+  ["follow", "Follow", "Show the graph at the cursor or where the debugger is stopped", true],
   ["out", "−", "Zoom out (-)", false],
   ["in", "+", "Zoom in (+)", false],
-  ["fit", "Fit", "Show all of it (F)", false],
+  ["fit", "Fit", "Fit to window (F)", false],
   ["svg", "SVG", "Save the picture as SVG", false],
   ["png", "PNG", "Save the picture as PNG", false],
 ];
 
-export function element<K extends keyof HTMLElementTagNameMap>(
-  name: K,
-  properties: Partial<HTMLElementTagNameMap[K]> = {},
-  ...children: (Node | string)[]
-): HTMLElementTagNameMap[K] {
-  const made = Object.assign(document.createElement(name), properties);
-  made.append(...children);
-  return made;
-}
-
 export function toolbar(): Toolbar {
   const buttons: Partial<Record<ButtonName, HTMLButtonElement>> = {};
   const make = (name: ButtonName, text: string, title: string, toggles: boolean) => {
-    const made = element("button", { type: "button", textContent: text, title, className: name });
-    made.setAttribute("aria-label", title);
+    const button = h("button", { type: "button", text, title, class: name });
+    button.setAttribute("aria-label", title);
     if (toggles) {
-      made.setAttribute("aria-pressed", "false");
+      button.setAttribute("aria-pressed", "false");
     }
-    buttons[name] = made;
-    return made;
+    buttons[name] = button;
+    return button;
   };
-  const path = element("nav", { className: "path" });
-  path.setAttribute("aria-label", "Graphs that lead here");
-  const graphs = element("select", { title: "Another graph of the file", className: "graphs" });
-  graphs.setAttribute("aria-label", "Another graph of the file");
-  const search = element("input", {
+  const path = h("nav", { class: "path" });
+  path.setAttribute("aria-label", "Path to this graph");
+  const graphs = h("select", { title: "Graphs in this file", class: "graphs" });
+  graphs.setAttribute("aria-label", "Graphs in this file");
+  const search = h("input", {
     type: "search",
     placeholder: "Search (Ctrl+F)",
-    className: "search",
+    class: "search",
   });
   search.setAttribute("aria-label", "Search names, ops, attributes and types");
-  const count = element("span", { className: "count" });
+  const count = h("span", { class: "count" });
   count.setAttribute("aria-live", "polite");
-  const root = element(
+  const root = h(
     "header",
-    { className: "toolbar" },
+    { class: "toolbar" },
     path,
     graphs,
-    element("span", { className: "gap" }),
+    h("span", { class: "gap" }),
     search,
     count,
     make("previous", "↑", "Previous match (Shift+Enter)", false),
     make("next", "↓", "Next match (Enter)", false),
-    element("span", { className: "gap" }),
+    h("span", { class: "gap" }),
     ...BUTTONS.map((button) => make(...button)),
   );
   return { root, path, graphs, search, count, buttons: buttons as Toolbar["buttons"] };
@@ -98,19 +90,19 @@ export function showWhere(
   bar.path.replaceChildren(
     ...path.flatMap((name, k) => {
       if (k === last) {
-        const here = element("span", { className: "here", textContent: name });
+        const here = h("span", { class: "here", text: name });
         here.setAttribute("aria-current", "true");
         return [here];
       }
       const title = `Back to ${name}`;
-      const there = element("button", { type: "button", textContent: name, title });
+      const there = h("button", { type: "button", text: name, title });
       there.addEventListener("click", () => back(k));
-      return [there, element("span", { className: "then", textContent: "›" })];
+      return [there, h("span", { class: "then", text: "›" })];
     }),
   );
   bar.graphs.hidden = data.graphs.length < 2;
   bar.graphs.replaceChildren(
-    ...data.graphs.map((name) => element("option", { value: name, textContent: name })),
+    ...data.graphs.map((name) => h("option", { value: name, text: name })),
   );
   bar.graphs.value = data.graph;
 }

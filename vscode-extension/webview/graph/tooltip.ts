@@ -1,15 +1,15 @@
 /** What is known about a node or an edge, beside the pointer or the node that was chosen. */
 
+import { h } from "../dom";
 import type { Marks } from "./drawing";
 import { linkText } from "./drawing";
 import { statement } from "./measure";
-import type { Link, Shown } from "./model";
-import { element } from "./toolbar";
+import type { Link, PictureNode } from "./model";
 
 const DELAY_MS = 350;
 
 export class Tooltip {
-  readonly root = element("div", { className: "tooltip", hidden: true });
+  readonly root = h("div", { class: "tooltip", hidden: true });
   private timer = 0;
   private key: string | undefined;
 
@@ -56,10 +56,9 @@ export class Tooltip {
   }
 }
 
-export function aboutNode(shown: Shown, marks: Marks): HTMLElement[] {
-  const lines = [element("div", { className: "statement", textContent: statement(shown) })];
-  const add = (className: string, textContent: string) =>
-    lines.push(element("div", { className, textContent }));
+export function aboutNode(shown: PictureNode, marks: Marks): HTMLElement[] {
+  const lines = [h("div", { class: "statement", text: statement(shown) })];
+  const add = (name: string, text: string) => lines.push(h("div", { class: name, text }));
   for (const value of shown.node.values) {
     const live = marks.live?.[value.name];
     add("value", `${value.name}: ${live ?? value.type ?? "type unknown"}`);
@@ -80,11 +79,11 @@ export function aboutNode(shown: Shown, marks: Marks): HTMLElement[] {
     add("nan", marks.tainted);
   }
   if (shown.node.calls.length > 0) {
-    add("hint", "Double-click to go into the graph, + to expand it here");
+    add("hint", "Double-click to open the graph, + to expand it here");
   }
   return lines;
 }
 
 export function aboutLink(link: Link): HTMLElement[] {
-  return [element("div", { className: "statement", textContent: linkText(link) })];
+  return [h("div", { class: "statement", text: linkText(link) })];
 }

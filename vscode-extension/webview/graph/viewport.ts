@@ -1,6 +1,6 @@
 /** Panning and zooming: what part of the picture the window shows. */
 
-export interface View {
+interface View {
   x: number;
   y: number;
   scale: number;

@@ -1,29 +1,29 @@
 /** The NaN report's page: a chain from the tensor that was asked about back to where it began. */
 
-import {
-  type BadElement,
-  explained,
-  type Finding,
-  type FromNanPage,
-  kindOf,
-  type Link,
-  type NanReport,
-  sentence,
-  type ToNanPage,
-} from "../../src/nan/report";
-import { fill, h } from "../tensor/dom";
+import { grouped, significant } from "../../shared/format";
+import type {
+  BadElement,
+  Finding,
+  HostMessage,
+  Link,
+  NanReport,
+  PageMessage,
+} from "../../shared/nan/messages";
+import { summarize } from "../../shared/nan/report";
+import { fill, h } from "../dom";
+import { explain, kindOf } from "./rules";
 
 const vscode = acquireVsCodeApi<unknown>();
 const root = document.getElementById("root") as HTMLElement;
-const post = (message: FromNanPage) => vscode.postMessage(message);
+const post = (message: PageMessage) => vscode.postMessage(message);
 
-window.addEventListener("message", (event: MessageEvent<ToNanPage>) => take(event.data));
+window.addEventListener("message", (event: MessageEvent<HostMessage>) => receive(event.data));
 post({ kind: "ready" });
 
-function take(message: ToNanPage): void {
+function receive(message: HostMessage): void {
   switch (message.kind) {
     case "report":
-      show(message.report, message.title, message.where, message.held);
+      showReport(message.report, message.title, message.where, message.current);
       break;
     case "findings":
       showFindings(message.findings, message.title);
@@ -44,7 +44,7 @@ function copy(): HTMLElement {
   );
 }
 
-function show(report: NanReport, title: string, where: string, held: boolean): void {
+function showReport(report: NanReport, title: string, where: string, held: boolean): void {
   document.body.classList.toggle("stale", !held);
   fill(
     root,
@@ -56,24 +56,24 @@ function show(report: NanReport, title: string, where: string, held: boolean): v
       h("span", { class: "space" }),
       copy(),
     ),
-    h("p", { class: "why" }, sentence(report)),
+    h("p", { class: "why" }, summarize(report)),
     h(
       "p",
       { class: "old", role: "status" },
-      "The run went on since: lines can still be gone to, tensors no longer opened.",
+      "The run has continued: you can still go to lines, but not open tensors.",
     ),
     h(
       "ol",
       { class: "chain", "aria-label": "From the tensor back to its origin" },
-      ...report.links.map((link, k) => item(link, k)),
+      ...report.links.map((link, k) => linkItem(link, k)),
     ),
   );
 }
 
-function item(link: Link, k: number): HTMLElement {
+function linkItem(link: Link, k: number): HTMLElement {
   const bad = link.bad === "inf" ? "infinite" : "NaN or infinite";
-  const count = link.count ? `${number(link.count)} elements ${bad}` : "";
-  const born = link.kind === "origin" && link.born ? `, ${number(link.born)} born here` : "";
+  const count = link.count ? `${grouped(link.count)} elements ${bad}` : "";
+  const born = link.kind === "origin" && link.born ? `, ${grouped(link.born)} born here` : "";
   return h(
     "li",
     { class: `link ${link.kind}` },
@@ -94,7 +94,7 @@ function item(link: Link, k: number): HTMLElement {
       link.op && h("span", { class: "op" }, `result of ${link.op}`),
       h("span", { class: "count" }, count + born),
       h("span", { class: "space" }),
-      link.line !== undefined && place(link, k),
+      link.line !== undefined && lineButton(link, k),
     ),
     link.statement &&
       h(
@@ -111,14 +111,14 @@ function item(link: Link, k: number): HTMLElement {
       h(
         "p",
         { class: "rule" },
-        "It came from outside with them: an input, a param, or a value that was set.",
+        "It entered the run with them: an input, a param, or a value that was set.",
       ),
     ...(link.rules ?? []).map((r) => rule(r.rule, r.elements)),
     link.elements?.length ? elements(link, k, link.elements) : false,
   );
 }
 
-function place(link: Link, k: number): HTMLElement {
+function lineButton(link: Link, k: number): HTMLElement {
   const file = link.source?.name ?? link.source?.path?.replace(/^.*\//, "") ?? "";
   return h(
     "button",
@@ -128,12 +128,12 @@ function place(link: Link, k: number): HTMLElement {
 }
 
 function rule(text: string, count: number): HTMLElement {
-  const more = explained(text);
+  const more = explain(text);
   return h(
     "p",
     { class: "rule" },
     h("b", {}, text),
-    h("span", { class: "count" }, ` ${number(count)} of the elements looked at. `),
+    h("span", { class: "count" }, ` ${grouped(count)} of the examined elements. `),
     more,
   );
 }
@@ -162,8 +162,12 @@ function elements(link: Link, k: number, found: readonly BadElement[]): HTMLElem
         h(
           "tr",
           {},
-          h("td", {}, opener(`${link.name}[${e.place.join(", ")}]`, { link: k, place: e.place })),
-          h("td", { class: "value bad" }, written(e.value)),
+          h(
+            "td",
+            {},
+            elementLink(`${link.name}[${e.place.join(", ")}]`, { link: k, place: e.place }),
+          ),
+          h("td", { class: "value bad" }, formatValue(e.value)),
           h(
             "td",
             {},
@@ -171,12 +175,12 @@ function elements(link: Link, k: number, found: readonly BadElement[]): HTMLElem
               h(
                 "span",
                 { class: "blamed" },
-                opener(`${b.name}[${b.place.join(", ")}]`, {
+                elementLink(`${b.name}[${b.place.join(", ")}]`, {
                   link: k,
                   operand: b.operand,
                   place: b.place,
                 }),
-                ` = ${written(b.value)}`,
+                ` = ${formatValue(b.value)}`,
               ),
             ),
           ),
@@ -187,7 +191,7 @@ function elements(link: Link, k: number, found: readonly BadElement[]): HTMLElem
   );
 }
 
-function opener(
+function elementLink(
   text: string,
   to: { link: number; operand?: number; place: number[] },
 ): HTMLElement {
@@ -215,7 +219,7 @@ function showFindings(findings: readonly Finding[], title: string): void {
       h("span", { class: "space" }),
       copy(),
     ),
-    findings.length === 0 && h("p", {}, "Nothing wrong was found in the runs of this workspace."),
+    findings.length === 0 && h("p", {}, "The runs of this workspace have no findings."),
     h(
       "table",
       { class: "findings" },
@@ -255,10 +259,6 @@ function showFindings(findings: readonly Finding[], title: string): void {
   );
 }
 
-function number(n: number): string {
-  return n.toLocaleString("en-US");
-}
-
-function written(value: number | string): string {
-  return typeof value === "number" ? String(Number(value.toPrecision(7))) : value;
+function formatValue(value: number | string): string {
+  return typeof value === "number" ? significant(value, 7) : value;
 }

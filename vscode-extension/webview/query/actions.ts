@@ -1,8 +1,9 @@
 /** The buttons beside an answer: what can be done with its rows, or with its chart. */
 
-import { element, type Item, menuButton } from "./dom";
+import { h } from "../dom";
+import { type Item, menuButton } from "./menu";
 
-export interface OfRows {
+interface OfRows {
   /** Undefined where there is nothing that could be drawn. */
   plot: (() => void) | undefined;
   copy: (format: "csv" | "markdown" | "json") => void;
@@ -11,9 +12,9 @@ export interface OfRows {
 
 export function answerActions({ plot, copy, write }: OfRows): HTMLElement[] {
   return [
-    element("button", {
+    h("button", {
       text: "Plot",
-      title: "Draw the columns of numbers over the first of them",
+      title: "Plot the numeric columns over the first one",
       disabled: !plot,
       onclick: () => plot?.(),
     }),

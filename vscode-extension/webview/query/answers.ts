@@ -1,16 +1,16 @@
-/** The answer to the question that was asked last, as it comes in. */
+/** The answer to the current query, as its rows arrive. */
 
-import type { Answer } from "./messages";
+import type { Answer } from "../../shared/query/messages";
 import type { Sort } from "./pages";
 import type { Rpc } from "./rpc";
 
-export interface AnswerEvents {
+interface AnswerEvents {
   /** The first rows, or the problem, are there. */
-  began(answer: Answer): void;
+  first(answer: Answer): void;
   /** There are more rows. */
-  grew(answer: Answer): void;
+  more(answer: Answer): void;
   /** How far it is: also when it began, and when it ended. */
-  told(answer: Answer): void;
+  progress(answer: Answer): void;
   failed(error: Error): void;
 }
 
@@ -19,7 +19,7 @@ export class Answers {
   name = "";
   running = false;
   count = 0;
-  private asked = 0;
+  private runs = 0;
   private readonly prefix = `panel-${Math.random().toString(36).slice(2, 10)}`;
 
   constructor(
@@ -30,8 +30,8 @@ export class Answers {
   /** Asks; resolves when all rows are there, or it was stopped, or another question came. */
   async ask(path: string, sql: string): Promise<void> {
     const before = this.name;
-    const mine = ++this.asked;
-    this.name = `${this.prefix}-${mine}`;
+    const run = ++this.runs;
+    this.name = `${this.prefix}-${run}`;
     const query = this.name;
     if (before) {
       void this.rpc.request("close", { query: before }).catch(() => undefined);
@@ -40,16 +40,16 @@ export class Answers {
     try {
       let answer = await this.rpc.request<Answer>("query", { query, path, sql });
       let begun = false;
-      while (mine === this.asked) {
+      while (run === this.runs) {
         this.count = answer.count;
         if (!begun && (answer.done || answer.count > 0)) {
           begun = true;
-          this.events.began(answer);
+          this.events.first(answer);
         } else if (begun) {
-          this.events.grew(answer);
+          this.events.more(answer);
         }
         this.running = !answer.done;
-        this.events.told(answer);
+        this.events.progress(answer);
         if (answer.done) {
           return;
         }
@@ -62,7 +62,7 @@ export class Answers {
         });
       }
     } catch (error) {
-      if (mine === this.asked) {
+      if (run === this.runs) {
         this.running = false;
         this.events.failed(error as Error);
       }
@@ -80,18 +80,18 @@ export class Answers {
   }
 
   async copy(format: string, offset: number, limit: number | undefined, sort: Sort | undefined) {
-    const given = {
+    const params = {
       query: this.name,
       format,
       offset,
       ...(limit !== undefined && { limit }),
       ...sort,
     };
-    return (await this.rpc.request<{ text: string }>("copy", given)).text;
+    return (await this.rpc.request<{ text: string }>("copy", params)).text;
   }
 
   async field(row: number, of: number, sort: Sort | undefined): Promise<string> {
-    const given = { query: this.name, row, of, ...sort };
-    return (await this.rpc.request<{ text: string }>("field", given)).text;
+    const params = { query: this.name, row, of, ...sort };
+    return (await this.rpc.request<{ text: string }>("field", params)).text;
   }
 }

@@ -1,23 +1,23 @@
 /** Lines by step as a chart: in the colours of the theme, with a logarithmic scale, looked at closer by dragging. */
 
 import uPlot from "uplot";
+import { counted, significant } from "../../shared/format";
+import type { Plot } from "../../shared/query/messages";
+import { h } from "../dom";
 import {
   type Aligned,
-  aligned,
+  alignLines,
+  dropNonPositive,
   NAMED,
-  positive,
-  spreadWide,
+  needsLogScale,
   summary,
   tick,
   unitOf,
 } from "./chartData";
-import { element } from "./dom";
-import { counted } from "./format";
-import type { Plot } from "./messages";
 
-export interface ChartEvents {
+interface ChartEvents {
   /** The part between two xs is wanted with all its points; undefined: the whole. */
-  look(part: { low: number; high: number } | undefined): void;
+  zoom(part: { low: number; high: number } | undefined): void;
 }
 
 /** Colours by theme; dashes tell lines apart where colours do not. */
@@ -42,43 +42,39 @@ export class Chart {
   private unit = { factor: 1, label: "" };
 
   constructor(private readonly events: ChartEvents) {
-    this.logBox = element("input", { type: "checkbox", id: "log-scale" });
+    this.logBox = h("input", { type: "checkbox", id: "log-scale" });
     this.logBox.addEventListener("change", () => {
       this.log = this.logBox.checked;
       this.redraw();
     });
-    this.whole = element("button", {
+    this.whole = h("button", {
       text: "Whole range",
-      title: "Show all steps again (double-click, or Escape)",
+      title: "Show all steps (double-click or Escape)",
       onclick: () => this.zoom(undefined),
     });
-    this.note = element("span", { class: "chart-note", role: "status" });
-    this.area = element("div", { class: "chart-area", tabindex: 0, role: "img" });
-    this.tip = element("div", { class: "chart-tip", "aria-live": "polite" });
-    this.legend = element("div", { class: "chart-legend", role: "group", "aria-label": "Lines" });
-    const bar = element(
+    this.note = h("span", { class: "chart-note", role: "status" });
+    this.area = h("div", { class: "chart-area", tabindex: 0, role: "img" });
+    this.tip = h("div", { class: "chart-tip", "aria-live": "polite" });
+    this.legend = h("div", { class: "chart-legend", role: "group", "aria-label": "Lines" });
+    const bar = h(
       "div",
       { class: "chart-bar" },
-      element("label", { for: "log-scale" }, this.logBox, "Logarithmic"),
+      h("label", { for: "log-scale" }, this.logBox, "Logarithmic"),
       this.whole,
       this.note,
     );
-    this.element = element(
+    this.element = h(
       "div",
       { class: "chart" },
       bar,
-      element("div", { class: "chart-main" }, this.area, this.legend),
+      h("div", { class: "chart-main" }, this.area, this.legend),
     );
     this.area.append(this.tip);
-    this.area.addEventListener("keydown", (event) => this.key(event));
+    this.area.addEventListener("keydown", (event) => this.onKey(event));
     new ResizeObserver(() => this.resize()).observe(this.area);
     const themed = new MutationObserver(() => this.redraw());
     themed.observe(document.body, { attributes: true, attributeFilter: ["class"] });
     themed.observe(document.documentElement, { attributes: true, attributeFilter: ["style"] });
-  }
-
-  get shown(): Plot | undefined {
-    return this.plot;
   }
 
   /** Another plot; or the same one, of another part or with more steps (`again`). */
@@ -104,18 +100,18 @@ export class Chart {
       return undefined;
     }
     const ratio = devicePixelRatio;
-    const made = document.createElement("canvas");
+    const image = document.createElement("canvas");
     const names = this.plot.lines.slice(0, NAMED);
     const [head, side] = [34 * ratio, 210 * ratio];
-    made.width = canvas.width + side;
-    made.height = canvas.height + head;
-    const context = made.getContext("2d");
+    image.width = canvas.width + side;
+    image.height = canvas.height + head;
+    const context = image.getContext("2d");
     if (!context) {
       return undefined;
     }
     const style = getComputedStyle(document.body);
     context.fillStyle = style.backgroundColor;
-    context.fillRect(0, 0, made.width, made.height);
+    context.fillRect(0, 0, image.width, image.height);
     context.drawImage(canvas, 0, head);
     context.textBaseline = "middle";
     context.fillStyle = style.color;
@@ -129,7 +125,7 @@ export class Chart {
       context.fillStyle = style.color;
       context.fillText(line.label, canvas.width + 30 * ratio, y, side - 34 * ratio);
     }
-    return made.toDataURL("image/png");
+    return image.toDataURL("image/png");
   }
 
   // --- drawing ---
@@ -141,11 +137,11 @@ export class Chart {
     if (!plot) {
       return;
     }
-    const log = this.log ?? spreadWide(plot.lines);
+    const log = this.log ?? needsLogScale(plot.lines);
     this.logBox.checked = log;
     this.whole.hidden = this.part === undefined;
     this.area.setAttribute("aria-label", summary(plot));
-    this.tell(plot);
+    this.writeNote(plot);
     const data = this.scaled(plot, log);
     const size = this.size();
     this.drawn = new uPlot(this.options(plot, data, log, size), data as uPlot.AlignedData);
@@ -154,11 +150,11 @@ export class Chart {
   }
 
   private scaled(plot: Plot, log: boolean): Aligned {
-    const [xs, ...columns] = aligned(plot.lines);
+    const [xs, ...columns] = alignLines(plot.lines);
     const { factor } = this.unit;
     const scale = (y: number | null | undefined) => (typeof y === "number" ? y * factor : y);
     const data: Aligned = [xs, ...columns.map((ys) => (factor === 1 ? ys : ys.map(scale)))];
-    return log ? positive(data) : data;
+    return log ? dropNonPositive(data) : data;
   }
 
   private options(
@@ -282,7 +278,7 @@ export class Chart {
     }
   }
 
-  private tell(plot: Plot): void {
+  private writeNote(plot: Plot): void {
     const lines = counted(plot.all, "line");
     const left = plot.all > plot.lines.length ? `, ${plot.lines.length} of them drawn` : "";
     const odd = plot.odd.length
@@ -296,16 +292,16 @@ export class Chart {
   private names(plot: Plot): void {
     const entries = plot.lines.slice(0, NAMED).map((line, k) => {
       const on = !this.hidden.has(line.label);
-      const swatch = element("span", { class: "swatch", "aria-hidden": "true" });
+      const swatch = h("span", { class: "swatch", "aria-hidden": "true" });
       swatch.style.borderTop = `3px ${DASHES[k]?.length ? "dashed" : "solid"} ${this.colour(k)}`;
       const title =
         line.site && line.site !== line.label ? `${line.label} (${line.site})` : line.label;
-      const button = element(
+      const button = h(
         "button",
         { class: "legend-entry", "aria-pressed": String(on), title: `${title}: show or hide` },
         swatch,
-        element("span", { class: "legend-name", text: line.label }),
-        element("span", { class: "legend-value", "data-line": k }),
+        h("span", { class: "legend-name", text: line.label }),
+        h("span", { class: "legend-value", "data-line": k }),
       );
       button.addEventListener("click", () => {
         this.toggle(line.label, k);
@@ -315,9 +311,7 @@ export class Chart {
     });
     const rest = plot.lines.length - NAMED;
     if (rest > 0) {
-      entries.push(
-        element("div", { class: "legend-rest", text: `and ${rest} more, pale` }) as never,
-      );
+      entries.push(h("div", { class: "legend-rest", text: `and ${rest} more, in grey` }) as never);
     }
     this.legend.replaceChildren(...entries);
   }
@@ -337,7 +331,7 @@ export class Chart {
     for (const [k, value] of this.legend.querySelectorAll<HTMLElement>(".legend-value").entries()) {
       const y =
         typeof idx === "number" ? nearest(u.data[k + 1] as (number | null)[], idx) : undefined;
-      value.textContent = typeof y === "number" ? String(Number(y.toPrecision(5))) : "";
+      value.textContent = typeof y === "number" ? significant(y, 5) : "";
     }
     if (typeof idx !== "number" || !plot || left === undefined || left < 0) {
       this.tip.hidden = true;
@@ -345,10 +339,10 @@ export class Chart {
     }
     const x = u.data[0][idx] as number;
     const odd = plot.odd.find((o) => Math.abs(u.valToPos(o.x, "x") - left) < 5);
-    const words = odd
+    const detail = odd
       ? `\n✕ NaN or infinity in ${odd.labels.join(", ")}${odd.count > odd.labels.length ? ", …" : ""}`
       : "";
-    this.tip.textContent = `${plot.axis} ${odd ? odd.x : Number(x.toPrecision(9))}${words}`;
+    this.tip.textContent = `${plot.axis} ${odd ? odd.x : significant(x, 9)}${detail}`;
     this.tip.hidden = false;
     const over = u.over.getBoundingClientRect();
     const area = this.area.getBoundingClientRect();
@@ -371,11 +365,11 @@ export class Chart {
       return;
     }
     this.part = part;
-    this.events.look(part);
+    this.events.zoom(part);
   }
 
   /** Arrows move the cursor along, + and - look closer and farther, Escape shows all. */
-  private key(event: KeyboardEvent): void {
+  private onKey(event: KeyboardEvent): void {
     const u = this.drawn;
     const xs = u?.data[0];
     if (!u || !xs?.length) {

@@ -1,6 +1,7 @@
 /** Lines as the chart library takes them: all over one list of xs. */
 
-import type { Plot, PlotLine } from "./messages";
+import { counted, significant } from "../../shared/format";
+import type { Plot, PlotLine } from "../../shared/query/messages";
 
 /** Lines that have a colour and a name; the others stand pale behind them. */
 export const NAMED = 8;
@@ -9,9 +10,9 @@ export const NAMED = 8;
 export type Aligned = [number[], ...(number | null | undefined)[][]];
 
 /** One list of xs with the values of each line at them; several points at one x lie side by side. */
-export function aligned(lines: PlotLine[]): Aligned {
+export function alignLines(lines: PlotLine[]): Aligned {
   const all = new Set<number>();
-  const moved = lines.map((line) => ({ ...line, xs: apart(line.xs) }));
+  const moved = lines.map((line) => ({ ...line, xs: separate(line.xs) }));
   for (const line of moved) {
     for (const x of line.xs) {
       all.add(x);
@@ -30,7 +31,7 @@ export function aligned(lines: PlotLine[]): Aligned {
 }
 
 /** xs that go up strictly: equal ones are spread over a little of the way to the next. */
-export function apart(xs: number[]): number[] {
+export function separate(xs: number[]): number[] {
   const found = [...xs];
   for (let begin = 0; begin < xs.length; ) {
     let end = begin + 1;
@@ -48,7 +49,7 @@ export function apart(xs: number[]): number[] {
 }
 
 /** Whether positive figures lie so far apart that only a logarithmic scale shows them. */
-export function spreadWide(lines: PlotLine[]): boolean {
+export function needsLogScale(lines: PlotLine[]): boolean {
   let [least, greatest] = [Number.POSITIVE_INFINITY, 0];
   for (const line of lines) {
     for (const y of line.ys) {
@@ -62,15 +63,15 @@ export function spreadWide(lines: PlotLine[]): boolean {
 }
 
 /** What a logarithmic scale has no place for is left out. */
-export function positive(data: Aligned): Aligned {
+export function dropNonPositive(data: Aligned): Aligned {
   const [xs, ...columns] = data;
-  const kept = columns.map((ys) =>
+  const loggable = columns.map((ys) =>
     ys.map((y) => (y !== null && y !== undefined && y <= 0 ? null : y)),
   );
-  return [xs, ...kept];
+  return [xs, ...loggable];
 }
 
-export interface Unit {
+interface Unit {
   factor: number;
   label: string;
 }
@@ -104,7 +105,7 @@ export function tick(value: number | null): string {
       .replace("e+", "e")
       .replace(".0e", "e");
   }
-  return String(Number(value.toPrecision(6)));
+  return significant(value, 6);
 }
 
 /** What the chart shows, in words, for those who do not see it. */
@@ -114,19 +115,6 @@ export function summary(plot: Plot): string {
     return "An empty chart";
   }
   const names = plot.lines.slice(0, NAMED).map((line) => line.label);
-  const odd = plot.odd.length ? ` NaN or infinity at ${plot.odd.length} places.` : "";
-  const count = plot.all === 1 ? "1 line" : `${plot.all} lines`;
-  return `Chart of ${count} by ${plot.axis}: ${names.join(", ")}.${odd} The table of the same figures is a query away.`;
-}
-
-/** The points of lines as CSV, a row a point. */
-export function csv(plot: Plot): string {
-  const rows = plot.lines.flatMap((line) =>
-    line.xs.map((x, k) => [field(line.label), line.run, x, line.ys[k] ?? ""].join(",")),
-  );
-  return `${["line", "run", plot.axis, "value"].map(field).join(",")}\n${rows.join("\n")}\n`;
-}
-
-function field(text: string): string {
-  return /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  const odd = plot.odd.length ? ` NaN or infinity at ${counted(plot.odd.length, "place")}.` : "";
+  return `Chart of ${counted(plot.all, "line")} by ${plot.axis}: ${names.join(", ")}.${odd} Run a query to get the same values as a table.`;
 }

@@ -1,6 +1,6 @@
 /** What could stand at the cursor: names of the workspace's schema in SQL, and the words of plots. */
 
-import type { Schema, Table } from "./messages";
+import type { Schema, Table } from "../../shared/query/messages";
 
 export interface Suggestion {
   label: string;
@@ -13,7 +13,7 @@ export interface Suggestion {
   boost?: number;
 }
 
-export interface Suggestions {
+interface Suggestions {
   /** Where the word that is completed begins. */
   from: number;
   options: Suggestion[];
@@ -85,22 +85,23 @@ export function sources(text: string, schema: Schema): Map<string, Table> {
   for (const [k, token] of all.entries()) {
     const word = token.text.toLowerCase();
     const before = all[k - 1]?.text.toLowerCase();
-    const begins = before === "from" || before === "join" || (before === "," && listed(all, k));
+    const begins =
+      before === "from" || before === "join" || (before === "," && inTableList(all, k));
     const table = begins
-      ? schema.tables.find((t) => t.name.toLowerCase() === unquoted(word))
+      ? schema.tables.find((t) => t.name.toLowerCase() === unquote(word))
       : undefined;
     if (table) {
       const next = all[k + 1]?.text.toLowerCase();
       const alias = next === "as" ? all[k + 2]?.text : next;
       const named = alias && /^["\w]/.test(alias) && !KEYWORDS.includes(alias.toLowerCase());
-      found.set(named ? unquoted(alias) : table.name, table);
+      found.set(named ? unquote(alias) : table.name, table);
     }
   }
   return found;
 }
 
 /** Whether a comma stands in a list of tables: FROM comes before it, and no other clause between. */
-function listed(all: Token[], k: number): boolean {
+function inTableList(all: Token[], k: number): boolean {
   for (let i = k - 1; i >= 0; i--) {
     const word = all[i]?.text.toLowerCase() ?? "";
     if (word === "from") {
@@ -116,7 +117,7 @@ function listed(all: Token[], k: number): boolean {
 /** What could stand at an offset of an SQL text; undefined in strings and comments. */
 export function completeSql(text: string, at: number, schema: Schema): Suggestions | undefined {
   const before = text.slice(0, at);
-  if (inside(before)) {
+  if (inStringOrComment(before)) {
     return undefined;
   }
   const word = WORD.exec(before)?.[0] ?? "";
@@ -130,7 +131,7 @@ export function completeSql(text: string, at: number, schema: Schema): Suggestio
   }
   const last = tokens(before.slice(0, from)).at(-1)?.text.toLowerCase();
   const named = tokens(before.slice(0, from));
-  if (last === "from" || last === "join" || (last === "," && listed(named, named.length))) {
+  if (last === "from" || last === "join" || (last === "," && inTableList(named, named.length))) {
     return { from, options: tableNames(schema) };
   }
   if (/^\d/.test(word)) {
@@ -181,7 +182,7 @@ function columnsOf(table: Table, boost: number): Suggestion[] {
 }
 
 /** Whether a text ends within a string or a comment. */
-function inside(before: string): boolean {
+function inStringOrComment(before: string): boolean {
   const last = [...before.matchAll(TOKEN)].at(-1)?.[0] ?? "";
   if (last.startsWith("--")) {
     return !before.endsWith("\n");
@@ -192,7 +193,7 @@ function inside(before: string): boolean {
   return last.startsWith("'") && (last.length === 1 || !last.endsWith("'"));
 }
 
-function unquoted(name: string): string {
+function unquote(name: string): string {
   return name.startsWith('"') ? name.replaceAll('"', "") : name;
 }
 

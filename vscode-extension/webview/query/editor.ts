@@ -17,8 +17,8 @@ import { lintKeymap, setDiagnostics } from "@codemirror/lint";
 import { Compartment, EditorState, Prec } from "@codemirror/state";
 import { drawSelection, EditorView, keymap, placeholder } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
+import type { Mode, Problem, Schema } from "../../shared/query/messages";
 import { completePlot, completeSql, KEYWORDS, type Suggestion } from "./completion";
-import type { Mode, Problem, Schema } from "./messages";
 
 /** The colours are those of the workbench: VS Code gives its token colours no variables, but these. */
 const highlight = HighlightStyle.define([
@@ -49,7 +49,7 @@ const KINDS: Record<Suggestion["kind"], string> = {
   alias: "variable",
 };
 
-export interface EditorEvents {
+interface EditorEvents {
   run(): void;
   changed(text: string): void;
   /** The question before or after in the history; false where there is none. */
@@ -79,7 +79,7 @@ export class Editor {
   }
 
   /** What is marked, where something is: it is run alone. */
-  get marked(): string {
+  get selected(): string {
     const { from, to } = this.view.state.selection.main;
     return this.view.state.sliceDoc(from, to);
   }
@@ -93,11 +93,11 @@ export class Editor {
     this.unmark();
   }
 
-  know(schema: Schema | undefined): void {
+  setSchema(schema: Schema | undefined): void {
     this.schema = schema;
   }
 
-  speak(mode: Mode): void {
+  setMode(mode: Mode): void {
     this.mode = mode;
     this.view.dispatch({
       effects: [

@@ -1,8 +1,9 @@
 /** Fields, counts and times as people read them. */
 
-import type { Cell } from "./messages";
+import { counted, significant } from "../../shared/format";
+import type { Cell } from "../../shared/query/messages";
 
-export interface Shown {
+interface FormattedCell {
   text: string;
   /** number, text, null, bytes: how it looks, and on which side it stands. */
   kind: "number" | "text" | "null" | "bytes";
@@ -18,7 +19,7 @@ export function isNs(column: string): boolean {
 }
 
 /** A field as the table shows it. */
-export function shown(cell: Cell | undefined, ms = false): Shown {
+export function formatCell(cell: Cell | undefined, ms = false): FormattedCell {
   if (cell === undefined) {
     return { text: "", kind: "text", cut: false };
   }
@@ -38,7 +39,7 @@ export function shown(cell: Cell | undefined, ms = false): Shown {
     return { text: cell.float, kind: "number", cut: false };
   }
   if ("bytes" in cell) {
-    return { text: `${counted(cell.bytes, "byte")}`, kind: "bytes", cut: false };
+    return { text: counted(cell.bytes, "byte"), kind: "bytes", cut: false };
   }
   return { text: `${oneLine(cell.text)}…`, kind: "text", cut: true };
 }
@@ -48,7 +49,7 @@ export function figure(value: number): string {
   if (Number.isInteger(value) && Math.abs(value) < 1e15) {
     return String(value);
   }
-  return String(Number(value.toPrecision(9)));
+  return significant(value, 9);
 }
 
 /** Times in ns as ms, to the microsecond. */
@@ -60,49 +61,6 @@ export function milliseconds(ns: number): string {
   });
 }
 
-/** 1,234 rows */
-export function counted(count: number, what: string): string {
-  return `${count.toLocaleString("en-US")} ${what}${count === 1 ? "" : "s"}`;
-}
-
-/** A time as short as it can be told. */
-export function duration(seconds: number): string {
-  if (seconds < 0.0995) {
-    return `${Number((seconds * 1e3).toPrecision(2))} ms`;
-  }
-  if (seconds < 0.9995) {
-    return `${Math.round(seconds * 1e3)} ms`;
-  }
-  if (seconds < 60) {
-    return `${seconds.toFixed(1)} s`;
-  }
-  return `${Math.floor(seconds / 60)} min ${Math.floor(seconds % 60)} s`;
-}
-
 function oneLine(text: string): string {
   return text.replace(/\r?\n/g, " ⏎ ").replace(/\t/g, " ");
-}
-
-/** Rows as a spreadsheet pastes them. */
-export function tabbed(rows: Cell[][]): string {
-  return rows
-    .map((row) => row.map((cell) => plain(cell).replace(/[\t\r\n]+/g, " ")).join("\t"))
-    .join("\n");
-}
-
-/** A field for the clipboard: nothing for NULL. */
-export function plain(cell: Cell | undefined): string {
-  if (cell === null || cell === undefined) {
-    return "";
-  }
-  if (typeof cell === "number" || typeof cell === "string") {
-    return String(cell);
-  }
-  if ("int" in cell) {
-    return cell.int;
-  }
-  if ("float" in cell) {
-    return cell.float;
-  }
-  return "bytes" in cell ? counted(cell.bytes, "byte") : `${cell.text}…`;
 }

@@ -1,22 +1,34 @@
 /** The query panel: a question above, its answer below, as a table or as a chart. */
 
+import { messageOf } from "../../shared/errors";
+import { counted, duration } from "../../shared/format";
+import type {
+  Answer,
+  HostMessage,
+  Mode,
+  PageMessage,
+  PageState,
+  Plot,
+  Problem,
+  Schema,
+} from "../../shared/query/messages";
+import { h } from "../dom";
 import { answerActions, chartActions } from "./actions";
 import { Answers } from "./answers";
-import { Asked } from "./asked";
 import { Chart } from "./chart";
-import { element, type Item } from "./dom";
 import { Editor } from "./editor";
 import { showField } from "./field";
-import { counted, duration, isNs } from "./format";
-import type { Answer, FromPage, Mode, Plot, Problem, Schema, State, ToPage } from "./messages";
-import { askPlot, plotColumns } from "./plotting";
+import { isNs } from "./format";
+import { QueryHistory } from "./history";
+import type { Item } from "./menu";
+import { PLOT_EXAMPLES, plotColumns, requestPlot } from "./plotting";
 import { Rpc } from "./rpc";
 import { splitter } from "./splitter";
 import { ResultTable } from "./table";
 import { Toolbar } from "./toolbar";
 
-const api = acquireVsCodeApi<State>();
-const post = (message: FromPage) => api.postMessage(message);
+const api = acquireVsCodeApi<PageState>();
+const post = (message: PageMessage) => api.postMessage(message);
 const rpc = new Rpc(post);
 
 class Panel {
@@ -24,71 +36,65 @@ class Panel {
   private mode: Mode = "sql";
   private texts: Record<Mode, string> = { sql: "", plot: "" };
   private schema: Schema | undefined;
-  private readonly asked = new Asked();
-  private ran = "";
+  private readonly history = new QueryHistory();
+  private lastRun = "";
   private stale = false;
   /** Before the extension has said which workspace is asked, a question waits. */
   private opened = false;
-  private waiting = false;
+  private pending = false;
 
   private readonly toolbar: Toolbar;
   private readonly editor: Editor;
   private readonly table: ResultTable;
   private readonly chart: Chart;
   private readonly answers: Answers;
-  private readonly problem = element("div", { class: "problem", role: "alert", hidden: true });
-  private readonly status = element("span", {
+  private readonly problem = h("div", { class: "problem", role: "alert", hidden: true });
+  private readonly status = h("span", {
     class: "status",
     role: "status",
     "aria-live": "polite",
   });
-  private readonly more = element("div", { class: "actions" });
-  private readonly stage = element("div", { class: "stage" });
-  private readonly msBox = element("input", { type: "checkbox", id: "ns-as-ms" });
-  private readonly msLabel = element(
-    "label",
-    { for: "ns-as-ms", class: "ms" },
-    this.msBox,
-    "ns as ms",
-  );
+  private readonly actionBar = h("div", { class: "actions" });
+  private readonly stage = h("div", { class: "stage" });
+  private readonly msBox = h("input", { type: "checkbox", id: "ns-as-ms" });
+  private readonly msLabel = h("label", { for: "ns-as-ms", class: "ms" }, this.msBox, "ns as ms");
 
   constructor(root: HTMLElement) {
     this.toolbar = new Toolbar({
       run: () => void this.run(),
       stop: () => this.answers.stop(),
-      mode: (mode) => this.speak(mode),
+      mode: (mode) => this.setMode(mode),
       choose: (path) => post(path === undefined ? { type: "choose" } : { type: "chosen", path }),
       history: () => this.historyItems(),
       examples: () => this.exampleItems(),
     });
-    const box = element("div", { class: "editor" });
+    const box = h("div", { class: "editor" });
     this.editor = new Editor(box, {
       run: () => void this.run(),
       changed: (text) => {
         this.texts[this.mode] = text;
-        this.keep();
+        this.saveState();
       },
       recall: (step) => this.recall(step),
     });
     this.answers = new Answers(rpc, {
-      began: (answer) => this.began(answer),
-      grew: (answer) => this.table.grow(answer),
-      told: (answer) => this.told(answer),
-      failed: (error) => this.complain({ kind: "wrong", message: error.message, hint: "" }, 0),
+      first: (answer) => this.showRows(answer),
+      more: (answer) => this.table.grow(answer),
+      progress: (answer) => this.showProgress(answer),
+      failed: (error) => this.showProblem({ kind: "wrong", message: error.message, hint: "" }, 0),
     });
     this.table = new ResultTable({
       fetch: (offset, limit, sort) => this.answers.rows(offset, limit, sort),
-      goto: (place) => post({ type: "goto", path: this.path, place }),
+      goto: (location) => post({ type: "goto", path: this.path, location: location }),
       open: (row, column) => void this.openField(row, column),
-      copy: (text) => post({ type: "copy", text, told: "" }),
+      copy: (text) => post({ type: "copy", text, done: "" }),
       copyRows: (first, count) => void this.copyAs("csv", first, count),
-      failed: (error) => this.say(error.message),
-      sorted: () => undefined,
+      failed: (error) => this.setStatus(error.message),
     });
-    this.chart = new Chart({ look: (part) => void this.plotAgain(part) });
+    this.chart = new Chart({ zoom: (part) => void this.plotAgain(part) });
     this.msBox.addEventListener("change", () => this.table.show(this.msBox.checked));
     const border = splitter(box);
-    const bar = element("div", { class: "result-bar" }, this.status, this.msLabel, this.more);
+    const bar = h("div", { class: "result-bar" }, this.status, this.msLabel, this.actionBar);
     root.append(this.toolbar.element, box, border, this.problem, bar, this.stage);
     this.show("none");
     document.addEventListener("keydown", (event) => {
@@ -96,123 +102,123 @@ class Panel {
         this.answers.stop();
       } else if (event.key === "F6") {
         event.preventDefault();
-        (this.stage.contains(document.activeElement) ? this.editor : this.shown)?.focus();
+        (this.stage.contains(document.activeElement) ? this.editor : this.view)?.focus();
       }
     });
-    this.speak("sql");
+    this.setMode("sql");
   }
 
-  // --- from the extension ---
+  // --- messages from the host ---
 
-  take(message: ToPage): void {
-    if (rpc.take(message)) {
+  receive(message: HostMessage): void {
+    if (rpc.receive(message)) {
       return;
     }
     if (message.type === "open") {
-      this.asked.entries = message.history;
-      this.toolbar.know(message.known, message.path);
+      this.history.entries = message.history;
+      this.toolbar.setWorkspaces(message.workspaces, message.path);
       this.texts = { ...this.texts, ...(message.mode && { [message.mode]: message.text ?? "" }) };
       const another = this.path !== message.path;
       this.path = message.path;
-      this.speak(message.mode ?? this.mode);
+      this.setMode(message.mode ?? this.mode);
       if (another) {
-        void this.learn();
+        void this.loadSchema();
       }
       this.opened = true;
-      if (message.text !== undefined || this.waiting) {
-        this.waiting = false;
+      if (message.text !== undefined || this.pending) {
+        this.pending = false;
         void this.run();
       }
-      this.keep();
-    } else if (message.type === "known") {
-      this.toolbar.know(message.known, this.path);
+      this.saveState();
+    } else if (message.type === "workspaces") {
+      this.toolbar.setWorkspaces(message.workspaces, this.path);
     } else if (message.type === "changed" && message.path === this.path) {
-      void this.changed();
+      void this.fileChanged();
     }
   }
 
-  restore(state: State): void {
+  restore(state: PageState): void {
     this.texts = { sql: state.sql, plot: state.plot };
-    this.speak(state.mode);
+    this.setMode(state.mode);
   }
 
-  private keep(): void {
+  private saveState(): void {
     api.setState({ path: this.path, mode: this.mode, ...this.texts });
   }
 
   /** Tables and names of the workspace, for completion and examples. */
-  private async learn(): Promise<void> {
+  private async loadSchema(): Promise<void> {
     try {
       this.schema = this.path
         ? await rpc.request<Schema>("schema", { path: this.path })
         : undefined;
     } catch (error) {
       this.schema = undefined;
-      this.complain({ kind: "wrong", message: (error as Error).message, hint: "" }, 0);
+      this.showProblem({ kind: "wrong", message: messageOf(error), hint: "" }, 0);
     }
-    this.editor.know(this.schema);
+    this.editor.setSchema(this.schema);
   }
 
   /** The file was written to: what is drawn is drawn again, with the steps that came. */
-  private async changed(): Promise<void> {
-    if (this.mode === "plot" && this.ran && !this.answers.running) {
-      await this.draw(this.ran, true, undefined);
+  private async fileChanged(): Promise<void> {
+    if (this.mode === "plot" && this.lastRun && !this.answers.running) {
+      await this.plotText(this.lastRun, true, undefined);
     } else {
       this.stale = true;
-      this.tellStale();
+      this.noteStale();
     }
     if (!this.schema?.tables.length) {
-      await this.learn();
+      await this.loadSchema();
     }
   }
 
-  private tellStale(): void {
-    if (this.stale && this.ran && !this.status.textContent?.includes("new rows")) {
-      this.status.append(" · the workspace has new rows since: run again");
+  private noteStale(): void {
+    if (this.stale && this.lastRun && !this.status.textContent?.includes("new rows")) {
+      this.status.append(" · the workspace has new rows: run again");
     }
   }
 
-  // --- asking ---
+  // --- running queries ---
 
-  private speak(mode: Mode): void {
+  private setMode(mode: Mode): void {
     this.mode = mode;
-    this.toolbar.speak(mode);
-    this.editor.speak(mode);
+    this.toolbar.setMode(mode);
+    this.editor.setMode(mode);
     if (this.editor.text !== this.texts[mode]) {
       this.editor.text = this.texts[mode];
     }
-    this.keep();
+    this.saveState();
   }
 
   private async run(): Promise<void> {
-    const marked = this.mode === "sql" ? this.editor.marked : "";
-    const text = (marked.trim() ? marked : this.editor.text).trimEnd();
+    const selected = this.mode === "sql" ? this.editor.selected : "";
+    const text = (selected.trim() ? selected : this.editor.text).trimEnd();
     if (!text.trim()) {
-      this.say("Nothing to run: write a query, or choose an example");
+      this.setStatus("Nothing to run: write a query, or choose an example");
       return;
     }
     if (!this.opened) {
-      this.waiting = true;
+      this.pending = true;
       return;
     }
     if (!this.path) {
       post({ type: "choose" });
       return;
     }
-    this.forgive();
-    this.ran = text;
+    this.clearProblem();
+    this.lastRun = text;
     this.stale = false;
     this.remember(this.editor.text.trim());
     if (this.mode === "plot") {
-      await this.draw(text, false, undefined);
+      await this.plotText(text, false, undefined);
     } else {
-      this.toolbar.busy(true);
-      this.say("Running …");
+      this.toolbar.setBusy(true);
+      this.setStatus("Running …");
       await this.answers.ask(this.path, text);
     }
   }
 
-  private began(answer: Answer): void {
+  private showRows(answer: Answer): void {
     if (answer.problem && !answer.columns.length) {
       this.show("none");
       return;
@@ -224,12 +230,12 @@ class Panel {
     this.table.begin(answer);
   }
 
-  private told(answer: Answer): void {
-    this.toolbar.busy(!answer.done);
+  private showProgress(answer: Answer): void {
+    this.toolbar.setBusy(!answer.done);
     if (answer.problem && answer.problem.kind !== "stopped") {
-      const begins = this.editor.text.indexOf(this.ran);
-      this.complain(answer.problem, Math.max(0, begins));
-      this.say(answer.count ? `${counted(answer.count, "row")} before it went wrong` : "");
+      const begins = this.editor.text.indexOf(this.lastRun);
+      this.showProblem(answer.problem, Math.max(0, begins));
+      this.setStatus(answer.count ? `${counted(answer.count, "row")} before the error` : "");
       return;
     }
     const rows = counted(answer.count, "row");
@@ -242,47 +248,47 @@ class Panel {
     } else if (answer.more) {
       text = `The first ${rows} in ${time}; there are more: Export writes all`;
     }
-    this.say(text);
-    this.actions(answer);
-    this.tellStale();
+    this.setStatus(text);
+    this.showActions(answer);
+    this.noteStale();
   }
 
   // --- plots ---
 
-  private async draw(
+  private async plotText(
     text: string,
     again: boolean,
     part: { low: number; high: number } | undefined,
   ) {
-    this.toolbar.busy(true);
+    this.toolbar.setBusy(true);
     if (!again) {
-      this.say("Reading …");
+      this.setStatus("Reading …");
     }
     try {
-      const plot = await askPlot(rpc, this.path, text, this.chartWidth, part);
+      const plot = await requestPlot(rpc, this.path, text, this.chartWidth, part);
       if (plot.problem) {
         if (!again) {
-          this.complain(plot.problem, 0);
-          this.say("");
+          this.showProblem(plot.problem, 0);
+          this.setStatus("");
           this.show("none");
         }
         return;
       }
-      this.forgive();
-      this.drawn(plot, again, `${duration(plot.seconds)}`);
+      this.clearProblem();
+      this.showPlot(plot, again, duration(plot.seconds));
     } catch (error) {
-      this.complain({ kind: "wrong", message: (error as Error).message, hint: "" }, 0);
+      this.showProblem({ kind: "wrong", message: messageOf(error), hint: "" }, 0);
     } finally {
-      this.toolbar.busy(false);
+      this.toolbar.setBusy(false);
     }
   }
 
-  private drawn(plot: Plot, again: boolean, told: string): void {
+  private showPlot(plot: Plot, again: boolean, status: string): void {
     this.show("chart");
     this.msLabel.hidden = true;
     this.chart.show(plot, again);
-    this.say(told);
-    this.more.replaceChildren(...this.chartActions());
+    this.setStatus(status);
+    this.actionBar.replaceChildren(...this.chartActions());
   }
 
   private get chartWidth(): number {
@@ -291,53 +297,53 @@ class Panel {
 
   private async plotAgain(part: { low: number; high: number } | undefined): Promise<void> {
     if (this.mode === "plot") {
-      await this.draw(this.ran, true, part);
-    } else if (this.again) {
-      await this.again(part);
+      await this.plotText(this.lastRun, true, part);
+    } else if (this.replot) {
+      await this.replot(part);
     }
   }
 
-  private again: ((part: { low: number; high: number } | undefined) => Promise<void>) | undefined;
+  private replot: ((part: { low: number; high: number } | undefined) => Promise<void>) | undefined;
 
   /** The answer as a chart: its first column of numbers along, the others up. */
   private async plotAnswer(answer: Answer): Promise<void> {
     const columns = plotColumns(answer);
     if (!columns) {
-      this.say("Nothing to plot: it takes two columns of numbers");
+      this.setStatus("Nothing to plot: a plot needs two numeric columns");
       return;
     }
-    const look = async (part: { low: number; high: number } | undefined) => {
-      const given = { query: this.answers.name, ...columns, points: this.chartWidth, ...part };
-      const plot = await rpc.request<Plot>("plotRows", given);
+    const plot = async (part: { low: number; high: number } | undefined) => {
+      const params = { query: this.answers.name, ...columns, points: this.chartWidth, ...part };
+      const plot = await rpc.request<Plot>("plotRows", params);
       if (plot.problem) {
-        this.say(plot.problem.message);
+        this.setStatus(plot.problem.message);
         return;
       }
-      this.drawn(plot, part !== undefined || this.shown === this.chart, duration(plot.seconds));
-      const back = element("button", {
+      this.showPlot(plot, part !== undefined || this.view === this.chart, duration(plot.seconds));
+      const back = h("button", {
         text: "Table",
         title: "Show the rows",
         onclick: () => {
           this.show("table");
-          this.told(answer);
+          this.showProgress(answer);
           this.table.focus();
         },
       });
-      this.more.prepend(back);
+      this.actionBar.prepend(back);
     };
-    this.again = look;
-    await look(undefined);
+    this.replot = plot;
+    await plot(undefined);
   }
 
-  // --- what can be done with an answer ---
+  // --- actions on an answer ---
 
-  private actions(answer: Answer): void {
+  private showActions(answer: Answer): void {
     if (!answer.columns.length) {
-      this.more.replaceChildren();
+      this.actionBar.replaceChildren();
       return;
     }
-    const { path, ran: sql } = this;
-    this.more.replaceChildren(
+    const { path, lastRun: sql } = this;
+    this.actionBar.replaceChildren(
       ...answerActions({
         plot: answer.done && plotColumns(answer) ? () => void this.plotAnswer(answer) : undefined,
         copy: (format) => void this.copyAs(format),
@@ -347,7 +353,7 @@ class Panel {
   }
 
   private chartActions(): HTMLElement[] {
-    const { path, ran: what } = this;
+    const { path, lastRun: what } = this;
     const save = () => {
       const data = this.chart.picture(what.replace(/\s+/g, " ").trim().slice(0, 100));
       if (data) {
@@ -361,9 +367,9 @@ class Panel {
   private async copyAs(format: string, offset = 0, limit?: number): Promise<void> {
     try {
       const text = await this.answers.copy(format, offset, limit, this.table.pages.sort);
-      post({ type: "copy", text, told: `Copied ${counted(limit ?? this.answers.count, "row")}` });
+      post({ type: "copy", text, done: `Copied ${counted(limit ?? this.answers.count, "row")}` });
     } catch (error) {
-      this.say((error as Error).message);
+      this.setStatus(messageOf(error));
     }
   }
 
@@ -373,11 +379,11 @@ class Panel {
       const text = await this.answers.field(row, column, this.table.pages.sort);
       showField(
         text,
-        () => post({ type: "copy", text, told: "" }),
+        () => post({ type: "copy", text, done: "" }),
         () => this.table.focus(),
       );
     } catch (error) {
-      this.say((error as Error).message);
+      this.setStatus(messageOf(error));
     }
   }
 
@@ -385,32 +391,32 @@ class Panel {
 
   private remember(text: string): void {
     const entry = { mode: this.mode, text };
-    this.asked.add(entry);
+    this.history.add(entry);
     post({ type: "remember", ...entry });
   }
 
   private historyItems(): Item[] {
-    return this.asked.items((entry) => this.put(entry.mode, entry.text));
+    return this.history.items((entry) => this.setText(entry.mode, entry.text));
   }
 
   private exampleItems(): Item[] {
     if (this.mode === "plot") {
-      return PLOTS.map(([text, detail]) => ({
+      return PLOT_EXAMPLES.map(([text, detail]) => ({
         label: text,
         detail,
-        run: () => this.put("plot", text, true),
+        run: () => this.setText("plot", text, true),
       }));
     }
     return (this.schema?.examples ?? []).map((example) => ({
       label: example.title,
       detail: example.what,
-      run: () => this.put("sql", example.sql, true),
+      run: () => this.setText("sql", example.sql, true),
     }));
   }
 
-  private put(mode: Mode, text: string, run = false): void {
+  private setText(mode: Mode, text: string, run = false): void {
     this.texts[mode] = text;
-    this.speak(mode);
+    this.setMode(mode);
     this.editor.text = text;
     this.editor.focus();
     if (run) {
@@ -419,7 +425,7 @@ class Panel {
   }
 
   private recall(step: number): boolean {
-    const text = this.asked.recall(this.mode, step);
+    const text = this.history.recall(this.mode, step);
     if (text === undefined) {
       return false;
     }
@@ -427,9 +433,9 @@ class Panel {
     return true;
   }
 
-  // --- what is seen ---
+  // --- layout and status ---
 
-  private get shown(): { focus(): void } | undefined {
+  private get view(): { focus(): void } | undefined {
     return this.stage.contains(this.chart.element)
       ? this.chart
       : this.stage.contains(this.table.element)
@@ -438,11 +444,11 @@ class Panel {
   }
 
   private show(what: "table" | "chart" | "none"): void {
-    const empty = element("div", { class: "empty" });
+    const empty = h("div", { class: "empty" });
     empty.append(
-      element("p", { text: "Ctrl+Enter runs the query. F6 goes to the answer and back." }),
-      element("p", {
-        text: "Examples has questions to begin with; the box completes tables and columns.",
+      h("p", { text: "Ctrl+Enter runs the query. F6 switches between the editor and the result." }),
+      h("p", {
+        text: "Examples lists queries to start from; the editor completes tables and columns.",
       }),
     );
     const shown = { table: this.table.element, chart: this.chart.element, none: empty }[what];
@@ -450,49 +456,42 @@ class Panel {
       this.stage.replaceChildren(shown);
     }
     if (what === "none") {
-      this.more.replaceChildren();
+      this.actionBar.replaceChildren();
       this.msLabel.hidden = true;
     }
   }
 
-  private say(text: string): void {
+  private setStatus(text: string): void {
     this.status.textContent = text;
   }
 
-  private complain(problem: Problem, shift: number): void {
-    this.toolbar.busy(false);
+  private showProblem(problem: Problem, shift: number): void {
+    this.toolbar.setBusy(false);
     this.problem.replaceChildren(
-      element("span", { class: "codicon-error", "aria-hidden": "true", text: "✕" }),
-      element("span", { class: "problem-text", text: problem.message }),
+      h("span", { class: "codicon-error", "aria-hidden": "true", text: "✕" }),
+      h("span", { class: "problem-text", text: problem.message }),
     );
     if (problem.hint) {
-      this.problem.append(element("span", { class: "problem-hint", text: problem.hint }));
+      this.problem.append(h("span", { class: "problem-hint", text: problem.hint }));
     }
     this.problem.hidden = false;
-    this.say("");
+    this.setStatus("");
     this.editor.mark(problem, shift);
   }
 
-  private forgive(): void {
+  private clearProblem(): void {
     this.problem.hidden = true;
     this.editor.unmark();
   }
 }
 
-const PLOTS: [string, string][] = [
-  ["metrics.loss where run=*", "The loss of all runs beside each other"],
-  ["metrics.seconds", "How long each step of the last run took"],
-  ["stats.absmax", "Greatest magnitudes of all tensors: what grows?"],
-  ["stats.nan where value=*", "NaNs by tensor and step"],
-  ["stats.std where op=linear|conv2d", "How far values are spread behind layers"],
-  ["executions.seconds where op=conv2d|linear|matmul", "Times of single ops"],
-];
-
 const root = document.getElementById("root");
 if (root) {
   const state = api.getState(); // before the panel keeps its own
   const panel = new Panel(root);
-  window.addEventListener("message", (event: MessageEvent<ToPage>) => panel.take(event.data));
+  window.addEventListener("message", (event: MessageEvent<HostMessage>) =>
+    panel.receive(event.data),
+  );
   if (state) {
     panel.restore(state);
   }

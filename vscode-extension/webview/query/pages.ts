@@ -1,10 +1,10 @@
 /** Rows of an answer, fetched a page at a time as they come into sight. */
 
-import type { Answer, Cell } from "./messages";
+import type { Answer, Cell } from "../../shared/query/messages";
 import { pagesOf } from "./windowing";
 
-export const PAGE = 200;
-const KEPT = 60;
+const PAGE = 200;
+const MAX_PAGES = 60;
 
 export interface Sort {
   column: number;
@@ -15,13 +15,13 @@ type Fetch = (offset: number, limit: number, sort: Sort | undefined) => Promise<
 
 export class Pages {
   private readonly pages = new Map<number, Cell[][]>();
-  private readonly asked = new Set<number>();
+  private readonly loading = new Set<number>();
   private round = 0;
   sort: Sort | undefined;
 
   constructor(
     private readonly fetch: Fetch,
-    private readonly arrived: () => void,
+    private readonly loaded: () => void,
     private readonly failed: (error: Error) => void,
   ) {}
 
@@ -54,7 +54,7 @@ export class Pages {
         this.pages.delete(page); // and to the end: those that were looked at last stay
         this.pages.set(page, there);
       }
-      if ((there?.length ?? 0) < whole && !this.asked.has(page)) {
+      if ((there?.length ?? 0) < whole && !this.loading.has(page)) {
         void this.load(page);
       }
     }
@@ -62,25 +62,25 @@ export class Pages {
 
   private async load(page: number): Promise<void> {
     const round = this.round;
-    this.asked.add(page);
+    this.loading.add(page);
     try {
       const answer = await this.fetch(page * PAGE, PAGE, this.sort);
       if (round !== this.round) {
         return;
       }
       this.pages.set(page, answer.rows);
-      while (this.pages.size > KEPT) {
+      while (this.pages.size > MAX_PAGES) {
         const [oldest] = this.pages.keys();
         this.pages.delete(oldest as number);
       }
-      this.arrived();
+      this.loaded();
     } catch (error) {
       if (round === this.round) {
         this.failed(error as Error);
       }
     } finally {
       if (round === this.round) {
-        this.asked.delete(page);
+        this.loading.delete(page);
       }
     }
   }
@@ -88,6 +88,6 @@ export class Pages {
   private forget(): void {
     this.round++;
     this.pages.clear();
-    this.asked.clear();
+    this.loading.clear();
   }
 }

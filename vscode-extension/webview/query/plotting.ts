@@ -1,19 +1,19 @@
-/** What is asked for when something is drawn. */
+/** Requests for plots, and which columns of an answer to plot. */
 
-import type { Answer, Plot } from "./messages";
+import type { Answer, Plot } from "../../shared/query/messages";
 import type { Rpc } from "./rpc";
 
-let asked = 0;
+let plots = 0;
 
 /** The lines of a plot, with as many points as the screen can show. */
-export function askPlot(
+export function requestPlot(
   rpc: Rpc,
   path: string,
   what: string,
   points: number,
   part: { low: number; high: number } | undefined,
 ): Promise<Plot> {
-  return rpc.request<Plot>("plot", { query: `plot-${++asked}`, path, what, points, ...part });
+  return rpc.request<Plot>("plot", { query: `plot-${++plots}`, path, what, points, ...part });
 }
 
 /** What names a step or a moment, and is drawn along rather than up. */
@@ -58,3 +58,13 @@ export function plotColumns(
 }
 
 const BY = ["name", "value", "site", "key", "tensor"];
+
+/** Plots to start from, each with what it shows. */
+export const PLOT_EXAMPLES: [string, string][] = [
+  ["metrics.loss where run=*", "Loss of all runs, side by side"],
+  ["metrics.seconds", "How long each step of the last run took"],
+  ["stats.absmax", "Largest magnitude of each tensor: what grows?"],
+  ["stats.nan where value=*", "NaNs by tensor and step"],
+  ["stats.std where op=linear|conv2d", "Spread of values after layers"],
+  ["executions.seconds where op=conv2d|linear|matmul", "Times of individual ops"],
+];

@@ -1,8 +1,8 @@
 /** An answer as a table: of a million rows only those in sight exist. */
 
-import { element } from "./dom";
-import { isNs, shown } from "./format";
-import type { Answer, Cell, Place } from "./messages";
+import type { Answer, Cell, SourceLocation } from "../../shared/query/messages";
+import { h } from "../dom";
+import { formatCell, isNs } from "./format";
 import { Pages, type Sort } from "./pages";
 import { scrollTo, type Window, windowOf } from "./windowing";
 
@@ -10,15 +10,14 @@ const LEAST_WIDTH = 40;
 const WIDEST = 420;
 const SLOW_MS = 60;
 
-export interface TableEvents {
+interface TableEvents {
   fetch(offset: number, limit: number, sort: Sort | undefined): Promise<Answer>;
-  goto(place: Place): void;
+  goto(location: SourceLocation): void;
   /** Shows a field whole. */
   open(row: number, column: number, cell: Cell): void;
   copy(text: string): void;
   copyRows(first: number, count: number): void;
   failed(error: Error): void;
-  sorted(sort: Sort | undefined): void;
 }
 
 /** A place in the table, and the other end of what is marked. */
@@ -46,20 +45,20 @@ export class ResultTable {
   ms = false;
 
   constructor(private readonly events: TableEvents) {
-    this.header = element("div", { class: "grid-head", role: "row", "aria-rowindex": 1 });
-    this.body = element("div", { class: "grid-body", role: "rowgroup" });
-    this.space = element("div", { class: "grid-space", role: "presentation" }, this.body);
-    this.element = element(
+    this.header = h("div", { class: "grid-head", role: "row", "aria-rowindex": 1 });
+    this.body = h("div", { class: "grid-body", role: "rowgroup" });
+    this.space = h("div", { class: "grid-space", role: "presentation" }, this.body);
+    this.element = h(
       "div",
       { class: "grid", role: "grid", tabindex: 0, "aria-label": "Rows", "aria-readonly": "true" },
-      element("div", { role: "rowgroup", class: "grid-top" }, this.header),
+      h("div", { role: "rowgroup", class: "grid-top" }, this.header),
       this.space,
     );
     this.pages = new Pages(events.fetch, () => this.draw(), events.failed);
     this.element.addEventListener("scroll", () => this.scrolled());
-    this.element.addEventListener("keydown", (event) => this.key(event));
-    this.body.addEventListener("mousedown", (event) => this.press(event));
-    this.body.addEventListener("dblclick", () => this.enter());
+    this.element.addEventListener("keydown", (event) => this.onKey(event));
+    this.body.addEventListener("mousedown", (event) => this.onPress(event));
+    this.body.addEventListener("dblclick", () => this.activate());
     new ResizeObserver(() => this.draw()).observe(this.element);
   }
 
@@ -69,10 +68,10 @@ export class ResultTable {
     this.kinds = answer.kinds;
     this.pages.begin(answer.rows);
     this.mark = { row: 0, column: 0, anchor: 0 };
-    this.widths = answer.columns.map((name, k) => this.fit(name, k, answer.rows));
+    this.widths = answer.columns.map((name, k) => this.fitWidth(name, k, answer.rows));
     this.element.scrollTop = this.element.scrollLeft = 0;
     this.grow(answer);
-    this.heads();
+    this.drawHeader();
   }
 
   /** More rows of it. */
@@ -83,7 +82,7 @@ export class ResultTable {
     this.element.setAttribute("aria-rowcount", String(answer.done ? answer.count + 1 : -1));
     this.element.setAttribute("aria-colcount", String(answer.columns.length));
     if (whole) {
-      this.heads();
+      this.drawHeader();
     }
     this.draw();
   }
@@ -91,7 +90,7 @@ export class ResultTable {
   /** Times in ns as ms, or as they are. */
   show(ms: boolean): void {
     this.ms = ms;
-    this.heads();
+    this.drawHeader();
     this.draw();
   }
 
@@ -153,26 +152,26 @@ export class ResultTable {
     const cells = this.pages.row(index);
     const { row, anchor } = this.mark;
     const marked = index >= Math.min(row, anchor) && index <= Math.max(row, anchor);
-    const made = element("div", {
+    const node = h("div", {
       class: `grid-row${marked && row !== anchor ? " marked" : ""}${index % 2 ? " odd" : ""}`,
       role: "row",
       "aria-rowindex": index + 2,
       "data-row": index,
     });
-    const number = element("div", { class: "gutter", role: "rowheader", text: String(index + 1) });
+    const number = h("div", { class: "gutter", role: "rowheader", text: String(index + 1) });
     number.style.width = `${this.gutter}px`;
-    made.append(number);
+    node.append(number);
     for (let k = 0; k < this.columns.length; k++) {
-      made.append(this.cell(index, k, cells?.[k]));
+      node.append(this.cell(index, k, cells?.[k]));
     }
-    return made;
+    return node;
   }
 
   private cell(row: number, column: number, cell: Cell | undefined): HTMLElement {
     const name = this.columns[column] ?? "";
-    const { text, kind } = shown(cell, this.ms && isNs(name));
+    const { text, kind } = formatCell(cell, this.ms && isNs(name));
     const link = this.isLink(name, cell);
-    const made = element("div", {
+    const node = h("div", {
       class: `cell ${kind}${link ? " link" : ""}`,
       role: "gridcell",
       id: `cell-${row}-${column}`,
@@ -181,8 +180,8 @@ export class ResultTable {
       title: text.length > 30 ? text : link ? "Go to the line (Enter)" : undefined,
       text,
     });
-    made.style.width = `${this.widths[column]}px`;
-    return made;
+    node.style.width = `${this.widths[column]}px`;
+    return node;
   }
 
   private isLink(name: string, cell: Cell | undefined): boolean {
@@ -195,10 +194,10 @@ export class ResultTable {
 
   // --- columns ---
 
-  private fit(name: string, column: number, rows: Cell[][]): number {
+  private fitWidth(name: string, column: number, rows: Cell[][]): number {
     let longest = name.length + (isNs(name) ? 6 : 2); // headings are bold, and have an arrow
     for (const row of rows) {
-      longest = Math.max(longest, shown(row[column]).text.length);
+      longest = Math.max(longest, formatCell(row[column]).text.length);
     }
     return Math.min(WIDEST, Math.max(LEAST_WIDTH, Math.ceil(longest * this.letter) + 20));
   }
@@ -214,8 +213,8 @@ export class ResultTable {
     return context.measureText("0").width;
   }
 
-  private heads(): void {
-    const corner = element("div", { class: "gutter", role: "columnheader", "aria-label": "Row" });
+  private drawHeader(): void {
+    const corner = h("div", { class: "gutter", role: "columnheader", "aria-label": "Row" });
     corner.style.width = `${this.gutter}px`;
     this.header.replaceChildren(corner, ...this.columns.map((name, k) => this.head(name, k)));
   }
@@ -224,29 +223,29 @@ export class ResultTable {
     const sort = this.pages.sort?.column === column ? this.pages.sort : undefined;
     const unit = this.ms && isNs(name) ? " (ms)" : "";
     const arrow = sort ? (sort.descending ? " ▼" : " ▲") : "";
-    const button = element("button", {
+    const button = h("button", {
       class: "sort",
       text: `${name}${unit}${arrow}`,
       tabindex: -1,
-      title: this.done ? `Sort by ${name}` : "Sorting works once all rows are there",
-      onclick: () => this.order(column),
+      title: this.done ? `Sort by ${name}` : "Sorting is available once all rows are loaded",
+      onclick: () => this.sortBy(column),
     });
-    const grip = element("div", { class: "grip", "aria-hidden": "true" });
+    const grip = h("div", { class: "grip", "aria-hidden": "true" });
     grip.addEventListener("mousedown", (event) => this.resize(event, column));
-    grip.addEventListener("dblclick", () => this.refit(column));
-    const made = element("div", {
+    grip.addEventListener("dblclick", () => this.refitColumn(column));
+    const node = h("div", {
       class: `head${this.kinds[column] === "number" ? " number" : ""}`,
       role: "columnheader",
       "aria-colindex": column + 1,
       "aria-sort": sort ? (sort.descending ? "descending" : "ascending") : "none",
     });
-    made.style.width = `${this.widths[column]}px`;
-    made.append(button, grip);
-    return made;
+    node.style.width = `${this.widths[column]}px`;
+    node.append(button, grip);
+    return node;
   }
 
   /** Up, down, and as they came. */
-  private order(column: number): void {
+  private sortBy(column: number): void {
     if (!this.done) {
       return;
     }
@@ -258,8 +257,7 @@ export class ResultTable {
           ? undefined
           : { column, descending: true };
     this.pages.order(next);
-    this.events.sorted(next);
-    this.heads();
+    this.drawHeader();
     this.draw();
   }
 
@@ -268,7 +266,7 @@ export class ResultTable {
     const [start, width] = [event.clientX, this.widths[column] ?? LEAST_WIDTH];
     const move = (moved: MouseEvent) => {
       this.widths[column] = Math.max(LEAST_WIDTH, width + moved.clientX - start);
-      this.heads();
+      this.drawHeader();
       this.draw();
     };
     const end = () => {
@@ -279,7 +277,7 @@ export class ResultTable {
     document.addEventListener("mouseup", end);
   }
 
-  private refit(column: number): void {
+  private refitColumn(column: number): void {
     const { first, count } = this.window();
     const rows: Cell[][] = [];
     for (let k = first; k < first + count; k++) {
@@ -288,14 +286,14 @@ export class ResultTable {
         rows.push(row);
       }
     }
-    this.widths[column] = this.fit(this.columns[column] ?? "", column, rows);
-    this.heads();
+    this.widths[column] = this.fitWidth(this.columns[column] ?? "", column, rows);
+    this.drawHeader();
     this.draw();
   }
 
   // --- keys and marks ---
 
-  private press(event: MouseEvent): void {
+  private onPress(event: MouseEvent): void {
     const target = event.target as HTMLElement;
     const row = Number(target.closest<HTMLElement>(".grid-row")?.dataset.row ?? Number.NaN);
     if (Number.isNaN(row) || event.button !== 0) {
@@ -309,7 +307,7 @@ export class ResultTable {
     }
   }
 
-  private key(event: KeyboardEvent): void {
+  private onKey(event: KeyboardEvent): void {
     const { row, column } = this.mark;
     const page = Math.max(1, Math.floor(this.scroll().viewport / this.rowHeight) - 1);
     const ends = event.ctrlKey || event.metaKey;
@@ -326,10 +324,10 @@ export class ResultTable {
     const move = moves[event.key];
     if (move) {
       event.preventDefault();
-      this.go(move[0], move[1], event.shiftKey);
+      this.moveTo(move[0], move[1], event.shiftKey);
     } else if (event.key === "Enter") {
       event.preventDefault();
-      this.enter();
+      this.activate();
     } else if (ends && event.key.toLowerCase() === "c") {
       event.preventDefault();
       this.copy();
@@ -338,11 +336,11 @@ export class ResultTable {
       this.mark = { row: this.count - 1, column, anchor: 0 };
       this.draw();
     } else if (event.key.toLowerCase() === "s" && !ends && !event.altKey) {
-      this.order(column);
+      this.sortBy(column);
     }
   }
 
-  private go(row: number, column: number, extend: boolean): void {
+  private moveTo(row: number, column: number, extend: boolean): void {
     const r = Math.max(0, Math.min(this.count - 1, row));
     const c = Math.max(0, Math.min(this.columns.length - 1, column));
     this.mark = { row: r, column: c, anchor: extend ? this.mark.anchor : r };
@@ -366,7 +364,7 @@ export class ResultTable {
     }
   }
 
-  private enter(): void {
+  private activate(): void {
     const { row, column } = this.mark;
     const cell = this.pages.row(row)?.[column];
     if (this.isLink(this.columns[column] ?? "", cell)) {
@@ -397,7 +395,7 @@ export class ResultTable {
     const { row, column, anchor } = this.mark;
     const cell = this.pages.row(row)?.[column];
     if (row === anchor) {
-      const { text } = shown(cell, this.ms && isNs(this.columns[column] ?? ""));
+      const { text } = formatCell(cell, this.ms && isNs(this.columns[column] ?? ""));
       this.events.copy(cell === null ? "" : text);
       return;
     }

@@ -1,9 +1,10 @@
 /** The row above the question: which workspace, SQL or a plot, run and stop, history, examples. */
 
-import { element, type Item, menuButton } from "./dom";
-import type { Known, Mode } from "./messages";
+import type { Mode, WorkspaceEntry } from "../../shared/query/messages";
+import { h } from "../dom";
+import { type Item, menuButton } from "./menu";
 
-export interface ToolbarEvents {
+interface ToolbarEvents {
   run(): void;
   stop(): void;
   mode(mode: Mode): void;
@@ -24,19 +25,19 @@ export class Toolbar {
   private path = "";
 
   constructor(events: ToolbarEvents) {
-    this.select = element("select", { "aria-label": "Workspace", title: "Workspace" });
+    this.select = h("select", { "aria-label": "Workspace", title: "Workspace" });
     this.select.addEventListener("change", () => {
       const chosen = this.select.value;
       this.select.value = this.path;
       events.choose(chosen === OTHER ? undefined : chosen);
     });
-    this.go = element("button", {
+    this.go = h("button", {
       class: "run",
       title: "Run (Ctrl+Enter)",
       onclick: () => events.run(),
     });
-    this.go.append(element("span", { "aria-hidden": "true", text: "▶ " }), "Run");
-    this.stop = element("button", {
+    this.go.append(h("span", { "aria-hidden": "true", text: "▶ " }), "Run");
+    this.stop = h("button", {
       class: "stop",
       title: "Stop (Escape)",
       disabled: true,
@@ -44,7 +45,7 @@ export class Toolbar {
       onclick: () => events.stop(),
     });
     const tab = (mode: Mode, label: string, title: string) =>
-      element("button", {
+      h("button", {
         role: "radio",
         class: "mode",
         text: label,
@@ -52,13 +53,13 @@ export class Toolbar {
         onclick: () => events.mode(mode),
       });
     this.modes = {
-      sql: tab("sql", "SQL", "Ask in SQL"),
-      plot: tab("plot", "Plot", "Draw a figure by step: stats.absmax where op=relu"),
+      sql: tab("sql", "SQL", "Query in SQL"),
+      plot: tab("plot", "Plot", "Plot a value over steps: stats.absmax where op=relu"),
     };
-    const group = element("div", {
+    const group = h("div", {
       class: "modes",
       role: "radiogroup",
-      "aria-label": "Kind of question",
+      "aria-label": "Kind of query",
     });
     group.append(this.modes.sql, this.modes.plot);
     group.addEventListener("keydown", (event) => {
@@ -69,51 +70,51 @@ export class Toolbar {
         this.modes[next].focus();
       }
     });
-    this.element = element(
+    this.element = h(
       "div",
       { class: "toolbar", role: "toolbar", "aria-label": "Query" },
       this.select,
       group,
       this.go,
       this.stop,
-      element("span", { class: "spring" }),
+      h("span", { class: "spring" }),
       menuButton(
         "History",
-        "Questions that were asked (Alt+Up in the box)",
+        "Previous queries (Alt+Up in the editor)",
         events.history,
-        "Nothing was asked yet",
+        "No queries yet",
       ),
-      menuButton("Examples", "Questions to begin with", events.examples, "No workspace is chosen"),
+      menuButton("Examples", "Example queries", events.examples, "No workspace selected"),
     );
   }
 
-  know(known: Known[], path: string): void {
+  setWorkspaces(workspaces: WorkspaceEntry[], path: string): void {
     this.path = path;
-    const options = known.map(({ path, label }) =>
-      element("option", { value: path, text: label, title: path }),
+    const options = workspaces.map(({ path, label }) =>
+      h("option", { value: path, text: label, title: path }),
     );
-    if (path && !known.some((k) => k.path === path)) {
+    if (path && !workspaces.some((k) => k.path === path)) {
       options.unshift(
-        element("option", { value: path, text: path.split(/[\\/]/).at(-1) ?? path, title: path }),
+        h("option", { value: path, text: path.split(/[\\/]/).at(-1) ?? path, title: path }),
       );
     }
     if (!path) {
-      options.unshift(element("option", { value: "", text: "No workspace" }));
+      options.unshift(h("option", { value: "", text: "No workspace" }));
     }
-    options.push(element("option", { value: OTHER, text: "Open a file …" }));
+    options.push(h("option", { value: OTHER, text: "Open a file …" }));
     this.select.replaceChildren(...options);
     this.select.value = path;
     this.select.title = path || "Workspace";
   }
 
-  speak(mode: Mode): void {
+  setMode(mode: Mode): void {
     for (const [name, button] of Object.entries(this.modes)) {
       button.setAttribute("aria-checked", String(name === mode));
       button.tabIndex = name === mode ? 0 : -1;
     }
   }
 
-  busy(on: boolean): void {
+  setBusy(on: boolean): void {
     this.stop.disabled = !on;
     this.element.classList.toggle("busy", on);
   }

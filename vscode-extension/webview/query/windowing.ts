@@ -5,7 +5,7 @@ export const MOST_PIXELS = 30_000_000;
 /** Rows above and below those that are seen, so that a short scroll finds them there. */
 const SPARE = 8;
 
-export interface Scrolled {
+interface Scrolled {
   rows: number;
   rowHeight: number;
   /** Height of what is seen. */
@@ -51,8 +51,8 @@ export function scrollTo(row: number, scrolled: Scrolled): number {
   }
   const ratio = (whole - viewport) / (height - viewport);
   const at = top * ratio;
-  const wanted = Math.min(Math.max(at, (row + 1) * rowHeight - viewport), row * rowHeight);
-  return wanted === at ? top : wanted / ratio;
+  const target = Math.min(Math.max(at, (row + 1) * rowHeight - viewport), row * rowHeight);
+  return target === at ? top : target / ratio;
 }
 
 /** The pages of so many rows that hold these rows. */

@@ -1,6 +1,6 @@
 /** The page's side of the messages: calls are answered, and those of an earlier stop thrown away. */
 
-import type { Call, Calls, FromPage, ToPage } from "../../src/tensor/messages";
+import type { Call, Calls, HostMessage, PageMessage } from "../../shared/tensor/messages";
 
 interface Waiting {
   resolve: (answer: never) => void;
@@ -8,7 +8,7 @@ interface Waiting {
   turn: number;
 }
 
-/** An answer that nobody waits for any more: the run went on, or something newer is wanted. */
+/** An answer that nobody waits for any more: the run has continued, or something newer is wanted. */
 export class Outdated extends Error {}
 
 export class Connection {
@@ -16,30 +16,30 @@ export class Connection {
   private readonly waiting = new Map<number, Waiting>();
   turn = 0;
 
-  constructor(private readonly send: (message: FromPage) => void) {}
+  constructor(private readonly send: (message: PageMessage) => void) {}
 
-  post(message: FromPage): void {
+  post(message: PageMessage): void {
     this.send(message);
   }
 
-  call<C extends Call>(name: C, given: Calls[C]["arguments"]): Promise<Calls[C]["answer"]> {
+  call<C extends Call>(name: C, args: Calls[C]["arguments"]): Promise<Calls[C]["answer"]> {
     const id = ++this.last;
     const { turn } = this;
     return new Promise((resolve, reject) => {
       this.waiting.set(id, { resolve, reject, turn });
-      this.send({ kind: "call", id, turn, name, arguments: given });
+      this.send({ kind: "call", id, turn, name, arguments: args });
     });
   }
 
   /** Takes an answer; others are for the page. */
-  answered(message: Extract<ToPage, { kind: "answer" }>): void {
+  answered(message: Extract<HostMessage, { kind: "answer" }>): void {
     const one = this.waiting.get(message.id);
     this.waiting.delete(message.id);
     if (!one) {
       return;
     }
     if (one.turn !== this.turn) {
-      one.reject(new Outdated("the run went on"));
+      one.reject(new Outdated("the run has continued"));
     } else if (message.error !== undefined) {
       one.reject(new Error(message.error));
     } else {
@@ -49,7 +49,7 @@ export class Connection {
 }
 
 /** Runs one task at a time; of those that come meanwhile only the newest, as sliders move on. */
-export class Newest {
+export class LatestOnly {
   private busy = false;
   private next: (() => Promise<void>) | undefined;
 

@@ -1,21 +1,28 @@
 /** The controls above the picture: expression, views, axes, scale, colours. */
 
-import { ROLES, type Role, roleOf, sizeOf, withRole } from "../../src/tensor/axes";
-import { MAPS, type MapName } from "../../src/tensor/colours";
-import type { Comparison, ViewState } from "../../src/tensor/messages";
-import type { ScaleMode, ScaleOver } from "../../src/tensor/scaling";
-import { type Choice, chooser, fill, h, numberBox, shown } from "./dom";
+import { grouped } from "../../shared/format";
+import { ROLES, type Role, roleOf, sizeOf, withRole } from "../../shared/tensor/axes";
+import type {
+  Comparison,
+  MapName,
+  ScaleMode,
+  ScaleOver,
+  ViewState,
+} from "../../shared/tensor/messages";
+import { fill, h } from "../dom";
+import { MAPS } from "./colours";
+import { type Choice, chooser, formatNumber, numberBox } from "./dom";
 import { type Model, nameOf } from "./model";
 
-/** What the controls ask of the page. */
-export interface Actions {
+/** What the controls trigger in the page. */
+interface Actions {
   subject(expression: string): void;
   pin(pinned: boolean): void;
   reveal(): void;
   /** Something of the view changed: `fetch` where other elements are wanted. */
   changed(what: "fetch" | "paint" | "layout"): void;
   save(what: "png" | "npy"): void;
-  nans(): void;
+  nanReport(): void;
   fit(): void;
 }
 
@@ -77,7 +84,7 @@ export class Controls {
       "aria-label": "Expression",
       title: "A tensor, or any expression over tensors; Enter shows it",
     });
-    const place = model.place;
+    const place = model.location;
     const where = place?.graph ? `${place.graph}:${place.line}` : "";
     fill(
       this.head,
@@ -103,10 +110,10 @@ export class Controls {
         {
           class: "flat",
           "aria-pressed": String(place?.pinned ?? false),
-          "aria-label": "Stay with this frame",
+          "aria-label": "Pin to this frame",
           title: place?.pinned
-            ? `Stays with ${place.graph}; press to follow the chosen frame`
-            : "Follows the chosen frame; press to stay with this one",
+            ? `Pinned to ${place.graph}; press to follow the selected frame`
+            : "Follows the selected frame; press to pin to this one",
           onclick: () => actions.pin(!place?.pinned),
         },
         place?.pinned ? "◉ pinned" : "◎ pin",
@@ -189,7 +196,7 @@ export class Controls {
       label: r as string,
     }));
     const select = chooser(
-      `axis ${axis} (${size.toLocaleString("en-US")})`,
+      `axis ${axis} (${grouped(size)})`,
       [{ value: "", label: "at index" }, ...roles],
       role ?? "",
       (value) => {
@@ -266,16 +273,16 @@ export class Controls {
     parts.push(...this.comparing());
     parts.push(h("span", { class: "space" }));
     if (view.mode === "picture") {
-      parts.push(this.button("Fit", "All of it (0)", () => actions.fit()));
-    }
-    parts.push(this.button("NaN report", "Where its NaNs and infinities come from", actions.nans));
-    if (view.mode !== "table") {
-      parts.push(this.button("PNG…", "Save what is drawn as a picture", () => actions.save("png")));
+      parts.push(this.button("Fit", "Fit to window (0)", () => actions.fit()));
     }
     parts.push(
-      this.button(".npy…", "Save the elements that are shown, for NumPy", () =>
-        actions.save("npy"),
-      ),
+      this.button("NaN report", "Trace NaNs and infinities to their origin", actions.nanReport),
+    );
+    if (view.mode !== "table") {
+      parts.push(this.button("PNG…", "Save the picture as PNG", () => actions.save("png")));
+    }
+    parts.push(
+      this.button(".npy…", "Save the shown elements as a NumPy file", () => actions.save("npy")),
     );
     fill(this.tools, ...parts);
   }
@@ -401,5 +408,5 @@ export class Controls {
 /** `64 of 1,000 tiles`, where not all are there. */
 export function tilesNote(model: Model, count: number): string {
   const all = sizeOf(model.shape, model.axes.tiles);
-  return count < all ? `${shown(count)} of ${shown(all)} tiles` : "";
+  return count < all ? `${formatNumber(count)} of ${formatNumber(all)} tiles` : "";
 }

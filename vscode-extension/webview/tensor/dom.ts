@@ -1,39 +1,11 @@
-/** Elements of the page, made in one expression each. */
+/** Labelled controls, and numbers as the Tensor view writes them. */
 
-type Child = Node | string | undefined | false;
-type Properties = Record<string, unknown>;
-
-/** `h("button", { class: "flat", onclick: go, "aria-label": "Go" }, "Go")` */
-export function h<K extends keyof HTMLElementTagNameMap>(
-  tag: K,
-  properties: Properties = {},
-  ...children: Child[]
-): HTMLElementTagNameMap[K] {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(properties)) {
-    if (name.startsWith("on") && typeof value === "function") {
-      made.addEventListener(name.slice(2), value as EventListener);
-    } else if (value === true) {
-      made.setAttribute(name, "");
-    } else if (value !== false && value !== undefined) {
-      made.setAttribute(name, String(value));
-    }
-  }
-  fill(made, ...children);
-  return made;
-}
-
-/** Replaces what is in an element. */
-export function fill(parent: Element, ...children: Child[]): void {
-  parent.replaceChildren(
-    ...children.filter((c): c is Node | string => c !== undefined && c !== false),
-  );
-}
+import { grouped, significant } from "../../shared/format";
+import { h } from "../dom";
 
 export interface Choice<T extends string> {
   value: T;
   label: string;
-  title?: string;
 }
 
 /** A list to choose from, with its label. */
@@ -56,7 +28,7 @@ export function numberBox(
   label: string,
   value: number,
   changed: (value: number) => void,
-  more: Properties = {},
+  more: Record<string, unknown> = {},
 ): HTMLLabelElement {
   const input = h("input", {
     type: "number",
@@ -72,7 +44,7 @@ export function numberBox(
 }
 
 /** Numbers for people: six digits, groups of thousands in integers. */
-export function shown(value: number | undefined): string {
+export function formatNumber(value: number | undefined): string {
   if (value === undefined) {
     return "";
   }
@@ -80,13 +52,7 @@ export function shown(value: number | undefined): string {
     return Number.isNaN(value) ? "nan" : value > 0 ? "inf" : "-inf";
   }
   if (Number.isInteger(value) && Math.abs(value) < 1e15) {
-    return value.toLocaleString("en-US");
+    return grouped(value);
   }
-  return String(Number(value.toPrecision(6)));
-}
-
-/** A colour of the theme. */
-export function themed(name: string, fallback: string): string {
-  const found = getComputedStyle(document.body).getPropertyValue(`--vscode-${name}`).trim();
-  return found || fallback;
+  return significant(value, 6);
 }

@@ -1,8 +1,10 @@
 /** The histogram view: equal bins, or by exponents of 2; counts as they are, or their logarithm. */
 
-import { partExpression, wholePart } from "../../src/tensor/parts";
-import { type Connection, Newest, Outdated } from "./connection";
-import { fill, h, shown, themed } from "./dom";
+import { messageOf } from "../../shared/errors";
+import { partExpression, wholePart } from "../../shared/tensor/parts";
+import { fill, h, themeColour } from "../dom";
+import { type Connection, LatestOnly, Outdated } from "./connection";
+import { formatNumber } from "./dom";
 import type { Model } from "./model";
 
 interface Bars {
@@ -25,12 +27,12 @@ export class HistogramView {
   );
   private bars: Bars | undefined;
   private at = -1;
-  private readonly newest = new Newest();
+  private readonly newest = new LatestOnly();
 
   constructor(
     private readonly model: Model,
     private readonly connection: Connection,
-    private readonly listener: { failed(text: string): void; told(text: string): void },
+    private readonly listener: { failed(text: string): void; hovered(text: string): void },
   ) {
     this.canvas.addEventListener("pointermove", (e) => this.point(this.binAt(e.offsetX)));
     this.canvas.addEventListener("pointerleave", () => this.point(-1));
@@ -60,7 +62,7 @@ export class HistogramView {
       if (!(error instanceof Outdated)) {
         this.bars = undefined;
         this.draw();
-        this.listener.failed((error as Error).message);
+        this.listener.failed(messageOf(error));
       }
     }
   }
@@ -77,8 +79,8 @@ export class HistogramView {
       expression: of,
       bins: model.view.bins,
     });
-    const label = (k: number) => `${shown(edges[k])} to ${shown(edges[k + 1])}`;
-    return { counts, edges, note: `${of}: ${shown(finite)} finite elements`, label };
+    const label = (k: number) => `${formatNumber(edges[k])} to ${formatNumber(edges[k + 1])}`;
+    return { counts, edges, note: `${of}: ${formatNumber(finite)} finite elements`, label };
   }
 
   private async exponents(): Promise<Bars> {
@@ -89,7 +91,7 @@ export class HistogramView {
     const last = statistics.histogram.findLastIndex((n) => n > 0);
     const counts = first < 0 ? [] : statistics.histogram.slice(first, last + 1);
     const low = statistics.lowestExponent + first;
-    const zeros = `${shown(statistics.zero)} zeros`;
+    const zeros = `${formatNumber(statistics.zero)} zeros`;
     return {
       counts,
       edges: counts.concat(0).map((_, k) => low + k),
@@ -107,8 +109,8 @@ export class HistogramView {
 
   private point(k: number): void {
     this.at = k;
-    this.listener.told(
-      k < 0 || !this.bars ? "" : `${this.bars.label(k)}: ${shown(this.bars.counts[k])}`,
+    this.listener.hovered(
+      k < 0 || !this.bars ? "" : `${this.bars.label(k)}: ${formatNumber(this.bars.counts[k])}`,
     );
     this.draw();
   }
@@ -126,9 +128,9 @@ export class HistogramView {
     g.scale(dpr, dpr);
     const bars = this.bars;
     fill(this.note, bars?.note ?? "");
-    this.canvas.setAttribute("aria-label", bars ? described(bars) : "Histogram");
+    this.canvas.setAttribute("aria-label", bars ? describe(bars) : "Histogram");
     if (!bars?.counts.length) {
-      g.fillStyle = themed("descriptionForeground", "#888");
+      g.fillStyle = themeColour("descriptionForeground", "#888");
       g.textAlign = "center";
       g.fillText(bars ? "no finite element" : "", width / 2, height / 2);
       return;
@@ -142,10 +144,10 @@ export class HistogramView {
     const tall = (n: number) => (logCounts ? Math.log10(n + 1) / Math.log10(most + 1) : n / most);
     const inner = { w: width - ROOM.left - ROOM.right, h: height - ROOM.top - ROOM.bottom };
     const bottom = ROOM.top + inner.h;
-    const foreground = themed("foreground", "#888");
-    g.strokeStyle = themed("editorIndentGuide-background1", "rgba(128,128,128,0.3)");
+    const foreground = themeColour("foreground", "#888");
+    g.strokeStyle = themeColour("editorIndentGuide-background1", "rgba(128,128,128,0.3)");
     g.fillStyle = foreground;
-    g.font = `11px ${themed("font-family", "sans-serif")}`;
+    g.font = `11px ${themeColour("font-family", "sans-serif")}`;
     g.textAlign = "right";
     g.textBaseline = "middle";
     for (const n of countTicks(most, logCounts)) {
@@ -154,14 +156,16 @@ export class HistogramView {
       g.moveTo(ROOM.left, y);
       g.lineTo(ROOM.left + inner.w, y);
       g.stroke();
-      g.fillText(shown(n), ROOM.left - 6, y);
+      g.fillText(formatNumber(n), ROOM.left - 6, y);
     }
     const wide = inner.w / bars.counts.length;
     bars.counts.forEach((n, k) => {
       const x = ROOM.left + k * wide;
       const high = n ? Math.max(1, inner.h * tall(n)) : 0;
       g.fillStyle =
-        k === this.at ? themed("charts-orange", "#d18616") : themed("charts-blue", "#3794ff");
+        k === this.at
+          ? themeColour("charts-orange", "#d18616")
+          : themeColour("charts-blue", "#3794ff");
       g.fillRect(x, bottom - high, Math.max(1, wide - (wide > 3 ? 1 : 0)), high);
     });
     g.fillStyle = foreground;
@@ -174,7 +178,7 @@ export class HistogramView {
     for (let k = 0; k <= bars.counts.length; k += every) {
       const text = this.model.view.exponents
         ? `2^${bars.edges[k]}`
-        : shown(Number(bars.edges[k]?.toPrecision(4)));
+        : formatNumber(Number(bars.edges[k]?.toPrecision(4)));
       g.fillText(text, ROOM.left + k * wide, bottom + 6);
     }
   }
@@ -194,8 +198,10 @@ function countTicks(most: number, log: boolean): number[] {
   return Array.from({ length: Math.floor(most / whole) + 1 }, (_, k) => k * whole);
 }
 
-function described(bars: Bars): string {
+function describe(bars: Bars): string {
   const most = Math.max(0, ...bars.counts);
   const k = bars.counts.indexOf(most);
-  return k < 0 ? bars.note : `Histogram. ${bars.note}. Most, ${shown(most)}, are ${bars.label(k)}`;
+  return k < 0
+    ? bars.note
+    : `Histogram. ${bars.note}. Most, ${formatNumber(most)}, are ${bars.label(k)}`;
 }

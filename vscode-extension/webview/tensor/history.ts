@@ -1,11 +1,12 @@
 /** A figure of the tensor over the steps of a run, as a small line. */
 
-import { type Figures, type HistoryEntry, numberOf } from "../../src/tensor/messages";
-import { type Connection, Newest, Outdated } from "./connection";
-import { chooser, fill, h, shown, themed } from "./dom";
-import type { Model } from "./model";
+import type { HistoryEntry, Statistics } from "../../shared/tensor/messages";
+import { fill, h, themeColour } from "../dom";
+import { type Connection, LatestOnly, Outdated } from "./connection";
+import { chooser, formatNumber } from "./dom";
+import { type Model, numberOf } from "./model";
 
-const FIGURES = [
+const STATISTICS = [
   "mean",
   "std",
   "min",
@@ -21,15 +22,15 @@ const MOST = 500; // entries that are asked for
 
 export class History {
   private readonly canvas = h("canvas", { role: "img" });
-  private readonly told = h("output", {});
+  private readonly output = h("output", {});
   readonly node = h("div", { class: "history" });
   private entries: HistoryEntry[] = [];
-  private readonly newest = new Newest();
+  private readonly newest = new LatestOnly();
 
   constructor(
     private readonly model: Model,
     private readonly connection: Connection,
-    private readonly chosen: () => void,
+    private readonly changed: () => void,
   ) {
     this.canvas.addEventListener("pointermove", (e) => this.point(e.offsetX));
     this.canvas.addEventListener("pointerleave", () => this.update());
@@ -63,25 +64,25 @@ export class History {
     }
     const { view } = this.model;
     if (!this.node.firstChild) {
-      const choices = FIGURES.map((value) => ({ value, label: value }));
+      const choices = STATISTICS.map((value) => ({ value, label: value }));
       const select = chooser(
         "over steps",
         choices,
-        view.figure as (typeof FIGURES)[number],
+        view.statistic as (typeof STATISTICS)[number],
         (figure) => {
-          view.figure = figure;
-          this.chosen();
+          view.statistic = figure;
+          this.changed();
           this.update();
         },
       );
-      fill(this.node, select, this.canvas, this.told);
+      fill(this.node, select, this.canvas, this.output);
     }
     this.draw();
-    this.say(this.entries.length - 1);
+    this.label(this.entries.length - 1);
   }
 
   private values(): number[] {
-    const figure = this.model.view.figure as keyof Figures;
+    const figure = this.model.view.statistic as keyof Statistics;
     return this.entries.map((e) => numberOf(e.statistics[figure] as number | string) ?? Number.NaN);
   }
 
@@ -89,14 +90,14 @@ export class History {
     const k = Math.round((x / this.canvas.clientWidth) * (this.entries.length - 1));
     if (this.entries[k]) {
       this.draw(k);
-      this.say(k);
+      this.label(k);
     }
   }
 
-  private say(k: number): void {
+  private label(k: number): void {
     const entry = this.entries[k];
     const where = entry?.step !== undefined ? `step ${entry.step}` : `version ${k}`;
-    this.told.textContent = `${where}: ${this.model.view.figure} ${shown(this.values()[k])}`;
+    this.output.textContent = `${where}: ${this.model.view.statistic} ${formatNumber(this.values()[k])}`;
   }
 
   private draw(at = this.entries.length - 1): void {
@@ -116,7 +117,7 @@ export class History {
       high > low ? 3 + ((high - v) / (high - low)) * (height - 6) : height / 2;
     const g = this.canvas.getContext("2d") as CanvasRenderingContext2D;
     g.scale(dpr, dpr);
-    g.strokeStyle = themed("charts-blue", "#3794ff");
+    g.strokeStyle = themeColour("charts-blue", "#3794ff");
     g.lineWidth = 1.5;
     g.beginPath();
     let pen = false;
@@ -131,7 +132,7 @@ export class History {
       }
     });
     g.stroke();
-    g.fillStyle = themed("charts-red", "#f14c4c");
+    g.fillStyle = themeColour("charts-red", "#f14c4c");
     values.forEach((v, k) => {
       if (!Number.isFinite(v)) {
         g.fillRect(x(k) - 1, 0, 2, height); // no number: a bar from top to bottom
@@ -139,14 +140,14 @@ export class History {
     });
     const v = values[at];
     if (v !== undefined && Number.isFinite(v)) {
-      g.fillStyle = themed("charts-orange", "#d18616");
+      g.fillStyle = themeColour("charts-orange", "#d18616");
       g.beginPath();
       g.arc(x(at), y(v), 3, 0, 2 * Math.PI);
       g.fill();
     }
     this.canvas.setAttribute(
       "aria-label",
-      `${this.model.view.figure} over ${values.length} steps, ${shown(low)} to ${shown(high)}`,
+      `${this.model.view.statistic} over ${values.length} steps, ${formatNumber(low)} to ${formatNumber(high)}`,
     );
   }
 }

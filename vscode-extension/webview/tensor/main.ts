@@ -1,59 +1,61 @@
 /** The Tensor view's page. */
 
-import { NAN, UNWRITTEN } from "../../src/tensor/elements";
-import { type FromPage, numberOf, type Place, type ToPage } from "../../src/tensor/messages";
-import { npyOf } from "../../src/tensor/npy";
-import { elementExpression, partExpression, wholePart } from "../../src/tensor/parts";
-import { Connection, Newest, Outdated } from "./connection";
+import { messageOf } from "../../shared/errors";
+import type { FrameLocation, HostMessage, PageMessage } from "../../shared/tensor/messages";
+import { elementExpression, partExpression, wholePart } from "../../shared/tensor/parts";
+import { fill, h } from "../dom";
+import { Connection, LatestOnly, Outdated } from "./connection";
 import { Controls, tilesNote } from "./controls";
-import { fill, h, shown } from "./dom";
+import { formatNumber } from "./dom";
+import { ElementEditor } from "./elementEditor";
+import { NAN, UNWRITTEN } from "./elements";
 import { HistogramView } from "./histogram";
 import { History } from "./history";
-import { Model, nameOf } from "./model";
-import { Odd } from "./odd";
+import { Model, nameOf, numberOf } from "./model";
+import { NonFinite } from "./nonfinite";
+import { npyOf } from "./npy";
 import { Pictures } from "./pictures";
 import { Pins } from "./pins";
-import { Setting } from "./setting";
 import { Table } from "./table";
 
-const PATIENCE_MS = 3000; // in which the page is told what to show, else it asks again
+const OPEN_TIMEOUT_MS = 3000; // in which the page is told what to show, else it asks again
 
 class Page {
   private readonly vscode = acquireVsCodeApi<{ expression: string }>();
-  private readonly connection = new Connection((message: FromPage) =>
+  private readonly connection = new Connection((message: PageMessage) =>
     this.vscode.postMessage(message),
   );
   private readonly model = new Model();
   private readonly hover = h("output", { class: "hover" });
   private readonly live = h("div", { class: "unseen", "aria-live": "polite" });
-  private readonly trouble = h("div", { class: "trouble", role: "status" });
-  private readonly figures = h("div", { class: "figures" });
+  private readonly message = h("div", { class: "trouble", role: "status" });
+  private readonly statistics = h("div", { class: "figures" });
   private readonly pins: Pins;
   private readonly main = h("main", {});
-  private readonly newest = new Newest();
+  private readonly newest = new LatestOnly();
   private readonly controls: Controls;
   private readonly pictures: Pictures;
   private readonly table: Table;
   private readonly histogram: HistogramView;
   private readonly history: History;
-  private readonly odd: Odd;
-  private readonly setting: Setting;
+  private readonly nonFinite: NonFinite;
+  private readonly editor: ElementEditor;
   /** The element that is told at the bottom of the picture. */
-  private over: number[] | undefined;
+  private hoverIndex: number[] | undefined;
   /** The element that was asked for last. */
-  private said: { place: number[]; text: string } | undefined;
-  private opened = 0;
-  private told = false;
+  private lastRead: { place: number[]; text: string } | undefined;
+  private openedAt = 0;
+  private isOpen = false;
 
   constructor(root: HTMLElement) {
     const { model, connection } = this;
     this.controls = new Controls(model, {
-      subject: (expression) => this.another(expression),
+      subject: (expression) => this.changeSubject(expression),
       pin: (pinned) => connection.post({ kind: "pin", pinned }),
       reveal: () => connection.post({ kind: "reveal" }),
       changed: (what) => this.changed(what),
       save: (what) => void this.save(what),
-      nans: () => connection.post({ kind: "nan" }),
+      nanReport: () => connection.post({ kind: "nan" }),
       fit: () => this.pictures.fit(),
     });
     const failed = (text: string) => this.failed(text);
@@ -65,57 +67,62 @@ class Page {
       failed,
       painted: () => this.painted(),
     });
-    this.setting = new Setting(model, connection, this.hover, (trouble) => {
+    this.editor = new ElementEditor(model, connection, this.hover, (error) => {
       this.pictures.now.canvas.focus();
       this.hovered(model.cursor);
-      if (trouble) {
-        this.failed(trouble);
+      if (error) {
+        this.failed(error);
       }
     });
     this.table = new Table(model, connection, { chosen: (place) => this.choose(place), failed });
     this.histogram = new HistogramView(model, connection, {
       failed,
-      told: (text) => {
+      hovered: (text) => {
         this.hover.textContent = text;
       },
     });
-    this.history = new History(model, connection, () => this.keep());
+    this.history = new History(model, connection, () => this.saveView());
     this.pins = new Pins(
       model,
       connection,
-      (place) => this.look(place),
+      (place) => this.goTo(place),
       () => this.pictures.redraw(),
     );
-    this.odd = new Odd(model, connection, { look: (place) => this.look(place), failed });
+    this.nonFinite = new NonFinite(model, connection, {
+      goTo: (place) => this.goTo(place),
+      failed,
+    });
     fill(
       root,
       this.controls.head,
       this.controls.axes,
       this.controls.tools,
-      this.trouble,
+      this.message,
       this.main,
       this.pins.node,
-      h("footer", {}, this.hover, h("span", { class: "space" }), this.odd.node),
-      h("div", { class: "bottom" }, this.figures, this.history.node),
+      h("footer", {}, this.hover, h("span", { class: "space" }), this.nonFinite.node),
+      h("div", { class: "bottom" }, this.statistics, this.history.node),
       this.live,
     );
-    window.addEventListener("message", (event: MessageEvent<ToPage>) => this.take(event.data));
-    window.addEventListener("keydown", (event) => this.key(event));
+    window.addEventListener("message", (event: MessageEvent<HostMessage>) =>
+      this.receive(event.data),
+    );
+    window.addEventListener("keydown", (event) => this.onKey(event));
     new ResizeObserver(() => this.resized()).observe(this.main);
     new MutationObserver(() => this.themed()).observe(document.body, {
       attributeFilter: ["class", "style"],
     });
     connection.post({ kind: "ready" });
     window.setTimeout(() => {
-      if (!this.told) {
+      if (!this.isOpen) {
         connection.post({ kind: "ready" });
       }
-    }, PATIENCE_MS);
+    }, OPEN_TIMEOUT_MS);
   }
 
-  // --- what the host says ---
+  // --- messages from the host ---
 
-  private take(message: ToPage): void {
+  private receive(message: HostMessage): void {
     switch (message.kind) {
       case "answer":
         this.connection.answered(message);
@@ -124,34 +131,34 @@ class Page {
         this.open(message);
         break;
       case "stop":
-        this.stopped(message.place);
+        this.stopped(message.location);
         break;
       case "show":
-        this.look(message.place);
+        this.goTo(message.index);
         break;
       default:
         this.model.state = message.kind;
-        this.state();
+        this.updateState();
     }
   }
 
-  private open(message: Extract<ToPage, { kind: "open" }>): void {
+  private open(message: Extract<HostMessage, { kind: "open" }>): void {
     const { model } = this;
-    this.told = true;
-    this.opened = performance.now();
+    this.isOpen = true;
+    this.openedAt = performance.now();
     performance.mark("opened");
     model.subject = message.subject;
-    model.remember(message.view);
+    model.restoreView(message.view);
     model.pins = [];
-    this.over = undefined;
-    this.tell();
+    this.hoverIndex = undefined;
+    this.showHover();
     model.cursor = undefined;
-    model.figures = undefined;
-    this.stand(message.place);
+    model.statistics = undefined;
+    this.setLocation(message.location);
     this.vscode.setState({ expression: message.subject.expression });
-    model.trouble = message.error ?? "";
+    model.error = message.error ?? "";
     if (message.type) {
-      model.become(message.type);
+      model.setType(message.type);
     } else {
       model.type = undefined;
     }
@@ -161,30 +168,30 @@ class Page {
     }
     if (message.type) {
       this.refresh();
-      if (message.subject.place) {
-        this.look(message.subject.place);
+      if (message.subject.index) {
+        this.goTo(message.subject.index);
       }
     }
-    this.state();
+    this.updateState();
   }
 
-  private stand(place: Place): void {
-    this.model.place = place;
-    this.connection.turn = place.turn;
+  private setLocation(location: FrameLocation): void {
+    this.model.location = location;
+    this.connection.turn = location.turn;
     this.model.state = "stopped";
   }
 
   /** The run stands elsewhere, or something was set: the same view of what is there now. */
-  private stopped(place: Place): void {
-    this.stand(place);
+  private stopped(place: FrameLocation): void {
+    this.setLocation(place);
     this.newest.run(async () => {
       try {
         const type = await this.connection.call("type", {
           expression: this.model.subject.expression,
         });
         const before = this.model.type?.type;
-        this.model.become(type);
-        this.model.trouble = "";
+        this.model.setType(type);
+        this.model.error = "";
         if (before === type.type) {
           this.controls.update();
         } else {
@@ -193,18 +200,18 @@ class Page {
         this.refresh();
       } catch (error) {
         if (!(error instanceof Outdated)) {
-          this.failed((error as Error).message);
+          this.failed(messageOf(error));
           this.controls.update();
         }
       }
-      this.state();
+      this.updateState();
     });
   }
 
   /** Asks for everything that is shown. */
   private refresh(): void {
     this.view.want();
-    void this.takeFigures();
+    void this.fetchStatistics();
     this.history.want();
     void this.pins.refresh();
   }
@@ -215,12 +222,12 @@ class Page {
     ];
   }
 
-  private async takeFigures(): Promise<void> {
+  private async fetchStatistics(): Promise<void> {
     const { model } = this;
     try {
       const { expression } = model.subject;
-      const told = await this.connection.call("statistics", { expression });
-      model.figures = told.statistics;
+      const result = await this.connection.call("statistics", { expression });
+      model.statistics = result.statistics;
       if (model.view.scale.over === "whole") {
         this.pictures.paint();
       }
@@ -228,26 +235,26 @@ class Page {
       if (error instanceof Outdated) {
         return;
       }
-      model.figures = undefined;
+      model.statistics = undefined;
     }
-    this.odd.reset();
-    this.showFigures();
+    this.nonFinite.reset();
+    this.showStatistics();
   }
 
-  private showFigures(): void {
-    const f = this.model.figures;
+  private showStatistics(): void {
+    const f = this.model.statistics;
     const names = ["mean", "std", "min", "max", "absmax", "l2"] as const;
-    const told = f ? names.map((n) => [n, numberOf(f[n])] as const) : [];
+    const values = f ? names.map((n) => [n, numberOf(f[n])] as const) : [];
     fill(
-      this.figures,
-      ...told
+      this.statistics,
+      ...values
         .filter(([, v]) => v !== undefined)
-        .map(([n, v]) => h("span", {}, `${n} `, h("b", {}, shown(v)))),
-      f && h("span", {}, "elements ", h("b", {}, shown(f.count))),
-      f && f.zero > 0 && h("span", {}, "zeros ", h("b", {}, shown(f.zero))),
-      f && f.subnormal > 0 && h("span", {}, "subnormal ", h("b", {}, shown(f.subnormal))),
+        .map(([n, v]) => h("span", {}, `${n} `, h("b", {}, formatNumber(v)))),
+      f && h("span", {}, "elements ", h("b", {}, formatNumber(f.count))),
+      f && f.zero > 0 && h("span", {}, "zeros ", h("b", {}, formatNumber(f.zero))),
+      f && f.subnormal > 0 && h("span", {}, "subnormal ", h("b", {}, formatNumber(f.subnormal))),
     );
-    this.figures.title = this.figures.textContent ?? "";
+    this.statistics.title = this.statistics.textContent ?? "";
   }
 
   // --- arranging ---
@@ -271,7 +278,7 @@ class Page {
   }
 
   private changed(what: "fetch" | "paint" | "layout"): void {
-    this.keep();
+    this.saveView();
     if (what === "layout") {
       this.arrange();
       this.view.want();
@@ -283,15 +290,15 @@ class Page {
       }
       this.view.want();
     }
-    this.state();
+    this.updateState();
   }
 
-  private keep(): void {
+  private saveView(): void {
     const { subject, view } = this.model;
     this.connection.post({ kind: "view", expression: subject.expression, view });
   }
 
-  private another(expression: string): void {
+  private changeSubject(expression: string): void {
     if (expression && expression !== nameOf(this.model.subject)) {
       this.connection.post({ kind: "subject", expression });
     }
@@ -318,47 +325,47 @@ class Page {
     this.history.update();
   }
 
-  private state(): void {
+  private updateState(): void {
     const { model } = this;
     const goes = { running: "the run goes on", ended: "the run has ended", stopped: "" }[
       model.state
     ];
     const note = tilesNote(model, this.pictures.grid.count);
-    this.trouble.textContent = model.trouble || goes || (model.view.mode === "picture" ? note : "");
-    this.trouble.classList.toggle("error", Boolean(model.trouble));
-    document.body.classList.toggle("stale", Boolean(model.trouble) || model.state === "ended");
+    this.message.textContent = model.error || goes || (model.view.mode === "picture" ? note : "");
+    this.message.classList.toggle("error", Boolean(model.error));
+    document.body.classList.toggle("stale", Boolean(model.error) || model.state === "ended");
   }
 
   private failed(text: string): void {
-    this.model.trouble = text;
-    this.state();
+    this.model.error = text;
+    this.updateState();
   }
 
   private painted(): void {
-    if (this.opened) {
+    if (this.openedAt) {
       performance.mark("painted");
-      this.connection.post({ kind: "painted", milliseconds: performance.now() - this.opened });
-      this.opened = 0;
+      this.connection.post({ kind: "painted", milliseconds: performance.now() - this.openedAt });
+      this.openedAt = 0;
     }
-    if (this.over) {
-      this.tell(); // what stands there may have changed
+    if (this.hoverIndex) {
+      this.showHover(); // what stands there may have changed
     }
-    this.state();
+    this.updateState();
   }
 
   // --- elements ---
 
   private hovered(place: number[] | undefined): void {
-    this.over = place;
-    this.tell();
+    this.hoverIndex = place;
+    this.showHover();
   }
 
   /** Says what the element under the pointer, or the cursor, is now. */
-  private tell(): void {
-    if (this.setting.open) {
+  private showHover(): void {
+    if (this.editor.open) {
       return; // somebody types there
     }
-    const place = this.over;
+    const place = this.hoverIndex;
     const spot = place && this.pictures.spotOf(place);
     if (!place || !spot) {
       this.hover.textContent = "";
@@ -376,10 +383,10 @@ class Page {
 
   /** Lets an element of the picture be given another value. */
   private async edit(place: number[]): Promise<void> {
-    await this.say(place);
-    const { said } = this;
-    if (said && said.place === place && this.model.state === "stopped") {
-      this.setting.begin(place, said.text);
+    await this.readElement(place);
+    const { lastRead } = this;
+    if (lastRead && lastRead.place === place && this.model.state === "stopped") {
+      this.editor.begin(place, lastRead.text);
     }
   }
 
@@ -387,7 +394,7 @@ class Page {
   private choose(place: number[]): void {
     this.model.cursor = place;
     if (this.model.view.mode === "picture") {
-      this.pictures.look(place);
+      this.pictures.goTo(place);
       this.hovered(place);
       this.live.textContent = this.hover.textContent;
     } else {
@@ -396,13 +403,13 @@ class Page {
   }
 
   /** Brings an element into sight, wherever the sliders stand. */
-  private look(place: number[]): void {
+  private goTo(place: number[]): void {
     const { model } = this;
     if (place.length !== model.shape.length) {
       return;
     }
     model.cursor = place;
-    this.over = undefined; // it is asked for exactly
+    this.hoverIndex = undefined; // it is asked for exactly
     model.setAxes({ ...model.axes, at: [...place] });
     if (model.view.mode === "histogram") {
       model.view.mode = "picture";
@@ -413,37 +420,37 @@ class Page {
     }
     this.arrange();
     if (model.view.mode === "table") {
-      this.table.look(place);
+      this.table.goTo(place);
     } else {
-      this.pictures.look(place);
+      this.pictures.goTo(place);
     }
-    void this.say(place);
+    void this.readElement(place);
   }
 
-  private async say(place: number[]): Promise<void> {
+  private async readElement(place: number[]): Promise<void> {
     try {
       const { expression } = this.model.subject;
       const slice = await this.connection.call("slice", {
         expression: elementExpression(expression, place),
       });
-      this.said = { place, text: this.model.elements(slice).text(0) };
-      this.hover.textContent = `[${place.join(", ")}] = ${this.said.text}`;
+      this.lastRead = { place, text: this.model.elements(slice).text(0) };
+      this.hover.textContent = `[${place.join(", ")}] = ${this.lastRead.text}`;
       this.live.textContent = this.hover.textContent;
     } catch {
-      // The element is gone with its stop: what is said of the tensor says so.
+      // The element is gone with its stop: what is lastRead of the tensor says so.
     }
   }
 
-  private key(event: KeyboardEvent): void {
+  private onKey(event: KeyboardEvent): void {
     const typing = (event.target as Element).matches("input, select, textarea");
     if (typing || event.ctrlKey || event.metaKey || event.altKey) {
       return;
     }
     if (event.key === "n" || event.key === "N") {
       const by = event.key === "N" ? -1 : 1;
-      const f = this.model.figures;
+      const f = this.model.statistics;
       const onlyUnwritten = f && f.unwritten !== undefined && f.nan === f.unwritten;
-      void this.odd.next(onlyUnwritten ? UNWRITTEN : NAN, by);
+      void this.nonFinite.next(onlyUnwritten ? UNWRITTEN : NAN, by);
     } else if (event.key === "Escape") {
       this.model.cursor = undefined;
       this.pictures.redraw();
@@ -464,7 +471,7 @@ class Page {
       }
     } catch (error) {
       if (!(error instanceof Outdated)) {
-        this.failed((error as Error).message);
+        this.failed(messageOf(error));
       }
     }
   }

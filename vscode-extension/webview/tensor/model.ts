@@ -1,31 +1,42 @@
 /** What the page shows, and what it knows of it. */
 
-import { type Axes, fitted } from "../../src/tensor/axes";
-import { Elements } from "../../src/tensor/elements";
-import {
-  compared,
-  FIRST_VIEW,
-  type Figures,
-  numberOf,
-  type Place,
-  type Slice,
-  type Subject,
-  type TensorType,
-  type ViewState,
-} from "../../src/tensor/messages";
-import type { Extent } from "../../src/tensor/scaling";
+import { type Axes, fitAxes } from "../../shared/tensor/axes";
+import type {
+  Comparison,
+  FrameLocation,
+  Slice,
+  Statistics,
+  Subject,
+  TensorType,
+  ViewState,
+} from "../../shared/tensor/messages";
+import { Elements } from "./elements";
+import type { Extent } from "./scaling";
+
+const FIRST_VIEW: ViewState = {
+  mode: "picture",
+  firstTile: 0,
+  scale: { mode: "minmax", over: "shown", low: -1, high: 1 },
+  map: "viola",
+  comparison: { kind: "none", count: 1, expression: "" },
+  difference: "absolute",
+  logCounts: false,
+  exponents: false,
+  bins: 64,
+  statistic: "mean",
+};
 
 export class Model {
   subject: Subject = { expression: "" };
   view: ViewState = structuredClone(FIRST_VIEW);
-  place: Place | undefined;
+  location: FrameLocation | undefined;
   type: TensorType | undefined;
-  figures: Figures | undefined;
+  statistics: Statistics | undefined;
   /** What stands in the way of a picture; the last one stays, dimmed. */
-  trouble = "";
+  error = "";
   /** running: the run goes on; ended: there is no session any more. */
   state: "stopped" | "running" | "ended" = "running";
-  axes: Axes = fitted(undefined, []);
+  axes: Axes = fitAxes(undefined, []);
   cursor: number[] | undefined;
   pins: { place: number[]; text: string; was?: string }[] = [];
 
@@ -34,18 +45,18 @@ export class Model {
   }
 
   get earlier(): string | undefined {
-    return compared(this.subject.expression, this.view.comparison);
+    return comparedExpression(this.subject.expression, this.view.comparison);
   }
 
   /** Takes a view that was remembered: what this version does not know of keeps its first value. */
-  remember(view: ViewState | undefined): void {
+  restoreView(view: ViewState | undefined): void {
     this.view = { ...structuredClone(FIRST_VIEW), ...view };
   }
 
   /** Takes a type; the axes stay where they fit. */
-  become(type: TensorType): void {
+  setType(type: TensorType): void {
     this.type = type;
-    this.axes = fitted(this.view.axes, type.shape);
+    this.axes = fitAxes(this.view.axes, type.shape);
   }
 
   setAxes(axes: Axes): void {
@@ -60,7 +71,7 @@ export class Model {
 
   /** The extent of the whole tensor, where its figures are there. */
   get extent(): Extent | undefined {
-    const f = this.figures;
+    const f = this.statistics;
     const min = numberOf(f?.min);
     const max = numberOf(f?.max);
     if (!f || min === undefined || max === undefined) {
@@ -75,4 +86,26 @@ export class Model {
 /** `x[0, 3]`, or the label of what has no name. */
 export function nameOf(subject: Subject): string {
   return subject.label ?? subject.expression;
+}
+
+/** The expression that a subject is compared with; undefined for none. */
+export function comparedExpression(expression: string, to: Comparison): string | undefined {
+  switch (to.kind) {
+    case "step":
+      return `(${expression})@-${to.count}`;
+    case "change":
+      return `was(${expression}, ${to.count})`;
+    case "expression":
+      return to.expression.trim() || undefined;
+    default:
+      return undefined;
+  }
+}
+
+/** JSON has no word for some numbers: they come as texts. */
+export function numberOf(figure: number | string | undefined): number | undefined {
+  if (typeof figure !== "string") {
+    return figure;
+  }
+  return { inf: Number.POSITIVE_INFINITY, "-inf": Number.NEGATIVE_INFINITY }[figure] ?? Number.NaN;
 }

@@ -1,14 +1,15 @@
 /** One canvas with the tiles of a tensor: drawing, and what lies under the pointer. */
 
-import { SPECIAL } from "../../src/tensor/colours";
-import { type Elements, FINITE, NAN } from "../../src/tensor/elements";
-import type { Atlas, Painted } from "../../src/tensor/painting";
-import { countOf, type Part, stridesOf } from "../../src/tensor/parts";
-import { type Camera, type Grid, type Spot, spotAt, tileOrigin } from "../../src/tensor/tiles";
-import { h, themed } from "./dom";
+import { significant } from "../../shared/format";
+import { countOf, type Part, stridesOf } from "../../shared/tensor/parts";
+import { h, themeColour } from "../dom";
+import { SPECIAL } from "./colours";
+import { type Elements, FINITE, NAN } from "./elements";
+import type { Atlas, Painted } from "./painting";
+import { type Camera, type Grid, type Spot, spotAt, tileOrigin } from "./tiles";
 
 /** Of the window, in CSS pixels: where indices are written. */
-export const MARGIN = { left: 46, top: 20 };
+const MARGIN = { left: 46, top: 20 };
 const LABELLED = 40; // CSS pixels of an element from which on its value is written in it
 const HATCHED = 5; // device pixels of an element from which on marks have patterns
 
@@ -135,7 +136,7 @@ export class Picture {
     camera: Camera,
     marks: readonly Marked[],
     cursor: Spot | undefined,
-    odd: readonly Spot[],
+    nonFinite: readonly Spot[],
   ): void {
     this.resize();
     const { context: g, canvas } = this;
@@ -149,9 +150,9 @@ export class Picture {
     g.clip();
     g.translate(left, top);
     g.imageSmoothingEnabled = false;
-    this.tiles(grid, camera);
-    this.closer(grid, camera);
-    this.dots(grid, camera, odd);
+    this.drawTiles(grid, camera);
+    this.drawDetails(grid, camera);
+    this.drawDots(grid, camera, nonFinite);
     for (const mark of marks) {
       this.outline(grid, camera, mark.spot, mark.label);
     }
@@ -160,7 +161,7 @@ export class Picture {
     }
     g.restore();
     if (this.block) {
-      this.indices(grid, camera, left, top);
+      this.drawIndices(grid, camera, left, top);
     }
   }
 
@@ -177,7 +178,7 @@ export class Picture {
     }
   }
 
-  private tiles(grid: Grid, camera: Camera): void {
+  private drawTiles(grid: Grid, camera: Camera): void {
     const block = this.block;
     if (!block?.atlas.width || !block.atlas.height) {
       return;
@@ -208,7 +209,7 @@ export class Picture {
   }
 
   /** What is written into elements that are large: patterns of what is no number, and values. */
-  private closer(grid: Grid, camera: Camera): void {
+  private drawDetails(grid: Grid, camera: Camera): void {
     const block = this.block;
     if (!block || camera.scale < HATCHED) {
       return;
@@ -221,7 +222,7 @@ export class Picture {
     const g = this.context;
     g.textAlign = "center";
     g.textBaseline = "middle";
-    g.font = `${Math.round(11 * this.dpr)}px ${themed("editor-font-family", "monospace")}`;
+    g.font = `${Math.round(11 * this.dpr)}px ${themeColour("editor-font-family", "monospace")}`;
     for (let k = 0; k < countOf(part.tiles); k++) {
       const origin = tileOrigin(grid, part.tiles.from + k);
       for (let row = 0; row < countOf(part.rows); row++) {
@@ -236,9 +237,9 @@ export class Picture {
             continue;
           }
           const index = k * strides.tiles + row * strides.rows + column * strides.columns;
-          this.odd(block, index, x, y, camera.scale);
+          this.drawNonFinite(block, index, x, y, camera.scale);
           if (written && !strides.colours) {
-            this.value(block, index, x, y, camera.scale);
+            this.drawValue(block, index, x, y, camera.scale);
           }
         }
       }
@@ -246,13 +247,13 @@ export class Picture {
   }
 
   /** What is no number, where an element is less than a pixel: a dot each. */
-  private dots(grid: Grid, camera: Camera, odd: readonly Spot[]): void {
+  private drawDots(grid: Grid, camera: Camera, nonFinite: readonly Spot[]): void {
     const g = this.context;
     const size = Math.round(4 * this.dpr);
     g.strokeStyle = "#000";
     g.lineWidth = 1;
     g.fillStyle = `rgb(${SPECIAL[NAN]?.join(",")})`;
-    for (const spot of odd) {
+    for (const spot of nonFinite) {
       if (spot.tile >= grid.first && spot.tile < grid.first + grid.count) {
         const origin = tileOrigin(grid, spot.tile);
         const x = Math.floor((origin.x + spot.column + 0.5 - camera.x) * camera.scale - size / 2);
@@ -263,14 +264,14 @@ export class Picture {
     }
   }
 
-  private odd(block: Block, index: number, x: number, y: number, size: number): void {
+  private drawNonFinite(block: Block, index: number, x: number, y: number, size: number): void {
     const kind = Number.isFinite(block.painted.numbers[index]) ? FINITE : block.painted.kind(index);
     if (kind !== FINITE) {
       pattern(this.context, kind, Math.round(x), Math.round(y), Math.round(size), this.dpr);
     }
   }
 
-  private value(block: Block, index: number, x: number, y: number, size: number): void {
+  private drawValue(block: Block, index: number, x: number, y: number, size: number): void {
     const text = short(block.text(index));
     const g = this.context;
     g.lineWidth = 3 * this.dpr;
@@ -318,10 +319,10 @@ export class Picture {
   }
 
   /** Indices along the left and the top: of tiles; inside of those that are large, of elements. */
-  private indices(grid: Grid, camera: Camera, left: number, top: number): void {
+  private drawIndices(grid: Grid, camera: Camera, left: number, top: number): void {
     const g = this.context;
-    g.fillStyle = themed("descriptionForeground", "#888");
-    g.font = `${Math.round(10 * this.dpr)}px ${themed("font-family", "sans-serif")}`;
+    g.fillStyle = themeColour("descriptionForeground", "#888");
+    g.font = `${Math.round(10 * this.dpr)}px ${themeColour("font-family", "sans-serif")}`;
     const several = grid.count > 1;
     g.textBaseline = "bottom";
     g.textAlign = "center";
@@ -387,9 +388,7 @@ function niceStep(least: number): number {
 }
 
 function short(text: string): string {
-  return text.length > 8 && /^-?[\d.]+(e-?\d+)?$/.test(text)
-    ? String(Number(Number(text).toPrecision(4)))
-    : text;
+  return text.length > 8 && /^-?[\d.]+(e-?\d+)?$/.test(text) ? significant(Number(text), 4) : text;
 }
 
 /** Marks are told apart without colours, too: hatched, a plus, a minus, a chequer. */

@@ -1,12 +1,19 @@
 /** The picture view: one pane, or three (now, earlier, difference) that move together. */
 
-import { sizeOf } from "../../src/tensor/axes";
-import type { MapName } from "../../src/tensor/colours";
-import type { Elements } from "../../src/tensor/elements";
-import type { Slice } from "../../src/tensor/messages";
-import { Difference, paint } from "../../src/tensor/painting";
-import { elementsOf, type Part, partExpression, placeOf } from "../../src/tensor/parts";
-import type { Scale } from "../../src/tensor/scaling";
+import { messageOf } from "../../shared/errors";
+import { sizeOf } from "../../shared/tensor/axes";
+import type { MapName, Slice } from "../../shared/tensor/messages";
+import { type Part, partExpression, placeOf } from "../../shared/tensor/parts";
+import { fill, h } from "../dom";
+import { type Connection, LatestOnly, Outdated } from "./connection";
+import { formatNumber } from "./dom";
+import type { Elements } from "./elements";
+import { legend } from "./legend";
+import type { Model } from "./model";
+import { nonFiniteSpots } from "./nonfiniteSpots";
+import { Difference, paint } from "./painting";
+import { type Block, type Marked, Picture } from "./picture";
+import type { Scale } from "./scaling";
 import {
   type Camera,
   covers,
@@ -17,17 +24,11 @@ import {
   spotAt,
   tileOrigin,
   visible,
-  zoomed,
-} from "../../src/tensor/tiles";
-import { type Connection, Newest, Outdated } from "./connection";
-import { fill, h, shown } from "./dom";
-import { legend } from "./legend";
-import type { Model } from "./model";
-import { oddPlaces } from "./oddplaces";
-import { type Block, type Marked, Picture } from "./picture";
+  zoomAt,
+} from "./tiles";
 
-/** What the pictures tell the page. */
-export interface Listener {
+/** Events of the pictures. */
+interface Listener {
   hovered(place: number[] | undefined): void;
   chosen(place: number[]): void;
   pinned(place: number[]): void;
@@ -39,17 +40,17 @@ export interface Listener {
 export class Pictures {
   readonly node = h("div", { class: "panes" });
   readonly now = new Picture("The tensor");
-  readonly before = new Picture("What it is compared with");
+  readonly before = new Picture("Comparison");
   readonly gap = new Picture("The difference");
   grid: Grid = { count: 1, first: 0, width: 1, height: 1, across: 1, down: 1, gap: 0 };
   camera: Camera = { scale: 1, x: 0, y: 0 };
   private free = false; // somebody zoomed or moved: the camera stays
   private parts: { now?: Slice; before?: Slice; part?: Part; turn?: number; earlier?: string } = {};
-  private readonly newest = new Newest();
+  private readonly newest = new LatestOnly();
   private drag: { x: number; y: number; camera: Camera; moved: boolean } | undefined;
   private frame = 0;
   private gapNote = "";
-  private odd: Spot[] = [];
+  private nonFinite: Spot[] = [];
   private beforeNote = "";
 
   constructor(
@@ -101,13 +102,13 @@ export class Pictures {
 
   /** A part that came before it was asked for. */
   take(slice: Slice, part: Part): void {
-    this.parts = { now: slice, part, turn: this.model.place?.turn };
+    this.parts = { now: slice, part, turn: this.model.location?.turn };
     this.paint();
   }
 
   private async fetch(): Promise<void> {
     const { model } = this;
-    const turn = model.place?.turn;
+    const turn = model.location?.turn;
     const { width, height } = this.now.room;
     if (!model.type || model.state === "ended") {
       return;
@@ -124,11 +125,11 @@ export class Pictures {
       this.connection.call("slice", { expression: partExpression(of, model.shape, part) });
     try {
       const now = fresh && there.now && sameSteps(there.part, part) ? there.now : undefined;
-      const wanted = now ? (there.part as Part) : part;
+      const target = now ? (there.part as Part) : part;
       const askNow = now ?? ask(expression);
       const askBefore = earlier
         ? this.connection.call("slice", {
-            expression: partExpression(earlier, model.shape, wanted),
+            expression: partExpression(earlier, model.shape, target),
           })
         : undefined;
       const [a, b] = await Promise.all([askNow, askBefore?.catch((e: Error) => e)]);
@@ -137,22 +138,22 @@ export class Pictures {
       }
       this.parts = {
         now: a,
-        part: wanted,
+        part: target,
         turn,
         earlier,
         before: b instanceof Error ? undefined : b,
       };
       this.beforeNote = b instanceof Error ? b.message : "";
-      model.trouble = "";
-      this.odd = [];
+      model.error = "";
+      this.nonFinite = [];
       this.paint();
-      if (wanted.rows.step > 1 || wanted.columns.step > 1) {
-        this.odd = await oddPlaces(model, this.connection, wanted);
+      if (target.rows.step > 1 || target.columns.step > 1) {
+        this.nonFinite = await nonFiniteSpots(model, this.connection, target);
         this.redraw();
       }
     } catch (error) {
       if (!(error instanceof Outdated)) {
-        this.listener.failed((error as Error).message);
+        this.listener.failed(messageOf(error));
       }
     }
   }
@@ -178,7 +179,7 @@ export class Pictures {
       this.before.show(b && { ...this.block(b, part, rank, map, likeNow) });
       const gap = b && new Difference(a, b, difference === "relative");
       this.gap.show(gap && this.difference(gap, part, rank));
-      this.gapNote = gap ? this.gapText(gap) : "another shape, or not there";
+      this.gapNote = gap ? this.gapText(gap) : "different shape, or not available";
     }
     this.captions();
     this.redraw();
@@ -187,8 +188,8 @@ export class Pictures {
   private gapText(gap: Difference): string {
     const what =
       this.model.view.difference === "relative" ? "relative to the earlier one" : "now − earlier";
-    const many = `${shown(gap.differing)} of ${shown(gap.numbers.length)}`;
-    return `${what}: at most ${shown(gap.most)}, ${many} differ`;
+    const many = `${formatNumber(gap.differing)} of ${formatNumber(gap.numbers.length)}`;
+    return `${what}: at most ${formatNumber(gap.most)}, ${many} differ`;
   }
 
   private block(
@@ -206,7 +207,7 @@ export class Pictures {
     const flat = { ...part, axes: part.axes };
     const choice = { mode: "symmetric", over: "shown", low: 0, high: 0 } as const;
     const atlas = paint(gap, flat, rank, choice, "diverging");
-    const text = (k: number) => shown(gap.numbers[k]);
+    const text = (k: number) => formatNumber(gap.numbers[k]);
     return { part, rank, elements: undefined, painted: gap, atlas, text };
   }
 
@@ -260,7 +261,7 @@ export class Pictures {
     });
     const cursor = model.cursor && this.spotOf(model.cursor);
     for (const pane of this.panes) {
-      pane.draw(this.grid, this.camera, marks, cursor, pane === this.now ? this.odd : []);
+      pane.draw(this.grid, this.camera, marks, cursor, pane === this.now ? this.nonFinite : []);
     }
     const block = this.now.block;
     if (block) {
@@ -285,7 +286,7 @@ export class Pictures {
   }
 
   /** Brings a place into sight; where elements are tiny, nearer. */
-  look(place: readonly number[]): void {
+  goTo(place: readonly number[]): void {
     const spot = this.spotOf(place);
     if (!spot) {
       return;
@@ -347,7 +348,7 @@ export class Pictures {
   }
 
   private zoom(factor: number, x: number, y: number): void {
-    this.camera = zoomed(this.camera, factor, x, y);
+    this.camera = zoomAt(this.camera, factor, x, y);
     this.free = true;
     this.want();
     this.redraw();
@@ -427,15 +428,6 @@ export class Pictures {
     this.listener.chosen(
       this.placeAt({ tile, row: wrap(row, grid.height), column: wrap(column, grid.width) }),
     );
-  }
-
-  /** The part that is shown as one slice, for a file. */
-  get slice(): Slice | undefined {
-    return this.parts.now;
-  }
-
-  get shownElements(): number {
-    return this.parts.part ? elementsOf(this.parts.part) : 0;
   }
 }
 

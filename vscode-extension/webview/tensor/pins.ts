@@ -1,8 +1,8 @@
 /** Elements that somebody pinned: their values at each stop, with those before. */
 
-import { elementExpression } from "../../src/tensor/parts";
+import { elementExpression } from "../../shared/tensor/parts";
+import { fill, h } from "../dom";
 import { type Connection, Outdated } from "./connection";
-import { fill, h } from "./dom";
 import type { Model } from "./model";
 
 const MOST = 9;
@@ -13,7 +13,7 @@ export class Pins {
   constructor(
     private readonly model: Model,
     private readonly connection: Connection,
-    private readonly look: (place: number[]) => void,
+    private readonly goTo: (place: number[]) => void,
     private readonly changed: () => void,
   ) {}
 
@@ -59,7 +59,7 @@ export class Pins {
         {},
         h(
           "button",
-          { class: "link", title: "Show it", onclick: () => this.look(pin.place) },
+          { class: "link", title: "Show it", onclick: () => this.goTo(pin.place) },
           `${k + 1}: [${pin.place.join(", ")}] = ${pin.text}`,
         ),
         pin.was !== undefined && h("span", { class: "was" }, ` was ${pin.was}`),

@@ -1,10 +1,11 @@
 /** The table view: exact values of a plane of the tensor; only cells that are in sight exist. */
 
-import { sizeOf } from "../../src/tensor/axes";
-import { type Elements, FINITE } from "../../src/tensor/elements";
-import { elementExpression, type Part, partExpression, placeOf } from "../../src/tensor/parts";
-import { type Connection, Newest, Outdated } from "./connection";
-import { fill, h } from "./dom";
+import { messageOf } from "../../shared/errors";
+import { sizeOf } from "../../shared/tensor/axes";
+import { elementExpression, type Part, partExpression, placeOf } from "../../shared/tensor/parts";
+import { fill, h } from "../dom";
+import { type Connection, LatestOnly, Outdated } from "./connection";
+import { type Elements, FINITE } from "./elements";
 import type { Model } from "./model";
 
 const CELL = { width: 112, height: 22, head: 64 };
@@ -20,7 +21,7 @@ export class Table {
     "aria-label": "Elements",
   });
   readonly node = h("div", { class: "table" }, this.scroller);
-  private readonly newest = new Newest();
+  private readonly newest = new LatestOnly();
   private there:
     | { part: Part; elements: Elements; turn: number | undefined; key: string }
     | undefined;
@@ -72,7 +73,7 @@ export class Table {
     this.newest.run(() => this.fetch());
   }
 
-  look(place: readonly number[]): void {
+  goTo(place: readonly number[]): void {
     const { axes } = this.model;
     this.at = {
       row: axes.rows < 0 ? 0 : (place[axes.rows] ?? 0),
@@ -109,7 +110,7 @@ export class Table {
 
   private async fetch(): Promise<void> {
     const { model } = this;
-    const turn = model.place?.turn;
+    const turn = model.location?.turn;
     if (!model.type || model.state === "ended" || !this.rows || !this.columns) {
       return;
     }
@@ -139,7 +140,7 @@ export class Table {
       this.draw();
     } catch (error) {
       if (!(error instanceof Outdated)) {
-        this.listener.failed((error as Error).message);
+        this.listener.failed(messageOf(error));
       }
     }
   }
@@ -159,12 +160,12 @@ export class Table {
     }
     const w = this.window();
     const { scrollTop, scrollLeft } = this.scroller;
-    const made: HTMLElement[] = [];
+    const cells: HTMLElement[] = [];
     const low =
       (this.rows + 1) * CELL.height <= TALLEST ? scrollTop - (scrollTop % CELL.height) : scrollTop;
     for (let column = w.left; column < w.right; column++) {
       const x = CELL.head + column * CELL.width;
-      made.push(
+      cells.push(
         cell("columnheader", x, scrollTop, CELL.width, String(column), {
           "aria-colindex": column + 2,
         }),
@@ -172,21 +173,21 @@ export class Table {
     }
     for (let row = w.top; row < w.bottom; row++) {
       const y = low + (row - w.top + 1) * CELL.height;
-      made.push(this.row(row, y, w.left, w.right, scrollLeft));
+      cells.push(this.row(row, y, w.left, w.right, scrollLeft));
     }
-    made.push(cell("columnheader", scrollLeft, scrollTop, CELL.head, "", {}, "corner"));
-    fill(this.cells, ...made);
+    cells.push(cell("columnheader", scrollLeft, scrollTop, CELL.head, "", {}, "corner"));
+    fill(this.cells, ...cells);
   }
 
   private row(row: number, y: number, from: number, to: number, left: number): HTMLElement {
-    const made: HTMLElement[] = [];
+    const cells: HTMLElement[] = [];
     for (let column = from; column < to; column++) {
       const index = this.indexOf(row, column);
       const elements = this.there?.elements;
       const text = index === undefined || !elements ? "…" : elements.text(index);
       const kind = index === undefined || !elements ? FINITE : elements.kind(index);
       const chosen = row === this.at.row && column === this.at.column;
-      made.push(
+      cells.push(
         cell(
           "gridcell",
           CELL.head + column * CELL.width,
@@ -198,8 +199,8 @@ export class Table {
         ),
       );
     }
-    made.push(cell("rowheader", left, 0, CELL.head, String(row), { "aria-colindex": 1 }));
-    const node = h("div", { role: "row", class: "row", "aria-rowindex": row + 2 }, ...made);
+    cells.push(cell("rowheader", left, 0, CELL.head, String(row), { "aria-colindex": 1 }));
+    const node = h("div", { role: "row", class: "row", "aria-rowindex": row + 2 }, ...cells);
     node.style.transform = `translateY(${y}px)`;
     return node;
   }
@@ -268,11 +269,11 @@ export class Table {
     const seen = Math.max(1, Math.floor(s.clientHeight / CELL.height) - 1);
     const top = this.topRow();
     if (this.at.row < top || this.at.row >= top + seen) {
-      const wanted = this.at.row < top ? this.at.row : this.at.row - seen + 1;
+      const target = this.at.row < top ? this.at.row : this.at.row - seen + 1;
       s.scrollTop =
         (this.rows + 1) * CELL.height <= TALLEST
-          ? wanted * CELL.height
-          : (wanted / (this.rows - seen)) * (TALLEST - s.clientHeight);
+          ? target * CELL.height
+          : (target / (this.rows - seen)) * (TALLEST - s.clientHeight);
     }
   }
 
@@ -346,7 +347,7 @@ export class Table {
       await this.connection.call("set", { expression, value });
     } catch (error) {
       if (!(error instanceof Outdated)) {
-        this.listener.failed((error as Error).message);
+        this.listener.failed(messageOf(error));
       }
     }
   }

@@ -1,51 +1,51 @@
 /** The Timeline view in the browser: a frame with Perfetto in it, and a row above. */
 
-import { next, told } from "./choice";
-import type { Found, FromFrame, ToHost, ToPage, Wanted } from "./messages";
+import type {
+  FrameMessage,
+  HostMessage,
+  LineQuery,
+  LineSlice,
+  PageMessage,
+} from "../../shared/timeline/messages";
+import { h } from "../dom";
+import { describeSlice, nextIndex } from "./slices";
 
 const COVERED_MS = 15_000; // longest that Perfetto's own page before a trace is covered
 const HELLO_MS = 250; // between two words to a frame that has not answered
 
 const vscode = acquireVsCodeApi<{ address?: string }>();
-const post = (message: ToHost) => vscode.postMessage(message);
+const post = (message: PageMessage) => vscode.postMessage(message);
 const root = document.getElementById("root") ?? document.body;
 
-const bar = document.createElement("header");
-const text = document.createElement("span");
-const before = button("↑", "The one before (of this line)", () => go(-1));
-const after = button("↓", "The next one (of this line)", () => go(1));
+const bar = h("header");
+const text = h("span", { role: "status" });
+const before = button("↑", "Previous slice of this line", () => go(-1));
+const after = button("↓", "Next slice of this line", () => go(1));
 const close = button("×", "Close", () => show([], -1));
-const again = button("Try again", "Open the timeline again", () => post({ kind: "retry" }));
-const main = document.createElement("main");
+const again = button("Try again", "Reload the timeline", () => post({ kind: "retry" }));
+const main = h("main");
 
 let frame: HTMLIFrameElement | undefined;
 let origin = "";
 let answered = false;
 let loaded = false;
-let slices: Found[] = [];
+let slices: LineSlice[] = [];
 let at = -1;
 let request = 0;
-let waiting: Wanted | undefined;
+let pending: LineQuery | undefined;
 
-text.setAttribute("role", "status");
 bar.append(text, before, after, again, close);
 root.append(bar, main);
-row("Starting the timeline …");
+setBar("Starting the timeline …");
 
 function button(label: string, title: string, act: () => void): HTMLButtonElement {
-  const made = document.createElement("button");
-  made.type = "button";
-  made.textContent = label;
-  made.title = title;
-  made.setAttribute("aria-label", title);
-  made.addEventListener("click", act);
-  return made;
+  return h("button", { type: "button", title, "aria-label": title, text: label, onclick: act });
 }
 
 /** Says something in the row above; without words it takes no room. */
-function row(words: string, buttons: HTMLButtonElement[] = []): void {
-  text.textContent = words;
-  bar.classList.toggle("quiet", words === "");
+function setBar(message: string, buttons: HTMLButtonElement[] = []): void {
+  text.textContent = message;
+  bar.classList.toggle("quiet", message === "");
   for (const each of [before, after, again, close]) {
     each.hidden = !buttons.includes(each);
   }
@@ -57,26 +57,27 @@ function open(address: string): void {
   frame?.remove();
   answered = loaded = false;
   origin = new URL(address).origin;
-  frame = document.createElement("iframe");
-  frame.title = "Timeline (Perfetto)";
-  frame.src = address;
-  frame.allow = "clipboard-write";
+  frame = h("iframe", {
+    title: "Timeline (Perfetto)",
+    src: address,
+    allow: "clipboard-write",
+  });
   main.replaceChildren(frame);
   main.classList.add("covered");
   window.setTimeout(() => main.classList.remove("covered"), COVERED_MS);
-  row("Loading the timeline …");
+  setBar("Loading the timeline …");
   hello();
 }
 
 /** Until it answers: nothing says when its script listens. */
 function hello(): void {
   if (frame !== undefined && !answered) {
-    tell({ opstep: "hello", dark: dark() });
+    postToFrame({ opstep: "hello", dark: dark() });
     window.setTimeout(hello, HELLO_MS);
   }
 }
 
-function tell(message: { opstep: string } & Record<string, unknown>): void {
+function postToFrame(message: { opstep: string } & Record<string, unknown>): void {
   frame?.contentWindow?.postMessage(message, origin);
 }
 
@@ -87,22 +88,22 @@ function dark(): boolean {
   return !light;
 }
 
-new MutationObserver(() => tell({ opstep: "theme", dark: dark() })).observe(document.body, {
+new MutationObserver(() => postToFrame({ opstep: "theme", dark: dark() })).observe(document.body, {
   attributes: true,
   attributeFilter: ["class"],
 });
 
-function fromFrame(message: FromFrame): void {
+function fromFrame(message: FrameMessage): void {
   answered = true;
   switch (message.opstep) {
     case "ready":
       if (!loaded) {
         loaded = true;
         main.classList.remove("covered");
-        row("");
+        setBar("");
         post({ kind: "loaded" });
-        if (waiting !== undefined) {
-          find(waiting);
+        if (pending !== undefined) {
+          find(pending);
         }
       }
       break;
@@ -118,7 +119,7 @@ function fromFrame(message: FromFrame): void {
       }
       break;
     case "failed":
-      row(message.text, [close]);
+      setBar(message.text, [close]);
       break;
     case "key":
       // VS Code listens for keys of the page, and not of frames in it.
@@ -129,39 +130,39 @@ function fromFrame(message: FromFrame): void {
 
 // --- slices of a line ---
 
-function find(wanted: Wanted): void {
+function find(query: LineQuery): void {
   if (!loaded) {
-    waiting = wanted;
+    pending = query;
     return;
   }
-  waiting = undefined;
+  pending = undefined;
   request += 1;
-  asked = wanted;
-  const { file, line, text } = wanted;
-  tell({ opstep: "find", request, file, line, text });
+  lastQuery = query;
+  const { file, line, text } = query;
+  postToFrame({ opstep: "find", request, file, line, text });
 }
-let asked: Wanted = { file: "", line: 0, text: "" };
+let lastQuery: LineQuery = { file: "", line: 0, text: "" };
 
-function show(found: Found[], index: number): void {
+function show(found: LineSlice[], index: number): void {
   slices = found;
   at = Math.min(index, found.length - 1);
   const slice = slices[at];
   if (slice !== undefined) {
-    row(told(slices, at), found.length > 1 ? [before, after, close] : [close]);
-    tell({ opstep: "select", id: slice.id, zoom: true });
+    setBar(describeSlice(slices, at), found.length > 1 ? [before, after, close] : [close]);
+    postToFrame({ opstep: "select", id: slice.id, zoom: true });
   } else if (index >= 0) {
-    const file = asked.file.split(/[\\/]/).at(-1);
-    row(`Nothing of ${file}:${asked.line} ran in this timeline`, [close]);
+    const file = lastQuery.file.split(/[\\/]/).at(-1);
+    setBar(`${file}:${lastQuery.line} did not run in this timeline`, [close]);
   } else {
-    row("");
+    setBar("");
   }
 }
 
 function go(by: number): void {
-  show(slices, next(slices.length, at, by));
+  show(slices, nextIndex(slices.length, at, by));
 }
 
-window.addEventListener("message", ({ data, source }: MessageEvent<ToPage | FromFrame>) => {
+window.addEventListener("message", ({ data, source }: MessageEvent<HostMessage | FrameMessage>) => {
   if (source !== null && source === frame?.contentWindow) {
     if ("opstep" in data) {
       fromFrame(data);
@@ -176,12 +177,12 @@ window.addEventListener("message", ({ data, source }: MessageEvent<ToPage | From
   } else if (data.kind === "find") {
     find(data);
   } else {
-    row(data.text, data.kind === "failed" ? [again] : [again, close]);
+    setBar(data.text, data.kind === "failed" ? [again] : [again, close]);
   }
 });
 
 /** Who stands around the page: only they may have Perfetto in a frame. */
-function around(): string[] {
+function embedders(): string[] {
   const found = new Set<string>([window.origin]);
   for (const each of Array.from(window.location.ancestorOrigins ?? [])) {
     found.add(each);
@@ -197,4 +198,4 @@ function around(): string[] {
   return [...found].filter((each) => each !== "null");
 }
 
-post({ kind: "ready", origins: around() });
+post({ kind: "ready", origins: embedders() });

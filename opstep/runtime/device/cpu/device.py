@@ -18,6 +18,7 @@ from opstep.runtime.device.cpu.streams import CpuEvent, CpuStream
 from opstep.runtime.device.payload import payload
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.types import DType, TensorType, i64
+from opstep.runtime.ir.wording import Argument, Wording
 from opstep.runtime.plan.plan import Step
 from opstep.runtime.statistics import WORDS, Statistics, decode, step_for
 
@@ -45,7 +46,7 @@ def out_of_memory(nbytes: int) -> DeviceError:
     return DeviceError(
         f"out of memory: {nbytes / 2**30:.3g} GiB are wanted, "
         f"{_available() / 2**30:.3g} GiB are free",
-        hint="use a smaller batch, or --alloc reuse",
+        hint=Wording.any_of(("use a smaller batch",), (Argument("alloc", "reuse"),)),
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from opstep.runtime.device.cuda.driver.driver import Gpu
 from opstep.runtime.ir.errors import DeviceError
+from opstep.runtime.ir.wording import Argument, Wording
 
 
 class _Capturing(threading.local):
@@ -117,7 +118,9 @@ class CudaStream:
             if monotonic() > deadline:
                 raise self.gpu.driver.lose(
                     f"it has been running for {seconds:g} s",
-                    hint="--timeout says how long an op may take in debug mode",
+                    hint=Wording.any_of(
+                        (Argument("patience"), " says how long an op may take in debug mode")
+                    ),
                 )
 
     def drop(self) -> None:

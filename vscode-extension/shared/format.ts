@@ -1,0 +1,31 @@
+/** Numbers and times as people read them. */
+
+/** `1,234` */
+export function grouped(count: number): string {
+  return count.toLocaleString("en-US");
+}
+
+/** `1 row`, `1,234 rows` */
+export function counted(count: number, noun: string, plural = `${noun}s`): string {
+  return `${grouped(count)} ${count === 1 ? noun : plural}`;
+}
+
+/** A number of so many significant digits, without zeros at the end. */
+export function significant(value: number, digits: number): string {
+  return String(Number(value.toPrecision(digits)));
+}
+
+/** `8.57 µs`, `2 min 5 s` */
+export function duration(seconds: number): string {
+  if (seconds >= 60) {
+    const minutes = Math.floor(seconds / 60);
+    return minutes < 60
+      ? `${minutes} min ${Math.floor(seconds % 60)} s`
+      : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  }
+  const units = ["s", "ms", "µs"];
+  const k = units.findIndex((_, power) => seconds * 1e3 ** power >= 1);
+  return k < 0
+    ? `${significant(seconds * 1e9, 3)} ns`
+    : `${significant(seconds * 1e3 ** k, 3)} ${units[k]}`;
+}

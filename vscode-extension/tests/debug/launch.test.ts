@@ -1,0 +1,35 @@
+import { describe, expect, it } from "vitest";
+import { applyDefaults, configurationName } from "../../src/debug/launch";
+
+const SETTINGS = { device: "cuda:1", mode: "auto", folder: "/ws" };
+
+describe("a launch configuration", () => {
+  it("gets device, mode and folder where it names none", () => {
+    expect(applyDefaults({ program: "/ws/a.opg" }, SETTINGS)).toEqual({
+      program: "/ws/a.opg",
+      device: "cuda:1",
+      mode: "debug",
+      cwd: "/ws",
+    });
+  });
+
+  it("keeps what it names", () => {
+    const own = { program: "a.opg", device: "cpu", mode: "async", cwd: "/else" };
+    expect(applyDefaults(own, SETTINGS)).toEqual(own);
+  });
+
+  it("runs at full speed without debugging", () => {
+    expect(applyDefaults({ program: "/a.opg", noDebug: true }, SETTINGS).mode).toBe("async");
+    const settings = { ...SETTINGS, mode: "debug" };
+    expect(applyDefaults({ program: "/a.opg", noDebug: true }, settings).mode).toBe("debug");
+  });
+
+  it("runs beside its file where no folder is open", () => {
+    const settings = { ...SETTINGS, folder: undefined };
+    expect(applyDefaults({ program: "/far/a.opg" }, settings).cwd).toBe("/far");
+  });
+
+  it("is called by file and graph", () => {
+    expect(configurationName("/ws/nets/lenet.opg", "main")).toBe("lenet.opg: main");
+  });
+});

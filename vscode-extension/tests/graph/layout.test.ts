@@ -1,0 +1,156 @@
+/** Where nodes and edges go, and what that costs in a large graph. */
+
+import { describe, expect, it } from "vitest";
+import { computeLayout, curve, type SizedNode, type Wire } from "../../webview/graph/layout";
+import { dummyBudget, splitByReach } from "../../webview/graph/reach";
+
+function box(key: string, more: Partial<SizedNode> = {}): SizedNode {
+  return { key, parent: null, frame: false, width: 60, height: 20, ...more };
+}
+
+function wire(from: string, to: string, more: Partial<Wire> = {}): Wire {
+  return { key: `${from} ${to}`, from, to, width: 0, height: 0, ...more };
+}
+
+/** A chain of n nodes; `parent` is a frame around them. */
+function chain(n: number, label = {}, parent: string | null = null) {
+  const prefix = parent === null ? "s" : `${parent}/s`;
+  const numbers = [...Array(n).keys()];
+  return {
+    nodes: numbers.map((k) => box(`${prefix}${k}`, { parent })),
+    wires: numbers.slice(1).map((k) => wire(`${prefix}${k - 1}`, `${prefix}${k}`, label)),
+  };
+}
+
+/** A chain whose nodes all read one value besides: each its own distance from it. */
+function shared(n: number) {
+  const { nodes, wires } = chain(n);
+  const readers = nodes.slice(1).map(({ key }) => wire("mask", key));
+  return { nodes: [box("mask"), ...nodes], wires: [...wires, ...readers] };
+}
+
+const LABEL = { width: 40, height: 14 };
+
+describe("the layout", () => {
+  it("leads downwards, or to the right", () => {
+    const down = computeLayout({ ...chain(5, LABEL), across: false }).boxes;
+    const right = computeLayout({ ...chain(5, LABEL), across: true }).boxes;
+    for (let k = 0; k < 4; k++) {
+      expect(down[`s${k + 1}`]?.y).toBeGreaterThan((down[`s${k}`]?.y ?? 0) + 20);
+      expect(right[`s${k + 1}`]?.x).toBeGreaterThan((right[`s${k}`]?.x ?? 0) + 60);
+    }
+  });
+
+  it("lets no two nodes overlap and gives labels a place", () => {
+    const found = computeLayout({ ...chain(5, LABEL), across: false });
+    const boxes = Object.values(found.boxes);
+    for (const a of boxes) {
+      for (const b of boxes) {
+        const apart =
+          Math.abs(a.x - b.x) >= (a.width + b.width) / 2 ||
+          Math.abs(a.y - b.y) >= (a.height + b.height) / 2;
+        expect(a === b || apart).toBe(true);
+      }
+    }
+    const routes = Object.values(found.routes);
+    expect(routes.every((r) => r.label !== null && r.points.length > 1)).toBe(true);
+  });
+
+  it("puts the nodes of a call into its frame", () => {
+    const inner = chain(3, {}, "call");
+    const found = computeLayout({
+      nodes: [box("x"), box("call", { frame: true, width: 0, height: 0 }), ...inner.nodes],
+      wires: [wire("x", "call/s0"), ...inner.wires],
+      across: false,
+    });
+    const frame = found.boxes.call;
+    for (const { key } of inner.nodes) {
+      const at = found.boxes[key];
+      expect(frame && at).toBeTruthy();
+      if (frame && at) {
+        expect(Math.abs(at.x - frame.x) + at.width / 2).toBeLessThanOrEqual(frame.width / 2);
+        expect(Math.abs(at.y - frame.y) + at.height / 2).toBeLessThanOrEqual(frame.height / 2);
+      }
+    }
+  });
+
+  it("draws a line from the first point to the last", () => {
+    const path = curve([
+      { x: 0, y: 0 },
+      { x: 5, y: 10 },
+      { x: 0, y: 20 },
+    ]);
+    expect(path.startsWith("M0.0,0.0") && path.endsWith("L0.0,20.0")).toBe(true);
+    expect(curve([{ x: 1, y: 1 }])).toBe("");
+  });
+});
+
+describe("the layout of a large graph", () => {
+  it("is that of its pieces, one below the other", () => {
+    const { nodes, wires } = chain(500);
+    const found = computeLayout({ nodes, wires: [...wires, wire("s3", "s480")], across: false });
+    const ys = nodes.map((n) => found.boxes[n.key]?.y ?? Number.NaN);
+    expect(ys.every((y, k) => k === 0 || y > (ys[k - 1] ?? 0) + 20)).toBe(true);
+    expect(Object.keys(found.routes).length).toBe(wires.length + 1);
+    for (const { points } of Object.values(found.routes)) {
+      expect(points.length).toBeGreaterThan(1);
+      expect(
+        points.every((p) => p.x >= 0 && p.x <= found.width && p.y >= 0 && p.y <= found.height),
+      ).toBe(true);
+    }
+  });
+
+  it("keeps what is in a frame together", () => {
+    const outer = chain(359);
+    const inner = chain(150, {}, "call");
+    const found = computeLayout({
+      nodes: [...outer.nodes, box("call", { frame: true }), ...inner.nodes],
+      wires: [...outer.wires, wire("s358", "call/s0"), ...inner.wires],
+      across: true,
+    });
+    const frame = found.boxes.call;
+    for (const { key } of inner.nodes) {
+      const at = found.boxes[key];
+      const off = frame && at ? Math.abs(at.x - frame.x) + at.width / 2 - frame.width / 2 : 1;
+      expect(off).toBeLessThanOrEqual(0);
+    }
+  });
+
+  it.each([100, 400, 1600])("has no more dummy nodes than its budget: %i nodes", (n) => {
+    const { nodes, wires } = shared(n);
+    const { near, far } = splitByReach(nodes, wires);
+    const layer = new Map(nodes.map(({ key }, k) => [key, k]));
+    const dummies = near.map(({ from, to }) => (layer.get(to) ?? 0) - (layer.get(from) ?? 0) - 1);
+    expect(dummies.reduce((a, b) => a + b, 0)).toBeLessThanOrEqual(dummyBudget(n) + n);
+    expect(near.length + far.length).toBe(wires.length);
+    expect(far.length).toBeGreaterThan(0);
+    // What is left out is what reaches farthest.
+    expect(far.at(-1)?.to).toBe(`s${n - 1}`);
+    expect(near).toEqual(expect.arrayContaining(chain(n).wires));
+  });
+
+  it("keeps all edges in their layers where the graph is small, and each part joined", () => {
+    const { nodes, wires } = shared(20);
+    expect(splitByReach(nodes, wires).far).toEqual([]);
+    const [a, b] = [chain(3000), chain(3000, {}, "b")];
+    const only = wire("b/s2999", "s2999");
+    const split = splitByReach([...a.nodes, ...b.nodes], [...a.wires, ...b.wires, only]);
+    expect(split.far).toEqual([]);
+  });
+
+  it.each([true, false])("draws edges that reach far beside the layers (across: %s)", (across) => {
+    const request = { ...shared(60), across };
+    const { far } = splitByReach(request.nodes, request.wires);
+    const found = computeLayout(request);
+    const side = across ? "y" : "x";
+    const edge = Math.max(
+      ...Object.values(found.boxes).map((b) => b[side] + (across ? b.height : b.width) / 2),
+    );
+    expect(far.length).toBeGreaterThan(0);
+    for (const { key } of far) {
+      const lanes = found.routes[key]?.points.map((p) => p[side]) ?? [];
+      expect(Math.max(...lanes)).toBeGreaterThan(edge);
+      expect(Math.max(...lanes)).toBeLessThan(across ? found.height : found.width);
+    }
+  });
+});

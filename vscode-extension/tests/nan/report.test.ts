@@ -1,0 +1,63 @@
+import { expect, test } from "vitest";
+import type { Link, NanReport } from "../../shared/nan/messages";
+import { summarize } from "../../shared/nan/report";
+import { pathOf } from "../../src/nan/path";
+import { explain } from "../../webview/nan/rules";
+
+const link = (more: Partial<Link>): Link => ({
+  kind: "propagated",
+  name: "y",
+  type: "f32[4]",
+  memoryReference: "tensor:1",
+  text: "",
+  bad: "nan",
+  count: 3,
+  ...more,
+});
+const log = link({
+  kind: "origin",
+  name: "l",
+  op: "log",
+  line: 5,
+  rules: [{ rule: "log of a negative number", elements: 3 }],
+  source: { path: "/a/m.opg" },
+});
+
+function report(...links: Link[]): NanReport {
+  return { found: true, text: "", links };
+}
+
+test("one sentence says why", () => {
+  expect(summarize(report(log))).toBe(
+    "3 NaNs of l were born in this op, log: log of a negative number.",
+  );
+  expect(summarize(report(link({ line: 9 }), log))).toBe(
+    "3 NaNs of y come from l, the result of log, line 5: log of a negative number.",
+  );
+  const given = link({ kind: "given", name: "x" });
+  expect(summarize(report(given))).toBe("x entered the run with them.");
+  expect(summarize(report(link({ count: 1, bad: "inf" }), given))).toBe(
+    "1 infinity of y comes from x, which entered the run with them.",
+  );
+  expect(summarize(report(link({}), log, given))).toContain("and 1 more place.");
+  expect(summarize({ found: false, text: "d is finite", links: [] })).toBe("d is finite");
+});
+
+test("rules are explained by what helps", () => {
+  expect(explain("log of a negative number")).toContain("below 0");
+  expect(explain("log of 0, 1 + x")).toContain("−infinity");
+  expect(explain("overflow of f16")).toContain("65,504");
+  expect(explain("overflow of f32 on the way to the result")).toContain("largest number");
+  expect(explain("something of its own")).toBe("");
+});
+
+test("the way begins where it began, and stays in one file", () => {
+  const elsewhere = link({ name: "z", line: 2, source: { path: "/a/other.opg" } });
+  const there = link({ name: "y", line: 9, source: { path: "/a/m.opg" } });
+  expect(pathOf(report(there, elsewhere, log), "/a/m.opg")).toEqual({
+    path: "/a/m.opg",
+    lines: [5, 9],
+    values: ["l", "y"],
+  });
+  expect(pathOf({ found: false, text: "", links: [] }, "/a/m.opg")).toBeUndefined();
+});
