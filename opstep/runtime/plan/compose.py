@@ -104,13 +104,13 @@ class _Composition:
         """For each buffer of the called plan its id in the composed one; some are the parent's."""
         parent, called = self.parent, self.called
         shared = {(b.kind, b.name): k for k, b in enumerate(parent.buffers)}
-        given = {
+        input_buffers = {
             called.values[v].buffer: parent.values[w].buffer
             for v, w in zip(called.inputs, inputs, strict=True)
         }
         numbers = []
         for k, buffer in enumerate(called.buffers):
-            number = given.get(k)
+            number = input_buffers.get(k)
             if buffer.kind in ("param", "status"):
                 number = shared.get((buffer.kind, buffer.name))
             if number is None:
@@ -126,14 +126,14 @@ class _Composition:
         Its inputs, and the first versions of named tensors, are values that the parent has.
         """
         parent, called = self.parent, self.called
-        known = dict(zip(called.inputs, inputs, strict=True))
-        made = {v for s in called.steps for v in (*s.results, *s.changed)}
+        input_values = dict(zip(called.inputs, inputs, strict=True))
+        produced = {v for s in called.steps for v in (*s.results, *s.changed)}
         touched = {parent.values[v].buffer: v for v in self.call.touched}
         numbers = []
         for v, value in enumerate(called.values):
             buffer = self.buffer_of[value.buffer]
-            number = known.get(v)
-            if number is None and v not in made:
+            number = input_values.get(v)
+            if number is None and v not in produced:
                 number = touched.get(buffer)
             if number is None:
                 number = len(self.values)
