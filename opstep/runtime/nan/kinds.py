@@ -75,7 +75,7 @@ class Criteria:
             except ExpressionError as error:
                 raise InputError(f"{text}: {error}", hint=_HINT) from None
             if holds:
-                figures = ", ".join(f"{n} is {scope.told[n]:.6g}" for n in scope.told)
+                figures = ", ".join(f"{n} is {scope.figures[n]:.6g}" for n in scope.figures)
                 texts.append(f"{text}: {figures}" if figures else text)
         return texts
 
