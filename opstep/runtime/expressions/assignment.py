@@ -32,9 +32,17 @@ def assign(scope: Scope, target: str, value: str, limits: Limits = LIMITS) -> As
     """What ``target = value`` makes of a tensor.
 
     `target` is a name or a part of one: ``x``, ``x[3]``, ``x[0, :3]``, ``x[x > 9]``; `value` any
-    expression. A number is spread over what it is given to. Raises `ExpressionError`; its column is
-    one of `value` where that is what is wrong.
+    expression. A number is spread over what it is given to. Raises `ExpressionError`, about
+    `target` or `value`.
     """
+    try:
+        return _assignment(scope, target, value, limits)
+    except ExpressionError as error:
+        error.of(target)  # one about `value` says so already
+        raise
+
+
+def _assignment(scope: Scope, target: str, value: str, limits: Limits) -> Assignment:
     tree = parse_tree(target)
     named = tree.operand if isinstance(tree, Index) else tree
     if not isinstance(named, Name):
