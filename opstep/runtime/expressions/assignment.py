@@ -8,7 +8,7 @@ import numpy as np
 
 from opstep.runtime.expressions.compiler import compile_tree
 from opstep.runtime.expressions.errors import LIMITS, RAISED, ExpressionError, Limits, located
-from opstep.runtime.expressions.expression import Expression, parse
+from opstep.runtime.expressions.expression import parse
 from opstep.runtime.expressions.indexing import check_index, index_of
 from opstep.runtime.expressions.parser import parse_tree
 from opstep.runtime.expressions.protocols import Scope
@@ -91,16 +91,6 @@ def as_tensor(value: Any, t: TensorType) -> np.ndarray:
         return np.full(shape, array[()], t.dtype.numpy)
     given = TensorType(t.dtype, array.shape)
     raise ExpressionError(f"{given} is given where {t} is wanted")
-
-
-def parse_value(text: str, t: TensorType) -> np.ndarray:
-    """A literal as a tensor of this type: ``3.5``, ``nan``, ``[1, 2, 3]``. Raises
-    `ExpressionError`.
-    """
-    from opstep.runtime.expressions.protocols import Nowhere
-
-    expression: Expression = parse(text)
-    return as_tensor(expression.evaluate(Nowhere()), t)
 
 
 def _as_dtype(array: np.ndarray, wanted: DType) -> np.ndarray:

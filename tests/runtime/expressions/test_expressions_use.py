@@ -13,7 +13,6 @@ from opstep.runtime.expressions import (
     assign,
     complete,
     parse,
-    parse_value,
 )
 from opstep.runtime.ir.types import TensorType, dtype
 
@@ -239,15 +238,20 @@ def test_values_that_do_not_fit_are_refused(target, given, message):
         assign(scope, target, given)
 
 
-def test_literals():
-    t = TensorType(dtype("bf16"), (2,))
-    assert parse_value("[1, 2.5]", t).tolist() == [1, 2.5]
-    assert parse_value("inf", t).dtype == t.dtype.numpy
-    assert parse_value("true", TensorType(dtype("bool"), ())).item() is True
-    assert parse_value("2 ** 53 + 1", TensorType(dtype("i64"), ())).item() == 2**53 + 1
-    assert as_tensor(X, TensorType(dtype("f64"), (2, 3))).dtype == np.float64
-    with pytest.raises(ExpressionError, match="there is no x here"):
-        parse_value("x", t)
+@pytest.mark.parametrize(
+    "literal, type, wanted",
+    [
+        ("[1, 2.5]", "bf16[2]", [1, 2.5]),
+        ("inf", "bf16[2]", [np.inf, np.inf]),
+        ("true", "bool[]", True),
+        ("2 ** 53 + 1", "i64[]", 2**53 + 1),
+    ],
+)
+def test_literals(literal, type, wanted):
+    name, _, dims = type.rstrip("]").partition("[")
+    t = TensorType(dtype(name), tuple(map(int, dims.split())))
+    found = as_tensor(parse(literal).evaluate(Scope({})), t)
+    assert (found.tolist(), found.dtype) == (wanted, t.dtype.numpy)
 
 
 # --- completion ---
