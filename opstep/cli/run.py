@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from opstep.trace.recording import Recording
     from opstep.trace.sink import SinkReport
 
+OF_WORKSPACE = ("stats", "stats_every", "stats_also", "name", "tags", "keep_inputs")
 LISTED = 64  # elements up to which --json holds a result's values
 TICK_S = 0.1  # between two moves of the progress bar
 
@@ -207,7 +208,7 @@ def recorded(
     if options["trace_steps"] and not options["trace"]:
         raise InputError("--trace-steps needs a timeline", hint="add --trace FILE.pftrace")
     if options["workspace"] is None and options["trace"] is None:
-        for name in ("stats", "stats_every", "stats_also", "name", "tags", "keep_inputs"):
+        for name in OF_WORKSPACE:
             if given_by_user(name):
                 flag = f"--{name.replace('_', '-')}".replace("tags", "tag")
                 raise InputError(f"{flag} needs a workspace", hint="add --workspace FILE.db")
@@ -219,17 +220,9 @@ def recorded(
     selection = Selection(options["stats"])
     if selection.text not in Selection.WORDS:
         selection.complain(plans(program, graph, values, options))
-    return Recording(
-        workspace=options["workspace"],
-        trace=options["trace"],
-        stats=options["stats"],
-        stats_every=options["stats_every"],
-        stats_also=options["stats_also"],
-        trace_steps=window(options["trace_steps"]),
-        name=options["name"],
-        tags=dict(options["tags"]),
-        keep_inputs=options["keep_inputs"],
-    )
+    told = {name: options[name] for name in ("workspace", "trace", *OF_WORKSPACE)}
+    told |= {"trace_steps": window(options["trace_steps"]), "tags": dict(options["tags"])}
+    return Recording(**told)
 
 
 def window(text: str | None) -> range | None:
