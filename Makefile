@@ -89,7 +89,7 @@ check: $(VENV)/.dev $(if $(NODE),$(EXTENSION)/node_modules/.stamp)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright --level error --pythonpath $(BIN)/python
-	$(BIN)/python -m pytest -q tests/test_layers.py tests/test_house.py
+	$(BIN)/python -m pytest -q tests/whole/test_layers.py tests/whole/test_house.py
 	$(BIN)/python docs/generate.py --check
 	$(if $(NODE),cd $(EXTENSION) && npm run check,$(SKIPPED))
 

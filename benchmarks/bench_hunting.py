@@ -11,11 +11,11 @@ from bench_runtime import EXAMPLES, bound
 from harness import Measured, Timed, at_least, at_most, bench, times_peer
 
 import opstep
-from opstep.api.devices import Setup
+from opstep.api.settings import RunSettings
 from opstep.hunting.search import hunt
 from opstep.runtime.interpreter import drive
 
-sys.path.append(str(Path(__file__).parent.parent / "tests" / "debugger"))
+sys.path.append(str(Path(__file__).parent.parent / "tests" / "hunting"))
 
 
 def unet(batch: int):
@@ -25,9 +25,7 @@ def unet(batch: int):
 
 def flagged(program, inputs, device: str = "cpu"):
     """`bound`, with flags, and the host's look at them."""
-    running = program._running(
-        "main", inputs, device, opstep.policy(), 1, None, Setup(), (), None, True
-    )
+    running = program._running("main", inputs, RunSettings(device=device), flagged=True)
     job = running.__enter__()
 
     def run(running=running):  # which ends when it is dropped

@@ -12,7 +12,7 @@ from harness import Timed, bench, times_peer
 
 import opstep
 
-sys.path.append(str(Path(__file__).parent.parent / "tests"))
+sys.path.append(str(Path(__file__).parent.parent / "tests" / "shared"))
 
 INPUTS = {"lenet": ("lenet", (1, 8, 8)), "alexnet": ("main", (1, 224, 224))}
 INPUTS["unet"] = ("main", (1, 64, 64))

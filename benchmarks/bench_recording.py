@@ -15,7 +15,7 @@ from harness import SCRATCH, Measured, at_most, bench, times_peer
 
 import opstep
 
-sys.path.append(str(Path(__file__).parent.parent / "tests"))
+sys.path.append(str(Path(__file__).parent.parent / "tests" / "shared"))
 
 STEPS, ROUNDS = 500, 9
 WHERE = f"LeNet batch 32, {STEPS} steps"

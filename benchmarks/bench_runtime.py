@@ -8,7 +8,7 @@ import numpy as np
 from harness import Measured, Timed, at_most, bench, times_faster, times_peer
 
 import opstep
-from opstep.api.devices import Setup
+from opstep.api.settings import RunSettings
 from opstep.runtime.interpreter import drive
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -16,9 +16,8 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 
 def bound(program, graph, inputs, device="cpu", threads=None, recording=None, **switches):
     """A callable that runs the graph once, inputs in place: what a training loop repeats."""
-    chosen = opstep.policy(**switches)
-    setup = Setup(threads)
-    running = program._running(graph, inputs, device, chosen, 1, None, setup, (), recording)
+    settings = RunSettings(device=device, threads=threads, **switches)
+    running = program._running(graph, inputs, settings, recording=recording)
     job = running.__enter__()
 
     def run(running=running):  # which ends when it is dropped

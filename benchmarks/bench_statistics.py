@@ -8,6 +8,7 @@ from harness import Timed, bench, times_faster, times_peer
 
 import opstep
 from opstep.runtime.device.cpu.device import statistics_of
+from opstep.runtime.device.protocols import Recorder
 from opstep.runtime.statistics import BINS, LOWEST
 
 
@@ -48,7 +49,7 @@ def with_numpy(x: np.ndarray) -> dict:
     }
 
 
-class Nowhere:
+class Nowhere(Recorder):
     """A recording, and its recorder, that keeps nothing: what is left is the cost of recording."""
 
     def __init__(self, stats: bool):

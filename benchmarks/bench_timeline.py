@@ -20,10 +20,10 @@ from opstep.runtime.recording import (
     RunInfo,
     StreamRecord,
 )
-from opstep.trace.sink import Run, StepDone, Written
+from opstep.trace.sink import Run, SinkReport, StepDone
 from opstep.trace.timeline import TimelineSink
 
-sys.path.append(str(Path(__file__).parent.parent / "tests"))
+sys.path.append(str(Path(__file__).parent.parent / "tests" / "shared"))
 
 OPS, STEPS = 1000, 1000
 WHERE = "a trace of 1,000,000 ops"
@@ -71,7 +71,7 @@ def torch_profiler():
 
 
 @cache
-def written() -> tuple[Written, float]:
+def written() -> tuple[SinkReport, float]:
     """A trace of a million ops, and the seconds that it took: a chain of relus, step by step, with
     arguments, flows and memory, flushed by step.
     """
@@ -90,8 +90,8 @@ def written() -> tuple[Written, float]:
         activation = Activation(step, step, layout)
         begin, end = int(ops[0, 0]), int(ops[-1, 1])
         launched = np.array([[begin - 50, begin - 20]])
-        sink.take(run, HostRecord(activation, launched, none, none))
-        sink.take(run, StreamRecord(activation, 0, ops, none, None))
+        sink.add_record(run, HostRecord(activation, launched, none, none))
+        sink.add_record(run, StreamRecord(activation, 0, ops, none, None))
         sink.end_step(run, StepDone(step, begin - 60, end, {}))
         sink.flush()
     told = sink.close()

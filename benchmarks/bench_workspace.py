@@ -68,7 +68,7 @@ def write(sink: WorkspaceSink, steps: int, flush_each: int = 20) -> float:
     sink.begin_run(run)
     for step in range(steps):
         activation = record.activation._replace(number=step, step=step)
-        sink.take(run, record._replace(activation=activation))
+        sink.add_record(run, record._replace(activation=activation))
         sink.end_step(run, StepDone(step, step * 1000, step * 1000 + 999, {}))
         if step % flush_each == flush_each - 1:
             sink.flush()

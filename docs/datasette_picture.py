@@ -37,15 +37,15 @@ graph loss(images: u8[N, 8, 8], labels: i32[N]) -> f32[] {
 
 class Picture(NamedTuple):
     name: str
-    address: str  # {op}: the op whose gradient is shown
+    address: str
     width: int
     height: int
 
 
 PICTURES = (
-    Picture("datasette.png", "/-/op/1/{op}", 1240, 888),
-    Picture("datasette_program.png", "/-/program/4?line=20", 1500, 1150),
-    Picture("datasette_home.png", "/", 1240, 960),
+    Picture("datasette.png", "/data/history_of_a_tensor?run=1&tensor=d_conv2_w", 1240, 888),
+    Picture("datasette_program.png", "/data/line_by_line?run=4", 1500, 1300),
+    Picture("datasette_home.png", "/", 1240, 740),
 )
 
 
@@ -76,8 +76,8 @@ def train(workspace: Path, rate: float, steps: int, seed: int = SEED) -> opstep.
     return program
 
 
-def record(workspace: Path) -> int:
-    """Two trainings, one that goes wrong, and a look at what was learned; gives an op's number."""
+def record(workspace: Path) -> None:
+    """Two trainings, one that goes wrong, and a look at what was learned."""
     trained = train(workspace, 0.05, STEPS)
     train(workspace, 0.05, STEPS, seed=1)
     train(workspace, 3e5, 40)
@@ -87,9 +87,6 @@ def record(workspace: Path) -> int:
     with np.load(DATA / "digits.npz") as data, opstep.Recording(workspace=workspace) as recording:
         inputs = {"images": data["test_images"], "labels": data["test_labels"]}
         program.run("accuracy", inputs, recording=recording)
-    with opstep.Workspace(workspace) as ws:
-        sql = "select op from results where run = 1 and name = 'd_conv2_w'"
-        return ws.sql(sql).rows[0][0]
 
 
 def take(browser: str, address: str, picture: Picture, folder: str) -> None:
@@ -107,13 +104,13 @@ def main() -> None:
     if browser is None:
         sys.exit("Chromium is needed to make the pictures")
     with tempfile.TemporaryDirectory() as folder:
-        op = record(Path(folder) / "runs.db")
+        record(Path(folder) / "runs.db")
         command = [sys.executable, "-m", "opstep", "ws", "runs.db", "open", "--no-browser"]
         with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as server:
             said = server.stdout.readline() if server.stdout else ""
             (root,) = re.findall(r"http://[\d.:]+", said)
             for picture in PICTURES:
-                take(browser, root + picture.address.format(op=op), picture, folder)
+                take(browser, root + picture.address, picture, folder)
             server.send_signal(signal.SIGINT)
 
 

@@ -24,8 +24,8 @@ import numpy as np
 
 import opstep
 from opstep.trace.viewer.engine import Engine
-from opstep.trace.viewer.places import SlicePosition
 from opstep.trace.viewer.server import Server
+from opstep.trace.viewer.slice_positions import SlicePosition
 
 ROOT = Path(__file__).parent.parent
 TARGET = ROOT / "docs" / "images" / "timeline.png"

@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from opstep.api.kernel_debugging import debug_kernel
     from opstep.api.program import Program, Result, load, loads, policy
     from opstep.dap import attach as debug
-    from opstep.hunting.search import Hunt, hunt
+    from opstep.hunting.report import Hunt
+    from opstep.hunting.search import hunt
     from opstep.runtime.ir.diagnostics import OpstepError
     from opstep.trace.recording import Recording
     from opstep.trace.workspace.workspace import Workspace

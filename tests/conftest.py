@@ -1,8 +1,17 @@
-"""Puts this folder on the path, so that tests in every folder below can import its helpers."""
+"""What tests in every folder share. That this file is here puts the folder on their path."""
 
+import importlib
 import signal
+
+import pytest
 
 # Shells start what runs in the background with Ctrl-C ignored, which programs inherit: tests that
 # press it would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(params=["cpu.device", "cuda.simulator.simulator"], ids=["cpu", "simulator"])
+def execute(request):
+    """``execute(op, arrays, attrs)`` of each device that runs single ops and needs no GPU."""
+    return importlib.import_module(f"opstep.runtime.device.{request.param}").execute

@@ -15,7 +15,7 @@ import torch
 from rows import Row, at_least, at_most, by_turns, group
 
 import opstep
-from opstep.api.devices import Setup
+from opstep.api.settings import RunSettings
 from opstep.runtime.interpreter import drive
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,12 +47,12 @@ def bound(
 def job_of(
     program, graph, inputs, replays=True, kernels="numba", recording=None, flagged=False, **switches
 ):
-    setup = Setup(None, kernels, kernels == "auto")
-    device = program.on("cuda", setup)
+    tunes = kernels == "auto"
+    settings = RunSettings(device="cuda", kernels=kernels, autotune=tunes, **switches)
+    device = program.on("cuda", settings.setup)
     before = device.replays
     device.replays = replays
-    chosen = opstep.policy(**switches)
-    job = program._running(graph, inputs, "cuda", chosen, 1, None, setup, (), recording, flagged)
+    job = program._running(graph, inputs, settings, (), recording, flagged)
     running = _open.enter_context(job)
     drive(running.context.run(running.binding))
     device.replays = before

@@ -10,12 +10,13 @@ debugger.go("back")
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opstep.api.devices import Setup, canonical
+from opstep.api.devices import check_computes
 from opstep.api.program import Program
-from opstep.api.program import policy as policy_of
+from opstep.api.settings import BUDGET, RunSettings
 from opstep.runtime.debugger import debugger as core
 from opstep.runtime.debugger.breakpoints import Texts
 from opstep.runtime.ir.diagnostics import OpstepError
@@ -32,16 +33,14 @@ class ProgramHost:
     """What a debugger needs of a program. `run` starts a run of it at full speed."""
 
     def __init__(
-        self, program: Program, device: str, setup: Setup, graph: str, inputs: Mapping[str, Any],
-        options: Mapping[str, Any],
-    ):  # fmt: skip
+        self, program: Program, graph: str, inputs: Mapping[str, Any], settings: RunSettings
+    ):
         self.program = program
-        self.name = canonical(device)
-        self.setup = setup
-        self.device = program.on(device, setup)
+        self.name = settings.device
+        self.settings = settings
+        self.device = program.on(self.name, settings.setup)
         self._graph = graph
         self._inputs = inputs
-        self._options = options
         self._before: dict[str, Any] = {}  # named tensors that changed, as the session found them
 
     @property
@@ -49,7 +48,7 @@ class ProgramHost:
         return self.program.module.tensors
 
     def plan_for(self, graph: str, types: tuple[TensorType, ...], policy: Policy) -> Plan:
-        return self.program._plan(self.name, self.setup, graph, types, policy)
+        return self.program._plan(self.name, self.settings.setup, graph, types, policy)
 
     def tensor(self, name: str) -> tuple[TensorType, Any]:
         """A named tensor as it is: its type and its memory on the device."""
@@ -95,7 +94,7 @@ class ProgramHost:
             old = self.tensors.get(name)
             if old is not None and old.type == declared.type and not _redrawn(old, declared):
                 program.params[name] = self.program.params[name]
-        host = ProgramHost(program, self.name, self.setup, self._graph, self._inputs, self._options)
+        host = ProgramHost(program, self._graph, self._inputs, self.settings)
         same = (n for n in self._before if n in host.tensors)
         same = (n for n in same if host.tensors[n].type == self.tensors[n].type)
         same = (n for n in same if not _redrawn(self.tensors[n], host.tensors[n]))
@@ -129,11 +128,11 @@ class ProgramHost:
             if done < steps and not go_on():
                 raise _Enough
 
+        settings = replace(self.settings, steps=steps)
         try:
             result = self.program.run(
-                self._graph, self._inputs, device=self.name, steps=steps, on_step=step_done,
-                **self._options,
-            )  # fmt: skip
+                self._graph, self._inputs, on_step=step_done, **vars(settings)
+            )
         except _Enough:
             return done, None, None
         except OpstepError as error:
@@ -182,33 +181,30 @@ class Debugger(core.Debugger):
         kernels: str = "auto",
         stop_on_entry: bool = False,
         stop_at_end: bool = False,
-        memory_budget: int = core.BUDGET,
+        memory_budget: int = BUDGET,
         files: Path | None = None,
     ):
         from opstep.api.inputs import conform
 
-        if device == "null":
-            raise InputError("the null device computes nothing that could be looked at")
-        if steps < 1:
-            raise InputError(f"steps is {steps}; at least 1 is needed")
+        check_computes(device, "looked at")
         if memory_budget < 0:
             raise InputError(f"the memory budget is {memory_budget} bytes; it cannot be negative")
-        chosen = policy_of(mode, streams, alloc, fill, sync)
-        setup = Setup(threads, kernels, False).on(canonical(device))
-        if seed is not None and seed != program.seed:
-            program.reseed(seed)
+        settings = RunSettings(
+            device=device, mode=mode, streams=streams, alloc=alloc, fill=fill, sync=sync,
+            steps=steps, threads=threads, kernels=kernels, seed=seed,
+        )  # fmt: skip
+        program.reseed_with(seed)
         found = program.graph(graph)
         arrays, types = conform(found, inputs or {}, program.module.source)
         names = [b.name.text for b in found.inputs]
         given = dict(zip(names, arrays, strict=True))
-        options = chosen_options(chosen) | {"threads": threads, "kernels": kernels}
         name = found.name.text
-        host = ProgramHost(program, device, setup, name, given, options)
+        host = ProgramHost(program, name, given, replace(settings, seed=None))
         source = program.module.source
         if files is None and source is not None and Path(source.path).is_file():
             files = Path(source.path).parent
         super().__init__(
-            host, name, arrays, types, names, policy=chosen, steps=steps,
+            host, name, arrays, types, names, policy=settings.policy, steps=steps,
             stop_on_entry=stop_on_entry, stop_at_end=stop_at_end, memory_budget=memory_budget,
             files=files,
         )  # fmt: skip
@@ -220,9 +216,6 @@ class Debugger(core.Debugger):
         return host.program
 
 
-def chosen_options(policy: Policy) -> dict[str, Any]:
-    """A policy as the arguments of `Program.run`."""
-    return {
-        "mode": "async", "streams": policy.streams, "alloc": policy.alloc, "fill": policy.fill,
-        "sync": policy.sync,
-    }  # fmt: skip
+def debugged(settings: RunSettings) -> dict[str, Any]:
+    """As arguments of `Debugger`, which delays no streams and goes by the times that are known."""
+    return {k: v for k, v in vars(settings).items() if k not in ("autotune", "chaos")}

@@ -1,28 +1,21 @@
-"""Devices by name: ``cpu``, ``cuda`` (the first GPU), ``cuda:1``, ``null``."""
+"""The devices that there are, by name: ``cpu``, ``cuda`` (the first GPU), ``cuda:1``, ``null``.
+
+A new one is a folder under `opstep/runtime/device` and an entry in `KINDS`.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 from opstep.runtime.ir.errors import InputError
 
+if TYPE_CHECKING:
+    from opstep.runtime.device.protocols import Device
+
 KERNELS = ("auto", "numba", "vendor")
-_GPU = re.compile(r"cuda(?::(\d{1,4}))?$")
-
-
-def canonical(name: str) -> str:
-    """A device's name as it is written everywhere: the first GPU is ``cuda``.
-
-    Raises `InputError`.
-    """
-    found = _GPU.match(name)
-    if found:
-        ordinal = int(found[1] or 0)
-        return f"cuda:{ordinal}" if ordinal else "cuda"
-    if name not in ("cpu", "null"):
-        raise InputError(f"there is no device {name}", hint="there are: cpu, cuda, cuda:1, null")
-    return name
+HOST = "cpu"  # the device where named tensors are set, drawn and looked at
 
 
 class Setup(NamedTuple):
@@ -37,41 +30,100 @@ class Setup(NamedTuple):
     chaos: int | None = None
 
     def on(self, device: str) -> Setup:
-        """What of it matters to that device. Raises `InputError` for a choice that is none."""
-        if self.kernels not in KERNELS:
-            known = f"{', '.join(KERNELS[:-1])} or {KERNELS[-1]}"
-            raise InputError(f"kernels is {self.kernels!r}; it can be {known}")
-        if device.startswith("cuda"):
+        """What of it matters to that device."""
+        kind = kind_of(device)
+        if kind.gpu:
             return self._replace(threads=None)
-        return Setup(self.threads, chaos=self.chaos) if device == "cpu" else Setup()
+        return Setup(self.threads, chaos=self.chaos) if kind.computes else Setup()
 
 
-def device_named(name: str, setup: Setup = Setup()) -> Any:
-    """The device of that name.
-
-    Raises `InputError` for a name that says nothing, `DeviceError` where the machine has no such
-    device, or not the libraries that are asked for.
+class Kind(NamedTuple):
+    """What is known of devices without making one. `make(number, setup)` makes one: it raises
+    `DeviceError` where the machine has none, or not the libraries that are asked for. `about`: for
+    the help of ``--device``.
     """
-    name = canonical(name)
-    found = _device_named(name, setup)
-    if setup.chaos is None or name == "null":
-        return found
-    from opstep.runtime.device.chaos import chaotic
 
-    return chaotic(found, setup.chaos)
+    name: str
+    make: Callable[[int, Setup], Device]
+    about: str = ""
+    gpu: bool = False  # several can be there, ``cuda:1``; they can hang, and choose between kernels
+    computes: bool = True  # else results hold no values
 
 
-def _device_named(name: str, setup: Setup) -> Any:
-    if name == "null":
-        from opstep.runtime.device.null import NullDevice
+def _cpu(number: int, setup: Setup) -> Device:
+    from opstep.runtime.device.cpu.device import CpuDevice
 
-        return NullDevice()
-    if name == "cpu":
-        from opstep.runtime.device.cpu.device import CpuDevice
+    return CpuDevice(setup.threads)
 
-        return CpuDevice(setup.threads)
+
+def _cuda(number: int, setup: Setup) -> Device:
     from opstep.runtime.device.cuda.choice.choice import Kernels
     from opstep.runtime.device.cuda.device import device
 
     wanted = Kernels(setup.kernels, setup.autotune)
-    return device(int(name.partition(":")[2] or 0)).with_kernels(wanted.checked())
+    return device(number).with_kernels(wanted.checked())
+
+
+def _null(number: int, setup: Setup) -> Device:
+    from opstep.runtime.device.null import NullDevice
+
+    return NullDevice()
+
+
+KINDS = [
+    Kind("cpu", _cpu),
+    Kind("cuda", _cuda, "cuda is the first NVIDIA GPU, cuda:1 the second", gpu=True),
+    Kind("null", _null, "null executes nothing: it measures the loop", computes=False),
+]
+
+
+def known_names(number: str = "1") -> list[str]:
+    """The names that a device can have, one with that number for kinds of which there are many."""
+    numbered = ([k.name, f"{k.name}:{number}"] if k.gpu else [k.name] for k in KINDS)
+    return [name for names in numbered for name in names]
+
+
+def _parsed(name: str) -> tuple[Kind, int]:
+    for kind in KINDS:
+        if kind.name == name:
+            return kind, 0
+    found = re.fullmatch(r"([a-z]+):([0-9]{1,4})", name)
+    for kind in KINDS:
+        if found and found[1] == kind.name and kind.gpu:
+            return kind, int(found[2])
+    hint = f"there are: {', '.join(known_names())}"
+    raise InputError(f"there is no device {name}", hint=hint)
+
+
+def kind_of(name: str) -> Kind:
+    """That of a device, by its name. Raises `InputError`."""
+    return _parsed(name)[0]
+
+
+def canonical(name: str) -> str:
+    """A device's name as it is written everywhere: the first GPU is ``cuda``.
+
+    Raises `InputError`.
+    """
+    kind, number = _parsed(name)
+    return f"{kind.name}:{number}" if number else kind.name
+
+
+def check_computes(name: str, what: str) -> None:
+    """Raises `InputError` where a device computes nothing that could be `what`."""
+    if not kind_of(name).computes:
+        raise InputError(f"the {name} device computes nothing that could be {what}")
+
+
+def device_named(name: str, setup: Setup = Setup()) -> Device:
+    """The device of that name.
+
+    Raises `InputError` for a name that says nothing, `DeviceError` as `Kind.make` does.
+    """
+    kind, number = _parsed(name)
+    made = kind.make(number, setup)
+    if setup.chaos is None or not kind.computes:
+        return made
+    from opstep.runtime.device.chaos import chaotic
+
+    return chaotic(made, setup.chaos)

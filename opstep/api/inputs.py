@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from opstep.api.dlpack import read_bf16
-from opstep.runtime.ir.diagnostics import did_you_mean
-from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.errors import InputError, MissingInputs, UnknownName
 from opstep.runtime.ir.graph import Graph, Source
 from opstep.runtime.ir.types import DType, TensorType, dtype_of
 from opstep.runtime.ir.verify import bind_symbols
@@ -27,19 +26,15 @@ def conform(
         )
     for name in inputs:
         if name not in names:
-            hint = did_you_mean(name, names) or f"its inputs are: {', '.join(names) or 'none'}"
-            raise InputError(f"graph {graph.name.text} has no input {name}", hint=hint)
+            message = f"graph {graph.name.text} has no input {name}"
+            raise UnknownName(message, name, names, "its inputs are")
     arrays = []
     for binding in graph.inputs:
         name = binding.name.text
         assert binding.type is not None
         if name not in inputs:
-            raise InputError(
-                f"input {name}: {binding.type} is missing",
-                span=binding.name.span,
-                source=source,
-                hint=f"give it: --input {name}=FILE.npy, or inputs={{{name!r}: array}} in Python",
-            )
+            missing = f"input {name}: {binding.type} is missing"
+            raise MissingInputs(missing, [name], span=binding.name.span, source=source)
         arrays.append(as_array(f"input {name}", inputs[name], binding.type.dtype))
     types = tuple(TensorType(dtype_of(a.dtype), a.shape) for a in arrays)
     bind_symbols(graph, types, source)

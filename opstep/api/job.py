@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 
     from opstep.api.program import Program
     from opstep.runtime.device.binding import Binding
+    from opstep.runtime.interpreter import Context
 
 
 class Job:
     """A call of `Program.run`: its context, the graph bound there, what is told of each step."""
 
     def __init__(
-        self, program: Program, graph: Graph, device: str, context, binding: Binding, check,
-        recorder,
+        self, program: Program, graph: Graph, device: str, context: Context, binding: Binding,
+        check, recorder,
     ):  # fmt: skip
         self.program = program
         self.device = device
@@ -54,7 +55,7 @@ class Job:
         """After each step: raises where an assert failed, and takes the outputs out of device
         memory.
         """
-        if self.device not in ("cpu", "null"):  # where named tensors are looked at
+        if not self.context.device.in_host_memory:
             for plan in self.context.plans:
                 self.program.params.outdate(plan, self.device)
         if self.context.failed:

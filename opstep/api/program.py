@@ -9,32 +9,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opstep.api.devices import Setup, canonical, device_named
+from opstep.api.devices import Setup, canonical, check_computes, device_named, kind_of
 from opstep.api.job import Job
 from opstep.api.results import Result
+from opstep.api.settings import RunSettings
 from opstep.api.tensors import Tensors
 from opstep.api.view import GraphView
 from opstep.runtime.interrupts import AT_ONCE, NEVER, Held
-from opstep.runtime.ir.diagnostics import OpstepError, did_you_mean
+from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.dims import Expr
-from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.errors import InputError, UnboundSymbols, UnknownName
 from opstep.runtime.ir.graph import NOWHERE, Graph, Module
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import MODES, Plan, Policy
 
 if TYPE_CHECKING:
     from opstep.runtime.device.binding import Listener
+    from opstep.runtime.device.protocols import Device, Recorder, Recording
     from opstep.runtime.device.store import Store
     from opstep.runtime.interpreter import Context
-    from opstep.runtime.recording import Recorder, Recording
 
 # Set while a debugger can attach to this process: it takes a run over, or leaves it (None).
-# Called with the program, graph, inputs and the arguments of `Program.run` by name.
-interposed: Callable[[Program, str | None, Any, dict[str, Any]], Result | None] | None = None
+# Called with the program, graph, inputs and settings.
+interposed: Callable[[Program, str | None, Any, RunSettings], Result | None] | None = None
 
 
 def load(path: str | Path) -> Program:
@@ -59,15 +59,7 @@ def policy(
     sync: str | None = None,
 ) -> Policy:
     """The four switches: the preset of a mode ("async" or "debug"), with those given replaced."""
-    choices = {"mode": (mode, MODES), "alloc": (alloc, ("reuse", "fresh"))}
-    choices |= {"fill": (fill, ("none", "nan")), "sync": (sync, ("none", "op"))}
-    for name, (given, known) in choices.items():
-        if given is not None and given not in known:
-            raise InputError(f"{name} is {given!r}; it can be {' or '.join(known)}")
-    if streams is not None and not 1 <= streams <= 64:
-        raise InputError(f"streams is {streams}; it can be 1 to 64")
-    given = {"streams": streams, "alloc": alloc, "fill": fill, "sync": sync}
-    return replace(MODES[mode], **{k: v for k, v in given.items() if v is not None})
+    return RunSettings(mode=mode, streams=streams, alloc=alloc, fill=fill, sync=sync).policy
 
 
 class Program:
@@ -114,8 +106,7 @@ class Program:
                 raise InputError("which graph?", hint=f"name one of: {known}")
             name = "main"
         if name not in self.graphs:
-            hint = did_you_mean(name, self.graphs) or f"there are: {', '.join(self.graphs)}"
-            raise InputError(f"there is no graph {name}", hint=hint)
+            raise UnknownName(f"there is no graph {name}", name, self.graphs)
         return self.graphs[name]
 
     def with_grad(self, graph: str, wrt: Sequence[str], name: str | None = None) -> Program:
@@ -155,9 +146,8 @@ class Program:
         known |= {b.name.text: b.type for b in graph.inputs if b.type is not None}
         for wanted in wrt:
             if wanted not in known:
-                hint = did_you_mean(wanted, known) or f"there are: {', '.join(known)}"
                 message = f"{wanted} is neither an input of {graph.name.text} nor a param or state"
-                raise InputError(message, hint=hint)
+                raise UnknownName(message, wanted, known)
             if not known[wanted].dtype.is_float:
                 raise InputError(f"{wanted} is {known[wanted]}: only floats have derivatives")
 
@@ -194,15 +184,14 @@ class Program:
 
         A graph that calls itself with ever other shapes has no end of plans: `most` are made.
         """
-        from opstep.runtime.plan.control import called_graphs
+        from opstep.runtime.plan.control import called_graphs, passed_types
 
         found = [self.plan(graph, types, policy, device, symbols=symbols, setup=setup)]
         seen: set[tuple] = set()
         for made in found:
             seen.add(made.signature)
             for step in (s for s in made.steps if s.op.host):
-                given = step.operand_types[0 if step.op.name == "while" else 1 :]
-                passed = tuple(t for t in given if t is not None)
+                passed = passed_types(step)
                 for name in called_graphs(step.attrs):
                     if (name, passed) not in seen and len(found) < most:
                         seen.add((name, passed))
@@ -217,11 +206,8 @@ class Program:
             bound = binding.type.bind(dict(symbols))
             if not bound.is_concrete:
                 free = sorted({s for d in bound.shape if isinstance(d, Expr) for s in d.symbols()})
-                raise InputError(
-                    f"input {binding.name.text}: {binding.type} needs a size for {', '.join(free)}",
-                    hint=f"give it: {' '.join(f'--symbol {s}=32' for s in free)}, "
-                    f"or symbols={{{', '.join(f'{s!r}: 32' for s in free)}}} in Python",
-                )
+                message = f"input {binding.name.text}: {binding.type} needs a size for "
+                raise UnboundSymbols(message + ", ".join(free), free)
             if not bound.fits:
                 raise InputError(f"input {binding.name.text}: {bound} does not fit into any memory")
             types.append(bound)
@@ -285,20 +271,19 @@ class Program:
         """
         from opstep.runtime.interpreter import drive
 
-        if interposed and not (listeners or recording or on_step or plan or chaos is not None):
-            options = {
-                "device": device, "mode": mode, "streams": streams, "alloc": alloc, "fill": fill,
-                "sync": sync, "steps": steps, "seed": seed, "threads": threads, "kernels": kernels,
-            }  # fmt: skip
-            if (debugged := interposed(self, graph, inputs, options)) is not None:
+        settings = RunSettings(
+            device=device, mode=mode, streams=streams, alloc=alloc, fill=fill, sync=sync,
+            steps=steps, seed=seed, threads=threads, kernels=kernels, autotune=autotune,
+            chaos=chaos,
+        )  # fmt: skip
+        special = listeners or recording or on_step or plan or chaos is not None
+        if interposed and not special:
+            debugged = interposed(self, graph, inputs, settings)
+            if debugged is not None:
                 return debugged
-        chosen = policy(mode, streams, alloc, fill, sync)
-        setup = Setup(threads, kernels, autotune, chaos)
         with (
             Held(AT_ONCE) as signals,
-            self._running(
-                graph, inputs, device, chosen, steps, seed, setup, listeners, recording, plan=plan
-            ) as job,
+            self._running(graph, inputs, settings, listeners, recording, plan=plan) as job,
         ):
             context, binding = job.context, job.binding
             for _ in range(steps):
@@ -310,23 +295,19 @@ class Program:
                 signals.let_go()
             return job.result()
 
-    async def run_async(self, graph: str | None = None, inputs=None, **options: Any) -> Result:
+    async def run_async(
+        self, graph: str | None = None, inputs=None, *, listeners: Sequence[Listener] = (),
+        recording: Recording | None = None, on_step: Callable[[], Any] | None = None,
+        **options: Any,
+    ) -> Result:  # fmt: skip
         """`run` for an event loop: other tasks, and other runs, go on while the device works.
         Where the task is cancelled, params and states are those of the last finished step, too.
         """
         from opstep.runtime.interpreter import drive_async, drive_through
 
-        switches = {k: options.pop(k, None) for k in ("streams", "alloc", "fill", "sync")}
-        chosen = policy(options.pop("mode", "async"), **switches)
-        setup = Setup(*(options.pop(k, v) for k, v in Setup()._asdict().items()))
-        rest = {"device": "cpu", "steps": 1, "seed": None, "setup": setup, "listeners": ()}
-        rest |= {"recording": None, "on_step": None}
-        if unknown := options.keys() - rest | options.keys() & {"setup"}:
-            raise TypeError(f"run_async() got an unexpected argument {sorted(unknown)[0]!r}")
-        rest |= options
-        on_step = rest.pop("on_step")
-        with self._running(graph, inputs, chosen=chosen, **rest) as job:
-            for _ in range(rest["steps"]):
+        settings = RunSettings(**options)
+        with self._running(graph, inputs, settings, listeners, recording) as job:
+            for _ in range(settings.steps):
                 await drive_async(job.context.compute(job.binding))
                 stopped = await drive_through(job.context.commit(job.binding))
                 with Held() as signals:  # what is committed is told
@@ -338,7 +319,7 @@ class Program:
 
     @contextmanager
     def _running(
-        self, graph, inputs, device, chosen: Policy, steps, seed, setup, listeners, recording,
+        self, graph, inputs, settings: RunSettings, listeners=(), recording=None,
         flagged: bool = False, plan: Plan | None = None,
     ) -> Iterator[Job]:  # fmt: skip
         """A context with the graph bound and its inputs in place; given back, or cleaned up.
@@ -347,28 +328,24 @@ class Program:
         """
         from opstep.api.inputs import conform
         from opstep.runtime.plan.runnable import runnable
-        from opstep.runtime.written import WrittenCheck
+        from opstep.runtime.uninitialised import UninitialisedCheck
 
-        for what, number in (("steps", steps), ("threads", setup.threads)):
-            if number is not None and number < 1:
-                raise InputError(f"{what} is {number}; at least 1 is needed")
-        device = canonical(device)
-        setup = setup.on(device)
-        if seed is not None and seed != self.seed:
-            self.reseed(seed)
+        device, chosen = settings.device, settings.policy
+        setup = settings.setup.on(device)
+        self.reseed_with(settings.seed)
         found = self.graph(graph)
         arrays, types = conform(found, inputs or {}, self.module.source)
         if plan is not None:
             chosen = runnable(plan, found.name.text, types).policy
         check, watched = None, bool(listeners)
-        if chosen.fill == "nan" and chosen.sync == "op" and device != "null":
-            check = WrittenCheck()
+        if chosen.fill == "nan" and chosen.sync == "op" and kind_of(device).computes:
+            check = UninitialisedCheck()
             listeners = (*listeners, check)
         recorder = None
         if recording is not None:
             names = (b.name.text for b in found.inputs)
             given = dict(zip(names, arrays, strict=True))
-            recorder = self._recorder(recording, found, given, chosen, device, setup, steps)
+            recorder = self._recorder(recording, found, given, chosen, settings)
         key = (device, setup, chosen, recording, flagged, None if plan is None else id(plan))
         context, binding, error = None, None, None
         try:
@@ -397,18 +374,21 @@ class Program:
         if not listeners:
             self._idle.setdefault(key, []).append(context)
 
-    def _recorder(self, recording, graph: Graph, inputs, policy, device, setup, steps) -> Recorder:
+    def _recorder(
+        self, recording, graph: Graph, inputs, policy: Policy, settings: RunSettings
+    ) -> Recorder:
         from opstep.runtime.recording import RunInfo
 
-        if device == "null":
-            raise InputError("the null device computes nothing that could be recorded")
-        runs_on = self._device(device, setup)
-        note = getattr(runs_on, "recording_note", str)()
+        device = settings.device
+        check_computes(device, "recorded")
+        runs_on = self._device(device, settings.setup)
+        threads, kernels, *_ = settings.setup.on(device)
+        note = runs_on.recording_note()
         return recording.begin_run(
             RunInfo(
-                self, graph.name.text, inputs, policy, device, setup.threads, self.seed, steps,
-                getattr(runs_on, "title", ""), note,
-                setup.kernels if device.startswith("cuda") else None,
+                self, graph.name.text, inputs, policy, device, threads, self.seed, settings.steps,
+                runs_on.title, note,
+                kernels if kind_of(device).gpu else None,
             )
         )  # fmt: skip
 
@@ -437,14 +417,14 @@ class Program:
 
     def _ready(self, plan: Plan, device: str) -> None:
         """A run of this plan is at hand: its named tensors have their values there."""
-        if device != "null":
+        if kind_of(device).computes:
             self.params.bring(plan, device)
 
-    def on(self, device: str, setup: Setup = Setup()) -> Any:
+    def on(self, device: str, setup: Setup = Setup()) -> Device:
         """The device of that name, as runs of this program use it. Raises `DeviceError`."""
         return self._device(canonical(device), setup)
 
-    def _device(self, name: str, setup: Setup) -> Any:
+    def _device(self, name: str, setup: Setup) -> Device:
         key = (name, setup.on(name))
         if key not in self._devices:
             self._devices[key] = device_named(*key)
@@ -457,6 +437,11 @@ class Program:
             types = {name: d.type for name, d in self.module.tensors.items()}
             self._stores[device] = Store(self._device(device, Setup()), types)
         return self._stores[device]
+
+    def reseed_with(self, seed: int | None) -> None:
+        """`reseed`, where that is another seed; None leaves the program its own."""
+        if seed is not None and seed != self.seed:
+            self.reseed(seed)
 
     def reseed(self, seed: int) -> None:
         """Draws the params anew with this seed when they are next needed; values that were set

@@ -11,7 +11,7 @@ from opstep.runtime.plan.plan import Plan
 if TYPE_CHECKING:
     import numpy as np
 
-    from opstep.runtime.written import Unwritten
+    from opstep.runtime.uninitialised import Unwritten
 
 
 class Result(Mapping):

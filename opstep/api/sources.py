@@ -1,30 +1,26 @@
 """What a run is given, in words: ``x=FILE.npy``, ``random``, ``N=32``, a file of params. As arrays.
 
-The command line and the debugger's server take the same words; messages use the command line's.
+The command line and the debugger's server take the same words.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from opstep.runtime import arrays
-from opstep.runtime.ir.diagnostics import did_you_mean
+from opstep.runtime.ir.diagnostics import names_listed
 from opstep.runtime.ir.dims import Expr, evaluate
-from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.errors import InputError, MissingInputs, UnboundSymbols, UnknownName
 from opstep.runtime.ir.graph import Graph, Module
 from opstep.runtime.ir.types import TensorType, dtype_of
+from opstep.runtime.ir.wording import Argument, Wording
 
 GENERATED = ("random", "zeros", "ones")
-
-
-def names_listed(names: Iterable[str], most: int = 8) -> str:
-    """``a, b, c, …``"""
-    shown = list(names)
-    return ", ".join(shown[:most]) + (", …" if len(shown) > most else "")
+SOURCES = "FILE.npy, FILE.npz:KEY, FILE.safetensors:KEY, random, zeros, ones or a number"
 
 
 def choose_graph(module: Module, wanted: str | None, path: str) -> Graph:
@@ -32,15 +28,14 @@ def choose_graph(module: Module, wanted: str | None, path: str) -> Graph:
     graphs = module.graphs
     if wanted is not None:
         if wanted not in graphs:
-            hint = did_you_mean(wanted, graphs) or f"it has {names_listed(graphs)}"
-            raise InputError(f"{path}: there is no graph {wanted}", hint=hint)
+            raise UnknownName(f"{path}: there is no graph {wanted}", wanted, graphs, "it has")
         return graphs[wanted]
     if not graphs:
         raise InputError(f"{path}: there is no graph in this file")
     if len(graphs) > 1 and "main" not in graphs:
         raise InputError(
             f"{path}: there are {len(graphs)} graphs and none is called main",
-            hint=f"choose one with --graph: {names_listed(graphs)}",
+            hint=Wording("choose one with ", Argument("graph"), f": {names_listed(graphs)}"),
         )
     return graphs["main"] if "main" in graphs else next(iter(graphs.values()))
 
@@ -50,12 +45,12 @@ def parse_symbols(given: Sequence[str]) -> dict[str, int]:
     symbols: dict[str, int] = {}
     for text in given:
         name, equals, value = text.partition("=")
+        one = Argument("symbols", [text])
         if not (equals and name.isidentifier() and value.isdecimal()):
-            raise InputError(
-                f"--symbol {text}: not a symbol and a size", hint="write --symbol N=32"
-            )
+            hint = Wording("write ", Argument("symbols", {"N": 32}))
+            raise InputError(Wording(one, ": not a symbol and a size"), hint=hint)
         if symbols.get(name, int(value)) != int(value):
-            raise InputError(f"--symbol {text}: {name} was given the size {symbols[name]} before")
+            raise InputError(Wording(one, f": {name} was given the size {symbols[name]} before"))
         symbols[name] = int(value)
     return symbols
 
@@ -66,11 +61,9 @@ def check_symbols(graph: Graph, symbols: Mapping[str, int]) -> None:
     known = sorted({s for d in dims for s in d.symbols()})
     for name, given in symbols.items():
         if name not in known:
-            its = f"its symbols are {names_listed(known)}" if known else "it has no symbols"
-            raise InputError(
-                f"--symbol {name}={given}: graph {graph.name.text} has no symbol {name}",
-                hint=did_you_mean(name, known) or its,
-            )
+            told = f": graph {graph.name.text} has no symbol {name}"
+            message = Wording(Argument("symbols", {name: given}), told)
+            raise UnknownName(message, name, known, "its symbols are")
 
 
 def gather(
@@ -88,44 +81,19 @@ def gather(
     """
     types = {b.name.text: b.type for b in graph.inputs if b.type is not None}
     there = dict(at_hand or {})
-    for name in (text.partition("=")[0] for text in given if "=" in text):
-        if name in there:
-            raise InputError(
-                f"input {name} is given by --input and by --data", hint="leave out one of them"
-            )
     sources = {n: s for n, s in parse_inputs(given, types).items() if n not in there}
     missing = [name for name in types if name not in sources and name not in there]
     if missing:
         listed = ", ".join(f"{name}: {types[name]}" for name in missing)
-        raise InputError(
-            f"graph {graph.name.text} has inputs that nothing was given for: {listed}",
-            hint=f"--input {missing[0]}=FILE.npy, or --input random for all of them",
-        )
-    found = there | {n: arrays.load(s) for n, s in sources.items() if not _is_made(s)}
+        message = f"graph {graph.name.text} has inputs that nothing was given for: {listed}"
+        raise MissingInputs(message, missing)
+    found = there | {n: arrays.load(s) for n, s in sources.items() if not is_made(s)}
     sizes = symbols | bound_by(types, found, symbols)
-    check_sizes({n: types[n] for n, s in sources.items() if _is_made(s)}, sizes)
+    check_sizes({n: types[n] for n, s in sources.items() if is_made(s)}, sizes)
     for name, source in sources.items():
-        if _is_made(source):
+        if is_made(source):
             found[name] = made(name, concrete(name, types[name], sizes), source, seed)
     return {name: found[name] for name in types}
-
-
-def batches(graph: Graph, given: Sequence[str]) -> dict[str, np.ndarray]:
-    """``name=file`` of inputs that change: arrays whose first axis is the steps."""
-    types = {b.name.text: b.type for b in graph.inputs if b.type is not None}
-    found = {}
-    for text in given:
-        name, equals, source = text.partition("=")
-        if not (equals and source) or name not in types or _is_made(source):
-            hint = f"write --data NAME=FILE.npy, with NAME of {names_listed(types) or 'no inputs'}"
-            raise InputError(f"--data {text}: which input, and from which file?", hint=hint)
-        if name in found:
-            raise InputError(f"--data {text}: {name} was given before")
-        array = arrays.load(source)
-        if array.ndim == 0 or not len(array):
-            raise InputError(f"--data {text}: it has no axis of steps, or none of them")
-        found[name] = array
-    return found
 
 
 def parse_inputs(given: Sequence[str], types: Mapping[str, TensorType]) -> dict[str, str]:
@@ -134,22 +102,19 @@ def parse_inputs(given: Sequence[str], types: Mapping[str, TensorType]) -> dict[
     rest: str | None = None
     for text in given:
         name, equals, source = text.partition("=")
+        one = Argument("inputs", [text])
         if not equals and name in GENERATED:
             if rest is not None:
-                raise InputError(f"--input {text}: {rest} was given for all other inputs before")
+                raise InputError(Wording(one, f": {rest} was given for all other inputs before"))
             rest = name
         elif not (equals and source):
-            raise InputError(
-                f"--input {text}: which input, and from where?",
-                hint="write --input x=FILE.npy, x=FILE.npz:KEY, x=FILE.safetensors:KEY, "
-                "x=random, x=zeros, x=ones or x=0.5",
-            )
+            hint = Wording("write ", Argument("inputs", {"x": "SOURCE"}), f"; SOURCE is {SOURCES}")
+            raise InputError(Wording(one, ": which input, and from where?"), hint=hint)
         elif name in sources:
-            raise InputError(f"--input {text}: {name} was given before")
+            raise InputError(Wording(one, f": {name} was given before"))
         elif name not in types:
-            known = f"its inputs are {names_listed(types)}" if types else "it has no inputs"
-            hint = did_you_mean(name, types) or known
-            raise InputError(f"--input {text}: the graph has no input {name}", hint=hint)
+            message = Wording(one, f": the graph has no input {name}")
+            raise UnknownName(message, name, types, "its inputs are")
         else:
             sources[name] = source
     if rest is not None:
@@ -188,10 +153,7 @@ def check_sizes(types: Mapping[str, TensorType], sizes: Mapping[str, int]) -> No
         listed = ", ".join(f"{name} is {types[name]}" for name in dict.fromkeys(unbound.values()))
         *others, last = unbound
         asked = f"{', '.join(others)} and {last} are" if others else f"{last} is"
-        raise InputError(
-            f"input {listed}, and nothing says how large {asked}",
-            hint=f"add {' '.join(f'--symbol {symbol}=8' for symbol in unbound)}",
-        )
+        raise UnboundSymbols(f"input {listed}, and nothing says how large {asked}", unbound)
 
 
 def concrete(name: str, t: TensorType, sizes: Mapping[str, int]) -> TensorType:
@@ -224,7 +186,8 @@ def made(name: str, t: TensorType, source: str, seed: int) -> np.ndarray:
         raise InputError(f"input {name} is {t}: too large, or cannot hold {source}") from None
 
 
-def _is_made(source: str) -> bool:
+def is_made(source: str) -> bool:
+    """Whether it is no file: a word of `GENERATED`, or a number."""
     if source in GENERATED:
         return True
     try:
@@ -243,8 +206,8 @@ def load_params(program: Any, path: str) -> None:
     found = arrays.read_safetensors(path)
     for name, array in found.items():
         if name not in declared:
-            hint = did_you_mean(name, declared) or f"it declares {names_listed(declared)}"
-            raise InputError(f"{path}: holds {name}, which the program does not declare", hint=hint)
+            message = f"{path}: holds {name}, which the program does not declare"
+            raise UnknownName(message, name, declared, "it declares")
         wanted: TensorType = declared[name].type
         shape = ", ".join(map(str, array.shape))
         given = f"{dtype_of(array.dtype).name}[{shape}]"

@@ -6,10 +6,11 @@ import zlib
 from collections.abc import Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any
 
-from opstep.runtime.ir.diagnostics import did_you_mean
-from opstep.runtime.ir.errors import InputError
+from opstep.api.devices import HOST
+from opstep.runtime.ir.errors import InputError, UnknownName
 from opstep.runtime.ir.graph import Declaration
 from opstep.runtime.ir.types import bf16
+from opstep.runtime.ir.wording import ARRAY, Argument, Wording
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,16 +37,16 @@ class Tensors(MutableMapping):
     def __getitem__(self, name: str) -> np.ndarray:
         self._declaration(name)
         self.prepare([name])
-        self._copy(name, "cpu")
-        return self._program._store("cpu").read(name)
+        self._copy(name, HOST)
+        return self._program._store(HOST).read(name)
 
     def __setitem__(self, name: str, value: Any) -> None:
         from opstep.api.inputs import conform_one
 
         declared = self._declaration(name)
         array = conform_one(f"{declared.kind} {name}", declared.type, value)
-        self._program._store("cpu").write(name, array)
-        self._holders[name] = {"cpu"}
+        self._program._store(HOST).write(name, array)
+        self._holders[name] = {HOST}
         self._set[name] = "given"
 
     def __delitem__(self, name: str) -> None:
@@ -75,9 +76,7 @@ class Tensors(MutableMapping):
 
     def _declaration(self, name: str) -> Declaration:
         if name not in self._declared:
-            known = f"there are: {', '.join(self._declared) or 'none'}"
-            hint = did_you_mean(name, self._declared) or known
-            raise InputError(f"there is no param or state {name}", hint=hint)
+            raise UnknownName(f"there is no param or state {name}", name, self._declared)
         return self._declared[name]
 
     def prepare(self, names) -> None:
@@ -85,8 +84,8 @@ class Tensors(MutableMapping):
         for name in names:
             if name not in self._set:
                 array = _initial(self._declared[name], self._program)
-                self._program._store("cpu").write(name, array)
-                self._holders[name] = {"cpu"}
+                self._program._store(HOST).write(name, array)
+                self._holders[name] = {HOST}
                 self._set[name] = "drawn"
                 self._updated.discard(name)  # what a run updates it prepares first
 
@@ -161,8 +160,10 @@ def _initial(declared: Declaration, program: Program) -> np.ndarray:
             f"{declared.kind} {name}: {t} has no value",
             span=declared.name.span,
             source=program.module.source,
-            hint=f"load it (--params FILE.safetensors, or params[{name!r}] = array in Python), "
-            "or give it an initialiser such as = zeros()",
+            hint=Wording.any_of(
+                ("load it: ", Argument("params", {name: ARRAY})),
+                ("give it an initialiser such as = zeros()",),
+            ),
         )
     found = program.verified.inits[name]
     attrs = dict(found.attrs)

@@ -41,7 +41,7 @@ def show_answer(
     columns: list[str], rows: Iterator[tuple], as_csv: bool, as_json: bool, limit: int | None
 ) -> None:
     """Prints rows as they are found: all of CSV and JSON, the first of a table."""
-    from opstep.trace.workspace.written import write_csv, write_json
+    from opstep.trace.workspace.row_formats import write_csv, write_json
 
     found = islice(rows, limit or (None if as_csv or as_json else SHOWN))
     if as_csv:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from opstep.api.devices import check_computes
 from opstep.cli.common import (
     COMMAND,
     MACHINE,
@@ -21,7 +22,13 @@ from opstep.cli.common import (
     say,
     watch_compiler,
 )
-from opstep.cli.options import device_option, graph_option, kernel_options, symbol_option
+from opstep.cli.options import (
+    KERNELS,
+    graph_option,
+    setting_option,
+    setting_options,
+    symbol_option,
+)
 
 if TYPE_CHECKING:
     from opstep.trace.bench import Ceilings, Measured
@@ -59,21 +66,11 @@ if TYPE_CHECKING:
 )
 @symbol_option
 @click.option("--params", metavar="FILE", help="Load params from a safetensors file.")
-@device_option
-@kernel_options
-@click.option("--threads", type=click.IntRange(1, 256), help="Threads that share an op's work.")
-@click.option(
-    "--steps",
-    type=click.IntRange(1),
-    default=20,
-    show_default=True,
-    help="Take the median of this many, after three that warm up.",
-)
-@click.option(
-    "--streams",
-    type=click.IntRange(1, 64),
+@setting_options("device", *KERNELS, "threads")
+@setting_option("steps", default=20, help="Take the median of this many, after three that warm up.")
+@setting_option(
+    "streams",
     default=1,
-    show_default=True,
     help="Ops on several streams take longer each, for they share the device.",
 )
 @click.option(
@@ -96,11 +93,9 @@ def bench(file: str, **options: Any) -> int:
     import opstep
     from opstep.cli import inputs as given
     from opstep.cli.run import check_kernels
-    from opstep.runtime.ir.errors import InputError
     from opstep.trace import bench as timing
 
-    if options["device"] == "null":
-        raise InputError("the null device executes nothing that could be timed")
+    check_computes(options["device"], "timed")
     target = Path(options["roofline"]) if options["roofline"] else None
     if target:
         from opstep.trace import roofline

@@ -174,12 +174,6 @@ def say(text: str) -> None:
     click.echo(text, err=True)
 
 
-def names_listed(names: Iterable[str], most: int = 8) -> str:
-    """``a, b, c, …``"""
-    shown = list(names)
-    return ", ".join(shown[:most]) + (", …" if len(shown) > most else "")
-
-
 def amount(count: int, noun: str) -> str:
     """``1 error``, ``2 errors``"""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

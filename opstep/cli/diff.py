@@ -19,7 +19,7 @@ from opstep.cli.common import (
     json_option,
     watch_compiler,
 )
-from opstep.cli.options import chaos_option, graph_option, symbol_option
+from opstep.cli.options import graph_option, setting_options, symbol_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,16 +75,7 @@ EXACT = "f64"
 )
 @symbol_option
 @click.option("--params", metavar="FILE", help="Load params, and states, from a safetensors file.")
-@click.option(
-    "--steps", type=click.IntRange(1), default=1, show_default=True, help="Run this many times."
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(0, 2**31 - 1),
-    default=0,
-    show_default=True,
-    help="Of random inputs, and of params that were not loaded.",
-)
+@setting_options("steps", "seed", seed=0)
 @click.option(
     "--rtol",
     type=FloatRange(0),
@@ -108,7 +99,7 @@ EXACT = "f64"
     help="Memory for results that wait to be compared, of each side; more are compared by running "
     "again.",
 )
-@chaos_option
+@setting_options("chaos")
 @click.option(
     "--workspace", "-w", metavar="FILE.db", help="Compare two runs of a workspace: diff RUN RUN."
 )

@@ -147,7 +147,9 @@ def cache() -> Finding:
 
 
 def gpu() -> Finding:
+    from opstep.cli.wording import in_switches
     from opstep.runtime.ir.errors import DeviceError
+    from opstep.runtime.ir.wording import said
 
     try:
         from opstep.runtime.device.cuda.driver.driver import driver, gpu
@@ -157,8 +159,9 @@ def gpu() -> Finding:
         told = [f"cuda:{g.ordinal} {g.name} ({g.arch}, {size(g.memory()[1])})" for g in found]
         version = made.cuDriverGetVersion()
     except DeviceError as error:
-        said = error.diagnostics[0]
-        return Finding("GPU", "optional", said.message, said.hint)
+        told = error.diagnostics[0]
+        message, hint = (said(text, in_switches) for text in (told.message, told.hint))
+        return Finding("GPU", "optional", message, hint)
     known = f"driver for CUDA {version // 1000}.{version % 1000 // 10}"
     return Finding("GPU", "ok", f"{'; '.join(told)}; {known}")
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from opstep.api.settings import RunSettings
 from opstep.cli.common import (
     COMMAND,
     FOUND,
@@ -23,25 +24,21 @@ from opstep.cli.common import (
     watch_compiler,
 )
 from opstep.cli.options import (
-    chaos_option,
-    device_option,
+    KERNELS,
+    POLICY,
     gpu_options,
     graph_option,
-    kernel_options,
-    policy_options,
     recording_options,
-    running_options,
+    setting_options,
     symbol_option,
 )
+from opstep.cli.wording import in_switches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from opstep.api.program import Program
-    from opstep.hunting.search import Hunt
-
-SWITCHES = ("device", "mode", "streams", "alloc", "fill", "sync", "threads", "seed")
-SWITCHES += ("kernels", "autotune", "chaos", "nan_only", "kinds", "wanted", "masked")
+    from opstep.hunting.report import Hunt
 
 
 @command(
@@ -81,12 +78,10 @@ SWITCHES += ("kernels", "autotune", "chaos", "nan_only", "kinds", "wanted", "mas
 )
 @symbol_option
 @click.option("--params", metavar="FILE", help="Load params, and states, from a safetensors file.")
-@device_option
-@kernel_options
+@setting_options("device", *KERNELS)
 @gpu_options
-@partial(running_options, steps=None)
-@policy_options
-@chaos_option
+@setting_options("threads", "steps", "seed", steps=None, seed=0)
+@setting_options(*POLICY, "chaos")
 @click.option(
     "--data",
     multiple=True,
@@ -123,6 +118,7 @@ def hunt(file: str, **options: Any) -> int:
     """
     import opstep
     from opstep.api import sources
+    from opstep.cli import inputs as given
     from opstep.cli.run import check_kernels, progress, recorded, show_recording
     from opstep.runtime.ir.errors import InputError
 
@@ -138,7 +134,7 @@ def hunt(file: str, **options: Any) -> int:
     symbols = sources.parse_symbols(options["symbols"])
     sources.check_symbols(program.graph(graph), symbols)
     check_kernels(options)
-    batches = sources.batches(program.graph(graph), options["data"])
+    batches = given.batches(program.graph(graph), options["data"], options["inputs"])
     first = {name: array[0] for name, array in batches.items()}
     values = sources.gather(
         program.graph(graph), options["inputs"], symbols, options["seed"], first
@@ -156,12 +152,14 @@ def hunt(file: str, **options: Any) -> int:
             show_recording(recording)
     written = recording.close() if recording else []
     if options["workspace"] and recording and recording.runs:
-        keep(Path(options["workspace"]), recording.runs[0].key, found)
+        from opstep.trace.workspace.hunted import add_findings
+
+        add_findings(Path(options["workspace"]), recording.runs[0].key, found)
     show(file, found, options)
     if options["breaks"] and found.findings:
-        from opstep.cli.standing import stand
+        from opstep.cli.hunt_break import debug_finding
 
-        stand(program, found.inputs, found, options)
+        debug_finding(program, found.inputs, found, options)
     if found.found:
         return FOUND
     return UNRECORDED if any(w.problem for w in written) else OK
@@ -172,11 +170,12 @@ def hunted(
     recording: Any, on_step: Any,
 ) -> Hunt:  # fmt: skip
     """The hunt; on the CPU from the step on that a GPU could not do, if that is asked for."""
-    from opstep.api.devices import Setup
+    from opstep.cli.run import be_patient
     from opstep.hunting.search import hunt as go
     from opstep.runtime.ir.errors import DeviceError
+    from opstep.runtime.ir.wording import said
 
-    done = 0
+    settings, done = RunSettings.of(options), 0
 
     def count() -> None:
         nonlocal done
@@ -184,19 +183,17 @@ def hunted(
         if on_step:
             on_step()
 
-    chosen = {k: options[k] for k in SWITCHES}
-    if options["timeout"] is not None and chosen["device"].startswith("cuda"):
-        setup = Setup(options["threads"], options["kernels"], options["autotune"])
-        program.on(chosen["device"], setup).patience = options["timeout"]
-    more = {"recording": recording, "on_step": count}
+    be_patient(program, settings, options["timeout"])
+    more = {k: options[k] for k in ("nan_only", "kinds", "wanted", "masked")}
+    more |= {"recording": recording, "on_step": count}
     try:
-        return go(program, graph, values, steps=options["steps"], **chosen, **more)
+        return go(program, graph, values, **vars(settings), **more)
     except DeviceError as error:
-        if options["fallback"] is None or chosen["device"] == options["fallback"]:
+        if options["fallback"] in (None, settings.device):
             raise
-        say(f"{error.diagnostics[0].message}; continuing on the CPU")
-    chosen |= {"device": options["fallback"], "kernels": "auto", "autotune": False}
-    return go(program, graph, values, steps=options["steps"] - done, **chosen, **more)
+        say(f"{said(error.diagnostics[0].message, in_switches)}; continuing on the CPU")
+    settings = replace(settings, device=options["fallback"], steps=options["steps"] - done)
+    return go(program, graph, values, **vars(settings), **more)
 
 
 def steps_of(values: dict[str, Any], batches: dict[str, Any]) -> Iterable[dict[str, Any]]:
@@ -215,27 +212,12 @@ def show(file: str, found: Hunt, options: dict[str, Any]) -> None:
 
         emit_json({"file": file} | record(found))
         return
+    from opstep.hunting.report import FINDINGS, report
     from opstep.runtime.ir.diagnostics import visible
 
-    for line in found.report().split("\n"):
+    for line in report(found, in_switches).split("\n"):
         click.echo(visible(line))
+    if len(found.findings) > FINDINGS:
+        say("add --json to get all of them")
     if found.findings and not options["breaks"]:
         say("add --break to open the debugger at that op")
-
-
-def keep(path: Path, run: str, found: Hunt) -> None:
-    """What was found goes to the workspace, too."""
-    from opstep.hunting.report import headline
-    from opstep.trace.workspace.hunted import Row, add_findings
-
-    rows = []
-    for finding in (*found.findings, *found.only_masked):
-        where = finding.where
-        file, line = (where.path, where.line) if where and where.path else (None, None)
-        rows.append(
-            Row(found.step or 0, finding.kind, finding.op, finding.value, file, line,
-                headline(finding))
-        )  # fmt: skip
-    for text in found.unrepeated:
-        rows.append(Row(found.step or 0, "unrepeated", "", None, None, None, text))
-    add_findings(path, run, rows)

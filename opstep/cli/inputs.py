@@ -6,16 +6,26 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from opstep.api.sources import check_symbols, choose_graph, gather, load_params, parse_symbols
-from opstep.cli.common import names_listed
+from opstep.api.sources import (
+    check_symbols,
+    choose_graph,
+    gather,
+    is_made,
+    load_params,
+    parse_symbols,
+)
 from opstep.runtime import arrays
-from opstep.runtime.ir.diagnostics import Diagnostic, did_you_mean
-from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.diagnostics import Diagnostic, names_listed
+from opstep.runtime.ir.errors import InputError, UnknownName
 from opstep.runtime.ir.graph import Graph, Return
 
+if TYPE_CHECKING:
+    import numpy as np
+
 __all__ = [
+    "batches",
     "check_outputs",
     "check_params_target",
     "check_symbols",
@@ -27,6 +37,29 @@ __all__ = [
     "result_names",
     "save",
 ]
+
+
+def batches(graph: Graph, given: Sequence[str], inputs: Sequence[str]) -> dict[str, np.ndarray]:
+    """``name=file`` of inputs that change: arrays whose first axis is the steps. `inputs`: what is
+    given for the others.
+    """
+    names = [b.name.text for b in graph.inputs]
+    found: dict[str, np.ndarray] = {}
+    for text in given:
+        name, equals, source = text.partition("=")
+        if not (equals and source) or name not in names or is_made(source):
+            hint = f"write --data NAME=FILE.npy, with NAME of {names_listed(names) or 'no inputs'}"
+            raise InputError(f"--data {text}: which input, and from which file?", hint=hint)
+        if name in found:
+            raise InputError(f"--data {text}: {name} was given before")
+        if any(word.startswith(f"{name}=") for word in inputs):
+            message = f"input {name} is given by --input and by --data"
+            raise InputError(message, hint="leave out one of them")
+        array = arrays.load(source)
+        if array.ndim == 0 or not len(array):
+            raise InputError(f"--data {text}: it has no axis of steps, or none of them")
+        found[name] = array
+    return found
 
 
 def result_names(graph: Graph) -> list[str]:
@@ -43,8 +76,8 @@ def check_outputs(wanted: Sequence[str], names: Iterable[str]) -> list[tuple[str
         name, equals, file = text.partition("=")
         path = Path(file if equals else name)
         if equals and name not in known:
-            hint = did_you_mean(name, known) or f"it returns {names_listed(known)}"
-            raise InputError(f"--output {text}: the graph returns no {name}", hint=hint)
+            message = f"--output {text}: the graph returns no {name}"
+            raise UnknownName(message, name, known, "it returns")
         if path.suffix not in (".npy", ".npz", ".safetensors"):
             raise InputError(f"--output {text}: write to a .npy, .npz or .safetensors file")
         if path.suffix == ".npy" and not equals and len(known) != 1:

@@ -151,11 +151,12 @@ def main(args: Sequence[str] | None = None) -> int:
 
 def report(error: Exception, settings: Settings) -> int:
     """Says what went wrong on standard error, and gives the exit code."""
+    from opstep.cli.wording import in_switches
     from opstep.runtime.ir.diagnostics import OpstepError, render_all
     from opstep.runtime.ir.errors import DeviceError, InputError
 
     if isinstance(error, OpstepError):
-        say(render_all(error.diagnostics, colors(sys.stderr)))
+        say(render_all(error.diagnostics, colors(sys.stderr), in_switches))
         kinds = ((InputError, COMMAND), (DeviceError, MACHINE), (OpstepError, PROGRAM))
         code = next(code for kind, code in kinds if isinstance(error, kind))
     else:

@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from opstep.api.catalogue import Entry, catalogue, family_notes, family_of, summary, text_of
-from opstep.cli.common import command, console, emit_json, json_option, names_listed
-from opstep.runtime.ir.diagnostics import did_you_mean
+from opstep.cli.common import command, console, emit_json, json_option
+from opstep.runtime.ir.diagnostics import did_you_mean, names_listed
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Graph
 

@@ -8,8 +8,14 @@ from typing import Any
 
 import click
 
-from opstep.api.devices import KERNELS, canonical
+from opstep.api.devices import HOST, canonical, known_names
+from opstep.api.settings import FIELDS, OPEN
 from opstep.cli.common import FloatRange
+
+SETTINGS = {f.name: f for f in FIELDS}
+KERNELS = ("kernels", "autotune")
+POLICY = ("mode", "streams", "alloc", "fill", "sync")
+METAVARS = {"device": "|".join(known_names("N")), "chaos": "SEED"}
 
 
 def graph_option(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -30,7 +36,7 @@ def symbol_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Device(click.ParamType):
-    """``cpu``, ``cuda``, ``cuda:1`` or ``null``."""
+    """A name that `canonical` knows."""
 
     name = "device"
 
@@ -73,39 +79,34 @@ class _Every(click.ParamType):
         return int(text)
 
 
-def device_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option(
-        "--device",
-        type=_Device(),
-        default="cpu",
-        show_default=True,
-        metavar="cpu|cuda|cuda:N|null",
-        help="cuda is the first NVIDIA GPU, cuda:1 the second; null executes nothing: it measures "
-        "the loop.",
-    )(function)
+def setting_options(*names: str, **defaults: Any) -> Callable[..., Any]:
+    """The switches of these settings of a run, some with a default of their own."""
+
+    def declare(function: Callable[..., Any]) -> Callable[..., Any]:
+        for name in reversed(names):
+            other = {"default": defaults[name]} if name in defaults else {}
+            function = setting_option(name, **other)(function)
+        return function
+
+    return declare
 
 
-def kernel_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Whose kernels a GPU runs."""
-    options = [
-        click.option(
-            "--kernels",
-            type=click.Choice(KERNELS),
-            default="auto",
-            show_default=True,
-            help="Whose kernels run on a GPU: numba is ours, vendor those of NVIDIA's libraries "
-            "for matrix products and convolutions, auto the fastest known.",
-        ),
-        click.option(
-            "--autotune",
-            is_flag=True,
-            help="Try all kernels of an op on the GPU and keep which is fastest, once for each "
-            "shape.",
-        ),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
+def setting_option(name: str, **other: Any) -> Callable[..., Any]:
+    """The switch of a setting, as `RunSettings` declares it; `other` of `click.option` instead."""
+    declared = SETTINGS[name]
+    how = {"default": declared.default, "help": declared.metadata["help"]} | other
+    how["metavar"] = METAVARS.get(name)
+    values = declared.metadata["values"]
+    if declared.default is False:
+        return click.option(f"--{name}", is_flag=True, **how)
+    if name == "device":
+        how["type"] = _Device()
+    elif isinstance(values, range):
+        most = None if values.stop == OPEN else values[-1]
+        how["type"] = click.IntRange(values.start, most)
+    else:
+        how["type"] = click.Choice(values)
+    return click.option(f"--{name}", show_default=how["default"] is not None, **how)
 
 
 def gpu_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -113,7 +114,7 @@ def gpu_options(function: Callable[..., Any]) -> Callable[..., Any]:
     options = [
         click.option(
             "--fallback",
-            type=click.Choice(["cpu"]),
+            type=click.Choice([HOST]),
             help="Where the GPU is absent or out of memory, continue on the CPU.",
         ),
         click.option(
@@ -121,34 +122,6 @@ def gpu_options(function: Callable[..., Any]) -> Callable[..., Any]:
             type=FloatRange(0, min_open=True),
             metavar="SECONDS",
             help="How long one op may run on a GPU in debug mode: 60 by default.",
-        ),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
-
-
-def running_options(function: Callable[..., Any], steps: int | None = 1) -> Callable[..., Any]:
-    """How many threads share the work, how often it is run (by default `steps` times), and what is
-    drawn.
-    """
-    options = [
-        click.option(
-            "--threads", type=click.IntRange(1, 256), help="Threads that share an op's work."
-        ),
-        click.option(
-            "--steps",
-            type=click.IntRange(1),
-            default=steps,
-            show_default=steps is not None,
-            help="Run this many times.",
-        ),
-        click.option(
-            "--seed",
-            type=click.IntRange(0, 2**31 - 1),
-            default=0,
-            show_default=True,
-            help="Of random inputs, and of params that were not loaded.",
         ),
     ]
     for option in reversed(options):
@@ -213,52 +186,6 @@ def recording_options(function: Callable[..., Any]) -> Callable[..., Any]:
             default=0,
             metavar="every=N",
             help="Keep inputs, params and states of each Nth step: a repeat can begin there.",
-        ),
-    ]
-    for option in reversed(options):
-        function = option(function)
-    return function
-
-
-def chaos_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option(
-        "--chaos",
-        type=click.IntRange(0, 2**31 - 1),
-        metavar="SEED",
-        help="Delay the streams at random, from this seed: results change only where there is a "
-        "race.",
-    )(function)
-
-
-def policy_options(function: Callable[..., Any], mode: str = "async") -> Callable[..., Any]:
-    """``--mode``, by default this one, and the four switches that it presets."""
-    options = [
-        click.option(
-            "--mode",
-            type=click.Choice(["async", "debug"]),
-            default=mode,
-            show_default=True,
-            help="Preset of the four switches below.",
-        ),
-        click.option(
-            "--streams",
-            type=click.IntRange(1, 64),
-            help="Streams to plan for: 1 in debug mode.",
-        ),
-        click.option(
-            "--alloc",
-            type=click.Choice(["reuse", "fresh"]),
-            help="Memory is reused, or every tensor keeps its own: fresh in debug mode.",
-        ),
-        click.option(
-            "--fill",
-            type=click.Choice(["none", "nan"]),
-            help="Fill memory with NaN before it is written: nan in debug mode.",
-        ),
-        click.option(
-            "--sync",
-            type=click.Choice(["none", "op"]),
-            help="Wait for each op: op in debug mode.",
         ),
     ]
     for option in reversed(options):

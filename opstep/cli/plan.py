@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from opstep.api.settings import RunSettings
 from opstep.cli.common import (
     OK,
     PROGRAM,
@@ -18,13 +19,11 @@ from opstep.cli.common import (
     say,
     size,
 )
-from opstep.cli.options import graph_option, policy_options, symbol_option
+from opstep.cli.options import POLICY, graph_option, setting_options, symbol_option
 
 if TYPE_CHECKING:
     from opstep.runtime.plan.hazards import Hazard
     from opstep.runtime.plan.plan import Plan
-
-SWITCHES = ("mode", "streams", "alloc", "fill", "sync")
 
 
 @command(
@@ -45,7 +44,7 @@ SWITCHES = ("mode", "streams", "alloc", "fill", "sync")
 @click.argument("file", metavar="FILE")
 @graph_option
 @symbol_option
-@policy_options
+@setting_options(*POLICY)
 @click.option("--summary", is_flag=True, help="Leave out the plan itself.")
 @click.option("--saved", is_flag=True, help="FILE is a plan that this command printed.")
 @json_option
@@ -64,7 +63,7 @@ def plan(file: str, **options: Any) -> int:
 
     program = opstep.load(file)
     graph = choose_graph(program.module, options["graph"], file)
-    policy = opstep.policy(**{k: options[k] for k in SWITCHES})
+    policy = RunSettings.of(options).policy
     symbols = parse_symbols(options["symbols"])
     check_symbols(graph, symbols)
     plans = program.plans(graph.name.text, None, policy, symbols=symbols)
@@ -133,7 +132,7 @@ def record(file: str, plans: list[Plan], hazards: list[Hazard]) -> dict[str, Any
     return {
         "file": file,
         "graph": plans[0].graph,
-        "policy": {k: getattr(plans[0].policy, k) for k in SWITCHES[1:]},
+        "policy": {k: getattr(plans[0].policy, k) for k in POLICY[1:]},
         "hazards": listed(hazards),
         "plans": [
             {

@@ -6,11 +6,14 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 
+from opstep.api.devices import check_computes, kind_of
+from opstep.api.settings import RunSettings
 from opstep.cli.common import (
     COMMAND,
     MACHINE,
@@ -29,21 +32,20 @@ from opstep.cli.common import (
     watch_compiler,
 )
 from opstep.cli.options import (
-    chaos_option,
-    device_option,
+    KERNELS,
+    POLICY,
     gpu_options,
     graph_option,
-    kernel_options,
-    policy_options,
     recording_options,
-    running_options,
+    setting_options,
     symbol_option,
 )
+from opstep.cli.wording import in_switches
 
 if TYPE_CHECKING:
     from opstep.api.program import Program, Result
     from opstep.trace.recording import Recording
-    from opstep.trace.sink import Written
+    from opstep.trace.sink import SinkReport
 
 LISTED = 64  # elements up to which --json holds a result's values
 TICK_S = 0.1  # between two moves of the progress bar
@@ -97,12 +99,10 @@ TICK_S = 0.1  # between two moves of the progress bar
     metavar="[NAME=]FILE",
     help="Save one result, or all: .npy, .npz or .safetensors.",
 )
-@device_option
-@kernel_options
+@setting_options("device", *KERNELS)
 @gpu_options
-@running_options
-@policy_options
-@chaos_option
+@setting_options("threads", "steps", "seed", seed=0)
+@setting_options(*POLICY, "chaos")
 @recording_options
 @json_option
 @ended_in_order()
@@ -113,15 +113,14 @@ def run(file: str, **options: Any) -> int:
     """
     import opstep
     from opstep.cli import inputs as given
-    from opstep.runtime.ir.errors import InputError
 
     program = opstep.load(file)
     graph = given.choose_graph(program.module, options["graph"], file)
     targets = given.check_outputs(options["outputs"], given.result_names(graph))
     if options["save_params"]:
         given.check_params_target(options["save_params"], targets)
-    if targets and options["device"] == "null":
-        raise InputError("--output: the null device computes nothing that could be saved")
+    if targets:
+        check_computes(options["device"], "saved with --output")
     symbols = given.parse_symbols(options["symbols"])
     given.check_symbols(graph, symbols)
     check_kernels(options)
@@ -129,14 +128,11 @@ def run(file: str, **options: Any) -> int:
     if options["params"]:
         given.load_params(program, options["params"])
 
-    switches = {k: options[k] for k in SWITCHES}
     recording = recorded(program, graph.name.text, values, options)
     saved = options["save_params"]
     try:
         with watch_compiler(), progress(options["steps"]) as on_step:
-            result = executed(
-                program, graph.name.text, values, options, on_step, recording=recording, **switches
-            )
+            result = executed(program, graph.name.text, values, options, recording, on_step)
         written = recording.close() if recording else []
         given.save(targets, result, (saved, dict(program.params)) if saved else None)
     except BaseException:
@@ -160,19 +156,19 @@ def check_kernels(options: dict[str, Any]) -> None:
     from opstep.runtime.ir.errors import InputError
 
     for name in ("kernels", "autotune"):
-        if given_by_user(name) and not options["device"].startswith("cuda"):
+        if given_by_user(name) and not kind_of(options["device"]).gpu:
             raise InputError(f"--{name} is for GPUs", hint="add --device cuda")
 
 
 def executed(
     program: Program, graph: str, values: dict[str, np.ndarray], options: dict[str, Any],
-    on_step: Any, **rest: Any,
+    recording: Recording | None, on_step: Any,
 ) -> Result:  # fmt: skip
     """The run; on the CPU from the step on that a GPU could not do, if that is asked for."""
-    from opstep.api.devices import Setup
     from opstep.runtime.ir.errors import DeviceError
+    from opstep.runtime.ir.wording import said
 
-    done = 0
+    settings, done = RunSettings.of(options), 0
 
     def count() -> None:
         nonlocal done
@@ -180,24 +176,26 @@ def executed(
         if on_step:
             on_step()
 
-    if options["timeout"] is not None and rest["device"].startswith("cuda"):
-        setup = Setup(options["threads"], options["kernels"], options["autotune"])
-        program.on(rest["device"], setup).patience = options["timeout"]
+    be_patient(program, settings, options["timeout"])
+    more = {"recording": recording, "on_step": count}
     try:
-        return program.run(graph, values, steps=options["steps"], on_step=count, **rest)
+        return program.run(graph, values, **vars(settings), **more)
     except DeviceError as error:
-        if options["fallback"] is None or rest["device"] == options["fallback"]:
+        if options["fallback"] in (None, settings.device):
             raise
-        say(f"{error.diagnostics[0].message}; continuing on the CPU")
+        say(f"{said(error.diagnostics[0].message, in_switches)}; continuing on the CPU")
     except KeyboardInterrupt:
         say(f"{done:,} of {amount(options['steps'], 'step')} finished")
         raise
-    options["device"] = rest["device"] = options["fallback"]
-    return program.run(graph, values, steps=options["steps"] - done, on_step=count, **rest)
+    options["device"] = options["fallback"]
+    settings = replace(settings, device=options["fallback"], steps=options["steps"] - done)
+    return program.run(graph, values, **vars(settings), **more)
 
 
-SWITCHES = ("device", "mode", "streams", "alloc", "fill", "sync", "threads", "seed")
-SWITCHES += ("kernels", "autotune", "chaos")
+def be_patient(program: Program, settings: RunSettings, seconds: float | None) -> None:
+    """How long an op may take on a GPU, in debug mode."""
+    if seconds is not None and kind_of(settings.device).gpu:
+        program.on(settings.device, settings.setup).patience = seconds
 
 
 def recorded(
@@ -214,8 +212,7 @@ def recorded(
                 flag = f"--{name.replace('_', '-')}".replace("tags", "tag")
                 raise InputError(f"{flag} needs a workspace", hint="add --workspace FILE.db")
         return None
-    if options["device"] == "null":
-        raise InputError("the null device computes nothing that could be recorded")
+    check_computes(options["device"], "recorded")
     from opstep.trace.recording import Recording
     from opstep.trace.selection import Selection
 
@@ -257,14 +254,11 @@ def given_by_user(name: str) -> bool:
 
 def plans(program: Program, graph: str, values: dict[str, np.ndarray], options: dict[str, Any]):
     """Those that the run will make."""
-    from opstep.api.devices import Setup
     from opstep.api.inputs import conform
-    from opstep.api.program import policy
 
     _, types = conform(program.graph(graph), values, program.module.source)
-    switches = {k: options[k] for k in ("mode", "streams", "alloc", "fill", "sync")}
-    setup = Setup(options["threads"], options["kernels"], options["autotune"])
-    return program.plans(graph, types, policy(**switches), options["device"], setup=setup)
+    settings = RunSettings.of(options)
+    return program.plans(graph, types, settings.policy, settings.device, setup=settings.setup)
 
 
 @contextmanager
@@ -292,7 +286,7 @@ def progress(steps: int) -> Iterator[Any]:
 # --- what was recorded ----------------------------------------------------------------------------
 
 
-def recorded_as(recording: Recording | None, written: list[Written]) -> dict[str, Any]:
+def recorded_as(recording: Recording | None, written: list[SinkReport]) -> dict[str, Any]:
     """For JSON: the run's name and the files that know of it."""
     if recording is None:
         return {}
@@ -389,8 +383,8 @@ def show(graph: str, result: Result, options: dict[str, Any]) -> None:
     if kernels := compiled_on_the_way(result):
         mode += f", {amount(kernels, 'kernel')} compiled on the way"
     out.print(Text.assemble((graph, "bold"), f": {duration(per)}{times} ({mode})"))
-    if options["device"] == "null":
-        out.print("the null device executes nothing: results hold no values")
+    if not kind_of(options["device"]).computes:
+        out.print(f"the {options['device']} device executes nothing: results hold no values")
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("result", "type", "min", "max", "mean", "", "first values"):

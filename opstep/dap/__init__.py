@@ -8,6 +8,8 @@ registry.py    what a request is: one decorated function, beside the capability 
 session.py     one client: its state, its threads, events to it; what handlers are given
 debuggee.py    the run: how it goes, stops and ends
 frames.py      numbers of frames; references.py: of anything else, for as long as a stop lasts
+variables.py   what a list of variables shows; tensor_origins.py: where its tensors come from
+client_breakpoints.py   those that the client asked for, whatever runs
 requests/      the requests, a file a family
 server.py      sessions on standard input and output, or on a port of this machine
 """

@@ -14,14 +14,16 @@ or ``on_step``, and those of other threads meanwhile, go on as always.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from opstep.api import program as programs
+from opstep.api.devices import kind_of
 from opstep.dap.debuggee import Debuggee
 from opstep.dap.registry import DapError, State
+from opstep.dap.server import Listener
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
 
@@ -29,8 +31,8 @@ if TYPE_CHECKING:
     from opstep.api.debugging import Debugger
     from opstep.api.program import Program
     from opstep.api.results import Result
+    from opstep.api.settings import RunSettings
     from opstep.dap.requests.lifecycle import AttachArguments
-    from opstep.dap.server import Listener
     from opstep.dap.session import Session
 
 
@@ -66,7 +68,7 @@ class Attached:
         """The client has set its breakpoints."""
         self._configured.set()
 
-    def left(self, session: Session) -> None:
+    def client_left(self, session: Session) -> None:
         """The client is gone."""
         with self._lock:
             if self._session is session:
@@ -79,29 +81,30 @@ class Attached:
     # --- runs of the program ---
 
     def run(
-        self, program: Program, graph: str | None, inputs: Any, options: Mapping[str, Any]
+        self, program: Program, graph: str | None, inputs: Any, settings: RunSettings
     ) -> Result | None:
         """A run under the debugger; None where nobody wants to see it."""
         session, arguments = self._session, self._arguments
         if session is None or arguments is None or session.state is not State.IDLE:
             return None
-        if options["device"] == "null" or not self._running.acquire(blocking=False):
+        if not kind_of(settings.device).computes or not self._running.acquire(blocking=False):
             return None
         try:
-            return self._debugged(session, arguments, program, graph, inputs, dict(options))
+            return self._debugged(session, arguments, program, graph, inputs, settings)
         finally:
             self._running.release()
 
     def _debugged(
-        self, session: Session, arguments: AttachArguments, program, graph, inputs, options
-    ) -> Result:
-        from opstep.api.debugging import Debugger
+        self, session: Session, arguments: AttachArguments, program, graph, inputs,
+        settings: RunSettings,
+    ) -> Result:  # fmt: skip
+        from opstep.api.debugging import Debugger, debugged
 
         if arguments.mode is not None:
-            options |= {"mode": arguments.mode}
+            settings = replace(settings, mode=arguments.mode)
         debugger = Debugger(
             program, graph, inputs, stop_on_entry=arguments.stop_on_entry,
-            stop_at_end=arguments.stop_at_end, **options,
+            stop_at_end=arguments.stop_at_end, **debugged(settings),
         )  # fmt: skip
         debuggee = session.debuggee
         assert debuggee is not None
@@ -109,14 +112,13 @@ class Attached:
         began = perf_counter()
         try:
             with session.turn:
-                debuggee.take(debugger)
+                debuggee.begin(debugger)
                 debuggee.go(debuggee.started)
-                while session.state is State.STOPPED and (job := session.inbox.take()):
+                while session.state is State.STOPPED and (job := session.inbox.get()):
                     job()
-                debuggee.finish_alone()
+                debuggee.finish_detached()
         finally:
-            debuggee.debugger = None
-            session.moved()
+            debuggee.release()
             session.inbox.disown()
         if debuggee.error is not None:
             raise debuggee.error
@@ -132,7 +134,7 @@ def result_of(debugger: Debugger, seconds: float) -> Result:
     if isinstance(debugger.outputs, Result):
         return debugger.outputs
     found = debugger.result()
-    plan = debugger.machine.finished[-1][1].plan
+    plan = debugger.machine.history.finished[-1][1].plan
     arrays = [array.copy() for array in found.values()]
     return Result(list(found), arrays, plan, seconds, [])
 
@@ -145,8 +147,6 @@ def listen(port: int = 0, host: str = "127.0.0.1") -> int:
 
     Raises `InputError` where the port cannot be had, or the program listens already.
     """
-    from opstep.dap.server import Listener
-
     if _attached.listener is not None:
         raise InputError(f"the program listens on port {_attached.listener.port} already")
     listener = Listener(host, port, None, _attached)

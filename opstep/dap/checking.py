@@ -69,7 +69,7 @@ def check(kind: Any, value: Any, where: str) -> Any:
     if origin is Literal:
         if not any(value == known and type(value) is type(known) for known in get_args(kind)):
             known = ", ".join(map(str, get_args(kind)))
-            raise Mismatch(f"{where} is {_shown(value)}; it can be {known}")
+            raise Mismatch(f"{where} is {_text_of(value)}; it can be {known}")
         return value
     if origin is list:
         return [
@@ -85,13 +85,13 @@ def check(kind: Any, value: Any, where: str) -> Any:
 
 
 def _instance(kind: Any, value: dict[str, Any], where: str) -> Any:
-    given = {}
+    values = {}
     for name, key, inner, required in _members(kind):
         if key in value:
-            given[name] = check(inner, value[key], f"{where}.{key}")
+            values[name] = check(inner, value[key], f"{where}.{key}")
         elif required:
             raise Mismatch(f"{where}.{key} is missing")
-    return kind(**given)
+    return kind(**values)
 
 
 def _one_of(kinds: Sequence[Any], value: Any, where: str) -> Any:
@@ -114,13 +114,13 @@ def _of(kind: type, value: Any, where: str) -> Any:
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         fits = number and math.isfinite(value) and (kind is float or value == math.floor(value))
     if not fits:
-        raise Mismatch(f"{where} must be {WORDS[kind]}; it is {_shown(value)}")
+        raise Mismatch(f"{where} must be {WORDS[kind]}; it is {_text_of(value)}")
     if kind is int and abs(value) > LARGEST:
         raise Mismatch(f"{where} is out of range")
     return kind(value) if kind is int else value
 
 
-def _shown(value: Any) -> str:
+def _text_of(value: Any) -> str:
     if isinstance(value, str):
         return repr(value if len(value) < 40 else value[:40] + "…")
     return WORDS.get(type(value), type(value).__name__)

@@ -34,7 +34,7 @@ class KernelInfo(NamedTuple):
         return self.function.__name__
 
     @property
-    def place(self) -> tuple[str, int]:
+    def definition(self) -> tuple[str, int]:
         code = inspect.unwrap(self.function).__code__
         return code.co_filename, code.co_firstlineno
 
@@ -42,7 +42,7 @@ class KernelInfo(NamedTuple):
 def target_of(session: Session) -> str:
     """The architecture that kernels are compiled for; "cpu" on the CPU."""
     device = session.debugger.machine.executor.device
-    return device.gpu.arch if device.name.startswith("cuda") else "cpu"
+    return device.arch or device.kernels
 
 
 def kernels_of(session: Session, plan: Plan, step: Step) -> list[KernelInfo]:
@@ -94,7 +94,7 @@ class Here:
 
 
 class Listings:
-    """``session.kept(Listings)``: each op's code once, at addresses of its own."""
+    """``session.per_session(Listings)``: each op's code once, at addresses of its own."""
 
     def __init__(self, session: Session):
         self.session = session
@@ -156,7 +156,7 @@ def address_of(session: Session, reference: str) -> int:
     try:
         if kind == "code":
             here = session.references.get(int(number[:16]), Here, "code")
-            return session.kept(Listings).of(here)
+            return session.per_session(Listings).of(here)
         return int(reference[:40], 0)
     except ValueError:
         raise DapError(f"{reference[:80]!r} is no code", NO_CODE) from None

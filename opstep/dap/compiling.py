@@ -7,16 +7,18 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from opstep.dap.session import Session
+    from opstep.dap.progress import Progress
+
+COMPILING = "opstep: compiling kernels"
 
 
 @contextmanager
-def shown_compiler(session: Session) -> Iterator[None]:
-    """Shows a progress bar while kernels are compiled, if that takes long."""
+def compile_progress(progress: Progress) -> Iterator[None]:
+    """Shows which kernels are compiled meanwhile, if that takes long."""
     from opstep.runtime.device.cache import Compiler
 
     before = Compiler.on_compile
-    with session.progress("opstep: compiling kernels") as bar:
+    with progress as bar:
         Compiler.on_compile = lambda kernel: bar.update(f"{kernel} (once: it is kept)")
         try:
             yield

@@ -9,17 +9,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opstep.dap.compiling import shown_compiler
+from opstep.dap.client_breakpoints import ClientBreakpoints
+from opstep.dap.compiling import COMPILING, compile_progress
 from opstep.dap.registry import State
-from opstep.dap.requests.breakpoints import Wishes
-from opstep.runtime.ir.diagnostics import OpstepError, render_all
+from opstep.runtime.ir.diagnostics import OpstepError
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
     from opstep.runtime.debugger.checks import Stop
     from opstep.runtime.debugger.debugger import Debugger
     from opstep.runtime.debugger.frames import Frame
-    from opstep.runtime.debugger.watching import Problem
+    from opstep.runtime.debugger.problems import Problem
 
 # What the debugger calls a reason, and what the protocol does.
 REASONS = {"function": "function breakpoint", "data": "data breakpoint", "end": "pause"}
@@ -53,19 +53,25 @@ class Debuggee:
         self.debugger: Debugger | None = None
         self.error: OpstepError | None = None  # that the run ended with
         self.terminated = False  # by the client
-        self._wanted: Callable[[], None] | None = None  # at the next stop, in its place
+        self._at_next_stop: Callable[[], None] | None = None  # at the next stop, in its place
         self._fatal: Problem | None = None  # an error that the run cannot get past
         self._at_end = False  # whether it stands there, and that was told
         self._stamp: tuple[int, int] | None = None
-        self._told_of: tuple[int, int] | None = None  # the file as it was when that was told
+        self._reported_stamp: tuple[int, int] | None = None
 
-    def take(self, debugger: Debugger) -> None:
+    def begin(self, debugger: Debugger) -> None:
         """This is the run from now on; it gets the breakpoints that the client wants."""
         self.debugger = debugger
         self.error, self._fatal, self.terminated, self._at_end = None, None, False, False
-        debugger.on_output = self._said
+        debugger.on_output = self._write_output
         self._stamp = self._stamp_now()
-        self.session.kept(Wishes).apply()
+        self.session.per_session(ClientBreakpoints).attach(debugger.breakpoints)
+
+    def release(self) -> None:
+        """The run is over; the Python program may run another."""
+        self.debugger = None
+        self.session.per_session(ClientBreakpoints).detach()
+        self.session.invalidate()
 
     # --- from any thread ---
 
@@ -96,7 +102,7 @@ class Debuggee:
     def interrupt(self, action: Callable[[], None]) -> None:
         """Does something as soon as the run stands, in place of telling of the stop."""
         if self.session.state is State.RUNNING:
-            self._wanted = action
+            self._at_next_stop = action
             self.pause()
         else:
             action()
@@ -105,14 +111,14 @@ class Debuggee:
         """Begins the run; kernels that are compiled first are shown."""
         debugger = self.debugger
         assert debugger is not None
-        with shown_compiler(self.session):
+        with compile_progress(self.session.progress(COMPILING)):
             return debugger.start()
 
     def go(self, action: Callable[[], Stop]) -> None:
         """Lets it run until it stops, and tells of that."""
         session = self.session
-        self._tell_if_edited()
-        session.moved()
+        self._report_edit()
+        session.invalidate()
         session.state = State.RUNNING
         if len(session.inbox):  # came in between: nobody else would look
             self.later(session.drain)
@@ -125,18 +131,18 @@ class Debuggee:
             raise
 
     def _stopped(self, stop: Stop) -> None:
-        """It stands: does what was wanted then, or tells of it."""
+        """It stands: does what is to be done then, or tells of it."""
         session = self.session
         session.state = State.STOPPED
-        wanted, self._wanted = self._wanted, None
-        if wanted is not None:  # by the loop that called us, not from within
-            session.inbox.put_first(lambda: session.guard(wanted))
+        action, self._at_next_stop = self._at_next_stop, None
+        if action is not None:  # by the loop that called us, not from within
+            session.inbox.put_first(lambda: session.guard(action))
         elif self.terminated:
             self.end(ENDED_BY_USER)
         else:
-            self._tell(stop)
+            self._report(stop)
 
-    def _tell(self, stop: Stop) -> None:
+    def _report(self, stop: Stop) -> None:
         """Of an error that the run cannot get past one is told first, and may look around; to go on
         from there ends the run.
         """
@@ -154,9 +160,9 @@ class Debuggee:
             assert before.error is not None
             self._failed(before.error)
         else:
-            self.session.event("stopped", self._told(stop))
+            self.session.event("stopped", self._stopped_body(stop))
 
-    def _told(self, stop: Stop) -> dict[str, Any]:
+    def _stopped_body(self, stop: Stop) -> dict[str, Any]:
         """The body of a ``stopped`` event."""
         text = stop.exception.message if stop.exception else stop.text
         reason = REASONS.get(stop.reason, stop.reason)
@@ -171,11 +177,11 @@ class Debuggee:
         }
         if text:
             body |= {"text": text, "description": text[:1].upper() + text[1:]}
-        if hits := self.session.kept(Wishes).ids(stop.hits):
+        if hits := self.session.per_session(ClientBreakpoints).ids(stop.hits):
             body["hitBreakpointIds"] = hits
         return body
 
-    def _said(self, text: str, frame: Frame | None) -> None:
+    def _write_output(self, text: str, frame: Frame | None) -> None:
         """The debugger writes: a log message, a condition that cannot be evaluated."""
         more: dict[str, Any] = {}
         if frame is not None:
@@ -190,16 +196,16 @@ class Debuggee:
         debugger = self.debugger
         assert debugger is not None
         for name, array in debugger.result().items():
-            self.session.output(f"{name} = {shown(array)}", "stdout")
+            self.session.output(f"{name} = {result_text(array)}", "stdout")
         self.end(OK)
 
     def _failed(self, error: OpstepError) -> None:
         """The run cannot go on: what it says is told, with its place."""
         self.error = error
-        self.session.output(render_all(error.diagnostics), "stderr", **self._place(error))
+        self.session.output(self.session.worded(error), "stderr", **self._location(error))
         self.end(FAILED)
 
-    def _place(self, error: OpstepError) -> dict[str, Any]:
+    def _location(self, error: OpstepError) -> dict[str, Any]:
         first = error.diagnostics[0]
         if first.source is None or first.span is None:
             return {}
@@ -210,7 +216,7 @@ class Debuggee:
 
     def end(self, code: int) -> None:
         """The run is over; a launched one ends with it what the client debugs."""
-        self.session.moved()
+        self.session.invalidate()
         self.session.state = State.ENDED if self.exits else State.IDLE
         if self.exits:
             self.session.event("exited", {"exitCode": code})
@@ -224,15 +230,15 @@ class Debuggee:
         self.end(ENDED_BY_USER)
         attached = self.session.attached
         if attached is not None:
-            attached.left(self.session)
+            attached.client_left(self.session)
             self.session.event("terminated")
 
     def disarm(self) -> None:
         """Nothing stops the run any more."""
         if self.debugger is not None:
-            self.session.kept(Wishes).clear()
+            self.session.per_session(ClientBreakpoints).clear()
 
-    def finish_alone(self) -> None:
+    def finish_detached(self) -> None:
         """The client is gone and the run goes on: to its end."""
         if self.session.state is State.STOPPED and self.goes_on and not self.terminated:
             debugger = self.debugger
@@ -266,16 +272,16 @@ class Debuggee:
         found = os.stat(file)
         return found.st_mtime_ns, found.st_size
 
-    def _tell_if_edited(self) -> None:
+    def _report_edit(self) -> None:
         now = self._stamp_now() if self._stamp is not None else None
-        if now not in (self._stamp, self._told_of):
-            self._told_of = now
+        if now not in (self._stamp, self._reported_stamp):
+            self._reported_stamp = now
             self.session.output(
                 "The program's file has changed: restart the frame to continue with its new text."
             )
 
 
-def shown(array: Any) -> str:
+def result_text(array: Any) -> str:
     """A result in one line: its type, and its elements if they are few."""
     from opstep.runtime.ir.types import TensorType, dtype_of
 

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from opstep.dap.frames import Held
-from opstep.dap.looking import Given, Named, Opened, target_of
+from opstep.dap.frames import FrameHandle
+from opstep.dap.tensor_origins import (
+    ComputedTensor,
+    NamedTensor,
+    Opened,
+    Variable,
+    VariableWriter,
+    target_of,
+)
 
 if TYPE_CHECKING:
-    from opstep.dap.variables import Variable, Writer
     from opstep.runtime.debugger.executor import Executor
     from opstep.runtime.debugger.frames import Frame
     from opstep.runtime.debugger.node import Node
@@ -26,15 +32,15 @@ class Fields(Opened):
 
     indexed = 0
 
-    def __init__(self, make: Callable[[], list[tuple[str, Any]]]):
-        self._make = make
-        self._made: list[tuple[str, Any]] | None = None
+    def __init__(self, entries: Callable[[], list[tuple[str, Any]]]):
+        self._make_entries = entries
+        self._entries: list[tuple[str, Any]] | None = None
 
     @property
     def entries(self) -> list[tuple[str, Any]]:
-        if self._made is None:
-            self._made = self._make()
-        return self._made
+        if self._entries is None:
+            self._entries = self._make_entries()
+        return self._entries
 
     @property
     def named(self) -> int:
@@ -43,22 +49,22 @@ class Fields(Opened):
     @property
     def counted(self) -> bool:
         """Whether how many there are is known before it is opened."""
-        return self._made is not None
+        return self._entries is not None
 
-    def page(self, w: Writer, kind: str, start: int, stop: int) -> list[Variable]:
+    def page(self, w: VariableWriter, kind: str, start: int, stop: int) -> list[Variable]:
         return [self._one(w, name, value) for name, value in self.entries[start:stop]]
 
-    def _one(self, w: Writer, name: str, value: Any) -> Variable:
-        if isinstance(value, (Named, Given)):
+    def _one(self, w: VariableWriter, name: str, value: Any) -> Variable:
+        if isinstance(value, (NamedTensor, ComputedTensor)):
             return w.tensor(name, value)
         if isinstance(value, tuple):
             text, of = value
             return w.opening(name, text, of, presentationHint=READ_ONLY)
         return w.plain(name, str(value), presentationHint=READ_ONLY)
 
-    def target(self, name: str) -> tuple[Held, str] | None:
+    def target(self, name: str) -> tuple[FrameHandle, str] | None:
         found = dict(self.entries).get(name)
-        return target_of(found, ()) if isinstance(found, (Named, Given)) else None
+        return target_of(found, ()) if isinstance(found, (NamedTensor, ComputedTensor)) else None
 
 
 # --- a tensor -------------------------------------------------------------------------------------
@@ -82,7 +88,7 @@ def statistics_fields(s: Any) -> Entries:
     return found
 
 
-def made_by(node: Node, executor: Executor) -> tuple[Fields | None, str]:
+def producer_fields(node: Node, executor: Executor) -> tuple[Fields | None, str]:
     """The op that computed a tensor, with its operands as they were, and its statement."""
     from opstep.runtime.debugger.scope import Handle
     from opstep.runtime.ir.printer import print_statement
@@ -92,7 +98,7 @@ def made_by(node: Node, executor: Executor) -> tuple[Fields | None, str]:
         return None, ""
     names = operand_names(producer.step.op, len(producer.operands))
     entries: Entries = [
-        (f"{name} ({o.name})" if o.name else name, Given(Handle(executor, o)))
+        (f"{name} ({o.name})" if o.name else name, ComputedTensor(Handle(executor, o)))
         for name, o in zip(names, producer.operands, strict=True)
         if o is not None
     ]
@@ -107,9 +113,9 @@ def operand_names(op: Any, count: int) -> list[str]:
     return [*specs, *(f"operand {k}" for k in range(len(specs), count))][:count]
 
 
-def declared(held: Held, name: str, node: Node) -> tuple[Source, Span] | None:
+def declared(frame_handle: FrameHandle, name: str, node: Node) -> tuple[Source, Span] | None:
     """Where a name of a frame is written first."""
-    frame = held.frame
+    frame = frame_handle.frame
     for binding in frame.graph.inputs:
         if binding.name.text == name:
             return (frame.source, binding.name.span) if frame.source else None
@@ -133,7 +139,7 @@ def step_of(frame: Frame) -> Step | None:
 
     if frame.number and not frame.imported:
         return None
-    for at in (frame.machine.here(), frame.machine.behind()):
+    for at in (frame.machine.history.next_point(), frame.machine.history.last_point()):
         if at is None or at[0] is not frame.activation or at[1].kind != OP:
             continue
         if at[1].statement is frame.statement and at[1].frame == frame.frame:
@@ -141,12 +147,12 @@ def step_of(frame: Frame) -> Step | None:
     return None
 
 
-def op_entries(held: Held) -> Entries:
+def op_entries(frame_handle: FrameHandle) -> Entries:
     """The statement that a frame stands at: operands, attributes, results, what it costs."""
     from opstep.runtime.ir.graph import Apply
     from opstep.runtime.ir.printer import print_statement, print_value
 
-    frame, statement = held.frame, held.frame.statement
+    frame, statement = frame_handle.frame, frame_handle.frame.statement
     if statement is None:
         return []
     step = step_of(frame)
@@ -154,7 +160,7 @@ def op_entries(held: Held) -> Entries:
     for name, written in _operands(statement, step):
         there = isinstance(written, str) and frame.lookup(written) is not None
         text = written if isinstance(written, str) else print_value(written)
-        found.append((name, Named(held, text) if there else text))
+        found.append((name, NamedTensor(frame_handle, text) if there else text))
     attrs = step.attrs.items() if step else [
         (a.name.text, a.value) for a in getattr(statement, "attrs", ())
     ]  # fmt: skip
@@ -162,7 +168,9 @@ def op_entries(held: Held) -> Entries:
     if isinstance(statement, Apply):
         for result in statement.results:
             if frame.lookup(result.name.text) is not None:
-                found.append((f"-> {result.name.text}", Named(held, result.name.text)))
+                found.append(
+                    (f"-> {result.name.text}", NamedTensor(frame_handle, result.name.text))
+                )
     return found + (_cost(frame, step) if step else [])
 
 
@@ -174,15 +182,15 @@ def _operands(statement: Any, step: Step | None) -> Entries:
         key: getattr(statement, key) for key in ("condition", "value") if hasattr(statement, key)
     }
     if parts:
-        return [(key, _written(part)) for key, part in parts.items()]
+        return [(key, _operand_text(part)) for key, part in parts.items()]
     given = getattr(statement, "operands", None) or getattr(statement, "values", ())
     callee = getattr(statement, "callee", None)
     op = step.op if step else OPS.get(callee.text) if callee else None
     names = operand_names(op, len(given)) if op else [f"operand {k}" for k in range(len(given))]
-    return [(name, _written(one)) for name, one in zip(names, given, strict=True)]
+    return [(name, _operand_text(one)) for name, one in zip(names, given, strict=True)]
 
 
-def _written(part: Any) -> Any:
+def _operand_text(part: Any) -> Any:
     return part.text if hasattr(part, "text") else part.value
 
 
@@ -203,12 +211,12 @@ def _cost(frame: Frame, step: Step) -> Entries:
 # --- memory ---------------------------------------------------------------------------------------
 
 
-def memory_entries(held: Held) -> Entries:
+def memory_entries(frame_handle: FrameHandle) -> Entries:
     """Where values are, and what the debugger holds."""
-    machine = held.frame.machine
-    executor, plan = machine.executor, held.frame.activation.plan
+    machine = frame_handle.frame.machine
+    executor, plan = machine.executor, frame_handle.frame.activation.plan
     policy = machine.policy
-    rows: Entries = [(name, _bytes(node)) for name, node in held.frame.names().items()]
+    rows: Entries = [(name, _bytes(node)) for name, node in frame_handle.frame.names().items()]
     groups = [rows[k : k + 100] for k in range(0, len(rows), 100)]
     told: Entries = rows
     if len(groups) > 1:
@@ -217,7 +225,7 @@ def memory_entries(held: Held) -> Entries:
         ("device", executor.device.name),
         ("switches", f"streams={policy.streams} alloc={policy.alloc} fill={policy.fill} "
                      f"sync={policy.sync}"),
-        ("kept results", f"{executor.held:,} bytes"),
+        ("kept results", f"{executor.bytes_held:,} bytes"),
         ("budget", f"{executor.budget:,} bytes; beyond it results are computed again when wanted"),
         ("arena of this plan", f"{plan.arena:,} bytes"),
         ("peak of this plan", f"{plan.peak:,} bytes"),

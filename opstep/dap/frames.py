@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 NO_THREAD = 2001
 
-Place = tuple[int, tuple[str, int] | None]  # of a frame in a stack: its depth, what it is a line of
+FrameKey = tuple[int, tuple[str, int] | None]  # in a stack: its depth, what it is a line of
 
 
-def _place(frame: Frame) -> Place:
+def _key(frame: Frame) -> FrameKey:
     return frame.depth, frame.imported
 
 
 class Stacks:
-    """``session.here(Stacks)``: each thread's stack, looked up once a stop."""
+    """``session.per_stop(Stacks)``: each thread's stack, looked up once a stop."""
 
     def __init__(self, session: Session):
         self.session = session
         self._stacks: dict[int, list[Frame]] = {}
-        self._held: dict[tuple[int, Place], Held] = {}
+        self._handles: dict[tuple[int, FrameKey], FrameHandle] = {}
 
     def of(self, thread: int) -> list[Frame]:
         """Innermost first, of a thread in the protocol's numbers. Raises `DapError`."""
@@ -39,12 +39,12 @@ class Stacks:
 
     def number(self, thread: int, frame: Frame) -> int:
         """The ``frameId`` of a frame of that thread."""
-        held = self.held(thread, frame)
-        return self.session.references.add(held, held)
+        handle = self.handle(thread, frame)
+        return self.session.references.add(handle, handle)
 
-    def held(self, thread: int, frame: Frame) -> Held:
+    def handle(self, thread: int, frame: Frame) -> FrameHandle:
         """The frame of that thread as what refers to it holds it."""
-        return self._held.setdefault((thread, _place(frame)), Held(thread, frame))
+        return self._handles.setdefault((thread, _key(frame)), FrameHandle(thread, frame))
 
     def renew(self) -> None:
         """A value was set: the stacks are looked up again. Frames that are still there keep their
@@ -52,13 +52,13 @@ class Stacks:
         """
         before, self._stacks = self._stacks, {}
         for thread, old in before.items():
-            there = {_place(frame): frame for frame in self._still(thread, old)}
-            for key in [key for key in self._held if key[0] == thread]:
-                self._held[key].renew(there.get(key[1]))
-                if key[1] not in there:
-                    del self._held[key]
+            current = {_key(frame): frame for frame in self._surviving(thread, old)}
+            for key in [key for key in self._handles if key[0] == thread]:
+                self._handles[key].update(current.get(key[1]))
+                if key[1] not in current:
+                    del self._handles[key]
 
-    def _still(self, thread: int, old: list[Frame]) -> list[Frame]:
+    def _surviving(self, thread: int, old: list[Frame]) -> list[Frame]:
         """The frames of a thread's stack that were in the old one."""
         try:
             now = self.of(thread)
@@ -66,11 +66,11 @@ class Stacks:
             return []
         calls = [[f for f in reversed(frames) if f.imported is None] for frames in (old, now)]
         pairs = zip(*calls, strict=False)
-        same = next((f.depth for f, g in pairs if not f.again(g)), min(map(len, calls)))
+        same = next((f.depth for f, g in pairs if not f.same_call(g)), min(map(len, calls)))
         return [frame for frame in now if frame.depth < same]
 
 
-class Held:
+class FrameHandle:
     """What a ``frameId`` stands for."""
 
     __slots__ = ("_frame", "thread")
@@ -87,10 +87,10 @@ class Held:
         return self._frame
 
     @property
-    def there(self) -> bool:
+    def alive(self) -> bool:
         return self._frame is not None
 
-    def renew(self, frame: Frame | None) -> None:
+    def update(self, frame: Frame | None) -> None:
         """It is this one now; None: it is no more."""
         self._frame = frame
 
@@ -101,18 +101,18 @@ class Held:
 
 def frame_of(session: Session, frame_id: int) -> Frame:
     """The frame of that ``frameId``. Raises `DapError` where the run went on since."""
-    return held_of(session, frame_id).frame
+    return handle_of(session, frame_id).frame
 
 
-def held_of(session: Session, frame_id: int | None) -> Held:
+def handle_of(session: Session, frame_id: int | None) -> FrameHandle:
     """The same, to be kept; of the innermost frame with values where no frame is named."""
     if frame_id is not None:
-        return session.references.get(frame_id, Held, "frame")
-    stop, stacks = session.debugger.stop, session.here(Stacks)
+        return session.references.get(frame_id, FrameHandle, "frame")
+    stop, stacks = session.debugger.stop, session.per_stop(Stacks)
     thread = (stop.thread if stop else 0) + FIRST_THREAD
     for frame in stacks.of(thread):
         if frame.imported is None:
-            return stacks.held(thread, frame)
+            return stacks.handle(thread, frame)
     raise DapError("the run has not begun")
 
 

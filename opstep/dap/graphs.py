@@ -14,7 +14,7 @@ def graphs_called(debugger: Debugger) -> list[str]:
     """
     from opstep.runtime.plan.control import called_graphs
 
-    here = debugger.machine.here()
+    here = debugger.machine.history.next_point()
     if here is None:
         return []
     activation, point = here

@@ -37,7 +37,7 @@ class Inbox:
             self._jobs.appendleft(job)
             self._changed.notify_all()
 
-    def take(self) -> Job | None:
+    def get(self) -> Job | None:
         """The next job, for the owner, which waits for it; None once the inbox is closed."""
         me = threading.get_ident()
         with self._changed:

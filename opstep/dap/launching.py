@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from opstep.api.settings import BUDGET, RunSettings
 from opstep.dap.debuggee import Debuggee
-from opstep.runtime.ir.diagnostics import Diagnostic, OpstepError
+from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,43 +22,40 @@ if TYPE_CHECKING:
     from opstep.dap.session import Session
     from opstep.runtime.ir.graph import Graph
 
-# A word of the command line in a message, and how launch arguments say the same.
-_OPTION = re.compile(r"--(input|symbol)s? (\w[\w.]*)=(\S+?)([,;)]|$| )")
-_WORD = re.compile(r"--input (random|zeros|ones)\b")
-_BARE = re.compile(r"--(input|symbol|param|graph)s?\b ?")
 
-
-@dataclass(frozen=True)
-class LaunchArguments:
-    """Arguments of ``launch``. `inputs` and `symbols` are by name; inputs may be words as on the
-    command line (``x.npy``, ``random``), numbers, or lists, and symbols words (``N=8``) for editors
-    whose settings hold no numbers. Paths are relative to `cwd`.
+@dataclass(frozen=True, kw_only=True)
+class LaunchArguments(RunSettings):
+    """Arguments of ``launch``: how to run, and what. `inputs` and `symbols` are by name; inputs may
+    be words as on the command line (``x.npy``, ``random``), numbers, or lists, and symbols words
+    (``N=8``) for editors whose settings hold no numbers. Paths are relative to `cwd`.
     """
 
+    mode: str = "debug"
+    seed: int = 0
+    autotune: ClassVar[bool] = False  # not under a debugger
+    chaos: ClassVar[int | None] = None
     program: str
     graph: str | None = None
     inputs: dict[str, Any] | list[str] | str | None = None
     symbols: dict[str, int] | list[str] = field(default_factory=dict)
     params: str | None = None
-    device: str = "cpu"
-    kernels: Literal["auto", "numba", "vendor"] = "auto"
-    threads: int | None = None
-    mode: Literal["async", "debug"] = "debug"
-    streams: int | None = None
-    alloc: Literal["reuse", "fresh"] | None = None
-    fill: Literal["none", "nan"] | None = None
-    sync: Literal["none", "op"] | None = None
-    steps: int = 1
-    seed: int = 0
     stop_on_entry: bool = False
     stop_at_end: bool = False
-    memory_budget: int = 2 << 30
+    memory_budget: int = BUDGET
     workspace: str | None = None
     trace: str | None = None
     cwd: str | None = None
     env: dict[str, str | None] = field(default_factory=dict)
     on_disconnect: Literal["terminate", "continue"] = "terminate"
     no_debug: bool = False
+
+    def __post_init__(self) -> None:
+        """`settings` checks, within what is shown when it goes wrong."""
+
+    @property
+    def settings(self) -> RunSettings:
+        """How to run. Raises `SettingError`."""
+        return RunSettings.of(vars(self))
 
     @property
     def folder(self) -> Path:
@@ -78,37 +75,28 @@ class LaunchArguments:
 
         return parse_symbols(self.symbols) if isinstance(self.symbols, list) else self.symbols
 
-    def switches(self) -> dict[str, Any]:
-        """The four switches, and the mode that presets them."""
-        names = ("mode", "streams", "alloc", "fill", "sync")
-        return {name: getattr(self, name) for name in names}
-
 
 def launch(session: Session, arguments: LaunchArguments) -> Debuggee:
     """Loads the program and prepares its run. Raises `OpstepError`; then nothing has changed."""
-    from opstep.api.debugging import Debugger
+    from opstep.api.debugging import Debugger, debugged
 
-    with explained():
-        check_folder(arguments)
-        program, graph, inputs = loaded(arguments)
-        debugger = Debugger(
-            program,
-            graph,
-            inputs,
-            device=arguments.device,
-            steps=arguments.steps,
-            threads=arguments.threads,
-            kernels=arguments.kernels,
-            stop_on_entry=arguments.stop_on_entry,
-            stop_at_end=arguments.stop_at_end,
-            memory_budget=arguments.memory_budget,
-            files=arguments.folder,
-            **arguments.switches(),
-        )
-        if arguments.workspace and Path(arguments.at(arguments.workspace)).exists():
-            from opstep.trace.workspace.scope import recorded_runs
+    settings = arguments.settings
+    check_folder(arguments)
+    program, graph, inputs = loaded(arguments)
+    debugger = Debugger(
+        program,
+        graph,
+        inputs,
+        stop_on_entry=arguments.stop_on_entry,
+        stop_at_end=arguments.stop_at_end,
+        memory_budget=arguments.memory_budget,
+        files=arguments.folder,
+        **debugged(settings),
+    )
+    if arguments.workspace and Path(arguments.at(arguments.workspace)).exists():
+        from opstep.trace.workspace.scope import recorded_runs
 
-            debugger.runs = recorded_runs(arguments.at(arguments.workspace))
+        debugger.stop_point.runs = recorded_runs(arguments.at(arguments.workspace))
     debuggee = Debuggee(
         session,
         arguments.folder,
@@ -116,11 +104,11 @@ def launch(session: Session, arguments: LaunchArguments) -> Debuggee:
         goes_on=arguments.on_disconnect == "continue",
     )
     debuggee.debugger = debugger
-    tell_of_made(session, arguments, program.module.graphs[graph])
+    report_generated(session, arguments, program.module.graphs[graph])
     return debuggee
 
 
-def tell_of_made(session: Session, arguments: LaunchArguments, graph: Graph) -> None:
+def report_generated(session: Session, arguments: LaunchArguments, graph: Graph) -> None:
     """Says which inputs come from nowhere: ``x random, y zeros (seed 0)``."""
     from opstep.api.sources import GENERATED, parse_inputs
 
@@ -189,47 +177,25 @@ def words_of(arguments: LaunchArguments, graph: Graph) -> tuple[list[str], dict[
     if isinstance(wanted, str):
         wanted = [wanted]
     if not isinstance(wanted, Mapping):
-        return [here(arguments, w) for w in wanted], {}
+        return [with_absolute_path(arguments, w) for w in wanted], {}
     names = {b.name.text for b in graph.inputs if b.type is not None}
     words, there = [], {}
     for name, value in wanted.items():
         if isinstance(value, (list, bool)) and name in names:
             there[name] = value
         elif isinstance(value, (str, int, float)) and not isinstance(value, bool):
-            words.append(here(arguments, f"{name}={value}"))
+            words.append(with_absolute_path(arguments, f"{name}={value}"))
         else:
             words.append(f"{name}=")
     return words, there
 
 
-def here(arguments: LaunchArguments, word: str) -> str:
+def with_absolute_path(arguments: LaunchArguments, word: str) -> str:
     """``x=images.npy`` with the path as it is from anywhere."""
     name, equals, source = word.partition("=")
     if not equals or not re.search(r"\.(npy|npz|safetensors)(:|$)", source):
         return word
     return f"{name}={arguments.at(source)}"
-
-
-@contextmanager
-def explained() -> Iterator[None]:
-    """Messages that name options of the command line name the launch arguments instead."""
-    try:
-        yield
-    except InputError as error:
-        told = [in_words_of_launch(d) for d in error.diagnostics]
-        raise InputError(told) from None
-
-
-def in_words_of_launch(found: Diagnostic) -> Diagnostic:
-    from dataclasses import replace
-
-    return replace(found, message=_reworded(found.message), hint=_reworded(found.hint))
-
-
-def _reworded(text: str) -> str:
-    text = _OPTION.sub(r'"\1s": {"\2": "\3"}\4', text)
-    text = _WORD.sub(r'"inputs": "\1"', text)
-    return _BARE.sub(r'"\1s": ', text).replace('"graphs": ', '"graph": ')
 
 
 def set_environment(session: Session, arguments: LaunchArguments) -> None:
@@ -250,28 +216,26 @@ def set_environment(session: Session, arguments: LaunchArguments) -> None:
 
 def run_plainly(session: Session, arguments: LaunchArguments) -> int:
     """``noDebug``: runs at full speed, recorded where that is asked for; gives the exit code."""
-    from opstep.dap.debuggee import FAILED, OK, shown
+    from opstep.dap.debuggee import FAILED, OK, result_text
 
     recording = None
     try:
-        with explained():
-            check_folder(arguments)
-            program, graph, inputs = loaded(arguments)
-        tell_of_made(session, arguments, program.module.graphs[graph])
+        settings = arguments.settings
+        check_folder(arguments)
+        program, graph, inputs = loaded(arguments)
+        report_generated(session, arguments, program.module.graphs[graph])
         recording = recording_of(arguments)
         result = program.run(
-            graph, inputs, device=arguments.device, steps=arguments.steps,
-            threads=arguments.threads, kernels=arguments.kernels, recording=recording,
-            on_step=session.check_cancelled, **arguments.switches(),
-        )  # fmt: skip
+            graph, inputs, recording=recording, on_step=session.check_cancelled, **vars(settings)
+        )
     except OpstepError as error:
-        session.output(str(error), "stderr")
+        session.output(session.worded(error), "stderr")
         return FAILED
     finally:
         for written in recording.close() if recording else []:
             session.output(f"wrote {written.path}")
     for name, array in result.items():
-        session.output(f"{name} = {shown(array)}", "stdout")
+        session.output(f"{name} = {result_text(array)}", "stdout")
     return OK
 
 

@@ -42,8 +42,8 @@ class State(enum.Enum):
 
 
 ANY = frozenset(State)
-KNOWN = ANY - {State.NEW}  # behind initialize
-LAUNCHED = KNOWN - {State.READY}  # behind launch or attach
+INITIALIZED = ANY - {State.NEW}  # behind initialize
+LAUNCHED = INITIALIZED - {State.READY}  # behind launch or attach
 LIVE = frozenset({State.RUNNING, State.STOPPED})  # there is a debuggee
 STOPPED = frozenset({State.STOPPED})
 
@@ -94,12 +94,12 @@ class Request:
     capabilities: Mapping[str, Any]
     custom: bool
 
-    def checked(self, given: Any) -> tuple[Any, ...]:
+    def checked(self, arguments: Any) -> tuple[Any, ...]:
         """What the handler gets behind the session. Raises `DapError`."""
         if self.arguments is None:
             return ()
         try:
-            return (check(self.arguments, {} if given is None else given, "arguments"),)
+            return (check(self.arguments, {} if arguments is None else arguments, "arguments"),)
         except Mismatch as error:
             raise DapError(f"{self.command}: {error}", BAD_ARGUMENTS) from None
 

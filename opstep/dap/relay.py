@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from opstep.dap.registry import DapError
+from opstep.dap.wire import wire_of
 from opstep.editors.server import LOOPBACK
 from opstep.editors.wire import BadMessage, BrokenStream, Gone
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from opstep.dap.session import Session
 
 CONNECT_S = 5
-MOST_ASKED = 1000  # requests of the program that the client has not answered
+MOST_OWN_REQUESTS = 1000  # requests of the program that the client has not answered
 
 
 class Relay:
@@ -24,8 +25,6 @@ class Relay:
     """
 
     def __init__(self, session: Session, host: str, port: int):
-        from opstep.dap.server import wire_of
-
         if host not in LOOPBACK:
             raise DapError(f"{host} is not this machine", show=True)
         try:
@@ -35,8 +34,8 @@ class Relay:
             raise DapError(f"{text} (it calls opstep.debug.listen({port}))", show=True) from None
         self._connection.settimeout(None)
         self._session = session
-        self._there = wire_of(self._connection)
-        self._asked: dict[int, Any] = {}  # our number of its request -> its own
+        self._program = wire_of(self._connection)
+        self._own_requests: dict[int, Any] = {}  # our number of its request -> its own
         self._greeted = session.greeting["seq"]
         self.forward(session.greeting)
         self.forward(session.current)
@@ -46,10 +45,10 @@ class Relay:
         """From the client to the program, under the client's numbers."""
         if message.get("type") == "response":
             seq = message.get("request_seq")
-            known = self._asked.pop(seq, None) if isinstance(seq, int) else None
+            known = self._own_requests.pop(seq, None) if isinstance(seq, int) else None
             message = {**message, "request_seq": known}
         try:
-            self._there.write(message)
+            self._program.write(message)
         except Gone:
             self.close()
 
@@ -63,7 +62,7 @@ class Relay:
         """From the program to the client, until one of them is gone."""
         while True:
             try:
-                message = self._there.read()
+                message = self._program.read()
             except BadMessage:
                 continue
             except BrokenStream:
@@ -82,5 +81,5 @@ class Relay:
             ours = self._session.wire.write(message)
         except Gone:
             return
-        if message.get("type") == "request" and len(self._asked) < MOST_ASKED:
-            self._asked[ours] = theirs
+        if message.get("type") == "request" and len(self._own_requests) < MOST_OWN_REQUESTS:
+            self._own_requests[ours] = theirs

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import socket
 import threading
-from typing import TYPE_CHECKING
 
-from opstep.dap.session import Session
-from opstep.dap.wire import Wire
+from opstep.dap.session import HostProgram, Session
+from opstep.dap.wire import Wire, wire_of
 from opstep.editors import server
-from opstep.editors.server import Log, standard_streams, streams_of
-
-if TYPE_CHECKING:
-    from opstep.dap.attach import Attached
+from opstep.editors.server import Log, standard_streams
 
 LEAVING_S = 5  # how long a run may take to end once its client is gone
 
 
 def serve(
-    wire: Wire, log: Log | None = None, *, alone: bool = False, attached: Attached | None = None
+    wire: Wire, log: Log | None = None, *, alone: bool = False, attached: HostProgram | None = None
 ) -> None:
     """One session, from its first message until the client is gone and the run has ended."""
     session = Session(wire, log, alone=alone, attached=attached)
@@ -29,7 +25,7 @@ def serve(
     finally:
         session.leave()
         if attached is not None:
-            attached.left(session)
+            attached.client_left(session)
         goes_on = session.debuggee is not None and session.debuggee.goes_on
         owner.join(None if goes_on else LEAVING_S)
 
@@ -38,7 +34,7 @@ def own(session: Session) -> None:
     """Handles requests, and behind them what the client left to go on by itself."""
     session.own()
     if session.debuggee is not None and session.attached is None:
-        session.debuggee.finish_alone()
+        session.debuggee.finish_detached()
 
 
 def serve_stdio(log: Log | None = None) -> None:
@@ -53,14 +49,9 @@ class Listener(server.Listener):
     """
 
     def __init__(
-        self, host: str, port: int, log: Log | None = None, attached: Attached | None = None
+        self, host: str, port: int, log: Log | None = None, attached: HostProgram | None = None
     ):
         def one(connection: socket.socket) -> None:
             serve(wire_of(connection), log, attached=attached)
 
         super().__init__(host, port, one, log)
-
-
-def wire_of(connection: socket.socket) -> Wire:
-    """Messages on a socket, sent at once."""
-    return Wire(*streams_of(connection))

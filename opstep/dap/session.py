@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from opstep.dap.checking import plain
 from opstep.dap.client import Client
@@ -35,23 +35,38 @@ from opstep.dap.registry import (
 )
 from opstep.dap.sources import Sources
 from opstep.dap.wire import Wire
+from opstep.dap.wording import in_launch
 from opstep.editors.wire import BadMessage, BrokenStream, Gone
 from opstep.runtime.ir.diagnostics import OpstepError, did_you_mean
+from opstep.runtime.ir.wording import Words, in_python, said
 
 if TYPE_CHECKING:
-    from opstep.dap.attach import Attached
     from opstep.dap.debuggee import Debuggee
-    from opstep.dap.relay import Relay
     from opstep.runtime.debugger.debugger import Debugger
 
 T = TypeVar("T")
 
 LONGEST_TEXT = 4000  # characters of an error that are sent
-MOST_ASKED = 100  # requests of ours that wait for an answer
+MOST_OWN_REQUESTS = 100  # requests of ours that wait for an answer
+
+
+class Forwarder(Protocol):
+    """Another server, which messages are handed on to."""
+
+    def forward(self, message: dict[str, Any]) -> None: ...
+    def close(self) -> None: ...
+
+
+class HostProgram(Protocol):
+    """The Python program that a session is a door to (`opstep.dap.attach`)."""
+
+    def debuggee(self, session: Session, arguments: Any) -> Debuggee: ...
+    def configured(self) -> None: ...
+    def client_left(self, session: Session) -> None: ...
 
 
 class Session:
-    """What handlers are given.
+    """What handlers get.
 
     `client` is what it said of itself; `state` where the session stands; `debuggee` what was
     launched or attached to, and `debugger` its run; `references` numbers that hold while it is
@@ -65,7 +80,7 @@ class Session:
         log: Callable[[str], None] | None = None,
         *,
         alone: bool = False,
-        attached: Attached | None = None,
+        attached: HostProgram | None = None,
     ):
         self.wire = wire
         self.client = Client()
@@ -78,16 +93,16 @@ class Session:
         self.alone = alone
         self.attached = attached
         self._log = log or (lambda _: None)
-        self._kept: dict[Any, Any] = {}
-        self._here: dict[Any, Any] = {}
-        self.turn = threading.RLock()  # held by who handles a request
+        self._per_session: dict[Any, Any] = {}
+        self._per_stop: dict[Any, Any] = {}
+        self.turn = threading.RLock()  # of who handles a request
         self.greeting: dict[str, Any] = {}  # initialize, as it came
         self.current: dict[str, Any] = {}  # the request that came last, for the owning thread
-        self._relay: Relay | None = None
+        self._relay: Forwarder | None = None
         self._local = _Handling()
         self._waiting: set[int] = set()  # requests that came and are not answered yet
         self._cancelled: set[int] = set()
-        self._asked: dict[int, Callable[[dict[str, Any]], None]] = {}
+        self._own_requests: dict[int, Callable[[dict[str, Any]], None]] = {}
         self._progress: dict[str, Progress] = {}
         self._lock = threading.Lock()
 
@@ -105,6 +120,15 @@ class Session:
         """What relative paths are relative to."""
         return self.debuggee.folder if self.debuggee else Path.cwd()
 
+    @property
+    def words(self) -> Words:
+        """How arguments are called: a program that one attaches to gives them in Python."""
+        return in_launch if self.attached is None else in_python
+
+    def worded(self, error: OpstepError) -> str:
+        """All that it says, in these words."""
+        return error.text(self.words)
+
     def event(self, event: str, body: Any = None) -> None:
         """Sends an event; from any thread. A client that is gone hears nothing, and that is all."""
         message = {"type": "event", "event": event}
@@ -119,22 +143,22 @@ class Session:
         """What happens behind the response of the request that is being handled."""
         self._local.after.append(action)
 
-    def here(self, kind: Callable[[Session], T]) -> T:
+    def per_stop(self, kind: Callable[[Session], T]) -> T:
         """``kind(session)``, made once a stop and dropped when the run goes on."""
-        if kind not in self._here:
-            self._here[kind] = kind(self)
-        return self._here[kind]
+        if kind not in self._per_stop:
+            self._per_stop[kind] = kind(self)
+        return self._per_stop[kind]
 
-    def kept(self, kind: Callable[[Session], T]) -> T:
+    def per_session(self, kind: Callable[[Session], T]) -> T:
         """``kind(session)``, made once a session. Its `close`, if there is one, ends it."""
-        if kind not in self._kept:
-            self._kept[kind] = kind(self)
-        return self._kept[kind]
+        if kind not in self._per_session:
+            self._per_session[kind] = kind(self)
+        return self._per_session[kind]
 
-    def moved(self) -> None:
+    def invalidate(self) -> None:
         """The run goes on, or its past was changed: what was told of this stop holds no longer."""
         self.references.clear()
-        self._here.clear()
+        self._per_stop.clear()
 
     def source(self, path: str, text: str = "") -> dict[str, Any]:
         """A ``Source`` for a path as frames and breakpoints have it, and the text found there."""
@@ -147,7 +171,8 @@ class Session:
 
     def progress(self, title: str, cancellable: bool = False) -> Progress:
         """A progress bar, as a context manager, where the client shows such."""
-        return Progress(self, title, self._local.seq, cancellable, self._progress)
+        event = self.event if self.client.supports_progress_reporting else None
+        return Progress(event, title, self._local.seq, cancellable, self._progress)
 
     def shows(self, action: Callable[[], T]) -> T:
         """Does something that the user asked for by hand: what goes wrong is shown."""
@@ -165,12 +190,12 @@ class Session:
         response on the thread that owns the debuggee.
         """
         with self._lock:
-            if len(self._asked) >= MOST_ASKED:
+            if len(self._own_requests) >= MOST_OWN_REQUESTS:
                 raise DapError("the client answers no requests")
             message = {"type": "request", "command": command, "arguments": plain(arguments)}
             seq = self._send(message)
             if seq and then:
-                self._asked[seq] = then
+                self._own_requests[seq] = then
 
     # --- reading ---
 
@@ -188,7 +213,7 @@ class Session:
                 self.output(f"opstep ends the session: {error}", "important")
                 break
 
-    def relay(self, relay: Relay) -> None:
+    def relay(self, relay: Forwarder) -> None:
         """From now on messages go to and come from another server."""
         self._relay = relay
 
@@ -230,7 +255,7 @@ class Session:
     def _receive_response(self, message: dict[str, Any]) -> None:
         seq = message.get("request_seq")
         with self._lock:
-            then = self._asked.pop(seq, None) if type(seq) is int else None
+            then = self._own_requests.pop(seq, None) if type(seq) is int else None
         if then:
             self.inbox.put(lambda: self.guard(lambda: then(message)))
             if self.state is State.RUNNING and self.debuggee:
@@ -242,7 +267,7 @@ class Session:
         """Handles requests on this thread, which owns the debuggee, until the session ends."""
         self.inbox.own()
         try:
-            while job := self.inbox.take():
+            while job := self.inbox.get():
                 with self.turn:
                     job()
         finally:
@@ -253,14 +278,14 @@ class Session:
         while job := self.inbox.poll():
             job()
 
-    def _handle(self, seq: int, declared: Request, given: Any) -> None:
+    def _handle(self, seq: int, declared: Request, arguments: Any) -> None:
         """One request, and what it wants done behind its response."""
         local = self._local
         before = local.seq, local.after
         actions: list[Callable[[], None]] = []
         local.seq, local.after = seq, actions
         try:
-            self._respond(seq, declared, given)
+            self._respond(seq, declared, arguments)
         finally:
             local.seq, local.after = before
             self._waiting.discard(seq)
@@ -268,12 +293,12 @@ class Session:
         for action in actions:
             self.guard(action)
 
-    def _respond(self, seq: int, declared: Request, given: Any) -> None:
+    def _respond(self, seq: int, declared: Request, arguments: Any) -> None:
         try:
             if seq in self._cancelled:
                 raise Cancelled
             declared.check_state(self.state)
-            found = declared.handler(self, *declared.checked(given))
+            found = declared.handler(self, *declared.checked(arguments))
             if found is NO_ANSWER:
                 return
             body = plain(found)
@@ -297,13 +322,22 @@ class Session:
         if isinstance(error, DapError):
             return error
         if isinstance(error, OpstepError):
-            return DapError(said(error), PROGRAM_ERROR, short=error.diagnostics[0].message)
+            return self._program_error(error)
         if isinstance(error, MemoryError):
             return DapError("out of memory", FAILED)
         self._log(traceback.format_exc())
         what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         text = f"internal error: {what}: this is a bug in opstep, please report it"
         return DapError(text, INTERNAL)
+
+    def _program_error(self, error: OpstepError) -> DapError:
+        """What a window shows: the source lines too, where there are any."""
+        first = error.diagnostics[0]
+        message, hint = said(first.message, self.words), said(first.hint, self.words)
+        text = f"{message} ({hint})" if hint else message
+        if len(error.diagnostics) > 1 or first.span is not None:
+            text = self.worded(error)
+        return DapError(text, PROGRAM_ERROR, short=message)
 
     # --- cancelling ---
 
@@ -326,8 +360,8 @@ class Session:
             self.debuggee.leave(terminate)
         if self._relay is not None:
             self._relay.close()
-        for kept in list(self._kept.values()):
-            close = getattr(kept, "close", None)
+        for part in list(self._per_session.values()):
+            close = getattr(part, "close", None)
             if close is not None:
                 close()
         self.inbox.close()
@@ -336,14 +370,14 @@ class Session:
 
     def _answer_error(self, seq: int, command: str, error: DapError) -> None:
         text = error.text[:LONGEST_TEXT]
-        told = {"id": error.id, "format": text, "showUser": error.show}
+        details = {"id": error.id, "format": text, "showUser": error.show}
         self._send({
             "type": "response",
             "request_seq": seq,
             "success": False,
             "command": command[:LONGEST_TEXT],
             "message": error.short[:LONGEST_TEXT],
-            "body": {"error": told},
+            "body": {"error": details},
         })  # fmt: skip
 
     def _send(self, message: Mapping[str, Any]) -> int:
@@ -359,14 +393,6 @@ class _Handling(threading.local):
     def __init__(self) -> None:
         self.seq = 0
         self.after: list[Callable[[], None]] = []
-
-
-def said(error: OpstepError) -> str:
-    """What a window shows: the source lines too, where there are any."""
-    first = error.diagnostics[0]
-    if len(error.diagnostics) > 1 or first.span is not None:
-        return str(error)
-    return f"{first.message} ({first.hint})" if first.hint else first.message
 
 
 def unknown(command: str) -> DapError:

@@ -8,9 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from opstep.dap.facts import VIRTUAL, Fields, declared, made_by, statistics_fields
-from opstep.dap.frames import Held
-from opstep.dap.looking import Named, Opened, Origin, indexed, target_of
+from opstep.dap.facts import VIRTUAL, Fields, declared, producer_fields, statistics_fields
+from opstep.dap.frames import FrameHandle
+from opstep.dap.tensor_origins import (
+    NamedTensor,
+    Opened,
+    Origin,
+    Variable,
+    VariableWriter,
+    indexed,
+    target_of,
+)
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
@@ -23,7 +31,6 @@ GROUP = 100  # values and rows that are shown together
 MOST = 10_000  # children of one response
 ROWS_COPIED = 1 << 18  # elements of a page of rows that are copied to say what is in them
 
-Variable = dict[str, Any]
 LAZY: dict[str, Any] = {"lazy": True}
 
 
@@ -34,7 +41,7 @@ class Writer:
         self.session = session
         self.hex = hex
         self._until = time.perf_counter() + EAGER_S
-        self._small_left = SMALL_COUNT
+        self._small_budget = SMALL_COUNT
 
     def children(self, of: Opened, kind: str | None, start: int, count: int) -> list[Variable]:
         """A page of children; `count` 0 stands for all. Named ones come before indexed ones."""
@@ -97,8 +104,8 @@ class Writer:
             size: Any = node.type.size
             if not node.present or size > EAGER_ELEMENTS:
                 return None
-            if size <= SMALL_ELEMENTS and self._small_left > 0:
-                self._small_left -= 1
+            if size <= SMALL_ELEMENTS and self._small_budget > 0:
+                self._small_budget -= 1
             elif time.perf_counter() > self._until:
                 return None
         return described(origin, self.hex)
@@ -111,13 +118,15 @@ class Writer:
         type = f"{dtype_of(value.dtype).name}[]"
         return self.plain(name, element_text(value, self.hex), type, **more)
 
-    def row(self, name: str, array: np.ndarray, origin: Origin, place: tuple[int, ...]) -> Variable:
+    def row(
+        self, name: str, array: np.ndarray, origin: Origin, indices: tuple[int, ...]
+    ) -> Variable:
         """A part of a tensor, of which the elements are here."""
         from opstep.runtime.expressions.text import value_text
 
-        expression = indexed(origin.expression, place)
+        expression = indexed(origin.expression, indices)
         more = {"evaluateName": expression} if expression else {}
-        of = Tensor(origin, _shape(origin), place)
+        of = Tensor(origin, _shape(origin), indices)
         return self.opening(name, value_text(array), of, "", **more)
 
     def location(self, variable: Variable, find: Callable[[], Any]) -> Variable:
@@ -177,69 +186,69 @@ class Later(Opened):
         self.name = name
         self.origin = origin
 
-    def page(self, w: Writer, kind: str, start: int, stop: int) -> list[Variable]:
+    def page(self, w: VariableWriter, kind: str, start: int, stop: int) -> list[Variable]:
         self.origin.handle().statistics()
         return [w.tensor(self.name, self.origin)]
 
-    def target(self, name: str) -> tuple[Held, str] | None:
+    def target(self, name: str) -> tuple[FrameHandle, str] | None:
         return target_of(self.origin, ())
 
 
 class Tensor(Opened):
     """A tensor, or the part of it that leading indices leave: rows, and what is known of it."""
 
-    def __init__(self, origin: Origin, shape: Sequence[Any], place: tuple[int, ...] = ()):
+    def __init__(self, origin: Origin, shape: Sequence[Any], indices: tuple[int, ...] = ()):
         self.origin = origin
         self.shape: tuple[int, ...] = tuple(shape)
-        self.place = place
-        self.rows: int = self.shape[len(place)]
-        self.named = 0 if place else 1 + (origin.node() is not None)
+        self.indices = indices
+        self.rows: int = self.shape[len(indices)]
+        self.named = 0 if indices else 1 + (origin.node() is not None)
 
     @property
     def indexed(self) -> int:
         return self.rows
 
-    def page(self, w: Writer, kind: str, start: int, stop: int) -> list[Variable]:
+    def page(self, w: VariableWriter, kind: str, start: int, stop: int) -> list[Variable]:
         if kind == "named":
-            return self._known(w)[start:stop]
+            return self._properties(w)[start:stop]
         whole = self.rows > GROUP and (start, stop) == (0, min(self.rows, MOST))
         if whole and not w.session.client.supports_variable_paging:
             return ranges(w, self, self.rows)
         return self._rows(w, start, stop)
 
-    def _rows(self, w: Writer, start: int, stop: int) -> list[Variable]:
-        handle, place = self.origin.handle(), self.place
-        inner = self.shape[len(place) + 1 :]
+    def _rows(self, w: VariableWriter, start: int, stop: int) -> list[Variable]:
+        handle, indices = self.origin.handle(), self.indices
+        inner = self.shape[len(indices) + 1 :]
         size = int(np.prod(inner, dtype=np.int64))
         if inner and (stop - start) * size > ROWS_COPIED:
             return [self._unseen(w, k, inner) for k in range(start, stop)]
-        part = handle.part((*place, slice(start, stop)))
+        part = handle.part((*indices, slice(start, stop)))
         if inner:
             rows = zip(range(start, stop), part, strict=True)
-            return [w.row(f"[{k}]", a, self.origin, (*place, k)) for k, a in rows]
+            return [w.row(f"[{k}]", a, self.origin, (*indices, k)) for k, a in rows]
         name = self.origin.expression
         return [
-            w.element(f"[{k}]", part[k - start], indexed(name, (*place, k)))
+            w.element(f"[{k}]", part[k - start], indexed(name, (*indices, k)))
             for k in range(start, stop)
         ]
 
-    def _unseen(self, w: Writer, k: int, inner: tuple[int, ...]) -> Variable:
+    def _unseen(self, w: VariableWriter, k: int, inner: tuple[int, ...]) -> Variable:
         """A row that is too large to be looked at unasked."""
         from opstep.runtime.ir.types import TensorType
 
-        place = (*self.place, k)
+        indices = (*self.indices, k)
         text = str(TensorType(self.origin.handle().type.dtype, inner))
-        of = Tensor(self.origin, self.shape, place)
-        expression = indexed(self.origin.expression, place)
+        of = Tensor(self.origin, self.shape, indices)
+        expression = indexed(self.origin.expression, indices)
         more = {"evaluateName": expression} if expression else {}
         return w.opening(f"[{k}]", text, of, "", **more)
 
-    def _known(self, w: Writer) -> list[Variable]:
+    def _properties(self, w: VariableWriter) -> list[Variable]:
         figures = Fields(lambda: statistics_fields(self.origin.handle().statistics()))
         found = [w.opening("statistics", "", figures, presentationHint=VIRTUAL)]
         node = self.origin.node()
         if node is not None:
-            made, how = made_by(node, w.session.debugger.machine.executor)
+            made, how = producer_fields(node, w.session.debugger.machine.executor)
             text = how or "given from outside"
             if made is None:
                 found.append(w.plain("made by", text, presentationHint=VIRTUAL))
@@ -247,10 +256,10 @@ class Tensor(Opened):
                 found.append(w.opening("made by", text, made, presentationHint=VIRTUAL))
         return found
 
-    def target(self, name: str) -> tuple[Held, str] | None:
+    def target(self, name: str) -> tuple[FrameHandle, str] | None:
         if not (name.startswith("[") and name[1:-1].isdigit()):
             return None
-        return target_of(self.origin, (*self.place, int(name[1:-1])))
+        return target_of(self.origin, (*self.indices, int(name[1:-1])))
 
 
 class Range(Opened):
@@ -265,16 +274,16 @@ class Range(Opened):
     def indexed(self) -> int:
         return self.stop - self.start
 
-    def page(self, w: Writer, kind: str, start: int, stop: int) -> list[Variable]:
+    def page(self, w: VariableWriter, kind: str, start: int, stop: int) -> list[Variable]:
         if self.indexed > GROUP:
             return ranges(w, self.of, self.stop, self.start)
         return self.of._rows(w, self.start + start, self.start + stop)
 
-    def target(self, name: str) -> tuple[Held, str] | None:
+    def target(self, name: str) -> tuple[FrameHandle, str] | None:
         return self.of.target(name)
 
 
-def ranges(w: Writer, of: Tensor, stop: int, start: int = 0) -> list[Variable]:
+def ranges(w: VariableWriter, of: Tensor, stop: int, start: int = 0) -> list[Variable]:
     """``[0..99]``, ``[100..199]`` …, at most a hundred of them."""
     size = GROUP
     while (stop - start) > size * GROUP:
@@ -288,34 +297,38 @@ class Names(Opened):
 
     indexed = 0
 
-    def __init__(self, held: Held, names: Sequence[str], nodes: Callable[[str], Node | None]):
-        self.held = held
+    def __init__(
+        self, frame_handle: FrameHandle, names: Sequence[str], nodes: Callable[[str], Node | None]
+    ):
+        self.frame_handle = frame_handle
         self.names = names
         self.nodes = nodes
-        alone = len(names) if len(names) <= 2 * GROUP else len(names) % GROUP or GROUP
-        self.groups = (len(names) - alone) // GROUP
-        self.alone = alone
+        ungrouped = len(names) if len(names) <= 2 * GROUP else len(names) % GROUP or GROUP
+        self.groups = (len(names) - ungrouped) // GROUP
+        self.ungrouped = ungrouped
 
     @property
     def named(self) -> int:
-        return self.groups + self.alone
+        return self.groups + self.ungrouped
 
-    def page(self, w: Writer, kind: str, start: int, stop: int) -> list[Variable]:
+    def page(self, w: VariableWriter, kind: str, start: int, stop: int) -> list[Variable]:
         found = [self._group(w, k) for k in range(start, min(stop, self.groups))]
         first = max(start, self.groups) - self.groups + self.groups * GROUP
         last = stop - self.groups + self.groups * GROUP
         for name in self.names[first : max(last, first)]:
             node = self.nodes(name)
             if node is not None:
-                shown = w.tensor(name, Named(self.held, name), node)
-                found.append(w.location(shown, lambda n=node, k=name: declared(self.held, k, n)))
+                shown = w.tensor(name, NamedTensor(self.frame_handle, name), node)
+                found.append(
+                    w.location(shown, lambda n=node, k=name: declared(self.frame_handle, k, n))
+                )
         return found
 
-    def _group(self, w: Writer, k: int) -> Variable:
+    def _group(self, w: VariableWriter, k: int) -> Variable:
         names = self.names[k * GROUP : (k + 1) * GROUP]
-        of = Names(self.held, names, self.nodes)
+        of = Names(self.frame_handle, names, self.nodes)
         title = f"{names[0]} … {names[-1]}"
         return w.opening(title, f"{len(names)} values", of, presentationHint=VIRTUAL)
 
-    def target(self, name: str) -> tuple[Held, str] | None:
-        return (self.held, name) if name in self.names else None
+    def target(self, name: str) -> tuple[FrameHandle, str] | None:
+        return (self.frame_handle, name) if name in self.names else None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
 from typing import Any, BinaryIO
 
 from opstep.editors import wire
+from opstep.editors.server import streams_of
 
 LONGEST_MESSAGE = wire.LONGEST_MESSAGE  # setVariable and writeMemory carry values
 
@@ -26,3 +28,8 @@ class Wire(wire.Wire):
             self._write({"seq": self._seq + 1, **message})
             self._seq += 1
             return self._seq
+
+
+def wire_of(connection: socket.socket) -> Wire:
+    """Messages on a socket, sent at once."""
+    return Wire(*streams_of(connection))

@@ -2,43 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from opstep.api.devices import KERNELS, canonical
-from opstep.api.program import policy
+from opstep.api.devices import check_computes, kind_of
+from opstep.api.settings import RunSettings
 from opstep.differing.elements import Elements
 from opstep.differing.verdict import Verdict
 from opstep.runtime.ir.diagnostics import OpstepError, did_you_mean
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import TensorType
-from opstep.runtime.plan.plan import MODES, Policy
+from opstep.runtime.plan.plan import MODES
+
+SIDE = ("mode", "streams", "alloc", "fill", "sync", "device", "kernels", "threads")  # by words
 
 
-class Settings(NamedTuple):
-    """How one side runs. Its text is like ``debug``, ``streams=4``, ``debug,streams=2``."""
-
-    mode: str = "async"
-    streams: int | None = None
-    alloc: str | None = None
-    fill: str | None = None
-    sync: str | None = None
-    device: str = "cpu"
-    kernels: str = "auto"
-    threads: int | None = None
-
-    def __str__(self) -> str:
-        defaults = Settings()._asdict()
-        told = [f"{k}={v}" for k, v in self._asdict().items() if k != "mode" and v != defaults[k]]
-        return ", ".join([self.mode, *told])
-
-    @property
-    def policy(self) -> Policy:
-        return policy(self.mode, self.streams, self.alloc, self.fill, self.sync)
-
-
-def settings(text: str, base: Settings = Settings()) -> Settings:
-    """Reads ``debug``, ``streams=4,alloc=fresh``: what is not named is as in `base`.
+def settings(text: str, base: RunSettings = RunSettings()) -> RunSettings:
+    """How a side runs: reads ``debug``, ``streams=4,alloc=fresh``; else it is as in `base`.
 
     Raises `InputError`.
     """
@@ -47,24 +27,17 @@ def settings(text: str, base: Settings = Settings()) -> Settings:
         name, equals, value = word.partition("=")
         if not equals and name in MODES:
             name, value = "mode", name
-        elif name not in Settings._fields or not value:
-            known = ", ".join(("debug", "async", *(f"{f}=…" for f in Settings._fields)))
-            near = did_you_mean(name, (*Settings._fields, *MODES))
+        elif name not in SIDE or not value:
+            known = ", ".join(("debug", "async", *(f"{f}=…" for f in SIDE)))
+            near = did_you_mean(name, (*SIDE, *MODES))
             raise InputError(f"{word!r} is no setting of a run", hint=near or f"there are: {known}")
-        if name in ("streams", "threads"):
-            if not value.isdecimal() or not 1 <= int(value) <= 256:
-                raise InputError(f"{word!r}: {name} is a number from 1 on")
-            value = int(value)
-        given[name] = value
-    made = base._replace(**given)
-    if made.kernels not in KERNELS:
-        raise InputError(f"kernels is {made.kernels!r}", hint=f"it can be {', '.join(KERNELS)}")
-    if canonical(made.device) == "null":
-        raise InputError("the null device computes nothing that could be compared")
-    if "kernels" in given and not made.device.startswith("cuda"):
+        counted = name in ("streams", "threads") and value.isdecimal()
+        given[name] = int(value) if counted else value
+    made = replace(base, **given)
+    check_computes(made.device, "compared")
+    if "kernels" in given and not kind_of(made.device).gpu:
         raise InputError("kernels are chosen on GPUs", hint="add device=cuda")
-    made.policy  # noqa: B018 - complains of what is none
-    return made._replace(device=canonical(made.device))
+    return made
 
 
 class OpSite(NamedTuple):

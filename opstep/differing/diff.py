@@ -1,6 +1,6 @@
 """Two runs side by side: the first op, in the order of the program, that gives something else.
 
-Results are compared as they were right behind their ops (`runtime.debugger.lockstep`), step by step
+Results are compared as they were right behind their ops (`lockstep.py`), step by step
 and from the same state; what does not fit the memory that may be used is compared in further runs.
 """
 
@@ -9,20 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from opstep.differing.comparison import Comparison, Settings, settings
+from opstep.api.settings import RunSettings
+from opstep.differing.comparison import Comparison, settings
 from opstep.differing.lockstep import Lockstep, Side
 
 if TYPE_CHECKING:
     from opstep.api.program import Program
 
-__all__ = ["Comparison", "Settings", "diff", "settings"]
+__all__ = ["Comparison", "RunSettings", "diff", "settings"]
 
 BUDGET = 1 << 30  # bytes of results that are kept at a time, of each side
 
 
 def diff(
     a: Program, b: Program, graph: str | None = None, inputs: Mapping[str, Any] | None = None, *,
-    settings_a: Settings = Settings(), settings_b: Settings = Settings(mode="debug"),
+    settings_a: RunSettings = RunSettings(), settings_b: RunSettings = RunSettings(mode="debug"),
     graph_b: str | None = None, steps: int = 1, rtol: float = 0.0, atol: float = 0.0,
     chaos: int | None = None, budget: int = BUDGET,
 ) -> Comparison:  # fmt: skip

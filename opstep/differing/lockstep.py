@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from opstep.api.devices import Setup
 from opstep.api.inputs import conform
-from opstep.differing.comparison import Comparison, Difference, OpSite, Settings
+from opstep.api.settings import RunSettings
+from opstep.differing.comparison import Comparison, Difference, OpSite
 from opstep.differing.elements import Elements, difference, is_float
 from opstep.differing.errors import coarser
 from opstep.differing.taps import Key, Tapped, Taps
@@ -34,16 +35,15 @@ class Side:
 
     def __init__(
         self, name: str, program: Program, graph: str | None, inputs: Mapping[str, Any],
-        how: Settings, chaos: int | None,
+        how: RunSettings, chaos: int | None,
     ):  # fmt: skip
         self.name = name
         self.program = program
         self.graph = program.graph(graph)
         self.inputs = _fitting(self.graph, inputs)
-        self.how = how
-        self.chaos = chaos
-        self.setup = Setup(how.threads, how.kernels, chaos=chaos)
-        self.device = program.on(how.device, self.setup)
+        self.told = str(how)
+        self.how = replace(how, chaos=chaos, steps=1)
+        self.device = program.on(how.device, self.how.setup)
         self.error: OpstepError | None = None
         self._state: dict[str, np.ndarray] = {}
         steps = [s for plan in self.plans() for s in plan.steps]
@@ -63,7 +63,7 @@ class Side:
         """Those that its runs go by."""
         _, types = conform(self.graph, self.inputs, self.program.module.source)
         return self.program.plans(
-            self.graph.name.text, types, self.how.policy, self.how.device, setup=self.setup
+            self.graph.name.text, types, self.how.policy, self.how.device, setup=self.how.setup
         )
 
     def tensors(self) -> dict[str, np.ndarray]:
@@ -79,11 +79,10 @@ class Side:
         """A step from the saved state; None where it did not come to its end (`error`)."""
         for name, array in self._state.items():
             self.program.params[name] = array
-        how = self.how._asdict()
         self.error = None
         try:
             return self.program.run(
-                self.graph.name.text, self.inputs, listeners=[taps], chaos=self.chaos, **how
+                self.graph.name.text, self.inputs, listeners=[taps], **vars(self.how)
             )
         except (InputError, DeviceError):
             raise
@@ -125,7 +124,7 @@ class Lockstep:
         self.atol = atol
         self.budget = budget
         self.coarse = _coarsest(None, a.types(), b.types())
-        self.told = Comparison((str(a.how), str(b.how)))
+        self.told = Comparison((a.told, b.told))
         self.same_text = a.text == b.text and a.graph.name.text == b.graph.name.text
 
     def run(self, steps: int) -> Comparison:

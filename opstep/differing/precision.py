@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from opstep.api.debugging import ProgramHost
-from opstep.api.devices import Setup, canonical
 from opstep.api.inputs import conform
+from opstep.api.settings import RunSettings
 from opstep.differing.errors import TOLERANCE, Error, error_of
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.node import Node, Producer
@@ -111,10 +111,9 @@ def precision(
     declared = program.graph(graph)
     arrays, types = conform(declared, inputs or {}, program.module.source)
     names = [b.name.text for b in declared.inputs]
-    name, setup = declared.name.text, Setup(threads, kernels)
-    host: Any = ProgramHost(
-        program, canonical(device), setup, name, dict(zip(names, arrays, strict=True)), {}
-    )
+    name, given = declared.name.text, dict(zip(names, arrays, strict=True))
+    settings = RunSettings(device=device, threads=threads, kernels=kernels, steps=steps)
+    host: Any = ProgramHost(program, name, given, settings)
     machine = Machine(host, name, arrays, types, names, DEBUG, steps, BUDGET)
     return _Beside(machine, Precision(name), tolerance).run()
 
@@ -145,27 +144,27 @@ class _Beside:
         except OpstepError as error:
             told.error = error
         told.losses = sorted(self.found.values(), key=lambda one: -one.added)
-        if machine.finished:
+        if machine.history.finished:
             self._outputs()
         return told
 
     def _steps(self) -> Iterator[list[Producer]]:
         """The ops of each step, once it is done."""
         machine, producers, done = self.machine, [], 0
-        while (here := machine.here()) is not None:
+        while (here := machine.history.next_point()) is not None:
             activation, point = here
             machine.forward()
             step = activation.plan.steps[point.step] if point.kind == OP else None
             if step is not None and not step.op.host and step.op.family != "internal":
                 producers.append(_producer(activation.env[step.results[0]][1]))
-            if len(machine.finished) > done:
-                done = len(machine.finished)
+            if len(machine.history.finished) > done:
+                done = len(machine.history.finished)
                 yield producers
                 producers = []
 
     def _kept(self) -> set[int]:
         """What later steps, or the outputs, come from."""
-        latest = [versions[-1][1] for name, versions in self.machine.named.items() if name]
+        latest = [versions[-1][1] for _, versions in self.machine.history.named.items()]
         nodes = [*latest, *self.machine.outputs()]
         sources = [_producer(n).operands[0] for n in nodes if _converts(n)]
         return {id(n) for n in (*nodes, *sources) if n is not None}
@@ -225,11 +224,11 @@ class _Beside:
 
     def _outputs(self) -> None:
         machine = self.machine
-        last = machine.finished[-1][1].plan
+        last = machine.history.finished[-1][1].plan
         ends = [
             (last.values[v].name, n) for v, n in zip(last.outputs, machine.outputs(), strict=True)
         ]
-        ends += [(n, v[-1][1]) for n, v in machine.named.items() if n and len(v) > 1]
+        ends += [(n, v[-1][1]) for n, v in machine.history.named.items() if len(v) > 1]
         for name, node in ends:
             if not node.type.dtype.is_float:
                 continue

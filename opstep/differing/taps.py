@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from opstep.runtime.device.binding import Binding, Execution
+from opstep.runtime.device.protocols import Device, Memory
 from opstep.runtime.ir.graph import Apply
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Plan, Step
@@ -37,7 +38,7 @@ class Tapped:
     plan: Plan
     number: int
     value: int
-    memory: Any = None
+    memory: Memory | None = None
     offset: int = 0
 
     @property
@@ -57,12 +58,14 @@ class Tapped:
 class Taps:
     """A listener of one run. What `wanted` holds for is kept, within a budget of bytes."""
 
-    def __init__(self, device: Any, budget: int, wanted: Callable[[Key], bool] = lambda key: True):
+    def __init__(
+        self, device: Device, budget: int, wanted: Callable[[Key], bool] = lambda key: True
+    ):
         self.device = device
         self.wanted = wanted
         self.left = budget
         self.found: dict[Key, Tapped] = {}
-        self._memory: Any = None
+        self._memory: Memory | None = None
         self._used = 0
 
     def before(self, execution: Execution) -> None:
@@ -92,7 +95,7 @@ class Taps:
             return
         self.left -= size
         if self._memory is None or self._used + size > self._memory.nbytes:
-            piece = min(max(2 * getattr(self._memory, "nbytes", 0), SMALLEST), LARGEST)
+            piece = min(max(2 * (self._memory.nbytes if self._memory else 0), SMALLEST), LARGEST)
             self._memory, self._used = self.device.alloc(max(piece, size), "results compared"), 0
         made.memory, made.offset = self._memory, self._used
         self._used += size

@@ -3,6 +3,7 @@ again under the debugger, and the report. How a bad element is traced to its cau
 `runtime.nan`.
 """
 
-from opstep.hunting.search import Hunt, hunt
+from opstep.hunting.report import Hunt
+from opstep.hunting.search import hunt
 
 __all__ = ["Hunt", "hunt"]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from opstep.runtime.nan.findings import PROPAGATED, Before, Finding, Link, Operand
+from opstep.runtime.ir.wording import Argument, Words, in_python
+from opstep.runtime.nan.findings import Finding, Link, Operand, PriorLoss
 from opstep.runtime.nan.verdict import Element, Verdict
 
 if TYPE_CHECKING:
-    from opstep.hunting.search import Hunt
+    import numpy as np
+
+    from opstep.runtime.ir.diagnostics import OpstepError
 
 ELEMENTS = 3  # told in words, of each finding
 LINKS = 8  # of its way to an output
@@ -18,17 +21,76 @@ MASKED = 6  # likewise of those that no output shows
 WORDS = {"nan": "NaN", "inf": "infinity"}
 
 
+@dataclass(repr=False)
+class Hunt:
+    """What was found. `step`: the bad one, None where no NaN or infinity came out of any.
+
+    `findings`: origins and elements never written; `masked`: roots that no output shows;
+    `intended`: infinities that the program writes and that do not come out, and those marked as
+    wanted; `propagated`: values of the bad step that only carry what came in. `unrepeated`: results
+    that had NaNs at full speed, and have none when the step is replayed op by op: memory that was
+    used again too early, or an op that gives other bits each time. `hazards` then says what is
+    known of that. `steps`: how many were run; `replays`: how many were replayed. `failed`: the
+    assert that failed in the bad step; `inputs`: those of that step.
+    """
+
+    graph: str
+    device: str
+    step: int | None = None
+    findings: list[Finding] = field(default_factory=list)
+    masked: list[Finding] = field(default_factory=list)
+    intended: list[Finding] = field(default_factory=list)
+    propagated: list[Link] = field(default_factory=list)
+    unrepeated: list[str] = field(default_factory=list)
+    hazards: list[str] = field(default_factory=list)
+    error: OpstepError | None = None  # what then ended the step, such as a loop past its limit
+    failed: OpstepError | None = None
+    steps: int = 0
+    replays: int = 0
+    state: dict[str, np.ndarray] = field(default_factory=dict)  # named tensors before the bad step
+    inputs: dict[str, np.ndarray] = field(default_factory=dict)
+    kinds: str = "nan,inf"
+    wanted: tuple[str, ...] = ()
+
+    @property
+    def found(self) -> bool:
+        """Whether something is wrong."""
+        return bool(self.findings or self.unrepeated)
+
+    @property
+    def only_masked(self) -> list[Finding]:
+        """Those of `masked` that are no findings: `hunt` may be asked to take them as such."""
+        return [m for m in self.masked if not any(m is f for f in self.findings)]
+
+    @property
+    def first(self) -> Finding | None:
+        """The one that the others may come from."""
+        return self.findings[0] if self.findings else None
+
+    def __repr__(self) -> str:
+        told = headline(self.findings[0]) if self.findings else ", ".join(self.unrepeated)
+        what = f"step {self.step}: {told}" if self.found else f"{self.steps:,} steps, nothing"
+        return f"<Hunt {self.graph}: {what}>"
+
+    def __str__(self) -> str:
+        return self.report()
+
+    def report(self) -> str:
+        """In words."""
+        return report(self)
+
+
 # --- in words -------------------------------------------------------------------------------------
 
 
-def report(hunt: Hunt) -> str:
-    """All of it, the first finding first."""
+def report(hunt: Hunt, words: Words = in_python) -> str:
+    """All of it, the first finding first; arguments in the words of a door."""
     lines = [_heading(hunt)]
     first = next((f for f in hunt.findings if f.operands), None)
     for finding in hunt.findings[:FINDINGS]:
-        lines += ["", *_told(finding, finding is first)]
+        lines += ["", *_finding_lines(finding, finding is first, words)]
     if len(hunt.findings) > FINDINGS:
-        lines += ["", f"and {len(hunt.findings) - FINDINGS:,} more, in other lines: see --json"]
+        lines += ["", f"and {len(hunt.findings) - FINDINGS:,} more, in other lines"]
     if hunt.failed is not None:
         said = hunt.failed.diagnostics[0]
         place = ""
@@ -70,7 +132,7 @@ def _heading(hunt: Hunt) -> str:
 
 def headline(finding: Finding, example: bool = True) -> str:
     """One line: what, where, why; with an `example`, the first element."""
-    at = f" at {place(finding)}" if finding.where else ""
+    at = f" at {location(finding)}" if finding.where else ""
     if finding.unwritten is not None:
         count, size = finding.unwritten.count, finding.unwritten.node.type.size
         return f"{finding.op} never wrote {count:,} of {size:,} elements of {finding.value}{at}"
@@ -82,9 +144,6 @@ def headline(finding: Finding, example: bool = True) -> str:
         if finding.given.startswith("literal"):
             return f"{finding.given} is {what}"
         return f"{finding.given} has {verdict.count:,} of {verdict.size:,} elements {what}"
-    if finding.kind == PROPAGATED:
-        ways = ", ".join(finding.operands[j].name for j in verdict.carried)  # pyright: ignore
-        return f"{bad} came into {finding.op} {finding.value}{at} through {ways}"
     rule = verdict.rules[0][0] if verdict.rules else "no rule is known"
     first = ""
     if verdict.elements and example:
@@ -93,7 +152,7 @@ def headline(finding: Finding, example: bool = True) -> str:
     return f"{born} {finding.op} {finding.value}{at}: {rule}{first}"
 
 
-def place(finding: Finding) -> str:
+def location(finding: Finding) -> str:
     """``features [i=3], model.opg:12, from model.py:40``"""
     where = finding.where
     assert where is not None
@@ -107,12 +166,7 @@ def place(finding: Finding) -> str:
     return ", ".join(parts)
 
 
-def told(finding: Finding) -> str:
-    """One finding, in words."""
-    return "\n".join(_told(finding, True))
-
-
-def _told(finding: Finding, first: bool) -> list[str]:
+def _finding_lines(finding: Finding, first: bool, words: Words = in_python) -> list[str]:
     lines = [f"{finding.kind}: {headline(finding, False)}"]
     if finding.where:
         lines.append(f"  {finding.where.text}")
@@ -123,7 +177,7 @@ def _told(finding: Finding, first: bool) -> list[str]:
     if finding.verdict is not None:
         lines += _verdict(finding, finding.verdict)
     if finding.before is not None:
-        lines.append(f"  before it: {_before(finding.before)}")
+        lines.append(f"  before it: {_prior_loss(finding.before)}")
     if finding.unwritten is not None:
         places = ", ".join(_index(p) for p in finding.unwritten.first[:ELEMENTS])
         lines.append(f"  the first: {finding.value}{places}")
@@ -131,23 +185,23 @@ def _told(finding: Finding, first: bool) -> list[str]:
         shown = [o for o in finding.operands if o is not None and o.name[:1] not in "0123456789-"]
         lines += [f"  {_operand(o)}" for o in shown]
     if len(finding.chain) > 1:
-        lines.append(f"  reaches {finding.output}: {_way(finding.chain[1:])}")
+        lines.append(f"  reaches {finding.output}: {_path(finding.chain[1:])}")
     elif finding.chain:
         lines.append(f"  {finding.output} is an output")
     if finding.decided:
         lines.append(f"  decides {_links(finding.decided)}")
     if finding.intended and finding.chain:
-        lines.append(f"  if that is as it should be: --wanted {finding.output}")
+        wanted = Argument("wanted", [finding.output])
+        lines.append(f"  if that is as it should be: {words(wanted)}")
     return lines
 
 
-def _before(before: Before) -> str:
-    at = f"{_file(before.where.path)}:{before.where.line}" if before.where.path else ""
+def _prior_loss(before: PriorLoss) -> str:
     number = f"{before.value}{_index(before.place)} = {before.number:g}"
-    return f"{number}, {before.op} ({at or before.where.graph}): {before.text}"
+    return f"{number}, {before.op} ({_line(before)}): {before.text}"
 
 
-def _way(links: tuple[Link, ...]) -> str:
+def _path(links: tuple[Link, ...]) -> str:
     """Each op of the way, those of a loop once."""
     way = list(dict.fromkeys(f"{c.op} {c.value} ({_line(c)})" for c in links))
     told = len(way)
@@ -241,8 +295,9 @@ def record(hunt: Hunt) -> dict[str, Any]:
         "replays": hunt.replays,
         "findings": [finding_record(f) for f in (*hunt.findings, *hunt.only_masked)],
         "propagated": [
-            _link(link) | {"kind": "propagated", "bad": verdict.kind, "count": verdict.count}
-            for link, verdict in hunt.propagated
+            _link(link) | {"kind": link.kind, "bad": link.bad, "count": link.verdict.count}
+            for link in hunt.propagated
+            if link.verdict is not None
         ],
         "error": hunt.error.diagnostics[0].message if hunt.error else None,
         "failed": hunt.failed.diagnostics[0].message if hunt.failed else None,
@@ -271,7 +326,7 @@ def finding_record(finding: Finding) -> dict[str, Any]:
         "last": finding.last or None,
         "before": _cause(finding.before) if finding.before else None,
         "operands": [
-            None if o is None else {"name": o.name, "type": o.type} | asdict(o.statistics)
+            None if o is None else {"name": o.name, "type": str(o.type)} | asdict(o.statistics)
             for o in finding.operands
         ],
     }
@@ -285,9 +340,12 @@ def finding_record(finding: Finding) -> dict[str, Any]:
     return told
 
 
-def _cause(before: Before) -> dict[str, Any]:
-    told = _link(Link(before.value, before.op, before.where))
-    return told | {"place": list(before.place), "number": before.number, "rule": before.text}
+def _cause(before: PriorLoss) -> dict[str, Any]:
+    return _link(before) | {
+        "place": list(before.place),
+        "number": before.number,
+        "rule": before.text,
+    }
 
 
 def _element(finding: Finding, element: Element) -> dict[str, Any]:

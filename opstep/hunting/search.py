@@ -10,95 +10,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import replace
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any
 
 from opstep.api.debugging import ProgramHost
-from opstep.api.devices import Setup, canonical
+from opstep.api.devices import check_computes
 from opstep.api.program import Program
-from opstep.api.program import policy as policy_of
+from opstep.api.settings import BUDGET, RunSettings
+from opstep.hunting.report import Hunt
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.interrupts import AT_ONCE, NEVER, Held
 from opstep.runtime.ir.diagnostics import OpstepError, did_you_mean
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import TensorType
-from opstep.runtime.nan.findings import INTENDED, MASKED, Finding, Link
-from opstep.runtime.nan.kinds import KINDS, Sought
+from opstep.runtime.nan.findings import INTENDED, MASKED
+from opstep.runtime.nan.kinds import KINDS, Criteria
 from opstep.runtime.nan.tracing import Trace
-from opstep.runtime.nan.verdict import Verdict
-from opstep.runtime.plan.plan import DEBUG, Plan, Policy
+from opstep.runtime.plan.plan import DEBUG, Plan
 
 if TYPE_CHECKING:
     import numpy as np
 
     from opstep.runtime.device.flagging import Raised
-    from opstep.runtime.recording import Recording
-
-BUDGET = 2 << 30  # bytes of results that a replayed step keeps
-
-
-@dataclass(repr=False)
-class Hunt:
-    """What was found. `step`: the bad one, None where no NaN or infinity came out of any.
-
-    `findings`: origins and elements never written; `masked`: roots that no output shows;
-    `intended`: infinities that the program writes and that do not come out, and those marked as
-    wanted; `propagated`: values of the bad step that only carry what came in. `unrepeated`: results
-    that had NaNs at full speed, and have none when the step is replayed op by op: memory that was
-    used again too early, or an op that gives other bits each time. `hazards` then says what is
-    known of that. `steps`: how many were run; `replays`: how many were replayed. `failed`: the
-    assert that failed in the bad step; `inputs`: those of that step.
-    """
-
-    graph: str
-    device: str
-    step: int | None = None
-    findings: list[Finding] = field(default_factory=list)
-    masked: list[Finding] = field(default_factory=list)
-    intended: list[Finding] = field(default_factory=list)
-    propagated: list[tuple[Link, Verdict]] = field(default_factory=list)
-    unrepeated: list[str] = field(default_factory=list)
-    hazards: list[str] = field(default_factory=list)
-    error: OpstepError | None = None  # what then ended the step, such as a loop past its limit
-    failed: OpstepError | None = None
-    steps: int = 0
-    replays: int = 0
-    state: dict[str, np.ndarray] = field(default_factory=dict)  # named tensors before the bad step
-    inputs: dict[str, np.ndarray] = field(default_factory=dict)
-    kinds: str = "nan,inf"
-    wanted: tuple[str, ...] = ()
-
-    @property
-    def found(self) -> bool:
-        """Whether something is wrong."""
-        return bool(self.findings or self.unrepeated)
-
-    @property
-    def only_masked(self) -> list[Finding]:
-        """Those of `masked` that are no findings: `hunt` may be asked to take them as such."""
-        return [m for m in self.masked if not any(m is f for f in self.findings)]
-
-    @property
-    def first(self) -> Finding | None:
-        """The one that the others may come from."""
-        return self.findings[0] if self.findings else None
-
-    def __repr__(self) -> str:
-        from opstep.hunting.report import headline
-
-        told = headline(self.findings[0]) if self.findings else ", ".join(self.unrepeated)
-        what = f"step {self.step}: {told}" if self.found else f"{self.steps:,} steps, nothing"
-        return f"<Hunt {self.graph}: {what}>"
-
-    def __str__(self) -> str:
-        return self.report()
-
-    def report(self) -> str:
-        """In words."""
-        from opstep.hunting.report import report
-
-        return report(self)
+    from opstep.runtime.device.protocols import Memory, Own, Recording
+    from opstep.runtime.interpreter import Context
 
 
 def hunt(
@@ -139,27 +75,26 @@ def hunt(
     kinds than nan and inf all steps are. Named tensors are left as the run leaves them; where
     something was found, as they were before that step. Raises `OpstepError` as `run` does.
     """
-    if device == "null":
-        raise InputError("the null device computes nothing that could be hunted")
+    check_computes(device, "hunted")
     if nan_only and kinds is not None:
         raise InputError("nan_only hunts NaNs alone, and kinds says what else: give one of them")
-    chosen = policy_of(mode, streams, alloc, fill, sync)
-    setup = Setup(threads, kernels, autotune, chaos)
+    settings = RunSettings(
+        device=device, mode=mode, streams=streams, alloc=alloc, fill=fill, sync=sync,
+        steps=1 if steps is None else steps, seed=seed, threads=threads, kernels=kernels,
+        autotune=autotune, chaos=chaos,
+    )  # fmt: skip
     found = program.graph(graph).name.text
-    if seed is not None and seed != program.seed:
-        program.reseed(seed)
+    program.reseed_with(seed)
     if kinds is None:
         kinds = KINDS[:1] if nan_only else KINDS
-    sought = Sought.parse(kinds, wanted)
-    _check_names(program, sought.wanted)
-    hunter = _Hunter(program, found, canonical(device), setup, sought, masked, plan)
-    return hunter.hunt(_batches(inputs or {}, steps), chosen, steps, recording, on_step)
+    criteria = Criteria.parse(kinds, wanted)
+    _check_names(program, criteria.wanted)
+    hunter = _Hunter(program, found, settings, criteria, masked, plan)
+    return hunter.hunt(_batches(inputs or {}, steps), recording, on_step)
 
 
 def _batches(inputs: Any, steps: int | None) -> Iterator[Mapping[str, Any]]:
     """The inputs of each step."""
-    if steps is not None and steps < 1:
-        raise InputError(f"steps is {steps}; at least 1 is needed")
     if isinstance(inputs, Mapping):
         return repeat(inputs, 1 if steps is None else steps)
     if isinstance(inputs, (str, bytes)) or not isinstance(inputs, Iterable):
@@ -184,45 +119,46 @@ def _check_names(program: Program, wanted: Collection[str]) -> None:
 
 class _Hunter:
     def __init__(
-        self, program: Program, graph: str, device: str, setup: Setup, sought: Sought,
+        self, program: Program, graph: str, settings: RunSettings, criteria: Criteria,
         masked: bool, plan: Plan | None,
     ):  # fmt: skip
         self.program = program
         self.graph = graph
-        self.device = device
-        self.setup = setup
-        self.sought = sought
+        self.settings = settings
+        self.device = settings.device
+        self.criteria = criteria
         self.masked = masked
         self.plan = plan
         self.names = [b.name.text for b in program.graph(graph).inputs]
         self.arrays: list[np.ndarray] = []
         self.types: tuple[TensorType, ...] = ()
-        self.result = Hunt(graph, device, kinds=str(sought), wanted=tuple(sorted(sought.wanted)))
+        self.result = Hunt(
+            graph, self.device, kinds=str(criteria), wanted=tuple(sorted(criteria.wanted))
+        )
         self.harmless: set[tuple[int, int, str]] = set()  # plan, value, kind: flags to pass over
         self.plans = 0  # that were bound when a step was replayed last
         self.unwritten = 0  # results that debug mode has told of
 
-    def hunt(
-        self, batches: Iterator[Mapping[str, Any]], chosen: Policy, steps: int | None, recording,
-        on_step,
-    ) -> Hunt:  # fmt: skip
+    def hunt(self, batches: Iterator[Mapping[str, Any]], recording, on_step) -> Hunt:
         first = next(batches, None)
         if first is None:
             raise InputError("there are no inputs: the iterable is at its end")
-        self._take(first)
+        self._set_inputs(first)
         at_once = self._replayed(0)
         if at_once and recording is None:
             return self.result
-        with Held(AT_ONCE) as signals, self.program._running(
-            self.graph, self.inputs, self.device, chosen, steps or 1, None, self.setup, (),
-            recording, True, self.plan,
-        ) as job:  # fmt: skip
+        with (
+            Held(AT_ONCE) as signals,
+            self.program._running(
+                self.graph, self.inputs, self.settings, (), recording, True, self.plan
+            ) as job,
+        ):
             self._forget_children(job)
             kept = _State(self.program, self.device, job.context)
             number = 0
             while True:
                 try:
-                    bad = self._step(number, job, kept, chosen, at_once)
+                    bad = self._step(number, job, kept, at_once)
                     signals.when = NEVER  # what is committed is told
                 except BaseException:
                     with Held():
@@ -242,21 +178,21 @@ class _Hunter:
                 if given is None:
                     return self.result
                 if given is not first:
-                    self._give(job, given)
+                    self._rebind(job, given)
                     first = given
-                at_once = self.sought.slow and self._replayed(number)
+                at_once = self.criteria.slow and self._replayed(number)
 
-    def _take(self, given: Mapping[str, Any]) -> None:
+    def _set_inputs(self, given: Mapping[str, Any]) -> None:
         """The inputs of the next step."""
         from opstep.api.inputs import conform
 
         declared = self.program.graph(self.graph)
         self.arrays, self.types = conform(declared, given, self.program.module.source)
 
-    def _give(self, job: Any, given: Mapping[str, Any]) -> None:
+    def _rebind(self, job: Any, given: Mapping[str, Any]) -> None:
         """Other inputs; they may have other sizes."""
         types = self.types
-        self._take(given)
+        self._set_inputs(given)
         if self.types != types:
             job.binding = job.context.bind(self.graph, self.types)
             for plan in job.context.plans:
@@ -274,7 +210,7 @@ class _Hunter:
         job.context.plans[:] = [job.binding.plan]
         self.plans = 1
 
-    def _step(self, number: int, job: Any, kept: _State, chosen: Policy, known: bool) -> bool:
+    def _step(self, number: int, job: Any, kept: _State, known: bool) -> bool:
         """Runs a step at full speed; whether it is bad, which may be known already."""
         from opstep.runtime.interpreter import drive
 
@@ -297,7 +233,7 @@ class _Hunter:
         if not (raised or unwritten or fresh):
             return False
         job.context.flags.clear()
-        return self._looked_into(number, raised, kept, chosen)
+        return self._examine(number, raised, kept)
 
     # --- a step whose ops raised flags ---
 
@@ -306,19 +242,19 @@ class _Hunter:
         return any(self._kinds(raised))
 
     def _kinds(self, raised: Raised) -> list[str]:
-        kinds = ["nan"] * (raised.nan and self.sought.nans)
-        kinds += ["inf"] * (raised.inf and self.sought.infinities)
+        kinds = ["nan"] * (raised.nan and self.criteria.nans)
+        kinds += ["inf"] * (raised.inf and self.criteria.infinities)
         return [k for k in kinds if (id(raised.plan), raised.value, k) not in self.harmless]
 
-    def _looked_into(self, number: int, raised: list[Raised], kept: _State, chosen) -> bool:
+    def _examine(self, number: int, raised: list[Raised], kept: _State) -> bool:
         """Replays the step; whether there is something wrong with it."""
         after = kept.swap()
         if self._replayed(number):
             return True
         if raised and not (self.result.masked or self.result.intended):
             self.result.step = number
-            self.result.unrepeated = [_told(r) for r in raised]
-            self.result.hazards = self._hazards(chosen)
+            self.result.unrepeated = [_flag_text(r) for r in raised]
+            self.result.hazards = self._hazards()
             return True
         for r in raised:
             self.harmless.update((id(r.plan), r.value, k) for k in self._kinds(r))
@@ -346,13 +282,12 @@ class _Hunter:
         return True
 
     def _trace(self) -> Trace:
-        host: Any = ProgramHost(
-            self.program, self.device, self.setup._replace(chaos=None), self.graph, self.inputs, {}
-        )  # fmt: skip
+        settings = replace(self.settings, chaos=None)
+        host: Any = ProgramHost(self.program, self.graph, self.inputs, settings)
         machine = Machine(
             host, self.graph, self.arrays, self.types, self.names, DEBUG, 1, BUDGET
         )  # fmt: skip
-        trace = Trace(machine, self.sought)
+        trace = Trace(machine, self.criteria)
         trace.run()
         return trace
 
@@ -362,14 +297,13 @@ class _Hunter:
         return host.failed_assert(code) if code else None
 
     def _updated(self, trace: Trace) -> list[str]:
-        return [n for n, versions in trace.machine.named.items() if n and len(versions) > 1]
+        return [n for n, versions in trace.machine.history.named.items() if len(versions) > 1]
 
-    def _hazards(self, chosen: Policy) -> list[str]:
+    def _hazards(self) -> list[str]:
         from opstep.runtime.plan.hazards import check
 
-        plans = self.program.plans(
-            self.graph, self.types, chosen, self.device, setup=self.setup
-        )  # fmt: skip
+        how = self.settings
+        plans = self.program.plans(self.graph, self.types, how.policy, how.device, setup=how.setup)
         if self.plan is not None:
             plans[0] = self.plan
         return [str(h) for plan in plans for h in check(plan)]
@@ -378,18 +312,18 @@ class _Hunter:
 class _State:
     """Named tensors that a run updates, as they were before the step under way: on the device."""
 
-    def __init__(self, program: Program, device: str, context: Any):
+    def __init__(self, program: Program, device: str, context: Context):
         self.store = program._store(device)
         self.device = self.store.device
         self.context = context
         self._plans = 0
-        self._saved: dict[str, Any] = {}
-        self._saving: list[Any] = []  # copies to be made before each step
-        self._whole = False  # whether all was saved
+        self._saved: dict[str, Memory] = {}
+        self._saving: list[Own] = []  # copies to be made before each step
+        self._complete = False  # whether all was saved
 
     def save(self) -> None:
         """Before a step: nothing is under way."""
-        self._whole = False
+        self._complete = False
         if len(self.context.plans) > self._plans:  # control flow makes plans when it needs them
             self._plans = len(self.context.plans)
             for name in _updated(self.context.plans):
@@ -397,38 +331,31 @@ class _State:
                     own = self.store.memory(name)
                     target = self._saved[name] = self.device.alloc(own.nbytes, "a copy")
                     self._saving.append(self._copy(own, target))
-        self._do(self._saving)
-        self._whole = True
+        self.device.work_now(self._saving)
+        self._complete = True
 
-    def swap(self) -> dict[str, Any]:
+    def swap(self) -> dict[str, Memory]:
         """Puts back what was saved; gives what was there."""
         after = {}
         for name, saved in self._saved.items():
             own = self.store.memory(name)
             after[name] = self.device.alloc(own.nbytes, "a copy")
-            self._do([self._copy(own, after[name]), self._copy(saved, own)])
+            self.device.work_now([self._copy(own, after[name]), self._copy(saved, own)])
         return after
 
     def put_back(self) -> None:
         """After an error or an interrupt: the step has not been, whatever is still queued."""
         self.context.abandon()
-        if self._whole:
+        if self._complete:
             self.put(self._saved)
 
-    def put(self, values: Mapping[str, Any]) -> None:
-        self._do([self._copy(source, self.store.memory(n)) for n, source in values.items()])
+    def put(self, values: Mapping[str, Memory]) -> None:
+        self.device.work_now(
+            [self._copy(source, self.store.memory(n)) for n, source in values.items()]
+        )
 
-    def _copy(self, source: Any, target: Any) -> Any:
+    def _copy(self, source: Memory, target: Memory) -> Own:
         return self.device.copy(source.address, target.address, target.nbytes)
-
-    def _do(self, copies: list[Any]) -> None:
-        """In order; they are made when this returns."""
-        now = getattr(self.device, "now", None)
-        if now is None:  # the host's own memory
-            for copy in copies:
-                copy()
-        elif copies:
-            now(lambda stream: [copy(stream) for copy in copies])
 
 
 def _updated(plans: list[Plan]) -> list[str]:
@@ -441,7 +368,7 @@ def _updated(plans: list[Plan]) -> list[str]:
     return list(names)
 
 
-def _told(raised: Raised) -> str:
+def _flag_text(raised: Raised) -> str:
     plan, value = raised.plan, raised.plan.values[raised.value]
     graph = plan.frames[value.frame].graph.name.text
     what = "NaN" if raised.nan else "infinities"

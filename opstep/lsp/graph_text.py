@@ -14,7 +14,7 @@ from contextlib import suppress
 from opstep.lsp.blocks import BLOCK, Block, Body
 from opstep.runtime.ir.diagnostics import Diagnostic
 from opstep.runtime.ir.graph import Graph, Source
-from opstep.runtime.ir.reading import Closing, Enough, Head, Reader, graph_of, tidy
+from opstep.runtime.ir.reading import Closing, Head, Reader, TooManyErrors, graph_of, tidy
 
 
 class GraphText:
@@ -40,7 +40,7 @@ class GraphText:
     def steps(self) -> Iterator[None]:
         """Reads all of it, and yields now and then."""
         reader = Reader(self.source)
-        with suppress(Enough):
+        with suppress(TooManyErrors):
             position = self._head(reader)
             self.faults = reader.diagnostics
             if position is not None:
@@ -64,15 +64,15 @@ class GraphText:
 
     def _rest(self, reader: Reader, position: int) -> Iterator[None]:
         """Reads statements up to the end of the body, and what follows it."""
-        goes_on = True
-        while goes_on:
+        continues = True
+        while continues:
             known = len(reader.diagnostics)
             read = reader.statements(position, not self.blocks, BLOCK)
-            goes_on = read.goes_on
+            continues = read.continues
             block = Block(position, read.position, read.body, [])
             self.blocks.append(block)
             position = read.position
-            if not goes_on:
+            if not continues:
                 assert self.head is not None
                 self.closing, position = reader.closing(read, self.head.brace)
                 reader.items(position, [], True)
@@ -110,7 +110,7 @@ class GraphText:
         old = self.head
         try:
             position = self._head(reader)
-        except Enough:
+        except TooManyErrors:
             position = None
         if reader.diagnostics or position != reader.limit:
             self.head = old
@@ -137,13 +137,13 @@ class GraphText:
                 read = reader.statements(
                     position, first == 0 and not made, BLOCK if many else sys.maxsize
                 )
-            except Enough:
+            except TooManyErrors:
                 return False
             block = Block(position, read.position, read.body, reader.diagnostics[known:])
-            if read.goes_on or (read.clean and read.position == reader.limit):
+            if read.continues or (read.clean and read.position == reader.limit):
                 made.append(block)
                 position = read.position
-                if not read.goes_on or position == reader.limit:
+                if not read.continues or position == reader.limit:
                     break
                 continue
             # The last statement may have looked further, or the body ends here.
@@ -162,7 +162,7 @@ class GraphText:
         try:
             for _ in self._rest(reader, position):
                 pass
-        except Enough:
+        except TooManyErrors:
             self._whole = False
             self._keep(reader, known)
         made = self.blocks[first:]

@@ -14,7 +14,7 @@ from opstep.runtime.ir.collector import collector_paused
 from opstep.runtime.ir.cutting import Piece
 from opstep.runtime.ir.diagnostics import Diagnostic
 from opstep.runtime.ir.graph import NO_COMMENTS, Declaration, Graph, Source, Span
-from opstep.runtime.ir.reading import Closing, Enough, Reader, graph_of
+from opstep.runtime.ir.reading import Closing, Reader, TooManyErrors, graph_of
 from opstep.runtime.ir.verified import Application, VerifiedGraph
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class Item:
                 yield
         elif self._syntax is None:
             reader, items = Reader(self.source), []
-            with suppress(Enough):
+            with suppress(TooManyErrors):
                 reader.items(0, items, True)
             self._declaration = next((i for i in items if isinstance(i, Declaration)), None)
             self._syntax = reader.diagnostics

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opstep.lsp.jsonc import Node, read
+from opstep.lsp.jsonc import Text, read
 from opstep.lsp.lines import Lines
 from opstep.lsp.occurrences import Thing
 from opstep.lsp.project import uri_of
@@ -41,9 +41,10 @@ def mentions(project: Project, file: File, thing: Thing, is_input: bool) -> Iter
         if thing.name not in text:
             continue
         lines = Lines(text)
-        configurations = read(text).get("configurations")
-        for configuration in configurations.entries() if configurations else ():
-            if _runs(configuration, folder, file):
+        settings = read(text)
+        configurations = settings.get("configurations") if isinstance(settings, dict) else None
+        for configuration in configurations if isinstance(configurations, list) else ():
+            if isinstance(configuration, dict) and _runs(configuration, folder, file):
                 for node in _named(configuration, file, thing, is_input):
                     yield Mention(uri_of(str(path)), lines.range(node.start + 1, node.end - 1))
 
@@ -64,14 +65,13 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _runs(configuration: Node, folder: Path, file: File) -> bool:
+def _runs(configuration: dict[str, Any], folder: Path, file: File) -> bool:
     """Whether a configuration runs the file."""
-    kind, program = configuration.get("type"), configuration.get("program")
-    if kind is None or kind.text() != "opstep" or program is None or not program.text():
+    program, cwd = configuration.get("program"), configuration.get("cwd")
+    if configuration.get("type") != "opstep" or not isinstance(program, str) or not program:
         return False
-    cwd = configuration.get("cwd")
-    base = _resolved(cwd.text(), folder, folder) if cwd is not None and cwd.text() else folder
-    return _resolved(program.text(), folder, base) == Path(file.path)
+    base = _resolved(cwd, folder, folder) if isinstance(cwd, str) else folder
+    return _resolved(program, folder, base) == Path(file.path)
 
 
 def _resolved(text: str, folder: Path, base: Path) -> Path:
@@ -85,23 +85,24 @@ def _resolved(text: str, folder: Path, base: Path) -> Path:
         return path
 
 
-def _named(configuration: Node, file: File, thing: Thing, is_input: bool) -> Iterator[Node]:
-    graph = configuration.get("graph")
+def _named(
+    configuration: dict[str, Any], file: File, thing: Thing, is_input: bool
+) -> Iterator[Text]:
     if thing.kind == "graph":
-        if graph is not None and graph.text() == thing.name:
+        graph = configuration.get("graph")
+        if isinstance(graph, Text) and graph == thing.name:
             yield graph
         return
-    if _graph_of(graph, file) != thing.scope:
+    if _graph_of(configuration, file) != thing.scope:
         return
-    where = "symbols" if thing.kind == "symbol" else "inputs" if is_input else ""
-    named = configuration.get(where) if where else None
-    if named is not None and thing.name in named.members():
-        yield named.members()[thing.name][0]
+    named = configuration.get("symbols" if thing.kind == "symbol" else "inputs")
+    if isinstance(named, dict) and (is_input or thing.kind == "symbol"):
+        yield from (name for name in named if name == thing.name)
 
 
-def _graph_of(graph: Node | None, file: File) -> str:
+def _graph_of(configuration: dict[str, Any], file: File) -> str:
     """The graph that a configuration runs: the one it names, the only one, or main."""
-    if graph is not None:
-        return graph.text()
+    if "graph" in configuration:
+        return configuration["graph"] or ""
     known = [name for name, item in file.graphs.items() if isinstance(item.node, Graph)]
     return known[0] if len(known) == 1 else "main"

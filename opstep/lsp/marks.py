@@ -22,7 +22,7 @@ from opstep.runtime.ir.graph import (
     Statement,
     Update,
 )
-from opstep.runtime.ir.lexer import DOTTED, KEYWORDS, NUMBER_WORDS, WORDS
+from opstep.runtime.ir.lexer import CONSTANTS, DOTTED, KEYWORDS, NUMBER_NAMES
 from opstep.runtime.ir.op import OPS, Op
 from opstep.runtime.ir.types import DTYPES
 
@@ -210,9 +210,9 @@ class _Marks:
         """What a word is that no node names."""
         if word in KEYWORDS:
             return "keyword"
-        if word in NUMBER_WORDS:
+        if word in NUMBER_NAMES:
             return "number"
-        if word in WORDS:
+        if word in CONSTANTS:
             return "constant"
         if wanted == _TYPE:
             return "dtype" if word in DTYPES and self.text[end : end + 1] == "[" else "symbol"
@@ -242,9 +242,9 @@ def looks_like(file: File, item: Item, span: Span) -> Iterator[Mark]:
         tensor = file.tensors.get(word)
         if word in KEYWORDS:
             kind = "keyword"
-        elif word in WORDS:
+        elif word in CONSTANTS:
             kind = "constant"
-        elif word in NUMBER_WORDS:
+        elif word in NUMBER_NAMES:
             kind = "number"
         elif word in DTYPES and behind.startswith("["):
             kind = "dtype"

@@ -27,7 +27,7 @@ from opstep.lsp.occurrences import (
 from opstep.lsp.places import graph_item, is_library
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Declaration, Graph
-from opstep.runtime.ir.lexer import DOTTED, KEYWORDS, NUMBER_WORDS, RESERVED
+from opstep.runtime.ir.lexer import DOTTED, KEYWORDS, NUMBER_NAMES, RESERVED
 
 if TYPE_CHECKING:
     from opstep.lsp.project import Project
@@ -127,7 +127,7 @@ def _check_name(thing: Thing, new: str) -> None:
     if "." in new and thing.kind != "tensor":
         raise InputError(f"{new} cannot name a {what}: only params and states have dots")
     if new in RESERVED:
-        kind = "keyword" if new in KEYWORDS else "number" if new in NUMBER_WORDS else "constant"
+        kind = "keyword" if new in KEYWORDS else "number" if new in NUMBER_NAMES else "constant"
         raise InputError(f"{new} is a {kind}, and cannot name a {what}")
 
 

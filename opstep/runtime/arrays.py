@@ -22,8 +22,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.lib import format as npy
 
-from opstep.runtime.ir.diagnostics import did_you_mean
-from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.errors import InputError, UnknownName
 from opstep.runtime.ir.types import DTYPES, DType, bf16, boolean, dtype_of
 
 # Element types as safetensors call them.
@@ -341,11 +340,7 @@ def _opened(path: Path):
 
 def _member(members: Mapping[str, Any], key: str, path: str) -> Any:
     if key not in members:
-        listed = ", ".join(list(members)[:8]) + (", …" if len(members) > 8 else "")
-        raise InputError(
-            f"{path}: holds no array {key}",
-            hint=did_you_mean(key, members) or (f"it holds {listed}" if members else "it is empty"),
-        )
+        raise UnknownName(f"{path}: holds no array {key}", key, members, "it holds")
     return members[key]
 
 

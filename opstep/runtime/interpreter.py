@@ -13,21 +13,22 @@ from contextlib import suppress
 from time import monotonic_ns
 from typing import Any
 
+from opstep.runtime.calls import check_depth, first_call, next_call
 from opstep.runtime.device.binding import Address, Binding, Execution, Listener
+from opstep.runtime.device.fence import Fence
 from opstep.runtime.device.flagging import Flags
+from opstep.runtime.device.null import NullDevice
+from opstep.runtime.device.protocols import Device, Event, Recorder, Stream
 from opstep.runtime.device.store import Before, Store
-from opstep.runtime.fence import Fence
 from opstep.runtime.interrupts import Held
+from opstep.runtime.ir.control import TEST, GraphCall
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import DeviceError
-from opstep.runtime.ir.op import Ref
 from opstep.runtime.ir.types import TensorType
+from opstep.runtime.plan.control import control_of, passed_types
 from opstep.runtime.plan.internal import STATUS
 from opstep.runtime.plan.plan import Call, Plan, Policy
-from opstep.runtime.recording import Recorder, spending
-
-DEEPEST = 1000  # calls within calls that a run may make through cond, switch and while
-
+from opstep.runtime.recording import spending
 
 Coroutine = Generator[
     "Fence | Coroutine", None, None
@@ -43,7 +44,7 @@ class Context:
 
     def __init__(
         self,
-        device: Any,
+        device: Device,
         store: Store,
         plan_for: Callable[[str, tuple[TensorType, ...], Policy], Plan],
         policy: Policy,
@@ -59,7 +60,7 @@ class Context:
         self.recorder = recorder
         self.flags = flags  # raised by ops that give NaNs and infinities, where someone asks
         self._recorded = (0, False)  # number of the step under way, and whether with statistics
-        self.streams: list[Any] = []
+        self.streams: list[Stream] = []
         self.status = Address(device.alloc(STATUS.nbytes), 0)
         device.write(*self.status, STATUS, 0)
         self._asserts = False  # whether a plan that was bound has asserts
@@ -69,7 +70,7 @@ class Context:
         self._running: Binding | None = None
         self.keeps = False  # memory of a fresh run stays until nobody refers to it
         self._retired: list[Binding] = []  # children that others took the place of
-        self._crossings: list[Any] = []  # events between plans that may not have been reached yet
+        self._crossings: list[Event] = []  # events between plans that may not have been reached yet
         self._committing = False  # updates are under way, which are not given up any more
         self._before = Before(device, store)
 
@@ -130,7 +131,8 @@ class Context:
             self._undo()
         self._before.names = ()
         self._committing = False
-        self._tell("recorded_step")
+        if self.recorder:
+            self.device.recorded_step(self.recorder)
 
     def abandon(self) -> None:
         """After an error or an interrupt: what was not committed is as if it had never begun, and
@@ -146,7 +148,8 @@ class Context:
             stream.abandon()
         with suppress(DeviceError):  # what is lost with the device
             self._undo()
-            self._tell("recorded_step", now=True)
+            if self.recorder:
+                self.device.recorded_step(self.recorder, now=True)
             self.unrecord()
         self._bound.clear()
         self._crossings.clear()
@@ -170,13 +173,8 @@ class Context:
 
     def unrecord(self) -> None:
         """Nothing more is recorded for now."""
-        self._tell("unrecord")
-
-    def _tell(self, what: str, **more: Any) -> None:
-        """Tells a device that knows only afterwards what it did, and hands that over then."""
-        method = getattr(self.device, what, None)
-        if self.recorder and method:
-            method(self.recorder, **more)
+        if self.recorder:
+            self.device.unrecord(self.recorder)
 
     def failed_assert(self) -> int:
         """The code of the assert that failed first so far in this run; 0 where none did."""
@@ -202,8 +200,8 @@ class Context:
         """All of a plan was issued."""
         if binding.tape:
             binding.tape.finish()
-        if binding.parent is None:
-            self._tell("meanwhile")
+        if self.recorder and binding.parent is None:
+            self.device.meanwhile(self.recorder)
 
     # --- control flow ---
 
@@ -211,82 +209,57 @@ class Context:
         step = binding.plan.steps[call.step]
         execution = Execution(binding, step, call.stream, call.step)
         began = monotonic_ns()
-        if _depth(binding) > DEEPEST:
-            raise self._error(execution, f"calls are nested more than {DEEPEST} deep", DeviceError)
+        check_depth(binding.plan, step, _depth(binding))
         for listener in self.listeners:
             listener.before(execution)
-        yield _CONTROL[step.op.name](self, execution)
+        yield self._control(execution)
         if binding.tape:
             binding.tape.called(index, began)
         for listener in self.listeners:
             listener.after(execution)
 
-    def _while(self, execution: Execution) -> Coroutine:
-        """Carries the operands in the result buffers: test on them, body from them, copy back."""
-        step, binding = execution.step, execution.binding
-        carried = [binding.place(v) for v in step.results]
-        for value, place in zip(step.operands, carried, strict=True):
-            assert value is not None  # `while` has no optional operands
-            self._copy(binding.place(value), place, binding.plan.values[value].type, execution)
-        iteration = 0
-        while True:
-            test = self._child(execution, step.attrs["test"], carried, iteration)
-            yield self._run_child(execution, test)
+    def _control(self, execution: Execution) -> Coroutine:
+        """Runs the graphs that the op asks for, from the places of its operands. A loop is carried
+        in the places of its results.
+        """
+        step, plan, binding = execution.step, execution.binding.plan, execution.binding
+        inputs = [binding.place(v) for v in step.operands if v is not None]
+        results = [binding.place(v) for v in step.results]
+        selector = None
+        if control_of(step).selects:
             yield self._fence([execution.stream])
-            self._let_go()
-            if not test.array(test.plan.outputs[0]) or self.failed_assert():
-                return
-            if iteration >= step.attrs["limit"]:
-                raise self._error(
-                    execution,
-                    f"the loop has not ended after {iteration} turns",
-                    hint="raise limit=, or see whether its test can become false",
-                )
-            body = self._child(execution, step.attrs["body"], carried, iteration)
-            yield self._run_child(execution, body)
-            self._hand_over(body, carried, execution)
-            iteration += 1
-
-    def _cond(self, execution: Execution) -> Coroutine:
-        step = execution.step
-        yield self._fence([execution.stream])
-        chosen = "then" if execution.binding.array(_first(step)) else "else"
-        yield self._branch(execution, step.attrs[chosen])
-
-    def _switch(self, execution: Execution) -> Coroutine:
-        step = execution.step
-        cases = step.attrs["cases"]
-        yield self._fence([execution.stream])
-        index = int(execution.binding.array(_first(step)))
-        if not 0 <= index < len(cases):
-            raise self._error(
-                execution, f"index {index} is none of the {len(cases)} cases 0 to {len(cases) - 1}"
-            )
-        yield self._branch(execution, cases[index])
-
-    def _branch(self, execution: Execution, graph: Ref) -> Coroutine:
-        step, binding = execution.step, execution.binding
-        operands = [binding.place(v) for v in step.operands[1:] if v is not None]
-        child = self._child(execution, graph, operands, 0)
-        yield self._run_child(execution, child)
-        self._hand_over(child, [binding.place(v) for v in step.results], execution)
+            selector = binding.array(_first(step))
+            inputs = inputs[1:]
+        else:
+            for source, target, v in zip(inputs, results, step.results, strict=True):
+                self._copy(source, target, plan.values[v].type, execution)
+            inputs = results
+        call: GraphCall | None = first_call(plan, step, selector)
+        while call is not None:
+            child, holds = self._child(execution, call, inputs), False
+            yield self._run_child(execution, child)
+            if call.role == TEST:
+                yield self._fence([execution.stream])
+                self._let_go()
+                holds = bool(child.array(child.plan.outputs[0])) and not self.failed_assert()
+            else:
+                self._hand_over(child, results, execution)
+            call = next_call(plan, step, call, holds)
 
     # --- sub-plans ---
 
-    def _child(self, execution: Execution, graph: Ref, inputs: list[Address], turn: int) -> Binding:
+    def _child(self, execution: Execution, call: GraphCall, inputs: list[Address]) -> Binding:
         """The called graph bound to the caller's streams and to the places of its operands."""
         parent, step = execution.binding, execution.step
-        first = 0 if step.op.name == "while" else 1
-        types = tuple(t for t in step.operand_types[first:] if t is not None)
-        key = (id(step), graph.name)
+        key = (id(step), call.graph)
         child = parent.children.get(key)
         if child is None or self.policy.alloc == "fresh":
-            plan = self.plan_for(graph.name, types, self.policy)
+            plan = self.plan_for(call.graph, passed_types(step), self.policy)
             if child is not None and not self.keeps:
                 self._retired.append(child)
-            child = self._binding(plan, inputs, execution, turn)
+            child = self._binding(plan, inputs, execution, call.turn)
             parent.children[key] = child
-        child.iteration = turn
+        child.iteration = call.turn
         return child
 
     def _let_go(self) -> None:
@@ -365,10 +338,6 @@ class Context:
                 for s in waiting:
                     self.streams[s].wait(event)
 
-    def _error(self, execution: Execution, message: str, kind=OpstepError, hint: str = ""):
-        """An error that points at the statement of an execution."""
-        return execution.binding.error_at(execution.step, message, kind, hint)
-
 
 def _unrolled(coroutine: Coroutine) -> Generator[Fence, None, None]:
     """Runs coroutines that yield coroutines on its own stack: Python's does not grow."""
@@ -381,9 +350,6 @@ def _unrolled(coroutine: Coroutine) -> Generator[Fence, None, None]:
             yield reached
         else:
             stack.append(reached)
-
-
-_CONTROL = {"while": Context._while, "cond": Context._cond, "switch": Context._switch}
 
 
 def _first(step) -> int:
@@ -432,7 +398,7 @@ async def drive_through(coroutine: Generator[Fence, None, None]) -> BaseExceptio
     the rest is waited for in place. What it was gives the caller to raise.
     """
     stopped: BaseException | None = None
-    fence: Fence | None = Fence((), (), None)  # nothing to wait for yet
+    fence: Fence | None = Fence((), (), NullDevice())  # nothing to wait for yet
     while True:
         try:
             with Held():

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opstep.runtime.plan.plan import Alloc, Call, Free, Plan, Policy, Run
 
@@ -137,7 +137,7 @@ class HostRecord(NamedTuple):
     calls: np.ndarray
 
 
-class Spent(NamedTuple):
+class Overhead(NamedTuple):
     """Time that a run took beside its ops and what hands them over; ns. `category`: plan, bind,
     compile, record (what is known is taken down), disk (the run waits for its files), between
     (steps), or write. `thread`: the run's, or the recorder's.
@@ -151,7 +151,7 @@ class Spent(NamedTuple):
 
 
 # Who is told how a run under way spends its time beside its steps; set by its recorder.
-spender: ContextVar[Callable[[Spent], None] | None] = ContextVar("spender", default=None)
+spender: ContextVar[Callable[[Overhead], None] | None] = ContextVar("spender", default=None)
 
 
 @contextmanager
@@ -165,7 +165,7 @@ def spending(category: str, what: str) -> Iterator[None]:
     try:
         yield
     finally:
-        told(Spent(f"{category} {what}", category, began, monotonic_ns()))
+        told(Overhead(f"{category} {what}", category, began, monotonic_ns()))
 
 
 class RunInfo(NamedTuple):
@@ -196,63 +196,21 @@ class Outputs(Mapping[str, "np.ndarray"]):
         shapes: Sequence[tuple[int, ...]],
         read: Callable[[int], np.ndarray],
     ):
-        self._places = {name: k for k, name in enumerate(names)}
-        self._scalars = [(name, k) for name, k in self._places.items() if not shapes[k]]
+        self._indices = {name: k for k, name in enumerate(names)}
+        self._scalars = [(name, k) for name, k in self._indices.items() if not shapes[k]]
         self._read = read
 
     def __getitem__(self, name: str) -> np.ndarray:
-        return self._read(self._places[name])
+        return self._read(self._indices[name])
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        return iter(self._indices)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._indices)
 
     def scalars(self) -> dict[str, float]:
         return {n: float(self._read(k)) for n, k in self._scalars}
-
-
-class Recorder(Protocol):
-    """Takes down one run. `take` is called from the threads of streams, the rest from the run's.
-
-    A recorder may let records come late, steps after the one that they are of, if it has these:
-    ``late(tell)`` is called before each `end_step` that may be ahead of its records, which `tell()`
-    hands over at once; ``caught_up(step)`` when all of the steps up to that one were taken. With
-    ``lost(count)`` it is told of ops whose times nobody knows: their records say 1 ns. With
-    ``details(t)`` it names what is taken of tensors of that type beyond their statistics: for each
-    a step of no plan, and the types of its operands (the tensor, `ENABLED`) and of its i64 result.
-    """
-
-    def wanted(self, plan: Plan) -> Sequence[tuple[int, int]]:
-        """(step, value) of the tensors whose statistics are wanted."""
-        ...
-
-    def begin_step(self) -> tuple[int, bool]:
-        """The number of the step that begins, and whether its statistics are wanted."""
-        ...
-
-    def next_number(self) -> int:
-        """A number for an activation."""
-        ...
-
-    def take(self, record: StreamRecord | HostRecord) -> None: ...
-
-    def end_step(self, outputs: Outputs, failed: bool = False) -> None:
-        """All records of the step were taken, but see `late`; `outputs` may be looked at until
-        this returns.
-
-        `failed`: one of its asserts did; all ops ran, and `end_run` follows.
-        """
-        ...
-
-    def end_run(self, error: BaseException | None, unwritten: Sequence[Any]) -> None: ...
-
-
-class Recording(Protocol):
-    """Where runs are recorded: gives each its recorder."""
-
-    def begin_run(self, info: RunInfo) -> Recorder: ...
 
 
 def live_bytes(plan: Plan) -> dict[int, int]:

@@ -13,6 +13,7 @@ from itertools import count
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from opstep.runtime.device.protocols import Recorder
 from opstep.runtime.plan.plan import Plan, Step
 from opstep.runtime.recording import HostRecord, Outputs, RunInfo, StreamRecord
 from opstep.trace.describe import describe
@@ -72,7 +73,7 @@ class Ceilings(NamedTuple):
         return op.bandwidth / self.bandwidth, op.rate / most if most and op.flops else None
 
 
-class Stopwatch:
+class Stopwatch(Recorder):
     """A recording of times alone: given to `Program.run` as its `recording`."""
 
     def __init__(self) -> None:
@@ -80,7 +81,7 @@ class Stopwatch:
         self._numbers = count()
         self._step = -1
 
-    # the protocols of `runtime.recording`
+    # as a recording, and as a recorder
 
     def begin_run(self, info: RunInfo) -> Stopwatch:
         return self
@@ -185,12 +186,15 @@ class Sizes(NamedTuple):
     rows: int
 
 
-SIZES = {"cpu": Sizes(1 << 25, 1536), "cuda": Sizes(1 << 28, 4096)}
+SIZES = Sizes(1 << 25, 1536)
+SIZES_OF_GPU = Sizes(1 << 28, 4096)
 
 
 def ceilings(device: str, dtypes: Sequence[str], **options: Any) -> Ceilings:
     """Measured on the device, in a second or so; `options` are those of `Program.run`."""
-    sizes = SIZES[device.partition(":")[0]]
+    from opstep.api.devices import kind_of
+
+    sizes = SIZES_OF_GPU if kind_of(device).gpu else SIZES
     arithmetic = {}
     for dtype in dtypes:
         shapes = {"a": (sizes.rows,) * 2, "b": (sizes.rows,) * 2}

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from opstep.kernels.statistics import details as ops
 from opstep.kernels.statistics.details import CHANNEL, Detail
-from opstep.runtime.ir.diagnostics import did_you_mean
-from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.errors import InputError, UnknownName
 from opstep.runtime.ir.graph import NOWHERE, Apply, Name
 from opstep.runtime.ir.types import DType, TensorType
+from opstep.runtime.ir.wording import Argument, Wording
 from opstep.runtime.plan.plan import Step
 from opstep.runtime.statistics import ENABLED
 
@@ -39,17 +39,17 @@ class Details:
         for part in filter(None, (p.strip() for p in self.text.split(","))):
             kind, equals, axis = (p.strip() for p in part.partition("="))
             if kind not in KINDS:
-                near = did_you_mean(kind, set(KINDS))
-                hint = near or f"there are {', '.join(KINDS)}"
-                raise InputError(f"--stats-also {self.text}: there is no {kind}", hint=hint)
+                message = Wording(Argument("stats_also", self.text), f": there is no {kind}")
+                raise UnknownName(message, kind, KINDS)
             digits = axis.removeprefix("-")
             if equals and not (kind == "channels" and digits.isascii() and digits.isdigit()):
-                raise InputError(f"--stats-also {part}: expected channels=AXIS, such as -1")
+                given = Argument("stats_also", part)
+                raise InputError(Wording(given, ": expected channels=AXIS, such as -1"))
             self.wanted[kind] = {"axis": int(axis or 1)} if kind == "channels" else {}
         self._steps: dict[TensorType, list[tuple[Step, tuple[TensorType, ...]]]] = {}
 
     def steps(self, t: TensorType) -> list[tuple[Step, tuple[TensorType, ...]]]:
-        """For a device: see `runtime.recording.Recorder`."""
+        """For a device: see `device.protocols.Recorder`."""
         if t not in self._steps:
             self._steps[t] = list(self._made(t))
         return self._steps[t]

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterable
 from typing import Any
 
-from opstep.trace.sink import Lost, Sink, Written
+from opstep.trace.sink import FailedSink, Sink, SinkReport
 
 Call = tuple[Any, ...]  # a method of sinks, by name, and its arguments
 
@@ -24,7 +24,7 @@ class Guard:
     failed already.
     """
 
-    def __init__(self, sink: Sink | Lost, problem: str | None = None):
+    def __init__(self, sink: Sink | FailedSink, problem: str | None = None):
         self.sink = sink
         self.problem = problem
         self._ends: list[Any] = []  # of runs that ended after it had failed
@@ -44,14 +44,14 @@ class Guard:
                 self.problem = f"internal error: {type(error).__name__}: {error}"
         self._ends += [rest for name, *rest in ((method, *arguments), *left) if name == "end_run"]
 
-    def close(self) -> Written:
+    def close(self) -> SinkReport:
         try:
             written = self.sink.close(self._ends)
         except (OSError, sqlite3.Error) as error:
-            written = Written(self.sink.path, 0)
+            written = SinkReport(self.sink.path, 0)
             self.problem = self.problem or words(error)
         except Exception as error:  # as above; the other file is still to be closed
-            written = Written(self.sink.path, 0)
+            written = SinkReport(self.sink.path, 0)
             self.problem = self.problem or f"internal error: {type(error).__name__}: {error}"
         written.problem = self.problem or written.problem
         if not written.problem and not self._path.exists():  # what is deleted can be written

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opstep.runtime.ir.op import Ref
 from opstep.runtime.recording import Activation, GraphLaunch, Launch
-from opstep.trace.packets import Made, Packets, first_flow
-
-if TYPE_CHECKING:
-    from opstep.trace.tracks import RunTracks
+from opstep.trace.packets import Packets, PacketTemplate, Tracks, first_flow
 
 
-def host_work(tracks: RunTracks, activation: Activation, order: tuple[int, ...]) -> Made:
+def host_work(tracks: Tracks, activation: Activation, order: tuple[int, ...]) -> PacketTemplate:
     """`order`: of what was done; a record's times are those of its launches, syncs and calls, and
     then of all of it.
     """
@@ -24,11 +21,11 @@ def host_work(tracks: RunTracks, activation: Activation, order: tuple[int, ...])
         out.add(pairs[index], index)
     if activation.caller is not None:
         out.around(_turn(tracks, activation), len(pairs))
-    return out.made()
+    return out.template()
 
 
 def _launch(
-    tracks: RunTracks, activation: Activation, launch: Launch | GraphLaunch
+    tracks: Tracks, activation: Activation, launch: Launch | GraphLaunch
 ) -> tuple[Any, Any]:
     layout, plan, ops = activation.layout, activation.plan, tracks.ops
     parts = launch.parts if isinstance(launch, GraphLaunch) else (launch,)
@@ -45,18 +42,18 @@ def _launch(
     return tracks.interned.slice(tracks.host, name, "launch", arguments, flows=flows)
 
 
-def _sync(tracks: RunTracks, activation: Activation, stream: int) -> tuple[Any, Any]:
+def _sync(tracks: Tracks, activation: Activation, stream: int) -> tuple[Any, Any]:
     arguments = tracks.ops.ids(activation) | {"stream": stream}
     return tracks.interned.slice(tracks.host, f"wait for stream {stream}", "sync", arguments)
 
 
-def _call(tracks: RunTracks, activation: Activation, step: int) -> tuple[Any, Any]:
+def _call(tracks: Tracks, activation: Activation, step: int) -> tuple[Any, Any]:
     name = tracks.ops.name(activation.plan, step)
     arguments = tracks.ops.arguments(activation, step)
     return tracks.interned.slice(tracks.host, name, "control", arguments)
 
 
-def _turn(tracks: RunTracks, activation: Activation) -> tuple[Any, Any]:
+def _turn(tracks: Tracks, activation: Activation) -> tuple[Any, Any]:
     """One run of a graph that control flow called: ``body improve``."""
     caller = activation.caller
     assert caller is not None

@@ -8,8 +8,10 @@ import webbrowser
 from contextlib import suppress
 
 from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.wording import Argument, Wording
 
 HOST = "127.0.0.1"
+ANOTHER = Wording("give another ", Argument("port"), "; without, a free one is found")
 
 
 def listening(port: int, first: int = 0) -> socket.socket:
@@ -35,11 +37,9 @@ def listening(port: int, first: int = 0) -> socket.socket:
 
 def unusable(port: int, error: Exception) -> InputError:
     if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-        return InputError(
-            f"port {port} is in use", hint="give another --port; without, a free one is found"
-        )
+        return InputError(f"port {port} is in use", hint=ANOTHER)
     reason = getattr(error, "strerror", None) or str(error)
-    return InputError(f"port {port}: {reason}", hint="give another --port")
+    return InputError(f"port {port}: {reason}", hint=ANOTHER)
 
 
 def open_browser(address: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -11,8 +11,27 @@ from opstep.runtime.recording import Layout
 from opstep.trace.perfetto import encode
 from opstep.trace.template import Template
 
+if TYPE_CHECKING:
+    from opstep.trace.arguments import Ops
+    from opstep.trace.perfetto import Interned
+    from opstep.trace.sink import Run
 
-class Made(NamedTuple):
+
+class Tracks(Protocol):
+    """What the packets of a run's streams and of its host are made with."""
+
+    run: Run
+    ops: Ops
+    interned: Interned
+    host: int
+    memory: int
+
+    def track(self, stream: int) -> int:
+        """The number of a stream's track."""
+        ...
+
+
+class PacketTemplate(NamedTuple):
     """A template, and how many slices and flows it has. `work`: f64[n, 2], rows and their flops or
     bytes, whose rate is told.
     """
@@ -51,12 +70,14 @@ class Packets:
         self.packets = [pair[0], *self.packets, pair[1]]
         self.pick = [2 * index, *self.pick, 2 * index + 1]
 
-    def made(self, work: Sequence[tuple[int, int]] = ()) -> Made:
+    def template(self, work: Sequence[tuple[int, int]] = ()) -> PacketTemplate:
         figures = np.array(work, np.float64).reshape(-1, 2)
         events = [p.track_event for p in self.packets]
         begins = [e for e in events if e.type == e.TYPE_SLICE_BEGIN]
         flows = sum(len(event.flow_ids) for event in begins)
-        return Made(Template(encode(self.packets), self.pick), len(begins), flows, figures)
+        return PacketTemplate(
+            Template(encode(self.packets), self.pick), len(begins), flows, figures
+        )
 
 
 def first_flow(layout: Layout, stream: int) -> int:

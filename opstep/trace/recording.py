@@ -21,15 +21,16 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from opstep.runtime.device.protocols import Recorder, Types
 from opstep.runtime.interrupts import EndedBySigterm
 from opstep.runtime.ir.errors import DeviceError, InputError
 from opstep.runtime.ir.types import TensorType, dtype_of
-from opstep.runtime.plan.plan import Plan
+from opstep.runtime.plan.plan import Plan, Step
 from opstep.runtime.recording import (
     HostRecord,
     Outputs,
+    Overhead,
     RunInfo,
-    Spent,
     StreamRecord,
     spender,
     spending,
@@ -37,7 +38,7 @@ from opstep.runtime.recording import (
 from opstep.trace.details import Details
 from opstep.trace.guard import MAKE_ROOM, NO_ROOM, Call, Guard
 from opstep.trace.selection import Selection
-from opstep.trace.sink import Initial, Kept, Lost, Run, RunEnd, StepDone, Written
+from opstep.trace.sink import Checkpoint, FailedSink, Initial, Run, RunEnd, SinkReport, StepDone
 from opstep.trace.writer import Writer
 
 if TYPE_CHECKING:
@@ -101,11 +102,11 @@ class Recording:
         self._guards = _open(self.files, trace_steps)
         self._writer = Writer(self._call, self._flush)
         self._latest: Run | None = None  # that the sinks know of
-        self._writing: list[Spent] = []  # what writing took
+        self._writing: list[Overhead] = []  # what writing took
         self.numbers = count()  # of activations
         self._recorders: list[_Recorder] = []
         self._lock = threading.Lock()
-        self._written: list[Written] | None = None
+        self._written: list[SinkReport] | None = None
         self._process = os.getpid()
         self._sigterm = EndedBySigterm(SystemExit(143)).__enter__()
         atexit.register(self.close)  # where nobody does
@@ -137,7 +138,7 @@ class Recording:
             recorder.begin_call(info)
         return recorder
 
-    def close(self) -> list[Written]:
+    def close(self) -> list[SinkReport]:
         """Ends all runs and the files; tells what was written, in the order workspace, trace."""
         if self._process != os.getpid():  # a fork has neither the writer nor the files
             return []
@@ -201,11 +202,11 @@ class Recording:
             ended = time.monotonic_ns()
             if ended - began > WORTH_NS:
                 name = f"write {guard.sink.path.name}"
-                self._writing.append(Spent(name, "write", began, ended, "recorder"))
+                self._writing.append(Overhead(name, "write", began, ended, "recorder"))
         if calls and len(calls[-1]) > 1:  # a flush is of no run
             self._latest = calls[-1][1]
         if self._writing and self._latest is not None:
-            told = [("spent", self._latest, spent) for spent in self._writing]
+            told = [("add_overhead", self._latest, spent) for spent in self._writing]
             self._writing.clear()
             for guard in self._guards:
                 guard.call(told)
@@ -231,8 +232,8 @@ def _equal(some: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray]) -> 
     )
 
 
-class _Recorder:
-    """Takes down one run, call by call (`runtime.recording.Recorder`)."""
+class _Recorder(Recorder):
+    """Takes down one run, call by call (`device.protocols.Recorder`)."""
 
     def __init__(self, recording: Recording, run: Run):
         self.run = run
@@ -263,7 +264,7 @@ class _Recorder:
         self._repeatable = self._repeatable and _equal(info.inputs, self.run.info.inputs)
         if not self._steps:
             self._since_ns = (self.run.began_ns, self.run.began_ns)
-        self._spender = spender.set(self._spent)
+        self._spender = spender.set(self._add_overhead)
         self._inputs = info.inputs
 
     def wanted(self, plan: Plan) -> Sequence[tuple[int, int]]:
@@ -292,7 +293,7 @@ class _Recorder:
                 details = self.run.details.of(array, t) if wanted else None
                 self.run.initial.append(Initial(kind, name, t, figures, details))
 
-    def details(self, t: TensorType) -> Sequence[tuple]:
+    def details(self, t: TensorType) -> Sequence[tuple[Step, Types]]:
         return self.run.details.steps(t)
 
     def next_number(self) -> int:
@@ -302,27 +303,25 @@ class _Recorder:
         self._began_ns = time.monotonic_ns()
         every = self.run.keep_inputs
         if every and self._steps and self._steps % every == 0:
-            self._keep()
+            self._checkpoint()
         return self._steps, self._steps % self.run.every == 0
 
-    def _keep(self) -> None:
+    def _checkpoint(self) -> None:
         """What a repeat from the step on needs that begins now: no other is under way."""
         inputs = {} if self._repeatable else {n: a.copy() for n, a in self._inputs.items()}
         params = self.run.info.program.params
-        kept = Kept(self._steps, inputs, {n: params[n] for n in params.known()})
-        self._put("keep", kept, nbytes=kept.nbytes)
+        kept = Checkpoint(self._steps, inputs, {n: params[n] for n in params.known()})
+        self._put("add_checkpoint", kept, nbytes=kept.nbytes)
 
-    def late(self, tell: Callable[[], None]) -> None:
-        """Records of the step that ends now come later."""
+    def late(self, tell: Callable[[], None]) -> bool:
         self._late = tell
+        return True
 
     def caught_up(self, step: int) -> None:
-        """Those of all steps up to that one have come."""
         self._end_before(step + 1)
         self._catch_up()
 
     def lost(self, count: int) -> None:
-        """Of so many ops the times are not known."""
         self.run.lost += count
 
     def _end_before(self, step: int) -> None:
@@ -337,7 +336,7 @@ class _Recorder:
         if isinstance(record, StreamRecord):
             nbytes += record.times.nbytes + (0 if record.stats is None else record.stats.nbytes)
             nbytes += 0 if record.details is None else record.details.nbytes
-        self._put("take", record, nbytes)
+        self._put("add_record", record, nbytes)
 
     def end_step(self, outputs: Outputs, failed: bool = False) -> None:
         now, metrics = time.monotonic_ns(), outputs.scalars()
@@ -361,10 +360,10 @@ class _Recorder:
     def _catch_up(self) -> None:
         began = time.monotonic_ns()
         if self._recording.catch_up():
-            self._spent(Spent("wait for the files", "disk", began, time.monotonic_ns()))
+            self._add_overhead(Overhead("wait for the files", "disk", began, time.monotonic_ns()))
 
-    def _spent(self, spent: Spent) -> None:
-        self._put("spent", spent)
+    def _add_overhead(self, spent: Overhead) -> None:
+        self._put("add_overhead", spent)
 
     def end_run(self, error: BaseException | None, unwritten: Sequence[Any]) -> None:
         with suppress(ValueError):  # a run that was dropped may end in another context
@@ -395,8 +394,8 @@ class _Recorder:
         calls, nbytes, self._calls, self._nbytes = self._calls, self._nbytes, [], 0
         began = time.monotonic_ns()
         if self._recording.put(calls, nbytes):
-            spent = Spent("wait for the files", "disk", began, time.monotonic_ns())
-            self._calls.append(("spent", self.run, spent))
+            spent = Overhead("wait for the files", "disk", began, time.monotonic_ns())
+            self._calls.append(("add_overhead", self.run, spent))
 
     def finish(self, error: BaseException | None = None) -> None:
         """Nothing more comes: the run's end is written."""
@@ -410,8 +409,8 @@ class _Recorder:
             self._ended = True
             self._hand_over()
             if self._steps:
-                spent = Spent("record", "record", *self._since_ns)
-                self._recording.put([("spent", self.run, spent)])
+                spent = Overhead("record", "record", *self._since_ns)
+                self._recording.put([("add_overhead", self.run, spent)])
         self.idle = False
         params = self.run.info.program.params
         updated = {n: params[n] for n in params.updated()}
@@ -447,4 +446,4 @@ def _workspace(path: Path) -> Guard:
     except FileProblem as problem:
         if problem.kind != "full":
             raise
-        return Guard(Lost(path), f"{NO_ROOM}; {MAKE_ROOM}")
+        return Guard(FailedSink(path), f"{NO_ROOM}; {MAKE_ROOM}")

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.wording import Argument, Wording
 from opstep.trace.bench import Ceilings, Measured
-from opstep.trace.workspace.picture import COLOURS, DPI, FORMATS, PALE, STYLE, apart, save
+from opstep.trace.workspace.picture import COLOURS, DPI, FORMATS, PALE, STYLE, save, spread
 
 WIDTH, HEIGHT = 12.0, 6.8  # inches
 QUIET, ROOF, UNDER = "#66707a", "#222831", "#f3f6f9"
@@ -76,7 +77,8 @@ def _area_of(left: float, right: float) -> tuple[float, float, float, float]:
 def check(path: Path) -> None:
     """Raises `InputError` where no picture can be made there."""
     if path.suffix not in FORMATS:
-        raise InputError(f"--roofline {path}: write to a .png, .svg or .pdf file")
+        given = Argument("roofline", str(path))
+        raise InputError(Wording(given, ": write to a .png, .svg or .pdf file"))
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -131,7 +133,7 @@ def _roof(axes: Any, points: list[Point], roof: Ceilings) -> list[Box]:
     kept: list[Box] = [
         (x - 5, y0 + slope * (x - x0) - 5, x + 5, y0 + slope * (x - x0) + 5) for x in steps
     ]
-    dots = [_around(to_pixels(_place(p)), p) for p in points]
+    dots = [_around(to_pixels(_position(p)), p) for p in points]
     kept += _along(axes, f"copy, {_scaled(roof.bandwidth, 'B/s')}", (x0, y0, x1, y1), dots)
     for dtype, rate in flat.items():
         axes.plot([rate / roof.bandwidth, high], [rate, rate], zorder=2, **_LINES)
@@ -192,11 +194,11 @@ def _dots(axes: Any, points: list[Point], colours: dict[str, str], written: list
             alpha=0.85, linewidth=0.8, edgecolor="white", zorder=4,
         )  # fmt: skip
     to_pixels = axes.transData.transform
-    taken = written + [_around(to_pixels(_place(p)), p) for p in points]
+    taken = written + [_around(to_pixels(_position(p)), p) for p in points]
     bounds = (axes.bbox.x0, axes.bbox.y0, axes.bbox.x1, axes.bbox.y1)
     for group in _groups(points, to_pixels)[:NAMED]:
         point, text = group[0], _words(group)
-        at = to_pixels(_place(point))
+        at = to_pixels(_position(point))
         size = (0.0665 * DPI * len(text), 0.15 * DPI)
         spot = _free(at, size, math.sqrt(_area(point) / math.pi) * DPI / 72, taken, bounds)
         if spot is None:
@@ -209,10 +211,10 @@ def _groups(points: list[Point], to_pixels: Any) -> list[list[Point]]:
     """Dots of one kind of op that all but cover each other, under one label."""
     groups: list[list[Point]] = []
     for point in points:
-        at = to_pixels(_place(point))
+        at = to_pixels(_position(point))
         for group in groups:
             first = group[0]
-            if first.op.op == point.op.op and math.dist(at, to_pixels(_place(first))) < _CLOSE:
+            if first.op.op == point.op.op and math.dist(at, to_pixels(_position(first))) < _CLOSE:
                 group.append(point)
                 break
         else:
@@ -229,7 +231,7 @@ def _words(group: list[Point]) -> str:
     return f"{group[0].op.op}{times}{shape}  {_percent(sum(p.share for p in group))}"
 
 
-def _place(point: Point) -> tuple[float, float]:
+def _position(point: Point) -> tuple[float, float]:
     return point.op.intensity, point.op.rate
 
 
@@ -316,7 +318,7 @@ def _strip(axes: Any, points: list[Point], roof: Ceilings, colours: dict[str, st
     axes.set_xlabel("only move data")
     named = sorted(points[:NAMED], key=lambda p: p.op.bandwidth)
     wanted = [axes.transData.transform((0, p.op.bandwidth))[1] for p in named]
-    places = apart(wanted, 0.17 * DPI, axes.bbox.y0 + 8, axes.bbox.y1 - 8)
+    places = spread(wanted, 0.17 * DPI, axes.bbox.y0 + 8, axes.bbox.y1 - 8)
     for point, place in zip(named, places, strict=True):
         y = axes.transData.inverted().transform((0, place))[1]
         axes.annotate(

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 
 from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.wording import Argument, Wording
 from opstep.runtime.plan.plan import Plan
 
 _NAMED = ("param", "state")
@@ -26,9 +27,8 @@ class Selection:
         self.text = text.strip()
         self.patterns = [p.strip() for p in self.text.split(",") if p.strip()]
         if not self.patterns:
-            raise InputError(
-                "--stats names nothing", hint='give all, outputs, none, or names: "relu:*,conv1.*"'
-            )
+            hint = 'give all, outputs, none, or names: "relu:*,conv1.*"'
+            raise InputError(Wording(Argument("stats", self.text), " names nothing"), hint=hint)
 
     def values(self, plan: Plan) -> list[tuple[int, int]]:
         """(step, value) of those that are wanted, in order of the steps.
@@ -95,6 +95,6 @@ class Selection:
         ops = {f"{s.op.name}:*" for p in plans for s in p.steps}
         near = did_you_mean(self.patterns[0], names | ops)
         raise InputError(
-            f"--stats {self.text}: no tensor of the graph has such a name",
+            Wording(Argument("stats", self.text), ": no tensor of the graph has such a name"),
             hint=near or "name values, OP:NAME, or all, outputs, none",
         )

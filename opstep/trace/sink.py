@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Plan
-from opstep.runtime.recording import HostRecord, RunInfo, Spent, StreamRecord
+from opstep.runtime.recording import HostRecord, Overhead, RunInfo, StreamRecord
 from opstep.runtime.statistics import Statistics
 from opstep.trace.details import Details
 
@@ -67,7 +67,7 @@ class Initial(NamedTuple):
     details: np.ndarray | None = None
 
 
-class Kept(NamedTuple):
+class Checkpoint(NamedTuple):
     """What a repeat from `step` on needs; no step before it is needed then."""
 
     step: int
@@ -100,7 +100,7 @@ class RunEnd:
     ended_ns: int
     steps: int  # that were finished
     error: BaseException | None
-    unwritten: Sequence[Any]  # of `runtime.written.Unwritten`
+    unwritten: Sequence[Any]  # of `runtime.uninitialised.Unwritten`
     outputs: Mapping[str, np.ndarray]  # of the last step
     params: Mapping[str, np.ndarray]  # named tensors that the run updated, as they are now
 
@@ -114,7 +114,7 @@ class RunEnd:
 
 
 @dataclass(slots=True)
-class Written:
+class SinkReport:
     """What a sink has written, for people. `counts`: what and how many, such as ("slices", 120).
     `problem`: why it could not write all of it, else None.
     """
@@ -126,14 +126,14 @@ class Written:
     findings: list[str] = field(default_factory=list)  # where NaNs and infinities came from
 
 
-class Lost:
+class FailedSink:
     """In place of a sink whose file could not be begun."""
 
     def __init__(self, path: Path):
         self.path = path
 
-    def close(self, ends: Sequence[tuple[Run, RunEnd]] = ()) -> Written:
-        return Written(self.path, 0)
+    def close(self, ends: Sequence[tuple[Run, RunEnd]] = ()) -> SinkReport:
+        return SinkReport(self.path, 0)
 
 
 class Sink(Protocol):
@@ -147,10 +147,10 @@ class Sink(Protocol):
     path: Path
 
     def begin_run(self, run: Run) -> None: ...
-    def take(self, run: Run, record: StreamRecord | HostRecord) -> None: ...
-    def spent(self, run: Run, spent: Spent) -> None: ...
+    def add_record(self, run: Run, record: StreamRecord | HostRecord) -> None: ...
+    def add_overhead(self, run: Run, spent: Overhead) -> None: ...
     def end_step(self, run: Run, step: StepDone) -> None: ...
-    def keep(self, run: Run, kept: Kept) -> None: ...
+    def add_checkpoint(self, run: Run, kept: Checkpoint) -> None: ...
     def end_run(self, run: Run, end: RunEnd) -> None: ...
 
     def flush(self) -> None:
@@ -160,6 +160,6 @@ class Sink(Protocol):
         """
         ...
 
-    def close(self, ends: Sequence[tuple[Run, RunEnd]] = ()) -> Written:
+    def close(self, ends: Sequence[tuple[Run, RunEnd]] = ()) -> SinkReport:
         """`ends`: of runs that were not over when a method raised."""
         ...

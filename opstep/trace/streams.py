@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opstep.runtime.recording import Activation
 from opstep.trace.arguments import launched
 from opstep.trace.describe import frame_path
-from opstep.trace.packets import Flows, Made, Packets
+from opstep.trace.packets import Flows, Packets, PacketTemplate, Tracks
 from opstep.trace.template import Double
 
-if TYPE_CHECKING:
-    from opstep.trace.tracks import RunTracks
 
-
-def ops_and_waits(tracks: RunTracks, activation: Activation, stream: int, told: bool) -> Made:
+def ops_and_waits(
+    tracks: Tracks, activation: Activation, stream: int, told: bool
+) -> PacketTemplate:
     """`told`: when statistics were taken. A record's times are those of its ops, of its waits, and
     then of its statistics.
     """
-    return _Stream(tracks, activation, stream, told).made()
+    return _Stream(tracks, activation, stream, told).template()
 
 
 class _Stream:
     """The packets of one stream's records."""
 
-    def __init__(self, tracks: RunTracks, activation: Activation, stream: int, told: bool):
+    def __init__(self, tracks: Tracks, activation: Activation, stream: int, told: bool):
         layout = activation.layout
         self.tracks = tracks
         self.activation = activation
@@ -34,14 +33,14 @@ class _Stream:
         self.waits = [w for w in layout.waits if w.stream == stream]
         behind = len(self.rows) + len(self.waits)
         groups = dict.fromkeys(step for step, _ in layout.stats[stream]) if told else {}
-        self.taken = {step: behind + k for k, step in enumerate(groups)}
+        self.statistics_rows = {step: behind + k for k, step in enumerate(groups)}
         self.flows = Flows(layout, stream)
         self.out = Packets()
         self.work: list[tuple[int, int]] = []
         self.calls: list[tuple[int, Any]] = []  # that are open: frame, the packet of its end
         self.last = 0  # index of the latest end
 
-    def made(self) -> Made:
+    def template(self) -> PacketTemplate:
         following = 0  # the first wait that is still to come
         for row, step in enumerate(self.rows):
             frames = self._frames(step)
@@ -52,14 +51,14 @@ class _Stream:
             self._enter(frames, 2 * row)
             self.out.add(self._op(row, step), row)
             self.last = 2 * row + 1
-            if step in self.taken:
+            if step in self.statistics_rows:
                 self._statistics(step)
         self._leave([])
         for k in range(following, len(self.waits)):
             self._wait(k)
-        for step in list(self.taken):  # of results that no kernel wrote
+        for step in list(self.statistics_rows):  # of results that no kernel wrote
             self._statistics(step)
-        return self.out.made(self.work)
+        return self.out.template(self.work)
 
     # --- calls ---
 
@@ -105,7 +104,7 @@ class _Stream:
         self.out.add(pair, len(self.rows) + k)
 
     def _statistics(self, step: int) -> None:
-        ops, index = self.tracks.ops, self.taken.pop(step)
+        ops, index = self.tracks.ops, self.statistics_rows.pop(step)
         about = {"op": self.tracks.run.first_op(self.plan) + step}
         about |= {"site": ops.info(self.plan, step).site}
         arguments, place = ops.ids(self.activation) | about, self.tracks.track(self.stream)

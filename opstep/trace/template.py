@@ -85,7 +85,7 @@ class Template:
         self._times = max(pick, default=-1) + 1
         self._numbers = 0
         self._doubles = 0
-        found = list(self._found(data, pick))
+        found = list(self._mark_positions(data, pick))
         # columns of a row: the times, then the numbers, the flow, the doubles
         starts = {"time": 0, "number": self._times, "digits": self._times}
         starts["flow"] = self._times + self._numbers
@@ -94,7 +94,7 @@ class Template:
             [(at, size, kind, starts[what] + k) for what, at, size, kind, k in found], np.int64
         ).reshape(-1, 4)
 
-    def _found(self, data: bytes, pick: Sequence[int]):
+    def _mark_positions(self, data: bytes, pick: Sequence[int]):
         """What is where: (what, place, size, kind, which of those)."""
         times = iter(pick)
         for match in marks().finditer(data):

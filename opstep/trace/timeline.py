@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from opstep.runtime.ir.errors import InputError
-from opstep.runtime.recording import HostRecord, Spent, StreamRecord
+from opstep.runtime.recording import HostRecord, Overhead, StreamRecord
 from opstep.trace import perfetto
-from opstep.trace.sink import Kept, Run, RunEnd, StepDone, Written
+from opstep.trace.sink import Checkpoint, Run, RunEnd, SinkReport, StepDone
 from opstep.trace.template import prepare
 from opstep.trace.tracks import Record, RunTracks
 
@@ -54,12 +54,12 @@ class TimelineSink:
         self._runs[run] = tracks
         self._add(tracks, [])
 
-    def take(self, run: Run, record: StreamRecord | HostRecord) -> None:
+    def add_record(self, run: Run, record: StreamRecord | HostRecord) -> None:
         if self._steps is None or not self._left_out(record.activation.step):
             slices = len(record[2])  # of a stream its ops, of the host what it launched
             self._await(run, record, _RECORD_BYTES + _SLICE_BYTES * slices)
 
-    def spent(self, run: Run, spent: Spent) -> None:
+    def add_overhead(self, run: Run, spent: Overhead) -> None:
         if not self._left_out(self._step):
             self._await(run, spent, _SLICE_BYTES)
 
@@ -71,7 +71,7 @@ class TimelineSink:
     def _left_out(self, step: int) -> bool:
         return self._steps is not None and step >= 0 and step not in self._steps
 
-    def keep(self, run: Run, kept: Kept) -> None:
+    def add_checkpoint(self, run: Run, kept: Checkpoint) -> None:
         """A timeline holds no tensors."""
 
     def end_run(self, run: Run, end: RunEnd) -> None:
@@ -97,7 +97,7 @@ class TimelineSink:
         for run, found in records.items():
             self._add(self._runs[run], self._runs[run].packets(found))
 
-    def close(self, ends: Sequence[Any] = ()) -> Written:
+    def close(self, ends: Sequence[Any] = ()) -> SinkReport:
         if self._file < 0:
             return self._written()
         try:
@@ -110,10 +110,10 @@ class TimelineSink:
             self._file = -1
         return self._written()
 
-    def _written(self) -> Written:
+    def _written(self) -> SinkReport:
         runs = self._runs.values()
         counts = [("run", len(runs)), ("slice", sum(r.slices for r in runs))]
-        return Written(self.path, self._nbytes, [*counts, ("flow", sum(r.flows for r in runs))])
+        return SinkReport(self.path, self._nbytes, [*counts, ("flow", sum(r.flows for r in runs))])
 
     def _add(self, tracks: RunTracks, parts: list[Any]) -> None:
         """Queues packets behind those that they refer to."""

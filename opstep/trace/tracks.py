@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 
 from opstep.runtime.plan.plan import Plan
-from opstep.runtime.recording import FILL, Activation, HostRecord, Spent, StreamRecord
+from opstep.runtime.recording import FILL, Activation, HostRecord, Overhead, StreamRecord
 from opstep.trace.arguments import STEP, Ops
 from opstep.trace.hosts import host_work
-from opstep.trace.packets import Made, Packets
+from opstep.trace.packets import Packets, PacketTemplate
 from opstep.trace.perfetto import Interned, counter, encode, event, track
 from opstep.trace.sink import Run, RunEnd, StepDone
 from opstep.trace.streams import ops_and_waits
@@ -34,9 +34,9 @@ from opstep.trace.template import Double, digits
 
 _MEMORY_RANK = 1000  # behind the streams
 _NO_TIMES = np.zeros((0, 2), np.int64)
-_KEPT = 64  # templates found by where records come from: each keeps a layout alive
+_MOST_TEMPLATES = 64  # templates found by where records come from: each keeps a layout alive
 
-Record = StreamRecord | HostRecord | StepDone | Spent
+Record = StreamRecord | HostRecord | StepDone | Overhead
 
 
 class RunTracks:
@@ -52,8 +52,10 @@ class RunTracks:
         self.interned = interned
         self._uuids = uuids
         self._streams: dict[int, int] = {}  # uuids of their tracks
-        self._made: dict[tuple, Made] = {}
-        self._near: dict[tuple, tuple[Any, Made]] = {}  # the same by identity, with what has it
+        self._templates: dict[tuple, PacketTemplate] = {}
+        self._near: dict[
+            tuple, tuple[Any, PacketTemplate]
+        ] = {}  # the same by identity, with what has it
         self._main: Plan | None = None  # of the steps' own activation
         self._describe(number)
 
@@ -155,14 +157,16 @@ class RunTracks:
         filled = made.template.fill(np.array([[start, end]]), numbers, doubles=rates)
         return filled.tobytes()
 
-    def _move(self, activation: Activation, stream: int, kind: int, nbytes: int) -> Made:
+    def _move(self, activation: Activation, stream: int, kind: int, nbytes: int) -> PacketTemplate:
         out = Packets()
         arguments = self.ops.ids(activation) | {"bytes": nbytes, "GB/s": Double(0)}
         name = "fill" if kind == FILL else "copy"
         out.add(self.interned.slice(self.track(stream), name, "move", arguments), 0)
-        return out.made()
+        return out.template()
 
-    def _find(self, activation: Activation, what: tuple, make: Callable[[], Made]) -> Made:
+    def _find(
+        self, activation: Activation, what: tuple, make: Callable[[], PacketTemplate]
+    ) -> PacketTemplate:
         """The template of a record. Layouts are compared by what they hold: with fresh allocation
         each step has its own.
         """
@@ -177,14 +181,14 @@ class RunTracks:
         parts = (layout.launches, layout.waits, layout.syncs, layout.calls, *layout.rows)
         held = tuple(tuple(part) for part in (*parts, *layout.stats))
         key = (self.run.first_op(layout.plan), called, live, what, held)
-        if key not in self._made:
-            self._made[key] = make()
-        if len(self._near) >= _KEPT:
+        if key not in self._templates:
+            self._templates[key] = make()
+        if len(self._near) >= _MOST_TEMPLATES:
             self._near.clear()
-        self._near[near] = activation, self._made[key]
-        return self._made[key]
+        self._near[near] = activation, self._templates[key]
+        return self._templates[key]
 
-    def _fill(self, records: Sequence[Any], made: Made, times: np.ndarray, rates=None):
+    def _fill(self, records: Sequence[Any], made: PacketTemplate, times: np.ndarray, rates=None):
         self.slices += made.slices * len(records)
         self.flows += made.flows * len(records)
         activations = [r.activation for r in records]
@@ -202,16 +206,16 @@ class RunTracks:
         about = self._about_run()
         kind = self._kind(first)
         key = (*kind, *about)
-        if key not in self._made:
-            self._made[key] = self._step(first, about)
-        self.slices += self._made[key].slices * len(steps)
+        if key not in self._templates:
+            self._templates[key] = self._step(first, about)
+        self.slices += self._templates[key].slices * len(steps)
         times = [(s.began_ns, s.ended_ns, *s.since_ns, s.since_ns[1], s.began_ns) for s in steps]
         numbers = np.array([[s.step] for s in steps], np.int64)
         metrics = np.array([list(s.metrics.values()) for s in steps], np.float64)
         filled = np.array(times, np.int64)
-        return self._made[key].template.fill(filled, numbers, doubles=metrics)
+        return self._templates[key].template.fill(filled, numbers, doubles=metrics)
 
-    def _step(self, first: StepDone, about: dict[str, Any]) -> Made:
+    def _step(self, first: StepDone, about: dict[str, Any]) -> PacketTemplate:
         arguments, out = about | {"step": STEP}, Packets()
         ids = {"run": self.run.key, "step": STEP}
         if first.metrics:
@@ -225,21 +229,21 @@ class RunTracks:
         name = f"step {digits(len(str(first.step)))}"
         out.add(slice(name, "step", arguments, once=True), 0)
         out.at(self._freed(), 1)
-        return out.made()
+        return out.template()
 
-    def _fill_spent(self, spent: Sequence[Spent]) -> Any:
+    def _fill_spent(self, spent: Sequence[Overhead]) -> Any:
         """What was done for the run, and is no work of its ops."""
         first = spent[0]
         key = ("spent", first.name, first.category, first.thread)
-        if key not in self._made:
+        if key not in self._templates:
             out = Packets()
             place = self.host if first.thread == "run" else self._writers()
             about = {"run": self.run.key}
             out.add(self.interned.slice(place, first.name, first.category, about), 0)
-            self._made[key] = out.made()
+            self._templates[key] = out.template()
         self.slices += len(spent)
         times = np.array([(s.began_ns, s.ended_ns) for s in spent], np.int64)
-        return self._made[key].template.fill(times, np.zeros((len(spent), 0), np.int64))
+        return self._templates[key].template.fill(times, np.zeros((len(spent), 0), np.int64))
 
     def _writers(self) -> int:
         """The track of the thread that writes."""
@@ -266,7 +270,7 @@ class RunTracks:
 
     def forget(self) -> None:
         """No more records come."""
-        self._made.clear()
+        self._templates.clear()
         self._near.clear()
 
     def _about_run(self) -> dict[str, Any]:

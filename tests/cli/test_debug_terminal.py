@@ -13,6 +13,7 @@ import time
 
 import pytest
 from debugged_program import PROGRAM
+from waiting import PATIENCE_S, cpu_seconds, wait_until
 
 
 class Terminal:
@@ -33,7 +34,7 @@ class Terminal:
         os.close(slave)
         self.seen = self.raw = ""
 
-    def expect(self, pattern: str, seconds: float = 60) -> str:
+    def expect(self, pattern: str, seconds: float = PATIENCE_S) -> str:
         """What is printed until a pattern comes; it and what is before it are taken."""
         until = time.monotonic() + seconds
         while True:
@@ -55,7 +56,7 @@ class Terminal:
 
     def close(self) -> int:
         try:
-            return self.process.wait(30)
+            return self.process.wait(PATIENCE_S)
         finally:
             self.process.kill()
             os.close(self.master)
@@ -85,7 +86,8 @@ def terminal(tmp_path):
 def test_ctrl_c_pauses_a_run_and_keeps_the_session(terminal):
     session = terminal("endless")
     session.send("continue\r")
-    time.sleep(1.5)
+    used = cpu_seconds(session.process.pid)
+    wait_until(lambda: cpu_seconds(session.process.pid) > used + 0.5)  # it is in the loop
     session.send("\x03")
     assert "Paused." in session.expect(r"=> +\d+")
     session.send("p x\r")

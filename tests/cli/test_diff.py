@@ -117,7 +117,7 @@ def test_two_runs_of_a_workspace(cli):
     [
         (["old.opg"], "inputs that nothing was given for"),
         (["old.opg", "-i", "random", "--a", "fast"], "'fast' is no setting of a run"),
-        (["old.opg", "-i", "random", "--b", "streams=0"], "streams is a number from 1 on"),
+        (["old.opg", "-i", "random", "--b", "streams=0"], "streams is 0; it can be 1 to 64"),
         (["old.opg", "-i", "random", "--b", "device=null"], "null device computes nothing"),
         (["old.opg", "-i", "random", "-g", "none"], "there is no graph none"),
         (["old.opg", "new.opg", "old.opg", "-i", "random"], "two at most"),

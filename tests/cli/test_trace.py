@@ -16,6 +16,7 @@ from urllib.request import urlopen
 
 import pytest
 from made_timelines import two_streams
+from waiting import PATIENCE_S
 
 ENDLESS = "with recursive n(i) as (select 1 union all select i + 1 from n) select max(i) from n"
 SLICES = "select name, dur from slice where category = 'op' order by ts, id limit 2"
@@ -281,7 +282,7 @@ def test_ctrl_c_ends_the_server_quietly(made, tmp_path):
         assert server.stdout is not None
         found = re.search(r"http://127\.0\.0\.1:\d+/", server.stdout.readline())
         assert found
-        assert b"Perfetto" in urlopen(found[0], timeout=10).read()
+        assert b"Perfetto" in urlopen(found[0], timeout=PATIENCE_S).read()
         server.send_signal(signal.SIGINT)
-        out, err = server.communicate(timeout=10)
+        out, err = server.communicate(timeout=PATIENCE_S)
     assert (server.returncode, out, err) == (0, "", "")

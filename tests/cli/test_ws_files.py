@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from waiting import cpu_seconds, open_files, wait_until
+from waiting import PATIENCE_S, cpu_seconds, open_files, wait_until
 from workspaces import record
 
 import opstep
@@ -167,7 +167,7 @@ def test_ctrl_c_ends_a_question(tmp_path):
     used = cpu_seconds(process.pid)
     wait_until(lambda: cpu_seconds(process.pid) > used + 0.5)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=8)
+    _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert "interrupted" in err and "Traceback" not in err
 
@@ -176,6 +176,6 @@ def test_a_reader_that_leaves_is_no_error(tmp_path):
     opstep.Workspace.create(tmp_path / "runs.db")
     many = "with recursive n(x) as (select 1 union all select x + 1 from n) select x from n"
     line = f'{sys.executable} -m opstep ws {tmp_path}/runs.db sql "{many}" --csv | head -3'
-    done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=9)
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.stdout.split() == ["x", "1", "2"]
     assert done.stderr == ""

@@ -25,8 +25,8 @@ from typing import Any
 
 from dap.schema import check_message
 
-from opstep.dap.server import serve, wire_of
-from opstep.dap.wire import Wire
+from opstep.dap.server import serve
+from opstep.dap.wire import Wire, wire_of
 
 PATIENCE_S = 60.0
 MARKER = re.compile(r"#.*\bbreak: (\w+)")

@@ -222,9 +222,9 @@ def test_ten_thousand_values(program):
         client.expect_stop("breakpoint")
         taken = []
         for _ in range(5):
-            began = time.perf_counter()
+            began = time.process_time()
             found = children(client, scopes(client)["Values"])
-            taken.append(time.perf_counter() - began)
+            taken.append(time.process_time() - began)
         assert len(found) == 199 and next(iter(found)) == "v0 … v99"
         assert f"v{count - 1}" in found
         group = children(client, found["v0 … v99"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from dap.client import Refused, markers_of
 
@@ -154,10 +152,8 @@ def test_launches_are_smaller_steps(stopped):
 
 def test_pause(client, endless):
     client.start(endless, graph="main", inputs="random")
-    began = time.monotonic()
     client.request("pause", threadId=1)
     client.expect_stop("pause")
-    assert time.monotonic() - began < 10
     assert client.where()[0].startswith(("more", "always", "main"))
     client.request("pause", threadId=1)  # it stands already
     client.go("next", "step")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from dap.client import Client, Refused
 from dap.kernel_client import Kernel
-from waiting import runs, wait_until
+from waiting import PATIENCE_S, runs, wait_until
 
 import opstep
 import opstep.kernels  # registers the ops
@@ -364,6 +364,8 @@ def test_nothing_is_left_behind():
         "print(job._process.pid, flush=True)\n"
         "os._exit(1)\n"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    told = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S
+    )
     pid = int(told.stdout)
     wait_until(lambda: not runs(pid))

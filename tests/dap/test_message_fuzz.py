@@ -18,7 +18,8 @@ import pytest
 from dap.client import Client
 
 from opstep.dap.registry import requests
-from opstep.dap.server import serve, wire_of
+from opstep.dap.server import serve
+from opstep.dap.wire import wire_of
 
 COUNT = int(os.environ.get("OPSTEP_FUZZ", "3000"))
 # What would end the session, or start processes; the rest is fair game.

@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 from dap.client import Client, Refused, markers_of
+from waiting import PATIENCE_S
 
 import opstep
 
@@ -73,7 +74,7 @@ def test_on_a_port(listening, loops):
 )
 def test_addresses_that_cannot_be(address, what):
     arguments = [sys.executable, "-m", "opstep", "dap", "--listen", address]
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 2
     assert re.search(what, done.stderr) and "Traceback" not in done.stderr
 

@@ -146,6 +146,6 @@ def moved(client, path, markers):
 
 
 def ended(client):
-    """Again from the begin, and out."""
+    """Rerun from the begin, and out."""
     client.request("restart")
     client.request("terminate")  # and disconnect, as every client does

@@ -12,11 +12,11 @@ import sys
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(TESTS.parent), str(TESTS), str(TESTS / "ops")]
+sys.path[:0] = [str(TESTS.parent), str(TESTS / "shared"), str(TESTS / "kernels")]
 
 import numpy as np  # noqa: E402 - found by the lines above
 from cases import cases, inputs, program  # noqa: E402
-from kernels import launched, representatives, steps  # noqa: E402
+from cuda_kernels import launched, representatives, steps  # noqa: E402
 from values import op_by_op  # noqa: E402
 
 from opstep.runtime.device.cuda.compiling.target import targeting  # noqa: E402

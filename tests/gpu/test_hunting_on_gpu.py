@@ -11,7 +11,7 @@ import pytest
 import opstep
 from opstep.hunting.search import hunt
 
-sys.path.append(str(Path(__file__).parent.parent / "debugger"))
+sys.path.append(str(Path(__file__).parent.parent / "hunting"))
 
 from seeded import break_kernel, bugs, clean, seeded
 from test_hunting import holds

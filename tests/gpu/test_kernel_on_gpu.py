@@ -9,7 +9,7 @@ from dap.kernel_client import Kernel
 import opstep
 from opstep.api.debugging import Debugger
 from opstep.runtime.debugger.kernel.process import KernelProcess
-from opstep.runtime.debugger.kernel.stop import KernelsHere
+from opstep.runtime.debugger.kernel.stop import KernelsAtStop
 
 pytest.importorskip("debugpy")
 
@@ -32,7 +32,7 @@ def test_operands_come_from_the_gpu():
     debugger.start()
     for _ in range(2):
         debugger.go("over")
-    here = KernelsHere(debugger.stack()[0])
+    here = KernelsAtStop(debugger.stack()[0])
     assert [k.target for k in here.launches] == ["cuda"]
     assert here.launches[0].op == "relu" and here.launches[0].obstacle == ""
     with KernelProcess(here.job(here.launches[0], thread=(1, 0, 0))) as job:
@@ -52,7 +52,7 @@ def test_tensor_cores_run_in_the_simulator():
     )
     debugger.start()
     debugger.go("over")
-    here = KernelsHere(debugger.stack()[0])
+    here = KernelsAtStop(debugger.stack()[0])
     assert [(k.op, k.obstacle) for k in here.launches][:1] == [("matmul", "")]
     with KernelProcess(here.job(here.launches[0])) as job:
         assert "elements written" in Kernel(job.configuration).finish()

@@ -14,6 +14,7 @@ import opstep
 from opstep.runtime.device.cuda import device as devices
 from opstep.runtime.device.cuda.recording import meters
 from opstep.runtime.device.cuda.recording.records import issued
+from opstep.runtime.device.protocols import Recorder
 from opstep.runtime.recording import FILL, GraphLaunch, HostRecord, StreamRecord
 from opstep.runtime.statistics import decode
 from opstep.trace import recording as recordings
@@ -21,7 +22,7 @@ from opstep.trace import recording as recordings
 EXAMPLES = ["lenet", "while", "unet_two", "branches"]
 
 
-class Notes:
+class Notes(Recorder):
     """Takes records down, of every run that it is given."""
 
     def __init__(self, wanted=False):

@@ -16,7 +16,7 @@ from opstep.lsp.registry import features
 from opstep.lsp.tokens import tokens
 from opstep.runtime.ir.diagnostics import OpstepError
 
-ERRORS = sorted((Path(__file__).parent.parent / "errors").glob("*.opg"))
+ERRORS = sorted((Path(__file__).parent.parent / "runtime" / "ir" / "errors").glob("*.opg"))
 URI = "file:///a.opg"
 PIECES = [
     "",

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from cases import graph_files
 
 from opstep.kernels.stdlib import library
 from opstep.lsp.derivation import Step, Watched, derive
@@ -14,7 +15,7 @@ from opstep.runtime.ir.parser import load, parse
 from opstep.runtime.ir.verified import Application
 from opstep.runtime.ir.verify import verify_with_diagnostics
 
-OPS = sorted((Path(__file__).parent.parent / "ops").glob("*.opg"))
+OPS = graph_files()
 # Whose rules ask whether a dim is a number, or build a shape from what is no dim, in some programs.
 SOMETIMES_SILENT = {
     "avg_pool2d", "diagonal", "diagonal_scatter", "gather_elements", "gather_elements_grad",

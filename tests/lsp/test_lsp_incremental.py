@@ -198,7 +198,7 @@ def test_also_where_checking_is_left_in_the_middle(made, counts):
 
 @pytest.mark.parametrize(
     "path",
-    sorted([*ROOT.glob("examples/*.opg"), *ROOT.glob("tests/errors/*.opg")]),
+    sorted([*ROOT.glob("examples/*.opg"), *ROOT.glob("tests/runtime/ir/errors/*.opg")]),
     ids=lambda p: p.stem,
 )
 def test_a_file_is_checked_as_by_the_command(path):

@@ -110,7 +110,7 @@ def test_where_python_drops_what_a_handler_raises(tmp_path, trajectories, name, 
 @pytest.mark.parametrize("plan", PLANS[:2], ids=ids)
 def test_what_a_device_replays_as_one(tmp_path, trajectories, share, monkeypatch, plan):
     """As on a GPU: what nothing interrupts is one piece of work, updates with the rest."""
-    monkeypatch.setattr(CpuDevice, "stretch", lambda _, code, *how: code, raising=False)
+    monkeypatch.setattr(CpuDevice, "stretches", True)
     runs_signalled(tmp_path, trajectories, plan, share, signal.SIGINT)
     tasks_cancelled(tmp_path, trajectories, plan, share // 2)
 

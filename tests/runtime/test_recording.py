@@ -11,6 +11,7 @@ from branching import SIZE, branching
 
 import opstep
 from opstep.runtime.device.cpu.device import statistics_of
+from opstep.runtime.device.protocols import Recorder
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.plan.plan import Run, Wait
@@ -64,7 +65,7 @@ WAYS = [
 ]
 
 
-class Notes:
+class Notes(Recorder):
     """A recording and its recorder: takes down everything, of every so many steps statistics."""
 
     def __init__(self, wanted=None, every: int = 1):

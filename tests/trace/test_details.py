@@ -286,7 +286,7 @@ def test_a_file_of_before_is_brought_up_to_date(path):
 
 @pytest.mark.parametrize("text", ["quantile", "signed=1", "channels=x", "channels=", "all"])
 def test_what_is_not_known_is_refused(path, text):
-    with pytest.raises(InputError, match="--stats-also"):
+    with pytest.raises(InputError, match="stats_also"):
         opstep.Recording(workspace=path, stats_also=text)
     assert not path.exists()
 
@@ -307,17 +307,15 @@ def test_on_the_command_line(path, tmp_path, capsys):
     assert row == ("z", -99.0, -50.0, -1.0, 99.0)
 
 
-def test_on_the_page_of_an_op(path):
+def test_quantiles_are_drawn_by_step(path):
     x = values((6, 4)).astype(np.float32)
     text = "graph main(x: f32[N, C]) -> f32[N, C] {\n  y = relu(x)\n  return y\n}"
     taken(path, text, {"x": x}, steps=3)
-    record(path)
     application = viewer.application(path)
-    page = asyncio.run(application.client.request("GET", "/-/op/1/0")).text
-    for title in ("quantiles of |x|", "by sign and magnitude", "channels at step 2: range"):
-        assert title in page
-    plain = asyncio.run(application.client.request("GET", "/-/op/2/0")).text
-    assert "elements by magnitude" in plain and "quantiles" not in plain
+    page = "/data/quantiles{}?run=1&op=0"
+    assert "/data/quantiles.svg" in asyncio.run(application.client.get(page.format(""))).text
+    drawn = asyncio.run(application.client.get(page.format(".svg"))).text
+    assert all(title in drawn for title in (">p1<", ">p50<", ">p99<"))
 
 
 def test_training_is_not_changed(path):

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import PATIENCE_S
 from workspaces import TRAIN, record, sound, train_inputs, train_program
 
 import opstep
 from opstep.runtime.ir.errors import InputError
 from opstep.trace.recording import Recording
-from opstep.trace.sink import Written
+from opstep.trace.sink import SinkReport
 from opstep.trace.viewer.engine import Engine
 
 ROOT = Path(__file__).parent.parent.parent
@@ -40,11 +41,12 @@ def opstep_run(folder: Path, limit: int, *options: str) -> subprocess.CompletedP
     return subprocess.run(
         [sys.executable, "-c", LIMITED, str(limit), "run", "train.opg", "--symbol", "N=4",
          "--input", "random", "--steps", str(STEPS), *options],
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False,
+        cwd=folder, env=environment, capture_output=True, text=True, check=False,
+        timeout=PATIENCE_S,
     )  # fmt: skip
 
 
-def assert_counted(path: Path, written: Written) -> None:
+def assert_counted(path: Path, written: SinkReport) -> None:
     """What is told of a file is what it has."""
     tables = {"step": "steps where step >= 0", "execution": "executions", "tensor": "tensors",
               "statistics row": "stats"}  # fmt: skip
@@ -116,7 +118,7 @@ def undisturbed(tmp_path_factory) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("bad", [0, 1])
-@pytest.mark.parametrize("method", ["begin_run", "take", "end_step", "end_run", "flush"])
+@pytest.mark.parametrize("method", ["begin_run", "add_record", "end_step", "end_run", "flush"])
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), ValueError("a slip")])
 def test_a_sink_that_raises_is_only_closed(tmp_path, undisturbed, bad, method, error):
     path, trace = tmp_path / "runs.db", tmp_path / "run.pftrace"
@@ -132,7 +134,7 @@ def test_a_sink_that_raises_is_only_closed(tmp_path, undisturbed, bad, method, e
         real = getattr(sink, name)
         setattr(sink, name, lambda *given: (calls.append(name), real(*given))[1])
 
-    for name in ("begin_run", "take", "end_step", "end_run", "flush", "close"):
+    for name in ("begin_run", "add_record", "end_step", "end_run", "flush", "close"):
         called(name)
     setattr(sink, method, fail)
     train_program().run("main", train_inputs(), recording=recording, steps=3)
@@ -193,7 +195,7 @@ def test_what_may_not_be_written_is_told_before_the_run(tmp_path, what):
         process = subprocess.run(
             [sys.executable, "-c", REFUSED, str(path), str(tmp_path / "other.db")],
             env=os.environ | {"PYTHONPATH": str(ROOT)},
-            capture_output=True, text=True, timeout=60, check=False,
+            capture_output=True, text=True, timeout=PATIENCE_S, check=False,
         )  # fmt: skip
         assert process.returncode == 0, process.stderr
         assert "runs.db: it cannot be written" in process.stdout

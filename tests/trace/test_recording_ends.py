@@ -9,6 +9,7 @@ import threading
 
 import numpy as np
 import pytest
+from waiting import PATIENCE_S
 
 import opstep
 from opstep.runtime.ir.errors import InputError
@@ -90,7 +91,7 @@ program = opstep.loads({PROGRAM!r})
 for _ in range(3):
     program.run("main", {{"x": np.ones(3, np.float32)}}, recording=recording)
 """
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=PATIENCE_S)
     with opstep.Workspace(tmp_path / "runs.db") as workspace:
         run = workspace.run("last")
         assert (run.status, run.steps) == ("done", 3)

@@ -449,8 +449,9 @@ def test_a_workspace_of_the_same_runs_has_the_same_ops(tmp_path, text, options):
             from executions e join ops o on o.run = e.run and o.op = e.op
             join runs r on r.id = e.run where start_ns is not null"""
         ).fetchall()
+    seen = Seen(trace)
     found = Counter(
         (*(s.args[c] for c in ids), s.ts, s.ts + s.dur, *(s.args.get(c, "") for c in shared))
-        for s in Seen(trace).of("op") + Seen(trace).of("control")
+        for s in (*seen.of("op"), *seen.of("control"))
     )
     assert found == Counter(rows)

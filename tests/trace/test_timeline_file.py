@@ -91,13 +91,13 @@ def test_records_of_any_figures_are_read_back(tmp_path):
         for number, (host, *streams) in enumerate(turns):
             activation = Activation(next(numbers), number, layout)
             launches = moments(host, now)
-            sink.take(run, HostRecord(activation, launches, PAIRS, PAIRS))
+            sink.add_record(run, HostRecord(activation, launches, PAIRS, PAIRS))
             expected.update((key, "launch", *pair) for pair in launches.tolist())
             end = int(launches[-1, 1])
             for stream, steps in enumerate(streams):
                 first, wait, second, _ = moments(steps, now)
                 times, waits = np.array([first, second]), wait[None]
-                sink.take(run, StreamRecord(activation, stream, times, waits, None))
+                sink.add_record(run, StreamRecord(activation, stream, times, waits, None))
                 expected.update((key, f"{stream}", *pair) for pair in times.tolist())
                 expected.update((key, f"{stream} waits", *pair) for pair in waits.tolist())
                 end = max(end, int(second[1]))
@@ -195,7 +195,7 @@ def test_a_write_that_fails_leaves_whole_packets(tmp_path, monkeypatch):
     sink.end_step(run, StepDone(0, 100, 200, {}))
     sink.flush()
     before = path.read_bytes()
-    sink.take(run, HostRecord(Activation(0, 1, layout), moments([300] * 8, 0), PAIRS, PAIRS))
+    sink.add_record(run, HostRecord(Activation(0, 1, layout), moments([300] * 8, 0), PAIRS, PAIRS))
     write = os.write
 
     calls = []

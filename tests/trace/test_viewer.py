@@ -18,13 +18,13 @@ from urllib.parse import parse_qs
 import made_timelines
 import numpy as np
 import pytest
-from waiting import runs, wait_until
+from waiting import PATIENCE_S, runs, wait_until
 
 import opstep
 from opstep.runtime.ir.errors import InputError
 from opstep.trace.viewer import files, server
 from opstep.trace.viewer.engine import Engine
-from opstep.trace.viewer.places import find
+from opstep.trace.viewer.slice_positions import find
 
 ENDLESS = "with recursive n(i) as (select 1 union all select i + 1 from n) select max(i) from n"
 SLICES = "select name, dur from slice where category = 'op' order by ts, id"
@@ -125,7 +125,9 @@ def test_the_child_ends_with_an_error_a_block_or_its_parent(path):
 
 def test_the_engine_waits_for_the_next_question(engine):
     """However long: it names no time after which it would close the connection."""
-    connection = http.client.HTTPConnection("127.0.0.1", engine._client.http.conn.port, timeout=10)
+    connection = http.client.HTTPConnection(
+        "127.0.0.1", engine._client.http.conn.port, timeout=PATIENCE_S
+    )
     connection.request("GET", "/status")
     response = connection.getresponse()
     assert response.status == 200 and response.read()
@@ -136,7 +138,7 @@ def test_the_engine_waits_for_the_next_question(engine):
 def test_no_page_can_ask_the_engine(engine):
     port = int(engine._client.http.conn.port)
     for headers in ({"Host": f"evil.example:{port}"}, {"Origin": "http://evil.example"}):
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
         connection.request("POST", "/query", b"", headers)
         assert connection.getresponse().status == 403
         connection.close()
@@ -160,7 +162,7 @@ def test_no_page_can_ask_the_engine(engine):
 def test_other_files_are_refused(tmp_path, content, message):
     path = tmp_path / "other.pftrace"
     path.write_bytes(content)
-    for use in (Engine, files.whole_packets, server.Server):
+    for use in (Engine, files.readable_parts, server.Server):
         with pytest.raises(InputError, match=message):
             use(path)
 
@@ -201,7 +203,7 @@ def test_a_trace_that_is_cut_anywhere_is_read_up_to_there(path, tmp_path):
     for size in range(1, len(data) + 1):
         cut.write_bytes(data[:size])
         try:
-            found = files.whole_packets(cut)
+            found = files.readable_parts(cut)
         except InputError:  # nothing of it is whole
             assert ends == {0}
             continue
@@ -228,7 +230,7 @@ def test_a_changed_byte_costs_no_more_than_its_packets(tmp_path):
         if k == 60:
             at = len(data) * 2 // 3
         changed.write_bytes(data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :])
-        found = files.whole_packets(changed)
+        found = files.readable_parts(changed)
         told += bool(found.damaged or found.cut)
         assert all(begin <= at < end for begin, end in found.damaged)
         assert sum(end - begin for begin, end in (*found.parts, *found.damaged)) <= len(data)
@@ -289,7 +291,7 @@ def test_ops_are_found_by_what_people_call_them(engine, at, name, count):
     assert (place.ts, place.dur) == engine.query(sql).rows[0]
     begin, end = engine.query("select start_ts, end_ts from trace_bounds").rows[0]
     assert begin <= place.view[0] <= place.ts < place.ts + place.dur <= place.view[1] <= end
-    assert f"{place.name} (made.opg:" in place.told()
+    assert f"{place.name} (made.opg:" in place.description()
 
 
 @pytest.mark.parametrize("at", ["nope", "99", "made.opg:1", "", "'", "c'; drop table slice; --"])
@@ -317,7 +319,7 @@ def served(path: Path, *arguments):
 
 def ask(found, path: str, method: str = "GET", **headers: str):
     """Status, headers and body."""
-    connection = http.client.HTTPConnection("127.0.0.1", found.server_port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", found.server_port, timeout=PATIENCE_S)
     connection.request(method, path, headers=headers)
     response = connection.getresponse()
     body = response.read()
@@ -425,7 +427,7 @@ def test_a_trace_that_grows_or_goes_is_served_as_it_is(path, tmp_path):
         where = trace_of(found)
         status, _, body = ask(found, where)
         assert status == 200
-        assert body == data[: files.whole_packets(grown).size]
+        assert body == data[: files.readable_parts(grown).size]
         grown.write_bytes(data)
         assert ask(found, where)[2] == data
         grown.unlink()
@@ -439,6 +441,6 @@ def test_ports_that_cannot_be_had_are_told(path):
         port = taken.getsockname()[1]
         with pytest.raises(InputError, match=f"port {port} is in use") as caught:
             server.Server(path, port)
-        assert "--port" in caught.value.diagnostics[0].hint
+        assert "give another port" in caught.value.diagnostics[0].hint
     with pytest.raises(InputError, match="port 9001"):
         server.Server(path, 9001)

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import made_timelines
 import pytest
+from waiting import PATIENCE_S
 
 from opstep.runtime.ir.errors import InputError
 from opstep.trace.viewer import server
@@ -36,7 +37,7 @@ def serving(path: Path, frames=()):
 
 
 def get(served, path: str, **headers: str):
-    connection = http.client.HTTPConnection("127.0.0.1", served.server_port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", served.server_port, timeout=PATIENCE_S)
     connection.request("GET", path, headers=headers)
     response = connection.getresponse()
     body = response.read()

@@ -8,6 +8,7 @@ import threading
 
 import numpy as np
 import pytest
+from waiting import PATIENCE_S
 
 import opstep
 from opstep.trace.viewer import files, source
@@ -87,7 +88,9 @@ def test_the_server_tells_it_to_the_ui(tmp_path):
         thread.start()
         found = {}
         for path in ("/vizviewer_info", "/file_info"):
-            connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
+            connection = http.client.HTTPConnection(
+                "127.0.0.1", server.server_port, timeout=PATIENCE_S
+            )
             connection.request("GET", path)
             answer = connection.getresponse()
             assert (answer.status, answer.headers["Content-Type"]) == (200, "application/json")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import PATIENCE_S
 from workspaces import TRAIN, record, sound, train_inputs, train_program
 
 import opstep
@@ -23,7 +24,7 @@ ROOT = HERE.parent.parent
 
 def python(*arguments: str, **options) -> subprocess.Popen:
     """A process that finds opstep and the helpers of the tests."""
-    environment = {"PYTHONPATH": f"{ROOT}:{HERE.parent}", "PATH": "/usr/bin:/bin"}
+    environment = {"PYTHONPATH": f"{ROOT}:{HERE.parent}/shared", "PATH": "/usr/bin:/bin"}
     environment["HOME"] = str(Path.home())  # where compiled kernels are kept
     return subprocess.Popen(
         [sys.executable, *arguments], env=environment, stdout=subprocess.PIPE,
@@ -52,7 +53,7 @@ def steps_of(path: Path, timeout: float = 0) -> dict[int, int]:
 @pytest.mark.parametrize("options", [("10", "--no-trace"), ("3", "--seed", "1")])
 def test_killed_writers_leave_whole_steps(options):
     process = python(str(HERE / "kill.py"), *options)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, err
     assert out.startswith(f"{options[0]} killed: ")
     assert int(out.split(": ")[1].split()[0]) > 0, "all were killed too early to have a step"
@@ -138,7 +139,7 @@ print(result.plan.graph, float(result["loss"]), written.problem)
 def test_a_disk_without_room_for_the_file_itself(tmp_path, limit):
     path = tmp_path / "runs.db"
     process = python("-c", FULL, str(path), str(limit))
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, err
     graph, loss, problem = out.split(maxsplit=2)
     whole = train_program().run("main", train_inputs(), steps=400)
@@ -152,7 +153,7 @@ def test_a_disk_without_room_for_the_file_itself(tmp_path, limit):
 def test_what_a_full_disk_has_of_a_run_is_repeated(tmp_path, ended):
     path = tmp_path / "runs.db"
     process = python("-c", FULL, str(path), "450000", ended)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0 and "no room is left" in out, err
     with opstep.Workspace(path) as ws:
         run = ws.run("last")
@@ -169,7 +170,7 @@ def test_what_a_full_disk_has_of_a_run_is_repeated(tmp_path, ended):
 def test_a_disk_that_fills(tmp_path, limit):
     path = tmp_path / "runs.db"
     process = python("-c", FULL, str(path), str(limit))
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, err
     graph, loss, problem = out.split(maxsplit=2)
     whole = train_program().run("main", train_inputs(), steps=400)
@@ -190,7 +191,7 @@ def test_what_came_before_a_full_disk_stays(tmp_path):
     record(path, steps=5)
     before = path.stat().st_size
     process = python("-c", FULL, str(path), str(before))
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0 and "disk" in out, err
     sound(path)
     assert steps_of(path, timeout=5)[1] == 5

@@ -14,7 +14,7 @@ from workspaces import HALVING, ROOTS, record
 import opstep
 from opstep.runtime.ir.errors import InputError
 from opstep.trace.workspace import figures
-from opstep.trace.workspace.picture import apart, draw
+from opstep.trace.workspace.picture import draw, spread
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def test_without_matplotlib(path, tmp_path, monkeypatch):
 @given(st.lists(st.floats(0, 100), max_size=12), st.floats(0.1, 8))
 def test_names_stand_apart(wanted, gap):
     wanted.sort()
-    found = apart(wanted, gap, 0, 100)
+    found = spread(wanted, gap, 0, 100)
     assert len(found) == len(wanted)
     assert all(b - a >= gap * 0.999 for a, b in pairwise(found))
     assert all(-1e-6 <= place <= 100 + 1e-6 for place in found)

@@ -16,6 +16,7 @@ import opstep
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import DTYPES
 from opstep.trace.workspace import blobs, migrations, schema, store
+from opstep.trace.workspace.tables import create_table
 from opstep.trace.workspace.views import VIEWS
 
 
@@ -125,7 +126,7 @@ def version_2(monkeypatch):
         migrations_migrate(connection, path, version, steps, schema.VERSION + 1)
 
     migrations_migrate = migrations.migrate
-    monkeypatch.setattr(migrations, "migrate", migrate)
+    monkeypatch.setattr(store, "migrate", migrate)
 
 
 @pytest.mark.parametrize("opened", [store.open_writing, store.open_reading])
@@ -210,7 +211,7 @@ def test_tensors_come_back_bit_for_bit(name, content, square):
         array = array.reshape(2, -1).T
     connection = sqlite3.connect(":memory:", isolation_level=None)
     for table in schema.TABLES:
-        store.create_table(connection, table)
+        create_table(connection, table)
     blobs.put_tensor(connection, "a", array, "saved")
     blobs.put_tensor(connection, "b", array.copy(), "saved")
     assert connection.execute("select count(distinct digest) from blobs").fetchone() == (1,)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
+from opstep.trace import writer as writer_module
 from opstep.trace.writer import TOGETHER, Writer
 
 
@@ -27,11 +27,20 @@ def test_work_is_done_in_order_and_flushed():
 
 
 def test_a_barrier_waits_for_the_flush_behind_slow_work():
-    flushed = threading.Event()
+    gate, flushed, seen = threading.Event(), threading.Event(), []
     writer = writer_of(flushed.set)
-    writer.put([lambda: time.sleep(0.05)])
-    writer.barrier()
-    assert flushed.is_set()
+    writer.put([gate.wait])
+
+    def wait():
+        writer.barrier()
+        seen.append(flushed.is_set())
+
+    caller = threading.Thread(target=wait)
+    caller.start()
+    assert not flushed.is_set() and not seen
+    gate.set()
+    caller.join()
+    assert seen == [True]
     writer.close()
 
 
@@ -69,17 +78,13 @@ def test_what_is_larger_than_the_queue_is_let_in_alone():
     assert writer.most == 5000
 
 
-def test_flushes_come_while_there_is_always_more():
+def test_flushes_come_while_there_is_always_more(monkeypatch):
+    monkeypatch.setattr(writer_module, "PATIENCE_S", 0.0)
     flushes: list[int] = []
     done: list[int] = []
     writer = writer_of(lambda: flushes.append(len(done)))
-
-    def work():
-        time.sleep(0.01)
-        done.append(1)
-
-    for _ in range(30):  # 0.3 s, longer than the writer's patience
-        writer.put([work], TOGETHER)
+    for _ in range(30):
+        writer.put([lambda: done.append(1)], TOGETHER)
     writer.close()
     assert len(done) == 30
     assert any(0 < seen < 30 for seen in flushes)

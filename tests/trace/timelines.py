@@ -52,9 +52,9 @@ def recording(monkeypatch, path: Path):
             told.runs[run.key] = run
             super().begin_run(run)
 
-        def take(self, run, record):
+        def add_record(self, run, record):
             told.records.append((run.key, record))
-            super().take(run, record)
+            super().add_record(run, record)
 
         def end_step(self, run, step):
             told.steps.append((run.key, step))

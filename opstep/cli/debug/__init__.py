@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from opstep.api.settings import BUDGET, RunSettings
 from opstep.cli.common import (
     COMMAND,
     MACHINE,
@@ -20,18 +20,11 @@ from opstep.cli.common import (
     command,
     watch_compiler,
 )
-from opstep.cli.options import (
-    device_option,
-    graph_option,
-    kernel_options,
-    policy_options,
-    running_options,
-    symbol_option,
-)
+from opstep.cli.options import KERNELS, POLICY, graph_option, setting_options, symbol_option
 
 if TYPE_CHECKING:
+    from opstep.api.debugging import Debugger
     from opstep.cli.debug.session import Session
-    from opstep.cli.debug.stepping import Stepper
 
 
 @command(
@@ -69,10 +62,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Load params (all of them), and states, from a safetensors file.",
 )
-@device_option
-@kernel_options
-@running_options
-@partial(policy_options, mode="debug")
+@setting_options("device", *KERNELS, "threads", "steps", "seed", *POLICY, mode="debug", seed=0)
 @click.option(
     "--workspace",
     "-w",
@@ -82,7 +72,7 @@ if TYPE_CHECKING:
 @click.option(
     "--memory",
     type=FloatRange(0, min_open=True),
-    default=2.0,
+    default=BUDGET / 2**30,
     show_default=True,
     metavar="GiB",
     help="Results that are kept to go back to; older ones are computed again when looked at.",
@@ -116,11 +106,11 @@ def debug(file: str, **options: Any) -> int:
     return OK
 
 
-def opened(file: str, options: dict[str, Any]) -> Stepper:
+def opened(file: str, options: dict[str, Any]) -> Debugger:
     """The debugger of a program. Raises `OpstepError`."""
     import opstep
     from opstep.api import sources
-    from opstep.cli.debug.stepping import Stepper
+    from opstep.api.debugging import Debugger, debugged
     from opstep.cli.run import check_kernels
     from opstep.runtime.ir.errors import InputError
 
@@ -135,19 +125,15 @@ def opened(file: str, options: dict[str, Any]) -> Stepper:
     values = sources.gather(graph, options["inputs"], symbols, options["seed"])
     if options["params"]:
         sources.load_params(program, options["params"])
-    switches = {k: options[k] for k in SWITCHES}
-    made = Stepper(
+    made = Debugger(
         program, graph.name.text, values, memory_budget=int(options["memory"] * 2**30),
-        files=Path.cwd(), **switches,
+        files=Path.cwd(), **debugged(RunSettings.of(options)),
     )  # fmt: skip
     if options["workspace"]:
         from opstep.trace.workspace.scope import recorded_runs
 
-        made.runs = recorded_runs(options["workspace"])
+        made.stop_point.runs = recorded_runs(options["workspace"])
     return made
-
-
-SWITCHES = ("device", "mode", "streams", "alloc", "fill", "sync", "threads", "kernels", "steps")
 
 
 def greet(session: Session, file: str, options: dict[str, Any]) -> None:

@@ -15,11 +15,12 @@ from opstep.cli.common import watch_compiler
 from opstep.cli.debug import showing
 from opstep.cli.debug.points import KINDS, BreakpointTable, Entry
 from opstep.cli.debug.registry import Command, Refused, find
+from opstep.cli.wording import in_switches
 from opstep.runtime.ir.diagnostics import OpstepError, render_all, visible
 
 if TYPE_CHECKING:
+    from opstep.api.debugging import Debugger
     from opstep.cli.debug.reading import Reader
-    from opstep.cli.debug.stepping import Stepper
     from opstep.runtime.debugger.debugger import Stop
     from opstep.runtime.debugger.frames import Frame
 
@@ -31,7 +32,7 @@ _DEEPEST = 20  # scripts that run scripts
 class Session:
     """`interactive`: whether a person sits there; `options`: how the program was opened."""
 
-    def __init__(self, debugger: Stepper, paint: showing.Paint, interactive: bool):
+    def __init__(self, debugger: Debugger, paint: showing.Paint, interactive: bool):
         self.debugger = debugger
         self.paint = paint
         self.interactive = interactive
@@ -135,7 +136,7 @@ class Session:
         elif isinstance(error, ExpressionError):
             self.complain(visible(error.message), visible(error.hint))
         elif isinstance(error, OpstepError):
-            self.say(render_all(error.diagnostics, self.paint.on))
+            self.say(render_all(error.diagnostics, self.paint.on, in_switches))
         elif isinstance(error, MemoryError):
             self.complain("out of memory", "print a part of it: x[0, :8]")
         else:
@@ -265,7 +266,7 @@ class Session:
         problem = stop.exception
         assert problem is not None
         if problem.error is not None:
-            return render_all(problem.error.diagnostics, self.paint.on)
+            return render_all(problem.error.diagnostics, self.paint.on, in_switches)
         return f"{self.paint(problem.kind + ':', 'bold red')} {visible(problem.message)}"
 
     def _standing(self) -> Any:
@@ -331,7 +332,7 @@ class Session:
         lost = not self.frames()
         if stop is None or stop.exception is None:
             self.say(self.paint("The run has ended.", "bold"))
-            known = debugger.outputs is not None or debugger.machine.finished
+            known = debugger.outputs is not None or debugger.machine.history.finished
             for name, array in (debugger.result() if known else {}).items():
                 self.say(f"{self.paint(visible(name), 'bold')} = {array_line(array)}")
         if lost:  # there was nothing to stop it, so whole steps were run

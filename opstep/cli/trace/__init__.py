@@ -9,7 +9,7 @@ import click
 from opstep.cli.common import COMMAND, MACHINE, OK, FloatRange, say
 from opstep.cli.verbs import command_with_verbs
 from opstep.trace.viewer.engine import LIMIT_S
-from opstep.trace.viewer.files import Whole
+from opstep.trace.viewer.files import ReadableParts
 
 VERBS = {
     "summary": ("opstep.cli.trace.summary", "Say where the time went: streams, path, ops, memory."),
@@ -26,9 +26,9 @@ timeout_option = click.option(
 )
 
 
-def say_left_out(file: str, whole: Whole) -> None:
+def say_left_out(file: str, whole: ReadableParts) -> None:
     """Says where a trace is damaged, and that it ends in the middle of something."""
-    for line in whole.told(Path(file)):
+    for line in whole.warnings(Path(file)):
         say(line)
 
 
@@ -70,9 +70,9 @@ def trace(file: str, at: str | None, port: int | None, no_browser: bool, timeout
     (127.0.0.1), and opens a browser. Nothing leaves the machine. opstep run --trace writes such
     files; they can be read during the run, as far as they are written. Needs opstep[viewer].
     """
-    from opstep.trace.viewer.files import whole_packets
+    from opstep.trace.viewer.files import readable_parts
     from opstep.trace.viewer.server import serve
 
-    say_left_out(file, whole_packets(Path(file)))
+    say_left_out(file, readable_parts(Path(file)))
     serve(file, port or 0, not no_browser, at, timeout)
     return OK

@@ -120,7 +120,7 @@ def write(path: Path, columns: list[str], rows: Counted) -> None:
 def write_text(file: Any, kind: str, columns: list[str], rows: Iterable[tuple]) -> None:
     import io
 
-    from opstep.trace.workspace.written import WRITERS
+    from opstep.trace.workspace.row_formats import WRITERS
 
     text = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
     WRITERS[kind](columns, iter(rows), text)

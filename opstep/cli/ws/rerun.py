@@ -14,12 +14,12 @@ from opstep.cli.common import (
     emit_json,
     ended_in_order,
     json_option,
-    names_listed,
     say,
     watch_compiler,
 )
 from opstep.cli.verbs import verb
 from opstep.cli.ws import shown
+from opstep.runtime.ir.diagnostics import names_listed
 
 if TYPE_CHECKING:
     from opstep.trace.workspace.rerun import Repeated

@@ -1,25 +1,19 @@
-"""Breakpoints: on lines, on graphs, ops and values by name, on tensors, on kinds of trouble.
-
-What a client wants is remembered, because it may say so before there is a run, and because one
-session can see several runs. Their ids are the session's own.
-"""
+"""Breakpoints: on lines, on graphs, ops and values by name, on tensors, on kinds of trouble."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from opstep.dap.client import Source
-from opstep.dap.registry import BAD_ARGUMENTS, KNOWN, DapError, request
+from opstep.dap.client_breakpoints import ClientBreakpoints
+from opstep.dap.registry import BAD_ARGUMENTS, INITIALIZED, DapError, request
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
-    from opstep.runtime.debugger.breakpoints import Breakpoint, Breakpoints, Wanted
 
 MOST = 100_000  # breakpoints of one request
-NOT_YET = "nothing is running yet"
 
 # Exception filters: id -> label, whether it is on by default, what its condition is about.
 FILTERS: dict[str, tuple[str, bool, str]] = {
@@ -31,120 +25,6 @@ FILTERS: dict[str, tuple[str, bool, str]] = {
     "assert": ("Failed asserts", True, "assert"),
     "device": ("Errors of the device", True, "device"),
 }
-
-
-class Wishes:
-    """``session.kept(Wishes)``: all breakpoints that the client wants, with their ids."""
-
-    def __init__(self, session: Session):
-        self.session = session
-        self.lines: dict[str, list[Wish]] = {}
-        self.functions: list[Wish] = []
-        self.data: list[Wish] = []
-        self.filters: dict[str, str | None] = {}
-        self.origin_only: set[str] = set()
-        self._ids = itertools.count(1)
-        self._by_number: dict[int, Wish] = {}
-
-    def new(self, wanted: Wanted) -> Wish:
-        return Wish(next(self._ids), wanted)
-
-    @property
-    def breakpoints(self) -> Breakpoints | None:
-        """Those of the run, if there is one."""
-        debuggee = self.session.debuggee
-        return debuggee.debugger.breakpoints if debuggee and debuggee.debugger else None
-
-    def set(self, kind: str, path: str = "") -> list[Wish]:
-        """Hands those of one kind, or of one file, to the run."""
-        wishes = self.lines[path] if kind == "lines" else getattr(self, kind)
-        breakpoints = self.breakpoints
-        if breakpoints is None:
-            for wish in wishes:
-                wish.made = None
-            return wishes
-        wanted = [  # a line may have moved since the client named it
-            w.wanted if w.made is None else w.made.wanted._replace(text=w.made.text) for w in wishes
-        ]
-        if kind == "lines":
-            found: Sequence[Breakpoint] = breakpoints.set_lines(path, wanted)
-        else:
-            found = getattr(breakpoints, f"set_{kind}")(wanted)
-        for wish, made in zip(wishes, found, strict=True):
-            wish.made = made
-            self._by_number[made.number] = wish
-        return wishes
-
-    def set_filters(self) -> None:
-        """Hands the exception filters to the run. Raises `ExpressionError`."""
-        if self.breakpoints is not None:
-            self.breakpoints.set_filters(self.filters, self.origin_only)
-
-    def apply(self) -> None:
-        """There is a new run: hands it everything, and tells the client what came of it."""
-        self._by_number.clear()
-        before = self.told_all()
-        for path in self.lines:
-            self.set("lines", path)
-        self.set("functions")
-        self.set("data")
-        self.set_filters()
-        self.tell_changes(before)
-
-    def told_all(self) -> dict[int, dict[str, Any]]:
-        """What the client knows, by id: for `tell_changes`."""
-        return {w.id: self.told(w) for w in self.all()}
-
-    def tell_changes(self, before: dict[int, dict[str, Any]]) -> None:
-        """Sends ``breakpoint`` events for those that are not as they were."""
-        for wish in self.all():
-            now = self.told(wish)
-            if before.get(wish.id) != now:
-                self.session.event("breakpoint", {"reason": "changed", "breakpoint": now})
-
-    def clear(self) -> None:
-        """Nothing stops the run any more."""
-        for path in self.lines:
-            self.lines[path] = []
-            self.set("lines", path)
-        self.functions, self.data, self.filters = [], [], {}
-        self.set("functions")
-        self.set("data")
-        self.set_filters()
-
-    def all(self) -> list[Wish]:
-        return [*itertools.chain(*self.lines.values()), *self.functions, *self.data]
-
-    def ids(self, numbers: Sequence[int]) -> list[int]:
-        """The client's ids of breakpoints that the run names by its own numbers."""
-        return [self._by_number[n].id for n in numbers if n in self._by_number]
-
-    def told(self, wish: Wish) -> dict[str, Any]:
-        """A ``Breakpoint``."""
-        made, client = wish.made, self.session.client
-        body: dict[str, Any] = {"id": wish.id, "verified": bool(made and made.verified)}
-        if made is None:
-            return body | {"message": NOT_YET, "reason": "pending"}
-        if not made.verified:
-            return body | {"message": made.message, "reason": "failed"}
-        if made.source is not None and made.span is not None:
-            line, column = made.source.locate(made.span.start)
-            end_line, end_column = made.source.locate(made.span.end)
-            body["source"] = self.session.source(made.source.path, made.source.text)
-            body |= {"line": client.line(line), "endLine": client.line(end_line)}
-            body |= {"column": client.column(column), "endColumn": client.column(end_column)}
-        if made.message:
-            body["message"] = made.message
-        return body
-
-
-@dataclass
-class Wish:
-    """One breakpoint: its id, what is wanted, and what the run made of it."""
-
-    id: int
-    wanted: Wanted
-    made: Breakpoint | None = None
 
 
 # --- lines ----------------------------------------------------------------------------------------
@@ -173,29 +53,29 @@ class SetBreakpointsArguments:
         "supportsHitConditionalBreakpoints",
         "supportsLogPoints",
     ),
-    states=KNOWN,
+    states=INITIALIZED,
 )
 def set_breakpoints(session: Session, arguments: SetBreakpointsArguments) -> dict[str, Any]:
     """Those of one file, in place of those that it had."""
     from opstep.runtime.debugger.breakpoints import Wanted
 
-    wishes = session.kept(Wishes)
+    asked = session.per_session(ClientBreakpoints)
     path = path_of(session, arguments.source)
     given = arguments.breakpoints
     if given is None:
         given = [SourceBreakpoint(line) for line in arguments.lines or []]
     check_count(given)
     line = session.client.our_line
-    wishes.lines[path] = [
-        wishes.new(
+    asked.lines[path] = [
+        asked.new(
             Wanted(line(b.line), "", text(b.condition), text(b.hit_condition), text(b.log_message))
         )
         for b in given
     ]
-    told = [wishes.told(w) for w in wishes.set("lines", path)]
-    if not wishes.lines[path]:
-        del wishes.lines[path]
-    return {"breakpoints": told}
+    bodies = [asked.body(b) for b in asked.set("lines", path)]
+    if not asked.lines[path]:
+        del asked.lines[path]
+    return {"breakpoints": bodies}
 
 
 def path_of(session: Session, source: Source) -> str:
@@ -226,12 +106,12 @@ class BreakpointLocationsArguments:
     end_column: int | None = None
 
 
-@request("breakpointLocations", capability="supportsBreakpointLocationsRequest", states=KNOWN)
+@request("breakpointLocations", capability="supportsBreakpointLocationsRequest", states=INITIALIZED)
 def breakpoint_locations(
     session: Session, arguments: BreakpointLocationsArguments
 ) -> dict[str, Any]:
     """The statements between two lines."""
-    breakpoints = session.kept(Wishes).breakpoints
+    breakpoints = session.per_session(ClientBreakpoints).of_run
     if breakpoints is None:
         return {"breakpoints": []}
     client, path = session.client, path_of(session, arguments.source)
@@ -245,7 +125,7 @@ def breakpoint_locations(
                 "endLine": client.line(end_line),
                 "endColumn": client.column(end_column),
             }
-            for line, column, end_line, end_column in breakpoints.places(path, first, last)
+            for line, column, end_line, end_column in breakpoints.locations(path, first, last)
         ]
     }
 
@@ -265,7 +145,7 @@ class SetFunctionBreakpointsArguments:
     breakpoints: list[FunctionBreakpoint]
 
 
-@request("setFunctionBreakpoints", capability="supportsFunctionBreakpoints", states=KNOWN)
+@request("setFunctionBreakpoints", capability="supportsFunctionBreakpoints", states=INITIALIZED)
 def set_function_breakpoints(
     session: Session, arguments: SetFunctionBreakpointsArguments
 ) -> dict[str, Any]:
@@ -273,12 +153,12 @@ def set_function_breakpoints(
     from opstep.runtime.debugger.breakpoints import Wanted
 
     check_count(arguments.breakpoints)
-    wishes = session.kept(Wishes)
-    wishes.functions = [
-        wishes.new(Wanted(0, b.name.strip(), text(b.condition), text(b.hit_condition)))
+    asked = session.per_session(ClientBreakpoints)
+    asked.functions = [
+        asked.new(Wanted(0, b.name.strip(), text(b.condition), text(b.hit_condition)))
         for b in arguments.breakpoints
     ]
-    return {"breakpoints": [wishes.told(w) for w in wishes.set("functions")]}
+    return {"breakpoints": [asked.body(b) for b in asked.set("functions")]}
 
 
 # --- tensors --------------------------------------------------------------------------------------
@@ -300,7 +180,7 @@ class SetDataBreakpointsArguments:
 PREDICATE = " if "
 
 
-@request("setDataBreakpoints", capability="supportsDataBreakpoints", states=KNOWN)
+@request("setDataBreakpoints", capability="supportsDataBreakpoints", states=INITIALIZED)
 def set_data_breakpoints(
     session: Session, arguments: SetDataBreakpointsArguments
 ) -> dict[str, Any]:
@@ -310,15 +190,15 @@ def set_data_breakpoints(
     from opstep.runtime.debugger.breakpoints import Wanted
 
     check_count(arguments.breakpoints)
-    wishes = session.kept(Wishes)
-    wishes.data = []
+    asked = session.per_session(ClientBreakpoints)
+    asked.data = []
     for b in arguments.breakpoints:
         name, _, predicate = b.data_id.partition(PREDICATE)
         both = [c for c in (text(predicate), text(b.condition)) if c]
         condition = both[0] if len(both) == 1 else " and ".join(f"({c})" for c in both)
         wanted = Wanted(0, name.strip(), condition or None, text(b.hit_condition))
-        wishes.data.append(wishes.new(wanted))
-    return {"breakpoints": [wishes.told(w) for w in wishes.set("data")]}
+        asked.data.append(asked.new(wanted))
+    return {"breakpoints": [asked.body(b) for b in asked.set("data")]}
 
 
 # --- trouble --------------------------------------------------------------------------------------
@@ -352,7 +232,7 @@ class SetExceptionBreakpointsArguments:
             for name, (label, default, _) in FILTERS.items()
         ]
     },
-    states=KNOWN,
+    states=INITIALIZED,
 )
 def set_exception_breakpoints(
     session: Session, arguments: SetExceptionBreakpointsArguments
@@ -360,7 +240,7 @@ def set_exception_breakpoints(
     """Kinds of trouble that stop the run. Of a kind that is asked for twice, the wider holds."""
     from opstep.runtime.expressions import ExpressionError, parse
 
-    wishes = session.kept(Wishes)
+    asked = session.per_session(ClientBreakpoints)
     given = [FilterOptions(name) for name in arguments.filters] + arguments.filter_options
     wanted: dict[str, str | None] = {}
     anywhere: set[str] = set()
@@ -380,6 +260,6 @@ def set_exception_breakpoints(
             anywhere.add(kind)
         wanted[kind] = condition
         told.append({"verified": True})
-    wishes.filters, wishes.origin_only = wanted, set(wanted) - anywhere
-    wishes.set_filters()
+    asked.filters, asked.origin_only = wanted, set(wanted) - anywhere
+    asked.set_filters()
     return {"breakpoints": told}

@@ -16,7 +16,7 @@ from opstep.dap.code import (
     sections_of,
     types_of,
 )
-from opstep.dap.compiling import shown_compiler
+from opstep.dap.compiling import COMPILING, compile_progress
 from opstep.dap.facts import step_of
 from opstep.dap.frames import frame_of
 from opstep.dap.registry import BAD_ARGUMENTS, LAUNCHED, DapError, request
@@ -44,9 +44,9 @@ def disassemble(session: Session, arguments: DisassembleArguments) -> dict[str, 
     """
     if not 0 <= arguments.instruction_count <= MOST:
         raise DapError(f"at most {MOST:,} instructions are disassembled at a time", BAD_ARGUMENTS)
-    with shown_compiler(session):
+    with compile_progress(session.progress(COMPILING)):
         start = address_of(session, arguments.memory_reference)
-    lines, base = session.kept(Listings).lines(start)
+    lines, base = session.per_session(Listings).lines(start)
     first = (start - base + arguments.offset) // WIDTH + arguments.instruction_offset
     wanted = range(first, first + arguments.instruction_count)
     return {"instructions": [_instruction(session, lines, base, k) for k in wanted]}
@@ -61,7 +61,7 @@ def _instruction(session: Session, lines: list[Line], base: int, k: int) -> dict
     if line.symbol:
         found["symbol"] = line.symbol
     if line.kernel is not None:
-        path, number = line.kernel.place
+        path, number = line.kernel.definition
         if not path.startswith("<"):
             found |= {"location": session.source(path), "line": session.client.line(number)}
     return found
@@ -125,7 +125,7 @@ def _plans(session: Session) -> list[Plan]:
 
 
 def _module(session: Session, number: int, kernel: KernelInfo) -> dict[str, Any]:
-    path, _ = kernel.place
+    path, _ = kernel.definition
     found: dict[str, Any] = {
         "id": number,
         "name": kernel.name,
@@ -160,7 +160,7 @@ def kernel_code(session: Session, arguments: CodeArguments) -> dict[str, Any]:
     step = step_of(frame)
     kernels = kernels_of(session, frame.activation.plan, step) if step else []
     told = []
-    with shown_compiler(session):
+    with compile_progress(session.progress(COMPILING)):
         for kernel in kernels:
             sections = [
                 {"title": s.title, "text": "\n".join(s.lines)}

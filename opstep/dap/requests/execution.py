@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from opstep.dap.client import Source
+from opstep.dap.client_breakpoints import ClientBreakpoints
 from opstep.dap.debuggee import FIRST_THREAD
 from opstep.dap.frames import frame_of, stream_of
-from opstep.dap.registry import KNOWN, LAUNCHED, DapError, State, request
-from opstep.dap.requests.breakpoints import Wishes, path_of
+from opstep.dap.registry import INITIALIZED, LAUNCHED, DapError, State, request
+from opstep.dap.requests.breakpoints import path_of
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
@@ -35,7 +36,7 @@ class StepInArguments(StepArguments):
     target_id: int | None = None
 
 
-@request("threads", states=KNOWN)
+@request("threads", states=INITIALIZED)
 def threads(session: Session) -> dict[str, Any]:
     """Streams are threads. There is always one, as the protocol wants it."""
     debuggee = session.debuggee
@@ -45,7 +46,7 @@ def threads(session: Session) -> dict[str, Any]:
     return {"threads": [{"id": k + FIRST_THREAD, "name": name} for k, name in found]}
 
 
-def going(session: Session, action: Callable[[], Stop]) -> None:
+def resume(session: Session, action: Callable[[], Stop]) -> None:
     """Lets the run go on behind the response."""
     debuggee = session.debuggee
     assert debuggee is not None
@@ -55,7 +56,7 @@ def going(session: Session, action: Callable[[], Stop]) -> None:
 def step(session: Session, command: str, arguments: StepArguments) -> None:
     debugger, stream = session.debugger, stream_of(session, arguments.thread_id)
     granularity = "instruction" if arguments.granularity == "instruction" else "statement"
-    going(session, lambda: debugger.go(command, stream, granularity))
+    resume(session, lambda: debugger.go(command, stream, granularity))
 
 
 @request("continue")
@@ -63,7 +64,7 @@ def continue_(session: Session, arguments: ThreadArguments) -> dict[str, Any]:
     """To the next stop. Streams go on together."""
     debugger = session.debugger
     stream_of(session, arguments.thread_id)
-    going(session, lambda: debugger.go("continue"))
+    resume(session, lambda: debugger.go("continue"))
     return {"allThreadsContinued": True}
 
 
@@ -100,7 +101,7 @@ def reverse_continue(session: Session, arguments: ThreadArguments) -> None:
     """Back to the stop before, or to the begin."""
     debugger = session.debugger
     stream_of(session, arguments.thread_id)
-    going(session, lambda: debugger.go("reverse_continue"))
+    resume(session, lambda: debugger.go("reverse_continue"))
 
 
 @request("pause", states=LAUNCHED)
@@ -116,7 +117,7 @@ def pause(session: Session, arguments: ThreadArguments) -> None:
 @dataclass(frozen=True)
 class StepInTarget:
     """Where one can step into from a statement. `enter` is called to do it; it lets the run go on
-    itself (`going`), or does something else in its place.
+    itself (`resume`), or does something else in its place.
     """
 
     label: str
@@ -159,7 +160,7 @@ def called_graph(session: Session, frame: Frame) -> list[StepInTarget]:
     if not names:
         return []
     label = f"graph {' or '.join(names)}"
-    return [StepInTarget(label, lambda: going(session, lambda: debugger.go("in")))]
+    return [StepInTarget(label, lambda: resume(session, lambda: debugger.go("in")))]
 
 
 @dataclass(frozen=True)
@@ -228,15 +229,15 @@ def reload(session: Session) -> dict[str, Any]:
     """Goes on with the program's file as it is now. Raises `OpstepError`; then nothing changed."""
     debuggee, debugger = session.debuggee, session.debugger
     assert debuggee is not None
-    wishes = session.kept(Wishes)
-    before = wishes.told_all()
+    breakpoints = session.per_session(ClientBreakpoints)
+    before = breakpoints.snapshot()
     found = debugger.reload()
     debuggee.reloaded()
-    wishes.tell_changes(before)
-    session.moved()
+    breakpoints.report_changes(before)
+    session.invalidate()
     session.output(f"The program was read again: kept {found.kept} of {found.of} values.")
     if found.lost:
-        session.output(found.told_of_lost)
+        session.output(found.lost_text)
     if session.client.supports_invalidated_event:
         session.event("invalidated", {"areas": ["all"]})
     return {"kept": found.kept, "of": found.of, "lost": found.lost}
@@ -268,4 +269,4 @@ def run_to(session: Session, arguments: RunToArguments) -> None:
     debugger = session.debugger
     if debugger.breakpoints.at_line(path, line) is None:
         raise DapError("there is no statement on this line", show=True)
-    going(session, lambda: debugger.run_to(path, line))
+    resume(session, lambda: debugger.run_to(path, line))

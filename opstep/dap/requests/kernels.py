@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from opstep.runtime.debugger.kernel.job import Job
     from opstep.runtime.debugger.kernel.launches import KernelLaunch
     from opstep.runtime.debugger.kernel.process import KernelProcess
-    from opstep.runtime.debugger.kernel.stop import KernelsHere
+    from opstep.runtime.debugger.kernel.stop import KernelsAtStop
 
 NO_KERNEL = 2101
 MOST_CHILDREN = 8  # kernels under a debugger at a time
 
 
 class Children:
-    """``session.kept(Children)``: the processes in which kernels of a session are debugged. They
-    end with their clients; those left end with the session.
+    """``session.per_session(Children)``: the processes in which kernels of a session are debugged.
+    They end with their clients; those left end with the session.
     """
 
     def __init__(self, _: Session):
@@ -52,11 +52,11 @@ class Children:
             self.running.remove(child)
 
 
-def kernels_here(session: Session, frame: Frame) -> KernelsHere:
+def kernels_at(session: Session, frame: Frame) -> KernelsAtStop:
     """What the op at the stop launches."""
-    from opstep.runtime.debugger.kernel.stop import KernelsHere
+    from opstep.runtime.debugger.kernel.stop import KernelsAtStop
 
-    return KernelsHere(frame)
+    return KernelsAtStop(frame)
 
 
 @offers_targets
@@ -64,7 +64,7 @@ def kernel_targets(session: Session, frame: Frame) -> list[StepInTarget]:
     """The first thread of each launch of the op, and the first unit of those of the CPU; before
     them, where a NaN or an infinity stopped the run, the thread that wrote it.
     """
-    found = kernels_here(session, frame)
+    found = kernels_at(session, frame)
 
     def target(launch: KernelLaunch, element: tuple[int, int] | None = None) -> StepInTarget:
         def into() -> None:
@@ -78,7 +78,7 @@ def kernel_targets(session: Session, frame: Frame) -> list[StepInTarget]:
     return [*(target(k, bad) for k in of_it), *(target(launch) for launch in there)]
 
 
-def _bad_element(session: Session, found: KernelsHere) -> tuple[int, int] | None:
+def _bad_element(session: Session, found: KernelsAtStop) -> tuple[int, int] | None:
     """The element for which the run stopped behind the op, if it did so for one."""
     stop = session.debugger.stop
     problem = stop.exception if stop else None
@@ -97,7 +97,7 @@ def enter(session: Session, job: Job) -> dict[str, Any]:
     """
     from opstep.runtime.debugger.kernel.process import KernelProcess
 
-    children = session.kept(Children)
+    children = session.per_session(Children)
     children.make_room()
     with session.progress(f"Starting {job.label}", cancellable=True):
         child = KernelProcess(job, session.check_cancelled)
@@ -117,11 +117,11 @@ def enter(session: Session, job: Job) -> dict[str, Any]:
             f"{child.label}: attach a debugger of Python (debugpy) to {child.host}:{child.port}",
             "important",
         )
-    session.after(lambda: _stands(session, child.label))
+    session.after(lambda: _report_stop(session, child.label))
     return configuration
 
 
-def _stands(session: Session, label: str) -> None:
+def _report_stop(session: Session, label: str) -> None:
     from opstep.runtime.debugger.checks import Stop
 
     debuggee, stop = session.debuggee, session.debugger.stop
@@ -157,12 +157,12 @@ def kernels(session: Session, arguments: KernelsArguments) -> dict[str, Any]:
     """What the op at the stop launches: sizes, places of the source, what is in the way of entering
     one, if anything is.
     """
-    found = kernels_here(session, frame_of(session, arguments.frame_id))
+    found = kernels_at(session, frame_of(session, arguments.frame_id))
     return {"kernels": [_described(session, launch) for launch in found.launches]}
 
 
 def _described(session: Session, launch: KernelLaunch) -> dict[str, Any]:
-    path, line = launch.place
+    path, line = launch.definition
     told: dict[str, Any] = {
         "label": launch.label(),
         "target": launch.target,
@@ -183,7 +183,7 @@ def enter_kernel(session: Session, arguments: KernelArguments) -> dict[str, Any]
     """Enters a launch in a thread of one's choice. Answers with the configuration that a client
     attaches with.
     """
-    found = kernels_here(session, frame_of(session, arguments.frame_id))
+    found = kernels_at(session, frame_of(session, arguments.frame_id))
     wanted = (arguments.target, arguments.launch)
     launch = next((k for k in found.launches if (k.target, k.number) == wanted), None)
     if launch is None:
@@ -198,7 +198,7 @@ def enter_kernel(session: Session, arguments: KernelArguments) -> dict[str, Any]
         raise DapError(str(error), NO_KERNEL, show=True) from None
 
 
-def _element(found: KernelsHere, arguments: KernelArguments) -> tuple[int, int]:
+def _element(found: KernelsAtStop, arguments: KernelArguments) -> tuple[int, int]:
     """A result, and the number of one of its elements."""
     types = found.results
     if not 0 <= arguments.result < len(types):

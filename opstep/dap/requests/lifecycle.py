@@ -7,10 +7,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from opstep.dap.checking import Mismatch, check, plain
 from opstep.dap.client import Client
+from opstep.dap.compiling import COMPILING, compile_progress
 from opstep.dap.launching import (
     LaunchArguments,
-    explained,
     launch,
     run_plainly,
     set_environment,
@@ -18,7 +19,7 @@ from opstep.dap.launching import (
 from opstep.dap.registry import (
     ANY,
     BAD_ARGUMENTS,
-    KNOWN,
+    INITIALIZED,
     LAUNCHED,
     NO_ANSWER,
     DapError,
@@ -26,6 +27,7 @@ from opstep.dap.registry import (
     capabilities,
     request,
 )
+from opstep.dap.relay import Relay
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
@@ -54,19 +56,18 @@ def launch_request(session: Session, arguments: LaunchArguments) -> None:
         raise DapError("this is a Python program that runs already: attach to it", show=True)
     if arguments.no_debug:
         session.after(lambda: initialized(session))
-        session.kept(Launched).plainly = arguments
+        session.per_session(Launched).plainly = arguments
         return
-    with explained():
-        set_environment(session, arguments)
-    with compiling(session):
+    set_environment(session, arguments)
+    with compile_progress(session.progress(COMPILING)):
         debuggee = session.shows(lambda: launch(session, arguments))
-    session.kept(Launched).arguments = arguments
+    session.per_session(Launched).arguments = arguments
     adopt(session, debuggee)
     session.after(lambda: initialized(session))
 
 
 class Launched:
-    """``session.kept(Launched)``: what was asked for."""
+    """``session.per_session(Launched)``: what was asked for."""
 
     def __init__(self, session: Session):
         self.arguments: LaunchArguments | None = None
@@ -77,20 +78,13 @@ def adopt(session: Session, debuggee: Any) -> None:
     """This is debugged from now on."""
     session.debuggee = debuggee
     if debuggee.debugger is not None:
-        debuggee.take(debuggee.debugger)
+        debuggee.begin(debuggee.debugger)
 
 
 def initialized(session: Session) -> None:
     """The client may set breakpoints now, and then say that it is done."""
     session.state = State.CONFIGURING
     session.event("initialized")
-
-
-def compiling(session: Session) -> Any:
-    """Shows what is compiled, while something is."""
-    from opstep.dap.compiling import shown_compiler
-
-    return shown_compiler(session)
 
 
 @dataclass(frozen=True)
@@ -115,8 +109,6 @@ def attach(session: Session, arguments: AttachArguments) -> Any:
     if session.attached is None:
         if arguments.port is None:
             raise DapError("port: where does the Python program listen?", BAD_ARGUMENTS, show=True)
-        from opstep.dap.relay import Relay
-
         session.relay(Relay(session, arguments.host, arguments.port))
         return NO_ANSWER
     adopt(session, session.attached.debuggee(session, arguments))
@@ -127,23 +119,23 @@ def attach(session: Session, arguments: AttachArguments) -> Any:
 @request("configurationDone", capability="supportsConfigurationDoneRequest", states=CONFIGURING)
 def configuration_done(session: Session) -> None:
     """The breakpoints are set: off it goes."""
-    launched, debuggee = session.kept(Launched), session.debuggee
+    launched, debuggee = session.per_session(Launched), session.debuggee
     if launched.plainly is not None:
         plainly = launched.plainly
         session.after(lambda: go_plainly(session, plainly))
     elif debuggee is not None and debuggee.exits:
-        tell_process(session)
+        send_process_event(session)
         session.after(lambda: debuggee.go(debuggee.started))
     elif session.attached is not None:
         session.state = State.IDLE
         session.attached.configured()
 
 
-def tell_process(session: Session) -> None:
+def send_process_event(session: Session) -> None:
     """Tells what is debugged."""
     import os
 
-    arguments = session.kept(Launched).arguments
+    arguments = session.per_session(Launched).arguments
     assert arguments is not None
     session.event(
         "process",
@@ -188,9 +180,7 @@ def restart(session: Session, arguments: RestartArguments) -> None:
     """Begins anew: with the program's file as it is now, and the arguments that are given. Without
     a `program` among them, those that are not given stay.
     """
-    from opstep.dap.checking import Mismatch, check, plain
-
-    debuggee, launched = session.debuggee, session.kept(Launched)
+    debuggee, launched = session.debuggee, session.per_session(Launched)
     if debuggee is None or launched.arguments is None:
         raise DapError("only what was launched for debugging can be restarted", show=True)
     wanted, given = launched.arguments, plain(arguments)
@@ -201,7 +191,7 @@ def restart(session: Session, arguments: RestartArguments) -> None:
             wanted = check(LaunchArguments, given, "arguments")
         except Mismatch as error:
             raise DapError(f"restart: {error}", BAD_ARGUMENTS) from None
-    with compiling(session):
+    with compile_progress(session.progress(COMPILING)):
         made = session.shows(lambda: launch(session, wanted))
 
     def begin() -> None:
@@ -245,7 +235,7 @@ class CancelArguments:
     progress_id: str | None = None
 
 
-@request("cancel", capability="supportsCancelRequest", states=KNOWN, wire=True)
+@request("cancel", capability="supportsCancelRequest", states=INITIALIZED, wire=True)
 def cancel(session: Session, arguments: CancelArguments) -> None:
     """Of a request that waits or is being handled. One that is done is not undone."""
     session.cancel(arguments.request_id, arguments.progress_id)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from opstep.dap.looking import Named, Origin
 from opstep.dap.registry import BAD_ARGUMENTS, DapError, request
 from opstep.dap.requests.variables import change
+from opstep.dap.tensor_origins import NamedTensor, Origin
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
@@ -82,7 +82,7 @@ def bytes_of(session: Session, origin: Origin, first: int, last: int) -> bytes:
 def write_memory(session: Session, arguments: WriteMemoryArguments) -> dict[str, Any]:
     """Sets bytes of a tensor that has a name; what depends on it is computed again."""
     origin = origin_of(session, arguments.memory_reference)
-    if not isinstance(origin, Named):
+    if not isinstance(origin, NamedTensor):
         raise DapError("only a tensor with a name can be written to", NO_MEMORY)
     try:
         data = base64.b64decode(arguments.data, validate=True)
@@ -102,12 +102,12 @@ def write_memory(session: Session, arguments: WriteMemoryArguments) -> dict[str,
         part = np.zeros(t.nbytes, np.uint8)
         part[first : first + len(data)] = 1
         given = np.asarray(part.reshape(-1, t.dtype.itemsize).any(axis=1))
-        change(session, origin.held, origin.name, whole, given.reshape(whole.shape))
-        tell_memory(session, arguments.memory_reference, first, len(data))
+        change(session, origin.frame_handle, origin.name, whole, given.reshape(whole.shape))
+        send_memory_event(session, arguments.memory_reference, first, len(data))
     return {"offset": 0, "bytesWritten": len(data)}
 
 
-def tell_memory(session: Session, reference: str, offset: int, count: int) -> None:
+def send_memory_event(session: Session, reference: str, offset: int, count: int) -> None:
     """Sends a ``memory`` event behind the response."""
     if session.client.supports_memory_event:
         body = {"memoryReference": reference, "offset": offset, "count": count}

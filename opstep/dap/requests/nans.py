@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from opstep.dap.frames import held_of
-from opstep.dap.nanreport import record, report_on
+from opstep.dap.frames import handle_of
+from opstep.dap.nanreport import report_json
 from opstep.dap.registry import BAD_ARGUMENTS, DapError, request
 from opstep.dap.requests.memory import origin_of
 
@@ -33,13 +33,14 @@ def nan_report(session: Session, arguments: NanReportArguments) -> dict[str, Any
     """Where the NaNs and infinities of a tensor were born, of which elements and by which rule, and
     which way they came. `kind` of the first link: finite, origin, propagated or given.
     """
+    from opstep.runtime.nan.backtrace import trace_back
+
     node = _suspect(session, arguments)
     s = session.debugger.machine.executor.statistics(node)
     if not s.nan + s.posinf + s.neginf:
         return {"found": False, "text": f"{node.name} is finite", "links": []}
-    held, told = held_of(session, arguments.frame_id), report_on(session.debugger, node)
-    links = [record(session, held, link) for link in told.links]
-    return {"found": True, "text": told.text, "links": links}
+    frame_handle = handle_of(session, arguments.frame_id)
+    return report_json(session, frame_handle, trace_back(session.debugger.machine.executor, node))
 
 
 def _suspect(session: Session, arguments: NanReportArguments) -> Node:
@@ -53,8 +54,8 @@ def _suspect(session: Session, arguments: NanReportArguments) -> Node:
         if stop is None or stop.exception is None or stop.exception.node is None:
             raise DapError("name: which tensor? The run is not stopped at a NaN", BAD_ARGUMENTS)
         return stop.exception.node
-    held = held_of(session, arguments.frame_id)
-    node = held.frame.lookup(arguments.name)
+    frame_handle = handle_of(session, arguments.frame_id)
+    node = frame_handle.frame.lookup(arguments.name)
     if node is None:
         raise DapError(f"{arguments.name[:80]} has no value here", NO_TENSOR)
     return node

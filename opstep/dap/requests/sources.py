@@ -62,8 +62,8 @@ class LocationsArguments:
 @request("locations", states=STOPPED)
 def locations(session: Session, arguments: LocationsArguments) -> dict[str, Any]:
     """Where a variable is declared."""
-    held = session.references.get(arguments.location_reference, Location, "location")
-    found = held.find()
+    frame_handle = session.references.get(arguments.location_reference, Location, "location")
+    found = frame_handle.find()
     if found is None:
         raise DapError("it is written nowhere", NO_SOURCE)
     text, span = found

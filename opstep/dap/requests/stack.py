@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from opstep.dap.code import code_reference
 from opstep.dap.facts import Fields, memory_entries, op_entries
-from opstep.dap.frames import Held, Stacks, held_of
-from opstep.dap.looking import Looking
+from opstep.dap.frames import FrameHandle, Stacks, handle_of
 from opstep.dap.registry import request
 from opstep.dap.variables import Names, Writer
+from opstep.dap.visible_names import VisibleNames
 
 if TYPE_CHECKING:
     from opstep.dap.session import Session
@@ -40,7 +40,7 @@ def stack_trace(session: Session, arguments: StackTraceArguments) -> dict[str, A
     """The frames of a stream, innermost first: graphs, turns of loops, lines that they were
     imported from.
     """
-    frames = session.here(Stacks).of(arguments.thread_id)
+    frames = session.per_stop(Stacks).of(arguments.thread_id)
     first = max(arguments.start_frame, 0)
     last = first + arguments.levels if arguments.levels > 0 else len(frames)
     told = [_frame(session, arguments, frame) for frame in frames[first:last]]
@@ -52,7 +52,7 @@ def _frame(session: Session, arguments: StackTraceArguments, frame: Frame) -> di
     text = frame.source.text if frame.source and not frame.imported else ""
     source = session.source(frame.path, text)
     found: dict[str, Any] = {
-        "id": session.here(Stacks).number(arguments.thread_id, frame),
+        "id": session.per_stop(Stacks).number(arguments.thread_id, frame),
         "name": _name(frame, arguments.format),
         "source": source,
         "line": client.line(frame.line),
@@ -104,16 +104,16 @@ def scopes(session: Session, arguments: ScopesArguments) -> dict[str, Any]:
     """Inputs, Values, Params, Op and Memory of a frame; those of a line that a statement was
     imported from are those of the statement's graph. Nothing is looked at yet.
     """
-    held = held_of(session, arguments.frame_id)
+    frame_handle = handle_of(session, arguments.frame_id)
     w, key = Writer(session), arguments.frame_id
     found = [
-        _scope(w, key, "Inputs", inputs_of(session, held), presentationHint="arguments"),
-        _scope(w, key, "Values", values_of(session, held), presentationHint="locals"),
-        _scope(w, key, "Params", params_of(held)),
+        _scope(w, key, "Inputs", inputs_of(session, frame_handle), presentationHint="arguments"),
+        _scope(w, key, "Values", values_of(session, frame_handle), presentationHint="locals"),
+        _scope(w, key, "Params", params_of(frame_handle)),
     ]
-    if held.frame.statement is not None:
-        found.append(_scope(w, key, "Op", Fields(lambda: op_entries(held))))
-    memory = Fields(lambda: memory_entries(held))
+    if frame_handle.frame.statement is not None:
+        found.append(_scope(w, key, "Op", Fields(lambda: op_entries(frame_handle))))
+    memory = Fields(lambda: memory_entries(frame_handle))
     return {"scopes": [*found, _scope(w, key, "Memory", memory)]}
 
 
@@ -121,20 +121,20 @@ def _scope(w: Writer, key: int, name: str, of: Any, **more: Any) -> dict[str, An
     return {"name": name, "expensive": False, **w.counts(of, ("scope", key, name)), **more}
 
 
-def inputs_of(session: Session, held: Held) -> Names:
+def inputs_of(session: Session, frame_handle: FrameHandle) -> Names:
     """What the frame's graph was given."""
-    there = set(session.here(Looking).names(held.frame))
-    names = [b.name.text for b in held.frame.graph.inputs if b.name.text in there]
-    return Names(held, names, held.lookup)
+    there = set(session.per_stop(VisibleNames).names(frame_handle.frame))
+    names = [b.name.text for b in frame_handle.frame.graph.inputs if b.name.text in there]
+    return Names(frame_handle, names, frame_handle.lookup)
 
 
-def values_of(session: Session, held: Held) -> Names:
+def values_of(session: Session, frame_handle: FrameHandle) -> Names:
     """What the frame's graph has computed so far."""
-    inputs = {b.name.text for b in held.frame.graph.inputs}
-    names = [n for n in session.here(Looking).names(held.frame) if n not in inputs]
-    return Names(held, names, held.lookup)
+    inputs = {b.name.text for b in frame_handle.frame.graph.inputs}
+    names = [n for n in session.per_stop(VisibleNames).names(frame_handle.frame) if n not in inputs]
+    return Names(frame_handle, names, frame_handle.lookup)
 
 
-def params_of(held: Held) -> Names:
+def params_of(frame_handle: FrameHandle) -> Names:
     """All named tensors of the program."""
-    return Names(held, list(held.frame.machine.host.tensors), held.lookup)
+    return Names(frame_handle, list(frame_handle.frame.machine.host.tensors), frame_handle.lookup)

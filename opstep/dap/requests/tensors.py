@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from opstep.dap.frames import Held, held_of
+from opstep.dap.frames import FrameHandle, handle_of
 from opstep.dap.registry import BAD_ARGUMENTS, DapError, request
 from opstep.dap.requests.memory import origin_of
 from opstep.dap.requests.variables import evaluated
@@ -47,13 +47,13 @@ class SliceArguments(TensorArguments):
 
 def tensor_of(session: Session, arguments: TensorArguments) -> Viewed:
     """What an expression gives, as a tensor. Raises `DapError`."""
-    held, extra = held_of(session, arguments.frame_id), {}
+    frame_handle, extra = handle_of(session, arguments.frame_id), {}
     if arguments.memory_reference is not None:
         node = origin_of(session, arguments.memory_reference).node()
         if node is None:
             raise DapError(f"{arguments.expression[:80]} was computed for an answer", NO_TENSOR)
         extra["value"] = node
-    value = evaluated(session, held, arguments.expression, extra)
+    value = evaluated(session, frame_handle, arguments.expression, extra)
     if isinstance(value, (np.ndarray, np.generic)):
         return HostTensor(np.asarray(value))
     if isinstance(value, (bool, int, float)):
@@ -133,32 +133,34 @@ def statistics_history(session: Session, arguments: HistoryArguments) -> dict[st
     """A tensor's figures over the steps of the run, or the turns of its loop, as far as the
     debugger remembers them; a named tensor's over its versions. Oldest first.
     """
-    held = held_of(session, arguments.frame_id)
-    if held.frame.lookup(arguments.name) is None:
+    frame_handle = handle_of(session, arguments.frame_id)
+    if frame_handle.frame.lookup(arguments.name) is None:
         raise DapError(f"{arguments.name[:80]} has no value here", NO_TENSOR)
     most = max(1, min(arguments.count, MOST_POINTS))
     entries = []
-    for label, node in _versions(session.debugger, held, arguments.name)[-most:]:
+    for label, node in _versions(session.debugger, frame_handle, arguments.name)[-most:]:
         session.check_cancelled()
         s = session.debugger.machine.executor.statistics(node)
         entries.append(label | {"type": str(node.type), "statistics": statistics_told(s)})
     return {"entries": entries}
 
 
-def _versions(debugger: Debugger, held: Held, name: str) -> list[tuple[dict[str, Any], Node]]:
-    frame, machine = held.frame, debugger.machine
+def _versions(
+    debugger: Debugger, frame_handle: FrameHandle, name: str
+) -> list[tuple[dict[str, Any], Node]]:
+    frame, history = frame_handle.frame, debugger.machine.history
     value = frame.value(name)
     if value is None:
-        known = machine.named.get(name, [])
-        return [({"position": at}, node) for at, node in known if at <= machine.cursor]
+        known = history.named.of(name)
+        return [({"position": at}, node) for at, node in known if at <= history.cursor]
     found, seen = [], set()
-    for activation, _ in [*machine.log[: machine.cursor - machine.base], (frame.activation, 0)]:
+    for activation, _ in [*history.log[: history.cursor - history.base], (frame.activation, 0)]:
         here = frame.activation
         if id(activation) in seen or activation.points is not here.points:
             continue
         seen.add(id(activation))
         if activation.parent is here.parent and activation.role == here.role:
-            node = activation.at(value, machine.cursor, frame.frame)
+            node = activation.at(value, history.cursor, frame.frame)
             if node is not None:
                 found.append(({"step": activation.turn}, node))
     return found
@@ -175,8 +177,8 @@ class PlanArguments:
 @request("opstep/plan", custom=True)
 def plan(session: Session, arguments: PlanArguments) -> dict[str, Any]:
     """The plan of a frame, in its text form, and the step that is next."""
-    frame = held_of(session, arguments.frame_id).frame
-    here = session.debugger.machine.here()
+    frame = handle_of(session, arguments.frame_id).frame
+    here = session.debugger.machine.history.next_point()
     there = here is not None and here[0] is frame.activation
     return {
         "graph": frame.activation.plan.graph,
@@ -199,18 +201,18 @@ def timeline(session: Session, arguments: TimelineArguments) -> dict[str, Any]:
     """
     machine = session.debugger.machine
     count = max(1, min(arguments.count, MOST_POINTS))
-    first = machine.cursor - count if arguments.start is None else arguments.start
-    first = max(first, machine.base)
-    last = min(first + count, machine.cursor)
+    first = machine.history.cursor - count if arguments.start is None else arguments.start
+    first = max(first, machine.history.base)
+    last = min(first + count, machine.history.cursor)
     points = [_point(session, position) for position in range(first, last)]
-    return {"first": machine.base, "position": machine.cursor, "points": points}
+    return {"first": machine.history.base, "position": machine.history.cursor, "points": points}
 
 
 def _point(session: Session, position: int) -> dict[str, Any]:
     from opstep.runtime.debugger.frames import named
 
     machine = session.debugger.machine
-    activation, k = machine.log[position - machine.base]
+    activation, k = machine.history.log[position - machine.history.base]
     point, plan = activation.points[k], activation.plan
     told: dict[str, Any] = {
         "position": position,

@@ -10,10 +10,11 @@ import numpy as np
 
 from opstep.dap.client import Source
 from opstep.dap.facts import Fields
-from opstep.dap.frames import Held, held_of
-from opstep.dap.looking import Given, Named, Opened, renew
+from opstep.dap.frames import FrameHandle, handle_of
 from opstep.dap.registry import BAD_ARGUMENTS, DapError, request
+from opstep.dap.tensor_origins import ComputedTensor, NamedTensor, Opened
 from opstep.dap.variables import Writer
+from opstep.dap.visible_names import renew
 from opstep.runtime.ir.diagnostics import OpstepError
 
 if TYPE_CHECKING:
@@ -75,9 +76,9 @@ def set_variable(session: Session, arguments: SetVariableArguments) -> dict[str,
     target = opened.target(arguments.name)
     if target is None:
         raise DapError(f"{arguments.name} cannot be set", NOT_SET)
-    held, expression = target
-    set_to(session, held, expression, arguments.value)
-    return told_of(session, held, expression, arguments.format, "value")
+    frame_handle, expression = target
+    set_to(session, frame_handle, expression, arguments.value)
+    return result_body(session, frame_handle, expression, arguments.format, "value")
 
 
 @dataclass(frozen=True)
@@ -91,46 +92,50 @@ class SetExpressionArguments:
 @request("setExpression", capability="supportsSetExpression")
 def set_expression(session: Session, arguments: SetExpressionArguments) -> dict[str, Any]:
     """Likewise, of what is written: ``x``, ``x[0, :3]``, ``x[nan(x)]``."""
-    held = held_of(session, arguments.frame_id)
-    set_to(session, held, arguments.expression, arguments.value)
-    return told_of(session, held, arguments.expression, arguments.format, "value")
+    frame_handle = handle_of(session, arguments.frame_id)
+    set_to(session, frame_handle, arguments.expression, arguments.value)
+    return result_body(session, frame_handle, arguments.expression, arguments.format, "value")
 
 
-def set_to(session: Session, held: Held, target: str, value: str) -> None:
+def set_to(session: Session, frame_handle: FrameHandle, target: str, value: str) -> None:
     """Raises `DapError` where that cannot be; then nothing has changed."""
-    from opstep.runtime.expressions import ExpressionError, assigned
+    from opstep.runtime.expressions import ExpressionError, assign
 
-    scope = session.debugger.scope(held.frame)
+    scope = session.debugger.scope(frame_handle.frame)
     try:
-        name, array, part = assigned(scope, target, value)
+        name, array, part = assign(scope, target, value)
     except ExpressionError as error:
         raise DapError(f"{target} = {value[:200]}: {error}", NOT_SET) from None
-    change(session, held, name, array, part)
+    change(session, frame_handle, name, array, part)
 
 
 def change(
-    session: Session, held: Held, name: str, array: np.ndarray, part: np.ndarray | None
+    session: Session,
+    frame_handle: FrameHandle,
+    name: str,
+    array: np.ndarray,
+    part: np.ndarray | None,
 ) -> None:
     """Gives a name another value, and tells the client what it has to look at anew."""
     debugger, stood = session.debugger, session.debugger.position
-    frame = held.frame
+    frame = frame_handle.frame
     frames = [(f.name, f.line) for f in debugger.stack()]
     try:
         debugger.set(frame, name, array, part)
     except OpstepError:
         if debugger.position != stood:  # it was set, and then an op that depends on it failed
-            _stands_elsewhere(session)
+            _report_stop_elsewhere(session)
         raise
     renew(session)
-    if not held.there:  # the op that is next is in no call of it; what was set can be told
-        held.renew(frame._replace(position=debugger.position))
+    if not frame_handle.alive:  # the op that is next is in no call of it; what was set can be told
+        frame_handle.update(frame._replace(position=debugger.position))
     same = frames == [(f.name, f.line) for f in debugger.stack()]
     areas = ["variables"] if same else ["stacks", "variables"]
     if session.client.supports_invalidated_event:
         session.after(lambda: session.event("invalidated", {"areas": areas}))
 
 
-def _stands_elsewhere(session: Session) -> None:
+def _report_stop_elsewhere(session: Session) -> None:
     """Tells of a stop where nobody asked to go."""
     from opstep.runtime.debugger.checks import Stop
 
@@ -141,13 +146,13 @@ def _stands_elsewhere(session: Session) -> None:
     debuggee.go(lambda: stands)
 
 
-def told_of(
-    session: Session, held: Held, expression: str, form: ValueFormat | None, key: str
+def result_body(
+    session: Session, frame_handle: FrameHandle, expression: str, form: ValueFormat | None, key: str
 ) -> dict[str, Any]:
     """What an expression is now, as responses tell it; `key` is what they call its text."""
-    value = evaluated(session, held, expression)
+    value = evaluated(session, frame_handle, expression)
     w = Writer(session, bool(form and form.hex))
-    found = shown(w, held, expression, value)
+    found = variable_of(w, frame_handle, expression, value)
     told = {key: found.pop("value")} | found
     told.pop("name")
     told.pop("evaluateName", None)
@@ -169,32 +174,36 @@ class EvaluateArguments:
 @request("evaluate", capability=("supportsEvaluateForHovers", "supportsClipboardContext"))
 def evaluate(session: Session, arguments: EvaluateArguments) -> dict[str, Any]:
     """An expression over the tensors of a frame. In the console ``x[3] = 0`` sets, too."""
-    held = held_of(session, arguments.frame_id)
+    frame_handle = handle_of(session, arguments.frame_id)
     text = arguments.expression
     setting = _ASSIGNMENT.fullmatch(text) if arguments.context == "repl" else None
     if setting:
-        set_to(session, held, setting[1], setting[2])
+        set_to(session, frame_handle, setting[1], setting[2])
         text = setting[1]
     if arguments.context == "clipboard":
-        whole = copied(evaluated(session, held, text))
+        whole = copied(evaluated(session, frame_handle, text))
         if whole is not None:
             return {"result": whole, "variablesReference": 0}
-    return told_of(session, held, text, arguments.format, "result")
+    return result_body(session, frame_handle, text, arguments.format, "result")
 
 
-def evaluated(session: Session, held: Held, text: str, extra: dict[str, Node] | None = None) -> Any:
+def evaluated(
+    session: Session, frame_handle: FrameHandle, text: str, extra: dict[str, Node] | None = None
+) -> Any:
     """`extra`: tensors by names that the frame has not. Raises `DapError`, which points at what is
     wrong.
     """
     from opstep.runtime.expressions import ExpressionError
 
     try:
-        return session.debugger.evaluate(text, held.frame, extra)
+        return session.debugger.evaluate(text, frame_handle.frame, extra)
     except ExpressionError as error:
         raise DapError(str(error), WRONG_EXPRESSION) from None
 
 
-def shown(w: Writer, held: Held, expression: str, value: Any) -> dict[str, Any]:
+def variable_of(
+    w: Writer, frame_handle: FrameHandle, expression: str, value: Any
+) -> dict[str, Any]:
     """Any value of an expression as a variable of that name."""
     from opstep.runtime.expressions import ValueTable
     from opstep.runtime.expressions.text import value_text
@@ -206,10 +215,14 @@ def shown(w: Writer, held: Held, expression: str, value: Any) -> dict[str, Any]:
     if isinstance(value, (str, bool, int, float, tuple, list)) or value is None:
         return w.plain(expression, value_text(value))
     if isinstance(value, np.ndarray):
-        found = w.tensor(expression, Given(value, expression, held))
+        found = w.tensor(expression, ComputedTensor(value, expression, frame_handle))
     else:
-        name = held.frame.lookup(expression) is not None
-        origin = Named(held, expression) if name else Given(value, expression, held)
+        name = frame_handle.frame.lookup(expression) is not None
+        origin = (
+            NamedTensor(frame_handle, expression)
+            if name
+            else ComputedTensor(value, expression, frame_handle)
+        )
         origin.handle().statistics()  # asked for by name: it is said at once
         found = w.tensor(expression, origin)
     return found
@@ -272,12 +285,12 @@ def completions(session: Session, arguments: CompletionsArguments) -> dict[str, 
     """What may stand at a place of an expression: tensors of the frame, functions, words."""
     from opstep.runtime.expressions import complete
 
-    held = held_of(session, arguments.frame_id)
+    frame_handle = handle_of(session, arguments.frame_id)
     lines = arguments.text.split("\n")
     row = 0 if arguments.line is None else session.client.our_line(arguments.line) - 1
     text = lines[min(max(row, 0), len(lines) - 1)]
     column = session.client.our_column(arguments.column) - 1
-    names = session.debugger.scope(held.frame).names()
+    names = session.debugger.scope(frame_handle.frame).names()
     first = 1 if session.client.columns_start_at1 else 0
     return {
         "targets": [

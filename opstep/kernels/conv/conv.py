@@ -20,7 +20,8 @@ from opstep.kernels.conv.edges import mend_edges, sizes
 from opstep.kernels.conv.filter_grad import filter_gradients
 from opstep.kernels.conv.vendor import convolutions
 from opstep.kernels.conv.windows import Window, padded, pair, taps, want_images, windows
-from opstep.kernels.matmul.matmul import Side, product
+from opstep.kernels.matmul.matmul import product
+from opstep.kernels.matmul.products import Side
 from opstep.kernels.rules.pitfalls import CONVOLUTION
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Launch, Scratch
@@ -45,7 +46,7 @@ def _want_bias(b, channels) -> None:
         raise Mismatch(f"the bias is {b}, but there are {channels} output channels", 2)
 
 
-def _looks(rows: Window, columns: Window, y, plane=None) -> Geometry:
+def _window_geometry(rows: Window, columns: Window, y, plane=None) -> Geometry:
     """Where outputs of a convolution look."""
     return Geometry(
         out=y.shape[2:],
@@ -105,7 +106,7 @@ class conv2d(Op):
         if not y.size:
             return []
         rows, columns = windows(w.shape[2:], stride, padding, dilation)
-        geometry = _looks(rows, columns, y)
+        geometry = _window_geometry(rows, columns, y)
         if w.shape[2:] == (1, 1) and not any(padding) and groups == 1 and w.shape[0] >= 8:
             return _mixed(x, w, b, y, geometry.stride)
         return correlate(x, w, b, y, groups, geometry)
@@ -114,7 +115,7 @@ class conv2d(Op):
         if not y.size:
             return []
         rows, columns = windows(w.shape[2:], stride, padding, dilation)
-        return gpu.correlate(x, w, b, y, groups, _looks(rows, columns, y))
+        return gpu.correlate(x, w, b, y, groups, _window_geometry(rows, columns, y))
 
     def vendor(x, w, b, y, *, stride, padding, dilation, groups):
         return convolutions("forward", x, w, y, *windows(w.shape[2:], stride, padding, dilation), b)
@@ -346,11 +347,11 @@ class conv2d_weight_grad(Op):
         if not gw.size:
             return []
         rows, columns = windows(kernel, stride, padding, dilation)
-        return filter_gradients(gy, x, gw, groups, _looks(rows, columns, gy))
+        return filter_gradients(gy, x, gw, groups, _window_geometry(rows, columns, gy))
 
     def cuda(gy, x, gw, *, kernel, stride, padding, dilation, groups):
         rows, columns = windows(kernel, stride, padding, dilation)
-        return gpu.filter_gradients(gy, x, gw, groups, _looks(rows, columns, gy))
+        return gpu.filter_gradients(gy, x, gw, groups, _window_geometry(rows, columns, gy))
 
     def vendor(gy, x, gw, *, kernel, stride, padding, dilation, groups):
         return convolutions("filters", x, gw, gy, *windows(kernel, stride, padding, dilation))

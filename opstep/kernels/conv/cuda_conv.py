@@ -37,22 +37,22 @@ _MULTIPROCESSORS = 128  # that work is cut for
 _PARTS = 128  # of a sum that blocks make, at most
 _MOST_TAPS = 30  # rows and columns of a filter that bits can stand for
 _MOST_TERMS = 1 << 18  # of a table
-_LOOK = 5e-5  # microseconds, at an element of an image
+_LOOKUP = 5e-5  # microseconds, at an element of an image
 _BITS = i16  # that carry halves
 _FEW = 16  # filters at most that a thread has all at once
 
 
-def _with_looks(pace: Pace) -> Pace:
+def _with_lookup(pace: Pace) -> Pace:
     """What a step takes where one operand is looked up, too."""
     tile = pace.tile
-    return pace._replace(work=pace.work + _LOOK * tile.columns * tile.steps)
+    return pace._replace(work=pace.work + _LOOKUP * tile.columns * tile.steps)
 
 
 _PACES = {
-    size: [_with_looks(p) for p in paces if p.tile.threads >= p.tile.columns]
+    size: [_with_lookup(p) for p in paces if p.tile.threads >= p.tile.columns]
     for size, paces in PLAIN.items()
 }
-_PACES[4].append(_with_looks(Pace(Tile(32, 128, 16, 4, 8), 1.0, 0.3, 4)))
+_PACES[4].append(_with_lookup(Pace(Tile(32, 128, 16, 4, 8), 1.0, 0.3, 4)))
 _HALVES = (
     Pace(WarpTile(128, 64, 32, 32, 2), 0.6, 0.6, 3),
     Pace(WarpTile(64, 64, 32, 32, 2), 0.6, 0.4, 4),

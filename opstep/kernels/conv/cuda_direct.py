@@ -181,18 +181,18 @@ def turn_filters(w, turned, starts, counts, places, filters, channels, taps, siz
     """
     i = cuda.grid(1)
     if i < size:
-        turned[turned_place(i, starts, counts, places, filters, channels, taps)] = w[i]
+        turned[turned_index(i, starts, counts, places, filters, channels, taps)] = w[i]
 
 
 def turn_halves(w, turned, starts, counts, places, filters, channels, taps, size):
     """The same, bit for bit."""
     i = cuda.grid(1)
     if i < size:
-        place = turned_place(i, starts, counts, places, filters, channels, taps)
+        place = turned_index(i, starts, counts, places, filters, channels, taps)
         turned[place] = stored_bits(w)[i]
 
 
-def turned_place(i, starts, counts, places, filters, channels, taps):
+def turned_index(i, starts, counts, places, filters, channels, taps):
     t = i % taps
     c = i // taps % channels
     row = i // taps // channels

@@ -14,7 +14,13 @@ import numpy as np
 from opstep.kernels.conv.cuda_tiles import ALL, HALF, LOWER
 from opstep.kernels.matmul.cuda_gemm_simt import tile_of
 from opstep.kernels.matmul.cuda_gemm_tensor_cores import copier
-from opstep.kernels.matmul.cuda_tile import LINE, WarpTile, chunk_place, places, sums_place
+from opstep.kernels.matmul.cuda_tile import (
+    LINE,
+    WarpTile,
+    chunk_offset,
+    operand_offsets,
+    sums_origin,
+)
 from opstep.runtime.device.builtin import offset, pick
 from opstep.runtime.device.cuda.compiling.names import (
     commit_copies,
@@ -43,7 +49,7 @@ def convolve_halves(tile: WarpTile, w_wide: bool, y_wide: int, bf16: bool):
     chunks = held // 8
     copy_left = copier(tile_rows, threads, True, w_wide)
     multiply = tile.product(True, True, bf16)
-    starts, place_of = places(tile, True, True), sums_place(tile)
+    starts, place_of = operand_offsets(tile, True, True), sums_origin(tile)
     zeros, arrived = Intrinsic("fill", tile.sums), tile.arrived()
     put_sums, sums_pitch = tile.put_sums(), tile.sums_pitch
     eight = Intrinsic("gather", 8)
@@ -52,7 +58,7 @@ def convolve_halves(tile: WarpTile, w_wide: bool, y_wide: int, bf16: bool):
     in_line = tile_columns // y_wide
     assert tile.stages == 2 and not threads % in_line, "a thread keeps to its columns"
 
-    def look(found, x, table, base, missing, step, thread):
+    def lookup(found, x, table, base, missing, step, thread):
         first = step + thread // tile_columns * 8
         right = 0
         for v in range(chunks):
@@ -70,7 +76,7 @@ def convolve_halves(tile: WarpTile, w_wide: bool, y_wide: int, bf16: bool):
             for e in range(v * 8, v * 8 + 8):
                 found[e] = pick(right >> e & 1 != 0, found[e], np.uint16(0))
             chunk = thread // tile_columns + v * apart
-            store8(shared, chunk_place(line, chunk), eight(offset(found, v * 8)))
+            store8(shared, chunk_offset(line, chunk), eight(offset(found, v * 8)))
 
     def convolve(
         x, w, bias, y, w_start, table, missing_rows, missing_columns, groups, filters, terms,
@@ -112,7 +118,7 @@ def convolve_halves(tile: WarpTile, w_wide: bool, y_wide: int, bf16: bool):
             right = 0
             if ahead < end:
                 copy_left(there, offset(left, ahead), rows, end - ahead, terms, thread)
-                right = look(found, seen, table, base, missing, ahead, thread)
+                right = lookup(found, seen, table, base, missing, ahead, thread)
             commit_copies()
             if step >= begin:
                 here = offset(shared, now)

@@ -14,7 +14,7 @@ from functools import cache
 import numpy as np
 
 from opstep.kernels.matmul.cuda_gemm_simt import tile_of
-from opstep.kernels.matmul.cuda_tile import Tile, fetcher, putter, thread_place
+from opstep.kernels.matmul.cuda_tile import Tile, fetcher, putter, thread_origin
 from opstep.runtime.device.builtin import offset, pick
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, mod32, pointer_to, real, spread
 from opstep.runtime.device.source import Intrinsic
@@ -41,7 +41,7 @@ def gatherer(columns: int, steps: int, threads: int, pitch: int, wide: int):
     load, store = Intrinsic("load", wide), Intrinsic("store", wide)
     gather = Intrinsic("gather", wide)
 
-    def look(held, x, table, base, missing, step, thread):
+    def lookup(held, x, table, base, missing, step, thread):
         first = step + thread // in_line
         right = 0
         for u in range(units):
@@ -66,7 +66,7 @@ def gatherer(columns: int, steps: int, threads: int, pitch: int, wide: int):
             else:
                 to[u * apart * pitch] = mine[0]
 
-    return look, put
+    return lookup, put
 
 
 @cache
@@ -85,9 +85,9 @@ def convolve_tiles(tile: Tile, w_wide: int, x_wide: int, y_wide: int):
     left_held, right_held = tile_rows * steps // threads, tile_columns * steps // threads
     fetch_left = fetcher(tile_rows, steps, threads, True, w_wide)
     put_left = putter(tile_rows, steps, threads, True, w_wide, tile.left_pitch)
-    look, put_right = gatherer(tile_columns, steps, threads, tile.right_pitch, x_wide)
+    lookup, put_right = gatherer(tile_columns, steps, threads, tile.right_pitch, x_wide)
     in_line = tile_columns // x_wide
-    multiply, place_of = tile.product(), thread_place(tile)
+    multiply, place_of = tile.product(), thread_origin(tile)
     zeros = Intrinsic("fill", count)
     gather, store = Intrinsic("gather", y_wide), Intrinsic("store", y_wide)
 
@@ -130,7 +130,7 @@ def convolve_tiles(tile: Tile, w_wide: int, x_wide: int, y_wide: int):
             seen = 0
             if ahead < end:
                 fetch_left(left_local, left, row0, filters, ahead, end, terms, thread)
-                seen = look(right_local, source, table, base, missing, ahead, thread)
+                seen = lookup(right_local, source, table, base, missing, ahead, thread)
             if step >= begin:
                 here = offset(shared, now)
                 sums = multiply(sums, offset(here, row), offset(here, right_at + column))
@@ -178,7 +178,7 @@ def filter_tiles(tile: Tile, gy_wide: int):
     count, size = thread_rows * thread_columns, 2 * stage
     left_held, right_held = tile_rows * steps // threads, tile_columns * steps // threads
     put_left = putter(tile_rows, steps, threads, True, gy_wide, tile.left_pitch)
-    multiply, place_of = tile.product(), thread_place(tile)
+    multiply, place_of = tile.product(), thread_origin(tile)
     zeros, no_run = Intrinsic("fill", count), Intrinsic("fill", gy_wide)
     load = Intrinsic("load", gy_wide)
     in_line = steps // gy_wide  # threads that read a filter's pixels

@@ -52,9 +52,9 @@ def mend(gy, w, bias, gx, rows, columns, filters, channels, own, biased, channel
             source = offset(gy, (image * filters + k) * area)
             weights = offset(w, (k * own + channel % own) * taps)
             for r in range(rows[0]):
-                i = seen_at(row, r, rows)
+                i = source_index(row, r, rows)
                 for s in range(columns[0]):
-                    j = seen_at(column, s, columns)
+                    j = source_index(column, s, columns)
                     if i >= 0 and j >= 0:
                         total += source[i * columns[4] + j] * weights[r * columns[0] + s]
         gx[((image * channels + channel) * rows[5] + row) * columns[5] + column] = total
@@ -69,7 +69,7 @@ def at_edge(at, axis):
     return edge
 
 
-def seen_at(at, t, axis):
+def source_index(at, t, axis):
     """Where in gy a pixel receives from through filter place t; -1: nowhere."""
     here = at + axis[2] - t * axis[3]
     there = here % axis[1] == 0 and here >= 0 and here < axis[4] * axis[1]

@@ -7,18 +7,16 @@ are the same everywhere.
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from opstep.kernels.matmul.cuda_gemm_simt import add_parts, multiply_integers, tiled
 from opstep.kernels.matmul.cuda_gemm_tensor_cores import align_lines, tensor_tiled
 from opstep.kernels.matmul.cuda_gemm_tiles import PLAIN, cheapest, of_halves
 from opstep.kernels.matmul.cuda_gemm_vector import THREADS, WARPS, dots, weighted
 from opstep.kernels.matmul.cuda_tile import WarpTile
+from opstep.kernels.matmul.products import Side
 from opstep.runtime.device.cuda.compiling.target import architecture
 from opstep.runtime.device.launch import Arg, Grid, Scratch
-
-if TYPE_CHECKING:
-    from opstep.kernels.matmul.matmul import Side
 
 _VECTOR_BLOCKS = 1024  # that are wanted for a product with a vector
 _RESIDENT = 2048  # threads that a multiprocessor should hold, times the bytes of an element
@@ -49,7 +47,7 @@ class Result(NamedTuple):
     array: Arg | Scratch
     pitch: int
     batch: tuple[int, ...]
-    whole: bool  # without gaps
+    contiguous: bool  # without gaps
 
     def wide(self, columns: int, most: int) -> int:
         """`most`, where so many elements can always be written at once, else 1."""
@@ -168,7 +166,7 @@ def _tiled(a: Operand, b: Operand, out: Result, shape, bias: Arg | None) -> list
     c = out.array
     halves = _halves(a.array, b.array)
     paces = of_halves() if halves else PLAIN[c.dtype.itemsize]
-    tile, parts = cheapest(paces, m, n, k, count, out.whole)
+    tile, parts = cheapest(paces, m, n, k, count, out.contiguous)
     part_steps = -(-k // (parts * tile.steps)) * tile.steps if k else tile.steps
     parts = max(1, -(-k // part_steps))
     down, across = -(-m // tile.rows), -(-n // tile.columns)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from opstep.kernels.matmul.cuda_tile import Tile, fetcher, putter, thread_place
+from opstep.kernels.matmul.cuda_tile import Tile, fetcher, putter, thread_origin
 from opstep.kernels.matmul.products import batch_offset
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, mod32, pointer_to, real, spread
@@ -49,7 +49,7 @@ def tiled(tile: Tile, a_along: bool, b_along: bool, a_wide: int, b_wide: int, c_
     fetch_right = fetcher(tile_columns, steps, threads, b_along, b_wide)
     put_left = putter(tile_rows, steps, threads, a_along, a_wide, tile.left_pitch)
     put_right = putter(tile_columns, steps, threads, b_along, b_wide, tile.right_pitch)
-    multiply, place = tile.product(), thread_place(tile)
+    multiply, place = tile.product(), thread_origin(tile)
     zeros = Intrinsic("fill", count)
     gather, store = Intrinsic("gather", c_wide), Intrinsic("store", c_wide)
 

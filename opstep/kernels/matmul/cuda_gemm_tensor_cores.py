@@ -10,7 +10,13 @@ from functools import cache
 import numpy as np
 
 from opstep.kernels.matmul.cuda_gemm_simt import matrix_offset, tile_of
-from opstep.kernels.matmul.cuda_tile import LINE, WarpTile, chunk_place, places, sums_place
+from opstep.kernels.matmul.cuda_tile import (
+    LINE,
+    WarpTile,
+    chunk_offset,
+    operand_offsets,
+    sums_origin,
+)
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.compiling.names import (
     commit_copies,
@@ -47,7 +53,7 @@ def copier(extent: int, threads: int, along: bool, wide: bool):
 
     def copy_chunks(shared, source, limit, terms, pitch, thread):
         line, at = thread // 8, thread % 8 * 8
-        to = offset(shared, chunk_place(line, thread % 8))
+        to = offset(shared, chunk_offset(line, thread % 8))
         for u in range(units):
             if along:
                 there = at < terms
@@ -60,7 +66,7 @@ def copier(extent: int, threads: int, along: bool, wide: bool):
 
     def copy_elements(shared, source, limit, terms, pitch, thread):
         line, at = thread // 8, thread % 8 * 8
-        to = offset(shared, chunk_place(line, thread % 8))
+        to = offset(shared, chunk_offset(line, thread % 8))
         for u in range(units):
             for e in range(8):
                 if along:
@@ -120,7 +126,7 @@ def tensor_tiled(
     copy_left = copier(tile_rows, threads, a_along, a_wide)
     copy_right = copier(tile_columns, threads, b_along, b_wide)
     multiply, settled = tile.product(a_along, b_along, bf16), tile.settled()
-    starts, place = places(tile, a_along, b_along), sums_place(tile)
+    starts, place = operand_offsets(tile, a_along, b_along), sums_origin(tile)
     zeros, arrived = Intrinsic("fill", tile.sums), tile.arrived()
     put_sums, sums_pitch, finish = tile.put_sums(), tile.sums_pitch, finisher(tile, c_wide)
 

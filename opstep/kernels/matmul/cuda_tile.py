@@ -26,8 +26,9 @@ A block of threads makes a tile of the result, some terms of the sums at a time.
 go on while the tile before is multiplied.
 
 Halves go through tensor cores (`WarpTile`), which take them from shared memory where rows of
-16-byte chunks are swizzled: `chunk_place` says where a chunk stands, `places` where each thread
-begins to read. `gemm_tensor` is the pattern: `copier` is what a convolution does in its own way.
+16-byte chunks are swizzled: `chunk_offset` says where a chunk stands, `operand_offsets` where each
+thread begins to read. `gemm_tensor` is the pattern: `copier` is what a convolution does in its own
+way.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class Tile(NamedTuple):
 
 
 @cache
-def thread_place(tile: Tile):
+def thread_origin(tile: Tile):
     """thread -> (its first row, its first column) in the tile."""
     warp_rows, warp_columns = _LANES_DOWN * tile.thread_rows, _LANES_ACROSS * tile.thread_columns
     across, run = tile.columns // warp_columns, tile.run
@@ -234,7 +235,7 @@ class WarpTile(NamedTuple):
 
     def product(self, left_along: bool, right_along: bool, bf16: bool) -> Intrinsic:
         """(sums, left, right) -> sums of a thread, after `settled`; `along`: lines of shared memory
-        run along the sum. The pointers are those of `places`.
+        run along the sum. The pointers are those of `operand_offsets`.
         """
         turned = (int(not left_along), int(not right_along))
         if self.warpgroups:
@@ -243,7 +244,7 @@ class WarpTile(NamedTuple):
         return Intrinsic("warp_product", *shape, *turned, int(bf16))
 
     def put_sums(self) -> Intrinsic:
-        """(pointer, sums): to shared memory, where `sums_place` says the thread's first stands."""
+        """(pointer, sums): to shared memory, where `sums_origin` says the thread's first stands."""
         return Intrinsic("put_sums", self.warp_rows // 16, self.warp_columns // 8, self.sums_pitch)
 
     def settled(self) -> Intrinsic:
@@ -255,7 +256,7 @@ class WarpTile(NamedTuple):
         return Intrinsic("await_copies", self.stages - 2, int(self.warpgroups))
 
 
-def chunk_place(line, chunk):
+def chunk_offset(line, chunk):
     """The half in shared memory where a chunk of eight stands: eight lines of an operand that are
     read together lie in different banks.
 
@@ -266,7 +267,7 @@ def chunk_place(line, chunk):
 
 
 @cache
-def places(tile: WarpTile, left_along: bool, right_along: bool):
+def operand_offsets(tile: WarpTile, left_along: bool, right_along: bool):
     """thread -> (where it begins to read the left operand in shared memory, the right one)."""
     across = tile.columns // tile.warp_columns
     warp_rows, warp_columns = tile.warp_rows, tile.warp_columns
@@ -279,22 +280,22 @@ def places(tile: WarpTile, left_along: bool, right_along: bool):
         row, column = warp // across * warp_rows, warp % across * warp_columns
         # matrices 0 to 3 of a fragment, eight lanes each; see `mma.m16n8k16` in the PTX manual
         if left_along:
-            left = chunk_place(row + lane % 16, lane // 16)
+            left = chunk_offset(row + lane % 16, lane // 16)
         else:
             line = row // LINE * LINE + lane // 16 * 8 + lane % 8
-            left = chunk_place(line, row % LINE // 8 + lane // 8 % 2)
+            left = chunk_offset(line, row % LINE // 8 + lane // 8 % 2)
         if right_along:
-            right = chunk_place(column + lane // 16 * 8 + lane % 8, lane // 8 % 2)
+            right = chunk_offset(column + lane // 16 * 8 + lane % 8, lane // 8 % 2)
         else:
             line = column // LINE * LINE + lane % 16
-            right = chunk_place(line, column % LINE // 8 + lane // 16)
+            right = chunk_offset(line, column % LINE // 8 + lane // 16)
         return left, right
 
     return of_warpgroup if tile.warpgroups else of_lane
 
 
 @cache
-def sums_place(tile: WarpTile):
+def sums_origin(tile: WarpTile):
     """thread -> (row, column) of its first sum. Of four for each 16 x 8 tile of its warp, in order
     of rows, two are neighbours; the other two stand eight rows further down.
     """

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from opstep.kernels.matmul import cuda_gemm
-from opstep.kernels.matmul.matmul import Side, product
-from opstep.kernels.matmul.products import batch_offset
+from opstep.kernels.matmul.matmul import product
+from opstep.kernels.matmul.products import Side, batch_offset
 from opstep.kernels.rules.axes import strides_of, volume
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.launch import Arg, Launch, Scratch
@@ -200,7 +200,7 @@ def _contractions(operands: Sequence[Arg], equation: str, products: _Products) -
 def by_labels(site: Site) -> Regions:
     """Along each axis what the result's place says, or all of it where the axis is summed over."""
     inputs, out = parse_equation(site.attrs["equation"])
-    at = dict(zip(out, site.place, strict=True))
+    at = dict(zip(out, site.index, strict=True))
     return [
         tuple(slice(at[i], at[i] + 1) if i in at else slice(None) for i in labels)
         for labels in inputs

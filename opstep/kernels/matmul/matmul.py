@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from typing import NamedTuple
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from opstep.kernels.matmul import cuda_gemm
 from opstep.kernels.matmul.products import (
     OVERREAD,
     PANEL,
+    Side,
     add_parts,
     dot_rows,
     lay_out_right,
@@ -31,15 +31,6 @@ _STEPS = 128  # terms of the sums at a time: their part of a panel stays in the 
 _LAID_OUT = 32 << 20  # bytes of a right operand that may be laid out as a whole
 _PARTS = 16  # of the sum that a large matrix is shared by
 _GRAIN = 1 << 20  # floating-point operations under which another lane is not woken
-
-
-class Side(NamedTuple):
-    """A matrix operand: elements from row to row, column to column, and from matrix to matrix."""
-
-    array: Arg | Scratch
-    row: int
-    column: int
-    batch: tuple[int, ...]
 
 
 def product(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from functools import cache
+from typing import NamedTuple
 
 from opstep.runtime.device.builtin import (
     clear_run,
@@ -22,11 +23,21 @@ from opstep.runtime.device.builtin import (
     transpose_8x8,
     vector_length,
 )
+from opstep.runtime.device.launch import Arg, Scratch
 from opstep.runtime.device.source import by_dtype
 
 PANEL = 3 * 64  # bytes of the right operand's rows that are laid out behind each other
 _AHEAD = 32  # rows that are asked for before they are copied
 OVERREAD = PANEL  # bytes that a tile may read past its columns
+
+
+class Side(NamedTuple):
+    """A matrix operand: elements from row to row, column to column, and from matrix to matrix."""
+
+    array: Arg | Scratch
+    row: int
+    column: int
+    batch: tuple[int, ...]
 
 
 @cache

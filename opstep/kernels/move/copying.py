@@ -19,9 +19,8 @@ from math import prod
 
 from opstep.kernels.move import cuda_copying as gpu
 from opstep.kernels.move.cuda_copying import plane_of
-from opstep.kernels.pointwise.cuda_cast import CARRIERS
 from opstep.runtime.device.builtin import offset
-from opstep.runtime.device.launch import Arg, Launch, Scratch
+from opstep.runtime.device.launch import CARRIERS, Arg, Launch, Scratch
 from opstep.runtime.ir.types import DType, TensorType, i64
 
 TILE = 32
@@ -160,7 +159,7 @@ def copy_tiles(x, y, p, q, xq, yp, rank, table, counters, buffer, lo, hi, lane):
 # --- from a block to a launch ---------------------------------------------------------------------
 
 
-def carried(a: Arg) -> Arg:
+def as_carrier(a: Arg) -> Arg:
     """The operand as integers of its width (one that stands in working memory stays as it is)."""
     if type(a) is not Arg or a.dtype in CARRIERS.values():
         return a
@@ -187,7 +186,7 @@ def copy_block(
         return []
     dims = merged(shape, x_strides, y_strides)
     cuda = partial(gpu.copy_block, x, y, dims, x_start, y_start)
-    x, y = carried(x), carried(y)
+    x, y = as_carrier(x), as_carrier(y)
     if x.dtype is not y.dtype:  # one of them stands in working memory, already converted
         x, y = _uncarried(x, y)
     if len(dims) == 1 and dims[0][1:] == (1, 1):
@@ -211,7 +210,7 @@ def fill_block(
     dims = merged(shape, y_strides, y_strides)
     *outer, (count, _, ys) = dims
     table, counters = odometer(outer, 0, y_start)
-    args = (carried(y), value, count, ys, len(outer), table, counters)
+    args = (as_carrier(y), value, count, ys, len(outer), table, counters)
     return [
         Launch(fill_rows, *args, units=total, cuda=partial(gpu.fill_block, y, value, dims, y_start))
     ]

@@ -14,11 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opstep.kernels.pointwise.cuda_cast import CARRIERS
 from opstep.kernels.pointwise.cuda_elementwise import gathered
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, load2, store2
-from opstep.runtime.device.launch import Arg, Grid
+from opstep.runtime.device.launch import CARRIERS, Arg, Grid
 from opstep.runtime.device.source import Intrinsic
 from opstep.runtime.ir.types import DType, TensorType, f32
 
@@ -56,7 +55,7 @@ def runs(dims: Dims, itemsize: int, x_start: int, y_start: int, sizes: Sequence[
     return Run(dtype, pair, count // group, xs, ys, rest, x_start // group, y_start // group)
 
 
-def as_words(a: Arg, dtype: DType) -> Arg:
+def reinterpreted(a: Arg, dtype: DType) -> Arg:
     """The same memory as words of another type."""
     return Arg(TensorType(dtype, a.shape), a.slot)
 
@@ -75,10 +74,10 @@ def copy_block(x: Arg, y: Arg, dims: Dims, x_start: int = 0, y_start: int = 0) -
     run = runs(dims, x.stored.itemsize, x_start, y_start, sizes)
     itemsize = x.stored.itemsize
     if run.dtype.itemsize == itemsize < 8 and total == y.size < LIMIT and _in_order(dims):
-        source, target = as_words(x, run.dtype), as_words(y, run.dtype)
+        source, target = reinterpreted(x, run.dtype), reinterpreted(y, run.dtype)
         extents, strides = tuple(n for n, _, _ in dims), tuple(s for _, s, _ in dims)
         return gathered(itself, "gather", source, target, extents, strides, x_start)
-    return _rows((as_words(x, run.dtype), as_words(y, run.dtype)), run, run.pair)
+    return _rows((reinterpreted(x, run.dtype), reinterpreted(y, run.dtype)), run, run.pair)
 
 
 def itself(v):
@@ -102,7 +101,7 @@ def fill_block(y: Arg, value: int, dims: Dims, y_start: int = 0) -> Grid | None:
     itemsize = y.stored.itemsize
     dims = [(n, 0, step) for n, _, step in dims]
     run = runs(dims, itemsize, 0, y_start, (y.size,))
-    return _rows((repeated(value, itemsize), as_words(y, run.dtype)), run, run.pair)
+    return _rows((repeated(value, itemsize), reinterpreted(y, run.dtype)), run, run.pair)
 
 
 def repeated(value: int, itemsize: int) -> int:
@@ -220,7 +219,7 @@ def _tiled(x: Arg, y: Arg, dims: Dims, k: int, x_start: int, y_start: int) -> Gr
     table = tuple(d[column] for column in range(3) for d in outer)
     return Grid(
         tiles_kernel(side, width, dtype.numpy.name),
-        *(as_words(x, dtype), as_words(y, dtype), p, q, xq, yp),
+        *(reinterpreted(x, dtype), reinterpreted(y, dtype), p, q, xq, yp),
         *(across, down, x_start, y_start, len(outer), table),
         grid=across * down * prod(n for n, _, _ in outer),
         block=THREADS,
@@ -238,7 +237,7 @@ def tiles_kernel(side: int, width: int, carrier: str):
     lanes = side // width
     tall = THREADS // lanes  # lines that the block moves at a time
     load, store = Intrinsic("load", width), Intrinsic("store", width)
-    put, take = _put_down(width), _taken(width)
+    put, take = _put_down(width), _gather(width)
 
     def transpose(x, y, p, q, xq, yp, across, down, x_start, y_start, rank, table):
         tile = cuda.shared.array((side, pitch), kind)
@@ -305,7 +304,7 @@ def _put_down(width: int):
     return {1: one, 2: two, 4: four, 8: eight}[width]
 
 
-def _taken(width: int):
+def _gather(width: int):
     """(tile, line, at) -> values below one another."""
 
     def one(tile, line, at):

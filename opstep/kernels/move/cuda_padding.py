@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from opstep.kernels.move.cuda_copying import as_words
-from opstep.kernels.pointwise.cuda_cast import CARRIERS
+from opstep.kernels.move.cuda_copying import reinterpreted
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
 from opstep.kernels.rules.axes import strides_of
 from opstep.runtime.device.cuda.compiling.names import cuda, div32
-from opstep.runtime.device.launch import Arg, Grid
+from opstep.runtime.device.launch import CARRIERS, Arg, Grid
 from opstep.runtime.device.source import Intrinsic
 from opstep.runtime.device.texts import from_text
 
@@ -30,7 +29,7 @@ def pad(x: Arg, y: Arg, before: Sequence[int], value: int) -> Grid | None:
     n, inner, first, _ = axes[-1]
     return Grid(
         pad_kernel(width),
-        *(as_words(x, carrier), as_words(y, carrier), value),
+        *(reinterpreted(x, carrier), reinterpreted(y, carrier), value),
         *(y.size, n, inner, first, len(axes) - 1, table),
         grid=-(-y.size // (width * THREADS)),
         block=THREADS,
@@ -51,7 +50,7 @@ def _merged(shape, padded, before) -> list[tuple[int, int, int, int]]:
     return axes
 
 
-def row_place(row, rank, table):
+def row_source(row, rank, table):
     """Where a row of y begins in x; below 0 where it lies in the border."""
     p = 0
     for back in range(rank):
@@ -94,6 +93,6 @@ def pad_kernel(width: int) -> Callable:
         *(f"            {line.format('')}" for line in element),
         "            y[i] = v",
     ]
-    scope = {"cuda": cuda, "div32": div32, "row_place": row_place}
+    scope = {"cuda": cuda, "div32": div32, "row_place": row_source}
     scope["store"] = Intrinsic("store", width)
     return from_text("\n".join(text), "pad", "pad", scope)

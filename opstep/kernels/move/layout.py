@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from opstep.kernels.move.copying import carried, copy_block
+from opstep.kernels.move.copying import as_carrier, copy_block
 from opstep.kernels.pointwise.cuda_cast import as_bits
 from opstep.kernels.pointwise.cuda_elementwise import elementwise
 from opstep.kernels.pointwise.elementwise import same
@@ -276,7 +276,7 @@ def _triangle(x: Arg, y: Arg, diagonal: int, lower: bool) -> Launch:
     rows, columns = x.shape[-2:]
     return Launch(
         copy_triangle,
-        *(carried(x), carried(y), rows, columns, _nearest(x.shape, diagonal), lower),
+        *(as_carrier(x), as_carrier(y), rows, columns, _nearest(x.shape, diagonal), lower),
         units=prod(x.shape[:-1]) if columns else 0,
         grain=max(1, 32768 // max(columns, 1)),
     )

@@ -157,7 +157,7 @@ def _folded(g, gy, axis: int, n: Dim, before: Dim, behind: Dim, mode: str):
     def part(start: Dim, count: Dim):
         return g.slice(gy, starts=[start], ends=[start + count], axes=[axis])
 
-    def placed(value, start: Dim, count: Dim):
+    def padded(value, start: Dim, count: Dim):
         pads = [0] * (2 * gy.type.rank)
         pads[axis], pads[gy.type.rank + axis] = start, n - start - count
         return g.pad(value, pads=pads)
@@ -169,11 +169,11 @@ def _folded(g, gy, axis: int, n: Dim, before: Dim, behind: Dim, mode: str):
         border = part(start, width)
         if mode == "edge":
             border = g.sum(border, axes=[axis], keepdims=True)
-            border = placed(border, 0 if near else n - 1, 1)
+            border = padded(border, 0 if near else n - 1, 1)
         elif mode == "reflect":
             border = g.flip(border, axes=[axis])
-            border = placed(border, 1 if near else n - 1 - width, width)
+            border = padded(border, 1 if near else n - 1 - width, width)
         else:
-            border = placed(border, n - width if near else 0, width)
+            border = padded(border, n - width if near else 0, width)
         total = g.add(total, border)
     return total

@@ -121,14 +121,14 @@ def _filled_in(x: TensorType, shape: Sequence[Dim]) -> tuple[Dim, ...]:
     if not negative:
         if _differ(x.size, known):
             raise Mismatch(
-                f"{x} has {x.size} elements and {_written(shape)} has {known}",
+                f"{x} has {x.size} elements and {_shape_text(shape)} has {known}",
                 "shape",
                 hint="one dim may be -1, which stands for what is left over",
             )
         return tuple(shape)
     if known == 0:
         raise Mismatch(
-            f"what -1 stands for in {_written(shape)} cannot be told, for a dim is 0", "shape"
+            f"what -1 stands for in {_shape_text(shape)} cannot be told, for a dim is 0", "shape"
         )
     if type(x.size) is int and type(known) is int and x.size % known:
         raise Mismatch(f"the {x.size} elements of {x} do not divide by {known}", "shape")
@@ -140,5 +140,5 @@ def _differ(a: Dim, b: Dim) -> bool:
     return a != b and not any("//" in str(d) or "%" in str(d) for d in (a, b))
 
 
-def _written(shape: Sequence[Dim]) -> str:
+def _shape_text(shape: Sequence[Dim]) -> str:
     return f"[{', '.join(map(str, shape))}]"

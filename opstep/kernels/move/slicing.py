@@ -111,7 +111,7 @@ class select(Op):
 
     def infer(x, *, index, axis):
         a = axis_of(axis, x.rank)
-        _place(index, x.shape[a])
+        _from_front(index, x.shape[a])
         return x.with_shape((*x.shape[:a], *x.shape[a + 1 :]))
 
     def oracle(x, *, index, axis):
@@ -119,13 +119,13 @@ class select(Op):
 
     def cpu(x, y, *, index, axis):
         before, n, behind = around(x.shape, axis_of(axis, x.rank))
-        start = _place(index, n) * behind
+        start = _from_front(index, n) * behind
         return copy_block(x, y, (before, behind), (n * behind, 1), (behind, 1), start)
 
     def grad(g, operands, results, grads, *, index, axis):
         x = operands[0]
         a = axis_of(axis, x.type.rank)
-        at = _place(index, x.shape[a])
+        at = _from_front(index, x.shape[a])
         pads = [0] * (2 * x.type.rank)
         pads[a], pads[x.type.rank + a] = at, x.shape[a] - at - 1
         return (g.pad(g.unsqueeze(grads[0], axes=[a]), pads=pads),)
@@ -223,7 +223,7 @@ def _diagonal_walk(shape: Sequence[int], offset: int, axes) -> tuple[int, list[i
 # --- bounds ---------------------------------------------------------------------------------------
 
 
-def _place(index: Dim, extent: Dim):
+def _from_front(index: Dim, extent: Dim):
     """`index` counted from the front; raises Mismatch where it is known to lie outside."""
     if type(index) is int and type(extent) is int and not -extent <= index < extent:
         raise Mismatch(f"index {index} is outside of an axis of {extent}", "index")

@@ -6,11 +6,10 @@ from functools import cache
 
 import numpy as np
 
-from opstep.kernels.move.cuda_copying import as_words, repeated
-from opstep.kernels.pointwise.cuda_cast import CARRIERS
+from opstep.kernels.move.cuda_copying import reinterpreted, repeated
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, load2, mod32, store2
-from opstep.runtime.device.launch import Arg, Grid
+from opstep.runtime.device.launch import CARRIERS, Arg, Grid
 
 THREADS = 256  # of a block
 TURN = 4  # words that a thread of a long row copies
@@ -35,7 +34,7 @@ def gather_rows(
     bits = min(THREADS.bit_length(), max(1, count // TURN).bit_length()) - 1
     each = count if count < THREADS * TURN else THREADS * TURN
     across = -(-count // each)
-    args = (as_words(x, word), index, as_words(y, word), repeated(nothing, itemsize))
+    args = (reinterpreted(x, word), index, reinterpreted(y, word), repeated(nothing, itemsize))
     grid = across * -(-rows // (THREADS >> bits))
     kernel = rows_kernel(pair)
     return Grid(
@@ -109,7 +108,7 @@ def gather_elements(
         return None
     word = CARRIERS[x.stored.itemsize]
     table = (*(d[0] for d in dims), *(d[1] for d in dims))
-    args = (as_words(x, word), index, as_words(y, word), repeated(nothing, word.itemsize))
+    args = (reinterpreted(x, word), index, reinterpreted(y, word), repeated(nothing, word.itemsize))
     grid = -(-y.size // THREADS)
     return Grid(
         elements_kernel, *args, y.size, n, along, len(dims), table, grid=grid, block=THREADS
@@ -131,7 +130,7 @@ def elements_kernel(x, index, y, nothing, size, n, along, rank, table):
         y[i] = x[p + k * along] if k >= 0 and k < n else nothing
 
 
-def mark_places(index: Arg, y: Arg, n: int, behind: int, on, off) -> Grid | None:
+def mark_indices(index: Arg, y: Arg, n: int, behind: int, on, off) -> Grid | None:
     """y [before, n, behind]: `on` where index [before, behind] names the place, else `off`."""
     if y.size >= LIMIT:
         return None

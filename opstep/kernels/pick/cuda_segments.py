@@ -35,7 +35,7 @@ def scatter(
     launches, keys, places = sorted_pairs(element_keys, given, 1, index.size, 1)
     args = (source, y, keys, places, index.size)
     grid = -(-index.size // THREADS)
-    return [*launches, Grid(take_up(combine), *args, grid=grid, block=THREADS)]
+    return [*launches, Grid(combine_runs(combine), *args, grid=grid, block=THREADS)]
 
 
 def add_rows(gy: Arg, index: Arg, gx: Arg, skipped: int) -> list[Grid] | None:
@@ -104,7 +104,7 @@ def row_keys(index, extent, skipped, into_keys, into_places, n, inner, tiles):
 
 
 @cache
-def take_up(combine: Callable) -> Callable:
+def combine_runs(combine: Callable) -> Callable:
     """The thread of the first element that goes to a place takes all of them."""
 
     def take(source, y, keys, places, n):

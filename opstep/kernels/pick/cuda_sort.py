@@ -171,7 +171,7 @@ def sort_chunks(key: Callable):
 # --- merging --------------------------------------------------------------------------------------
 
 
-def comes_first(keys, places, i, j):
+def precedes(keys, places, i, j):
     """Whether pair i is before pair j."""
     a, b = keys[i], keys[j]
     return a < b or (a == b and places[i] < places[j])
@@ -182,7 +182,7 @@ def from_first_run(keys, places, first, second, lengths, count):
     lo, hi = max(count - lengths[1], 0), min(count, lengths[0])
     while lo < hi:
         middle = (lo + hi) // 2
-        if comes_first(keys, places, first + middle, second + count - 1 - middle):
+        if precedes(keys, places, first + middle, second + count - 1 - middle):
             lo = middle + 1
         else:
             hi = middle
@@ -214,7 +214,7 @@ def merge_runs(keys, places, into_keys, into_places, n, width, tiles):
         start = lo
         while lo < hi:
             middle = (lo + hi) // 2
-            if comes_first(held_keys, held_places, middle, i):
+            if precedes(held_keys, held_places, middle, i):
                 lo = middle + 1
             else:
                 hi = middle

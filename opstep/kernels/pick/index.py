@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from opstep.kernels.move.copying import advance_odometer, carried, merged, odometer, set_odometer
+from opstep.kernels.move.copying import advance_odometer, as_carrier, merged, odometer, set_odometer
 from opstep.kernels.pick import cuda_index as gpu
 from opstep.kernels.pick import cuda_segments
 from opstep.kernels.rules import indices as lost
@@ -191,7 +191,7 @@ class gather_elements(Op):
         dims = merged(index.shape, steps, strides_of(index.shape))
         *outer, (count, xs, _) = dims
         table, counters = odometer(outer)
-        given = (carried(x), index, carried(y), count, xs, x.shape[a], along)
+        given = (as_carrier(x), index, as_carrier(y), count, xs, x.shape[a], along)
         fill = _bits(missing, x.dtype)
         cuda = partial(gpu.gather_elements, x, index, y, dims, x.shape[a], along, fill)
         args = (*given, fill, len(outer), table, counters)
@@ -236,7 +236,7 @@ class gather_nd(Op):
     def cpu(x, index, y, *, batch, missing):
         depth, outer, places, inner = nd_sizes(x.shape, index.shape, batch)
         sizes = x.shape[batch : batch + depth]
-        given = (carried(x), index, carried(y), places, inner, depth, sizes)
+        given = (as_carrier(x), index, as_carrier(y), places, inner, depth, sizes)
         grain = max(1, 32768 // max(inner, 1))
         return Launch(
             pick_parts, *given, _bits(missing, x.dtype), units=outer * places, grain=grain
@@ -282,8 +282,8 @@ class one_hot(Op):
         kind = float if y.dtype.is_float else int
         grain = max(1, 32768 // max(n * behind, 1))
         given = (index, y, n, behind, kind(on), kind(off))
-        cuda = partial(gpu.mark_places, *given)
-        return Launch(mark_places, *given, units=before, grain=grain, cuda=cuda)
+        cuda = partial(gpu.mark_indices, *given)
+        return Launch(mark_indices, *given, units=before, grain=grain, cuda=cuda)
 
 
 # --- shapes and oracles ---------------------------------------------------------------------------
@@ -351,7 +351,7 @@ def _bits(missing: int | float | None, dtype: DType) -> int:
 def _gather_rows(x: Arg, index: Arg, y: Arg, axis: int) -> Launch:
     outer, n, inner = around(x.shape, axis)
     nothing = nowhere(x.dtype)
-    given = (carried(x), index, carried(y), index.size, n, inner, nothing)
+    given = (as_carrier(x), index, as_carrier(y), index.size, n, inner, nothing)
     grain = max(1, 32768 // max(inner, 1))
     units = outer * index.size if inner else 0
     cuda = partial(gpu.gather_rows, x, index, y, outer, n, inner, nothing)
@@ -425,7 +425,7 @@ def pick_elements(x, index, y, count, xs, n, along, nothing, rank, table, counte
         advance_odometer(at, rank, table)
 
 
-def place_of(index, depth, sizes):
+def flat_index(index, depth, sizes):
     """Row-major position of an index of `depth` numbers; -1 where it does not exist."""
     place = 0
     for d in range(depth):
@@ -443,7 +443,7 @@ def pick_parts(x, index, y, places, inner, depth, sizes, nothing, lo, hi):
     for d in range(depth):
         total *= sizes[d]
     for p in range(lo, hi):
-        k = place_of(offset(index, p * depth), depth, sizes)
+        k = flat_index(offset(index, p * depth), depth, sizes)
         target = offset(y, p * inner)
         if k >= 0:
             source = offset(x, (p // places * total + k) * inner)
@@ -454,7 +454,7 @@ def pick_parts(x, index, y, places, inner, depth, sizes, nothing, lo, hi):
                 target[i] = nothing
 
 
-def mark_places(index, y, n, behind, on, off, lo, hi):
+def mark_indices(index, y, n, behind, on, off, lo, hi):
     """Units are what lies before the new axis."""
     for unit in range(lo, hi):
         for k in range(n):

@@ -15,7 +15,7 @@ import numpy as np
 
 from opstep.kernels.move.copying import (
     advance_odometer,
-    carried,
+    as_carrier,
     copy_all,
     fill_block,
     merged,
@@ -23,7 +23,7 @@ from opstep.kernels.move.copying import (
     set_odometer,
 )
 from opstep.kernels.pick import cuda_segments
-from opstep.kernels.pick.index import check_aligned, indexed_axes, nd_sizes, place_of
+from opstep.kernels.pick.index import check_aligned, flat_index, indexed_axes, nd_sizes
 from opstep.kernels.rules import indices as lost
 from opstep.kernels.rules.axes import axis_of, strides_of
 from opstep.runtime.device.builtin import offset
@@ -34,7 +34,7 @@ from opstep.runtime.ir.op import Mismatch, Op
 class Scatter(Op):
     """Base: y is x, where y[index[i, j, k], j, k] (for axis 0) meets source[i, j, k]."""
 
-    outside = lost.written
+    outside = lost.scattered
 
     def infer(x, index, source, *, axis, **attrs):
         check_aligned(x, index, axis)
@@ -150,22 +150,22 @@ class scatter_reduce(Scatter):
     def grad(g, operands, results, grads, *, reduction, axis):
         (x, index, source), (y,), (gy,) = operands, results, grads
 
-        def there(v):
+        def gathered(v):
             return g.gather_elements(v, index, axis=axis, missing=0)
 
         if reduction != "mul":
             # equal elements share
-            mine, given = g.equal(x, y), g.equal(source, there(y))
+            mine, given = g.equal(x, y), g.equal(source, gathered(y))
             ones = [g.cast(v, dtype=y.dtype) for v in (mine, given)]
             share = g.div(gy, g.scatter_add(ones[0], index, ones[1], axis=axis))
-            return g.where(mine, share, 0.0), None, g.where(given, there(share), 0.0)
+            return g.where(mine, share, 0.0), None, g.where(given, gathered(share), 0.0)
         # no division by what may be 0: of a place with one 0 only that one has a gradient
         zero = g.equal(source, 0.0)
         others = g.where(zero, 1.0, source)
         zeros = g.scatter_add(g.zeros_like(y), index, g.cast(zero, dtype=y.dtype), axis=axis)
         product = g.mul(gy, g.scatter_reduce(x, index, others, reduction="mul", axis=axis))
-        alone = g.equal(there(zeros), g.cast(zero, dtype=y.dtype))
-        by_source = g.where(alone, g.div(there(product), others), 0.0)
+        alone = g.equal(gathered(zeros), g.cast(zero, dtype=y.dtype))
+        by_source = g.where(alone, g.div(gathered(product), others), 0.0)
         factors = g.scatter_reduce(
             g.full(shape=x.shape, value=1.0, dtype=y.dtype),
             index,
@@ -212,7 +212,7 @@ class gather_elements_grad(Op):
 class ScatterParts(Op):
     """Base: parts of y at the places that the last axis of index names meet the parts of source."""
 
-    outside = lost.written_parts
+    outside = lost.scattered_parts
 
     def infer(x, index, source, *, batch):
         depth = indexed_axes(x, index, batch)
@@ -319,7 +319,7 @@ def _scattered(
         [index.shape[k] for k in rest], [steps[k] for k in rest], [inner[k] for k in rest]
     )
     if combine is _replace:
-        source, y = carried(source), carried(y)
+        source, y = as_carrier(source), as_carrier(y)
     if sort:
         found = cuda_segments.scatter(combine, source, index, y, a, steps)
         if found is not None:
@@ -341,7 +341,7 @@ def _scatter_parts(combine: Callable, x: Arg, index: Arg, source: Arg, y: Arg, b
     sizes = x.shape[batch : batch + depth]
     launches = copy_all(x, y)
     if combine is _replace:
-        source, y = carried(source), carried(y)
+        source, y = as_carrier(source), as_carrier(y)
     given = (source, index, y, places, inner, depth, sizes, prod(sizes))
     grain = max(16, 32768 // max(places, 1))
     return [*launches, Launch(scatter_parts(combine), *given, units=outer * inner, grain=grain)]
@@ -399,7 +399,7 @@ def scatter_parts(combine: Callable) -> Callable:
             within = column - batch * inner
             for j in range(places):
                 p = batch * places + j
-                k = place_of(offset(index, p * depth), depth, sizes)
+                k = flat_index(offset(index, p * depth), depth, sizes)
                 if k >= 0:
                     part = offset(source, p * inner + within)
                     target = offset(y, (batch * total + k) * inner + within)

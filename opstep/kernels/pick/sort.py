@@ -154,7 +154,7 @@ def _sorted_on_gpu(x: Arg, values: Arg | None, indices: Arg, axis: int, descendi
 # --- kernels: units are rows along the axis -------------------------------------------------------
 
 
-def comes_before(a, b, descending):
+def precedes(a, b, descending):
     """Whether a stands before b for certain; NaN is larger than anything else."""
     if descending:
         return a > b or (a != a and b == b)
@@ -166,7 +166,7 @@ def insert_sorted(keys, places, lo, hi, descending):
         key = keys[i]
         place = places[i]
         j = i
-        while j > lo and comes_before(key, keys[j - 1], descending):
+        while j > lo and precedes(key, keys[j - 1], descending):
             keys[j] = keys[j - 1]
             places[j] = places[j - 1]
             j -= 1
@@ -178,7 +178,7 @@ def merge(keys, places, into_keys, into_places, lo, middle, hi, descending):
     i = lo
     j = middle
     for k in range(lo, hi):
-        second = i == middle or (j < hi and comes_before(keys[j], keys[i], descending))
+        second = i == middle or (j < hi and precedes(keys[j], keys[i], descending))
         p = j if second else i
         into_keys[k] = keys[p]
         into_places[k] = places[p]
@@ -238,10 +238,10 @@ def select_best(x, values, indices, n, k, inner, descending, lo, hi):
         for i in range(n):
             key = source[i * inner]
             held = min(i, k)
-            if held == k and not comes_before(key, best[(k - 1) * inner], descending):
+            if held == k and not precedes(key, best[(k - 1) * inner], descending):
                 continue
             j = held if held < k else k - 1
-            while j > 0 and comes_before(key, best[(j - 1) * inner], descending):
+            while j > 0 and precedes(key, best[(j - 1) * inner], descending):
                 best[j * inner] = best[(j - 1) * inner]
                 place[j * inner] = place[(j - 1) * inner]
                 j -= 1

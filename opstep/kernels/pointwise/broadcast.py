@@ -87,7 +87,7 @@ def broadcast_strides(shape: Sequence[int], rank: int) -> list[int]:
     return strides
 
 
-def place(index, sizes, strides, count):
+def locate(index, sizes, strides, count):
     """In a kernel: the offset of row-major position `index` under the first `count` axes of a
     layout.
     """

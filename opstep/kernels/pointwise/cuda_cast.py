@@ -6,10 +6,8 @@ import numpy as np
 
 from opstep.kernels.pointwise.cuda_elementwise import elementwise
 from opstep.runtime.device.convert import limits_of, round_to_odd, shortened
-from opstep.runtime.device.launch import Arg, Grid
-from opstep.runtime.ir.types import TensorType, f32, i8, i16, i32, i64
-
-CARRIERS = {1: i8, 2: i16, 4: i32, 8: i64}  # integers that carry elements of so many bytes
+from opstep.runtime.device.launch import CARRIERS, Arg, Grid
+from opstep.runtime.ir.types import TensorType, f32, i64
 
 
 def as_bits(*args: Arg) -> tuple[Arg, ...]:

@@ -123,7 +123,7 @@ def flat_kernel(f: Callable, name: str, ways: tuple[str, ...], numbers: int, wid
     values = ", ".join(applied(f"a{{k}}[{e}]") for e in range(width))
     text += [f"        store(y, at, ({values},))", "    else:", "        for i in range(at, n):"]
     text += [f"            y[i] = {applied('x{k}[i]')}"]
-    return _made(text, f, name, width)
+    return _compiled(text, f, name, width)
 
 
 @cache
@@ -142,7 +142,7 @@ def layered_kernel(f: Callable, name: str, ways: tuple[str, ...], numbers: int, 
     text += ["    if at >= n:", "        return"]
     if EACH in ways:
         text += _each_by_each(ways, ps, repeating, width)
-        return _made(text, f, name, width)
+        return _compiled(text, f, name, width)
     text += [f"    across = inner // {width}", "    row = div32(vector, across)"]
     text += [f"    column = (vector - row * across) * {width}"]
     for k in repeating:
@@ -158,7 +158,7 @@ def layered_kernel(f: Callable, name: str, ways: tuple[str, ...], numbers: int, 
         parts = [f"one{k}" if way in (ONE, COLUMN) else f"a{k}[{e}]" for k, way in enumerate(ways)]
         values.append(f"f({', '.join([*parts, *ps])})")
     text.append(f"    store(y, at, ({', '.join(values)},))")
-    return _made(text, f, name, width)
+    return _compiled(text, f, name, width)
 
 
 def _each_by_each(ways, ps: list[str], repeating: list[int], width: int) -> list[str]:
@@ -190,7 +190,7 @@ def _each_by_each(ways, ps: list[str], repeating: list[int], width: int) -> list
     return [*text, *(f"            {line}" for line in advance)]
 
 
-def _made(text: list[str], f: Callable, name: str, width: int) -> Callable:
+def _compiled(text: list[str], f: Callable, name: str, width: int) -> Callable:
     scope = {"f": f, "cuda": cuda, "div32": div32, "mod32": mod32, "spot": spot}
     scope |= {"load": Intrinsic("load", width), "store": Intrinsic("store", width)}
     made = from_text("\n".join(text), f"elementwise {name}", "kernel", scope)

@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 
 from opstep.kernels.math.cuda_fast import faster
-from opstep.kernels.pointwise.broadcast import broadcast_shape, collapse, place
+from opstep.kernels.pointwise.broadcast import broadcast_shape, collapse, locate
 from opstep.kernels.pointwise.cuda_elementwise import elementwise
 from opstep.runtime.device.launch import Launch
 from opstep.runtime.ir.op import Op
@@ -162,8 +162,8 @@ def binary_loop(f: Callable, name: str) -> Callable:
             j = i - row * n
             plane = row // rows
             row -= plane * rows
-            p = place(plane, sizes, a_strides, rank - 2) + row * a_strides[rank - 2] + j * a_step
-            q = place(plane, sizes, b_strides, rank - 2) + row * b_strides[rank - 2] + j * b_step
+            p = locate(plane, sizes, a_strides, rank - 2) + row * a_strides[rank - 2] + j * a_step
+            q = locate(plane, sizes, b_strides, rank - 2) + row * b_strides[rank - 2] + j * b_step
             stop = min(hi, (plane + 1) * rows * n)
             while i < stop:
                 count = min(n - j, stop - i)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from opstep.kernels.pointwise.broadcast import broadcast_shape, collapse, place
+from opstep.kernels.pointwise.broadcast import broadcast_shape, collapse, locate
 from opstep.kernels.pointwise.cuda_cast import as_bits, cast_of
 from opstep.kernels.pointwise.cuda_elementwise import elementwise
 from opstep.kernels.pointwise.elementwise import onto, same
@@ -24,9 +24,9 @@ def choose(c, a, b, y, sizes, c_steps, a_steps, b_steps, rank, lo, hi):
     i = lo
     while i < hi:
         count = min(n - j, hi - i)
-        r = place(row, sizes, c_steps, last) + j * c_steps[last]
-        p = place(row, sizes, a_steps, last) + j * a_steps[last]
-        q = place(row, sizes, b_steps, last) + j * b_steps[last]
+        r = locate(row, sizes, c_steps, last) + j * c_steps[last]
+        p = locate(row, sizes, a_steps, last) + j * a_steps[last]
+        q = locate(row, sizes, b_steps, last) + j * b_steps[last]
         steps = c_steps[last] * 4 + a_steps[last] * 2 + b_steps[last]
         if steps == 7:
             for k in range(count):

@@ -18,7 +18,7 @@ from opstep.runtime.device.launch import Launch
 from opstep.runtime.ir.faults import NO_FAULTS, Faults, Rule
 
 
-def quiet(function):
+def without_warnings(function):
     """A NumPy function that says nothing of NaNs and infinities."""
 
     def oracle(*arrays):
@@ -120,7 +120,7 @@ class sqrt(Unary):
     formula = "x ** 0.5"
     source = "torch.sqrt, ONNX Sqrt"
     faults = Faults(elementwise, Rule("square root of a negative number", lambda x: x < 0))
-    oracle = quiet(np.sqrt)
+    oracle = without_warnings(np.sqrt)
 
     def scalar(x):
         return np.sqrt(x)
@@ -140,7 +140,7 @@ class rsqrt(Unary):
         Rule("square root of a negative number", lambda x: x < 0),
         Rule("1 / sqrt(0)", lambda x: x == 0),
     )
-    oracle = quiet(lambda x: 1.0 / np.sqrt(x))
+    oracle = without_warnings(lambda x: 1.0 / np.sqrt(x))
 
     def scalar(x):
         return 1.0 / np.sqrt(x)
@@ -157,7 +157,7 @@ class exp(Unary):
     formula = "e ** x"
     source = "torch.exp, ONNX Exp"
     faults = OVERFLOW
-    oracle = quiet(np.exp)
+    oracle = without_warnings(np.exp)
     scalar = fastmath.exp
 
     def grad(g, operands, results, grads):
@@ -171,7 +171,7 @@ class exp2(Unary):
     formula = "2 ** x"
     source = "torch.exp2"
     faults = OVERFLOW
-    oracle = quiet(np.exp2)
+    oracle = without_warnings(np.exp2)
     scalar = fastmath.exp2
 
     def grad(g, operands, results, grads):
@@ -185,7 +185,7 @@ class expm1(Unary):
     formula = "e ** x - 1"
     source = "torch.expm1"
     faults = OVERFLOW
-    oracle = quiet(np.expm1)
+    oracle = without_warnings(np.expm1)
     scalar = fastmath.expm1
 
     def grad(g, operands, results, grads):
@@ -199,7 +199,7 @@ class log(Unary):
     formula = "ln(x)"
     source = "torch.log, ONNX Log"
     faults = LOGARITHM
-    oracle = quiet(np.log)
+    oracle = without_warnings(np.log)
     scalar = fastmath.log
 
     def grad(g, operands, results, grads):
@@ -213,7 +213,7 @@ class log2(Unary):
     formula = "ln(x) / ln(2)"
     source = "torch.log2"
     faults = LOGARITHM
-    oracle = quiet(np.log2)
+    oracle = without_warnings(np.log2)
     scalar = fastmath.log2
 
     def grad(g, operands, results, grads):
@@ -227,7 +227,7 @@ class log10(Unary):
     formula = "ln(x) / ln(10)"
     source = "torch.log10"
     faults = LOGARITHM
-    oracle = quiet(np.log10)
+    oracle = without_warnings(np.log10)
 
     def scalar(x):
         return math.log10(x)
@@ -247,7 +247,7 @@ class log1p(Unary):
         Rule("log of a negative number, 1 + x", lambda x: x < -1),
         Rule("log of 0, 1 + x", lambda x: x == -1),
     )
-    oracle = quiet(np.log1p)
+    oracle = without_warnings(np.log1p)
     scalar = fastmath.log1p
 
     def grad(g, operands, results, grads):
@@ -270,7 +270,7 @@ class sin(_Wave):
 
     signature = "sin(x: F)"
     source = "torch.sin, ONNX Sin"
-    oracle = quiet(np.sin)
+    oracle = without_warnings(np.sin)
     scalar = fastmath.sin
     near = staticmethod(fastmath.near_sin)
 
@@ -283,7 +283,7 @@ class cos(_Wave):
 
     signature = "cos(x: F)"
     source = "torch.cos, ONNX Cos"
-    oracle = quiet(np.cos)
+    oracle = without_warnings(np.cos)
     scalar = fastmath.cos
     near = staticmethod(fastmath.near_cos)
 
@@ -298,7 +298,7 @@ class tan(Unary):
     formula = "sin(x) / cos(x)"
     source = "torch.tan, ONNX Tan"
     faults = WAVE
-    oracle = quiet(np.tan)
+    oracle = without_warnings(np.tan)
 
     def scalar(x):
         return math.tan(x)
@@ -313,7 +313,7 @@ class asin(Unary):
     signature = "asin(x: F)"
     source = "torch.asin, ONNX Asin"
     faults = OUT_OF_DOMAIN
-    oracle = quiet(np.arcsin)
+    oracle = without_warnings(np.arcsin)
 
     def scalar(x):
         return math.asin(x)
@@ -328,7 +328,7 @@ class acos(Unary):
     signature = "acos(x: F)"
     source = "torch.acos, ONNX Acos"
     faults = OUT_OF_DOMAIN
-    oracle = quiet(np.arccos)
+    oracle = without_warnings(np.arccos)
 
     def scalar(x):
         return math.acos(x)
@@ -364,7 +364,7 @@ class sinh(Unary):
     formula = "(e ** x - e ** -x) / 2"
     source = "torch.sinh, ONNX Sinh"
     faults = OVERFLOW
-    oracle = quiet(np.sinh)
+    oracle = without_warnings(np.sinh)
 
     def scalar(x):
         return math.sinh(x)
@@ -380,7 +380,7 @@ class cosh(Unary):
     formula = "(e ** x + e ** -x) / 2"
     source = "torch.cosh, ONNX Cosh"
     faults = OVERFLOW
-    oracle = quiet(np.cosh)
+    oracle = without_warnings(np.cosh)
 
     def scalar(x):
         return math.cosh(x)
@@ -426,7 +426,7 @@ class acosh(Unary):
     formula = "ln(x + sqrt(x*x - 1))"
     source = "torch.acosh, ONNX Acosh"
     faults = Faults(elementwise, Rule("less than 1, where it is defined", lambda x: x < 1))
-    oracle = quiet(np.arccosh)
+    oracle = without_warnings(np.arccosh)
 
     def scalar(x):
         return math.acosh(x)
@@ -446,7 +446,7 @@ class atanh(Unary):
         Rule("atanh of 1 or -1", lambda x: np.abs(x) == 1),
         *OUT_OF_DOMAIN.rules,
     )
-    oracle = quiet(np.arctanh)
+    oracle = without_warnings(np.arctanh)
 
     def scalar(x):
         return math.atanh(x)

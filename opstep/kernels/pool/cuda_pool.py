@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from opstep.kernels.conv.windows import Window
 from opstep.kernels.pointwise.cuda_offsets import LIMIT
 from opstep.kernels.pool.cuda_pool_runs import repeated, small_maxima
-from opstep.kernels.pool.pooling import place_of_highest
+from opstep.kernels.pool.pooling import argmax_of_window
 from opstep.runtime.device.builtin import offset
 from opstep.runtime.device.cuda.compiling.names import cuda, div32, real
 from opstep.runtime.device.launch import Arg, Grid
@@ -46,9 +46,9 @@ def highest(
         y[k] = found
 
 
-def highest_and_place(
-    x, y, places, lowest, size, height, width, out_h, out_w, kernel_h, kernel_w, stride_h, stride_w,
-    top, left, dilation_h, dilation_w,
+def max_and_index(
+    x, y, indices, lowest, size, height, width, out_h, out_w, kernel_h, kernel_w, stride_h,
+    stride_w, top, left, dilation_h, dilation_w,
 ):  # fmt: skip
     """The same, and where in its plane each stands."""
     k = cuda.grid(1)
@@ -58,19 +58,19 @@ def highest_and_place(
         source = offset(x, plane * height * width)
         at = -1
         if height * width > 0:
-            at = place_of_highest(
+            at = argmax_of_window(
                 source, height, width, (row - plane * out_h) * stride_h - top,
                 (k - row * out_w) * stride_w - left, kernel_h, kernel_w, dilation_h, dilation_w,
             )  # fmt: skip
         if at < 0:
             y[k] = lowest
-            places[k] = 0
+            indices[k] = 0
         else:
             y[k] = source[at]
-            places[k] = at
+            indices[k] = at
 
 
-def take_from_highest(
+def max_gradient(
     gy, x, gx, size, height, width, out_h, out_w, kernel_h, kernel_w, stride_h, stride_w, top, left,
     dilation_h, dilation_w,
 ):  # fmt: skip
@@ -92,7 +92,7 @@ def take_from_highest(
                     w = at_w + left - s * dilation_w
                     j = div32(w, stride_w) if w >= 0 else 0
                     if w >= 0 and j * stride_w == w and j < out_w:
-                        best = place_of_highest(
+                        best = argmax_of_window(
                             source, height, width, h - top, w - left, kernel_h, kernel_w,
                             dilation_h, dilation_w,
                         )  # fmt: skip
@@ -109,15 +109,15 @@ def maxima(x: Arg, y: Arg, lowest: float | int, rows: Window, columns: Window) -
     return _over(highest, y, x, y, lowest, sizes=_both(x, y, rows, columns))
 
 
-def maxima_and_places(
-    x: Arg, y: Arg, places: Arg, lowest: float | int, rows: Window, columns: Window
+def maxima_and_indices(
+    x: Arg, y: Arg, indices: Arg, lowest: float | int, rows: Window, columns: Window
 ) -> list[Grid]:
     sizes = _both(x, y, rows, columns)
-    return _over(highest_and_place, y, x, y, places, lowest, sizes=sizes)
+    return _over(max_and_index, y, x, y, indices, lowest, sizes=sizes)
 
 
 def maxima_gradient(gy: Arg, x: Arg, gx: Arg, rows: Window, columns: Window) -> list[Grid]:
-    return _over(take_from_highest, gx, gy, x, gx, sizes=_both(x, gy, rows, columns))
+    return _over(max_gradient, gx, gy, x, gx, sizes=_both(x, gy, rows, columns))
 
 
 def _both(x: Arg, y: Arg, a: Window, b: Window) -> tuple:
@@ -160,7 +160,7 @@ def average(
         y[k] = total / real(row_count[i] * column_count[j])
 
 
-def take_shares(
+def average_gradient(
     gy, gx, size, height, width, out_h, out_w, row_first, row_end, row_count, column_first,
     column_end, column_count,
 ):  # fmt: skip
@@ -193,7 +193,7 @@ def means_gradient(gy: Arg, gx: Arg, tables: Sequence[tuple[int, ...]]) -> list[
             tuple(bisect_right(begins, place) for place in range(size)),
             counts,
         ]
-    return _over(take_shares, gx, gy, gx, sizes=(*gx.shape[2:], *gy.shape[2:], *asked))
+    return _over(average_gradient, gx, gy, gx, sizes=(*gx.shape[2:], *gy.shape[2:], *asked))
 
 
 # --- upsampling -----------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ def repeat(x, y, size, height, width, out_h, out_w, rows, columns):
         y[k] = x[source * width + columns[k - row * out_w]]
 
 
-def take_repeated(
+def repeated_gradient(
     gy, gx, size, height, width, out_h, out_w, row_first, row_end, column_first, column_end
 ):  # fmt: skip
     """gx = the sum of what was taken from a pixel."""
@@ -255,7 +255,7 @@ def mix(
         y[k] = one * (1.0 - right) + two * right
 
 
-def take_mixed(
+def mixed_gradient(
     gy, gx, size, height, width, out_h, out_w, rows, columns, row_first, row_end, column_first,
     column_end, step_h, start_h, whole_h, step_w, start_w, whole_w,
 ):  # fmt: skip
@@ -279,23 +279,23 @@ def take_mixed(
 
 
 def upsampled(
-    x: Arg, y: Arg, before: Sequence[Sequence[int]], places: Sequence[int] | None
+    x: Arg, y: Arg, before: Sequence[Sequence[int]], indices: Sequence[int] | None
 ) -> list[Grid]:
-    """`before`: for each row and each column of y the pixel at or before its place in x; `places`:
+    """`before`: for each row and each column of y the pixel at or before its place in x; `indices`:
     step, start and whole of rows, then columns, where pixels are mixed.
     """
     tables = tuple(tuple(b) for b in before)
     sizes = (*x.shape[2:], *y.shape[2:], *tables)
-    if places is None:
+    if indices is None:
         return repeated(x, y, tables) or _over(repeat, y, x, y, sizes=sizes)
-    return _over(mix, y, x, y, sizes=(*sizes, *places))
+    return _over(mix, y, x, y, sizes=(*sizes, *indices))
 
 
 def upsampled_gradient(
-    gy: Arg, gx: Arg, before: Sequence[Sequence[int]], places: Sequence[int] | None
+    gy: Arg, gx: Arg, before: Sequence[Sequence[int]], indices: Sequence[int] | None
 ) -> list[Grid]:
     """The same for gx from gy."""
-    reach = 0 if places is None else 1  # a place has to do with the pixel behind, too
+    reach = 0 if indices is None else 1  # a place has to do with the pixel behind, too
     ranges: list[tuple[int, ...]] = []
     for size, found in zip(gx.shape[2:], before, strict=True):
         ranges += [
@@ -303,7 +303,7 @@ def upsampled_gradient(
             tuple(bisect_right(found, place) for place in range(size)),
         ]
     sizes = (*gx.shape[2:], *gy.shape[2:])
-    if places is None:
-        return _over(take_repeated, gx, gy, gx, sizes=(*sizes, *ranges))
+    if indices is None:
+        return _over(repeated_gradient, gx, gy, gx, sizes=(*sizes, *ranges))
     tables = tuple(tuple(b) for b in before)
-    return _over(take_mixed, gx, gy, gx, sizes=(*sizes, *tables, *ranges, *places))
+    return _over(mixed_gradient, gx, gy, gx, sizes=(*sizes, *tables, *ranges, *indices))

@@ -12,7 +12,7 @@ import numpy as np
 
 from opstep.kernels.conv.windows import Window, padded, pair, taps, want_images, windows
 from opstep.kernels.pool import cuda_pool as gpu
-from opstep.kernels.pool.pooling import give_to_highest, highest_and_places, highest_of_windows
+from opstep.kernels.pool.pooling import highest_of_windows, max_and_indices, max_gradient
 from opstep.runtime.device.launch import Launch, Scratch
 from opstep.runtime.ir.faults import NO_FAULTS
 from opstep.runtime.ir.op import Mismatch, Op
@@ -51,7 +51,7 @@ def grain_of(units: int, work: int) -> int:
     return max(1, units * _GRAIN // max(work, 1))
 
 
-def _places(rows: Window, columns: Window) -> tuple:
+def _windows(rows: Window, columns: Window) -> tuple:
     """Both windows as the kernels of maxima take them."""
     a, b = rows, columns
     return (
@@ -146,7 +146,7 @@ class max_pool2d(_MaxPool):
         units = prod(y.shape[:3])
         return Launch(
             *(highest_of_windows, x, y, Scratch(x.dtype, line, per_lane=True), line),
-            *(_lowest(x.dtype), *x.shape[2:], *y.shape[2:], *_places(rows, columns)),
+            *(_lowest(x.dtype), *x.shape[2:], *y.shape[2:], *_windows(rows, columns)),
             units=units,
             grain=grain_of(units, units * line * (rows.kernel + 1)),
         )
@@ -175,14 +175,14 @@ class max_pool2d_with_indices(_MaxPool):
 
     def cuda(x, y, indices, *, kernel, stride, padding, dilation, ceil_mode):
         both = _within(x, y, kernel, stride, padding, dilation)
-        return gpu.maxima_and_places(x, y, indices, _lowest(x.dtype), *both)
+        return gpu.maxima_and_indices(x, y, indices, _lowest(x.dtype), *both)
 
     def cpu(x, y, indices, *, kernel, stride, padding, dilation, ceil_mode):
         rows, columns = _within(x, y, kernel, stride, padding, dilation)
         units = prod(y.shape[:3])
         return Launch(
-            *(highest_and_places, x, y, indices, _lowest(x.dtype), *x.shape[2:], *y.shape[2:]),
-            *_places(rows, columns),
+            *(max_and_indices, x, y, indices, _lowest(x.dtype), *x.shape[2:], *y.shape[2:]),
+            *_windows(rows, columns),
             units=units,
             grain=grain_of(units, y.size * rows.kernel * columns.kernel * 2),
         )
@@ -221,7 +221,15 @@ class max_pool2d_grad(Op):
         rows, columns = _within(x, gy, kernel, stride, padding, dilation)
         units = prod(x.shape[:2])
         return Launch(
-            *(give_to_highest, gy, x, gx, *x.shape[2:], *gy.shape[2:], *_places(rows, columns)),
+            *(
+                max_gradient,
+                gy,
+                x,
+                gx,
+                *x.shape[2:],
+                *gy.shape[2:],
+                *_windows(rows, columns),
+            ),
             units=units if x.size else 0,
             grain=grain_of(units, gy.size * rows.kernel * columns.kernel * 2),
         )

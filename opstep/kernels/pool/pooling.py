@@ -49,7 +49,7 @@ def highest_of_windows(
                     out[j] = v if (v > m) | (v != v) else m
 
 
-def place_of_highest(x, height, width, h0, w0, kernel_h, kernel_w, dilation_h, dilation_w):
+def argmax_of_window(x, height, width, h0, w0, kernel_h, kernel_w, dilation_h, dilation_w):
     """Where in a plane a window's largest element is: the first such, or the last NaN; -1 in an
     empty window.
     """
@@ -68,8 +68,8 @@ def place_of_highest(x, height, width, h0, w0, kernel_h, kernel_w, dilation_h, d
     return found
 
 
-def highest_and_places(
-    x, y, places, lowest, height, width, out_h, out_w, kernel_h, kernel_w, stride_h, stride_w, top,
+def max_and_indices(
+    x, y, indices, lowest, height, width, out_h, out_w, kernel_h, kernel_w, stride_h, stride_w, top,
     left, dilation_h, dilation_w, lo, hi,
 ):  # fmt: skip
     """The largest of each window, and its index in its plane; a unit is a row of y."""
@@ -80,19 +80,19 @@ def highest_and_places(
         for j in range(out_w):
             at = -1
             if there:
-                at = place_of_highest(
+                at = argmax_of_window(
                     plane, height, width, first, j * stride_w - left, kernel_h, kernel_w,
                     dilation_h, dilation_w,
                 )  # fmt: skip
             if at < 0:
                 y[unit * out_w + j] = lowest
-                places[unit * out_w + j] = 0
+                indices[unit * out_w + j] = 0
             else:
                 y[unit * out_w + j] = plane[at]
-                places[unit * out_w + j] = at
+                indices[unit * out_w + j] = at
 
 
-def give_to_highest(
+def max_gradient(
     gy, x, gx, height, width, out_h, out_w, kernel_h, kernel_w, stride_h, stride_w, top, left,
     dilation_h, dilation_w, lo, hi,
 ):  # fmt: skip
@@ -104,7 +104,7 @@ def give_to_highest(
             to[j] = 0
         for i in range(out_h):
             for j in range(out_w):
-                at = place_of_highest(
+                at = argmax_of_window(
                     plane, height, width, i * stride_h - top, j * stride_w - left, kernel_h,
                     kernel_w, dilation_h, dilation_w,
                 )  # fmt: skip

@@ -17,7 +17,7 @@ _GRAIN = 32768  # output elements under which another lane is not woken
 MODES = ("nearest", "bilinear")
 
 
-class Places(NamedTuple):
+class Sampling(NamedTuple):
     """Where the pixels of one axis lie between those of the source: (i*step + start)/whole, at
     least 0.
 
@@ -30,7 +30,7 @@ class Places(NamedTuple):
     whole: int
 
     @classmethod
-    def of(cls, size: int, out: int, mode: str, align_corners: bool) -> Places:
+    def of(cls, size: int, out: int, mode: str, align_corners: bool) -> Sampling:
         """Nearest: i*size/out, rounded down. Bilinear: pixel centres are at halves, or the corners
         coincide.
         """
@@ -152,12 +152,12 @@ def _launch(
     (height, width), (out_h, out_w) = small.shape[2:], large.shape[2:]
     units = units if target.size else 0
     grain = max(1, units * _GRAIN // max(large.size, 1))
-    columns = Places.of(width, out_w, mode, align)
+    columns = Sampling.of(width, out_w, mode, align)
     before = tuple(columns.between(width, out_w)[0].tolist())
     sizes = (height, width, out_h, out_w)
     if mode == "nearest":
         return Launch(kernels[0], source, target, *sizes, before, units=units, grain=grain)
-    rows = Places.of(height, out_h, mode, align)
+    rows = Sampling.of(height, out_h, mode, align)
     line = width + out_w
     return Launch(
         *(kernels[1], source, target, Scratch(small.dtype, line, per_lane=True), line),
@@ -167,11 +167,11 @@ def _launch(
     )
 
 
-def _places(small, large, mode: str, align: bool) -> tuple[list[list[int]], list[int] | None]:
+def _sampling(small, large, mode: str, align: bool) -> tuple[list[list[int]], list[int] | None]:
     """For rows and columns: the pixel at or before each place; how places lie, where pixels are
     mixed.
     """
-    axes = [Places.of(n, out, mode, align) for n, out in zip(small, large, strict=True)]
+    axes = [Sampling.of(n, out, mode, align) for n, out in zip(small, large, strict=True)]
     before = [p.between(n, out)[0].tolist() for p, n, out in zip(axes, small, large, strict=True)]
     return before, None if mode == "nearest" else [*axes[0], *axes[1]]
 
@@ -217,7 +217,7 @@ class upsample2d(Op):
         if size is None:
             size = tuple(n * f for n, f in zip(x.shape[2:], scale, strict=True))
         (h0, h1, v), (w0, w1, u) = (
-            Places.of(n, out, mode, align_corners).between(n, out)
+            Sampling.of(n, out, mode, align_corners).between(n, out)
             for n, out in zip(x.shape[2:], size, strict=True)
         )
         if mode == "nearest":
@@ -231,7 +231,7 @@ class upsample2d(Op):
         return _launch(kernels, x, y, x, y, prod(y.shape[:3]), mode, align_corners)
 
     def cuda(x, y, *, scale, size, mode, align_corners):
-        return upsampled(x, y, *_places(x.shape[2:], y.shape[2:], mode, align_corners))
+        return upsampled(x, y, *_sampling(x.shape[2:], y.shape[2:], mode, align_corners))
 
     def grad(g, operands, results, grads, *, mode, align_corners, **attrs):
         size = operands[0].shape[2:]
@@ -262,7 +262,7 @@ class upsample2d_grad(Op):
     def oracle(gy, *, size, mode, align_corners):
         gx = np.zeros((*gy.shape[:2], *size))
         (h0, h1, v), (w0, w1, u) = (
-            Places.of(n, out, mode, align_corners).between(n, out)
+            Sampling.of(n, out, mode, align_corners).between(n, out)
             for n, out in zip(size, gy.shape[2:], strict=True)
         )
         if mode == "nearest":
@@ -278,7 +278,7 @@ class upsample2d_grad(Op):
         return _launch(kernels, gy, gx, gx, gy, prod(gx.shape[:2]), mode, align_corners)
 
     def cuda(gy, gx, *, size, mode, align_corners):
-        places = _places(gx.shape[2:], gy.shape[2:], mode, align_corners)
+        places = _sampling(gx.shape[2:], gy.shape[2:], mode, align_corners)
         return upsampled_gradient(gy, gx, *places)
 
     def grad(g, operands, results, grads, *, size, mode, align_corners):

@@ -369,7 +369,7 @@ def drop(x, y, step, seed, size, limit, scale, lo, hi):
             y[i] = x[i] * scale if words[k] >= limit else 0.0
 
 
-def keep(x, y, lo, hi):
+def copy_all(x, y, lo, hi):
     for i in range(lo, hi):
         y[i] = x[i]
 
@@ -399,7 +399,7 @@ class dropout(Op):
 
     def cpu(x, step, y, *, p, seed, training):
         if not training:
-            return Launch(keep, x, y, units=y.size)
+            return Launch(copy_all, x, y, units=y.size)
         scale = 1.0 / (1.0 - p) if p < 1 else 0.0
         args = (x, y, step or NO_STEP, seed, y.size, limit_of(p), scale)
         return Launch(drop, *args, units=blocks_of(y.size, 4), grain=GRAIN)

@@ -7,7 +7,7 @@ from functools import cache
 
 import numpy as np
 
-from opstep.kernels.reduce.cuda_folds import place_of_best
+from opstep.kernels.reduce.cuda_folds import arg_best
 from opstep.kernels.reduce.cuda_reduction import reduce
 from opstep.kernels.reduce.folds import high_key, low_key
 from opstep.kernels.rules.axes import around, axis_of
@@ -114,7 +114,7 @@ class ArgReduction(Op):
     @classmethod
     def cuda(cls, x, y, *, axis, keepdims):
         axes = range(x.rank) if axis is None else (axis % x.rank,)
-        launches = reduce(place_of_best(cls.rank, cls.name), x, y, tuple(axes))
+        launches = reduce(arg_best(cls.rank, cls.name), x, y, tuple(axes))
         return launches or cls.cpu(x, y, axis=axis, keepdims=keepdims)
 
     def flops(x, **attrs):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from opstep.kernels.reduce.cuda_folding import (
     POSITION,
     THREADS,
     GpuFold,
+    Shape,
     power_of_two,
     steps_of,
 )
@@ -20,9 +20,6 @@ from opstep.kernels.reduce.cuda_joining import join, parts_of
 from opstep.runtime.device.cuda.compiling.names import cuda, div32
 from opstep.runtime.device.launch import Arg, Grid
 from opstep.runtime.device.source import Intrinsic
-
-if TYPE_CHECKING:
-    from opstep.kernels.reduce.cuda_reduction import Shape
 
 LEAST = 1 << 14  # elements worth a block of their own
 COLUMN_BLOCKS = 264  # about so many blocks share results that are few
@@ -34,13 +31,13 @@ COLUMN_WIDTH = 8  # results at most that a thread folds
 def columns_kernel(fold: GpuFold, width: int, raw: bool):
     """Blocks fold `per` rows of `wide` vectors of columns; a thread takes every `tall`th row."""
     steps = steps_of(fold, width, raw)
-    spread, spread_four, begun, finish = (
+    spread, spread_four, starts, finish = (
         steps.spread,
         steps.spread_four,
-        steps.begun,
+        steps.starts,
         steps.finish,
     )
-    put, take = steps.put, steps.take
+    put, get = steps.put, steps.get
     vector = Intrinsic("load", width)
     combine, parts = fold.combine, fold.parts
     first_is_given, position_is_given = fold.given == FIRST, fold.given == POSITION
@@ -60,7 +57,7 @@ def columns_kernel(fold: GpuFold, width: int, raw: bool):
         i = div32(block, blocks)
         begin = (block - i * blocks) * per
         end = min(begin + per, rows)
-        accs = begun()
+        accs = starts()
         if column < n:
             base = spot(i, kept_sizes, kept_strides, kept) + column
             first = vector(x, base)
@@ -80,25 +77,25 @@ def columns_kernel(fold: GpuFold, width: int, raw: bool):
                 v0 = vector(x, base + spot(r, row_sizes, row_strides, axes))
                 accs = spread(accs, v0, given(first, r))
                 r += tall
-        kept_by(shared, accs, thread)
+        store(shared, accs, thread)
         step = tall >> 1
         while step > 0:
             cuda.syncthreads()
             if down < step:
                 for k in range(width):
-                    own = take(shared, k * THREADS + thread)
-                    other = take(shared, k * THREADS + thread + step * wide)
+                    own = get(shared, k * THREADS + thread)
+                    other = get(shared, k * THREADS + thread + step * wide)
                     put(shared, k * THREADS + thread, combine(own, other))
             step >>= 1
         if down == 0 and column < n:
             for k in range(width):
-                acc = take(shared, k * THREADS + thread)
+                acc = get(shared, k * THREADS + thread)
                 finish(y, block * n + column + k, acc, count, divisor)
 
     given = _given_first if first_is_given else _positions(width)
     if not (first_is_given or position_is_given):
         given = _nothing(width)
-    kept_by = _kept_by(put, width)
+    store = _store(put, width)
 
     kernel.__name__ = fold.name
     return kernel
@@ -133,7 +130,7 @@ def _nothing(width: int):
     return nothing
 
 
-def _kept_by(put, width: int):
+def _store(put, width: int):
     """Puts the accumulators of a thread into shared memory, THREADS apart."""
 
     def one(shared, accs, thread):

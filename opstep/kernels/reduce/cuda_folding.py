@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,15 +60,37 @@ def as_on_cpu(fold: Fold) -> GpuFold:
     return GpuFold(fold.name, fold.accumulator, 1, start, load, combine, as_it_is, combine, finish)
 
 
+class Shape(NamedTuple):
+    """Results: kept x n in column form (`columns`), else kept; strides in elements.
+
+    Each folds `rows` runs: in row form of n elements, in column form of one.
+    """
+
+    columns: bool
+    kept_sizes: tuple[int, ...]
+    kept_strides: tuple[int, ...]
+    row_sizes: tuple[int, ...]
+    row_strides: tuple[int, ...]
+    n: int
+
+    @property
+    def kept(self) -> int:
+        return prod(self.kept_sizes)
+
+    @property
+    def rows(self) -> int:
+        return prod(self.row_sizes)
+
+
 class Steps(NamedTuple):
     """What kernels call, made from a fold."""
 
     term: Callable[..., Any]  # (vector, c) -> the accumulator of its elements
     spread: Callable[..., Any]  # (accs, vector, cs) -> accs, one for each element
     spread_four: Callable[..., Any]  # (accs, four vectors, cs of each) -> accs
-    begun: Callable[..., Any]  # () -> as many accumulators as a vector has elements
+    starts: Callable[..., Any]  # () -> as many accumulators as a vector has elements
     put: Callable[..., Any]  # (memory, i, acc)
-    take: Callable[..., Any]  # (memory, i) -> acc
+    get: Callable[..., Any]  # (memory, i) -> acc
     together: Callable[..., Any]  # (acc, lanes) -> what `lanes` neighbouring threads have
     finish: Callable[..., Any]  # (y, i, acc, count, divisor)
 
@@ -75,7 +98,7 @@ class Steps(NamedTuple):
 @cache
 def steps_of(fold: GpuFold, width: int, raw: bool) -> Steps:
     """`width`: elements of a vector. `raw`: results are accumulators, for another launch."""
-    put, take = (_put_one, _take_one) if fold.parts == 1 else (_put_two, _take_two)
+    put, get = (_put_one, _get_one) if fold.parts == 1 else (_put_two, _get_two)
     ended = fold.finish
 
     def finish(y, i, acc, count, divisor):
@@ -88,10 +111,10 @@ def steps_of(fold: GpuFold, width: int, raw: bool) -> Steps:
         _term(fold, width),
         _spread(fold, width),
         _spread_four(fold, width),
-        _begun(fold, width),
+        _starts(fold, width),
         put,
-        take,
-        _together(fold, put, take),
+        get,
+        _together(fold, put, get),
         finish_raw if raw else finish,
     )
 
@@ -100,7 +123,7 @@ def _put_one(memory, i, acc):
     memory[i] = acc
 
 
-def _take_one(memory, i):
+def _get_one(memory, i):
     return memory[i]
 
 
@@ -109,7 +132,7 @@ def _put_two(memory, i, acc):
     memory[2 * i + 1] = acc[1]
 
 
-def _take_two(memory, i):
+def _get_two(memory, i):
     return memory[2 * i], memory[2 * i + 1]
 
 
@@ -121,7 +144,7 @@ def _exchange_two(acc, mask):
     return shuffle_xor(acc[0], mask), shuffle_xor(acc[1], mask)
 
 
-def _together(fold: GpuFold, put, take):
+def _together(fold: GpuFold, put, get):
     combine = fold.combine
     exchange = _exchange_one if fold.parts == 1 else _exchange_two
     kind = getattr(np, fold.accumulator.numpy.name)
@@ -142,7 +165,7 @@ def _together(fold: GpuFold, put, take):
             first = (cuda.threadIdx.x & -lanes) >> 5
             if cuda.threadIdx.x & 31 == 0 and warp == first:
                 for other in range(1, lanes >> 5):
-                    acc = combine(acc, take(shared, warp + other))
+                    acc = combine(acc, get(shared, warp + other))
         return acc
 
     return together
@@ -230,7 +253,7 @@ def _spread_four(fold: GpuFold, width: int):
     return {1: one, 2: two, 4: four, 8: eight}.get(width, one)
 
 
-def _begun(fold: GpuFold, width: int):
+def _starts(fold: GpuFold, width: int):
     start = fold.start
 
     def one():

@@ -209,7 +209,7 @@ def logsumexp(dtype: DType) -> GpuFold:
     )
 
 
-def no_place():
+def no_index():
     return np.int64(-0x8000000000000000), np.int64(0x7FFFFFFFFFFFFFFF)
 
 
@@ -220,17 +220,17 @@ def better(acc, term):
     return acc
 
 
-def the_place(acc, count, divisor):
+def index_found(acc, count, divisor):
     return acc[1]
 
 
 @cache
-def place_of_best(rank: Callable, name: str) -> GpuFold:
+def arg_best(rank: Callable, name: str) -> GpuFold:
     """(rank, place) of the element of the highest rank, which is an integer."""
 
     def load(v, c):
         return np.int64(rank(v)), np.int64(c)
 
     return GpuFold(
-        *(name, i64, 2, no_place, load, better, as_it_is, better, the_place), given=POSITION
+        *(name, i64, 2, no_index, load, better, as_it_is, better, index_found), given=POSITION
     )

@@ -18,7 +18,7 @@ def join_kernel(fold: GpuFold):
     """
     start, combine = fold.start, fold.combine
     steps = steps_of(fold, 1, False)
-    put, take, finish = steps.put, steps.take, steps.finish
+    put, get, finish = steps.put, steps.get, steps.finish
     kind = getattr(np, fold.accumulator.numpy.name)
     places = THREADS * fold.parts
 
@@ -34,17 +34,17 @@ def join_kernel(fold: GpuFold):
             base = above * blocks * n + i - above * n
             block = np.int64(down)
             while block < blocks:
-                acc = combine(acc, take(parts, base + block * n))
+                acc = combine(acc, get(parts, base + block * n))
                 block += THREADS >> bits
         put(shared, thread, acc)
         step = THREADS >> 1
         while step >= wide:
             cuda.syncthreads()
             if thread < step:
-                put(shared, thread, combine(take(shared, thread), take(shared, thread + step)))
+                put(shared, thread, combine(get(shared, thread), get(shared, thread + step)))
             step >>= 1
         if down == 0 and i < results:
-            finish(y, i, take(shared, thread), count, divisor)
+            finish(y, i, get(shared, thread), count, divisor)
 
     kernel.__name__ = fold.name
     return kernel

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from math import prod
-from typing import NamedTuple
 
 from opstep.kernels.pointwise.cuda_offsets import LIMIT, spot
 from opstep.kernels.reduce.cuda_columns import by_columns
@@ -22,6 +20,7 @@ from opstep.kernels.reduce.cuda_folding import (
     POSITION,
     THREADS,
     GpuFold,
+    Shape,
     power_of_two,
     steps_of,
 )
@@ -37,28 +36,6 @@ LEAST = 1 << 14  # elements worth a block of their own
 SHARE = 16  # vectors that a thread folds, where there are enough threads
 RESIDENT = 4  # blocks of rows that a multiprocessor holds at least
 ROW_BLOCKS = 1056  # about so many blocks share results that are few
-
-
-class Shape(NamedTuple):
-    """Results: kept x n in column form (`columns`), else kept; strides in elements.
-
-    Each folds `rows` runs: in row form of n elements, in column form of one.
-    """
-
-    columns: bool
-    kept_sizes: tuple[int, ...]
-    kept_strides: tuple[int, ...]
-    row_sizes: tuple[int, ...]
-    row_strides: tuple[int, ...]
-    n: int
-
-    @property
-    def kept(self) -> int:
-        return prod(self.kept_sizes)
-
-    @property
-    def rows(self) -> int:
-        return prod(self.row_sizes)
 
 
 def shape_of(sizes: Sequence[int], axes: Sequence[int]) -> Shape:

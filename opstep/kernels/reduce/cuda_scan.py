@@ -117,14 +117,14 @@ def row_kernels(
         GATHERED[width],
     )
 
-    def place(row, p, n, reverse):
+    def locate(row, p, n, reverse):
         """Where the vector stands that starts at place p of the sequence."""
         return row * n + (n - p - width if reverse else p)
 
     def fetch(x, row, p, end, n, reverse, values):
         for r in range(vectors):
             if p + r * width < end:
-                vector = vector_at(x, place(row, p + r * width, n, reverse))
+                vector = vector_at(x, locate(row, p + r * width, n, reverse))
                 for j in range(width):
                     k = r * width + (width - 1 - j if reverse else j)
                     values[k] = load(vector[j], 0.0)
@@ -132,7 +132,7 @@ def row_kernels(
                 for j in range(width):
                     values[r * width + j] = start()
 
-    def up_to_here(own, lane):
+    def inclusive_scan(own, lane):
         """The fold of the warp's threads up to this one."""
         step = 1
         while step < LANES:
@@ -170,7 +170,7 @@ def row_kernels(
             own = values[0]
             for k in range(1, held):
                 own = combine(own, values[k])
-            _, total = warps_before(up_to_here(own, lane), lane, total)
+            _, total = warps_before(inclusive_scan(own, lane), lane, total)
         if thread == 0:
             found[part * sequences + row] = total
 
@@ -189,7 +189,7 @@ def row_kernels(
             own = values[0]
             for k in range(1, held):
                 own = combine(own, values[k])
-            own = up_to_here(own, lane)
+            own = inclusive_scan(own, lane)
             here, acc = warps_before(own, lane, acc)
             neighbour = shuffle_up(own, 1)
             here = combine(here, neighbour) if lane > 0 else here
@@ -199,7 +199,7 @@ def row_kernels(
                     here = combine(here, values[r * width + j])
                     results[width - 1 - j if reverse else j] = before if exclusive else here
                 if p + r * width < end:
-                    store(y, place(row, p + r * width, n, reverse), gathered(results, 0))
+                    store(y, locate(row, p + r * width, n, reverse), gathered(results, 0))
 
     return fold_rows, scan_rows
 
@@ -213,7 +213,7 @@ def column_kernels(
 ) -> tuple[Callable, Callable]:
     """(folds of parts, the scan): a thread a sequence, and part of it."""
 
-    def place(sequence, n, inner, reverse):
+    def locate(sequence, n, inner, reverse):
         """(first element, from one to the next)"""
         outer = sequence // inner
         first = outer * n * inner + sequence - outer * inner
@@ -225,7 +225,7 @@ def column_kernels(
         part = cuda.grid(1) // sequences
         sequence = cuda.grid(1) - part * sequences
         if part < parts:
-            first, step = place(sequence, n, inner, reverse)
+            first, step = locate(sequence, n, inner, reverse)
             acc = start()
             for p in range(part * span, min((part + 1) * span, n)):
                 acc = combine(acc, load(x[first + p * step], 0.0))
@@ -235,7 +235,7 @@ def column_kernels(
         part = cuda.grid(1) // sequences
         sequence = cuda.grid(1) - part * sequences
         if part < parts:
-            first, step = place(sequence, n, inner, reverse)
+            first, step = locate(sequence, n, inner, reverse)
             acc = found[part * sequences + sequence] if parts > 1 else start()
             for p in range(part * span, min((part + 1) * span, n)):
                 i = first + p * step

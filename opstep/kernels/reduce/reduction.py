@@ -14,7 +14,7 @@ from functools import cache
 from math import prod
 from typing import NamedTuple
 
-from opstep.kernels.pointwise.broadcast import place
+from opstep.kernels.pointwise.broadcast import locate
 from opstep.kernels.reduce.runs import RUN
 from opstep.runtime.device.builtin import buffer_f64_512, offset
 from opstep.runtime.device.launch import Arg, Launch, Scratch
@@ -153,11 +153,11 @@ def rows_kernel(name, start, load, combine, finish, together):
         for unit in range(lo, hi):
             i = unit if blocks == 1 else unit // blocks
             first = (unit - i * blocks) * per
-            base = place(i, kept_sizes, kept_strides, kept)
+            base = locate(i, kept_sizes, kept_strides, kept)
             c = centre[i * centred]
             acc = start()
             for r in range(first, min(first + per, rows)):
-                p = base + place(r, row_sizes, row_strides, axes)
+                p = base + locate(r, row_sizes, row_strides, axes)
                 acc = run(offset(x, p), last if r == rows - 1 else n, c, acc)
             y[unit] = finish(acc, c, count)
 
@@ -180,13 +180,13 @@ def columns_kernel(name, start, load, combine, finish):
             column = (unit - block * across) * width
             i = block // blocks
             first = (block - i * blocks) * per
-            base = place(i, kept_sizes, kept_strides, kept) + column
+            base = locate(i, kept_sizes, kept_strides, kept) + column
             here = (i * n + column) * centred
             w = min(width, n - column)
             for j in range(w):
                 acc[j] = start()
             for r in range(first, min(first + per, rows)):
-                p = base + place(r, row_sizes, row_strides, axes)
+                p = base + locate(r, row_sizes, row_strides, axes)
                 for j in range(w):
                     acc[j] = combine(acc[j], load(x[p + j], centre[here + j * centred]))
             for j in range(w):
@@ -208,7 +208,7 @@ def narrow_kernel(name, start, load, combine, finish):
             i = block // blocks
             first = (block - i * blocks) * per
             end = min(first + per, rows)
-            base = place(i, kept_sizes, kept_strides, kept)
+            base = locate(i, kept_sizes, kept_strides, kept)
             for j in range(together * n):
                 acc[j] = start()
             for r in range(first, end, together):
@@ -229,7 +229,7 @@ def passed(term, c):
     return term
 
 
-def kept_raw(acc, c, count):
+def unfinished(acc, c, count):
     """The `finish` of a first launch."""
     return acc
 
@@ -252,7 +252,7 @@ def fold(
     if blocks == 1:
         return [_launch(fold, g, x, y, g.rows, 1, count, centre)]
     parts = Scratch(fold.accumulator, g.kept * blocks * (g.n if g.columns else 1))
-    first = fold._replace(finish=kept_raw)
+    first = fold._replace(finish=unfinished)
     second = fold._replace(load=passed)
     if g.columns:
         rest = Groups(True, (g.kept,), (blocks * g.n,), (blocks,), (g.n,), g.n, g.n)

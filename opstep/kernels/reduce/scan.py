@@ -222,7 +222,7 @@ class cumprod_grad(Op):
         return x.size * 4
 
     def grad(g, operands, results, grads, *, axis, exclusive, reverse):
-        def written(x, gy):
+        def formula(x, gy):
             rank = x.type.rank
             a = axis_of(axis, rank)
             n, order = x.shape[a], [k for k in range(rank) if k != a]
@@ -238,4 +238,4 @@ class cumprod_grad(Op):
             used = keep(g.mul(products, rows[1]), diagonal=beside)
             return g.transpose(g.sum(used, axes=[rank], keepdims=False), perm=back)
 
-        return pull_back(g, written, operands, grads)
+        return pull_back(g, formula, operands, grads)

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from opstep.kernels.rows import cuda_batchnorm as gpu
-from opstep.kernels.rows.cuda_moments import small_enough
+from opstep.kernels.rows.cuda_moments import fits_32_bits
 from opstep.kernels.rows.rows import centred_dot, rounded, row_sum, row_sum_in_f64, squared_distance
 from opstep.kernels.rules.axes import around, want_shape
 from opstep.kernels.rules.pitfalls import BATCH_NORM, BATCH_NORM_TRAIN
@@ -57,7 +57,7 @@ class batch_norm(Op):
 
     def cuda(x, scale, bias, mean, var, y, *, epsilon):
         given = (x, scale, bias, mean, var, y)
-        if x.size == 0 or not small_enough(x):
+        if x.size == 0 or not fits_32_bits(x):
             return batch_norm.cpu(*given, epsilon=epsilon)
         return gpu.inference(*given, around(x.shape, 1), epsilon)
 
@@ -127,7 +127,7 @@ class batch_norm_train(Op):
 
     def cuda(x, scale, bias, y, mean, var, *, epsilon):
         given = (x, scale, bias, y, mean, var)
-        if x.size == 0 or not small_enough(x):
+        if x.size == 0 or not fits_32_bits(x):
             return batch_norm_train.cpu(*given, epsilon=epsilon)
         return gpu.train(*given, around(x.shape, 1), epsilon, put_channel)
 
@@ -211,7 +211,7 @@ class batch_norm_grad(Op):
 
     def cuda(x, scale, gy, mean, var, g_mean, g_var, gx, g_scale, g_bias, *, epsilon):
         into = (gx, g_scale, g_bias)
-        if x.size == 0 or not small_enough(x):
+        if x.size == 0 or not fits_32_bits(x):
             given = (x, scale, gy, mean, var, g_mean, g_var)
             return batch_norm_grad.cpu(*given, *into, epsilon=epsilon)
         given = (g_mean or mean, g_var or var, g_mean is not None)
@@ -221,7 +221,7 @@ class batch_norm_grad(Op):
         )
 
     def grad(g, operands, results, grads, *, epsilon):
-        def written(x, scale, gy, mean, var, g_mean, g_var):
+        def formula(x, scale, gy, mean, var, g_mean, g_var):
             others = [k for k in range(x.type.rank) if k != 1]
             count = g.extent(of=[x.shape[k] for k in others], dtype=x.dtype)
             wide = partial(_wide, g, x)
@@ -237,7 +237,7 @@ class batch_norm_grad(Op):
                 gx = g.add(gx, g.div(of_statistics, count))
             return gx, g_scale, g_bias
 
-        return pull_back(g, written, operands, grads)
+        return pull_back(g, formula, operands, grads)
 
     def flops(x, *others, epsilon):
         return 11 * x.size

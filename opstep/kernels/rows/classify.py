@@ -13,7 +13,7 @@ import numpy as np
 
 from opstep.kernels.reduce.runs import largest_of
 from opstep.kernels.rows import cuda_loss as gpu
-from opstep.kernels.rows.cuda_moments import small_enough
+from opstep.kernels.rows.cuda_moments import fits_32_bits
 from opstep.kernels.rows.rows import exponential_sum, rounded
 from opstep.kernels.rows.softmax import (
     COLUMNS,
@@ -217,7 +217,7 @@ class nll_loss_grad(ByLabel):
         if x.size == 0:
             return []
         attrs = {"axis": axis, "reduction": reduction, "ignore_index": ignore_index}
-        if not small_enough(gx):
+        if not fits_32_bits(gx):
             return nll_loss_grad.cpu(x, label, gy, weight, gx, **attrs)
         positions = around(x.shape, axis_of(axis, x.rank))
         launches, mass = _mass_on_gpu(x, label, weight, positions[1], reduction, ignore_index)

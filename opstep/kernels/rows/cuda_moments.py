@@ -75,7 +75,7 @@ class Sums:
         return Grid(kernel, *given, grid=-(-self.channels // WARPS), block=THREADS)
 
 
-def small_enough(x: Arg) -> bool:
+def fits_32_bits(x: Arg) -> bool:
     """Whether positions in x fit 32 bits."""
     return x.size < LIMIT
 
@@ -151,7 +151,7 @@ def plane_sums(width: int, dual: bool, scaled: bool, pivot: str, flat: bool):
     load, held = Intrinsic("load", width), width * AT_ONCE
     pivot_in = pivot_of(pivot)
 
-    def place(v, channel, channels, plane):
+    def locate(v, channel, channels, plane):
         if flat:
             return channel * plane + v * width
         row = div32(v * width, plane)
@@ -160,7 +160,7 @@ def plane_sums(width: int, dual: bool, scaled: bool, pivot: str, flat: bool):
     def fetch(x, d, scale, centre, v, end, channel, channels, plane, values, others):
         for k in range(AT_ONCE):
             if v + k * THREADS < end:
-                i = place(v + k * THREADS, channel, channels, plane)
+                i = locate(v + k * THREADS, channel, channels, plane)
                 vector = load(x, i)
                 for j in range(width):
                     values[k * width + j] = vector[j] - centre

@@ -14,7 +14,7 @@ import numpy as np
 
 from opstep.kernels.rows import cuda_norm as gpu
 from opstep.kernels.rows.cuda_batchnorm import group_norm as gpu_groups
-from opstep.kernels.rows.cuda_moments import small_enough
+from opstep.kernels.rows.cuda_moments import fits_32_bits
 from opstep.kernels.rows.rows import centred_dot, dot, rounded, row_sum, squared_distance
 from opstep.kernels.rules.axes import around, volume, want_shape
 from opstep.kernels.rules.pitfalls import LAYER_NORM, RMS_NORM
@@ -73,7 +73,7 @@ class layer_norm(RowNorm):
         given = (x, scale, bias, y)
         if x.size == 0:
             return []
-        if not small_enough(x):
+        if not fits_32_bits(x):
             return layer_norm.cpu(*given, shape=shape, epsilon=epsilon)
         return gpu.layer_norm(*given, n, epsilon)
 
@@ -119,12 +119,12 @@ class layer_norm_grad(RowNorm):
         given = (x, gy, scale, gx)
         if x.size == 0:
             return []
-        if not small_enough(x):
+        if not fits_32_bits(x):
             return layer_norm_grad.cpu(*given, shape=shape, epsilon=epsilon)
         return gpu.layer_norm_grad(*given, n, epsilon)
 
     def grad(g, operands, results, grads, *, shape, epsilon):
-        def written(x, gy, scale):
+        def formula(x, gy, scale):
             mean = partial(g.mean, axes=[*range(-len(shape), 0)], keepdims=True)
             plain = g.layer_norm(x, shape=shape, epsilon=epsilon)
             inverse = g.rsqrt(g.add(mean(g.square(g.sub(x, mean(x)))), epsilon))
@@ -132,7 +132,7 @@ class layer_norm_grad(RowNorm):
             along = g.mul(plain, mean(g.mul(d, plain)))
             return g.mul(inverse, g.sub(g.sub(d, mean(d)), along))
 
-        return pull_back(g, written, operands, grads)
+        return pull_back(g, formula, operands, grads)
 
 
 class rms_norm(RowNorm):
@@ -161,7 +161,7 @@ class rms_norm(RowNorm):
         given = (x, scale, y)
         if x.size == 0:
             return []
-        if not small_enough(x):
+        if not fits_32_bits(x):
             return rms_norm.cpu(*given, shape=shape, epsilon=epsilon)
         return gpu.rms_norm(*given, n, epsilon)
 
@@ -204,19 +204,19 @@ class rms_norm_grad(RowNorm):
         given = (x, gy, scale, gx)
         if x.size == 0:
             return []
-        if not small_enough(x):
+        if not fits_32_bits(x):
             return rms_norm_grad.cpu(*given, shape=shape, epsilon=epsilon)
         return gpu.rms_norm_grad(*given, n, epsilon)
 
     def grad(g, operands, results, grads, *, shape, epsilon):
-        def written(x, gy, scale):
+        def formula(x, gy, scale):
             mean = partial(g.mean, axes=[*range(-len(shape), 0)], keepdims=True)
             plain = g.rms_norm(x, shape=shape, epsilon=epsilon)
             inverse = g.rsqrt(g.add(mean(g.square(x)), epsilon))
             d = gy if scale is None else g.mul(gy, scale)
             return g.mul(inverse, g.sub(d, g.mul(plain, mean(g.mul(d, plain)))))
 
-        return pull_back(g, written, operands, grads)
+        return pull_back(g, formula, operands, grads)
 
 
 class group_norm(Op):
@@ -269,7 +269,7 @@ class group_norm(Op):
         )
 
     def cuda(x, scale, bias, y, *, groups, epsilon):
-        if x.size == 0 or not small_enough(x):
+        if x.size == 0 or not fits_32_bits(x):
             return group_norm.cpu(x, scale, bias, y, groups=groups, epsilon=epsilon)
         return gpu_groups(x, scale, bias, y, groups, prod(x.shape[2:]), epsilon)
 
@@ -301,8 +301,8 @@ def _check_rows(x: TensorType, params, shape, epsilon: float, first: int = 1) ->
     if rank == 0:
         raise Mismatch("shape=[] leaves rows of one element", "shape", hint="name x's last dims")
     if x.shape[x.rank - min(rank, x.rank) :] != tuple(shape) or rank > x.rank:
-        written = f"[{', '.join(map(str, shape))}]"
-        raise Mismatch(f"{x} does not end in {written}", "shape", hint="name its last dims")
+        text = f"[{', '.join(map(str, shape))}]"
+        raise Mismatch(f"{x} does not end in {text}", "shape", hint="name its last dims")
     for k, p in enumerate(params, first):
         if p is not None and p.shape != tuple(shape):
             raise Mismatch(f"{p} does not fit rows of {TensorType(x.dtype, tuple(shape))}", k)

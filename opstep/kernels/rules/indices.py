@@ -31,7 +31,7 @@ def elements(operands: Sequence[Any], shape, *, axis: int, missing: Any, **_: An
 
 def parts(operands: Sequence[Any], shape, *, batch: int, missing: Any) -> np.ndarray:
     """Of gather_nd."""
-    places = _places(*operands[:2], batch) & (missing is None)
+    places = _outside(*operands[:2], batch) & (missing is None)
     return np.broadcast_to(places.reshape(*places.shape, *[1] * (len(shape) - places.ndim)), shape)
 
 
@@ -61,16 +61,16 @@ def summed(operands: Sequence[Any], shape, *, size: int, **_: Any) -> np.ndarray
     return np.asarray(_beyond(operands[1], size).any())
 
 
-def written(operands: Sequence[Any], shape, *, axis: int, **_: Any) -> np.ndarray:
+def scattered(operands: Sequence[Any], shape, *, axis: int, **_: Any) -> np.ndarray:
     """Of scatter and its kin."""
     x, index = operands[:2]
     return np.asarray(_beyond(index, x.shape[axis]).any())
 
 
-def written_parts(operands: Sequence[Any], shape, *, batch: int, **_: Any) -> np.ndarray:
-    return np.asarray(_places(*operands[:2], batch).any())
+def scattered_parts(operands: Sequence[Any], shape, *, batch: int, **_: Any) -> np.ndarray:
+    return np.asarray(_outside(*operands[:2], batch).any())
 
 
-def _places(x: np.ndarray, index: np.ndarray, batch: int) -> np.ndarray:
+def _outside(x: np.ndarray, index: np.ndarray, batch: int) -> np.ndarray:
     sizes = np.array(x.shape[batch : batch + index.shape[-1]])
     return np.asarray(_beyond(index, sizes).any(axis=-1))

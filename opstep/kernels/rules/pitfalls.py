@@ -6,7 +6,7 @@ import numpy as np
 
 from opstep.kernels.rules import relations
 from opstep.kernels.rules.indices import no_class
-from opstep.runtime.ir.faults import Faults, Rule, infinite, opposed, whole
+from opstep.runtime.ir.faults import Faults, Rule, all_elements, infinite, opposed
 
 
 def sums_and(relation, *rules: Rule) -> Faults:
@@ -93,7 +93,7 @@ def _all_ignored(x, label, *_, reduction, ignore_index, **__) -> bool:
 
 
 LABELLED = Faults(
-    whole,
+    all_elements,
     Rule("a label that is none of the classes", _no_class),
     Rule("0 / 0: the mean of no labels, all are ignored", _all_ignored),
     Rule(
@@ -156,4 +156,4 @@ MISSING = "an index that does not exist"
 _MISSED = Rule(MISSING, lambda x, index, **_: (None, x is None))
 GATHER = Faults(relations.picked, _MISSED, value=relations.itself)
 GATHER_ELEMENTS = Faults(relations.picked_elements, _MISSED, value=relations.itself)
-GATHER_ND = Faults(whole, Rule(MISSING, lambda x, index, **_: True))
+GATHER_ND = Faults(all_elements, Rule(MISSING, lambda x, index, **_: True))

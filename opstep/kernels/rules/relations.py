@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from opstep.runtime.ir.faults import Regions, Site, whole
+from opstep.runtime.ir.faults import Regions, Site, all_elements
 
 Parts = Sequence[Any]  # of operands, as `Op.faults` has them computed: floats wide, None for none
 
 
 def elementwise(site: Site) -> Regions:
     """The elements that broadcasting brings together."""
-    return [None if a is None else aligned(site.place, a.shape) for a in site.operands]
+    return [None if a is None else aligned(site.index, a.shape) for a in site.operands]
 
 
 def aligned(place: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
@@ -31,7 +31,7 @@ def over_axes(site: Site) -> Regions:
     x = site.operands[0]
     axes = site.attrs["axes"]
     folded = set(range(x.ndim)) if axes is None else {a % x.ndim for a in axes}
-    kept = iter(site.place)
+    kept = iter(site.index)
     part = []
     for axis in range(x.ndim):
         if axis in folded:
@@ -48,7 +48,7 @@ def along_axis(site: Site) -> Regions:
     found = []
     for a in site.operands:
         axis = site.attrs["axis"] % a.ndim
-        row = [slice(None) if k == axis else _one(p) for k, p in enumerate(site.place)]
+        row = [slice(None) if k == axis else _one(p) for k, p in enumerate(site.index)]
         found.append(tuple(row))
     return found
 
@@ -59,9 +59,9 @@ def trailing(site: Site) -> Regions:
     """
     first = site.operands[0]
     n = len(site.attrs["shape"])
-    if len(site.place) != first.ndim:
-        return whole(site)
-    block = (*map(_one, site.place[: first.ndim - n]), *[slice(None)] * n)
+    if len(site.index) != first.ndim:
+        return all_elements(site)
+    block = (*map(_one, site.index[: first.ndim - n]), *[slice(None)] * n)
     return [
         None if a is None else block if a.shape == first.shape else (slice(None),) * a.ndim
         for a in site.operands
@@ -70,13 +70,13 @@ def trailing(site: Site) -> Regions:
 
 def per_channel(site: Site) -> Regions:
     """A batch norm with given moments: the element, and what its channel has."""
-    channel = _one(site.place[1])
-    return [tuple(map(_one, site.place)) if a.ndim > 1 else (channel,) for a in site.operands]
+    channel = _one(site.index[1])
+    return [tuple(map(_one, site.index)) if a.ndim > 1 else (channel,) for a in site.operands]
 
 
 def whole_channel(site: Site) -> Regions:
     """A batch norm that takes the moments of its operand: all of the channel."""
-    channel = _one(site.place[min(1, len(site.place) - 1)])
+    channel = _one(site.index[min(1, len(site.index) - 1)])
     return [
         (slice(None), channel, *[slice(None)] * (a.ndim - 2)) if a.ndim > 1 else (channel,)
         for a in site.operands
@@ -86,7 +86,7 @@ def whole_channel(site: Site) -> Regions:
 def row_by_column(site: Site) -> Regions:
     """A matrix product."""
     a, b = site.operands
-    place = list(site.place)
+    place = list(site.index)
     column = _one(place.pop()) if b.ndim > 1 else None
     row = _one(place.pop()) if a.ndim > 1 else None
     left = (row, slice(None)) if row else (slice(None),)
@@ -101,7 +101,7 @@ def row_by_column(site: Site) -> Regions:
 def linear(site: Site) -> Regions:
     """A row of the operand, a row of the weights, and an element of the bias."""
     x, w, *_ = site.operands
-    *before, column = site.place
+    *before, column = site.index
     bias = None if len(site.operands) < 3 or site.operands[2] is None else (_one(column),)
     del x
     return [(*map(_one, before), slice(None)), (_one(column), *[slice(None)] * (w.ndim - 1)), bias]
@@ -109,25 +109,25 @@ def linear(site: Site) -> Regions:
 
 def by_reduction(site: Site) -> Regions:
     """A loss: all of it, or the elements that meet where nothing is reduced."""
-    return elementwise(site) if site.attrs["reduction"] == "none" else whole(site)
+    return elementwise(site) if site.attrs["reduction"] == "none" else all_elements(site)
 
 
 def grouped(site: Site) -> Regions:
     """A group norm: the sample's group of channels; the channel's scale and bias."""
     x = site.operands[0]
     width = x.shape[1] // site.attrs["groups"]
-    first = site.place[1] // width * width
-    group = (_one(site.place[0]), slice(first, first + width), *[slice(None)] * (x.ndim - 2))
-    return [group, *[None if p is None else (_one(site.place[1]),) for p in site.operands[1:]]]
+    first = site.index[1] // width * width
+    group = (_one(site.index[0]), slice(first, first + width), *[slice(None)] * (x.ndim - 2))
+    return [group, *[None if p is None else (_one(site.index[1]),) for p in site.operands[1:]]]
 
 
 def of_sample(oracle: Callable[..., Any], site: Site, parts: Parts) -> Any:
     """An element by the oracle of its whole sample."""
     dtype = parts[0].dtype
     x, *params = site.operands
-    sample = x[site.place[0] : site.place[0] + 1].astype(dtype)
+    sample = x[site.index[0] : site.index[0] + 1].astype(dtype)
     params = [None if p is None else p.astype(dtype) for p in params]
-    return oracle(sample, *params, **site.attrs)[0, *site.place[1:]]
+    return oracle(sample, *params, **site.attrs)[0, *site.index[1:]]
 
 
 # --- indices --------------------------------------------------------------------------------------
@@ -137,9 +137,9 @@ def picked(site: Site) -> Regions:
     """The index, and what it picks of the first operand: None where there is no such element."""
     x, index = site.operands
     axis = site.attrs.get("axis", 0) % x.ndim
-    where = site.place[axis : axis + index.ndim]
+    where = site.index[axis : axis + index.ndim]
     at = _existing(int(index[where]), x.shape[axis])
-    rest = [*map(_one, site.place[:axis]), None, *map(_one, site.place[axis + index.ndim :])]
+    rest = [*map(_one, site.index[:axis]), None, *map(_one, site.index[axis + index.ndim :])]
     row = None if at is None else tuple(_one(at) if r is None else r for r in rest)
     return [row, tuple(map(_one, where))]
 
@@ -148,11 +148,11 @@ def picked_elements(site: Site) -> Regions:
     """The same for indices of the result's shape."""
     x, index = site.operands
     axis = site.attrs["axis"] % x.ndim
-    at = _existing(int(index[site.place]), x.shape[axis])
-    there = [_one(p) for p in site.place]
+    at = _existing(int(index[site.index]), x.shape[axis])
+    there = [_one(p) for p in site.index]
     if at is not None:
         there[axis] = _one(at)
-    return [None if at is None else tuple(there), tuple(map(_one, site.place))]
+    return [None if at is None else tuple(there), tuple(map(_one, site.index))]
 
 
 def itself(site: Site, parts: Parts) -> Any:
@@ -173,7 +173,7 @@ def convolved(site: Site) -> Regions:
     padding are multiplied with.
     """
     x, w = site.operands[:2]
-    n, channel, *_ = site.place
+    n, channel, *_ = site.index
     group = channel // (w.shape[0] // site.attrs["groups"])
     width = w.shape[1]
     windows, _ = _windows(site, w.shape[2:], x.shape[2:])
@@ -197,12 +197,12 @@ def pooled(site: Site) -> Regions:
     x, kernel = site.operands[0], site.attrs["kernel"]
     attrs = site.attrs | {"stride": site.attrs["stride"] or kernel}
     windows, _ = _windows(site._replace(attrs=attrs), kernel, x.shape[2:])
-    return [(_one(site.place[0]), _one(site.place[1]), *windows)]
+    return [(_one(site.index[0]), _one(site.index[1]), *windows)]
 
 
 def of_plane(oracle: Callable[..., Any], site: Site, parts: Parts) -> Any:
     """An element by the oracle of its whole plane: that of a window may pad it anew."""
-    n, c, *at = site.place
+    n, c, *at = site.index
     plane = site.operands[0][n : n + 1, c : c + 1].astype(parts[0].dtype)
     return oracle(plane, **site.attrs)[0, 0, *at]
 
@@ -215,7 +215,7 @@ def _windows(site: Site, kernel: Sequence[int], sizes: Sequence[int]) -> tuple[l
     dilation = attrs.get("dilation") or [1] * len(kernel)
     windows, taps = [], []
     for k, (extent, size) in enumerate(zip(kernel, sizes, strict=True)):
-        start = site.place[2 + k] * stride[k] - padding[k]
+        start = site.index[2 + k] * stride[k] - padding[k]
         first = max(0, -(start // dilation[k])) if start < 0 else 0
         last = min(extent, -(-(size - start) // dilation[k]))
         low = start + first * dilation[k]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache
 
 from opstep.kernels.pick.cuda_sort import CHUNK, THREADS, merge_runs, sort_chunks
-from opstep.kernels.statistics.keys import key_of, seen_as_keys
+from opstep.kernels.statistics.keys import as_sort_keys, key_of
 from opstep.runtime.device.launch import Arg, Grid, Launch, Scratch
 from opstep.runtime.ir.types import i32, i64
 
@@ -20,7 +20,7 @@ def quantiles(
     n = x.size
     tiles = -(-n // CHUNK)
     keys, places = ([Scratch(t, max(n, 1)) for _ in range(2)] for t in (i64, i32))
-    first = (seen_as_keys(x), enabled, keys[0], places[0], n, 1, tiles)
+    first = (as_sort_keys(x), enabled, keys[0], places[0], n, 1, tiles)
     made: list[Grid | Launch] = [
         Grid(chunks_sorter(key_of(x.dtype)), *first, grid=tiles, block=THREADS)
     ]

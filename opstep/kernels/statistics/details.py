@@ -16,7 +16,7 @@ import numpy as np
 
 from opstep.kernels.rules.axes import around
 from opstep.kernels.statistics import cuda_details as gpu
-from opstep.kernels.statistics.keys import key_of, seen_as_keys
+from opstep.kernels.statistics.keys import as_sort_keys, key_of
 from opstep.runtime.device.builtin import float_to_bits, offset
 from opstep.runtime.device.flagging import INFINITY
 from opstep.runtime.device.launch import Launch, Scratch
@@ -70,7 +70,7 @@ class quantiles(Detail):
             count = digit_counter(x.dtype, shift == top)
             given = (enabled, state, marks, tables, x.size, -(-x.size // parts), shift)
             choice = (enabled, state, marks, tables, words, PERCENTS, parts, shift, shift == top)
-            made.append(Launch(count, seen_as_keys(x), *given, units=parts, grain=1))
+            made.append(Launch(count, as_sort_keys(x), *given, units=parts, grain=1))
             made.append(Launch(chooser(x.dtype), *choice, units=1))
         return made
 
@@ -92,7 +92,7 @@ class signed(Detail):
         units = -(-x.size // STRETCH)
         counts = Scratch(i32, max(1, units) * COUNTS)
         taken = Launch(
-            sign_counter(x.dtype), seen_as_keys(x), enabled, counts, x.size, units=units, grain=1
+            sign_counter(x.dtype), as_sort_keys(x), enabled, counts, x.size, units=units, grain=1
         )
         return [taken, Launch(add_counts, enabled, counts, words, units, units=COUNTS)]
 
@@ -112,7 +112,7 @@ class channels(Detail):
         figures = Scratch(i64, max(1, parts) * n * CHANNEL)
         shape = (before * inner, n, inner)
         kernel = extremes_finder(x.dtype)
-        taken = Launch(kernel, seen_as_keys(x), enabled, figures, *shape, units=parts * n, grain=8)
+        taken = Launch(kernel, as_sort_keys(x), enabled, figures, *shape, units=parts * n, grain=8)
         return [taken, Launch(join_extremes, enabled, figures, words, parts, n, units=n)]
 
 

@@ -7,12 +7,11 @@ from functools import cache
 
 import numpy as np
 
-from opstep.kernels.pointwise.cuda_cast import CARRIERS
-from opstep.runtime.device.launch import Arg
+from opstep.runtime.device.launch import CARRIERS, Arg
 from opstep.runtime.ir.types import DType, TensorType
 
 
-def seen_as_keys(x: Arg) -> Arg:
+def as_sort_keys(x: Arg) -> Arg:
     """Floats as the integers that their bits are."""
     if not x.dtype.is_float:
         return x
@@ -21,7 +20,7 @@ def seen_as_keys(x: Arg) -> Arg:
 
 @cache
 def key_of(dtype: DType) -> Callable:
-    """The key of an element, as `seen_as_keys` shows it."""
+    """The key of an element, as `as_sort_keys` shows it."""
     floating, magnitude = dtype.is_float, (1 << dtype.bits - 1) - 1
 
     def key(v):

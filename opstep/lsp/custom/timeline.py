@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from opstep.lsp.registry import feature
 from opstep.lsp.workspaces.per import PerProject
 from opstep.runtime.ir.errors import InputError
-from opstep.trace.viewer.files import whole_packets
+from opstep.trace.viewer.files import readable_parts
 from opstep.trace.viewer.server import Server
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def open_timeline(project: Project, params: dict[str, Any]) -> dict[str, Any]:
         raise InputError("path: expected the path of a trace")
     if not isinstance(frames, list):
         raise InputError("frames: expected a list of origins")
-    whole = whole_packets(Path(path))
+    whole = readable_parts(Path(path))
     server = Server(path, frames=frames)
     number = _viewers.of(project).open(server)
     damaged = [list(part) for part in whole.damaged]

@@ -79,13 +79,4 @@ def export_plot(project: Project, params: Params) -> dict[str, Any]:
 
 def _sent(drawing: plots.Drawing, params: Params) -> dict[str, Any]:
     points = given.number(params, "points", POINTS, low=10, high=10_000)
-    return plots.sent(drawing, points, _bound(params, "low"), _bound(params, "high"))
-
-
-def _bound(params: Params, name: str) -> float | None:
-    found = params.get(name)
-    if found is None:
-        return None
-    if isinstance(found, bool) or not isinstance(found, (int, float)):
-        raise InputError(f"{name}: expected a number")
-    return float(found)
+    return plots.sent(drawing, points, given.real(params, "low"), given.real(params, "high"))

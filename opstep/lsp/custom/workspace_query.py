@@ -20,7 +20,7 @@ from opstep.lsp.workspaces.problems import problem
 from opstep.lsp.workspaces.results import Results, first_page
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
-from opstep.trace.workspace.written import WRITERS
+from opstep.trace.workspace.row_formats import WRITERS
 
 if TYPE_CHECKING:
     from opstep.lsp.project import Project

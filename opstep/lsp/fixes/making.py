@@ -148,7 +148,7 @@ class MessageSite:
         )
         checker.types.update(self.types)
         checker.types.update(types)
-        found = environment.applier.apply(s, checker)
+        found = checker.apply(s)
         if found is None or reporter.diagnostics:
             return None
         results = found.resolved.results

@@ -19,7 +19,7 @@ from opstep.lsp.workspaces.given import PATIENCE_S
 from opstep.lsp.workspaces.results import Result
 from opstep.lsp.workspaces.thinning import thinned
 from opstep.runtime.ir.errors import InputError
-from opstep.trace.workspace import figures, written
+from opstep.trace.workspace import figures, row_formats
 from opstep.trace.workspace.query import Ended
 from opstep.trace.workspace.store import open_reading
 
@@ -163,7 +163,7 @@ def write_csv(drawing: Drawing, target: Path) -> int:
 
     def write(file: Any) -> None:
         out = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
-        written.write_csv(columns, rows(), out)
+        row_formats.write_csv(columns, rows(), out)
         out.detach()
 
     arrays.replace_file(target, write)

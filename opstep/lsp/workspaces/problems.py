@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from opstep.runtime.ir.diagnostics import OpstepError
+from opstep.runtime.ir.wording import said
 from opstep.trace.workspace.query import Ended, Refused
 from opstep.trace.workspace.store import FileProblem
 
@@ -16,9 +17,10 @@ def problem(error: OpstepError, text: str = "") -> dict[str, Any]:
     ``hint``, and ``start`` and ``end`` in `text`, in units of UTF-16, where the place is known.
     """
     first = error.diagnostics[0]
-    told: dict[str, Any] = {"kind": _kind(error), "message": first.message, "hint": first.hint}
-    if isinstance(error, Refused):
-        told["hint"] = _READS if "would write" in first.message else first.hint
+    hint = said(first.hint, lambda argument: None)  # a view has no arguments
+    if isinstance(error, Refused) and error.writes:
+        hint = _READS
+    told: dict[str, Any] = {"kind": _kind(error), "message": first.message, "hint": hint}
     if first.span is not None and text:
         told |= {"start": units(text, first.span.start), "end": units(text, first.span.end)}
     return told

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from opstep.runtime.ir.graph import Graph, Source
-from opstep.runtime.ir.lexer import LIKE_STATEMENT, NUMBER_WORDS, Lexer
+from opstep.runtime.ir.lexer import LIKE_STATEMENT, NUMBER_NAMES, Lexer
 
 _MOST_LINES = 80  # of one statement
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
@@ -379,4 +379,4 @@ def _complete(call: Call, text: str, offset: int) -> None:
 def is_number(tokens: list[Token]) -> bool:
     """Whether an operand is a number."""
     last = tokens[-1] if tokens else None
-    return last is not None and (last.kind in ("int", "float") or last.value in NUMBER_WORDS)
+    return last is not None and (last.kind in ("int", "float") or last.value in NUMBER_NAMES)

@@ -2,32 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Protocol
 
 from opstep.runtime.debugger.executor import Arena
 from opstep.runtime.debugger.node import Node
 from opstep.runtime.debugger.points import Points
+from opstep.runtime.device.protocols import Device, Event
+from opstep.runtime.ir.control import GraphCall
+from opstep.runtime.ir.types import TensorType
+from opstep.runtime.plan.plan import Plan, Policy
+
+ROOT = "root"
+
+
+class PlanSource(Protocol):
+    """Where plans come from, and the device that they are for."""
+
+    device: Device
+
+    def plan_for(self, graph: str, types: tuple[TensorType, ...], policy: Policy) -> Plan: ...
 
 
 class Activation:
-    """One run of a plan, which is of `host`. `role`: root, test, body or branch; `turn`: of its
-    loop, or the step of the run; `carried`: the state of a loop when it began. `env` has each value
-    that is there, with the position from which on it is.
+    """One run of a plan, which is of `host`: what began in a text ends in it. `graph_call`: what
+    control flow asked for; of the run's own graph its `role` is `ROOT`, its `turn` the step.
+    `carried`: what control flow handed to it. `env` has each value that is there, with the position
+    from which on it is.
     """
 
     def __init__(
-        self, host: Any, points: Points, parent: Activation | None, call: int, role: str, turn: int
-    ):
+        self, host: PlanSource, points: Points, parent: Activation | None, call: int,
+        graph_call: GraphCall, carried: tuple[Node, ...] = (),
+    ):  # fmt: skip
         self.host = host
         self.points = points
         self.plan = points.plan
         self.parent = parent
         self.call = call  # the point of the parent that made it
-        self.role = role
-        self.turn = turn
+        self.graph_call = graph_call
+        self.role = graph_call.role
+        self.turn = graph_call.turn
         self.depth = 0 if parent is None else parent.depth + parent.points[call].depth + 1
         self.level = 0 if parent is None else parent.level + 1
-        self.carried: tuple[Node, ...] = ()
+        self.carried = carried
         self.env: dict[int, tuple[int, Node]] = {}
         self.replaced: dict[int, list[tuple[int, int, Node]]] = {}  # value -> (set at, since, old)
         self.scoped: dict[
@@ -35,7 +52,7 @@ class Activation:
         ] = {}  # by value and frame: versions set there
         self.start = 0
         self.arena: Arena | None = None
-        self.events: dict[int, Any] = {}
+        self.events: dict[int, Event] = {}
 
     @property
     def graph(self) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from opstep.runtime.debugger.moving import moved_line, text_on_disk
+from opstep.runtime.debugger.line_mapping import mapped_line, text_on_disk
 from opstep.runtime.expressions import Expression, ExpressionError, parse
 from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.graph import Apply, Graph, Source, Span, Statement
@@ -53,9 +53,9 @@ class Breakpoint:
     span: Span | None = None
     source: Source | None = None
     condition: Expression | None = None
-    due: Callable[[int], bool] | None = None
+    hit_test: Callable[[int], bool] | None = None
     parts: list[str | Expression] | None = None  # of the log message
-    faulty: bool = False  # its condition, hits or message say nothing
+    invalid: bool = False  # its condition, hits or message say nothing
     text: str | None = None  # of the file when it was set, whose lines it speaks of
     count: int = 0
 
@@ -73,7 +73,7 @@ class Texts(NamedTuple):
     graphs: list[Graph]
 
 
-class _Placed(NamedTuple):
+class _StatementLines(NamedTuple):
     """A statement with its first and last line, and the line that its graph begins in."""
 
     start: int
@@ -83,11 +83,14 @@ class _Placed(NamedTuple):
 
 
 class Breakpoints:
-    """All that are set. Numbers are never used twice."""
+    """All that are set. Numbers are never used twice. `tensors`: names of the program's params and
+    states.
+    """
 
-    def __init__(self, texts: Sequence[Texts]):
+    def __init__(self, texts: Sequence[Texts], tensors: Sequence[str] = ()):
+        self.tensors = tensors
         self._texts = list(texts)
-        self._placed: dict[str, list[_Placed]] = {}
+        self._statement_lines: dict[str, list[_StatementLines]] = {}
         self._next = 1
         self._lines: dict[str, list[Breakpoint]] = {}
         self._functions: list[Breakpoint] = []
@@ -108,7 +111,7 @@ class Breakpoints:
         made, text = [self._new("line", w) for w in wanted], text_on_disk(path)
         for found in made:
             found.path, found.text = path, found.wanted.text or text
-        self._lines[_same(path)] = made
+        self._lines[_canonical(path)] = made
         self._resolve()
         return made
 
@@ -124,7 +127,7 @@ class Breakpoints:
         """
         self.data = [self._new("data", w) for w in wanted]
         for found in self.data:
-            if found.verified and not self._known(found.wanted.name):
+            if found.verified and not self._is_tensor(found.wanted.name):
                 found.verified, found.message = False, f"there is no tensor {found.wanted.name}"
         return self.data
 
@@ -151,23 +154,23 @@ class Breakpoints:
         """Whether anything stops before an op."""
         return bool(self.by_statement or self.by_graph or self.by_op or self.by_value)
 
-    def moved(self, texts: Sequence[Texts]) -> list[Breakpoint]:
+    def relocate(self, texts: Sequence[Texts]) -> list[Breakpoint]:
         """The program's text is another: all are found again, where their lines are now. Gives
         those that changed.
         """
         before = {b.number: (b.verified, b.line) for b in self.all()}
         self._texts = list(texts)
-        self._placed.clear()
+        self._statement_lines.clear()
         for path, found in self._lines.items():
             text = self._text(path)
             for one in found:
                 if text is not None and one.text is not None:
-                    line = moved_line(one.wanted.line, one.text, text)
+                    line = mapped_line(one.wanted.line, one.text, text)
                     one.wanted, one.text = one.wanted._replace(line=line), text
         self._resolve()
         return [b for b in self.all() if before[b.number] != (b.verified, b.line)]
 
-    def places(self, path: str, first: int, last: int) -> list[tuple[int, int, int, int]]:
+    def locations(self, path: str, first: int, last: int) -> list[tuple[int, int, int, int]]:
         """Where breakpoints can be between two lines: line, column, end line, end column."""
         found = []
         for source, graph, statement in self.statements(path):
@@ -181,32 +184,32 @@ class Breakpoints:
         return [
             (text.source, graph, statement)
             for text in self._texts
-            if _same(text.source.path) == _same(path)
+            if _canonical(text.source.path) == _canonical(path)
             for graph in text.graphs
             for statement in graph.body
         ]
 
     def at_line(self, path: str, line: int) -> tuple[Source, Graph, Statement] | None:
         """The statement of a line, or the next one of the same graph."""
-        placed = self._index(path)
-        k = bisect_right(placed, line, key=lambda one: one.start)
-        if k and line <= placed[k - 1].end:
-            return placed[k - 1].found
-        if k < len(placed) and placed[k].opens <= line:
-            return placed[k].found
+        entries = self._index(path)
+        k = bisect_right(entries, line, key=lambda one: one.start)
+        if k and line <= entries[k - 1].end:
+            return entries[k - 1].found
+        if k < len(entries) and entries[k].opens <= line:
+            return entries[k].found
         return None
 
-    def _index(self, path: str) -> list[_Placed]:
+    def _index(self, path: str) -> list[_StatementLines]:
         """The statements of a file in the order of their lines; made once a text."""
-        if path not in self._placed:
-            placed = []
+        if path not in self._statement_lines:
+            entries = []
             for source, graph, statement in self.statements(path):
                 first, last = statement.span.start, max(statement.span.end - 1, 0)
                 start, end = source.locate(first)[0], source.locate(max(first, last))[0]
                 opens = source.locate(graph.span.start)[0]
-                placed.append(_Placed(start, end, opens, (source, graph, statement)))
-            self._placed[path] = sorted(placed, key=lambda one: one.start)
-        return self._placed[path]
+                entries.append(_StatementLines(start, end, opens, (source, graph, statement)))
+            self._statement_lines[path] = sorted(entries, key=lambda one: one.start)
+        return self._statement_lines[path]
 
     # --- finding what they mean ---
 
@@ -215,11 +218,11 @@ class Breakpoints:
         self._next += 1
         try:
             made.condition = parse(wanted.condition) if wanted.condition else None
-            made.due = _due(wanted.hits) if wanted.hits else None
+            made.hit_test = _hit_test(wanted.hits) if wanted.hits else None
             made.parts = _parts(wanted.log) if wanted.log else None
         except ExpressionError as error:
             made.verified, made.message = False, str(error)
-            made.faulty = True
+            made.invalid = True
         return made
 
     def _resolve(self) -> None:
@@ -227,19 +230,19 @@ class Breakpoints:
             table.clear()
         for path, found in self._lines.items():
             for one in found:
-                if not one.faulty:
+                if not one.invalid:
                     self._resolve_line(path, one)
         for one in self._functions:
-            if not one.faulty:
+            if not one.invalid:
                 self._resolve_name(one)
 
     def _resolve_line(self, path: str, one: Breakpoint) -> None:
         line, text = one.wanted.line, self._text(path)
         if text is not None and one.text is not None:
-            line = moved_line(line, one.text, text)
+            line = mapped_line(line, one.text, text)
         found = self.at_line(path, line)
         if found is None:
-            known = any(_same(t.source.path) == path for t in self._texts)
+            known = any(_canonical(t.source.path) == path for t in self._texts)
             reason = "there is no statement here" if known else "the program has no such file"
             one.verified, one.message, one.span, one.source = False, reason, None, None
             return
@@ -249,7 +252,7 @@ class Breakpoints:
 
     def _text(self, path: str) -> str | None:
         """Of a file as it runs."""
-        return next((t.source.text for t in self._texts if _same(t.source.path) == path), None)
+        return next((t.source.text for t in self._texts if _canonical(t.source.path) == path), None)
 
     def _resolve_name(self, one: Breakpoint) -> None:
         name = one.wanted.name
@@ -283,16 +286,14 @@ class Breakpoints:
         for graph in (g for t in self._texts for g in t.graphs):
             yield from ((graph, s) for s in graph.body if isinstance(s, Apply))
 
-    def _known(self, name: str) -> bool:
+    def _is_tensor(self, name: str) -> bool:
         inputs = {
             f"{g.name.text}.{b.name.text}" for t in self._texts for g in t.graphs for b in g.inputs
         }
         return name == EVERY or name in self._values() | inputs | set(self.tensors)
 
-    tensors: Sequence[str] = ()  # names of the program's params and states
 
-
-def _due(text: str) -> Callable[[int], bool]:
+def _hit_test(text: str) -> Callable[[int], bool]:
     """Whether a breakpoint that was reached so many times stops. Raises `ExpressionError`."""
     match = _HITS.match(text)
     if not match:
@@ -317,7 +318,7 @@ def _parts(text: str) -> list[str | Expression]:
     return found
 
 
-def _same(path: str) -> str:
+def _canonical(path: str) -> str:
     """A path as it is compared."""
     try:
         return str(Path(path).resolve())

@@ -1,9 +1,10 @@
 """What was set by hand, and where: it holds there whatever else is changed, before it or behind.
 
-A change belongs to a *place*: which plan, called from where, in which turn, and there a value, or
-the point that was next. What is run again passes the same places, in the same order; so a change
-that was undone because something before it was set is made again when its place is reached. A place
-that is passed without being reached (a loop has fewer turns now) takes its change with it.
+A change belongs to a *location*: which plan, called from where, in which turn, and there a value,
+or the point that was next. What is run again passes the same locations, in the same order; so a
+change that was undone because something before it was set is made again when its location is
+reached. A location that is passed without being reached (a loop has fewer turns now) takes its
+change with it.
 """
 
 from __future__ import annotations
@@ -16,30 +17,30 @@ import numpy as np
 from opstep.runtime.debugger.activation import Activation
 from opstep.runtime.debugger.node import Node
 
-Place = tuple[float, ...]
-END: Place = (inf,)  # behind the last point of a run
+Location = tuple[float, ...]
+END: Location = (inf,)  # behind the last point of a run
 
 
 class Change:
     """Of a value of an activation; `value` is -1 where it is one of a named tensor. `part`: which
     elements of `array` were given, None for all: the others stay what they are computed to be.
     `frames`: those of the plan in which it holds, None for all. `position`: where it was made; None
-    while its place is still to come.
+    while its location is still to come.
     """
 
     def __init__(
-        self, name: str, points: Any, value: int, place: Place, array: np.ndarray,
+        self, name: str, points: Any, value: int, location: Location, array: np.ndarray,
         part: np.ndarray | None, frames: frozenset[int] | None = None,
     ):  # fmt: skip
         self.name = name
         self.points = points
         self.value = value
-        self.place = place
+        self.location = location
         self.array = array
         self.part = part
         self.frames = frames
         self.position: int | None = None
-        self._made: tuple[Node | None, Node] | None = None
+        self._cached: tuple[Node | None, Node] | None = None
 
     @property
     def named(self) -> bool:
@@ -50,13 +51,13 @@ class Change:
         can be taken again.
         """
         base = None if self.part is None else old
-        if self._made is None or self._made[0] is not base:
+        if self._cached is None or self._cached[0] is not base:
             array = self.array
             if self.part is not None:
                 array = np.array(executor.array(old), order="C")
                 array[self.part] = self.array[self.part]
-            self._made = base, executor.make(old.type, array, self.name)
-        return self._made[1]
+            self._cached = base, executor.new_node(old.type, array, self.name)
+        return self._cached[1]
 
 
 class Changes:
@@ -71,11 +72,11 @@ class Changes:
         change.position = position
         self._all.append(change)
 
-    def on(self, points: Any, value: int, place: Place) -> list[Change]:
+    def active_on(self, points: Any, value: int, location: Location) -> list[Change]:
         """Those of a value that hold, the wider ones first: what is set where a graph was called is
         set behind what was set in it.
         """
-        found = [c for c in self._all if c.value == value and c.place == place]
+        found = [c for c in self._all if c.value == value and c.location == location]
         found = [c for c in found if c.points is points and c.position is not None]
         return sorted(found, key=lambda c: -inf if c.frames is None else -len(c.frames))
 
@@ -86,43 +87,45 @@ class Changes:
                 change.position = None
                 self.waiting.setdefault((id(change.points), change.value), []).append(change)
 
-    def due(self, points: Any, value: int, place: Place) -> list[Change]:
-        """Those whose place is reached, which wait no longer."""
+    def pop_due(self, points: Any, value: int, location: Location) -> list[Change]:
+        """Those whose location is reached, which wait no longer."""
         key = (id(points), value)
-        found = [c for c in self.waiting.get(key, ()) if c.place == place]
+        found = [c for c in self.waiting.get(key, ()) if c.location == location]
         if found:
-            self._take(key, found)
+            self._remove_waiting(key, found)
         return sorted(found, key=self._all.index)
 
-    def passed(self, place: Place) -> list[str]:
-        """Forgets those whose place will not come any more; gives their names."""
-        gone = [(k, c) for k, waiting in self.waiting.items() for c in waiting if c.place < place]
+    def drop_passed(self, location: Location) -> list[str]:
+        """Forgets those whose location will not come any more; gives their names."""
+        gone = [
+            (k, c) for k, waiting in self.waiting.items() for c in waiting if c.location < location
+        ]
         for key, change in gone:
-            self._take(key, [change])
+            self._remove_waiting(key, [change])
             self._all.remove(change)
         return list(dict.fromkeys(change.name for _, change in gone))
 
-    def forget(self, begin: int, place: Place) -> list[str]:
+    def forget(self, begin: int, location: Location) -> list[str]:
         """Those of values from the position on where a step begins, of named tensors behind it, and
         what is to come hold no longer; gives their names.
         """
 
-        def gone(change: Change) -> bool:
+        def is_forgotten(change: Change) -> bool:
             return change.position is None or change.position >= begin + change.named
 
-        lost = [change.name for change in self._all if gone(change)]
-        self._all = [change for change in self._all if not gone(change)]
+        lost = [change.name for change in self._all if is_forgotten(change)]
+        self._all = [change for change in self._all if not is_forgotten(change)]
         for change in self._all:
             if change.position == begin:  # by a jump within the step it may have been elsewhere
-                change.points, change.place = None, place
+                change.points, change.location = None, location
         self.waiting.clear()
         return list(dict.fromkeys(lost))
 
-    def keep_from(self, base: int) -> None:
+    def forget_before(self, base: int) -> None:
         """Nobody goes back behind this position any more."""
         self._all = [c for c in self._all if c.position is None or c.position >= base]
 
-    def concern(self, begin: int) -> bool:
+    def affect(self, begin: int) -> bool:
         """Whether a step that begins at this position is not what it would be by itself."""
         return bool(self.waiting) or any(
             not c.named and c.position is not None and c.position >= begin for c in self._all
@@ -132,7 +135,7 @@ class Changes:
         self._all.clear()
         self.waiting.clear()
 
-    def _take(self, key: tuple[int, int], found: list[Change]) -> None:
+    def _remove_waiting(self, key: tuple[int, int], found: list[Change]) -> None:
         left = [c for c in self.waiting[key] if c not in found]
         if left:
             self.waiting[key] = left
@@ -140,9 +143,9 @@ class Changes:
             del self.waiting[key]
 
 
-def place_of(activation: Activation, k: float) -> Place:
+def location_of(activation: Activation, k: float) -> Location:
     """Where in a run a point of an activation is. Places that come later are greater."""
-    found: Place = (k,)
+    found: Location = (k,)
     at: Activation | None = activation
     while at is not None:
         if at.parent is None:
@@ -152,7 +155,7 @@ def place_of(activation: Activation, k: float) -> Place:
     return found
 
 
-def birth_of(activation: Activation, value: int) -> float:
+def definition_point(activation: Activation, value: int) -> float:
     """The point of an activation that gives it a value: -1 for what it was given; of control flow
     its end, which is behind all that it calls.
     """

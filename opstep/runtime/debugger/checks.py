@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import monotonic
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 from opstep.runtime.debugger.activation import Activation
 from opstep.runtime.debugger.breakpoints import EVERY, Breakpoint, Breakpoints
@@ -12,8 +12,9 @@ from opstep.runtime.debugger.frames import Frame
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.node import Node
 from opstep.runtime.debugger.points import OP, Point
+from opstep.runtime.debugger.problems import Problem, amount_of, is_origin, unwritten
 from opstep.runtime.debugger.scope import FrameScope
-from opstep.runtime.debugger.watching import Problem, amount_of, is_origin, unwritten
+from opstep.runtime.debugger.stop_point import StopPoint
 from opstep.runtime.expressions import Expression, ExpressionError, Limits
 from opstep.runtime.plan.plan import Step
 
@@ -34,46 +35,42 @@ class Stop(NamedTuple):
     exception: Problem | None = None
 
 
-class Watched(Protocol):
-    """What is looked at: a debugger."""
-
-    machine: Machine
-    breakpoints: Breakpoints
-    on_output: Callable[[str, Frame | None], Any]
-
-    def scope(self, frame: Frame | None = None, extra: Any = None) -> FrameScope: ...
-
-
 class Checks:
-    """Of a debugger."""
+    """`say` is told log messages, and what is wrong with a condition, with the frame."""
 
-    def __init__(self, debugger: Watched):
-        self.debugger = debugger
-        self._taken: dict[str, float] = {}  # seconds, by conditions
+    def __init__(
+        self, machine: Machine, breakpoints: Breakpoints, stop_point: StopPoint,
+        say: Callable[[str, Frame | None], object],
+    ):  # fmt: skip
+        self.machine = machine
+        self.breakpoints = breakpoints
+        self.stop_point = stop_point
+        self.say = say
+        self._seconds: dict[str, float] = {}  # seconds, by conditions
 
     def at_point(self) -> Stop | None:
         """The breakpoints on the point that is next."""
-        here = self.debugger.machine.here()
+        here = self.machine.history.next_point()
         if here is None or hidden(here):
             return None
         activation, point = here
         lines, names = self._lines(point), self._names(activation, point)
-        hits = tuple(b.number for b in [*lines, *names] if b.verified and self._due(b))
+        hits = tuple(b.number for b in [*lines, *names] if b.verified and self._hit(b))
         if not hits:
             return None
         by_name = any(b.number in hits for b in names)
         return Stop("function" if by_name else "breakpoint", thread=point.stream, hits=hits)
 
     def _lines(self, point: Point) -> list[Breakpoint]:
-        return self.debugger.breakpoints.by_statement.get(id(point.statement), [])
+        return self.breakpoints.by_statement.get(id(point.statement), [])
 
     def _names(self, activation: Activation, point: Point) -> list[Breakpoint]:
         """Those on the graph that is entered here, on the op, and on what it computes."""
-        table, plan, found = self.debugger.breakpoints, activation.plan, []
+        table, plan, found = self.breakpoints, activation.plan, []
         if not (table.by_graph or table.by_op or table.by_value):
             return found
         graph = plan.frames[point.frame].graph.name.text
-        if self.debugger.machine.index() in activation.points.entered:
+        if self.machine.history.index() in activation.points.entered:
             found += table.by_graph.get(graph, ())
         if point.kind == OP:
             step = plan.steps[point.step]
@@ -84,26 +81,26 @@ class Checks:
                 found += table.by_value.get(f"{graph}.{name}", ())
         return found
 
-    def behind_op(self) -> Stop | None:
+    def after_op(self) -> Stop | None:
         """What the op that was just passed has brought about; scopes are those behind it."""
-        machine = self.debugger.machine
-        passed = machine.behind()
+        machine = self.machine
+        passed = machine.history.last_point()
         if passed is None:
             return None
         if passed[1].kind != OP:
-            return self._behind_control(machine.delivered())
+            return self._after_control(machine.history.delivered())
         activation, point = passed
         step = activation.plan.steps[point.step]
         if step.op.host:
             return None
         found = [(v, activation.env[v][1]) for v in step.results if v in activation.env]
-        problem = self._trouble(step, [node for _, node in found])
+        problem = self._problem_of(step, [node for _, node in found])
         if problem is not None:
             return Stop("exception", problem.kind, point.stream, (), problem)
         hits = self._changes(activation, point, found)
         return Stop("data", thread=point.stream, hits=hits) if hits else None
 
-    def _behind_control(self, delivered: list[tuple[Activation, int]]) -> Stop | None:
+    def _after_control(self, delivered: list[tuple[Activation, int]]) -> Stop | None:
         """Data breakpoints on what control flow has given. (What is wrong with it was told where it
         was computed.)
         """
@@ -111,7 +108,7 @@ class Checks:
             return None
         owner = delivered[0][0]
         found = [(v, owner.env[v][1]) for _, v in delivered if v in owner.env]
-        here = self.debugger.machine.here()
+        here = self.machine.history.next_point()
         if here is None or here[0] is not owner:
             return None
         hits = self._changes(owner, here[1], found)
@@ -119,20 +116,20 @@ class Checks:
 
     # --- breakpoints ---
 
-    def _due(self, one: Breakpoint, extra: dict[str, Node] | None = None) -> bool:
+    def _hit(self, one: Breakpoint, extra: dict[str, Node] | None = None) -> bool:
         """Whether a breakpoint that was reached stops the run; it may write its message instead."""
-        if one.condition is None and one.due is None and one.parts is None:
+        if one.condition is None and one.hit_test is None and one.parts is None:
             return True
-        frame = self.debugger.scope(None, extra)
+        frame = self.stop_point.scope(None, extra)
         if one.condition is not None:
             what = f"condition {one.wanted.condition}"
             if not self._true(one.condition, what, frame):
                 return False
         one.count += 1
-        if one.due is not None and not one.due(one.count):
+        if one.hit_test is not None and not one.hit_test(one.count):
             return False
         if one.parts is not None:
-            self.debugger.on_output(self._written(one.parts, frame), frame.frame)
+            self.say(self._log_text(one.parts, frame), frame.frame)
             return False
         return True
 
@@ -145,16 +142,16 @@ class Checks:
             if condition.holds(scope, QUICK):
                 return True
         except ExpressionError as error:
-            self.debugger.on_output(f"{what}: {error}", scope.frame)
+            self.say(f"{what}: {error}", scope.frame)
             return True
-        taken = self._taken.get(condition.text, 0.0) + monotonic() - began
-        self._taken[condition.text] = taken if taken < PATIENCE_S else 0.0
-        if taken >= PATIENCE_S:
-            text = f"it has taken {taken:.0f} seconds and did not hold: `continue` runs on"
-            self.debugger.on_output(f"{what}: {text}", scope.frame)
-        return taken >= PATIENCE_S
+        seconds = self._seconds.get(condition.text, 0.0) + monotonic() - began
+        self._seconds[condition.text] = seconds if seconds < PATIENCE_S else 0.0
+        if seconds >= PATIENCE_S:
+            text = f"it has taken {seconds:.0f} seconds and did not hold: `continue` runs on"
+            self.say(f"{what}: {text}", scope.frame)
+        return seconds >= PATIENCE_S
 
-    def _written(self, parts, scope: FrameScope) -> str:
+    def _log_text(self, parts, scope: FrameScope) -> str:
         """A log message with the values of its expressions."""
         from opstep.runtime.expressions.text import value_text
 
@@ -171,11 +168,11 @@ class Checks:
 
     # --- trouble ---
 
-    def _trouble(self, step: Step, nodes: list[Node]) -> Problem | None:
-        filters = self.debugger.breakpoints.filters
+    def _problem_of(self, step: Step, nodes: list[Node]) -> Problem | None:
+        filters = self.breakpoints.filters
         for node in nodes:
             found = self._odd(step, node) or self._unwritten(step, node)
-            failed = node is not self.debugger.machine.fine
+            failed = node is not self.machine.history.named.no_failure
             if not found and "assert" in filters and step.op.name == "assert" and failed:
                 found = self._problem("assert", f"assert failed: {step.attrs['message']}", node)
             if found:
@@ -183,11 +180,11 @@ class Checks:
         return None
 
     def _odd(self, step: Step, node: Node) -> Problem | None:
-        breakpoints, executor = self.debugger.breakpoints, self.debugger.machine.executor
+        breakpoints, executor = self.breakpoints, self.machine.executor
         wanted = [k for k in ("nan", "inf") if k in breakpoints.filters]
         if not wanted:
             return None
-        nan, infinite = executor.odd(node)
+        nan, infinite = executor.nonfinite(node)
         there: dict[str, bool] = {"nan": nan, "inf": infinite}
         for kind in wanted:
             if not there[kind]:
@@ -203,9 +200,9 @@ class Checks:
         return None
 
     def _unwritten(self, step: Step, node: Node) -> Problem | None:
-        machine, made = self.debugger.machine, node.producer
+        machine, made = self.machine, node.producer
         policy = machine.policy
-        if "uninitialised" not in self.debugger.breakpoints.filters or policy.fill != "nan":
+        if "uninitialised" not in self.breakpoints.filters or policy.fill != "nan":
             return None
         if policy.sync != "op" or made is None or made.step is not step or node.index:
             return None
@@ -217,25 +214,25 @@ class Checks:
 
     def _problem(self, kind: str, text: str, node: Node) -> Problem | None:
         """None where the filter's condition does not hold."""
-        condition = self.debugger.breakpoints.filters[kind]
+        condition = self.breakpoints.filters[kind]
         if condition is not None:
-            scope = self.debugger.scope(None, {"value": node, node.name: node})
+            scope = self.stop_point.scope(None, {"value": node, node.name: node})
             if not self._true(condition, f"filter {kind}", scope):
                 return None
-        return Problem(kind, text, node, self.debugger.machine.cursor)
+        return Problem(kind, text, node, self.machine.history.cursor)
 
     def _changes(self, activation: Activation, point: Point, found) -> tuple[int, ...]:
         """Data breakpoints on what the op computed, or updated."""
         plan = activation.plan
         graph, hits = plan.frames[point.frame].graph.name.text, []
-        for one in self.debugger.breakpoints.data:
+        for one in self.breakpoints.data:
             for v, node in found if one.verified else ():
                 name = plan.values[v].name
                 if one.wanted.name not in (EVERY, name, f"{graph}.{name}"):
                     continue
                 if one.condition is None and not self._changed(activation, v, node):
                     continue
-                if self._due(one, {"value": node, name: node}):
+                if self._hit(one, {"value": node, name: node}):
                     hits.append(one.number)
                     break
         return tuple(hits)
@@ -244,18 +241,18 @@ class Checks:
         """Whether what was computed is another than before: a named tensor's version before, or
         what the op gave the last time, in another turn or step. The first time is a change.
         """
-        machine = self.debugger.machine
+        machine = self.machine
         name = activation.points.named.get(value)
         if name is not None:
-            before = machine.version(name, machine.cursor, 1)
+            before = machine.history.named.before(name, machine.history.cursor, 1)
         else:
-            before = machine.computed_before(activation, value)
+            before = machine.history.computed_before(activation, value)
         return before is None or self._differs(before, node)
 
     def _differs(self, a: Node, b: Node) -> bool:
         if a is b or a.type != b.type:
             return a is not b
-        executor = self.debugger.machine.executor
+        executor = self.machine.executor
         return executor.array(a).tobytes() != executor.array(b).tobytes()
 
 

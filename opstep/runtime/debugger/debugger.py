@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,22 +12,35 @@ from opstep.runtime.debugger.activation import Activation
 from opstep.runtime.debugger.breakpoints import Breakpoints
 from opstep.runtime.debugger.checks import Checks, Stop, hidden
 from opstep.runtime.debugger.frames import Frame, depth_of
+from opstep.runtime.debugger.full_speed import FullSpeed
+from opstep.runtime.debugger.goto import Goto, Target, entry_of
+from opstep.runtime.debugger.host import Host
 from opstep.runtime.debugger.machine import Machine
+from opstep.runtime.debugger.mailbox import Mailbox
+from opstep.runtime.debugger.node import Node
 from opstep.runtime.debugger.points import Point
-from opstep.runtime.debugger.travel import NO_LONGER, Host, Reloaded, Target, Traveller
-from opstep.runtime.debugger.watching import Problem
-from opstep.runtime.ir.diagnostics import OpstepError
+from opstep.runtime.debugger.problems import Problem
+from opstep.runtime.debugger.reloading import (
+    NO_LONGER,
+    Reloaded,
+    replace_program,
+    restart_program,
+)
+from opstep.runtime.debugger.runner import Arrived, Runner
+from opstep.runtime.debugger.scope import FrameScope
+from opstep.runtime.debugger.stop_point import StopPoint
+from opstep.runtime.expressions import parse
+from opstep.runtime.ir.control import BODY, TEST
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Policy
 
-COMMANDS = ("continue", "reverse_continue", "in", "over", "out", "back")
-BUDGET = 2 << 30  # bytes
+FORWARDS = ("continue", "in", "over", "out", "until")
+BACKWARDS = ("reverse_continue", "back", "back_in", "back_out")
+COMMANDS = FORWARDS + BACKWARDS
 
-__all__ = ["BUDGET", "COMMANDS", "Debugger", "Host", "Reloaded", "Stop", "Target"]
 
-
-class Debugger(Traveller):
+class Debugger:
     """All methods belong to one thread, but for `pause` and `later`.
 
     `inputs`: arrays of exactly these `types`. `files`: the folder below which expressions may load
@@ -39,63 +50,95 @@ class Debugger(Traveller):
 
     def __init__(
         self, host: Host, graph: str, inputs: Sequence[np.ndarray], types: Sequence[TensorType],
-        names: Sequence[str], *, policy: Policy, steps: int = 1, stop_on_entry: bool = False,
-        memory_budget: int = BUDGET, files: Path | None = None, stop_at_end: bool = False,
+        names: Sequence[str], *, policy: Policy, memory_budget: int, steps: int = 1,
+        stop_on_entry: bool = False, files: Path | None = None, stop_at_end: bool = False,
     ):  # fmt: skip
-        self.host = host
-        self._made = (graph, list(inputs), list(types), list(names), policy, steps, memory_budget)
         self.stop_on_entry = stop_on_entry
-        self.stop_at_end = stop_at_end
-        self.files = files
-        self.breakpoints = Breakpoints(host.texts())
-        self.breakpoints.tensors = list(host.tensors)
         self.on_output: Callable[[str, Frame | None], Any] = lambda text, frame: None
-        self.runs: Callable[[str, int | None], Any] | None = None  # runs of a workspace
         self.stop: Stop | None = None
-        self.outputs: Mapping[str, np.ndarray] | None = None  # what a run at full speed gave
-        self._asked: deque[Callable[[], Any]] = deque()
-        self._pausing = threading.Event()
-        self._targets: dict[int, Target] = {}
-        self._after = False  # whether it stands behind the op that it shows
-        self.checks = Checks(self)
-        self.machine = self._machine()
+        self.machine = Machine(
+            host, graph, inputs, types, names, policy, steps, memory_budget, self._say_lost
+        )
+        self.breakpoints = Breakpoints(host.texts(), list(host.tensors))
+        self.stop_point = StopPoint(self.machine, files)
+        self._mailbox = Mailbox()
+        self._checks = Checks(self.machine, self.breakpoints, self.stop_point, self._say)
+        self._runner = Runner(
+            self.machine, self.stop_point, self.breakpoints, self._checks, self._mailbox
+        )
+        self._full_speed = FullSpeed(self._runner, stop_at_end)
+        self._goto = Goto(self.machine, self.breakpoints)
 
-    def _machine(self) -> Machine:
-        graph, inputs, types, names, policy, steps, budget = self._made
-        made = Machine(self.host, graph, inputs, types, names, policy, steps, budget)
-        made.on_lost = lambda names: self.on_output(f"{NO_LONGER}: {', '.join(names)}.", None)
-        return made
+    def _say(self, text: str, frame: Frame | None) -> None:
+        self.on_output(text, frame)
+
+    def _say_lost(self, names: list[str]) -> None:
+        self._say(f"{NO_LONGER}: {', '.join(names)}.", None)
 
     # --- from other threads ---
 
     def pause(self) -> None:
         """Stops the run as soon as the op that it is at is done. From any thread."""
-        self._pausing.set()
+        self._mailbox.pausing.set()
 
     def later(self, function: Callable[[], Any]) -> None:
         """Has a function called between two points of the run. From any thread."""
-        self._asked.append(function)
+        self._mailbox.calls.append(function)
 
     # --- where it stands ---
+
+    @property
+    def host(self) -> Host:
+        """The program as it is now: `reload` brings another."""
+        return self.machine.host
+
+    @property
+    def position(self) -> int:
+        """Points passed."""
+        return self.machine.history.cursor
+
+    @property
+    def outputs(self) -> Mapping[str, np.ndarray] | None:
+        """What a run that ended at full speed has given."""
+        return self._full_speed.outputs
 
     def result(self) -> dict[str, np.ndarray]:
         """What the last step gave, by the names returned; once the run has ended."""
         if self.outputs is not None:
             return dict(self.outputs)
-        if not self.machine.finished:
+        finished = self.machine.history.finished
+        if not finished:
             raise InputError("the run has given no results")
-        returned = self.machine.finished[-1][1].plan.frames[0].graph.body[-1:]
+        returned = finished[-1][1].plan.frames[0].graph.body[-1:]
         names = [v.text for s in returned for v in getattr(s, "values", ())]
         arrays = [self.machine.executor.array(n) for n in self.machine.outputs()]
         return dict(zip(names, arrays, strict=True))
+
+    def threads(self) -> list[tuple[int, str]]:
+        """The streams of the plan that is run."""
+        return [(k, f"stream {k}") for k in range(self.stop_point.streams())]
+
+    def stack(self, thread: int | None = None) -> list[Frame]:
+        """The frames of a stream, innermost first: what it runs next, or has run last."""
+        return self.stop_point.stack(thread)
+
+    def scope(self, frame: Frame | None = None, extra: dict[str, Node] | None = None) -> FrameScope:
+        """The names of a frame, the innermost one with values if none is given."""
+        return self.stop_point.scope(frame, extra)
+
+    def evaluate(
+        self, text: str, frame: Frame | None = None, extra: dict[str, Node] | None = None
+    ) -> Any:
+        """The value of an expression. Raises `ExpressionError`."""
+        return parse(text).evaluate(self.scope(frame, extra))
 
     # --- commands ---
 
     def start(self) -> Stop:
         """Runs to the first stop."""
         if self.stop_on_entry:
-            return self._stopped(Stop("entry", thread=self._thread()))
-        hits = self.checks.at_point()
+            return self._stopped(self._runner.stopped("entry"))
+        hits = self._checks.at_point()
         if hits:
             return self._stopped(hits)
         return self.go("continue")
@@ -104,45 +147,40 @@ class Debugger(Traveller):
         """Runs until a stop: see `COMMANDS`. `thread`: the stream that is to make the step.
         `granularity` "instruction": forward steps run one launch of a kernel.
         """
-        self._pausing.clear()
+        self._mailbox.pausing.clear()
+        runner, stop_point = self._runner, self.stop_point
         if granularity == "instruction" and command in ("in", "over"):
-            return self._stopped(self._launch())
+            return self._stopped(runner.launch())
         if command == "continue":
             return self._stopped(self._continue())
         if command == "reverse_continue":
-            return self._stopped(self._here_already() or self._backwards(lambda here: False))
-        if self._after and command in ("in", "over"):
-            self._after = False  # the statement that is next was not shown yet
-            here = self.machine.here()
+            return self._stopped(self._problem_here() or runner.backwards(lambda here: False))
+        if stop_point.after_op and command in ("in", "over"):
+            stop_point.after_op = False  # the statement that is next was not shown yet
+            here = stop_point.point()
             if here is not None and not hidden(here):
-                return self._stopped(self.checks.at_point() or Stop("step", thread=self._thread()))
-        here = self._here()
-        if here is None:
-            if command == "back":
-                return self._stopped(self._backwards(lambda here: True))
-            return self._stopped(self._end())
-        depth = depth_of(here)
-        arrived = {
-            "in": lambda at: True,
-            "over": lambda at: depth_of(at) <= depth,
-            "out": lambda at: depth_of(at) < depth,
-            "back": lambda at: depth_of(at) <= depth,
-        }[command]
-        if thread is not None and len(self.threads()) > 1:
-            every = arrived
-            arrived = lambda at: at[1].stream == thread and every(at)  # noqa: E731
-        if command == "back":
-            return self._stopped(self._backwards(arrived))
-        return self._stopped(self._forwards(arrived))
+                return self._stopped(self._checks.at_point() or runner.stopped("step"))
+        arrived = self._arrival(command, thread)
+        if command in BACKWARDS:
+            return self._stopped(runner.backwards(arrived))
+        return self._stopped(runner.forwards(arrived))
 
     def run_to(self, path: str, line: int) -> Stop:
         """Continues to a line, or to where something else stops it. Raises `InputError`."""
         found = self.breakpoints.at_line(path, line)
         if found is None:
             raise InputError(f"there is no statement at {path}:{line}")
-        self._pausing.clear()
+        self._mailbox.pausing.clear()
         wanted = found[2]
-        return self._stopped(self._forwards(lambda at: at[1].statement is wanted))
+        return self._stopped(self._runner.forwards(lambda at: at[1].statement is wanted))
+
+    def stop_for(self, problem: Problem, behind: bool) -> Stop:
+        """Stops where it stands, for a problem that was found elsewhere: `behind` the op that was
+        passed last, if it is that one's.
+        """
+        self.stop_point.after_op = behind
+        thread = self.stop_point.stream()
+        return self._stopped(Stop("exception", problem.kind, thread, (), problem))
 
     def restart(self) -> Stop:
         """Begins anew, as the program's text is now, with the named tensors that it had when it
@@ -150,182 +188,141 @@ class Debugger(Traveller):
         """
         self.machine.executor.settle()
         self.host.begin_anew()
-        self.machine, self.outputs, self._after = self._machine(), None, False
+        self.machine.restart()
+        self._full_speed.outputs, self.stop_point.after_op = None, False
         return self._stopped(self.start())
 
-    # --- running ---
+    # --- going elsewhere ---
+
+    def goto_targets(self, path: str, line: int) -> list[Target]:
+        """Where `goto` can go for a line: the last time that it was reached, or, in the present
+        frame, the point ahead.
+        """
+        return self._goto.targets(path, line)
+
+    def goto(self, number: int) -> Stop:
+        """Goes to a target. Raises `InputError`, where an operand there has no value too."""
+        target, self.stop_point.after_op = self._goto.go(number), False
+        return self._stopped(self._runner.stopped("goto", target.label))
+
+    def restart_frame(self, frame: Frame) -> Stop:
+        """Goes back to where a frame was entered."""
+        self.machine.history.cursor, self.stop_point.after_op = entry_of(frame), False
+        text = f"at the beginning of {frame.name}"
+        return self._stopped(self._runner.stopped("restart", text))
+
+    # --- changing things ---
+
+    def set(
+        self, frame: Frame, name: str, array: np.ndarray, part: np.ndarray | None = None
+    ) -> Node:
+        """Gives a name another value, of its type. What depends on it is computed again, up to
+        where one stands (or behind it, where that does not come any more); nothing else is.
+
+        `part`: which elements are given, as bools; the others stay what they are computed to be,
+        also when something before is set. What was set before holds; what cannot (its loop ends
+        earlier now) is told by `on_output`. Raises `InputError`.
+        """
+        old = frame.lookup(name)
+        if old is None:
+            raise InputError(f"{name} has no value here")
+        if array.shape != old.type.shape:
+            given = TensorType(old.type.dtype, array.shape)
+            raise InputError(f"{name} is {old.type}, not {given}")
+        machine, history = self.machine, self.machine.history
+        stands, position = history.location(), history.cursor
+        array = np.array(array, old.type.dtype.numpy)
+        value = frame.value(name)
+        if value is None:
+            machine.set_named(name, array, part)
+        else:
+            frame.check_settable(name)
+            machine.set(frame.activation, value, frame.frame, name, array, part)
+            if others := frame.namesakes(name):
+                self._say(f"{', '.join(others)} and {name} are one value: both are set", frame)
+        self._goto.clear()
+        after_op, self.stop_point.after_op = (
+            self.stop_point.after_op,
+            False,
+        )  # an op may fail on the way
+        machine.run_to(stands, position)
+        self.stop_point.after_op = after_op and history.location() == stands
+        return frame.lookup(name) or old
+
+    def reload(self) -> Reloaded:
+        """Reads the file again and goes on with it, at the start of the present frame. Values whose
+        op and operands are the same are kept. Raises `OpstepError`; then nothing has changed.
+        """
+        machine, operations = self.machine, self.machine.operations
+        frames = [f for f in self.stack() if f.imported is None]
+        host = self.host.reload()
+        host.plan_for(machine.graph, machine.types, machine.policy)  # else one stays where one is
+        if not frames:  # nothing is kept of a run at full speed
+            restart_program(machine, host)
+            self._full_speed.outputs = None
+            moved = self.breakpoints.relocate(host.texts())
+            self._stopped(self._runner.stopped("restart", "nothing was kept"))
+            return Reloaded(0, 0, moved, [])
+        self.stop_point.after_op = False
+        lost = replace_program(machine, host, frames)
+        moved = self.breakpoints.relocate(host.texts())
+        kept, asked = operations.memo_hits, operations.memo_lookups
+        self._stopped(self._runner.stopped("restart", f"kept {kept} of {asked} values"))
+        return Reloaded(kept, asked, moved, lost)
+
+    # --- helpers ---
+
+    def _stopped(self, stop: Stop) -> Stop:
+        self.stop = stop
+        self._goto.clear()
+        self._mailbox.pausing.clear()
+        return stop
 
     def _continue(self) -> Stop:
         while True:
-            fast = self._fast()
-            if fast:
-                return fast
-            stop = self._forwards(self._may_go_fast)
+            stop = self._full_speed.run()
+            if stop:
+                return stop
+            stop = self._runner.forwards(self._full_speed.possible_at)
             if stop.reason != "step":
                 return stop
 
-    def _may_go_fast(self, at: tuple[Activation, Point]) -> bool:
-        """Whether a step begins here, and nothing could stop it before its end. With control flow
-        in it a step may take long: then it can be paused in the midst.
-        """
-        at_start = at[0].parent is None and self.machine.cursor == at[0].start
-        return at_start and not self.breakpoints.armed and not at[0].points.calls
-
-    def _forwards(self, arrived: Callable[[tuple[Activation, Point]], bool]) -> Stop:
-        machine, breakpoints = self.machine, self.breakpoints
-        self._after = False
-        while True:
-            if (self._asked or self._pausing.is_set()) and self._answer():
-                return Stop("pause", thread=self._thread())
-            try:
-                if not machine.forward():
-                    return self._end()
-            except OpstepError as error:
-                return self._failed(error)
-            if breakpoints.filters or breakpoints.data:
-                stop = self._behind()
-                if stop:
-                    return stop
-            here = machine.here()
-            if here is None:
-                return self._end()
-            if breakpoints.at_points:
-                stop = self.checks.at_point()
-                if stop:
-                    return stop
-            if arrived(here) and not hidden(here):
-                return Stop("step", thread=self._thread())
-
-    def _launch(self) -> Stop:
-        """Runs one launch."""
-        machine, self._after = self.machine, False
-        here = machine.here()
-        if here is None:
-            return self._end()
-        try:
-            done = machine.forward_launch()
-        except OpstepError as error:
-            return self._failed(error)
-        if done is not None:
-            name = here[0].plan.steps[here[1].step].op.name
-            return Stop("step", f"launch {done[0]} of {done[1]} of {name}", self._thread())
-        stop = self._behind() if self.breakpoints.filters or self.breakpoints.data else None
-        if stop is None and machine.here() is None:
-            stop = self._end()
-        return stop or self.checks.at_point() or Stop("step", thread=self._thread())
-
-    def _here_already(self) -> Stop | None:
+    def _problem_here(self) -> Stop | None:
         """Trouble that one stands behind, and that has not been told."""
         watched = self.breakpoints.filters or self.breakpoints.data
-        return self._behind() if watched and not self._after else None
+        return self._runner.stop_after_op() if watched and not self.stop_point.after_op else None
 
-    def _behind(self) -> Stop | None:
-        """A stop behind the op that was just passed; one stands behind it then."""
-        self._after = True
-        stop = self.checks.behind_op()
-        self._after = stop is not None
-        return stop
+    def _arrival(self, command: str, thread: int | None) -> Arrived:
+        """Which points a step leads to from here."""
+        here = self.stop_point.point()
+        if here is None:
+            return _anywhere  # from the end: back by one point
+        depth = depth_of(here)
+        if command in ("in", "back_in"):
+            arrived = _anywhere
+        elif command in ("over", "back"):
+            arrived = lambda at: depth_of(at) <= depth  # noqa: E731
+        elif command in ("out", "back_out"):
+            arrived = lambda at: depth_of(at) < depth  # noqa: E731
+        elif command == "until":
+            arrived = _past_turn(here[0], depth)
+        else:
+            raise KeyError(command)
+        if thread is None or self.stop_point.streams() < 2:
+            return arrived
+        return lambda at: at[1].stream == thread and arrived(at)
 
-    def _backwards(self, arrived) -> Stop:
-        machine = self.machine
-        began = machine.cursor
-        self._after = False
-        while True:
-            if (self._asked or self._pausing.is_set()) and self._answer():
-                return Stop("pause", thread=self._thread())
-            if (self.breakpoints.filters or self.breakpoints.data) and machine.cursor < began:
-                stop = self._behind()
-                if stop:
-                    return stop
-            if not machine.back():
-                text = (
-                    "the beginning of the run"
-                    if not machine.base
-                    else "the beginning of what is kept"
-                )
-                return Stop("entry", text, self._thread())
-            stop = self.checks.at_point()
-            if stop:
-                return stop
-            here = machine.here()
-            assert here is not None
-            if arrived(here) and not hidden(here):
-                return Stop("step", thread=self._thread())
 
-    def _fast(self) -> Stop | None:
-        """Whole steps at full speed, where nothing can stop them; None where that is not so, or to
-        go on from behind them.
-        """
-        machine = self.machine
-        here = machine.here()
-        if self._after or here is None or machine.cursor != machine.frontier:
-            return None
-        step = here[0].turn
-        steps = machine.steps - step - self.stop_at_end
-        if steps < 1 or not self._may_go_fast(here) or machine.changes.concern(here[0].start):
-            return None
-        self._commit()
+def _anywhere(at: tuple[Activation, Point]) -> bool:
+    return True
 
-        def go_on() -> bool:
-            while self._asked:
-                self._asked.popleft()()
-            return not self._pausing.is_set() and not self.breakpoints.armed
 
-        done, outputs, error = self.host.run_fast(steps, go_on)
-        try:
-            machine.begin_anew(step + done)
-        except OpstepError as another:
-            return self._failed(error or another)
-        if error is not None:  # what happened is looked at point by point
-            return self._forwards(lambda at: False)
-        if outputs is not None and not self.stop_at_end:
-            self.outputs = outputs
-            return Stop("end")
-        if self._pausing.is_set():
-            return Stop("pause", thread=self._thread())
-        return self.checks.at_point()
+def _past_turn(began: Activation, depth: int) -> Arrived:
+    """Over the next op; at the end of a loop's turn, out of the loop."""
+    loop = began.parent if began.role in (TEST, BODY) else None
 
-    def _answer(self) -> bool:
-        """Does what other threads asked for; whether the run is to stop."""
-        while self._asked:
-            self._asked.popleft()()
-        return self._pausing.is_set()
+    def arrived(at: tuple[Activation, Point]) -> bool:
+        again = at[0] is not began and at[0].parent is loop and loop is not None
+        return depth_of(at) <= depth and not (again and at[0].role in (TEST, BODY))
 
-    def _end(self) -> Stop:
-        """The run is over: its named tensors are the program's."""
-        machine = self.machine
-        try:
-            machine.executor.settle()
-        except OpstepError as error:
-            return self._failed(error)
-        code = machine.failed()
-        if code:
-            error = self.host.failed_assert(code)
-            problem = Problem("assert", error.diagnostics[0].message, None, machine.cursor, error)
-            return Stop("end", "assert", self._thread(), (), problem)
-        if self.outputs is None:
-            self._commit()
-        return Stop("end")
-
-    def _commit(self) -> None:
-        """The program's named tensors are those of the end of the log; those that the log began
-        with stay what they were.
-        """
-        machine, changed, moved = self.machine, {}, {}
-        for name, versions in machine.named.items():
-            node, memory = versions[-1][1], self.host.tensor(name)[1] if name else None
-            if memory is None or (node is versions[0][1] and node.memory is memory):
-                continue
-            machine.executor.ensure(node)
-            changed[name] = node
-            moved[id(memory)] = machine.executor.copied(memory)
-        if changed:
-            machine.keep(moved)
-            self.host.commit(changed)
-
-    def _failed(self, error: OpstepError) -> Stop:
-        from opstep.runtime.ir.errors import DeviceError
-
-        kind = "device" if isinstance(error, DeviceError) else "error"
-        problem = Problem(kind, error.diagnostics[0].message, None, self.machine.cursor, error)
-        return Stop("exception", kind, self._thread(), (), problem)
+    return arrived

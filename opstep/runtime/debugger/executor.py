@@ -16,64 +16,65 @@ import numpy as np
 
 from opstep.runtime.debugger.node import Node, Producer
 from opstep.runtime.device.binding import error_of_op
+from opstep.runtime.device.protocols import Device, Memory, Stream
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Policy
 from opstep.runtime.statistics import ENABLED, RECORD, WORDS, Statistics, decode, step_for
 
 SPARED = 64  # of the nodes made last, none is dropped
-LOOKED_AT = 1 << 16  # elements up to which the host looks for NaNs itself, where it has the memory
+HOST_CHECKED = 1 << 16  # elements up to which the host looks for NaNs itself, if it can
 
 
 class Arena:
     """The memory that an activation's results share, and whose bytes stand in it now."""
 
-    def __init__(self, memory: Any):
+    def __init__(self, memory: Memory):
         self.memory = memory
         self._starts: list[int] = []
-        self._there: dict[int, tuple[int, list[Node]]] = {}  # start -> end, nodes
+        self._ranges: dict[int, tuple[int, list[Node]]] = {}  # start -> end, nodes
 
     def share(self, node: Node) -> None:
         """A node that is another's memory under another shape."""
-        self._there[node.offset][1].append(node)
+        self._ranges[node.offset][1].append(node)
 
-    def take(self, start: int, nbytes: int, node: Node | None) -> None:
+    def claim(self, start: int, nbytes: int, node: Node | None) -> None:
         """These bytes are written from now on; whose they were has lost them."""
         end = start + max(nbytes, 1)
         k = max(bisect_left(self._starts, start) - 1, 0)
         while k < len(self._starts) and self._starts[k] < end:
             at = self._starts[k]
-            until, owners = self._there[at]
+            until, owners = self._ranges[at]
             if until <= start:
                 k += 1
                 continue
-            del self._starts[k], self._there[at]
+            del self._starts[k], self._ranges[at]
             for owner in owners:
                 if owner is not node and owner.memory is self.memory:
                     owner.memory = None
         insort(self._starts, start)
-        self._there[start] = end, [] if node is None else [node]
+        self._ranges[start] = end, [] if node is None else [node]
 
 
 class Executor:
     """Of one run. `budget`: bytes that results may hold together before old ones are dropped."""
 
-    def __init__(self, device: Any, policy: Policy, budget: int):
+    def __init__(self, device: Device, policy: Policy, budget: int):
         self.device = device
         self.policy = policy
         self.budget = budget
-        self.held = 0
+        self.bytes_held = 0
         self.computed = 0  # ops that were run, recomputed ones too
-        self.streams: list[Any] = [device.stream()]
-        self._kept: deque[Node] = deque()
+        self.streams: list[Stream] = [device.stream()]
+        self._nodes: deque[Node] = deque()
         self._arenas: dict[int, Arena] = {}  # by the id of their memory, which they keep
         self._busy: list[Any] = []  # what work that is under way uses
-        self._scratch: dict[str, Any] = {}
+        self._scratch: dict[str, Memory] = {}
         self._constants: dict[tuple, Node] = {}
 
     # --- values from outside ---
 
-    def make(self, t: TensorType, array: Any, name: str) -> Node:
+    def new_node(self, t: TensorType, array: Any, name: str) -> Node:
         """A node that holds a copy of an array, or a number for each element."""
         memory = self.device.alloc(t.nbytes, "values under the debugger")
         self.device.write(memory, 0, t, array)
@@ -82,10 +83,10 @@ class Executor:
     def constant(self, t: TensorType, number: int | float) -> Node:
         key = (t, repr(number))
         if key not in self._constants:
-            self._constants[key] = self.make(t, number, repr(number))
+            self._constants[key] = self.new_node(t, number, repr(number))
         return self._constants[key]
 
-    def copied(self, memory: Any) -> Any:
+    def copied(self, memory: Memory) -> Memory:
         """Other memory with the same bytes."""
         self.settle()
         made = self.device.alloc(memory.nbytes, "values under the debugger")
@@ -131,21 +132,21 @@ class Executor:
             node.figures = decode(self.device.read(record, 0, RECORD), node.type.dtype)
         return node.figures
 
-    def odd(self, node: Node) -> tuple[bool, bool]:
+    def nonfinite(self, node: Node) -> tuple[bool, bool]:
         """Whether an element is NaN, and whether one is infinite."""
         dtype = node.type.dtype
         if not dtype.is_float:
             return False, False
-        if node.figures is None and self.device.name == "cpu" and dtype.itemsize > 2:
+        if node.figures is None and self.device.in_host_memory and dtype.itemsize > 2:
             array = self.array(node)
-            if array.size <= LOOKED_AT:
+            if array.size <= HOST_CHECKED:
                 if np.isfinite(array).all():
                     return False, False
                 return bool(np.isnan(array).any()), bool(np.isinf(array).any())
         s = self.statistics(node)
         return s.nan > 0, s.posinf + s.neginf > 0
 
-    def _reused(self, what: str, nbytes: int) -> Any:
+    def _reused(self, what: str, nbytes: int) -> Memory:
         memory = self._scratch.get(what)
         if memory is None or memory.nbytes < nbytes:
             memory = self._scratch[what] = self.device.alloc(max(nbytes, 1))
@@ -153,28 +154,28 @@ class Executor:
 
     # --- running ---
 
-    def run(self, producer: Producer, names: list[str], stream: int = 0, places=None) -> None:
-        """Computes an op's results, which become nodes. `places`: the arena and, for each result
+    def run(self, producer: Producer, names: list[str], stream: int = 0, slots=None) -> None:
+        """Computes an op's results, which become nodes. `slots`: the arena and, for each result
         and then for the working memory, its offset there.
         """
         nodes = self._results(producer, names)
         if producer.op.reinterprets:
             self._view(producer)
             return
-        self._execute(producer, nodes, stream, places)
-        self._make_room()
+        self._execute(producer, nodes, stream, slots)
+        self._evict()
 
-    def begin(self, producer: Producer, names: list[str], places=None) -> list[Any]:
+    def begin(self, producer: Producer, names: list[str], slots=None) -> list[Any]:
         """Like `run`, but leaves the launches to the caller: one at a time (`launch`)."""
         nodes = self._results(producer, names)
         self.settle()
-        self._place(nodes, places)
-        scratch = self._workspace(producer, places, own=True)
+        self._assign_memory(nodes, slots)
+        scratch = self._workspace(producer, slots, own=True)
         self._fill(producer, nodes, 0)
         bound = self.bound(producer, nodes, scratch)
         self.computed += 1
-        if places is not None:
-            self._take(producer, nodes, places)
+        if slots is not None:
+            self._claim(producer, nodes, slots)
         self.streams[0].synchronize()
         return bound
 
@@ -197,38 +198,38 @@ class Executor:
                 self.ensure(operand)
         return producer.results
 
-    def _execute(self, producer: Producer, nodes, stream: int = 0, places=None) -> None:
-        self._place(nodes, places)
-        scratch = self._workspace(producer, places)
+    def _execute(self, producer: Producer, nodes, stream: int = 0, slots=None) -> None:
+        self._assign_memory(nodes, slots)
+        scratch = self._workspace(producer, slots)
         bound = self.bound(producer, nodes, scratch)
         self._fill(producer, nodes, stream)
         if bound:
             self.streams[stream].submit(self.device.capture(bound))
             self.computed += 1
-        if places is not None:
-            self._take(producer, nodes, places)
+        if slots is not None:
+            self._claim(producer, nodes, slots)
         self.wait(producer, stream)
         if self.policy.sync != "op":
             self._busy.append((bound, scratch, producer))
 
-    def _place(self, nodes: Sequence[Node], places) -> None:
+    def _assign_memory(self, nodes: Sequence[Node], slots) -> None:
         """Gives results their memory."""
         for k, node in enumerate(nodes):
-            if places is not None:
-                node.memory, node.offset = places[0].memory, places[1][k]
+            if slots is not None:
+                node.memory, node.offset = slots[0].memory, slots[1][k]
                 continue
             nbytes: Any = node.type.nbytes  # concrete here
             node.memory, node.offset = self.device.alloc(nbytes, "values under the debugger"), 0
             node.owned = nbytes
-            self.held += nbytes
-            self._kept.append(node)
+            self.bytes_held += nbytes
+            self._nodes.append(node)
 
     def _fill(self, producer: Producer, nodes: Sequence[Node], stream: int) -> None:
         if self.policy.fill != "nan":
             return
-        taken = {(o.memory, o.offset) for o in producer.operands if o is not None}
+        operands = {(o.memory, o.offset) for o in producer.operands if o is not None}
         for node in nodes:
-            if (node.memory, node.offset) not in taken:  # else it takes over an operand's
+            if (node.memory, node.offset) not in operands:  # else it takes over an operand's
                 fill = self.device.fill(node.memory, node.offset, node.type.nbytes, node.type.dtype)
                 self.streams[stream].submit(fill)
 
@@ -242,12 +243,12 @@ class Executor:
         addresses += [n.address for n in nodes]
         return self.device.bind(step.launches, addresses, scratch)
 
-    def _workspace(self, producer: Producer, places, own: bool = False) -> int:
+    def _workspace(self, producer: Producer, slots, own: bool = False) -> int:
         step = producer.step
         if step.workspace < 0:
             return 0
-        if places is not None and places[2] >= 0:
-            return places[0].memory.address + places[2]
+        if slots is not None and slots[2] >= 0:
+            return slots[0].memory.address + slots[2]
         nbytes = producer.plan.buffers[step.workspace].nbytes
         if self.policy.sync == "op" and not own:
             return self._reused("workspace", nbytes).address
@@ -255,13 +256,13 @@ class Executor:
         self._busy.append(memory)
         return memory.address
 
-    def _take(self, producer: Producer, nodes, places) -> None:
-        arena, offsets, workspace = places
+    def _claim(self, producer: Producer, nodes, slots) -> None:
+        arena, offsets, workspace = slots
         if workspace >= 0:
             nbytes = producer.plan.buffers[producer.step.workspace].nbytes
-            arena.take(workspace, nbytes, None)
+            arena.claim(workspace, nbytes, None)
         for node, offset in zip(nodes, offsets, strict=True):
-            arena.take(offset, node.type.nbytes, node)
+            arena.claim(offset, node.type.nbytes, node)
 
     def wait(self, producer: Producer, stream: int) -> None:
         """Behind an op: with ``sync=op`` the host waits, and what went wrong is that op's doing."""
@@ -285,13 +286,13 @@ class Executor:
             stream.synchronize()
         self._busy.clear()
 
-    def on(self, stream: int) -> Any:
+    def on(self, stream: int) -> Stream:
         """The stream of that number."""
         while len(self.streams) <= stream:
             self.streams.append(self.device.stream())
         return self.streams[stream]
 
-    def busy(self, what: Any) -> None:
+    def keep_alive(self, what: Any) -> None:
         """This must live until all that was queued is done."""
         self._busy.append(what)
 
@@ -314,11 +315,11 @@ class Executor:
             if missing:
                 wanted += missing
                 continue
-            self._again(producer)
+            self._recompute(producer)
             wanted.pop()
         self.settle()
 
-    def _again(self, producer: Producer) -> None:
+    def _recompute(self, producer: Producer) -> None:
         if producer.op.reinterprets:
             self._view(producer)
             return
@@ -338,7 +339,7 @@ class Executor:
         if arena is not None:
             arena.share(node)
         else:
-            self._kept.append(node)
+            self._nodes.append(node)
 
     def arena(self, nbytes: int) -> Arena:
         """Memory for the results of an activation."""
@@ -346,25 +347,25 @@ class Executor:
         self._arenas[id(made.memory)] = made
         return made
 
-    def _make_room(self) -> None:
+    def _evict(self) -> None:
         """Drops old results that can be computed again, every second, fourth … of them spared."""
-        if self.held <= self.budget:
+        if self.bytes_held <= self.budget:
             return
         self.settle()
-        while self.held > self.budget * 3 // 4:
-            kept: deque[Node] = deque()
-            recent = len(self._kept) - SPARED
-            for k, node in enumerate(self._kept):
+        while self.bytes_held > self.budget * 3 // 4:
+            left: deque[Node] = deque()
+            recent = len(self._nodes) - SPARED
+            for k, node in enumerate(self._nodes):
                 if node.memory is None or node.producer is None:
-                    self.held -= node.owned
+                    self.bytes_held -= node.owned
                     node.owned = 0
                     continue
                 if k >= recent or k % 2:
-                    kept.append(node)
+                    left.append(node)
                 else:
                     self.drop(node)
-            self._kept = kept
-            if len(kept) <= SPARED:
+            self._nodes = left
+            if len(left) <= SPARED:
                 return
 
     def forget(self, producers: Set[int], arenas: Set[int]) -> None:
@@ -372,16 +373,16 @@ class Executor:
         to them, and here they would stay. Likewise other arenas.
         """
         self._arenas = {k: a for k, a in self._arenas.items() if id(a) in arenas}
-        kept: deque[Node] = deque()
-        for node in self._kept:
+        left: deque[Node] = deque()
+        for node in self._nodes:
             if node.producer is not None and id(node.producer) in producers:
-                kept.append(node)
+                left.append(node)
             else:
-                self.held -= node.owned
+                self.bytes_held -= node.owned
                 node.owned = 0
-        self._kept = kept
+        self._nodes = left
 
     def drop(self, node: Node) -> None:
         """Gives a result's memory up."""
-        self.held -= node.owned
+        self.bytes_held -= node.owned
         node.owned, node.memory = 0, None

@@ -8,6 +8,7 @@ from opstep.runtime.debugger.activation import Activation
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.node import Node
 from opstep.runtime.debugger.points import Point
+from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Graph, Source, Span, Statement
 
 
@@ -56,7 +57,7 @@ class Frame(NamedTuple):
             return self.imported[0]
         return self.source.path if self.source else "<text>"
 
-    def again(self, other: Frame) -> bool:
+    def same_call(self, other: Frame) -> bool:
         """Whether it is the same call of the same graph as another, if those around them are."""
         one, two = self.activation, other.activation
         same = one.points is two.points and self.frame == other.frame
@@ -65,6 +66,17 @@ class Frame(NamedTuple):
     def value(self, name: str) -> int | None:
         """The number of a name's value in the plan."""
         return self.activation.plan.scopes[self.frame].get(name)
+
+    def check_settable(self, name: str) -> None:
+        """Raises `InputError` where a name of the graph stands for what cannot be set by it."""
+        value = self.value(name)
+        if value is None:
+            return
+        meant = self.activation.points.named.get(value)
+        if meant:
+            raise InputError(f"{name} is {meant} itself", hint=f"set {meant}")
+        if value not in self.activation.env:
+            raise InputError(f"{name} is a literal", hint="set what is computed from it")
 
     def namesakes(self, name: str) -> list[str]:
         """Other names for the same value here: a call handed it through."""
@@ -79,7 +91,7 @@ class Frame(NamedTuple):
             found = self.activation.at(value, self.position, self.frame)
             return found if found is not None else self._literal(value)
         if name and name in self.machine.host.tensors:
-            return self.machine.tensor(name, self.position)
+            return self.machine.history.tensor(name, self.position)
         return None
 
     def earlier(self, name: str, changes: int) -> Node | None:
@@ -88,7 +100,7 @@ class Frame(NamedTuple):
         if value is None:
             if name not in self.machine.host.tensors:
                 return None
-            return self.machine.version(name, self.position, changes)
+            return self.machine.history.named.before(name, self.position, changes)
         old = self.activation.scoped.get((value, self.frame), [])[:-1] or [
             node
             for when, _, node in self.activation.replaced.get(value, ())
@@ -111,7 +123,7 @@ class Frame(NamedTuple):
     def params(self) -> dict[str, Node]:
         """All named tensors of the program, as they are at this position."""
         tensors = self.machine.host.tensors
-        return {name: self.machine.tensor(name, self.position) for name in tensors}
+        return {name: self.machine.history.tensor(name, self.position) for name in tensors}
 
     def _literal(self, value: int) -> Node | None:
         plan = self.activation.plan

@@ -51,12 +51,12 @@ class Points:
         self.keys: dict[int, tuple] = {}  # of steps, see `key`
         made = {v for step in plan.steps for v in (*step.results, *step.changed)}
         kinds = [b.kind for b in plan.buffers]
-        self.found = [  # named tensors as the plan finds them: value, name
+        self.initial_tensors = [  # named tensors as the plan finds them: value, name
             (v, plan.buffers[value.buffer].name)
             for v, value in enumerate(plan.values)
             if v not in made and kinds[value.buffer] in ("param", "status")
         ]
-        self.named = dict(self.found)  # and as its updates, and what it calls, leave them
+        self.named = dict(self.initial_tensors)  # and as its updates, and what it calls, leave them
         for step in plan.steps:
             for v in step.changed if step.op.host else step.results:
                 if not step.op.reinterprets and kinds[plan.values[v].buffer] == "param":

@@ -63,7 +63,7 @@ class Handle:
             if not len(places):
                 return np.empty(shape[left:], self.node.type.dtype.numpy)[rest]
             low, high = min(places[0], places[-1]), max(places[0], places[-1]) + 1
-            span, rest = (low, high), (_moved(places, low, high), *rest[1:])
+            span, rest = (low, high), (_shifted(places, low, high), *rest[1:])
         count = (span[1] - span[0]) * inner
         if not count:
             return np.empty(shape[left:], self.node.type.dtype.numpy)[rest]
@@ -71,7 +71,7 @@ class Handle:
         return found.reshape(span[1] - span[0], *shape[left + 1 :])[rest]
 
 
-def _moved(places: range, low: int, high: int) -> slice:
+def _shifted(places: range, low: int, high: int) -> slice:
     """The slice that takes the same places from the part that begins at `low`."""
     stop = places.stop - low
     return slice(places.start - low, None if stop < 0 else stop, places.step)
@@ -111,7 +111,9 @@ class FrameScope:
         for activation in _before(machine, here) if steps < 0 else _activations(machine):
             same = activation.points is here.points and activation.parent is here.parent
             if same and activation.role == here.role and activation.turn == here.turn + steps:
-                frame = self.frame._replace(activation=activation, position=machine.frontier)
+                frame = self.frame._replace(
+                    activation=activation, position=machine.history.frontier
+                )
                 there = FrameScope(frame, None, self.files, self.runs, self.back)
                 found = {name: there.lookup(node.name) for name, node in self.extra.items()}
                 there.extra = {name: h.node for name, h in found.items() if h is not None}
@@ -144,7 +146,7 @@ class FrameScope:
 def _activations(machine):
     """Those that are remembered, newest first, each once."""
     last = None
-    for activation, _ in reversed(machine.log):
+    for activation, _ in reversed(machine.history.log):
         if activation is not last:
             last = activation
             yield activation
@@ -152,8 +154,8 @@ def _activations(machine):
 
 def _before(machine, here):
     """Those that ended before one began, newest first: each is passed over in one go."""
-    at = here.start - machine.base - 1
+    at = here.start - machine.history.base - 1
     while at >= 0:
-        activation, _ = machine.log[at]
+        activation, _ = machine.history.log[at]
         yield activation
-        at = activation.start - machine.base - 1
+        at = activation.start - machine.history.base - 1

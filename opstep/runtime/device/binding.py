@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from opstep.runtime.device.flagging import PlanFlags
+from opstep.runtime.device.protocols import Device, Memory, Own, Recorder, Stream
 from opstep.runtime.device.store import Store
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import DeviceError
@@ -31,13 +32,12 @@ from opstep.runtime.plan.plan import (
     Sync,
     Wait,
 )
-from opstep.runtime.recording import Recorder
 
 
 class Address(NamedTuple):
     """Where bytes stand."""
 
-    memory: Any
+    memory: Memory
     offset: int
 
     @property
@@ -102,12 +102,12 @@ class Listener(Protocol):
 
 class Segment(NamedTuple):
     """Callables to call in order, then a call of a graph that the interpreter runs, if there is
-    one. `index`: where the tape has the times of that call.
+    one. `times`: where the tape has those of that call.
     """
 
     code: list[Callable[[], Any]]
     call: Call | None
-    index: int = -1
+    times: int = -1
 
 
 class Binding:
@@ -126,9 +126,9 @@ class Binding:
     def __init__(
         self,
         plan: Plan,
-        device: Any,
+        device: Device,
         store: Store,
-        streams: Sequence[Any],
+        streams: Sequence[Stream],
         status: Address,
         inputs: Sequence[Address] | None = None,
         listeners: Sequence[Listener] = (),
@@ -167,13 +167,7 @@ class Binding:
         """Gives a value, such as an input, its elements."""
         self.device.write(*self.place(value), self.plan.values[value].type, array)
 
-    def error_at(
-        self, step: Step, message: str, kind: type[OpstepError] = OpstepError, hint: str = ""
-    ) -> OpstepError:
-        """An error that points at the statement of a step."""
-        return error_at(self.plan, step, message, kind, hint)
-
-    def launch(self, step: Step) -> Any:
+    def launch(self, step: Step) -> list[Own] | None:
         """The step's launches with addresses; None where no kernel has to run."""
         if step.launches is None or step.launches == []:
             return None
@@ -207,7 +201,7 @@ class Binding:
         what = f"graph {plan.graph}"
         # of 0 bytes, too: a tensor of no elements has a place
         arena = device.alloc(plan.arena, what)
-        places = []
+        places: list[Address] = []
         for k, buffer in enumerate(plan.buffers):
             if k in given:
                 places.append(given[k])
@@ -242,8 +236,8 @@ class _Coder:
         self.tape = binding.tape
         self.code: list[Callable[[], Any]] = []
         self.done: list[Segment] = []
-        self.pending: dict[int, list[Any]] = {}  # launches not yet captured, by stream
-        self.captures = getattr(self.device, "captures", True) and not binding.listeners
+        self.pending: dict[int, list[Own]] = {}  # launches not yet captured, by stream
+        self.captures = self.device.captures and not binding.listeners
         self.unfinished: Callable[[], None] | None = None  # `after` of the op just launched
         self.latest: tuple[int, int] | None = None  # the op just launched, and its stream
         self.commits = self.plan.commits if self.binding.parent is None else 0
@@ -301,7 +295,7 @@ class _Coder:
     def _is_replayed(self) -> bool:
         """Whether the device takes what nothing interrupts as one piece of work."""
         waits = any(isinstance(i, Sync) for i in self.plan.instructions)
-        return hasattr(self.device, "stretch") and self.captures and not waits
+        return self.device.stretches and self.captures and not waits
 
     def _stretched(self, segments: list[Segment]) -> list[Segment]:
         streams = self.binding.streams[: max(self.plan.streams, 1)]
@@ -349,7 +343,7 @@ class _Coder:
         wait = partial(_synchronize, self.binding, stream, self.latest)
         self.code.append(self.tape.sync(stream, wait) if self.tape else wait)
 
-    def _submit(self, stream: int, launches: list[Any]) -> None:
+    def _submit(self, stream: int, launches: list[Own]) -> None:
         if self.tape:
             self.code.append(self.tape.launch(stream, launches))
             return

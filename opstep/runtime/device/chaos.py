@@ -7,48 +7,36 @@ others do.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from copy import copy
-from functools import partial
 from itertools import count
 from random import Random
-from typing import Any
+
+from opstep.runtime.device.protocols import Device, Own, Stream
 
 SHARE = 0.5  # of the pieces of work that are delayed
 MEAN_S = 0.0003
 LONGEST_S = 0.003
 
 
-def chaotic(device: Any, seed: int) -> Any:
+def chaotic(device: Device, seed: int) -> Device:
     """The device with streams that wait before they begin with a piece of work. Launches are handed
     over one by one, so that each op can be late; memory and machine code are shared.
     """
     made = copy(device)
     made.captures = False
-    delay = partial(_spinning, device) if device.name.startswith("cuda") else _sleeping
     numbers = count()
-    made.stream = lambda: _late(device.stream(), Random(f"{seed} {next(numbers)}"), delay)
+    made.stream = lambda: _late(device.stream(), Random(f"{seed} {next(numbers)}"), device.delay)
     return made
 
 
-def _late(stream: Any, random: Random, delay: Callable[[float], Any]) -> Any:
+def _late(stream: Stream, random: Random, delay: Callable[[float], Own]) -> Stream:
     submit = stream.submit
 
-    def submit_late(work: Any) -> None:
+    def submit_late(work: Own, /) -> None:
         if random.random() < SHARE:
             submit(delay(min(random.expovariate(1 / MEAN_S), LONGEST_S)))
         submit(work)
 
     stream.submit = submit_late
     return stream
-
-
-def _sleeping(seconds: float) -> Callable[[], None]:
-    return partial(time.sleep, seconds)
-
-
-def _spinning(device: Any, seconds: float) -> Callable[[int], None]:
-    from opstep.runtime.device.cuda.spinning import spin
-
-    return spin(device, seconds)

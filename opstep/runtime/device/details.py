@@ -1,20 +1,21 @@
-"""What a recorder wants of tensors beyond their statistics: see `runtime.recording.Recorder`."""
+"""What a recorder wants of tensors beyond their statistics: see `protocols.Recorder`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from opstep.runtime.device.protocols import Device, Own, Recorder, Types
 from opstep.runtime.ir.types import TensorType
-from opstep.runtime.recording import Recorder
+from opstep.runtime.plan.plan import Step
 
 
 class Details:
     """Launches on a device. Words of one tensor follow one another, and those of tensors, too."""
 
-    def __init__(self, device: Any, recorder: Recorder):
+    def __init__(self, device: Device, recorder: Recorder):
         self._device = device
-        self._wanted = getattr(recorder, "details", None)
+        self._wanted = recorder.details
 
     def nbytes(self, t: TensorType) -> int:
         """Of the words about such a tensor."""
@@ -22,19 +23,19 @@ class Details:
 
     def workspace(self, t: TensorType) -> int:
         """Bytes of working memory that the launches for such a tensor need."""
-        return max((self._device.prepare(*s)[1] for *s, _ in self._steps(t)), default=0)
+        return max((self._device.prepare(*s[:2])[1] for s in self._steps(t)), default=0)
 
-    def bound(self, t: TensorType, addresses: Sequence[int], workspace: int) -> list[Any]:
+    def bound(self, t: TensorType, addresses: Sequence[int], workspace: int) -> list[Own]:
         """Launches. `addresses`: of the tensor, of `ENABLED`, and where the words go."""
         source, enabled, target = addresses
-        made: list[Any] = []
+        made: list[Own] = []
         for step, types, nbytes in self._steps(t):
             launches, _ = self._device.prepare(step, types)
             made += self._device.bind(launches, [source, enabled, target], workspace)
             target += nbytes
         return made
 
-    def _steps(self, t: TensorType) -> Iterator[tuple[Any, tuple[TensorType, ...], int]]:
-        for step, types in self._wanted(t) if self._wanted else ():
-            nbytes: Any = types[-1].nbytes  # concrete
-            yield step, types, nbytes
+    def _steps(self, t: TensorType) -> Iterator[tuple[Step, Types, int]]:
+        for step, types in self._wanted(t):
+            result: Any = types[-1]
+            yield step, types, result.nbytes

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from opstep.runtime.device.builtin import float_to_bits
+from opstep.runtime.device.protocols import Device, Own
 from opstep.runtime.ir.graph import NOWHERE, Apply, Name
 from opstep.runtime.ir.types import DType, TensorType, f64
 from opstep.runtime.plan.internal import FLAGS, flag
@@ -39,7 +40,7 @@ class Raised(NamedTuple):
 class PlanFlags:
     """Those of one plan, whoever runs it: its values that are looked at, and their flags."""
 
-    def __init__(self, plan: Plan, device: Any):
+    def __init__(self, plan: Plan, device: Device):
         self.plan = plan
         self.device = device
         self.watched = watched(plan)
@@ -48,12 +49,12 @@ class PlanFlags:
             self.places.setdefault(step, []).append((value, row))
         self.words: np.ndarray = device.words(2 * max(len(self.watched), 1)).reshape(-1, 2)
 
-    def launches(self, binding: Binding, step: int) -> list[Any]:
+    def launches(self, binding: Binding, step: int) -> list[Own]:
         """What looks at the results of a step, bound."""
-        bound: list[Any] = []
+        bound: list[Own] = []
         for value, row in self.places.get(step, ()):
             launches, _ = self.device.prepare(*step_for(self.plan.values[value].type))
-            target = self.words.ctypes.data + row * FLAGS.nbytes
+            target: Any = self.words.ctypes.data + row * FLAGS.nbytes
             bound += self.device.bind(launches, [binding.place(value).address, target], 0)
         return bound
 
@@ -61,7 +62,7 @@ class PlanFlags:
 class Flags:
     """Those of all plans of a context."""
 
-    def __init__(self, device: Any):
+    def __init__(self, device: Device):
         self.device = device
         self._plans: dict[int, PlanFlags] = {}
 

@@ -60,7 +60,10 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-from opstep.runtime.ir.types import DType, TensorType
+from opstep.runtime.ir.types import DType, TensorType, i8, i16, i32, i64
+
+CARRIERS = {1: i8, 2: i16, 4: i32, 8: i64}
+"""Integers that carry elements of so many bytes, for kernels that look at bits alone."""
 
 
 class Arg:

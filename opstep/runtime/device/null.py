@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from opstep.runtime.device.protocols import Bytes, Device, Event, Recorder, Stream, Types
 from opstep.runtime.ir.types import DType, TensorType
 from opstep.runtime.plan.plan import Step
 
@@ -22,8 +23,11 @@ def _nothing(*_) -> None:
     """Every command of this device."""
 
 
-class NullEvent:
-    reset = set = wait = _nothing
+class NullEvent(Event):
+    def reset(self) -> None:
+        """There is nothing to reach."""
+
+    set = wait = reset
 
     def done(self) -> bool:
         return True
@@ -32,20 +36,29 @@ class NullEvent:
         callback()
 
 
-class NullStream:
-    submit = record = wait = start = synchronize = drop = abandon = _nothing
+class NullStream(Stream):
+    submit = record = wait = _nothing
+
+    def start(self) -> None:
+        """There is nothing to do."""
+
+    synchronize = drop = abandon = start
+
+    def done(self) -> bool:
+        return True
 
 
-class NullDevice:
+class NullDevice(Device):
     """Values read from it are zeros; memory takes no room."""
 
     name = "null"
+    in_host_memory = True
     captures = False
 
-    def prepare(self, step: Step, types: tuple[TensorType | None, ...]) -> tuple[Any, int]:
-        return (), 0
+    def prepare(self, step: Step, types: Types) -> tuple[tuple[()], int]:
+        return (), 0  # not a list: an empty one says that the op has nothing to run
 
-    def alloc(self, nbytes: int, what: str = "") -> NullMemory:
+    def alloc(self, nbytes: Bytes, what: str = "") -> NullMemory:
         return NullMemory(nbytes)
 
     def read(self, memory: NullMemory, offset: int, t: TensorType) -> np.ndarray:
@@ -55,33 +68,38 @@ class NullDevice:
     def write(self, memory: NullMemory, offset: int, t: TensorType, array: Any) -> None:
         """Memory that takes no room holds nothing."""
 
-    def fill(self, memory: NullMemory, offset: int, nbytes: int, dtype: DType):
-        return _nothing
-
     def holds_payload(self, memory: NullMemory, offset: int, t: TensorType) -> bool:
         return False
 
-    def copy(self, source: int, target: int, nbytes: int) -> Callable[[], None]:
+    def words(self, count: int) -> np.ndarray:
+        return np.zeros(count, np.int64)
+
+    def fill(self, memory: NullMemory, offset: int, nbytes: Bytes, dtype: DType) -> Any:
         return _nothing
 
-    def bind(self, launches: Any, addresses: list[int], workspace: int) -> Any:
+    def copy(self, source: int, target: int, nbytes: Bytes) -> Any:
         return _nothing
 
-    def stamp(self, address: int) -> Any:
-        return _nothing
+    def bind(self, launches: Any, addresses: list[int], workspace: int) -> list[Any]:
+        return [_nothing]
 
-    def capture(self, bound: list[Any]) -> Callable[[], None]:
+    def capture(self, bound: list[Any]) -> Any:
         return _nothing
 
     def run_now(self, bound: list[Any]) -> None:
         """Nothing to launch."""
 
+    def work_now(self, work: list[Any]) -> None:
+        """Nothing to do."""
+
+    def delay(self, seconds: float) -> Any:
+        return _nothing
+
     def stream(self) -> NullStream:
         return NullStream()
 
-    def wait_for_op(self, stream: NullStream) -> None:
-        """What ``sync=op`` waits for behind each op."""
-        stream.synchronize()
-
     def event(self) -> NullEvent:
         return NullEvent()
+
+    def tape(self, binding: Any, recorder: Recorder) -> None:
+        """Nothing happens that could be recorded."""

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from opstep.runtime.device.protocols import Device, Memory, Own
 from opstep.runtime.ir.types import TensorType
 
 
 class Store:
     """Memory of each param and state, by name."""
 
-    def __init__(self, device: Any, types: dict[str, TensorType]):
+    def __init__(self, device: Device, types: dict[str, TensorType]):
         self.device = device
         self.types = types
-        self._memory: dict[str, Any] = {}
+        self._memory: dict[str, Memory] = {}
 
-    def memory(self, name: str) -> Any:
+    def memory(self, name: str) -> Memory:
         """Its memory, made (but not filled) when first asked for."""
         if name not in self._memory:
             self._memory[name] = self.device.alloc(self.types[name].nbytes, "named tensors")
@@ -34,8 +34,7 @@ class Store:
     def take(self, name: str, other: Store) -> None:
         """Gives a tensor the value that it has in another store: from GPU to GPU directly."""
         source, target = other.memory(name), self.memory(name)
-        between = getattr(self.device, "copy_from", None)
-        if between is None or not between(other.device, source, target):
+        if not self.device.copy_from(other.device, source, target):
             self.write(name, other.read(name))
 
     def read(self, name: str) -> np.ndarray:
@@ -48,13 +47,13 @@ class Before:
     that stand here now.
     """
 
-    def __init__(self, device: Any, store: Store):
+    def __init__(self, device: Device, store: Store):
         self.device = device
         self.store = store
         self.names: Sequence[str] = ()
-        self._memory: dict[str, Any] = {}
+        self._memory: dict[str, Memory] = {}
 
-    def copies(self, names: Sequence[str]) -> list[Any]:
+    def copies(self, names: Sequence[str]) -> list[Own]:
         """Work for a stream that brings these tensors here."""
         for name in names:
             if name not in self._memory:
@@ -62,10 +61,10 @@ class Before:
                 self._memory[name] = self.device.alloc(nbytes, "named tensors, to go back to")
         return [self._copy(self.store.memory(n), self._memory[n]) for n in names]
 
-    def back(self) -> list[Any]:
+    def back(self) -> list[Own]:
         """Work for a stream that gives the tensors back what stands here, which is over then."""
         names, self.names = self.names, ()
         return [self._copy(self._memory[n], self.store.memory(n)) for n in names]
 
-    def _copy(self, source: Any, target: Any) -> Any:
+    def _copy(self, source: Memory, target: Memory) -> Own:
         return self.device.copy(source.address, target.address, target.nbytes)

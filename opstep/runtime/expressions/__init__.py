@@ -33,12 +33,12 @@ A `Value` is one of
     Rows(value)                                 children for a variables view, a page at a time:
                                                 `.count`, `.page(start, count)`, `.ranges()`
 
-Values are set (`assigning`) by
+Values are set (`assignment`) by
 
-    assigned(scope, "x[0, :3]", "[1, 2, nan]") -> Assigned("x", array, part)
+    assign(scope, "x[0, :3]", "[1, 2, nan]") -> Assignment("x", array, part)
                                                 the name, and its whole new value in its type;
                                                 the value may be any expression: load("x.npy")
-    fitted(value, type) -> np.ndarray           a Value as a tensor of this type: numbers are spread
+    as_tensor(value, type) -> np.ndarray        a Value as a tensor of this type: numbers are spread
                                                 over it, what cannot be held exactly enough (300 as
                                                 u8, 0.5 as i32, another shape) raises
 
@@ -52,8 +52,8 @@ a handle raises themselves: `OpstepError` (a device that fails; a file that is r
 
 from __future__ import annotations
 
-from opstep.runtime.expressions.assigning import assigned, fitted, parse_value
-from opstep.runtime.expressions.completing import Completion, complete
+from opstep.runtime.expressions.assignment import as_tensor, assign, parse_value
+from opstep.runtime.expressions.completion import Completion, complete
 from opstep.runtime.expressions.errors import LIMITS, ExpressionError, Limits
 from opstep.runtime.expressions.expression import Expression, Value, parse
 from opstep.runtime.expressions.functions import FUNCTIONS, Function, by_family
@@ -73,10 +73,10 @@ __all__ = [
     "Scope",
     "Value",
     "ValueTable",
-    "assigned",
+    "as_tensor",
+    "assign",
     "by_family",
     "complete",
-    "fitted",
     "parse",
     "parse_value",
 ]  # fmt: skip

@@ -8,19 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from opstep.runtime.expressions.errors import ExpressionError
+from opstep.runtime.expressions.errors import ExpressionError, located
 from opstep.runtime.expressions.registry import FUNCTIONS, Function
 from opstep.runtime.expressions.tree import (
+    AtStep,
     Binary,
     Call,
     Compare,
-    Elsewhere,
     Name,
     Text,
     Tree,
     Unary,
 )
-from opstep.runtime.expressions.values import NUMBERS, Evaluation, elements, whole_number
+from opstep.runtime.expressions.values import NUMBERS, Evaluation, as_integer, elements
 from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.types import DTYPES
 
@@ -59,14 +59,14 @@ def bind(found: Function, tree: Call, compiled: Callable[[Tree], Code]) -> list[
 def argument(found: Function, p: inspect.Parameter, tree: Tree, compiled) -> Code:
     """A closure that gives what a parameter takes."""
     kind = str(p.annotation).removesuffix(" | None")
-    if kind == "Kind":
+    if kind == "Dtype":
         return _element_type(tree)
     if kind == "Mask":
-        tree = masked(tree)
+        tree = as_mask(tree)
     code = compiled(tree)
     if kind in ("Lazy", "Mask"):
         return code
-    if kind == "Later":
+    if kind == "Deferred":
         return lambda env: code
     convert = _CONVERTERS[kind]
 
@@ -74,23 +74,21 @@ def argument(found: Function, p: inspect.Parameter, tree: Tree, compiled) -> Cod
         try:
             return convert(env, code(env), p.name)
         except ExpressionError as error:
-            if error.column < 0:
-                error.column = tree.at
-            raise
+            raise located(error, tree.at) from None
 
     return run
 
 
-def masked(tree: Tree) -> Tree:
+def as_mask(tree: Tree) -> Tree:
     """Predicates as what says the same of each element: ``where(nan(x) and not inf(y))``."""
     if isinstance(tree, Unary) and tree.sign == "not":
-        return tree._replace(operand=masked(tree.operand))
-    if isinstance(tree, Elsewhere):
-        return tree._replace(operand=masked(tree.operand))
+        return tree._replace(operand=as_mask(tree.operand))
+    if isinstance(tree, AtStep):
+        return tree._replace(operand=as_mask(tree.operand))
     if isinstance(tree, Binary) and tree.sign in ("and", "or"):
-        return tree._replace(left=masked(tree.left), right=masked(tree.right))
+        return tree._replace(left=as_mask(tree.left), right=as_mask(tree.right))
     if isinstance(tree, Compare):
-        return tree._replace(operands=tuple(map(masked, tree.operands)))
+        return tree._replace(operands=tuple(map(as_mask, tree.operands)))
     found = FUNCTIONS.get(tree.name) if isinstance(tree, Call) else None
     if found is not None and found.masked and isinstance(tree, Call):
         return tree._replace(name=found.masked)
@@ -109,8 +107,8 @@ def _elements(env: Evaluation, value: Any, name: str) -> Any:
     return elements(env, value)
 
 
-def _whole(env: Evaluation, value: Any, name: str) -> int:
-    return whole_number(elements(env, value), name)
+def _integer(env: Evaluation, value: Any, name: str) -> int:
+    return as_integer(elements(env, value), name)
 
 
 def _number(env: Evaluation, value: Any, name: str) -> float:
@@ -124,10 +122,10 @@ def _axes(env: Evaluation, value: Any, name: str) -> int | tuple[int, ...]:
     value = elements(env, value)
     if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "iu":
         return tuple(value.tolist())
-    return whole_number(value, f"{name} is an integer, or a list of them: an axis")
+    return as_integer(value, f"{name} is an integer, or a list of them: an axis")
 
 
-def _words(env: Evaluation, value: Any, name: str) -> str:
+def _string(env: Evaluation, value: Any, name: str) -> str:
     if not isinstance(value, str):
         raise ExpressionError(f'{name} is a text in "double quotes"')
     return value
@@ -135,8 +133,8 @@ def _words(env: Evaluation, value: Any, name: str) -> str:
 
 _CONVERTERS: dict[str, Callable[[Evaluation, Any, str], Any]] = {
     "Elements": _elements,
-    "Whole": _whole,
+    "Integer": _integer,
     "Number": _number,
     "Axes": _axes,
-    "Words": _words,
+    "String": _string,
 }

@@ -11,13 +11,13 @@ import numpy as np
 from opstep.runtime.device.payload import payload
 from opstep.runtime.expressions.errors import ExpressionError
 from opstep.runtime.expressions.operators import mismatch
-from opstep.runtime.expressions.registry import Elements, Kind, Lazy, Mask, add, function
+from opstep.runtime.expressions.registry import Dtype, Elements, Lazy, Mask, add, function
 from opstep.runtime.expressions.values import (
     FREE,
     NUMBERS,
     Evaluation,
+    as_float,
     combined,
-    computing,
     converted,
     dtype_named,
     elements,
@@ -67,7 +67,7 @@ def _real(apply: Callable[[Any], Any]) -> Any:
     """Integers and bools are taken in f64, floats stay in their dtype."""
 
     def call(env: Evaluation, x: Elements) -> Any:
-        value = computing(env, x)
+        value = as_float(env, x)
         if isinstance(value, float):
             return apply(np.float64(value)).item()
         if value.size > FREE:
@@ -155,14 +155,14 @@ def clip(env: Evaluation, x: Elements, low: Elements, high: Elements) -> Any:
 @function(ELEMENTWISE)
 def atan2(env: Evaluation, y: Elements, x: Elements) -> Any:
     """The angle of the point (x, y), in radians."""
-    y, x = computing(env, y), computing(env, x)
+    y, x = as_float(env, y), as_float(env, x)
     return _pair(env, np.arctan2, y, x)
 
 
 @function(ELEMENTWISE)
 def hypot(env: Evaluation, a: Elements, b: Elements) -> Any:
     """sqrt(a*a + b*b), without intermediate overflow."""
-    a, b = computing(env, a), computing(env, b)
+    a, b = as_float(env, a), as_float(env, b)
     return _pair(env, np.hypot, a, b)
 
 
@@ -179,7 +179,7 @@ def _pair(env: Evaluation, apply: Callable[[Any, Any], Any], a: Any, b: Any) -> 
 # --- what elements are ---
 
 
-def _asked(test: Callable[[Any], Any], otherwise: bool) -> Any:
+def _test(test: Callable[[Any], Any], otherwise: bool) -> Any:
     """A question about floats, whose answer is known for integers."""
 
     def call(env: Evaluation, x: Elements) -> Any:
@@ -194,14 +194,9 @@ def _asked(test: Callable[[Any], Any], otherwise: bool) -> Any:
     return call
 
 
-add("isnan", ELEMENTWISE, _asked(np.isnan, False), "Whether an element is NaN.")
-add("isinf", ELEMENTWISE, _asked(np.isinf, False), "Whether an element is inf or -inf.")
-add(
-    "isfinite",
-    ELEMENTWISE,
-    _asked(np.isfinite, True),
-    "Whether an element is neither NaN nor infinite.",
-)
+add("isnan", ELEMENTWISE, _test(np.isnan, False), "Whether an element is NaN.")
+add("isinf", ELEMENTWISE, _test(np.isinf, False), "Whether an element is inf or -inf.")
+add("isfinite", ELEMENTWISE, _test(np.isfinite, True), "Whether an element is finite.")
 
 
 @function(ELEMENTWISE)
@@ -231,7 +226,7 @@ def bits(env: Evaluation, x: Elements) -> Any:
 
 
 @function(ELEMENTWISE)
-def cast(env: Evaluation, x: Elements, to: Kind) -> Any:
+def cast(env: Evaluation, x: Elements, to: Dtype) -> Any:
     """x converted to another element type: cast(x, f16).
 
     As ops convert: floats become integers by truncation, NaN becomes 0, what is out of range the

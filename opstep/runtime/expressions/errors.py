@@ -34,6 +34,22 @@ class NoTensor(ExpressionError):
     """A name means nothing here."""
 
 
+# What NumPy raises over operands that do not fit.
+RAISED = (ArithmeticError, IndexError, MemoryError, TypeError, ValueError)
+
+
+def located(error: Exception, at: int, what: str = "") -> ExpressionError:
+    """An error with its column, once."""
+    if isinstance(error, ExpressionError):
+        if error.column < 0:
+            error.column = at
+        return error
+    if isinstance(error, MemoryError):
+        return ExpressionError("there is not enough memory for it", at)
+    line = (str(error).splitlines() or [type(error).__name__])[0][:200]
+    return ExpressionError(f"{what}: {line}" if what else line, at)
+
+
 class Limits(NamedTuple):
     """How much one evaluation may use. `bytes`: of all that is copied from tensors or computed;
     `seconds`: looked at before each operation; `work`: multiplications of a product of matrices.

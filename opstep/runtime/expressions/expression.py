@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from opstep.runtime.expressions import functions
-from opstep.runtime.expressions.compiling import RAISED, compiled, placed
-from opstep.runtime.expressions.errors import LIMITS, ExpressionError, Limits
+from opstep.runtime.expressions.compiler import compile_tree
+from opstep.runtime.expressions.errors import LIMITS, RAISED, ExpressionError, Limits, located
 from opstep.runtime.expressions.operators import truth
-from opstep.runtime.expressions.parsing import parse_tree
+from opstep.runtime.expressions.parser import parse_tree
 from opstep.runtime.expressions.protocols import Handle, Scope
 from opstep.runtime.expressions.tables import ValueTable
 from opstep.runtime.expressions.tree import Call, Compare, Index, Name, Tree, parts
@@ -20,7 +20,7 @@ from opstep.runtime.ir.diagnostics import OpstepError
 
 Value = Handle | np.ndarray | np.generic | bool | int | float | str | tuple | ValueTable
 
-_QUIET = (Name, Index, Compare)
+_NEVER_WARNS = (Name, Index, Compare)
 
 assert functions.FUNCTIONS  # their modules have registered them
 
@@ -28,16 +28,16 @@ assert functions.FUNCTIONS  # their modules have registered them
 class Expression:
     """Can be evaluated any number of times, in any scope. `names` are the tensors it speaks of."""
 
-    __slots__ = ("_loud", "_run", "names", "text", "tree")
+    __slots__ = ("_may_warn", "_run", "names", "text", "tree")
 
     def __init__(self, text: str):
         self.text = text
         self.tree = parse_tree(text)
-        self._run = compiled(self.tree)
+        self._run = compile_tree(self.tree)
         found = list(_walk(self.tree))
         self.names = tuple(dict.fromkeys(t.text for t in found if isinstance(t, Name)))
         # what may divide by 0 or overflow; NumPy is not to warn of it
-        self._loud = any(not isinstance(t, _QUIET) and parts(t) for t in found)
+        self._may_warn = any(not isinstance(t, _NEVER_WARNS) and parts(t) for t in found)
 
     def evaluate(self, scope: Scope, limits: Limits = LIMITS) -> Any:
         """Its `Value` in a scope. Raises `ExpressionError`."""
@@ -54,17 +54,17 @@ class Expression:
     def _evaluated(self, scope: Scope, limits: Limits, run: Any) -> Any:
         env = Evaluation(scope, limits)
         try:
-            if not self._loud:
+            if not self._may_warn:
                 return run(env)
             with np.errstate(all="ignore"):
                 return run(env)
         except OpstepError as error:
             first = error.diagnostics[0]
-            raise ExpressionError(first.message, self._place_of_load(), first.hint) from error
+            raise ExpressionError(first.message, self._column_of_load(), first.hint) from error
         except (ExpressionError, *RAISED) as error:
-            raise placed(error, self.tree.at) from None
+            raise located(error, self.tree.at) from None
 
-    def _place_of_load(self) -> int:
+    def _column_of_load(self) -> int:
         for tree in _walk(self.tree):
             if isinstance(tree, Call) and tree.name == "load":
                 return tree.at

@@ -8,7 +8,7 @@ from opstep.runtime.expressions.registry import FUNCTIONS, Function
 FAMILIES = (
     reductions.REDUCTIONS,
     reductions.PREDICATES,
-    inspection.LOOKING,
+    inspection.INSPECTION,
     inspection.TIME,
     shaping.ORDER,
     shaping.SHAPES,

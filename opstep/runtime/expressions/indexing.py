@@ -8,25 +8,25 @@ from typing import Any
 
 import numpy as np
 
-from opstep.runtime.expressions.arguments import masked
-from opstep.runtime.expressions.errors import ExpressionError
+from opstep.runtime.expressions.arguments import as_mask
+from opstep.runtime.expressions.errors import RAISED, ExpressionError, located
 from opstep.runtime.expressions.tables import ValueTable
 from opstep.runtime.expressions.tree import Index, Number, Rest, Slice, Tree, Unary
 from opstep.runtime.expressions.values import (
     FREE,
     Evaluation,
+    as_integer,
     elements,
     is_handle,
-    tidy,
     type_of,
-    whole_number,
+    unwrap_scalar,
 )
 
 Code = Callable[[Evaluation], Any]
 _FAR = 1 << 62  # an index beyond this is beyond any tensor, and NumPy takes none of more bits
 
 
-def compile_index(tree: Index, compiled: Callable[[Tree], Code], raised, placed) -> Code:
+def compile_index(tree: Index, compiled: Callable[[Tree], Code]) -> Code:
     """A closure that takes a part of its operand."""
     operand, at = compiled(tree.operand), tree.at
     items = index_of(tree, compiled)
@@ -36,9 +36,9 @@ def compile_index(tree: Index, compiled: Callable[[Tree], Code], raised, placed)
         value = operand(env)
         index = fixed if fixed is not None else items(env)
         try:
-            return taken(env, value, index)
-        except (ExpressionError, *raised) as error:
-            raise placed(error, at) from None
+            return subscript(env, value, index)
+        except (ExpressionError, *RAISED) as error:
+            raise located(error, at) from None
 
     return run
 
@@ -49,7 +49,7 @@ def index_of(tree: Index, compiled: Callable[[Tree], Code]) -> Callable[[Any], t
     return lambda env: tuple([code(env) for code in codes])
 
 
-def taken(env: Evaluation, value: Any, index: tuple) -> Any:
+def subscript(env: Evaluation, value: Any, index: tuple) -> Any:
     """``value[index]``"""
     if isinstance(value, tuple):
         return _of_shape(value, index)
@@ -60,15 +60,15 @@ def taken(env: Evaluation, value: Any, index: tuple) -> Any:
     if not is_handle(value):
         if not isinstance(value, np.ndarray):
             raise ExpressionError("a number has no elements")
-        return tidy(value[checked(env, value.shape, value.dtype.itemsize, index)])
+        return unwrap_scalar(value[check_index(env, value.shape, value.dtype.itemsize, index)])
     t = value.type
-    index = checked(env, t.shape, t.dtype.itemsize, index)
+    index = check_index(env, t.shape, t.dtype.itemsize, index)
     if any(isinstance(i, np.ndarray) for i in index):
-        return tidy(elements(env, value)[index])
-    return tidy(value.part(index))
+        return unwrap_scalar(elements(env, value)[index])
+    return unwrap_scalar(value.part(index))
 
 
-def checked(env: Evaluation, shape: tuple, itemsize: int, index: tuple) -> tuple:
+def check_index(env: Evaluation, shape: tuple, itemsize: int, index: tuple) -> tuple:
     """An index that fits, without `Ellipsis`; what it takes is counted. Raises
     `ExpressionError`.
     """
@@ -134,7 +134,7 @@ def _item(item: Tree | Slice | Rest, compiled: Callable[[Tree], Code]) -> Code:
             return slice(start, stop, step)
 
         return cut
-    code, at = compiled(masked(item)), item.at
+    code, at = compiled(as_mask(item)), item.at
 
     def one(env: Evaluation) -> Any:
         value = elements(env, code(env))
@@ -142,29 +142,27 @@ def _item(item: Tree | Slice | Rest, compiled: Callable[[Tree], Code]) -> Code:
             if value.dtype.kind not in "iub":
                 raise ExpressionError(f"{type_of(value)} is no index", at, "integers or bools are")
             return value
-        return _limited(whole_number(value, "an index"), at)
+        return _check_range(as_integer(value, "an index"), at)
 
-    return _placed(one, at)
+    return _located(one, at)
 
 
 def _bound(tree: Tree, compiled: Callable[[Tree], Code]) -> Code:
     code, at = compiled(tree), tree.at
-    return _placed(lambda env: _clipped(whole_number(elements(env, code(env)), "a bound")), at)
+    return _located(lambda env: _clipped(as_integer(elements(env, code(env)), "a bound")), at)
 
 
-def _placed(code: Code, at: int) -> Code:
+def _located(code: Code, at: int) -> Code:
     def run(env: Evaluation) -> Any:
         try:
             return code(env)
         except ExpressionError as error:
-            if error.column < 0:
-                error.column = at
-            raise
+            raise located(error, at) from None
 
     return run
 
 
-def _limited(number: int, at: int) -> int:
+def _check_range(number: int, at: int) -> int:
     if abs(number) > _FAR:
         raise ExpressionError(f"index {number} is out of range", at)
     return number

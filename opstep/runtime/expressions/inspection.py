@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from opstep.runtime.expressions.errors import ExpressionError, NoTensor
-from opstep.runtime.expressions.figures import statistics_of
+from opstep.runtime.expressions.formatting import bars, index_text, rounded_text
 from opstep.runtime.expressions.registry import (
+    Deferred,
     Elements,
-    Later,
+    Integer,
     Lazy,
     Number,
-    Whole,
-    Words,
+    String,
     function,
 )
 from opstep.runtime.expressions.tables import ValueTable
@@ -22,16 +22,16 @@ from opstep.runtime.expressions.text import tensor_text
 from opstep.runtime.expressions.values import (
     FREE,
     Evaluation,
+    array_statistics,
+    as_f64,
     dtype_named,
     elements,
     is_handle,
     type_of,
-    wide,
 )
-from opstep.runtime.expressions.writing import bars, figure_text, place_text
 from opstep.runtime.statistics import BINS, LOWEST
 
-LOOKING = "looking at tensors"
+INSPECTION = "looking at tensors"
 TIME = "other steps, runs and files"
 MOST = 10_000  # rows of a table
 _STATISTICS = (
@@ -41,10 +41,10 @@ _STATISTICS = (
 
 
 def _statistics(env: Evaluation, x: Any) -> Any:
-    return x.statistics() if is_handle(x) else statistics_of(env, elements(env, x))
+    return x.statistics() if is_handle(x) else array_statistics(env, elements(env, x))
 
 
-@function(LOOKING)
+@function(INSPECTION)
 def stats(env: Evaluation, x: Lazy) -> Any:
     """Count, min, max, mean, std, l2 and absmax of the finite elements; the number of NaNs, inf,
     -inf, zeros, subnormal and unwritten elements. stats(x).std is a single one.
@@ -59,8 +59,8 @@ def stats(env: Evaluation, x: Lazy) -> Any:
     return ValueTable("stats", ("figure", "value"), rows, tensor_text(type_of(x), s), fields)
 
 
-@function(LOOKING)
-def hist(env: Evaluation, x: Lazy, bins: Whole = 0) -> Any:
+@function(INSPECTION)
+def hist(env: Evaluation, x: Lazy, bins: Integer = 0) -> Any:
     """Histogram by magnitude, in powers of two; or, with bins=20, in 20 equal bins from the
     smallest to the largest finite element.
     """
@@ -68,7 +68,7 @@ def hist(env: Evaluation, x: Lazy, bins: Whole = 0) -> Any:
         return _by_magnitude(_statistics(env, x))
     if not 1 <= bins <= MOST:
         raise ExpressionError(f"there are 1 to {MOST:,} bins")
-    number = wide(env, elements(env, x)).reshape(-1)
+    number = as_f64(env, elements(env, x)).reshape(-1)
     env.charge(number.size * 16)
     number = number[np.isfinite(number)]
     if not number.size:
@@ -78,7 +78,7 @@ def hist(env: Evaluation, x: Lazy, bins: Whole = 0) -> Any:
         raise ExpressionError("the elements are too far apart for equal ranges", hint="hist(x)")
     counts, edges = np.histogram(number, bins, (low, high))
     rows = list(zip(edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True))
-    text = f"{figure_text(low)} {bars(counts)} {figure_text(high)}"
+    text = f"{rounded_text(low)} {bars(counts)} {rounded_text(high)}"
     fields = {"counts": counts, "edges": edges, "count": int(counts.sum())}
     return ValueTable("hist", ("from", "to", "count"), rows, text, fields)
 
@@ -104,8 +104,8 @@ def _by_magnitude(s: Any) -> ValueTable:
     return ValueTable("hist", ("magnitude from", "to", "count"), rows, text, fields)
 
 
-@function(LOOKING)
-def topk(env: Evaluation, x: Elements, k: Whole = 10) -> Any:
+@function(INSPECTION)
+def topk(env: Evaluation, x: Elements, k: Integer = 10) -> Any:
     """The k largest elements and their indices; NaNs are ignored. topk(-x) finds the smallest,
     topk(abs(x)) the largest magnitudes.
     """
@@ -128,7 +128,7 @@ def topk(env: Evaluation, x: Elements, k: Whole = 10) -> Any:
     places = np.stack(np.unravel_index(ranked, array.shape), 1) if array.ndim else ranked[:, None]
     values = flat[ranked]
     rows = [(tuple(p), v) for p, v in zip(places.tolist(), values, strict=True)]
-    told = [f"{figure_text(v)} at {place_text(p)}" for p, v in rows[:4]] or ["nothing but NaN"]
+    told = [f"{rounded_text(v)} at {index_text(p)}" for p, v in rows[:4]] or ["nothing but NaN"]
     text = ", ".join(told) + (", …" if len(rows) > 4 else "")
     return ValueTable("topk", ("place", "value"), rows, text, {"values": values, "places": places})
 
@@ -136,7 +136,7 @@ def topk(env: Evaluation, x: Elements, k: Whole = 10) -> Any:
 # --- two tensors ---
 
 
-@function(LOOKING)
+@function(INSPECTION)
 def same(env: Evaluation, a: Elements, b: Elements) -> Any:
     """Whether two tensors have the same type and the same bits, including NaNs."""
     return _same(np.asarray(a), np.asarray(b))
@@ -150,7 +150,7 @@ def _same(a: Any, b: Any) -> bool:
     return bool(np.array_equal(a.view(width), b.view(width)))
 
 
-@function(LOOKING)
+@function(INSPECTION)
 def close(
     env: Evaluation, a: Elements, b: Elements, rtol: Number = 1e-5, atol: Number = 1e-8
 ) -> Any:
@@ -159,10 +159,10 @@ def close(
     if a.shape != b.shape and a.size > 1 and b.size > 1:
         raise ExpressionError(f"{type_of(a)} and {type_of(b)} are of different shapes")
     env.charge(max(a.size, b.size) * 40)
-    return bool(np.allclose(wide(env, a), wide(env, b), rtol, atol, equal_nan=True))
+    return bool(np.allclose(as_f64(env, a), as_f64(env, b), rtol, atol, equal_nan=True))
 
 
-@function(LOOKING)
+@function(INSPECTION)
 def diff(env: Evaluation, a: Elements, b: Elements) -> Any:
     """How two tensors differ: the number of differing elements, the first one, and the largest
     difference: absolute, relative to b, and in units in the last place. NaN equals NaN.
@@ -206,8 +206,8 @@ def _differences(a: np.ndarray, b: np.ndarray, places: np.ndarray, count: int) -
 
     fields: dict[str, Any] = {"differing": int(places.size), "count": count}
     rows: list[tuple] = [("differing", int(places.size), ""), ("count", count, "")]
-    rows.append(("first", f"{figure_text(x[0])} and {figure_text(y[0])}", place_text(at(0))))
-    text = f"{places.size:,} of {count:,} differ, the first at {place_text(at(0))}"
+    rows.append(("first", f"{rounded_text(x[0])} and {rounded_text(y[0])}", index_text(at(0))))
+    text = f"{places.size:,} of {count:,} differ, the first at {index_text(at(0))}"
     for name, words, figures in (
         ("max_abs", "max abs", gap), ("max_rel", "rel", relative), ("max_ulp", "ulp", steps),
     ):  # fmt: skip
@@ -220,8 +220,8 @@ def _differences(a: np.ndarray, b: np.ndarray, places: np.ndarray, count: int) -
         k = int(np.argmax(np.where(known, figures, figures.dtype.type(0))))
         value = figures[k].item()
         fields[name] = value
-        rows.append((name, value, place_text(at(k))))
-        text += f"; {words} {figure_text(value)} at {place_text(at(k))}"
+        rows.append((name, value, index_text(at(k))))
+        text += f"; {words} {rounded_text(value)} at {index_text(at(k))}"
     odd = int((np.isnan(wide_x) != np.isnan(wide_y)).sum())
     if odd:
         text += f"; {odd:,} NaN on one side only"
@@ -251,7 +251,7 @@ def _ulps(x: np.ndarray, y: np.ndarray) -> Any:
 
 
 @function(TIME)
-def prev(env: Evaluation, x: Later, steps: Whole = 1) -> Any:
+def prev(env: Evaluation, x: Deferred, steps: Integer = 1) -> Any:
     """x at the end of the previous step or, in a loop, the previous iteration. prev(x, 3), or
     x@-3, is x three steps ago.
     """
@@ -275,7 +275,7 @@ def _before(env: Evaluation, x: Any, steps: int) -> tuple[Any, bool]:
 
 
 @function(TIME)
-def changed(env: Evaluation, x: Later) -> Any:
+def changed(env: Evaluation, x: Deferred) -> Any:
     """Whether any bit of x has changed since the previous step or iteration; false in the first,
     and if x had no value then.
     """
@@ -298,7 +298,7 @@ def changed(env: Evaluation, x: Later) -> Any:
 
 
 @function(TIME)
-def was(env: Evaluation, x: Later, changes: Whole = 1) -> Any:
+def was(env: Evaluation, x: Deferred, changes: Integer = 1) -> Any:
     """x before its last change, by an op that updates it or by hand: diff(w, was(w)). was(x, 3)
     is x three changes ago.
     """
@@ -318,7 +318,7 @@ def was(env: Evaluation, x: Later, changes: Whole = 1) -> Any:
 
 
 @function(TIME)
-def load(env: Evaluation, path: Words) -> Any:
+def load(env: Evaluation, path: String) -> Any:
     """An array from a file below the program's folder: load("x.npy"), load("x.npz:name"),
     load("x.safetensors:name").
     """

@@ -16,8 +16,8 @@ from opstep.runtime.expressions.values import (
     combined,
     converted,
     elements,
-    tidy,
     type_of,
+    unwrap_scalar,
 )
 
 Operator = Callable[[Evaluation, Any, Any], Any]
@@ -59,10 +59,10 @@ def arithmetic(sign: str) -> Operator:
         a, b = elements(env, a), elements(env, b)
         if isinstance(a, NUMBERS) and isinstance(b, NUMBERS):
             return number(sign, a, b)
-        a, b = combined(env, _counted(env, a), _counted(env, b))
+        a, b = combined(env, _bool_as_integer(env, a), _bool_as_integer(env, b))
         if sign == "/":
-            a, b = _divided(env, a), _divided(env, b)
-        elif sign == "**" and _whole(a) and _whole(b) and np.less(b, 0).any():
+            a, b = _integer_as_float(env, a), _integer_as_float(env, b)
+        elif sign == "**" and _is_integer(a) and _is_integer(b) and np.less(b, 0).any():
             a = np.float64(a) if isinstance(a, NUMBERS) else converted(env, a, np.float64)
         try:
             return apply(a, b)
@@ -72,7 +72,7 @@ def arithmetic(sign: str) -> Operator:
     return compute
 
 
-def _counted(env: Evaluation, value: Any) -> Any:
+def _bool_as_integer(env: Evaluation, value: Any) -> Any:
     """Bools as integers."""
     if isinstance(value, bool):
         return int(value)
@@ -81,14 +81,14 @@ def _counted(env: Evaluation, value: Any) -> Any:
     return converted(env, value, np.int64)
 
 
-def _divided(env: Evaluation, value: Any) -> Any:
+def _integer_as_float(env: Evaluation, value: Any) -> Any:
     """Integers are divided in f64."""
     if isinstance(value, NUMBERS) or value.dtype.kind in "fV":
         return value
     return converted(env, value, np.float64)
 
 
-def _whole(value: Any) -> bool:
+def _is_integer(value: Any) -> bool:
     return isinstance(value, int) or (not isinstance(value, float) and value.dtype.kind in "iu")
 
 
@@ -100,7 +100,7 @@ def comparison(sign: str) -> Operator:
         if type(a) in _QUICK and type(b) in NUMBERS and -65504 <= b <= 65504:
             return apply(a, b)
         if isinstance(a, str | tuple) or isinstance(b, str | tuple):
-            return _as_a_whole(sign, a, b)
+            return _compare_tuples(sign, a, b)
         with np.errstate(all="ignore"):  # NumPy warns of NaNs of bf16
             a, b = combined(env, elements(env, a), elements(env, b))
             if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and a.shape != b.shape:
@@ -113,7 +113,7 @@ def comparison(sign: str) -> Operator:
     return compute
 
 
-def _as_a_whole(sign: str, a: Any, b: Any) -> bool:
+def _compare_tuples(sign: str, a: Any, b: Any) -> bool:
     """Shapes and texts are equal or not."""
     if sign not in ("==", "!="):
         raise ExpressionError(f"shapes and texts are not ordered by {sign}")
@@ -152,7 +152,7 @@ def product(env: Evaluation, a: Any, b: Any) -> Any:
     if a.dtype != b.dtype:
         common = np.float64 if np.float64 in (a.dtype, b.dtype) else np.result_type(a, b)
         a, b = converted(env, a, common), converted(env, b, common)
-    return tidy(np.matmul(a, b))
+    return unwrap_scalar(np.matmul(a, b))
 
 
 def combined_halves(env: Evaluation, array: Any) -> Any:
@@ -167,7 +167,7 @@ def _is_half(array: Any) -> bool:
 
 
 def negative(env: Evaluation, value: Any) -> Any:
-    value = _counted(env, elements(env, value))
+    value = _bool_as_integer(env, elements(env, value))
     return -value
 
 

@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 
 from opstep.runtime.expressions.errors import ExpressionError
-from opstep.runtime.expressions.figures import norm
 from opstep.runtime.expressions.registry import Axes, Lazy, Mask, Number, function
 from opstep.runtime.expressions.values import (
     FREE,
     NUMBERS,
     SMALL,
     Evaluation,
+    array_statistics,
+    as_f64,
     elements,
     is_handle,
-    wide,
 )
 from opstep.runtime.statistics import Statistics
 
@@ -33,7 +33,7 @@ PREDICATES = "predicates"
 Axis = int | tuple[int, ...] | None
 
 
-def _known(value: Any, axis: Any = None) -> Statistics | None:
+def _device_statistics(value: Any, axis: Any = None) -> Statistics | None:
     """The statistics of a whole tensor that is too large to be copied for this."""
     if axis is None and is_handle(value) and value.type.size > SMALL:
         return value.statistics()
@@ -73,7 +73,7 @@ def sum_(env: Evaluation, x: Mask, axis: Axes = None) -> Any:
 
 
 def _sum(env: Evaluation, x: Any, axis: Axis) -> Any:
-    s = _known(x, axis)
+    s = _device_statistics(x, axis)
     if s is not None and x.type.dtype.is_float:
         odd = _odd(s)
         return np.float64((s.mean or 0.0) * s.finite if odd is None else odd)
@@ -92,7 +92,7 @@ def _odd(s: Statistics) -> float | None:
 @function(REDUCTIONS)
 def mean(env: Evaluation, x: Mask, axis: Axes = None) -> Any:
     """Arithmetic mean, in f64; NaN if there are no elements."""
-    s = _known(x, axis)
+    s = _device_statistics(x, axis)
     if s is not None:
         odd = _odd(s)
         return np.float64(s.mean if odd is None else odd)
@@ -111,13 +111,13 @@ def std(env: Evaluation, x: Lazy, axis: Axes = None) -> Any:
 @function(REDUCTIONS)
 def var(env: Evaluation, x: Lazy, axis: Axes = None) -> Any:
     """Population variance, in f64; NaN if there are no elements."""
-    s = _known(x, axis)
+    s = _device_statistics(x, axis)
     if s is not None:
         return np.float64(not_a_number if s.finite < s.count else (s.std or 0.0) ** 2)
     array = _array(env, x, axis)
     if not array.size:
         return np.sum(array, axis, np.float64) * not_a_number
-    return _reduced(env, np.var, wide(env, array), axis)
+    return _reduced(env, np.var, as_f64(env, array), axis)
 
 
 @function(REDUCTIONS)
@@ -133,7 +133,7 @@ def max_(env: Evaluation, x: Lazy, axis: Axes = None) -> Any:
 
 
 def _extreme(env: Evaluation, x: Any, axis: Axis, apply: Callable[..., Any], least: bool) -> Any:
-    s = _known(x, axis)
+    s = _device_statistics(x, axis)
     if s is None:
         return _reduced(env, apply, _not_empty(_array(env, x, axis), axis), axis)
     first, last, end = (s.neginf, s.posinf, s.min) if least else (s.posinf, s.neginf, s.max)
@@ -145,7 +145,7 @@ def _extreme(env: Evaluation, x: Any, axis: Axis, apply: Callable[..., Any], lea
 @function(REDUCTIONS)
 def absmax(env: Evaluation, x: Lazy, axis: Axes = None) -> Any:
     """Largest magnitude; NaN if there is one."""
-    s = _known(x, axis)
+    s = _device_statistics(x, axis)
     if s is None:
         array = _not_empty(_array(env, x, axis), axis)
         if array.size > FREE:
@@ -161,21 +161,19 @@ def absmax(env: Evaluation, x: Lazy, axis: Axes = None) -> Any:
 @function(REDUCTIONS)
 def l2(env: Evaluation, x: Lazy, axis: Axes = None) -> Any:
     """Euclidean norm, sqrt(sum(x*x)), in f64."""
-    s = _known(x, axis)
-    if s is not None:
-        return np.float64(not_a_number if s.nan else inf if s.finite < s.count else s.l2)
-    array = wide(env, _array(env, x, axis))
+    if axis is None:
+        s = x.statistics() if is_handle(x) else array_statistics(env, elements(env, x))
+        return np.float64(not_a_number if s.nan else inf if s.finite < s.count else s.l2 or 0.0)
+    array = as_f64(env, _array(env, x, axis))
     if array.size > FREE:
         env.charge(array.nbytes)
-    if axis is None:
-        return np.float64(not_a_number if np.isnan(array).any() else norm(array))
     return np.sqrt(np.square(array).sum(axis=axis))
 
 
 @function(REDUCTIONS)
 def count(env: Evaluation, x: Mask, axis: Axes = None) -> Any:
     """Number of elements that are true (not 0): count(x > 3), count(nan(x))."""
-    s = _known(x, axis)
+    s = _device_statistics(x, axis)
     if s is not None:
         return np.int64(s.count - s.zero)
     return _reduced(env, np.count_nonzero, _array(env, x, axis), axis)
@@ -184,7 +182,7 @@ def count(env: Evaluation, x: Mask, axis: Axes = None) -> Any:
 @function(REDUCTIONS)
 def any_(env: Evaluation, x: Mask, axis: Axes = None) -> Any:
     """Whether any element is true (not 0)."""
-    s = _known(x, axis)
+    s = _device_statistics(x, axis)
     if s is not None:
         return s.count > s.zero
     return _reduced(env, np.ndarray.any, _true(_array(env, x, axis)), axis)
@@ -193,7 +191,7 @@ def any_(env: Evaluation, x: Mask, axis: Axes = None) -> Any:
 @function(REDUCTIONS)
 def all_(env: Evaluation, x: Mask, axis: Axes = None) -> Any:
     """Whether all elements are true (not 0)."""
-    s = _known(x, axis)
+    s = _device_statistics(x, axis)
     if s is not None:
         return s.zero == 0
     return _reduced(env, np.ndarray.all, _true(_array(env, x, axis)), axis)
@@ -208,7 +206,7 @@ def argmin(env: Evaluation, x: Lazy, axis: Axes = None) -> Any:
     """Index of the smallest element along an axis, or in the flattened tensor. A NaN counts as
     the smallest. topk gives the index per axis.
     """
-    return _place(env, np.argmin, x, axis)
+    return _arg_reduce(env, np.argmin, x, axis)
 
 
 @function(REDUCTIONS)
@@ -216,10 +214,10 @@ def argmax(env: Evaluation, x: Lazy, axis: Axes = None) -> Any:
     """Index of the largest element along an axis, or in the flattened tensor. A NaN counts as
     the largest. topk gives the index per axis.
     """
-    return _place(env, np.argmax, x, axis)
+    return _arg_reduce(env, np.argmax, x, axis)
 
 
-def _place(env: Evaluation, apply: Callable[..., Any], x: Any, axis: Axis) -> Any:
+def _arg_reduce(env: Evaluation, apply: Callable[..., Any], x: Any, axis: Axis) -> Any:
     if isinstance(axis, tuple):
         raise ExpressionError("one axis, not a list of them")
     return _reduced(env, apply, _not_empty(_array(env, x, axis), axis), axis)
@@ -236,7 +234,7 @@ def quantile(env: Evaluation, x: Lazy, q: Number, axis: Axes = None) -> Any:
     """The q-quantile (q from 0 to 1), in f64, interpolated linearly between elements."""
     if not 0 <= q <= 1:
         raise ExpressionError("q is between 0 and 1")
-    array = wide(env, _not_empty(_array(env, x, axis), axis))
+    array = as_f64(env, _not_empty(_array(env, x, axis), axis))
     env.charge(array.nbytes * 2)
     return np.quantile(array, q, axis=axis)
 
@@ -292,7 +290,7 @@ def infs(env: Evaluation, x: Lazy) -> Any:
 
 
 def _amount(env: Evaluation, x: Any, known: Callable[[Statistics], int], test: Any) -> int:
-    s = _known(x)
+    s = _device_statistics(x)
     if s is not None:
         return known(s)
     array = np.asarray(elements(env, x))

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 Elements = Any  # an array, an element or a number
 Lazy = Any  # any value; of a handle the function asks for what it needs
 Mask = Any  # like Lazy; nan(x), inf(x) and finite(x) are taken element by element here
-Whole = int  # an integer
+Integer = int  # an integer
 Number = float
 Axes = int | tuple[int, ...] | None
-Words = str  # a text
-Kind = str  # an element type: f32, or "f32"
-Later = Callable[..., Any]  # not evaluated: the function gets what evaluates it
+String = str  # a text
+Dtype = str  # an element type: f32, or "f32"
+Deferred = Callable[..., Any]  # not evaluated: the function gets what evaluates it
 
-KINDS = ("Elements", "Lazy", "Mask", "Whole", "Number", "Axes", "Words", "Kind", "Later")
+KINDS = ("Elements", "Lazy", "Mask", "Integer", "Number", "Axes", "String", "Dtype", "Deferred")
 
 
 class Function(NamedTuple):

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from opstep.runtime.expressions.errors import ExpressionError
-from opstep.runtime.expressions.registry import Axes, Elements, Lazy, Whole, function
-from opstep.runtime.expressions.values import FREE, Evaluation, computing, type_of, wide
+from opstep.runtime.expressions.registry import Axes, Elements, Integer, Lazy, function
+from opstep.runtime.expressions.values import FREE, Evaluation, as_f64, as_float, type_of
 
 SHAPES = "shapes"
 ORDER = "choosing and ordering"
@@ -85,7 +85,7 @@ def _axis(array: np.ndarray, axis: int) -> int:
 
 
 @function(ORDER)
-def sort(env: Evaluation, x: Elements, axis: Whole = -1) -> Any:
+def sort(env: Evaluation, x: Elements, axis: Integer = -1) -> Any:
     """Sorted in ascending order along an axis; NaNs come last."""
     array = np.asarray(x)
     if array.size > FREE:
@@ -94,7 +94,7 @@ def sort(env: Evaluation, x: Elements, axis: Whole = -1) -> Any:
 
 
 @function(ORDER)
-def argsort(env: Evaluation, x: Elements, axis: Whole = -1) -> Any:
+def argsort(env: Evaluation, x: Elements, axis: Integer = -1) -> Any:
     """The indices that sort x along an axis: argsort(x)[0] is the index of the smallest element."""
     array = np.asarray(x)
     if array.size > FREE:
@@ -105,14 +105,14 @@ def argsort(env: Evaluation, x: Elements, axis: Whole = -1) -> Any:
 @function(ORDER)
 def unique(env: Evaluation, x: Elements) -> Any:
     """The distinct elements, in ascending order."""
-    array = wide(env, x) if np.asarray(x).dtype.kind == "V" else np.asarray(x)
+    array = as_f64(env, x) if np.asarray(x).dtype.kind == "V" else np.asarray(x)
     if array.size > FREE:
         env.charge(array.size * 64)
     return np.unique(array).astype(np.asarray(x).dtype)
 
 
 @function(ORDER)
-def cumsum(env: Evaluation, x: Elements, axis: Whole = -1) -> Any:
+def cumsum(env: Evaluation, x: Elements, axis: Integer = -1) -> Any:
     """Cumulative sum along an axis, in f64, or in i64 for integers and bools."""
     array = np.asarray(x)
     if array.size > FREE:
@@ -122,9 +122,9 @@ def cumsum(env: Evaluation, x: Elements, axis: Whole = -1) -> Any:
 
 
 @function(ORDER)
-def softmax(env: Evaluation, x: Elements, axis: Whole = -1) -> Any:
+def softmax(env: Evaluation, x: Elements, axis: Integer = -1) -> Any:
     """exp(x) / sum(exp(x)) along an axis, in f64."""
-    array = wide(env, computing(env, x))
+    array = as_f64(env, as_float(env, x))
     if array.size > FREE:
         env.charge(array.nbytes * 3)
     _axis(array, axis)

@@ -59,12 +59,12 @@ def tensor_text(type: TensorType, s: Statistics) -> str:
             assert s.mean is not None
             parts.append(f"{round(s.mean * s.finite):,} true")
         elif s.min == s.max:
-            low = _figure(s.min)
+            low = _short_number(s.min)
             parts.append(f"all {low}" if s.finite == s.count else f"[{low}, {low}]")
         else:
             assert s.mean is not None and s.std is not None
-            parts += [f"mean {_figure(s.mean)}", f"std {_figure(s.std)}"]
-            parts.append(f"[{_figure(s.min)}, {_figure(s.max)}]")
+            parts += [f"mean {_short_number(s.mean)}", f"std {_short_number(s.std)}"]
+            parts.append(f"[{_short_number(s.min)}, {_short_number(s.max)}]")
     counts = (("NaN", s.nan), ("inf", s.posinf), ("-inf", s.neginf))
     for name, count in counts:
         if count:
@@ -82,7 +82,7 @@ def _scalar_text(type: TensorType, s: Statistics) -> str:
     return f"{text}  unwritten" if s.unwritten else text
 
 
-def _figure(number: float) -> str:
+def _short_number(number: float) -> str:
     """Four digits; integers whole."""
     return f"{number:,}" if isinstance(number, int) else f"{number:.4g}"
 

@@ -84,7 +84,7 @@ class Field(NamedTuple):
     at: int
 
 
-class Elsewhere(NamedTuple):
+class AtStep(NamedTuple):
     """``x@-1``, some steps away, or ``x@"3f2a:12"``, in another run."""
 
     operand: Tree
@@ -95,14 +95,14 @@ class Elsewhere(NamedTuple):
 
 
 Tree = (
-    Number | Text | Name | Items | Unary | Binary | Compare | Call | Index | Field | Elsewhere
+    Number | Text | Name | Items | Unary | Binary | Compare | Call | Index | Field | AtStep
 )  # fmt: skip
 
 
 def parts(tree: Tree) -> list[Tree]:
     """The trees directly below one."""
     match tree:
-        case Unary() | Field() | Elsewhere():
+        case Unary() | Field() | AtStep():
             return [tree.operand]
         case Binary():
             return [tree.left, tree.right]

@@ -15,11 +15,11 @@ import numpy as np
 from opstep.runtime.expressions.errors import ExpressionError, Limits
 from opstep.runtime.expressions.tables import ValueTable
 from opstep.runtime.ir.types import DTYPES, DType, TensorType, dtype_of, promote
+from opstep.runtime.statistics import Statistics
 
 SMALL = 1 << 14  # elements: so many are looked at on the host, of more the device takes statistics
 FREE = 1 << 16  # elements of a result that is too small to be counted
 
-Array = np.ndarray | np.generic | bool | int | float
 NUMBERS = (int, float, bool)
 _PLAIN = frozenset(
     (np.ndarray, int, float, bool, np.bool_, *(np.dtype(c).type for c in "bhilBefd"))
@@ -168,24 +168,35 @@ def bound(env: Evaluation, a: Any, b: Any, factor: int = 1) -> None:
         env.charge(size * max(a.dtype.itemsize, b.dtype.itemsize) * factor)
 
 
-def tidy(value: Any) -> Any:
+def unwrap_scalar(value: Any) -> Any:
     """An array of rank 0 is its element."""
     return value[()] if type(value) is np.ndarray and value.ndim == 0 else value
 
 
-def wide(env: Evaluation, array: Any) -> Any:
+def as_f64(env: Evaluation, array: Any) -> Any:
     """In f64, for what is computed over many elements."""
     return converted(env, np.asarray(array), np.float64)
 
 
-def computing(env: Evaluation, array: Any) -> Any:
+def array_statistics(env: Evaluation, value: Any) -> Statistics:
+    """Statistics of an array, an element or a number, by the kernel that takes them of tensors.
+    Floats that hold the payload of `fill=nan` count as never written.
+    """
+    from opstep.runtime.device.cpu.device import statistics_of
+
+    array = np.asarray(value)
+    env.charge(array.nbytes)
+    return statistics_of(array, filled=True)
+
+
+def as_float(env: Evaluation, array: Any) -> Any:
     """For a function of real numbers: floats as they are, all else in f64."""
     if isinstance(array, NUMBERS):
         return float(array)
     return array if array.dtype.kind in "fV" else converted(env, array, np.float64)
 
 
-def whole_number(value: Any, what: str) -> int:
+def as_integer(value: Any, what: str) -> int:
     """A value that has to be an integer."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
         if isinstance(value, np.ndarray) and value.size == 1 and value.dtype.kind in "iu":

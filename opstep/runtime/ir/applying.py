@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from opstep.runtime.ir.calls import literal_fault, resolve_call, symbols_of
 from opstep.runtime.ir.control import Control
 from opstep.runtime.ir.diagnostics import Note, Suggestion
 from opstep.runtime.ir.dims import Dim
-from opstep.runtime.ir.elsewhere import named_elsewhere
+from opstep.runtime.ir.foreign_names import ops_by_foreign_name
 from opstep.runtime.ir.graph import Apply, Attr, Graph, Literal, Source
 from opstep.runtime.ir.op import Mismatch, Op, Ref, Resolved, complete, resolve
 from opstep.runtime.ir.reporting import Reporter, mismatch_span
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.ir.values import MOST_DIMS
 from opstep.runtime.ir.verified import Application
-
-if TYPE_CHECKING:
-    from opstep.runtime.ir.body import BodyChecker
 
 
 def attrs_key(attrs: tuple[Attr, ...]) -> tuple:
@@ -51,59 +48,66 @@ class Applier:
     def is_callee(self, name: str) -> bool:
         return name in self.ops or name in self.graphs
 
-    def apply(self, s: Apply, body: BodyChecker) -> Application | None:
-        """What a statement comes to; None, with the errors reported, where that cannot be said."""
-        types = [body.lookup(o) if not isinstance(o, Literal) else o.value for o in s.operands]
+    def apply(
+        self, s: Apply, types: list, source: Source | None, reporter: Reporter
+    ) -> Application | None:
+        """What a statement comes to with operands of these types (literals: their values); None,
+        with the errors reported, where that cannot be said.
+        """
         kinds = [t if t is None or isinstance(t, TensorType) else t.__class__ for t in types]
         key = (s.callee.text, attrs_key(s.attrs) if s.attrs else None, *kinds)
         found = self.cache.get(key)
         if found is None:
-            known = len(body.reporter.diagnostics)
-            found = self._new(s, types, body)
+            known = len(reporter.diagnostics)
+            found = self._new(s, types, source, reporter)
             if found is None:
-                if None in types and len(body.reporter.diagnostics) == known:
+                if None in types and len(reporter.diagnostics) == known:
                     self.unknown.add(key)
                 return None
             if found.op is not None or not s.attrs:  # calls have none: each that has is reported
                 self.cache[key] = found
-        return found if self._fits(s, found, body) else None
+        return found
 
-    def _fits(self, s: Apply, found: Application, body: BodyChecker) -> bool:
-        """Whether the literals and the symbols, which are not part of the key, are right too."""
+    def literals_fit(
+        self, s: Apply, found: Application, source: Source | None, reporter: Reporter
+    ) -> bool:
+        """Whether the literals, which are not part of the key, are right too."""
         good = True
         for k, t in found.literals:
             operand = s.operands[k]
             assert isinstance(operand, Literal)
             fault = literal_fault(operand.value, t)
             if fault:
-                body.error(operand.span, fault)
+                reporter.error(source, operand.span, fault)
                 good = False
-        return body.check_bound(found.needs, s.callee.span) and good
+        return good
 
-    def _new(self, s: Apply, types: list, body: BodyChecker) -> Application | None:
+    def _new(
+        self, s: Apply, types: list, source: Source | None, reporter: Reporter
+    ) -> Application | None:
         callee = s.callee.text
         op = self.ops.get(callee)
         graph = None if op else self.graphs.get(callee)
         try:
             if op is not None:
-                given = self.given(op, s.attrs, body.source, body.reporter)
+                given = self.given(op, s.attrs, source, reporter)
                 if given is None or None in types:
                     return None
-                return self._op(op, types, given, s, body.reporter)
+                return self._op(op, types, given, s, reporter)
             if graph is not None:
                 self.reached[callee] = None
-                self._no_attributes(s, body)
+                self._no_attributes(s, source, reporter)
                 return None if None in types else self._call(graph, types, s)
         except Mismatch as m:
             notes = ()
             if graph is not None:
                 note = f"graph {callee} is declared here"
                 notes = (Note(note, graph.name.span, self.sources[callee]),)
-            body.error(mismatch_span(s, m), m.message, m.hint, notes, "operands")
+            reporter.error(source, mismatch_span(s, m), m.message, m.hint, notes, "operands")
             return None
-        same = [name for name in named_elsewhere(callee) if name in self.ops]
-        hint = Suggestion(same) if same else body.reporter.near(callee, [*self.ops, *self.graphs])
-        body.error(s.callee.span, f"there is no op or graph {callee}", hint)
+        same = [name for name in ops_by_foreign_name(callee) if name in self.ops]
+        hint = Suggestion(same) if same else reporter.near(callee, [*self.ops, *self.graphs])
+        reporter.error(source, s.callee.span, f"there is no op or graph {callee}", hint)
         return None
 
     def _op(
@@ -164,12 +168,11 @@ class Applier:
             given[name] = a.value
         return given if good else None
 
-    def _no_attributes(self, s: Apply, body: BodyChecker) -> None:
+    def _no_attributes(self, s: Apply, source: Source | None, reporter: Reporter) -> None:
         for a in s.attrs:
             message = f"graph {s.callee.text} takes no attributes"
-            body.error(
-                a.name.span, message, "graphs have inputs only; write operands by their place"
-            )
+            hint = "graphs have inputs only; write operands by their place"
+            reporter.error(source, a.name.span, message, hint)
 
     def _check_values(self, op: type[Op], attrs: dict[str, Any], reporter: Reporter) -> None:
         """Graphs that attributes name must exist, and a list of dims must be one of a tensor."""

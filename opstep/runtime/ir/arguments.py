@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opstep.runtime.ir.graph import Attr, Literal, Name, Span
-from opstep.runtime.ir.lexer import KEYWORDS, NUMBER_WORDS, RESERVED, WORDS, Lexer, SyntaxFault
+from opstep.runtime.ir.lexer import CONSTANTS, KEYWORDS, NUMBER_NAMES, RESERVED, Lexer, SyntaxFault
 from opstep.runtime.ir.values import (
     close_list,
     open_list,
@@ -27,7 +27,7 @@ def new_name(lex: Lexer, what: str, dotted: bool = False, hint: str = "") -> Nam
             "a keyword"
             if text in KEYWORDS
             else "a number"
-            if text in NUMBER_WORDS
+            if text in NUMBER_NAMES
             else "a constant"
         )
         raise SyntaxFault(f"{text} is {is_a} and cannot be {what}", span, hint)
@@ -51,7 +51,7 @@ def parse_callee(lex: Lexer, what: str) -> Name:
             Span(start, lex.behind),
             f"numbers are operands: add(x, {number}); a tensor of them is full(value={number}, …)",
         )
-    if lex.kind != "name" or lex.value in WORDS:
+    if lex.kind != "name" or lex.value in CONSTANTS:
         raise lex.fault(what)
     plain = "." not in lex.value
     name = new_name(lex, what, dotted=not plain)
@@ -77,7 +77,7 @@ def parse_arguments(
     while lex.kind != ")":
         start = lex.start
         operand: Name | Literal | None = None
-        if lex.kind == "name" and lex.value not in NUMBER_WORDS:
+        if lex.kind == "name" and lex.value not in NUMBER_NAMES:
             operand = _operand_or_attr(lex, opened, attrs)
         elif starts_number(lex):
             number = parse_number(lex)
@@ -120,7 +120,7 @@ def _operand_or_attr(lex: Lexer, opened: int, attrs: list[Attr]) -> Name | None:
     lex.advance()
     if lex.kind != "=":
         if text in RESERVED:
-            hint = f"a flag is an attribute: name={text}" if text in WORDS else ""
+            hint = f"a flag is an attribute: name={text}" if text in CONSTANTS else ""
             raise SyntaxFault(f"{text} cannot be an operand", span, hint)
         return Name(text, span)
     lex.advance()

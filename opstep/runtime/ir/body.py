@@ -152,9 +152,9 @@ class BodyChecker:
                 except KeyError:  # an unknown name
                     pass
                 if found is None:
-                    found = None if key in unknown else self.applier.apply(s, self)
+                    found = None if key in unknown else self.apply(s)
                 elif found.literals or found.needs:
-                    found = self.applier.apply(s, self)
+                    found = self.apply(s)
                 results = s.results
                 if found is not None and len(results) == 1 == len(found.resolved.results):
                     binding, t = results[0], found.resolved.results[0]
@@ -173,6 +173,15 @@ class BodyChecker:
                 self.returned = s
             applications.append(found)
         return applications
+
+    def apply(self, s: Apply) -> Application | None:
+        """What a statement comes to; None, with the errors reported, where that cannot be said."""
+        types = [o.value if isinstance(o, Literal) else self.lookup(o) for o in s.operands]
+        found = self.applier.apply(s, types, self.source, self.reporter)
+        if found is None:
+            return None
+        fits = self.applier.literals_fit(s, found, self.source, self.reporter)
+        return found if self.check_bound(found.needs, s.callee.span) and fits else None
 
     def _define_all(self, s: Apply, found: Application | None) -> None:
         """Defines the results of a statement, whose number may be wrong."""

@@ -10,7 +10,7 @@ No gradient is taken through control flow.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from opstep.runtime.ir.calls import amount, literal_fault, resolve_call
 from opstep.runtime.ir.graph import Graph
@@ -20,11 +20,29 @@ from opstep.runtime.ir.types import DType, TensorType, boolean, i32, i64
 Types = Sequence[TensorType | int | float]
 Graphs = Callable[[str], Graph]
 
+TEST, BODY, BRANCH = "test", "body", "branch"
+
+
+class GraphCall(NamedTuple):
+    """A graph that an op of control flow runs. `role`: `TEST`, `BODY` or `BRANCH`; `turn`: of the
+    loop.
+    """
+
+    graph: str
+    role: str
+    turn: int = 0
+
 
 class Control(Op):
-    """Base of the ops that call graphs. `grad` is None: a gradient does not go through them."""
+    """Base of the ops that call graphs. `grad` is None: a gradient does not go through them.
+
+    Whoever runs one hands the operands (without the first, where that `selects`) to `first_call`'s
+    graph. What that gives goes to `next_call`'s, and so on; a test's is read instead, and hands
+    its operands on. Where no call follows these are the results.
+    """
 
     host = True
+    selects: ClassVar[bool] = True  # the first operand decides which graph is called
     results: ClassVar[tuple[str, ...]] = ("y...",)
     infer = None
     oracle = None
@@ -39,6 +57,20 @@ class Control(Op):
         """
         raise NotImplementedError
 
+    @staticmethod
+    def first_call(attrs: dict[str, Any], selector: Any) -> GraphCall:
+        """What runs first. `selector`: the value of the operand that `selects`, else None. Raises
+        `Mismatch`.
+        """
+        raise NotImplementedError
+
+    @staticmethod
+    def next_call(attrs: dict[str, Any], done: GraphCall, holds: bool) -> GraphCall | None:
+        """What runs behind a call; None where that was the last. `holds`: what a test gave; False
+        once an assert has failed. Raises `Mismatch`.
+        """
+        return None
+
 
 class while_(Control):
     """Applies `body` to the operands as long as `test` of them is true; gives the last ones.
@@ -49,6 +81,7 @@ class while_(Control):
     """
 
     signature = "while(x: T*, *, test: graph, body: graph, limit: int = 1000000)"
+    selects = False
 
     @staticmethod
     def resolve_call(types: Types, attrs: dict[str, Any], graphs: Graphs) -> Resolved:
@@ -65,6 +98,21 @@ class while_(Control):
         _returns_bool(graphs(attrs["test"].name), carried)
         return Resolved(carried, results)
 
+    @staticmethod
+    def first_call(attrs: dict[str, Any], selector: Any) -> GraphCall:
+        return GraphCall(attrs["test"].name, TEST)
+
+    @staticmethod
+    def next_call(attrs: dict[str, Any], done: GraphCall, holds: bool) -> GraphCall | None:
+        if done.role == BODY:
+            return GraphCall(attrs["test"].name, TEST, done.turn + 1)
+        if not holds:
+            return None
+        if done.turn >= attrs["limit"]:
+            hint = "raise limit=, or see whether its test can become false"
+            raise Mismatch(f"the loop has not ended after {done.turn} turns", hint=hint)
+        return GraphCall(attrs["body"].name, BODY, done.turn)
+
 
 class cond(Control):
     """`then` of the operands where `pred` is true, else `else` of them; only that one runs.
@@ -79,6 +127,10 @@ class cond(Control):
         first = _selector("cond", types, "pred", (boolean,), "a bool[]")
         branches = {"then": attrs["then"], "else": attrs["else"]}
         return _branches(first, types, branches, graphs)
+
+    @staticmethod
+    def first_call(attrs: dict[str, Any], selector: Any) -> GraphCall:
+        return GraphCall(attrs["then" if selector else "else"].name, BRANCH)
 
 
 class switch(Control):
@@ -97,6 +149,13 @@ class switch(Control):
             raise Mismatch("switch needs one case at least", "cases")
         branches = {f"case {k}": case for k, case in enumerate(attrs["cases"])}
         return _branches(first, types, branches, graphs, at="cases")
+
+    @staticmethod
+    def first_call(attrs: dict[str, Any], selector: Any) -> GraphCall:
+        cases, index = attrs["cases"], int(selector)
+        if not 0 <= index < len(cases):
+            raise Mismatch(f"index {index} is none of the {len(cases)} cases 0 to {len(cases) - 1}")
+        return GraphCall(cases[index].name, BRANCH)
 
 
 CONTROL: dict[str, type[Control]] = {"while": while_, "cond": cond, "switch": switch}

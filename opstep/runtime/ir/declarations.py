@@ -53,7 +53,7 @@ def _initialiser(
         elif spec.name == "dtype" and spec.type == "dtype":
             given.setdefault("dtype", d.type.dtype)
     try:
-        return _made_by(d, op, given)
+        return _initialisation(d, op, given)
     except Mismatch as m:
         spans = {a.name.text: a.span for a in d.attrs}
         span = spans.get(m.at, init.span) if isinstance(m.at, str) else init.span
@@ -61,7 +61,7 @@ def _initialiser(
         return None
 
 
-def _made_by(d: Declaration, op: type[Op], given: dict[str, Any]) -> Application:
+def _initialisation(d: Declaration, op: type[Op], given: dict[str, Any]) -> Application:
     if not _needs_nothing(op):
         raise Mismatch(f"{op.name} takes operands, and cannot initialise {d.name.text}")
     attrs = complete(op, given)

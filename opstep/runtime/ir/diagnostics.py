@@ -9,9 +9,10 @@ import difflib
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from opstep.runtime.ir.graph import Source, Span
+from opstep.runtime.ir.wording import Words, in_python, said
 
 _WINDOW = 100  # columns of a source line that a message shows
 _LEAD = 40  # of these, how many stand before the span in a line that is longer
@@ -77,8 +78,15 @@ class OpstepError(Exception):
         self.diagnostics: tuple[Diagnostic, ...] = in_order(found)
         super().__init__(self.diagnostics)
 
+    def __reduce__(self) -> tuple[Any, ...]:  # kinds of it are made of other arguments
+        return type(self).__new__, (type(self), *self.args), vars(self)
+
     def __str__(self) -> str:
-        text = render_all(self.diagnostics[:_MOST_IN_TEXT])
+        return self.text()
+
+    def text(self, words: Words = in_python) -> str:
+        """All that it says, up to so many messages; arguments in the words of a door."""
+        text = render_all(self.diagnostics[:_MOST_IN_TEXT], words=words)
         more = len(self.diagnostics) - _MOST_IN_TEXT
         return f"{text}\n\n… and {more} more" if more > 0 else text
 
@@ -88,20 +96,24 @@ def in_order(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
     return tuple(dict.fromkeys(sorted(diagnostics, key=lambda d: d.position)))
 
 
-def render_all(diagnostics: Iterable[Diagnostic], color: bool = False) -> str:
+def render_all(
+    diagnostics: Iterable[Diagnostic], color: bool = False, words: Words = in_python
+) -> str:
     """All messages, a blank line between those that show source lines."""
-    texts = [render(d, color) for d in diagnostics]
+    texts = [render(d, color, words) for d in diagnostics]
     return ("\n\n" if any("\n" in t for t in texts) else "\n").join(texts)
 
 
-def render(diagnostic: Diagnostic, color: bool = False) -> str:
-    """``file:line:col: error: message``, the source line with carets, the hint and the notes."""
+def render(diagnostic: Diagnostic, color: bool = False, words: Words = in_python) -> str:
+    """``file:line:col: error: message``, the source line with carets, the hint and the notes.
+    Arguments are called as the door calls them whose `words` they are.
+    """
     d = diagnostic
-    lines = [_headline(d.severity, d.message, d.source, d.span, color)]
+    lines = [_headline(d.severity, said(d.message, words), d.source, d.span, color)]
     lines += _excerpt(d.source, d.span, _COLORS.get(d.severity, "") if color else "")
     if d.hint:
         hint = f"{_CYAN}hint:{_RESET}" if color else "hint:"
-        lines.append(f"{hint} {visible(d.hint)}")
+        lines.append(f"{hint} {visible(said(d.hint, words))}")
     for note in d.notes:
         message, span, source = Note(*note)
         source = source or d.source
@@ -134,11 +146,20 @@ class Suggestion(str):
         made.names = names
         return made
 
+    def __getnewargs__(self) -> tuple[tuple[str, ...]]:
+        return (self.names,)
+
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     """A hint with the nearest names, a `Suggestion`; or "" where nothing is near."""
     found = nearest(name, candidates)
     return Suggestion(found) if found else ""
+
+
+def names_listed(names: Iterable[str], most: int = 8) -> str:
+    """``a, b, c, …``"""
+    shown = list(names)
+    return ", ".join(shown[:most]) + (", …" if len(shown) > most else "")
 
 
 def visible(text: str) -> str:

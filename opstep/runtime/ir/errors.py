@@ -2,11 +2,58 @@
 
 from __future__ import annotations
 
-from opstep.runtime.ir.diagnostics import OpstepError
+from collections.abc import Iterable
+from typing import Any
+
+from opstep.runtime.ir.diagnostics import OpstepError, did_you_mean, names_listed
+from opstep.runtime.ir.wording import ARRAY, Argument, Wording
 
 
 class InputError(OpstepError):
     """What was given does not fit: a file, an input, a param, a symbol, an argument."""
+
+
+class SettingError(InputError):
+    """A setting of a run that has a value that it cannot have: `got`, in place of `expected`."""
+
+    def __init__(self, name: str, got: object, expected: str):
+        super().__init__(f"{name} is {got!r}; it can be {expected}")
+        self.name = name
+        self.got = got
+        self.expected = expected
+
+
+class UnknownName(InputError):
+    """A name that nothing has: `name`, in place of one of `known`, which `listing` begins to tell
+    in a hint where none is near.
+    """
+
+    def __init__(self, what: str, name: str, known: Iterable[str], listing: str = "there are:"):
+        self.name = name
+        self.known = tuple(known)
+        listed = f"{listing} {names_listed(self.known)}" if self.known else "there are none"
+        super().__init__(what, hint=did_you_mean(name, self.known) or listed)
+
+
+class MissingInputs(InputError):
+    """Inputs of a graph that nothing was given for: `names`."""
+
+    def __init__(self, what: str, names: Iterable[str], **place: Any):
+        self.names = tuple(names)
+        one = Argument("inputs", {self.names[0]: ARRAY})
+        every = Argument("inputs", "random")
+        super().__init__(
+            what, hint=Wording.any_of(("give ", one), (every, " for all of them")), **place
+        )
+
+
+class UnboundSymbols(InputError):
+    """Symbols that nothing says the size of: `symbols`."""
+
+    def __init__(self, what: str, symbols: Iterable[str]):
+        self.symbols = tuple(symbols)
+        sizes = Argument("symbols", dict.fromkeys(self.symbols, 8))
+        super().__init__(what, hint=Wording("add ", sizes))
 
 
 class DeviceError(OpstepError):

@@ -28,7 +28,7 @@ Regions = Sequence["tuple[slice, ...] | None"]
 class Site(NamedTuple):
     """One element of result `result`. `operands` (None: absent) and `results` are arrays."""
 
-    place: tuple[int, ...]
+    index: tuple[int, ...]
     result: int
     operands: Sequence[Any]
     results: Sequence[Any]
@@ -72,13 +72,13 @@ class Faults:
         self.value = value
 
 
-def whole(site: Site) -> Regions:
+def all_elements(site: Site) -> Regions:
     """Any element may come from all of them."""
     return [None if a is None else (slice(None),) * a.ndim for a in site.operands]
 
 
-UNKNOWN = Faults(whole)
-NO_FAULTS = Faults(whole)
+UNKNOWN = Faults(all_elements)
+NO_FAULTS = Faults(all_elements)
 
 
 # --- what rules look for --------------------------------------------------------------------------

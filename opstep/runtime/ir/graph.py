@@ -114,7 +114,7 @@ class Binding:
     type_span: Span = field(default=NOWHERE, compare=False)
 
 
-class MadeFor(NamedTuple):
+class DerivedFrom(NamedTuple):
     """The statement that a statement of a gradient was made for, as the file has it; `backward`
     where it is part of that one's derivative.
     """
@@ -138,7 +138,7 @@ class Apply:
     at: Provenance | None = None
     comments: Comments = NO_COMMENTS
     span: Span = field(default=NOWHERE, compare=False)
-    made_for: MadeFor | None = field(default=None, compare=False)
+    derived_from: DerivedFrom | None = field(default=None, compare=False)
 
 
 @_node

@@ -11,11 +11,12 @@ import re
 import unicodedata
 
 from opstep.runtime.ir.graph import Source, Span
+from opstep.runtime.ir.types import TensorType
 
 KEYWORDS = frozenset(("param", "state", "graph", "return", "assert", "at"))
-WORDS = {"true": True, "false": False, "none": None}
-NUMBER_WORDS = {"inf": float("inf"), "nan": float("nan")}
-RESERVED = KEYWORDS | WORDS.keys() | NUMBER_WORDS.keys()
+CONSTANTS = {"true": True, "false": False, "none": None}
+NUMBER_NAMES = {"inf": float("inf"), "nan": float("nan")}
+RESERVED = KEYWORDS | CONSTANTS.keys() | NUMBER_NAMES.keys()
 
 INT_MAX = 2**63 - 1
 INT_MIN = -(2**63)
@@ -36,6 +37,8 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE | re.ASCII,
 ).match
+
+_PASSED_OVER = ("newline", "comment")  # inside parentheses
 
 _NAMES = r"[A-Za-z_][\w.]*(?:[ \t]*[,:][^=\n(]*)?"
 LIKE_STATEMENT = re.compile(  # a line that probably begins a statement or an item
@@ -75,7 +78,8 @@ class Lexer:
     """
 
     __slots__ = (
-        "behind", "end", "inner", "kind", "limit", "nesting", "source", "start", "text", "value",
+        "behind", "end", "inner", "kind", "limit", "nesting", "source", "start", "text", "types",
+        "value",
     )  # fmt: skip
 
     def __init__(self, source: Source, position: int = 0):
@@ -83,6 +87,7 @@ class Lexer:
         self.text = source.text
         self.limit = len(self.text)
         self.nesting = 0
+        self.types: dict[str, TensorType] = {}  # read before, by their text: they repeat
         self.inner: list[str] = []  # comments passed over inside parentheses, as in `Comments`
         self.seek(position)
 
@@ -96,22 +101,21 @@ class Lexer:
     def advance(self) -> None:
         """Goes to the next token."""
         self.behind = self.end
-        while True:
-            match = _TOKEN(self.text, self.end, self.limit)
-            assert match is not None  # `bad` takes any character
-            kind = match.lastgroup
-            if self.nesting and (kind == "newline" or kind == "comment"):
-                if kind == "comment":
-                    self.inner.append(comment_text(match["comment"]) or " ")
-                self.end = match.end()
-                continue
-            break
-        assert kind is not None
-        self.start, self.end = match.span(kind)
-        self.value = match[kind]
-        self.kind = self.value if kind == "sign" else kind
-        if kind == "number":
-            self.kind = _number_kind(self.value, match["tail"])
+        match = _TOKEN(self.text, self.end, self.limit)
+        while self.nesting and match and match.lastgroup in _PASSED_OVER:
+            if match.lastgroup == "comment":
+                self.inner.append(comment_text(match["comment"]) or " ")
+            match = _TOKEN(self.text, match.end(), self.limit)
+        assert match is not None  # `bad` takes any character
+        kind, group = match.lastgroup, match.lastindex  # a number is looked up quicker
+        assert kind and group
+        self.start, self.end = match.span(group)
+        self.value = value = match[group]
+        if kind == "sign":
+            kind = value
+        elif kind == "number":
+            kind = _number_kind(value, match["tail"])
+        self.kind = kind
 
     def peek(self) -> tuple[str, str]:
         """Kind and text of the token behind this one on the line; does not go there."""

@@ -16,7 +16,7 @@ from opstep.runtime.ir.cutting import cut
 from opstep.runtime.ir.diagnostics import Diagnostic, OpstepError, in_order
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Declaration, Graph, Module, Source
-from opstep.runtime.ir.reading import MOST_ERRORS, Enough, Reader
+from opstep.runtime.ir.reading import MOST_ERRORS, Reader, TooManyErrors
 from opstep.runtime.ir.statements import comments_of
 
 _BEGINNING = 4096  # bytes in which a binary shows itself
@@ -32,18 +32,13 @@ def parse(text: str, path: str = "<text>") -> Module:
     return module
 
 
-def parse_with_diagnostics(
-    text: str, path: str = "<text>", *, fast: bool = True
-) -> tuple[Module, list[Diagnostic]]:
-    """What could be read of the text, and what could not: for tools that live with broken files.
-
-    `fast=False` keeps to the general path: for the test that both paths read the same.
-    """
-    reader = Reader(Source(text, path), fast)
+def parse_with_diagnostics(text: str, path: str = "<text>") -> tuple[Module, list[Diagnostic]]:
+    """What could be read of the text, and what could not: for tools that live with broken files."""
+    reader = Reader(Source(text, path))
     items: list[Declaration | Graph] = []
     closing: tuple[str, ...] = ()
     separated = True
-    with collector_paused(), suppress(Enough):
+    with collector_paused(), suppress(TooManyErrors):
         for piece in cut(reader.text):
             reader.limit_to(piece.end)
             closing, separated = reader.items(piece.start, items, separated)

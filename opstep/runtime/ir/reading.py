@@ -1,7 +1,6 @@
 """Items from text: recursive descent over tokens, one statement a line.
 
-A fault inside a statement is reported and reading goes on at the next line. Statements in the
-printer's form take the short cut in `fast.py`.
+A fault inside a statement is reported and reading goes on at the next line.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from dataclasses import dataclass, field
 
 from opstep.runtime.ir.arguments import new_name, parse_arguments, parse_callee
 from opstep.runtime.ir.diagnostics import Diagnostic, did_you_mean
-from opstep.runtime.ir.fast import FastPath
 from opstep.runtime.ir.graph import (
     NO_COMMENTS,
     Binding,
@@ -25,7 +23,7 @@ from opstep.runtime.ir.graph import (
     Span,
     Statement,
 )
-from opstep.runtime.ir.lexer import LIKE_STATEMENT, WORDS, Lexer, SyntaxFault, comment_text
+from opstep.runtime.ir.lexer import CONSTANTS, LIKE_STATEMENT, Lexer, SyntaxFault, comment_text
 from opstep.runtime.ir.statements import comments_of, end_of_line, parse_statement
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.ir.values import (
@@ -36,7 +34,7 @@ from opstep.runtime.ir.values import (
     starts_number,
 )
 
-ITEM_WORDS = ("param", "state", "graph")
+ITEM_KEYWORDS = ("param", "state", "graph")
 MOST_ERRORS = 1_000  # of a text; a binary would give one a line
 
 _TRIVIA = re.compile(r"(?:[ \t\r\f\v]*(?:#[^\n]*)?\n)++").match
@@ -45,7 +43,7 @@ _LIKE_BODY = re.compile(r"[ \t]*(?!(?:param|state|graph)\b)[A-Za-z_]").match
 _HEADER_END = re.compile(r"[^#\n]*\{[ \t]*(?:#[^\n]*)?\r?\n").match
 
 
-class Enough(Exception):
+class TooManyErrors(Exception):
     """Too many errors to be worth reading."""
 
 
@@ -74,14 +72,14 @@ class Closing:
 class Statements:
     """Some statements of a body, and where reading them ended.
 
-    `goes_on`: the body was not at its end there. `clean`: the last one that was read had no fault
+    `continues`: the body was not at its end there. `clean`: the last one that was read had no fault
     (nothing behind it has been looked at), and no comment waits for the next.
     """
 
     body: list[Statement] = field(default_factory=list)
     comments: list[str] = field(default_factory=list)  # above what comes next
     position: int = 0
-    goes_on: bool = False
+    continues: bool = False
     clean: bool = False
     first: bool = True  # nothing stands before what comes next
 
@@ -89,12 +87,11 @@ class Statements:
 class Reader:
     """Reads items of a text, from one offset up to a `limit`, which an item cannot cross."""
 
-    def __init__(self, source: Source, fast: bool = True):
+    def __init__(self, source: Source):
         text = source.text
         self.source = source
         self.text = text if text.endswith("\n") else text + "\n"
         self.lex = Lexer(Source(self.text, source.path))
-        self.fast = FastPath(self.text) if fast else None
         self.limit = self.lex.limit
         self.diagnostics: list[Diagnostic] = []
 
@@ -109,7 +106,7 @@ class Reader:
             Diagnostic("error", fault.message, span, self.source, fault.hint, fault.notes)
         )
         if len(self.diagnostics) >= MOST_ERRORS:
-            raise Enough
+            raise TooManyErrors
 
     def _next_line(self, position: int) -> int:
         """Where the line behind a position begins."""
@@ -136,7 +133,7 @@ class Reader:
             try:
                 if word == "graph":
                     item, position = self._graph(position, tidy(above, separated))
-                elif word in ITEM_WORDS:
+                elif word in ITEM_KEYWORDS:
                     item, position = self._declaration(tidy(above, separated))
                 else:
                     raise self._no_item(word)
@@ -159,7 +156,7 @@ class Reader:
         lex = self.lex
         if lex.kind == "}":
             return SyntaxFault("this } closes nothing", lex.span)
-        hint = did_you_mean(word, ITEM_WORDS) if word else ""
+        hint = did_you_mean(word, ITEM_KEYWORDS) if word else ""
         if not hint and LIKE_STATEMENT(self.text, lex.start):
             hint = "statements stand inside the braces of a graph"
         elif word in ("def", "fn", "func", "function"):
@@ -210,8 +207,8 @@ class Reader:
             if starts_number(lex):
                 number = parse_number(lex)
                 value = Literal(number, Span(value_start, lex.behind))
-            elif lex.kind == "name" and lex.value in WORDS and WORDS[lex.value] is not None:
-                value = Literal(WORDS[lex.value] is True, lex.span)
+            elif lex.kind == "name" and lex.value in CONSTANTS and CONSTANTS[lex.value] is not None:
+                value = Literal(CONSTANTS[lex.value] is True, lex.span)
                 lex.advance()
             else:
                 init, attrs = self._initialiser()
@@ -327,20 +324,13 @@ class Reader:
 
         `first`: no other stands before them.
         """
-        lex, fast = self.lex, self.fast
+        lex = self.lex
         read = Statements(position=position)
         body = read.body
         pending: list[str] = []  # comments above the next statement
         while True:
-            above = tidy(pending, first=first)
-            if fast is not None:
-                count = len(body)
-                left = max(1, most - count)
-                position = fast.statements(position, body, above, self.limit, left)
-                if len(body) > count:
-                    pending, first, read.clean = [], False, True
             if len(body) >= most and read.clean and not pending:
-                read.goes_on = True
+                read.continues = True
                 break
             more, position = self._trivia(position)
             if more:
@@ -349,7 +339,7 @@ class Reader:
             lex.seek(position)
             if lex.kind in ("}", "end"):
                 break
-            if lex.value in ITEM_WORDS and lex.peek()[0] == "name":
+            if lex.value in ITEM_KEYWORDS and lex.peek()[0] == "name":
                 break
             above = tidy(pending, first=first)
             try:

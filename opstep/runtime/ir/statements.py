@@ -34,11 +34,11 @@ def parse_statement(lex: Lexer, above: tuple[str, ...]) -> tuple[Statement, int]
         return _return(lex, start, above)
     if word == "assert":
         return _assert(lex, start, above)
-    following = lex.peek()[0]
-    if following == "sign" and lex.peek()[1] == "<-":
+    following = lex.peek()
+    if following == ("sign", "<-"):
         return _update(lex, start, above)
     results: list[Binding] = []
-    if not (following == "sign" and lex.peek()[1] == "("):
+    if following != ("sign", "("):
         _bindings(lex, results)
     callee = parse_callee(lex, "an op or a graph, and its operands in ( )")
     operands, attrs = parse_arguments(lex, callee)

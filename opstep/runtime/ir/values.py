@@ -5,17 +5,19 @@ Each function is given a lexer that stands on the first token, and leaves it beh
 
 from __future__ import annotations
 
+import re
+
 from opstep.runtime.ir.diagnostics import Note, did_you_mean
 from opstep.runtime.ir.dims import Dim, Expr, symbol
 from opstep.runtime.ir.graph import Span
 from opstep.runtime.ir.lexer import (
+    CONSTANTS,
     INT_MAX,
     INT_MIN,
     KEYWORDS,
     LIKE_STATEMENT,
-    NUMBER_WORDS,
+    NUMBER_NAMES,
     RESERVED,
-    WORDS,
     Lexer,
     SyntaxFault,
     floating,
@@ -37,6 +39,7 @@ _ALIASES = {
     "int32": "i32", "short": "i16", "int16": "i16", "int8": "i8", "uint8": "u8", "byte": "u8",
     "boolean": "bool",
 }  # fmt: skip
+_TYPE = re.compile(r"\w+\[[^\]\n#]*\]", re.ASCII).match
 _STARTS_DIM = frozenset(("int", "name", "(", "-"))
 
 
@@ -74,6 +77,19 @@ def _unclosed(lex: Lexer, sign: str, opened: int, what: str) -> SyntaxFault:
 
 def parse_type(lex: Lexer) -> TensorType:
     """``f32[N, 8]``"""
+    match = _TYPE(lex.text, lex.start, lex.limit)
+    if match is None:
+        return _parse_type(lex)
+    known = lex.types.get(match[0])
+    if known is None:
+        known = lex.types[match[0]] = _parse_type(lex)
+    else:
+        lex.end = match.end()
+        lex.advance()
+    return known
+
+
+def _parse_type(lex: Lexer) -> TensorType:
     if lex.kind != "name":
         raise lex.fault("a type such as f32[N]")
     name, span = lex.value, lex.span
@@ -251,8 +267,8 @@ def parse_number(lex: Lexer) -> int | float:
         value = integer(lex.value, span, negative)
     elif lex.kind == "float":
         value = floating(lex.value, span, negative)
-    elif lex.kind == "name" and lex.value in NUMBER_WORDS:
-        value = -NUMBER_WORDS[lex.value] if negative else NUMBER_WORDS[lex.value]
+    elif lex.kind == "name" and lex.value in NUMBER_NAMES:
+        value = -NUMBER_NAMES[lex.value] if negative else NUMBER_NAMES[lex.value]
     else:
         raise lex.fault("a number")
     lex.advance()
@@ -262,7 +278,7 @@ def parse_number(lex: Lexer) -> int | float:
 def starts_number(lex: Lexer) -> bool:
     """Whether a number literal begins here."""
     kind = lex.kind
-    return kind in ("int", "float", "-") or (kind == "name" and lex.value in NUMBER_WORDS)
+    return kind in ("int", "float", "-") or (kind == "name" and lex.value in NUMBER_NAMES)
 
 
 def parse_value(lex: Lexer):
@@ -286,10 +302,10 @@ def _scalar(lex: Lexer):
     kind = lex.kind
     if kind == "name":
         word = lex.value
-        if word in WORDS:
+        if word in CONSTANTS:
             lex.advance()
-            return WORDS[word]
-        if word in NUMBER_WORDS:
+            return CONSTANTS[word]
+        if word in NUMBER_NAMES:
             return parse_number(lex)
         if "." in word:
             raise SyntaxFault(
@@ -308,7 +324,7 @@ def _scalar(lex: Lexer):
         return text
     if kind == "-":
         after, word = lex.peek()
-        if after == "float" or word in NUMBER_WORDS:  # no dim begins like this
+        if after == "float" or word in NUMBER_NAMES:  # no dim begins like this
             return parse_number(lex)
     if kind in _STARTS_DIM:
         return _name_or_dim(lex)

@@ -81,7 +81,7 @@ class Arithmetic:
 
     # --- an operation ---
 
-    def looked_at(self, name: str, result: np.ndarray, operands: list, spread: Callable) -> None:
+    def check_result(self, name: str, result: np.ndarray, operands: list, spread: Callable) -> None:
         """`spread` makes a mask over an operand one over the result."""
         floats = [np.asarray(o) for o in operands]
         floats = [o for o in floats if o.dtype.kind not in "iub"]
@@ -178,14 +178,14 @@ class Watched(np.ndarray):
         if ufunc.signature is not None:  # matmul
             arithmetic.products(lambda arrays: np.asarray(ufunc(*arrays)), result, given)
         elif method == "__call__":
-            arithmetic.looked_at(
+            arithmetic.check_result(
                 ufunc.__name__, result, given, lambda m: np.broadcast_to(m, result.shape)
             )
         else:
             axes = {k: v for k, v in kwargs.items() if k in ("axis", "keepdims")}
             fold = getattr(np.logical_or, method, None)
             spread = (lambda m: fold(m, *given[1:], **axes)) if fold else np.any
-            arithmetic.looked_at(ufunc.__name__, result, given[:1], spread)
+            arithmetic.check_result(ufunc.__name__, result, given[:1], spread)
         return result
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:

@@ -13,7 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from opstep.runtime.debugger.again import GIVEN, LOWEST, Again, is_float, made_up, replaced
+from opstep.runtime.debugger.rerun import (
+    LOWEST,
+    SUBSTITUTES,
+    Rerun,
+    distinct_values,
+    is_float,
+    replaced,
+)
 
 Test = Callable[[Any], Any]
 
@@ -29,7 +36,7 @@ def bad(a: np.ndarray) -> np.ndarray:
 
 
 def born(
-    again: Again, operands: Sequence[np.ndarray | None], result: np.ndarray, k: int
+    again: Rerun, operands: Sequence[np.ndarray | None], result: np.ndarray, k: int
 ) -> np.ndarray:
     """A mask of the elements of result k that are NaN or infinite by the op's own doing."""
     nan, own = np.isnan(result), bad(result)
@@ -42,11 +49,11 @@ def born(
     return nan | inf
 
 
-def _stay(again: Again, operands, odd: Mapping[int, Any], test: Test, mask, k: int) -> np.ndarray:
+def _stay(again: Rerun, operands, odd: Mapping[int, Any], test: Test, mask, k: int) -> np.ndarray:
     """What of the mask is there without the odd elements, and is not reached by them."""
     if not odd:
         return mask
-    for value in GIVEN:
+    for value in SUBSTITUTES:
         changes = {j: replaced(operands[j], m, value) for j, m in odd.items()}
         mask = mask & test(again(changes)[k])
         if not mask.any():
@@ -54,11 +61,11 @@ def _stay(again: Again, operands, odd: Mapping[int, Any], test: Test, mask, k: i
     return mask & ~reached(again, operands, odd, k)
 
 
-def reached(again: Again, operands, odd: Mapping[int, Any], k: int) -> np.ndarray:
+def reached(again: Rerun, operands, odd: Mapping[int, Any], k: int) -> np.ndarray:
     """Elements of the result that become NaN for NaNs in these places among made-up values."""
     found = None
     for low in LOWEST:
-        plain = {j: made_up(a, low) for j, a in enumerate(operands) if is_float(a)}
+        plain = {j: distinct_values(a, low) for j, a in enumerate(operands) if is_float(a)}
         marked = plain | {j: replaced(plain[j], m, np.nan) for j, m in odd.items()}
         there = np.isnan(again(marked)[k]) & ~np.isnan(again(plain)[k])
         found = there if found is None else found | there
@@ -67,7 +74,7 @@ def reached(again: Again, operands, odd: Mapping[int, Any], k: int) -> np.ndarra
 
 
 def carriers(
-    again: Again, operands: Sequence[np.ndarray | None], result: np.ndarray, own: np.ndarray, k: int
+    again: Rerun, operands: Sequence[np.ndarray | None], result: np.ndarray, own: np.ndarray, k: int
 ) -> tuple[int, ...]:
     """Operands that elements of the result which are not its own came through."""
     carried = bad(result) & ~own
@@ -78,7 +85,7 @@ def carriers(
         return tuple(odd)
     found = []
     for j in odd:
-        others = {i: replaced(operands[i], m, GIVEN[0]) for i, m in odd.items() if i != j}
+        others = {i: replaced(operands[i], m, SUBSTITUTES[0]) for i, m in odd.items() if i != j}
         if (bad(again(others)[k]) & carried).any():
             found.append(j)
     return tuple(found) or tuple(odd)  # only together

@@ -16,8 +16,8 @@ import numpy as np
 
 from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.node import Node, Producer
-from opstep.runtime.ir.faults import Site, whole
-from opstep.runtime.nan.silent import Lost, lost
+from opstep.runtime.ir.faults import Site, all_elements
+from opstep.runtime.nan.silent import SilentLoss, silent_losses
 from opstep.runtime.nan.sources import moved
 from opstep.runtime.nan.verdict import Element
 
@@ -49,7 +49,7 @@ def cause_of(executor: Executor, producer: Producer, elements: Iterable[Element]
 class _Search:
     def __init__(self, executor: Executor):
         self.executor = executor
-        self.losses: dict[int, list[Lost]] = {}  # by id of a node
+        self.losses: dict[int, list[SilentLoss]] = {}  # by id of a node
 
     def run(self, producer: Producer, elements: list[Element]) -> Cause | None:
         todo: deque[_At] = deque()
@@ -66,15 +66,15 @@ class _Search:
             seen.add((id(at.node), at.place))
             telling = at.zero or at.node.type.dtype.is_integer
             telling = telling or at.node.producer.op.outside is not None
-            for one in self._lost(at.node) if telling else ():
+            for one in self.losses_of(at.node) if telling else ():
                 there = one.mask if one.mask.shape != at.node.type.shape else one.mask[at.place]
                 if bool(np.all(there)) and (one.kind != "underflow" or at.zero):
                     value = float(self.executor.array(at.node)[at.place])
                     return Cause(at.node, at.place, value, one.text)
-            todo.extend(self._before(at))
+            todo.extend(self._sources(at))
         return None
 
-    def _lost(self, node: Node) -> list[Lost]:
+    def losses_of(self, node: Node) -> list[SilentLoss]:
         if id(node) not in self.losses:
             producer, found = node.producer, []
             assert producer is not None
@@ -82,7 +82,7 @@ class _Search:
                 results = [self.executor.array(r) for r in producer.results]
                 kinds = ("index", "overflow", "underflow")
                 operands = self._operands(producer)
-                found = lost(producer.step, operands, results, node.index, kinds)
+                found = silent_losses(producer.step, operands, results, node.index, kinds)
             self.losses[id(node)] = found
         return self.losses[id(node)]
 
@@ -90,7 +90,7 @@ class _Search:
         given = [None if o is None else self.executor.array(o) for o in producer.operands]
         return [*given, *[None] * (len(producer.step.operand_types) - len(given))]
 
-    def _before(self, at: _At) -> Iterator[_At]:
+    def _sources(self, at: _At) -> Iterator[_At]:
         """The elements that one is computed from: of zeros the zeros among floats."""
         producer = at.node.producer
         assert producer is not None
@@ -123,7 +123,7 @@ class _Search:
         try:
             regions = list(step.op.faults.relation(site))
         except (IndexError, KeyError, TypeError, ValueError):
-            regions = list(whole(site))
+            regions = list(all_elements(site))
         for j, (array, region) in enumerate(zip(operands, regions, strict=False)):
             if array is None or region is None:
                 continue

@@ -1,24 +1,28 @@
-"""What a hunt finds, and where that stands: plain values, made by `tracing`."""
+"""What is told of NaNs and infinities: where they were born, and their way. Plain values, which the
+hunt, the debuggers and the workspace read.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from opstep.runtime.debugger.activation import Activation
 from opstep.runtime.debugger.frames import named
 from opstep.runtime.debugger.node import Node, Producer
-from opstep.runtime.debugger.watching import Unwritten
+from opstep.runtime.debugger.problems import Unwritten
 from opstep.runtime.ir.graph import Assert, Source, Statement
 from opstep.runtime.ir.printer import print_statement
+from opstep.runtime.ir.types import TensorType
 from opstep.runtime.nan.verdict import Verdict
 from opstep.runtime.statistics import Statistics
 
 ORIGIN, MASKED, UNINITIALISED, INTENDED = "origin", "masked", "uninitialised", "intended"
-PROPAGATED = "propagated"
+PROPAGATED, GIVEN = "propagated", "given"
 MOST_CALLS = 8  # told of a way of calls
 
 
-class Where(NamedTuple):
+@dataclass(frozen=True)
+class Where:
     """The place of an op: the graph with the turn of its loop; file and line of its statement, and
     of the source that it was imported from. `calls`: the way there, ``main → normed at a.opg:31``.
     `backward`: the statement, at that line, whose derivative the op belongs to.
@@ -33,63 +37,74 @@ class Where(NamedTuple):
     backward: str = ""
 
 
-class Link(NamedTuple):
-    """A value on the way from a root to an output."""
-
-    value: str
-    op: str
-    where: Where | None
-
-
-class Operand(NamedTuple):
+@dataclass(frozen=True)
+class Operand:
     """What an op took in."""
 
     name: str
-    type: str
+    type: TensorType
     statistics: Statistics
 
 
-class Before(NamedTuple):
-    """What lies behind a finding: an element that was lost without a sign, and how."""
+@dataclass(frozen=True)
+class Link:
+    """A value on the way of NaNs and infinities. `kind`: origin (elements were born in its op),
+    propagated, or given (it came from outside; `op` is "" then, `where` None). Without `verdict`
+    nobody asked, or it is finite.
+    """
 
     value: str
     op: str
-    where: Where
-    place: tuple[int, ...]
-    number: float
-    text: str
+    where: Where | None
+    kind: str = PROPAGATED
+    verdict: Verdict | None = None
+    operands: tuple[Operand | None, ...] = ()  # None: absent
+
+    @property
+    def bad(self) -> str:
+        """nan, inf, or what else was hunted."""
+        return "nan" if self.verdict is None else self.verdict.kind
 
 
-class Finding(NamedTuple):
+@dataclass(frozen=True)
+class PriorLoss(Link):
+    """What lies behind a finding: an element that was lost without a sign, and how."""
+
+    place: tuple[int, ...] = ()
+    number: float = 0.0
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Finding(Link):
     """One root. `kind`: origin, masked (no output shows it), uninitialised, or intended (an
     infinity that the program itself writes, or -inf given to it, and that does not come out).
 
-    `bad`: nan or inf. `op`: "" for what came from outside, then `given` says what it is: an input,
-    a param or state, a literal. `chain`: from here to the first output; `masked_by`: ops that took
-    it in and gave finite results; `decided`: of those, whose result would be another without it,
-    and reaches an output. `times`: executions of the statement that did this, `last` the last one.
-    `before`: what was lost on the way to its operands.
+    `given`: what it is that came from outside: an input, a param or state, a literal. `chain`: from
+    here to the first output; `masked_by`: ops that took it in and gave finite results; `decided`:
+    of those, whose result would be another without it, and reaches an output. `times`: executions
+    of the statement that did this, `last` the last one. `before`: what was lost on the way to its
+    operands. `position`: where the run stood.
     """
 
-    kind: str
-    bad: str
-    value: str
-    op: str
-    given: str
-    type: str
-    where: Where | None
-    verdict: Verdict | None
-    unwritten: Unwritten | None
-    operands: tuple[Operand | None, ...]  # None: absent
-    chain: tuple[Link, ...]
-    masked_by: tuple[Link, ...]
-    output: str
-    position: int
+    given: str = ""
+    type: str = ""
+    unwritten: Unwritten | None = None
+    chain: tuple[Link, ...] = ()
+    masked_by: tuple[Link, ...] = ()
+    output: str = ""
+    position: int = 0
     decided: tuple[Link, ...] = ()
     times: int = 1
     last: str = ""
     intended: bool = False  # the program writes it, and yet it comes out
-    before: Before | None = None
+    before: PriorLoss | None = None
+
+
+def link_of(node: Node) -> Link:
+    """A value and its op, which nobody judged."""
+    made = node.producer
+    return Link(node.name, made.op.name if made else "", where(made, node) if made else None)
 
 
 def where(producer: Producer, node: Node | None = None) -> Where:
@@ -109,11 +124,11 @@ def where(producer: Producer, node: Node | None = None) -> Where:
 
 def _line(statement: Statement, source: Source | None) -> tuple[str, int, str]:
     """File and line; of a gradient's statement those of the one that it was made for."""
-    made_for = getattr(statement, "made_for", None)
+    derived_from = getattr(statement, "derived_from", None)
     backward = ""
-    if made_for is not None:
-        source, statement = made_for.source, made_for.statement
-        backward = print_statement(statement).strip() if made_for.backward else ""
+    if derived_from is not None:
+        source, statement = derived_from.source, derived_from.statement
+        backward = print_statement(statement).strip() if derived_from.backward else ""
     line = source.locate(statement.span.start)[0] if source and statement.span.end else 0
     return source.path if source and line else "", line, backward
 

@@ -15,7 +15,7 @@ from opstep.runtime.debugger.node import Node
 from opstep.runtime.debugger.scope import Handle
 from opstep.runtime.expressions import Expression, ExpressionError, Nowhere, parse
 from opstep.runtime.ir.diagnostics import did_you_mean
-from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.errors import InputError, UnknownName
 from opstep.runtime.ir.types import TensorType, f64
 from opstep.runtime.statistics import Statistics
 
@@ -28,7 +28,7 @@ FIGURES = (
 
 
 @dataclass(frozen=True)
-class Sought:
+class Criteria:
     """`wanted`: names of values whose infinities are as they should be."""
 
     kinds: frozenset[str] = frozenset(KINDS)
@@ -36,7 +36,7 @@ class Sought:
     wanted: frozenset[str] = frozenset()
 
     @classmethod
-    def parse(cls, kinds: Collection[str] | str, wanted: Collection[str] = ()) -> Sought:
+    def parse(cls, kinds: Collection[str] | str, wanted: Collection[str] = ()) -> Criteria:
         """Of kinds by name, and expressions; also as one text, parted by commas. Raises
         `InputError`.
         """
@@ -98,8 +98,8 @@ def _parted(text: str) -> list[str]:
 def _expression(text: str) -> Expression:
     known = (*KINDS, *SILENT)
     if text.isidentifier() and text not in FIGURES:
-        hint = did_you_mean(text, known) or f"the kinds are {', '.join(known)}"
-        raise InputError(f"{text} is nothing that can be hunted", hint=hint)
+        message = f"{text} is nothing that can be hunted"
+        raise UnknownName(message, text, known, "the kinds are")
     try:
         expression = parse(text)
     except ExpressionError as error:

@@ -13,13 +13,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opstep.runtime.debugger.again import GIVEN, is_float, on_device, replaced
 from opstep.runtime.debugger.executor import Executor
 from opstep.runtime.debugger.node import Node, Producer
+from opstep.runtime.debugger.rerun import SUBSTITUTES, is_float, on_device, replaced
 from opstep.runtime.nan.births import bad, odd_elements
 from opstep.runtime.nan.sources import CAUSED, ITSELF, Masks, Sources
 
-INSTEAD = (GIVEN[0], -2.0, 6e4, -6e4)  # what a test or an index is asked about instead of a NaN
+INSTEAD = (
+    SUBSTITUTES[0],
+    -2.0,
+    6e4,
+    -6e4,
+)  # what a test or an index is asked about instead of a NaN
 FOLLOWED = 2_000  # ops that are run again to see what becomes of a root that does not come out
 
 
@@ -169,11 +174,11 @@ def _passed_on(
     }
     again, passed = on_device(executor, producer), []
     dropped = {j: m & ~kept[j] if j in kept else m for j, m in odd.items()}
-    others = {j: replaced(operands[j], m, GIVEN[0]) for j, m in dropped.items()}
+    others = {j: replaced(operands[j], m, SUBSTITUTES[0]) for j, m in dropped.items()}
     given = again(others)
     without = [
         again(others | {j: replaced(others[j], m, value) for j, m in kept.items() if j in others})
-        for value in (INSTEAD if any(not is_float(g) for g in given) else GIVEN[:1])
+        for value in (INSTEAD if any(not is_float(g) for g in given) else SUBSTITUTES[:1])
     ]
     for k, node in enumerate(producer.results):
         there = given[k]

@@ -39,7 +39,7 @@ class Reason(NamedTuple):
 
 def reason(step: Step, site: Site, parts: Parts) -> Reason:
     """Why `site` of a result is what it is."""
-    value = float(site.results[site.result][site.place])
+    value = float(site.results[site.result][site.index])
     text, masks = broken(step, site, parts)
     arithmetic = Arithmetic()
     exact = computed(step, site, parts, np.float64, arithmetic)
@@ -77,7 +77,7 @@ def computed(step: Step, site: Site, parts: Parts, dtype: Any, arithmetic: Arith
         try:
             found = op.oracle(*given, **step.attrs)
             found = np.asarray(found[site.result] if isinstance(found, (tuple, list)) else found)
-            return found[_within(site.place, site.results[site.result].shape, found.shape)]
+            return found[_within(site.index, site.results[site.result].shape, found.shape)]
         except Exception:  # an oracle that wants more than a part; what it is asked is not its text
             return None
 

@@ -19,7 +19,7 @@ COMPUTED = 1 << 22  # elements of operands up to which the oracle is asked
 SMALLEST = {"f16": 2.0**-24, "bf16": 2.0**-133, "f32": 2.0**-149, "f64": 2.0**-1074}
 
 
-class Lost(NamedTuple):
+class SilentLoss(NamedTuple):
     """`kind`: overflow, underflow or index; `mask`: elements of the result."""
 
     kind: str
@@ -27,15 +27,15 @@ class Lost(NamedTuple):
     mask: np.ndarray
 
 
-def lost(
+def silent_losses(
     step: Step, operands: Sequence[np.ndarray | None], results: Sequence[np.ndarray], k: int,
     kinds: Collection[str],
-) -> list[Lost]:  # fmt: skip
+) -> list[SilentLoss]:  # fmt: skip
     """What result k lost, of these kinds."""
     found = []
     if "index" in kinds and step.op.outside is not None:
         mask = np.asarray(step.op.outside(operands, results[k].shape, **step.attrs))
-        found.append(Lost("index", "an index that does not exist", mask))
+        found.append(SilentLoss("index", "an index that does not exist", mask))
     if results[k].dtype.kind != "b" and ("overflow" in kinds or "underflow" in kinds):
         exact = _exact(step, operands, k, results[k])
         if exact is not None:
@@ -46,7 +46,7 @@ def lost(
 
 def _compared(
     step: Step, operands, exact: np.ndarray, result: np.ndarray, kinds: Collection[str]
-) -> list[Lost]:
+) -> list[SilentLoss]:
     dtype = dtype_of(result.dtype)
     found = []
     if result.dtype.kind in "iu" and "overflow" in kinds:
@@ -56,11 +56,11 @@ def _compared(
         clips = step.op.moves and given is not None and given.dtype.is_float
         text = f"beyond what {dtype.name} holds" if clips else f"{dtype.name} wraps"
         divided = ~np.isfinite(exact) & _of_zero(operands, exact.shape)
-        found.append(Lost("overflow", text, beyond & ~divided))
-        found.append(Lost("overflow", "integer division by 0", divided))
+        found.append(SilentLoss("overflow", text, beyond & ~divided))
+        found.append(SilentLoss("overflow", "integer division by 0", divided))
     if result.dtype.kind not in "iu" and "underflow" in kinds:
         zero = (result == 0) & (exact != 0) & (np.abs(exact) < SMALLEST[dtype.name])
-        found.append(Lost("underflow", f"underflow of {dtype.name} to 0", zero))
+        found.append(SilentLoss("underflow", f"underflow of {dtype.name} to 0", zero))
     return found
 
 
@@ -75,7 +75,7 @@ def _of_zero(operands, shape: Sequence[int]) -> np.ndarray:
 
 def _on_the_way(
     step: Step, operands, exact: np.ndarray, result: np.ndarray, kinds: Collection[str]
-) -> list[Lost]:
+) -> list[SilentLoss]:
     """Numbers that are altogether wrong, because something in between was too large or became 0."""
     if result.dtype.kind in "iu" or step.op.moves:
         return []
@@ -95,7 +95,7 @@ def _on_the_way(
     if kind not in kinds or (kind == "overflow" and "" not in arithmetic.infinities):
         return []
     name = "f64" if computed is np.float64 else "f32"
-    return [Lost(kind, f"{kind} of {name} on the way to the result", wrong)]
+    return [SilentLoss(kind, f"{kind} of {name} on the way to the result", wrong)]
 
 
 def _exact(step: Step, operands, k: int, result: np.ndarray) -> np.ndarray | None:

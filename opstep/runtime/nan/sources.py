@@ -14,7 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from opstep.runtime.debugger.again import GIVEN, LOWEST, Again, is_float, made_up, replaced
+from opstep.runtime.debugger.rerun import (
+    LOWEST,
+    SUBSTITUTES,
+    Rerun,
+    distinct_values,
+    is_float,
+    replaced,
+)
 from opstep.runtime.nan.births import Test, bad, odd_elements
 from opstep.runtime.plan.plan import Step
 
@@ -39,7 +46,7 @@ class Sources:
         self._axes: dict[tuple, Axes | None] = {}
 
     def of(
-        self, step: Step, again: Again, operands: Sequence[np.ndarray | None],
+        self, step: Step, again: Rerun, operands: Sequence[np.ndarray | None],
         result: np.ndarray, k: int, own: np.ndarray, wanted: np.ndarray,
     ) -> Masks:  # fmt: skip
         """Of each operand the bad elements that those elements of result k which are `wanted` (bits
@@ -54,13 +61,13 @@ class Sources:
             if found is not None:
                 return found
         nan, inf = np.isnan(result), np.isinf(result)
-        one = _One(self, step, again, operands, k)
+        one = _Result(self, step, again, operands, k)
         one.carried(np.where(nan & ~own, wanted, 0), np.isnan)
         one.carried(np.where(inf & ~own, wanted, 0), np.isinf)
         one.caused(np.where(nan & own, wanted, 0))
         return one.found
 
-    def axes(self, step: Step, again: Again, operands, k: int, j: int, shape) -> Axes | None:
+    def axes(self, step: Step, again: Rerun, operands, k: int, j: int, shape) -> Axes | None:
         shapes = tuple(None if a is None else a.shape for a in operands)
         key = (id(step), k, j, shapes)
         if key not in self._axes:
@@ -68,10 +75,10 @@ class Sources:
         return self._axes[key]
 
 
-class _One:
+class _Result:
     """One result of one execution."""
 
-    def __init__(self, known: Sources, step: Step, again: Again, operands, k: int):
+    def __init__(self, known: Sources, step: Step, again: Rerun, operands, k: int):
         self.known = known
         self.step = step
         self.again = again
@@ -89,7 +96,7 @@ class _One:
         if len(parts) == 1 and self._by_axes(*parts[0], wanted, FEW):
             return
         left = wanted
-        for value in GIVEN:
+        for value in SUBSTITUTES:
             asked = wanted if len(parts) > 1 else left
             if not asked.any():
                 break
@@ -129,7 +136,7 @@ class _One:
         """What is not bad without them."""
 
         def effect(these: np.ndarray) -> np.ndarray:
-            return ~test(self.again({j: replaced(self.operands[j], these, GIVEN[0])})[self.k])
+            return ~test(self.again({j: replaced(self.operands[j], these, SUBSTITUTES[0])})[self.k])
 
         return effect
 
@@ -218,7 +225,7 @@ class _One:
                     break
                 group, less = groups.pop(), np.array(kept)
                 less.reshape(-1)[group] = False
-                changed = replaced(self.operands[j], mask & ~less, GIVEN[0])
+                changed = replaced(self.operands[j], mask & ~less, SUBSTITUTES[0])
                 if test(self.again({**changes, j: changed})[self.k])[asked].all():
                     kept, changes[j] = less, changed
                 elif len(group) > 1:
@@ -242,7 +249,7 @@ def _along(wanted: np.ndarray, axes: Axes, shape: Sequence[int]) -> np.ndarray:
     return np.broadcast_to(left.reshape(whole), shape)
 
 
-def _axes(again: Again, operands, k: int, j: int, shape: Sequence[int]) -> Axes | None:
+def _axes(again: Rerun, operands, k: int, j: int, shape: Sequence[int]) -> Axes | None:
     """How the operand's axes run along with those of the result; None where they do not."""
     size = operands[j].size
     plain, finite = _harmless(again, operands, k)
@@ -266,11 +273,11 @@ def _axes(again: Again, operands, k: int, j: int, shape: Sequence[int]) -> Axes 
     return _chosen(possible, shape)
 
 
-def _harmless(again: Again, operands, k: int) -> tuple[Masks, bool]:
+def _harmless(again: Rerun, operands, k: int) -> tuple[Masks, bool]:
     """Made-up operands of which the op makes no NaN, if some are known; whether it is so."""
     plain: Masks = {}
     for low in LOWEST:
-        plain = {i: made_up(a, low) for i, a in enumerate(operands) if is_float(a)}
+        plain = {i: distinct_values(a, low) for i, a in enumerate(operands) if is_float(a)}
         if not bad(again(plain)[k]).any():
             return plain, True
     return plain, False

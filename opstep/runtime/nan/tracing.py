@@ -8,16 +8,18 @@ a value from outside. What becomes of its elements, and of no others, is told by
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from opstep.runtime.debugger.activation import Activation
-from opstep.runtime.debugger.again import on_device
 from opstep.runtime.debugger.machine import Machine
 from opstep.runtime.debugger.node import Node, Producer
 from opstep.runtime.debugger.points import OP, Point
-from opstep.runtime.debugger.watching import Unwritten, unwritten
+from opstep.runtime.debugger.problems import Unwritten, unwritten
+from opstep.runtime.debugger.rerun import on_device
+from opstep.runtime.ir.control import TEST
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.graph import Apply, Name
 from opstep.runtime.nan.births import bad, born
@@ -26,22 +28,24 @@ from opstep.runtime.nan.findings import (
     INTENDED,
     MASKED,
     ORIGIN,
-    PROPAGATED,
     UNINITIALISED,
-    Before,
     Finding,
     Link,
     Operand,
+    PriorLoss,
+    link_of,
     where,
 )
-from opstep.runtime.nan.kinds import KINDS, SILENT, Sought
+from opstep.runtime.nan.kinds import KINDS, SILENT, Criteria
 from opstep.runtime.nan.reach import Reach, fate
-from opstep.runtime.nan.silent import Lost, lost
+from opstep.runtime.nan.silent import SilentLoss, silent_losses
 from opstep.runtime.nan.sources import ITSELF
-from opstep.runtime.nan.verdict import Element, Verdict, judge, lost_verdict
+from opstep.runtime.nan.verdict import Element, Verdict, judge, loss_verdict
+from opstep.runtime.plan.control import control_of
+from opstep.runtime.plan.internal import assert_
 
 INF = float("inf")
-TOLD = 8  # elements of a value from outside
+MOST_ELEMENTS = 8  # elements of a value from outside
 FATES = 16  # roots that do not come out whose fate is told
 SEARCHES = 16  # findings that something is looked for behind
 
@@ -54,35 +58,35 @@ class _Root(NamedTuple):
     node: Node
     own: np.ndarray
     unwritten: Unwritten | None
-    given: str
+    origin: str
     intended: bool
     position: int
-    lost: Lost | None = None
+    loss: SilentLoss | None = None
 
     @property
     def site(self) -> tuple:
         """The same for all executions of a statement."""
         made = self.node.producer
         if made is None:
-            return self.given, id(self.own)
+            return self.origin, id(self.own)
         kind = ""
-        if self.lost:  # an expression's text has figures, others each time
-            kind = self.lost.text if self.lost.kind in SILENT else self.lost.kind
+        if self.loss:  # an expression's text has figures, others each time
+            kind = self.loss.text if self.loss.kind in SILENT else self.loss.kind
         return id(made.step.statement), self.node.index, self.unwritten is None, kind
 
 
 class Trace:
     """Listens to a machine while it runs a step. `sought`: what counts."""
 
-    def __init__(self, machine: Machine, sought: Sought = Sought()):
+    def __init__(self, machine: Machine, sought: Criteria = Criteria()):
         self.machine = machine
-        self.sought = sought
+        self.criteria = sought
         self.skip = not (sought.infinities or "overflow" in sought.kinds)
         self.roots: list[_Root] = []
         self.bad: dict[int, tuple[bool, bool]] = {}  # by id of a node: NaN, infinities
         self.births: dict[int, np.ndarray] = {}  # by id of a node: elements that began there
-        self.makers: list[Producer] = []  # executions that gave bad results
-        self.takers: dict[int, list[Producer]] = {}  # by id of a bad node: who took it in
+        self.producers: list[Producer] = []  # executions that gave bad results
+        self.consumers: dict[int, list[Producer]] = {}  # by id of a bad node: who took it in
         self.steering: set[int] = set()  # nodes that chose a branch, or whether a loop goes on
         self._nodes: dict[int, Node] = {}  # ids stay unique while their nodes live
         self.searches = SEARCHES
@@ -98,8 +102,8 @@ class Trace:
     def _run(self) -> None:
         machine = self.machine
         for node in machine.inputs:
-            self._outside(node, f"input {node.name}")
-        while (here := machine.here()) is not None:
+            self._external(node, f"input {node.name}")
+        while (here := machine.history.next_point()) is not None:
             activation, point = here
             machine.forward()
             self._steers(activation, point)
@@ -112,27 +116,30 @@ class Trace:
     def _steers(self, activation: Activation, point: Point) -> None:
         """Notes what control flow goes by."""
         plan = activation.plan
-        asked = list(plan.outputs) if activation.role == "test" else []
-        if point.kind == OP and plan.steps[point.step].op.name in ("cond", "switch", "assert"):
-            asked += [v for v in plan.steps[point.step].operands[:1] if v is not None]
+        asked = list(plan.outputs) if activation.role == TEST else []
+        step = plan.steps[point.step] if point.kind == OP else None
+        if step is not None and (control_of(step).selects if step.op.host else step.op is assert_):
+            asked += [v for v in step.operands[:1] if v is not None]
         self.steering.update(id(activation.env[v][1]) for v in asked if v in activation.env)
 
     def after(self, producer: Producer) -> None:
         """What an op gave."""
         executor = self.machine.executor
-        taken = [o for o in producer.operands if any(self._given(o))]
+        taken = [o for o in producer.operands if any(self._operand_flags(o))]
         for operand in {id(o): o for o in taken if o is not None}.values():
-            self.takers.setdefault(id(operand), []).append(producer)
+            self.consumers.setdefault(id(operand), []).append(producer)
         left = {id(u.node): u for u in unwritten(executor, producer)}
-        found = [self._looked_at(node) for node in producer.results]
+        found = [self._flags(node) for node in producer.results]
         if any(map(any, found)):
-            self.makers.append(producer)
+            self.producers.append(producer)
         operands = None
         for k, (node, odd) in enumerate(zip(producer.results, found, strict=True)):
             missing = left.get(id(node))
             if missing:
-                self._root(_Root(node, missing.mask, missing, "", False, self.machine.frontier))
-            told = self._lost(producer, node) if self.sought.slow else []
+                self._root(
+                    _Root(node, missing.mask, missing, "", False, self.machine.history.frontier)
+                )
+            told = self._silent_losses(producer, node) if self.criteria.slow else []
             if not any(odd):
                 continue
             if operands is None:
@@ -140,7 +147,7 @@ class Trace:
             result = executor.array(node)
             own = np.asarray(born(on_device(executor, producer), operands, result, k))
             own = own & np.isnan(result) if self.skip else own
-            own = own if self.sought.nans else own & ~np.isnan(result)
+            own = own if self.criteria.nans else own & ~np.isnan(result)
             for mask in (*told, *([missing.mask] if missing else [])):
                 own = own & ~mask
             if own.any():
@@ -151,19 +158,19 @@ class Trace:
         assert made is not None
         infinite = not (own & np.isnan(result)).any()
         intended = infinite and _writes_infinities(made)
-        self._root(_Root(node, own, None, "", intended, self.machine.frontier))
+        self._root(_Root(node, own, None, "", intended, self.machine.history.frontier))
 
-    def _lost(self, producer: Producer, node: Node) -> list[np.ndarray]:
+    def _silent_losses(self, producer: Producer, node: Node) -> list[np.ndarray]:
         """What no NaN tells of, and expressions that hold. Gives the masks of elements that this
         says enough about.
         """
-        executor, now = self.machine.executor, self.machine.frontier
+        executor, now = self.machine.executor, self.machine.history.frontier
         found = []
-        if self.sought.kinds & frozenset(SILENT):
-            found = lost(*self._arrays(producer), node.index, self.sought.kinds)
+        if self.criteria.kinds & frozenset(SILENT):
+            found = silent_losses(*self._arrays(producer), node.index, self.criteria.kinds)
         found += [  # behind what may be the reason
-            Lost(text.partition(":")[0], text, np.ones((), bool))
-            for text in self.sought.broken(executor, node)
+            SilentLoss(text.partition(":")[0], text, np.ones((), bool))
+            for text in self.criteria.broken(executor, node)
         ]
         self._nodes[id(node)] = node
         self.roots += [_Root(node, one.mask, None, "", False, now, one) for one in found]
@@ -171,38 +178,38 @@ class Trace:
 
     # --- values ---
 
-    def _looked_at(self, node: Node) -> tuple[bool, bool]:
+    def _flags(self, node: Node) -> tuple[bool, bool]:
         found = self.bad.get(id(node))
         if found is None:
-            nan, inf = self.machine.executor.odd(node)
+            nan, inf = self.machine.executor.nonfinite(node)
             found = self.bad[id(node)] = (nan, inf and not self.skip)
             self._nodes[id(node)] = node
         return found
 
-    def _given(self, operand: Node | None) -> tuple[bool, bool]:
+    def _operand_flags(self, operand: Node | None) -> tuple[bool, bool]:
         """Of an operand; where it came from outside, it may be a root."""
         if operand is None:
             return False, False
         known = id(operand) in self.bad
-        found = self._looked_at(operand)
+        found = self._flags(operand)
         if not known and operand.producer is None and any(found):
             tensors = self.machine.host.tensors
             if operand.name in tensors:
-                self._outside(operand, f"{tensors[operand.name].kind} {operand.name}")
+                self._external(operand, f"{tensors[operand.name].kind} {operand.name}")
             else:
-                self._outside(operand, f"literal {operand.name}")
+                self._external(operand, f"literal {operand.name}")
         return found
 
-    def _outside(self, node: Node, given: str) -> None:
-        nan, inf = self._looked_at(node)
+    def _external(self, node: Node, given: str) -> None:
+        nan, inf = self._flags(node)
         array = self.machine.executor.array(node) if nan or inf else None
-        if nan and array is not None and self.sought.nans:
-            self._root(_Root(node, np.isnan(array), None, given, False, self.machine.base))
+        if nan and array is not None and self.criteria.nans:
+            self._root(_Root(node, np.isnan(array), None, given, False, self.machine.history.base))
         if inf and array is not None:
             below = not (array == INF).any()
             intended = below or given.startswith(("literal", "state"))
             mask = np.asarray(np.isinf(array))
-            self._root(_Root(node, mask, None, given, intended, self.machine.base))
+            self._root(_Root(node, mask, None, given, intended, self.machine.history.base))
 
     def _root(self, root: _Root) -> None:
         self._nodes[id(root.node)] = root.node
@@ -217,7 +224,7 @@ class Trace:
         run, and there what the program did not write itself; then the rest.
         """
         names, masks = self._ends()
-        reach = Reach(self.machine.executor, self.makers, self.births, masks)
+        reach = Reach(self.machine.executor, self.producers, self.births, masks)
         groups: dict[tuple, list[tuple[_Root, np.ndarray | None]]] = {}
         for root in self.roots:
             kind, arriving = self._kind(root, reach)
@@ -237,17 +244,17 @@ class Trace:
                 fates += 1
                 told = self._with_fate(told, root, leading)
                 if told.decided and self.error is None and self.machine.failed():
-                    told = told._replace(kind=ORIGIN)  # for the assert that failed
+                    told = replace(told, kind=ORIGIN)  # for the assert that failed
             last = group[-1][0].node
             if len(group) > 1 and last.producer is not None:
-                told = told._replace(times=len(group), last=where(last.producer, last).graph)
+                told = replace(told, times=len(group), last=where(last.producer, last).graph)
             found.append(told)
         return found
 
     def _kind(self, root: _Root, reach: Reach) -> tuple[str, np.ndarray | None]:
         """What a root counts as, and which of its own elements come out."""
         there = reach.arriving.get(id(root.node))
-        if root.unwritten or root.lost:
+        if root.unwritten or root.loss:
             return UNINITIALISED if root.unwritten else ORIGIN, None
         wanted = self._is_wanted(root)
         bits = ITSELF if root.intended or wanted else 0xFF
@@ -261,7 +268,10 @@ class Trace:
 
     def _is_wanted(self, root: _Root) -> bool:
         node = root.node
-        if node.name not in self.sought.wanted and self._qualified(node) not in self.sought.wanted:
+        if (
+            node.name not in self.criteria.wanted
+            and self._qualified(node) not in self.criteria.wanted
+        ):
             return False
         return not np.isnan(self.machine.executor.array(node)[root.own]).any()
 
@@ -278,8 +288,8 @@ class Trace:
         machine, names = self.machine, {}
         nodes: dict[int, Node] = {}
         masks: dict[int, np.ndarray] = {}
-        for name, versions in machine.named.items():
-            if name and len(versions) > 1:
+        for name, versions in machine.history.named.items():
+            if len(versions) > 1:
                 node, before = versions[-1][1], versions[0][1]
                 nodes[id(node)], names[id(node)] = node, name
                 masks[id(node)] = self._leaving(node, name, before)
@@ -287,8 +297,8 @@ class Trace:
                     converted = node.producer.operands[0]
                     assert converted is not None
                     names[id(converted)], masks[id(converted)] = name, masks[id(node)]
-        if machine.finished:
-            last = machine.finished[-1][1].plan
+        if machine.history.finished:
+            last = machine.history.finished[-1][1].plan
             for v, node in zip(last.outputs, machine.outputs(), strict=True):
                 name = last.values[v].name
                 names[id(node)], masks[id(node)] = name, self._leaving(node, name, None)
@@ -298,12 +308,12 @@ class Trace:
         """Elements that count where a value leaves. An infinity that a state had, and still has,
         is what the program began it with.
         """
-        if not any(self._looked_at(node)):
+        if not any(self._flags(node)):
             return np.zeros(1, bool)
         array = self.machine.executor.array(node)
         mask = np.isnan(array) if self.skip else bad(array)
         inf = np.isinf(array)
-        if name in self.sought.wanted:
+        if name in self.criteria.wanted:
             mask = mask & ~inf
         if before is not None and self.machine.host.tensors[name].kind == "state":
             mask = mask & ~(inf & (self.machine.executor.array(before) == array))
@@ -312,8 +322,8 @@ class Trace:
     def _leading(self, ends: dict[int, str]) -> set[int]:
         """Nodes on which something depends that leaves the step, or steers it."""
         machine, found = self.machine, set(ends) | self.steering
-        outputs = machine.outputs() if machine.finished else ()
-        todo = [*outputs, *(v[-1][1] for v in machine.named.values())]
+        outputs = machine.outputs() if machine.history.finished else ()
+        todo = [*outputs, *(v[-1][1] for _, v in machine.history.named.items())]
         found.update(id(n) for n in todo)
         while todo:
             made = todo.pop().producer
@@ -326,26 +336,34 @@ class Trace:
     # --- one finding ---
 
     def _finding(
-        self, root: _Root, kind: str, arriving: np.ndarray | None, reach: Reach | None,
+        self, root: _Root, kind: str, arriving: np.ndarray | None, reach: Reach,
         names: dict[int, str],
     ) -> Finding:  # fmt: skip
         node, producer = root.node, root.node.producer
-        path = reach.path(node, root.intended) if reach and arriving is not None else []
+        path = reach.path(node, root.intended) if arriving is not None else []
         operands, verdict = (), None
         if producer is not None:
-            operands = tuple(map(self._operand, producer.operands, _written(producer)))
+            operands = tuple(map(self._operand, producer.operands, _operand_names(producer)))
         if root.unwritten is None:
             verdict = self._verdict(root, arriving)
         return Finding(
-            kind, "nan" if verdict is None else verdict.kind, node.name,
-            "" if producer is None else producer.op.name, root.given, str(node.type),
-            None if producer is None else where(producer, node), verdict, root.unwritten, operands,
-            tuple(map(_link, path)), (), names.get(id(path[-1]), "") if path else "",
-            root.position, intended=root.intended and kind == ORIGIN,
-            before=self._before(producer, verdict),
-        )  # fmt: skip
+            node.name,
+            "" if producer is None else producer.op.name,
+            None if producer is None else where(producer, node),
+            kind,
+            verdict,
+            operands,
+            given=root.origin,
+            type=str(node.type),
+            unwritten=root.unwritten,
+            chain=tuple(map(link_of, path)),
+            output=names.get(id(path[-1]), "") if path else "",
+            position=root.position,
+            intended=root.intended and kind == ORIGIN,
+            before=self._prior_loss(producer, verdict),
+        )
 
-    def _before(self, producer: Producer | None, verdict: Verdict | None) -> Before | None:
+    def _prior_loss(self, producer: Producer | None, verdict: Verdict | None) -> PriorLoss | None:
         """What was lost without a sign before an op made NaNs or infinities of it."""
         if producer is None or verdict is None or verdict.kind not in KINDS or not self.searches:
             return None
@@ -354,17 +372,21 @@ class Trace:
         if found is None or found.node.producer is None:
             return None
         made = found.node.producer
-        return Before(
-            found.node.name, made.op.name, where(made, found.node), found.place, found.value,
-            found.text,
-        )  # fmt: skip
+        return PriorLoss(
+            found.node.name,
+            made.op.name,
+            where(made, found.node),
+            place=found.place,
+            number=found.value,
+            text=found.text,
+        )
 
     def _verdict(self, root: _Root, arriving: np.ndarray | None) -> Verdict | None:
         producer, array = root.node.producer, self.machine.executor.array
-        if root.lost and producer is not None:
-            return lost_verdict(*self._arrays(producer), root.node.index, root.lost)
+        if root.loss and producer is not None:
+            return loss_verdict(*self._arrays(producer), root.node.index, root.loss)
         if producer is None:
-            return _seen(array(root.node), root.own, arriving)
+            return _external_verdict(array(root.node), root.own, arriving)
         return judge(*self._arrays(producer), root.node.index, on_device(self.machine.executor,
                      producer), root.own, arriving)  # fmt: skip
 
@@ -374,64 +396,39 @@ class Trace:
         return producer.step, operands, [array(r) for r in producer.results]
 
     def _with_fate(self, finding: Finding, root: _Root, leading: set[int]) -> Finding:
-        met = fate(self.machine.executor, self.takers, root.node, root.own)
+        met = fate(self.machine.executor, self.consumers, root.node, root.own)
         decided = [n for n in met.decided if id(n) in leading]
         masked = [n for n in (*met.masked_by, *met.decided) if not any(n is d for d in decided)]
-        return finding._replace(
-            masked_by=tuple(map(_link, masked[:TOLD])), decided=tuple(map(_link, decided[:TOLD]))
+        return replace(
+            finding,
+            masked_by=tuple(map(link_of, masked[:MOST_ELEMENTS])),
+            decided=tuple(map(link_of, decided[:MOST_ELEMENTS])),
         )
 
     def _operand(self, node: Node | None, name: str) -> Operand | None:
         if node is None:
             return None
-        return Operand(name or node.name, str(node.type), self.machine.executor.statistics(node))
+        return Operand(name or node.name, node.type, self.machine.executor.statistics(node))
 
     # --- words ---
 
-    def links(self) -> Iterable[tuple[Link, Verdict]]:
+    def links(self) -> Iterable[Link]:
         """Values whose NaNs and infinities only came through; of a statement the first one."""
         seen, began = set(), {id(r.node) for r in self.roots}
-        for producer in self.makers:
+        for producer in self.producers:
             for k, node in enumerate(producer.results):
                 site = (id(producer.step.statement), k)
-                if site in seen or id(node) in began or not any(self._looked_at(node)):
+                if site in seen or id(node) in began or not any(self._flags(node)):
                     continue
                 seen.add(site)
                 none = np.zeros(self.machine.executor.array(node).shape, bool)
                 again = on_device(self.machine.executor, producer)
                 verdict = judge(*self._arrays(producer), k, again, none)
                 if verdict is not None:
-                    yield _link(node), verdict
+                    yield replace(link_of(node), verdict=verdict)
 
 
-def finding_on(machine: Machine, node: Node) -> Finding | None:
-    """On a value where a run stands, without what comes of it later: origin, uninitialised or
-    propagated; None where it is finite and was written. For those who stop at a NaN.
-    """
-    trace, executor, producer = Trace(machine), machine.executor, node.producer
-    position = machine.cursor
-    if producer is None:
-        trace._outside(node, f"given {node.name}")
-        return trace._finding(trace.roots[0], ORIGIN, None, None, {}) if trace.roots else None
-    for one in unwritten(executor, producer) if machine.policy.fill == "nan" else ():
-        if one.node is node:
-            root = _Root(node, one.mask, one, "", False, position)
-            return trace._finding(root, UNINITIALISED, None, None, {})
-    _, operands, results = trace._arrays(producer)
-    result = results[node.index]
-    if result.dtype.kind in "iub" or np.isfinite(result).all():
-        return None
-    own = np.asarray(born(on_device(executor, producer), operands, result, node.index))
-    kind = ORIGIN if own.any() else PROPAGATED
-    return trace._finding(_Root(node, own, None, "", False, position), kind, None, None, {})
-
-
-def _link(node: Node) -> Link:
-    made = node.producer
-    return Link(node.name, made.op.name if made else "", where(made, node) if made else None)
-
-
-def _written(producer: Producer) -> list[str]:
+def _operand_names(producer: Producer) -> list[str]:
     """The operands' names as the statement has them: a graph's inputs have others outside."""
     statement = producer.step.statement
     given = statement.operands if isinstance(statement, Apply) else ()
@@ -439,10 +436,10 @@ def _written(producer: Producer) -> list[str]:
     return names + [""] * (len(producer.operands) - len(names))
 
 
-def _seen(array: np.ndarray, own: np.ndarray, arriving: np.ndarray | None) -> Verdict:
+def _external_verdict(array: np.ndarray, own: np.ndarray, arriving: np.ndarray | None) -> Verdict:
     """On a value from outside: its bad elements."""
     mask = own if arriving is None else own & arriving
-    places = [tuple(map(int, p)) for p in np.argwhere(mask)[:TOLD]]
+    places = [tuple(map(int, p)) for p in np.argwhere(mask)[:MOST_ELEMENTS]]
     told = tuple(Element(p, float(array[p]), "given", None, ()) for p in places)
     count = int(own.sum())
     kind = "nan" if np.isnan(array[own]).any() else "inf"

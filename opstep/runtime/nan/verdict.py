@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from opstep.runtime.debugger.again import Again, on_cpu
-from opstep.runtime.ir.faults import Regions, Site, whole
+from opstep.runtime.debugger.rerun import Rerun, on_cpu
+from opstep.runtime.ir.faults import Regions, Site, all_elements
 from opstep.runtime.nan.births import bad, born, carriers
 from opstep.runtime.nan.reasons import COMPUTED, broken, reason
-from opstep.runtime.nan.silent import Lost
+from opstep.runtime.nan.silent import SilentLoss
 from opstep.runtime.plan.plan import Step
 
 EXPLAINED = 64  # of those that are its own, how many are explained
-KEPT = 8  # of those, how many are told
+MOST_ELEMENTS = 8  # of those, how many are told
 BLAMED = 3  # elements of an operand that are told, largest first
 
 
@@ -72,7 +72,7 @@ class Verdict(NamedTuple):
 
 def judge(
     step: Step, operands: Sequence[np.ndarray | None], results: Sequence[np.ndarray], k: int,
-    again: Again | None = None, own: np.ndarray | None = None, arriving: np.ndarray | None = None,
+    again: Rerun | None = None, own: np.ndarray | None = None, arriving: np.ndarray | None = None,
 ) -> Verdict | None:  # fmt: skip
     """The verdict on result k; None where it is finite. Arrays are as stored.
 
@@ -90,16 +90,16 @@ def judge(
     return _Judge(step, operands, results, k).verdict(own, carried, arriving)
 
 
-def lost_verdict(
+def loss_verdict(
     step: Step, operands: Sequence[np.ndarray | None], results: Sequence[np.ndarray], k: int,
-    found: Lost,
+    found: SilentLoss,
 ) -> Verdict:  # fmt: skip
     """The verdict on what result k lost: elements of the mask, or, where it has none, the whole."""
     size, count = results[k].size, int(found.mask.sum())
     if found.mask.shape != results[k].shape:
         return Verdict(found.kind, size, size, size, ((found.text, size),))
     one = _Judge(step, operands, results, k)
-    told = tuple(one.told(place, found.text) for place in _sample(found.mask)[:KEPT])
+    told = tuple(one.element_at(place, found.text) for place in _sample(found.mask)[:MOST_ELEMENTS])
     return Verdict(found.kind, count, size, count, ((found.text, count),), told, explained=count)
 
 
@@ -126,7 +126,7 @@ class _Judge:
             array.size,
             int(own.sum()),
             _merged(rules[0] + rules[1]),
-            tuple([*explained, *others][:KEPT]),
+            tuple([*explained, *others][:MOST_ELEMENTS]),
             carried,
             tuple(sorted(self.caused)),
             len(explained) + len(others),
@@ -148,7 +148,7 @@ class _Judge:
                 break
         return found
 
-    def told(self, place: tuple[int, ...], text: str) -> Element:
+    def element_at(self, place: tuple[int, ...], text: str) -> Element:
         """An element that is no NaN, and why it is told."""
         site = Site(place, self.k, self.operands, self.results, self.step.attrs)
         regions = self._regions(site)
@@ -162,7 +162,7 @@ class _Judge:
         try:
             found = list(self.step.op.faults.relation(site))
         except (IndexError, KeyError, TypeError, ValueError):
-            found = list(whole(site))  # a relation that is for other results, or other ranks
+            found = list(all_elements(site))  # a relation that is for other results, or other ranks
         return found + [None] * (len(self.operands) - len(found))
 
     def _parts(self, regions: Regions) -> list[np.ndarray | None]:
@@ -179,9 +179,9 @@ class _Judge:
 
     def _explain(self, site: Site, regions: Regions, parts) -> Element:
         why = reason(self.step, site, parts)
-        value = float(self.results[self.k][site.place])
+        value = float(self.results[self.k][site.index])
         blamed = self._blamed(regions, parts, why.masks)
-        return Element(site.place, value, why.text, why.exact, blamed)
+        return Element(site.index, value, why.text, why.exact, blamed)
 
     def _blamed(
         self, regions: Regions, parts, masks: tuple, own: tuple[int, ...] | None = None

@@ -66,13 +66,13 @@ class _Composition:
         self.buffers = list(parent.buffers)
         self.values = list(parent.values)
         self.base = rounded(parent.arena)  # where the called plan's arena begins
-        self.buffer_of = self._place_buffers(inputs)
-        self.value_of = self._place_values(inputs)
+        self.buffer_of = self._map_buffers(inputs)
+        self.value_of = self._map_values(inputs)
 
     def plan(self) -> Plan:
         parent, called = self.parent, self.called
         steps = [*parent.steps, *map(self._step, called.steps)]
-        steps[self.step] = self._taking_call()
+        steps[self.step] = self._call_step()
         instructions, events = self._instructions()
         frames, base = list(parent.frames), len(parent.frames)
         for frame in called.frames:
@@ -100,7 +100,7 @@ class _Composition:
 
     # --- memory ---
 
-    def _place_buffers(self, inputs: Sequence[int]) -> list[int]:
+    def _map_buffers(self, inputs: Sequence[int]) -> list[int]:
         """For each buffer of the called plan its id in the composed one; some are the parent's."""
         parent, called = self.parent, self.called
         shared = {(b.kind, b.name): k for k, b in enumerate(parent.buffers)}
@@ -108,19 +108,19 @@ class _Composition:
             called.values[v].buffer: parent.values[w].buffer
             for v, w in zip(called.inputs, inputs, strict=True)
         }
-        places = []
+        numbers = []
         for k, buffer in enumerate(called.buffers):
-            place = given.get(k)
+            number = given.get(k)
             if buffer.kind in ("param", "status"):
-                place = shared.get((buffer.kind, buffer.name))
-            if place is None:
-                place = len(self.buffers)
+                number = shared.get((buffer.kind, buffer.name))
+            if number is None:
+                number = len(self.buffers)
                 offset = buffer.offset if buffer.offset < 0 else self.base + buffer.offset
                 self.buffers.append(buffer._replace(offset=offset))
-            places.append(place)
-        return places
+            numbers.append(number)
+        return numbers
 
-    def _place_values(self, inputs: Sequence[int]) -> list[int]:
+    def _map_values(self, inputs: Sequence[int]) -> list[int]:
         """For each value of the called plan its id in the composed one.
 
         Its inputs, and the first versions of named tensors, are values that the parent has.
@@ -129,18 +129,18 @@ class _Composition:
         known = dict(zip(called.inputs, inputs, strict=True))
         made = {v for s in called.steps for v in (*s.results, *s.changed)}
         touched = {parent.values[v].buffer: v for v in self.call.touched}
-        places = []
+        numbers = []
         for v, value in enumerate(called.values):
             buffer = self.buffer_of[value.buffer]
-            place = known.get(v)
-            if place is None and v not in made:
-                place = touched.get(buffer)
-            if place is None:
-                place = len(self.values)
+            number = known.get(v)
+            if number is None and v not in made:
+                number = touched.get(buffer)
+            if number is None:
+                number = len(self.values)
                 frame = value.frame + len(parent.frames)
                 self.values.append(Value(value.name, value.type, buffer, frame))
-            places.append(place)
-        return places
+            numbers.append(number)
+        return numbers
 
     # --- steps ---
 
@@ -158,7 +158,7 @@ class _Composition:
             writes=tuple(buffer[b] for b in step.writes),
         )
 
-    def _taking_call(self) -> Step:
+    def _call_step(self) -> Step:
         """The call, which now reads the outputs of the called plan."""
         outputs = tuple(dict.fromkeys(self.value_of[v] for v in self.called.outputs))
         operands = [self.values[v].buffer for v in self.call.operands if v is not None]

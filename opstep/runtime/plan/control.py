@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from opstep.runtime.ir.control import Control
 from opstep.runtime.ir.graph import Apply, Assert, Name, Return, Statement, Update
 from opstep.runtime.ir.op import Ref
+from opstep.runtime.ir.types import TensorType
 from opstep.runtime.ir.verified import Verified
+from opstep.runtime.plan.plan import Step
 
 
 class Effects(NamedTuple):
@@ -26,6 +29,18 @@ def called_graphs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
             if isinstance(v, Ref):
                 found[v.name] = None
     return tuple(found)
+
+
+def control_of(step: Step) -> type[Control]:
+    """The declaration of a step of control flow."""
+    op: Any = step.op
+    return op
+
+
+def passed_types(step: Step) -> tuple[TensorType, ...]:
+    """What a step of control flow hands to the graphs that it calls."""
+    given = step.operand_types[1 if control_of(step).selects else 0 :]
+    return tuple(t for t in given if t is not None)
 
 
 def effects_of(names: Sequence[str], verified: Verified) -> Effects:

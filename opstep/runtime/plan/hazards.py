@@ -104,7 +104,7 @@ class _Checker:
         self.clocks = [[0] * self.count for _ in range(self.count)]
         self.clocks[_CALLER][_CALLER] = 1
         self.host = [0] * self.count
-        self.heard = [0] * self.count  # how many syncs each stream has heard of
+        self.syncs_seen = [0] * self.count  # how many syncs each stream has heard of
         self.syncs = 0
         self.last = [_BEFORE] * self.count  # the last op of each stream
         self.events: dict[int, tuple[int, list[int]]] = {}  # event -> stream, clock
@@ -113,7 +113,7 @@ class _Checker:
         self.freed: dict[int, int] = {}
         before = (_CALLER, 1, _BEFORE)
         self.arena: IntervalMap[_Cell] = IntervalMap(_Cell(NOTHING, NOTHING, before), _Cell.copy)
-        self.own = {  # buffers with memory of their own
+        self.unshared = {  # buffers with memory of their own
             b: _Cell(b, row.holds, before)
             for b, row in enumerate(plan.buffers)
             if row.offset < 0 or row.nbytes == 0
@@ -154,8 +154,8 @@ class _Checker:
     def _begin(self, k: int, s: int) -> list[int]:
         """The clock of a stream whose next op this is."""
         clock = self.clocks[s]
-        if self.heard[s] != self.syncs:
-            self.heard[s] = self.syncs
+        if self.syncs_seen[s] != self.syncs:
+            self.syncs_seen[s] = self.syncs
             self._join(clock, self.host)
         clock[s] += 1
         self.last[s] = k
@@ -200,8 +200,8 @@ class _Checker:
             if clock[t] < number:
                 self._race("waw", k, s, buffer, low, high, cell, cell.writer)
         cell = _Cell(buffer, value, (s, clock[s], k))
-        if buffer in self.own:
-            self.own[buffer] = cell
+        if buffer in self.unshared:
+            self.unshared[buffer] = cell
         else:
             row = self.plan.buffers[buffer]
             self.arena.assign(row.offset, row.offset + row.nbytes, cell)
@@ -284,7 +284,7 @@ class _Checker:
     def _cells(self, buffer: int) -> list[tuple[int, int, _Cell]]:
         """(start, end, cell) of the buffer's bytes."""
         row = self.plan.buffers[buffer]
-        cell = self.own.get(buffer)
+        cell = self.unshared.get(buffer)
         if cell is not None:
             return [(0, row.nbytes, cell)]
         return self.arena.segments(row.offset, row.offset + row.nbytes)

@@ -16,6 +16,18 @@ STATUS = TensorType(i64, ())  # the run's status: 0, or the code of the assert t
 FLAGS = TensorType(i64, (2,))  # not 0 where a tensor has a NaN, and where it has an infinity
 
 
+def takes_effect(status):
+    """Whether an update of a run with that status is made. Kernels call it."""
+    return status == 0
+
+
+def status_behind(status, condition, code):
+    """The status of a run behind an assert: of those that fail the first is kept. Kernels call
+    it.
+    """
+    return code if condition == 0 and status == 0 else status
+
+
 class update(Op):
     """Copies `value` over a named tensor, unless the run's status says that an assert failed."""
 

@@ -21,26 +21,26 @@ from opstep.runtime.plan.schedule import Clocks, Schedule
 _NOBODY, _SEVERAL = -1, -2
 
 
-class Lives(NamedTuple):
-    """Lifetimes of temp buffers. `place`, `first` and `last` are columns over buffer ids.
+class LiveRanges(NamedTuple):
+    """Lifetimes of temp buffers. `storage`, `first` and `last` are columns over buffer ids.
 
-    ``place[b]``: the buffer whose bytes b has (b itself, or one that an in-place op took over).
+    ``storage[b]``: the buffer whose bytes b has (b itself, or one that an in-place op took over).
     ``first[b]``, ``last[b]``: the first and the last step in order of issue that touch it;
-    `FOREVER` where it holds an output. `born`: buffers that have bytes of their own, in order of
-    their first write.
+    `FOREVER` where it holds an output. `allocated`: buffers that have bytes of their own, in order
+    of their first write.
     """
 
-    place: list[int]
+    storage: list[int]
     first: list[int]
     last: list[int]
-    born: list[int]
+    allocated: list[int]
 
 
-def lives(flat: Flat, plan: Schedule) -> Lives:
-    """Lifetimes, once results have taken over the buffers of operands that die with the op."""
+def live_ranges(flat: Flat, plan: Schedule) -> LiveRanges:
+    """Lifetimes, once results have reused over the buffers of operands that die with the op."""
     homes, kinds, steps = flat.homes, flat.kinds, flat.steps
     first, last = [-1] * len(kinds), [-1] * len(kinds)
-    born: list[int] = []
+    allocated: list[int] = []
     for i in plan.order:
         step = steps[i]
         for v in step.operands:
@@ -51,21 +51,21 @@ def lives(flat: Flat, plan: Schedule) -> Lives:
             last[b] = i
             if first[b] < 0 and kinds[b] == "temp":
                 first[b] = i
-                born.append(b)
+                allocated.append(b)
         b = step.workspace
         if b >= 0:
             first[b] = last[b] = i
-            born.append(b)
+            allocated.append(b)
     for v in flat.outputs:
         last[homes[v]] = FOREVER
-    found = Lives(list(range(len(kinds))), first, last, born)
+    found = LiveRanges(list(range(len(kinds))), first, last, allocated)
     readers = _readers(flat, plan) if plan.streams > 1 else None
-    taken = False
+    reused = False
     for i in plan.order:
         if steps[i].op.inplace:
-            taken |= _take_over(flat, i, found, readers, plan.stream[i])
-    if taken:
-        born[:] = [b for b in born if found.place[b] == b]
+            reused |= _reuse_operands(flat, i, found, readers, plan.stream[i])
+    if reused:
+        allocated[:] = [b for b in allocated if found.storage[b] == b]
     return found
 
 
@@ -80,19 +80,21 @@ def _readers(flat: Flat, plan: Schedule) -> list[int]:
     return readers
 
 
-def _take_over(flat: Flat, i: int, found: Lives, readers: list[int] | None, stream: int) -> bool:
+def _reuse_operands(
+    flat: Flat, i: int, found: LiveRanges, readers: list[int] | None, stream: int
+) -> bool:
     """Lets results of step i have the buffers of operands that die with it.
 
     Only if no other stream reads the operand: the op would have to wait for it, and serialise
     branches.
     """
-    step, homes, place, last = flat.steps[i], flat.homes, found.place, found.last
+    step, homes, storage, last = flat.steps[i], flat.homes, found.storage, found.last
     free = list(step.results)
     for k in step.op.inplace:
         v = step.operands[k] if k < len(step.operands) else None
         if v is None or not free:
             continue
-        b = place[homes[v]]
+        b = storage[homes[v]]
         if last[b] != i or flat.kinds[b] != "temp" or (readers and readers[b] != stream):
             continue
         t = flat.types[v]
@@ -100,31 +102,31 @@ def _take_over(flat: Flat, i: int, found: Lives, readers: list[int] | None, stre
         if (
             result is None
             or t != step.operand_types[k]
-            or not _is_only_operand(flat, step, place, b, t)
+            or not _is_only_operand(flat, step, storage, b, t)
         ):
             continue
-        taken = homes[result]
-        place[taken] = b
-        last[b] = last[taken]
+        reused = homes[result]
+        storage[reused] = b
+        last[b] = last[reused]
         if readers:
-            readers[b] = stream if readers[taken] in (_NOBODY, stream) else _SEVERAL
+            readers[b] = stream if readers[reused] in (_NOBODY, stream) else _SEVERAL
         free.remove(result)
     return len(free) < len(step.results)
 
 
-def _is_only_operand(flat: Flat, step: Step, place: list[int], b: int, t) -> bool:
+def _is_only_operand(flat: Flat, step: Step, storage: list[int], b: int, t) -> bool:
     """Whether all operands in buffer b are the same view: another would be read out of step."""
     return all(
         k in step.op.inplace and flat.types[v] == t
         for k, v in enumerate(step.operands)
-        if v is not None and place[flat.homes[v]] == b
+        if v is not None and storage[flat.homes[v]] == b
     )
 
 
 Users = dict[int, dict[int, int]]  # buffer -> stream -> the last step there that touches it
 
 
-def users(flat: Flat, plan: Schedule, place: Sequence[int]) -> Users:
+def users(flat: Flat, plan: Schedule, storage: Sequence[int]) -> Users:
     """Who touches each buffer last, on each stream."""
     homes, stream = flat.homes, plan.stream
     found: Users = {}
@@ -132,7 +134,7 @@ def users(flat: Flat, plan: Schedule, place: Sequence[int]) -> Users:
         step, s = flat.steps[i], stream[i]
         for v in (*step.operands, *step.results):
             if v is not None:
-                b = place[homes[v]]
+                b = storage[homes[v]]
                 if b in found:
                     found[b][s] = i
                 else:
@@ -143,18 +145,18 @@ def users(flat: Flat, plan: Schedule, place: Sequence[int]) -> Users:
 
 
 def blocks(
-    flat: Flat, plan: Schedule, found: Lives, times: Clocks | None, last_users: Users | None
+    flat: Flat, plan: Schedule, found: LiveRanges, times: Clocks | None, last_users: Users | None
 ) -> Blocks:
     """What is to be packed. With several streams `times` says which steps are ordered anyway."""
-    born, first, last = found.born, found.first, found.last
-    sizes = [rounded(flat.sizes[b]) for b in born]
-    begin = [plan.start[first[b]] for b in born]
+    allocated, first, last = found.allocated, found.first, found.last
+    sizes = [rounded(flat.sizes[b]) for b in allocated]
+    begin = [plan.start[first[b]] for b in allocated]
     if times is None or last_users is None:
-        end = [FOREVER if last[b] == FOREVER else plan.end[last[b]] for b in born]
+        end = [FOREVER if last[b] == FOREVER else plan.end[last[b]] for b in allocated]
         return Blocks(sizes, begin, end)
     ends, number = plan.end, times.number
     end, seen, known = [], [], []
-    for b in born:
+    for b in allocated:
         i, touched = first[b], last_users[b]
         end.append(FOREVER if last[b] == FOREVER else max([ends[j] for j in touched.values()]))
         seen.append({s: number[j] for s, j in touched.items()})
@@ -165,7 +167,7 @@ def blocks(
 
 
 def sharing_edges(
-    flat: Flat, found: Lives, last_users: Users, offsets: Mapping[int, int]
+    flat: Flat, found: LiveRanges, last_users: Users, offsets: Mapping[int, int]
 ) -> dict[int, list[int]]:
     """For each step that first writes a buffer, the last steps that touched its bytes before.
 
@@ -173,7 +175,7 @@ def sharing_edges(
     """
     edges: dict[int, list[int]] = {}
     bytes_of: IntervalMap[int] = IntervalMap(-1)
-    for b in found.born:
+    for b in found.allocated:
         if not flat.sizes[b]:
             continue
         low = offsets[b]

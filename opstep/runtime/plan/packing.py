@@ -19,11 +19,11 @@ FOREVER = 1 << 62  # of outputs: later than any step
 _SLACK_PART = 4  # long dead: for a quarter of the time that has passed, and some synchronisations
 _SLACK_NS = 4 * SYNC_NS
 _TIGHT = 1.02  # a packing within this of the lower bound is not improved
-_MOST_BY_SIZE = 2_000  # blocks up to which packings by size are tried: they take quadratic time
-_MOST_ROUNDS = 20  # of packings by size
-_MOST_LOOKED_AT = 100_000  # pairs of blocks in all those rounds: a bound on the time that they take
-_MOST_LOOKS = 32  # holes looked at for one that other streams are done with
-_MOST_MERGED = 256  # holes up to which neighbours are merged before the arena grows
+_MAX_BY_SIZE = 2_000  # blocks up to which packings by size are tried: they take quadratic time
+_MAX_ROUNDS = 20  # of packings by size
+_MAX_PAIRS = 100_000  # pairs of blocks in all those rounds: a bound on the time that they take
+_MAX_HOLES = 32  # holes looked at for one that other streams are done with
+_MAX_MERGED = 256  # holes up to which neighbours are merged before the arena grows
 
 
 def rounded(nbytes: int) -> int:
@@ -75,7 +75,7 @@ class Packing(NamedTuple):
 def pack(blocks: Blocks) -> Packing:
     """Offsets, multiples of `ALIGNMENT`."""
     best = _best_fit(blocks)
-    if best.arena > best.peak * _TIGHT and len(blocks.size) <= _MOST_BY_SIZE:
+    if best.arena > best.peak * _TIGHT and len(blocks.size) <= _MAX_BY_SIZE:
         best = min(best, _by_size(blocks, best.peak), key=lambda p: p.arena)
     return best
 
@@ -94,9 +94,9 @@ def _best_fit(blocks: Blocks) -> Packing:
             j = by_end[dead]
             dead += 1
             if size[j]:
-                holes.release(_Hole(offsets[j], size[j], end[j], seen[j] if seen else None))
+                holes.free(_Hole(offsets[j], size[j], end[j], seen[j] if seen else None))
                 live -= size[j]
-        offsets.append(holes.take(blocks, k) if size[k] else 0)
+        offsets.append(holes.allocate(blocks, k) if size[k] else 0)
         live += size[k]
         if live > peak:
             peak = live
@@ -132,7 +132,7 @@ class _Holes:
         self._at: dict[int, _Hole] = {}
         self._ending_at: dict[int, _Hole] = {}
 
-    def release(self, hole: _Hole) -> None:
+    def free(self, hole: _Hole) -> None:
         left = self._ending_at.get(hole.start)
         if left is not None and _same_streams(left, hole):
             self._remove(left)
@@ -143,15 +143,15 @@ class _Holes:
             hole = hole.merged(right)
         self._add(hole)
 
-    def take(self, blocks: Blocks, k: int) -> int:
+    def allocate(self, blocks: Blocks, k: int) -> int:
         """The offset of bytes for block k: the smallest hole that will do, else the arena grows."""
         size = blocks.size[k]
         at = bisect_left(self._by_size, (size, -1))
-        for _, start in self._by_size[at : at + _MOST_LOOKS]:
+        for _, start in self._by_size[at : at + _MAX_HOLES]:
             hole = self._at[start]
             if blocks.may_follow(k, hole.end, hole.seen):
                 return self._cut(hole, size)
-        if blocks.seen is not None and len(self._at) <= _MOST_MERGED:
+        if blocks.seen is not None and len(self._at) <= _MAX_MERGED:
             hole = self._merge(blocks, k)
             if hole is not None:
                 return self._cut(hole, size)
@@ -207,7 +207,7 @@ def _by_size(blocks: Blocks, peak: int) -> Packing:
     """Largest first, then again and again with those first that stuck out at the top."""
     size, begin, end = blocks.size, blocks.begin, blocks.end
     conflicts = _conflicts(blocks)
-    rounds = min(_MOST_ROUNDS, _MOST_LOOKED_AT // (1 + sum(map(len, conflicts))))
+    rounds = min(_MAX_ROUNDS, _MAX_PAIRS // (1 + sum(map(len, conflicts))))
     everything = range(len(size))
     best: Packing | None = None
     for key in (

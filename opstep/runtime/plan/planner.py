@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from opstep.runtime.ir.collector import collector_paused
@@ -61,26 +60,9 @@ def make_plan(
     """
     with collector_paused():
         flat = lower(verified, graph, input_types, library, asserts)
-        return _plan(flat, flat.steps, policy, prepare)
-
-
-def plan_flat(flat: Flat, policy: Policy, prepare: Prepare | None = None) -> Plan:
-    """The plan of a flattened graph, which is left as it is for other plans."""
-    with collector_paused():
-        return _plan(flat, [_copied(s) for s in flat.steps], policy, prepare)
-
-
-def _plan(flat: Flat, steps: list[Step], policy: Policy, prepare: Prepare | None) -> Plan:
-    flat = replace(flat, kinds=list(flat.kinds), sizes=list(flat.sizes), steps=steps)
-    if prepare is not None:
-        _prepare(flat, prepare)
-    return _Planner(flat, policy).plan()
-
-
-def _copied(s: Step) -> Step:
-    copy = Step(s.op, s.operands, s.results, s.operand_types, s.attrs, s.frame, s.statement)
-    copy.graphs, copy.touched, copy.changed = s.graphs, s.touched, s.changed
-    return copy
+        if prepare is not None:
+            _prepare(flat, prepare)
+        return _Planner(flat, policy).plan()
 
 
 def _prepare(flat: Flat, prepare: Prepare) -> None:
@@ -117,42 +99,42 @@ class _Planner:
         self.preds: Preds = dependencies(flat) if policy.streams > 1 else []
         self.schedule, self.times = schedule(flat.costs, self.preds, policy.streams, flat.commits)
         self.offsets: dict[int, int] = {}
-        self.born: list[int] = []
+        self.allocated: list[int] = []
         self.deaths: dict[int, list[int]] = {}
-        self.place: Sequence[int] = range(len(flat.kinds))
+        self.storage: Sequence[int] = range(len(flat.kinds))
         self.arena = self.peak = 0
 
     def plan(self) -> Plan:
         times = self.times
         edges: dict[int, list[int]] = {}
         if self.policy.alloc == "reuse":
-            edges = self._share_memory()
+            edges = self._allocate_reused()
         else:
-            self._own_memory()
+            self._allocate_fresh()
         waits: dict[int, tuple[int, ...]] = {}
         if times is not None and self.policy.sync != "op":
             waits = (clocks(self.schedule, self.preds, edges) if edges else times).waits
         numbers = self._number_buffers()
-        homes = [numbers[self.place[b]] for b in self.flat.homes]
+        homes = [numbers[self.storage[b]] for b in self.flat.homes]
         return self._assemble(homes, numbers, waits)
 
     # --- memory ---
 
-    def _share_memory(self) -> dict[int, list[int]]:
+    def _allocate_reused(self) -> dict[int, list[int]]:
         """Packs the temp buffers; the result are the edges that sharing makes necessary."""
         flat, times = self.flat, self.times
-        found = memory.lives(flat, self.schedule)
-        self.place, self.born = found.place, found.born
-        touched = None if times is None else memory.users(flat, self.schedule, found.place)
+        found = memory.live_ranges(flat, self.schedule)
+        self.storage, self.allocated = found.storage, found.allocated
+        touched = None if times is None else memory.users(flat, self.schedule, found.storage)
         packing = pack(memory.blocks(flat, self.schedule, found, times, touched))
-        self.offsets = dict(zip(found.born, packing.offsets, strict=True))
+        self.offsets = dict(zip(found.allocated, packing.offsets, strict=True))
         self.arena, self.peak = packing.arena, packing.peak
-        for b in found.born:
+        for b in found.allocated:
             if found.last[b] != FOREVER:
                 self.deaths.setdefault(found.last[b], []).append(b)
         return memory.sharing_edges(flat, found, touched, self.offsets) if touched else {}
 
-    def _own_memory(self) -> None:
+    def _allocate_fresh(self) -> None:
         """Every temp buffer has its own bytes to the end of the run."""
         flat = self.flat
         seen = bytearray(len(flat.kinds))
@@ -164,15 +146,15 @@ class _Planner:
             for b in buffers:
                 if not seen[b] and flat.kinds[b] == "temp":
                     seen[b] = 1
-                    self.born.append(b)
-        self.peak = sum(rounded(flat.sizes[b]) for b in self.born)
+                    self.allocated.append(b)
+        self.peak = sum(rounded(flat.sizes[b]) for b in self.allocated)
 
     def _number_buffers(self) -> list[int]:
         """New ids for the buffers that are left; -1 for those that have the bytes of another."""
         numbers, count = [], 0
-        for b, place in enumerate(self.place):
-            numbers.append(count if b == place else -1)
-            count += b == place
+        for b, owner in enumerate(self.storage):
+            numbers.append(count if b == owner else -1)
+            count += b == owner
         return numbers
 
     # --- instructions ---
@@ -229,20 +211,20 @@ class _Planner:
                 flat.literals.get(b),
             )
             for b, kind in enumerate(flat.kinds)
-            if self.place[b] == b
+            if self.storage[b] == b
         ]
 
     def _instructions(self, numbers, waits, events) -> list[Instruction]:
         """In order of issue; for each step: Alloc, Wait, Fill, Run or Call, Sync, Record, Free."""
         flat, stream = self.flat, self.schedule.stream
         fill, sync = self.policy.fill == "nan", self.policy.sync == "op"
-        births = self._births()
+        first_writes = self._first_writes()
         out: list[Instruction] = []
         add = out.append
         for i in self.schedule.order:
             s = stream[i]
             step = flat.steps[i]
-            new = births.get(i, ())
+            new = first_writes.get(i, ())
             for b in new:
                 add(Alloc(numbers[b], s))
             for p in waits.get(i, ()):
@@ -259,10 +241,10 @@ class _Planner:
                 add(Free(numbers[b], s))
         return out
 
-    def _births(self) -> dict[int, list[int]]:
+    def _first_writes(self) -> dict[int, list[int]]:
         """The buffers that each step writes first."""
-        births: dict[int, list[int]] = {}
-        kept = set(self.born)
+        first_writes: dict[int, list[int]] = {}
+        kept = set(self.allocated)
         for i, step in enumerate(self.flat.steps):
             if step.op.reinterprets:
                 continue
@@ -270,8 +252,8 @@ class _Planner:
             if step.workspace >= 0:
                 new.append(step.workspace)
             if new:
-                births[i] = new
-        return births
+                first_writes[i] = new
+        return first_writes
 
 
 def _note_buffers(step: Step, homes: list[int], numbers: list[int]) -> None:

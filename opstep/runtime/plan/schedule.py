@@ -224,11 +224,3 @@ def _joined(a: tuple[int, ...], b: tuple[int, ...], stream: int, number: int) ->
     both = list(map(max, a, b))
     both[stream] = max(both[stream], number)
     return tuple(both)
-
-
-def comes_before(a: int, b: int, plan: Schedule, times: Clocks) -> bool:
-    """Whether step a is known to have ended when step b begins."""
-    s = plan.stream[a]
-    if s == plan.stream[b]:
-        return times.number[a] < times.number[b]
-    return times.known[b][s] >= times.number[a]

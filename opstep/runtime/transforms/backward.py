@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from opstep.runtime.ir.graph import Statement
-from opstep.runtime.transforms.builder import Builder, Taped, Var
+from opstep.runtime.transforms.builder import Builder, TapeEntry, Var
 
 
 class GradientError(Exception):
@@ -23,7 +23,7 @@ def accumulate(builder: Builder, gradients: dict[str, Var], x: Var, gradient: Va
     gradients[x.name] = gradient if known is None else builder.add(known, gradient)
 
 
-def backward(builder: Builder, tape: Sequence[Taped], gradients: dict[str, Var]) -> None:
+def backward(builder: Builder, tape: Sequence[TapeEntry], gradients: dict[str, Var]) -> None:
     """Applies the rules in reverse; `gradients` maps a value's name to its gradient so far."""
     for taped in reversed(tape):
         incoming = tuple(gradients.get(r.name) for r in taped.results)
@@ -34,7 +34,7 @@ def backward(builder: Builder, tape: Sequence[Taped], gradients: dict[str, Var])
                 raise GradientError(f"{taped.op.name} has no gradient", taped.statement)
             continue
         builder.at = taped.statement.at
-        builder.made_for = taped.made_for and taped.made_for._replace(backward=True)
+        builder.derived_from = taped.derived_from and taped.derived_from._replace(backward=True)
         # a rule sees operands as the op does, promoted
         seen = [
             builder.to_dtype(o, t.dtype) if t else o
@@ -47,14 +47,14 @@ def backward(builder: Builder, tape: Sequence[Taped], gradients: dict[str, Var])
 
 
 def pull_back(
-    g: Builder, written: Callable[..., Any], operands: Sequence, incoming: Sequence[Var | None]
+    g: Builder, formula: Callable[..., Any], operands: Sequence, incoming: Sequence[Var | None]
 ) -> tuple[Var | None, ...]:
     """The gradient by each operand of what ``written(*operands)`` writes with ops that have one;
     `incoming` are those by its results. A rule for ops that others can express.
     """
-    tape: list[Taped] = []
+    tape: list[TapeEntry] = []
     outer, g.tape = g.tape, tape
-    results = written(*operands)
+    results = formula(*operands)
     g.tape = None
     gradients: dict[str, Var] = {}
     for result, gradient in zip(

@@ -12,8 +12,8 @@ from opstep.runtime.ir.graph import (
     Assert,
     Attr,
     Binding,
+    DerivedFrom,
     Literal,
-    MadeFor,
     Name,
     Provenance,
 )
@@ -39,7 +39,7 @@ class Var(NamedTuple):
 Operand = Var | int | float
 
 
-class Taped(NamedTuple):
+class TapeEntry(NamedTuple):
     """What was applied to what; operands that are absent are None."""
 
     op: type[Op]
@@ -48,32 +48,32 @@ class Taped(NamedTuple):
     results: tuple[Var, ...]
     attrs: dict
     statement: Apply
-    made_for: MadeFor | None
+    derived_from: DerivedFrom | None
 
 
 class Builder:
     """Collects statements. ``b.mul(x, 0.5)`` appends one and gives its result as a `Var`.
 
     Any registered op is a method; ops with several results give a tuple. `prefix` begins the
-    made-up names; `taken` holds names that are used already.
+    made-up names; `used_names` holds names that are used already.
     """
 
-    def __init__(self, prefix: str = "t", taken: set[str] | None = None):
+    def __init__(self, prefix: str = "t", used_names: set[str] | None = None):
         self.statements: list[Apply | Assert] = []
         self.prefix = prefix
         self.at: Provenance | None = None
-        self.tape: list[Taped] | None = None  # where what is written is noted, if anybody asks
-        self.made_for: MadeFor | None = None
-        self._taken = set() if taken is None else taken
+        self.tape: list[TapeEntry] | None = None  # where what is written is noted, if anybody asks
+        self.derived_from: DerivedFrom | None = None
+        self._used_names = set() if used_names is None else used_names
         self._next = 1
 
     def fresh(self, stem: str) -> str:
         """A name not used so far that begins with `stem`."""
-        if stem in self._taken:
-            while f"{stem}{self._next}" in self._taken:
+        if stem in self._used_names:
+            while f"{stem}{self._next}" in self._used_names:
                 self._next += 1
             stem = f"{stem}{self._next}"
-        self._taken.add(stem)
+        self._used_names.add(stem)
         return stem
 
     def __getattr__(self, op: str) -> Any:
@@ -115,13 +115,13 @@ class Builder:
             ),
             written,
             self.at,
-            made_for=self.made_for,
+            derived_from=self.derived_from,
         )
         self.statements.append(statement)
         if self.tape is not None:
             all_operands = (*given, *[None] * (len(op.operands) - len(given)))
             made = (all_operands, resolved.operands, tuple(results), completed)
-            self.tape.append(Taped(op, *made, statement, self.made_for))
+            self.tape.append(TapeEntry(op, *made, statement, self.derived_from))
         return results[0] if len(results) == 1 else tuple(results)
 
     # --- what gradient rules need again and again ---

@@ -18,9 +18,9 @@ from opstep.runtime.ir.graph import (
     Apply,
     Assert,
     Binding,
+    DerivedFrom,
     Graph,
     Literal,
-    MadeFor,
     Module,
     Name,
     Return,
@@ -30,7 +30,7 @@ from opstep.runtime.ir.graph import (
 from opstep.runtime.ir.op import OPS, Op, Ref, complete, resolve
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.transforms.backward import GradientError, accumulate, backward
-from opstep.runtime.transforms.builder import Builder, Taped, Var
+from opstep.runtime.transforms.builder import Builder, TapeEntry, Var
 
 
 def grad(
@@ -53,9 +53,9 @@ def grad(
     source = module.graphs[graph]
     graphs = {n: g for m in (*library, module) for n, g in m.graphs.items()}
     tensors = {n: Var(n, d.type) for n, d in module.tensors.items()}
-    taken = set(tensors) | {b.name.text for b in source.inputs}
+    used_names = set(tensors) | {b.name.text for b in source.inputs}
     sources = {n: m.source for m in (*library, module) for n in m.graphs}
-    tape = _Tape(graphs, tensors, Builder("f", taken), sources)
+    tape = _Tape(graphs, tensors, Builder("f", used_names), sources)
     inputs = {b.name.text: Var(b.name.text, _typed(b)) for b in source.inputs}
     results = tape.run(source, list(inputs.values()), {})
     seeds, gradients = _seeds(results, seeded, tape.builder, source)
@@ -69,7 +69,7 @@ def grad(
     fixed = {v.name for v in (*inputs.values(), *tensors.values(), *seeds, *results)}
     names = _derivative_names(wrt, found, fixed, tape.builder)
     wanted_names = {v.name for v in (*results, *found)}
-    body = [_renamed(s, names) for s in _needed(tape.statements, wanted_names)]
+    body = [_renamed(s, names) for s in _live_statements(tape.statements, wanted_names)]
     called = [str(names.get(v.name, v.name)) for v in found]
     outputs = [*results, *(Var(n, v.type) for n, v in zip(called, found, strict=True))]
     return Graph(
@@ -127,7 +127,7 @@ class _Tape:
         self.sources = sources
         self.tensors = tensors
         self.builder = builder
-        self.taped: list[Taped] = []
+        self.taped: list[TapeEntry] = []
 
     @property
     def statements(self) -> list[Apply | Assert]:
@@ -139,9 +139,9 @@ class _Tape:
             if isinstance(statement, Apply):
                 self._apply(statement, scope, symbols, self.sources.get(graph.name.text))
             elif isinstance(statement, Return):
-                return [self._look_up(v, scope) for v in statement.values]
+                return [self._operand(v, scope) for v in statement.values]
             elif isinstance(statement, Assert):
-                condition = self._look_up(statement.condition, scope)
+                condition = self._operand(statement.condition, scope)
                 checked = Name(condition.name, statement.condition.span)
                 self.statements.append(replace(statement, condition=checked, comments=NO_COMMENTS))
             elif isinstance(statement, Update):
@@ -150,7 +150,7 @@ class _Tape:
                 )
         return []
 
-    def _look_up(self, operand: Name | Literal, scope: dict[str, Any]) -> Any:
+    def _operand(self, operand: Name | Literal, scope: dict[str, Any]) -> Any:
         """A `Var`, or the number that a literal stands for (or an input bound to a literal)."""
         if isinstance(operand, Literal):
             return operand.value
@@ -159,7 +159,7 @@ class _Tape:
     def _apply(
         self, statement: Apply, scope: dict[str, Any], symbols: dict, source: Source | None
     ) -> None:
-        operands = [self._look_up(o, scope) for o in statement.operands]
+        operands = [self._operand(o, scope) for o in statement.operands]
         callee = statement.callee.text
         if callee in self.graphs and callee not in OPS:
             graph = self.graphs[callee]
@@ -170,13 +170,13 @@ class _Tape:
             if op.host:
                 raise GradientError(f"no gradient is taken through {callee}", statement)
             given = {a.name.text: _with_symbols(a.value, symbols) for a in statement.attrs}
-            made_for = statement.made_for or MadeFor(statement, source, False)
-            results = self._emit(op, operands, given, statement, made_for)
+            derived_from = statement.derived_from or DerivedFrom(statement, source, False)
+            results = self._emit(op, operands, given, statement, derived_from)
         for binding, result in zip(statement.results, results, strict=True):
             scope[binding.name.text] = result
 
     def _emit(
-        self, op: type[Op], operands: list, given: dict, statement: Apply, made_for: MadeFor
+        self, op: type[Op], operands: list, given: dict, statement: Apply, derived_from: DerivedFrom
     ) -> list[Var]:
         attrs = complete(op, given)
         resolved = resolve(op, [_type_of(o) for o in operands], attrs)
@@ -191,11 +191,13 @@ class _Tape:
                 tuple(Name(o.name) if isinstance(o, Var) else Literal(o) for o in operands),
                 tuple(replace(a, value=given[a.name.text]) for a in statement.attrs),
                 statement.at,
-                made_for=made_for,
+                derived_from=derived_from,
             )
         )
         padded = (*operands, *[None] * (len(op.operands) - len(operands)))
-        taped = Taped(op, padded, resolved.operands, tuple(results), attrs, statement, made_for)
+        taped = TapeEntry(
+            op, padded, resolved.operands, tuple(results), attrs, statement, derived_from
+        )
         self.taped.append(taped)
         return results
 
@@ -231,7 +233,7 @@ def _seeds(results: list[Var], seeded: bool, builder: Builder, source: Graph):
     return [], gradients
 
 
-def _needed(statements: list[Apply | Assert], wanted: set[str]) -> list[Apply | Assert]:
+def _live_statements(statements: list[Apply | Assert], wanted: set[str]) -> list[Apply | Assert]:
     """Asserts, and the statements that `wanted` values and asserts depend on, in order."""
     kept: list[Apply | Assert] = []
     for statement in reversed(statements):

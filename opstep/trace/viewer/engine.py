@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from opstep.runtime.ir.errors import InputError, OpstepError
-from opstep.trace.viewer.files import find_node, web_files, whole_packets
+from opstep.runtime.ir.wording import SECONDS, Argument, Wording
+from opstep.trace.viewer.files import find_node, readable_parts, web_files
 
 LIMIT_S = 60.0
 _START_S = 60.0
@@ -48,7 +49,7 @@ class Engine:
             raise InputError(f"a time limit of {timeout:g} s leaves no time")
         self.path = Path(path)
         self.timeout = timeout
-        self.whole = whole_packets(self.path)
+        self.whole = readable_parts(self.path)
         self.left_out = self.whole.nbytes - sum(b - a for a, b in self.whole.parts)
         folder, node = web_files(), find_node()
         self._errors: Any = tempfile.TemporaryFile()  # noqa: SIM115 - what the child says
@@ -148,7 +149,8 @@ class Engine:
             words = "" if late.is_set() else self._last_words()
             self.close()
             if late.is_set():
-                hint = "--timeout SECONDS gives it longer; conditions and LIMIT make it shorter"
+                longer = (Argument("timeout", SECONDS), " gives it longer")
+                hint = Wording.any_of(longer, ("conditions and LIMIT make it shorter",))
                 raise InputError(
                     f"stopped: {what} took longer than {seconds:g} s", hint=hint
                 ) from None

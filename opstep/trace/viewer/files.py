@@ -46,7 +46,7 @@ def find_node() -> str:
     return found
 
 
-class Whole(NamedTuple):
+class ReadableParts(NamedTuple):
     """What can be read of a trace: `parts`, from byte to byte, of `nbytes`. `damaged`: parts that
     are not what was written; what else is left out stands at the end of a trace that was cut.
     """
@@ -65,7 +65,7 @@ class Whole(NamedTuple):
     def size(self) -> int:
         return len(self.begins) + sum(end - begin for begin, end in self.parts)
 
-    def told(self, path: Path) -> list[str]:
+    def warnings(self, path: Path) -> list[str]:
         """What is left out, for people."""
         lines = [
             f"{path} is damaged: bytes {begin:,} to {end - 1:,} are left out"
@@ -87,7 +87,7 @@ class Whole(NamedTuple):
                     yield chunk
 
 
-def whole_packets(path: Path) -> Whole:
+def readable_parts(path: Path) -> ReadableParts:
     """A trace's whole packets. A file has others where it was cut, by a full disk or while it is
     being written, and where bytes of it were changed.
 
@@ -111,7 +111,7 @@ def whole_packets(path: Path) -> Whole:
         raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
 
 
-def _walk(data: mmap.mmap, nbytes: int) -> Whole:
+def _walk(data: mmap.mmap, nbytes: int) -> ReadableParts:
     """From packet to packet; behind one that is damaged, from the next that is sound."""
     parts: list[tuple[int, int]] = []
     damaged: list[tuple[int, int]] = []
@@ -120,8 +120,8 @@ def _walk(data: mmap.mmap, nbytes: int) -> Whole:
         end = _packet_end(data, at)
         count += 1
         # others than ours have millions of small ones
-        looked_at = count <= _LOOKED_AT or _COMPRESSED in data[at : at + 13]
-        if 0 < end <= nbytes and (not looked_at or _is_sound(data[at:end])):
+        looked_at = count <= _SAMPLED or _COMPRESSED in data[at : at + 13]
+        if 0 < end <= nbytes and (not looked_at or _is_valid(data[at:end])):
             if parts and parts[-1][1] == at:
                 parts[-1] = (parts[-1][0], end)
             else:
@@ -133,14 +133,16 @@ def _walk(data: mmap.mmap, nbytes: int) -> Whole:
             break  # cut: the end of it is not there
         damaged.append((at, following if following >= 0 else nbytes))
         at = damaged[-1][1]
-    return Whole(parts, damaged, nbytes, preamble() if damaged and damaged[0][0] == 0 else b"")
+    return ReadableParts(
+        parts, damaged, nbytes, preamble() if damaged and damaged[0][0] == 0 else b""
+    )
 
 
 def _next_packet(data: mmap.mmap, at: int, nbytes: int) -> int:
     """Where behind a place packets of ours go on; -1 where none do."""
     while (at := data.find(bytes([_TAG]), at)) >= 0:
         end = _packet_end(data, at)
-        if at + 8 < end <= nbytes and is_ours(data[at:end]) and _is_sound(data[at:end]):
+        if at + 8 < end <= nbytes and is_ours(data[at:end]) and _is_valid(data[at:end]):
             return at
         at += 1
     return -1
@@ -148,7 +150,7 @@ def _next_packet(data: mmap.mmap, at: int, nbytes: int) -> int:
 
 _TAG = 0x0A  # repeated TracePacket packet = 1 (trace.proto)
 _COMPRESSED = b"\x92\x03"  # bytes compressed_packets = 50 (trace_packet.proto)
-_LOOKED_AT = 1000  # packets without it
+_SAMPLED = 1000  # packets without it
 
 
 def _packet_end(data: mmap.mmap, at: int) -> int:
@@ -165,7 +167,7 @@ def _packet_end(data: mmap.mmap, at: int) -> int:
     return 0
 
 
-def _is_sound(packet: bytes) -> bool:
+def _is_valid(packet: bytes) -> bool:
     """Whether a packet, with its tag and size, can be read, and what it holds compressed too."""
     found = parsed(packet)
     if found is None:

@@ -21,11 +21,11 @@ from typing import Any, BinaryIO
 from urllib.parse import quote, urlsplit
 
 from opstep.runtime.ir.errors import InputError
-from opstep.trace.loopback import HOST, listening, open_browser
+from opstep.trace.loopback import ANOTHER, HOST, listening, open_browser
 from opstep.trace.viewer import embedding
 from opstep.trace.viewer.engine import LIMIT_S, Engine
-from opstep.trace.viewer.files import web_files, whole_packets
-from opstep.trace.viewer.places import SlicePosition, find
+from opstep.trace.viewer.files import readable_parts, web_files
+from opstep.trace.viewer.slice_positions import SlicePosition, find
 from opstep.trace.viewer.source import programs
 
 AVOIDED = 9001  # where the UI looks for an engine outside of the browser
@@ -83,7 +83,7 @@ class Server(ThreadingHTTPServer):
         self.token = "" if frames is None else embedding.new_token()
         around = "'none'" if frames is None else embedding.ancestors(frames)
         self.headers = HEADERS | {"Content-Security-Policy": f"{POLICY}; frame-ancestors {around}"}
-        whole_packets(self.trace)  # says what is wrong with it
+        readable_parts(self.trace)  # says what is wrong with it
         self.files = _files_of(web_files())
         listener = _listening(port)
         super().__init__(listener.getsockname(), _Handler, bind_and_activate=False)
@@ -108,8 +108,8 @@ class Server(ThreadingHTTPServer):
 
 def _listening(port: int) -> socket.socket:
     if port == AVOIDED:
-        hint = "give another --port; without, a free one is found"
-        raise InputError(f"port {port}: Perfetto's UI takes what is there for an engine", hint=hint)
+        message = f"port {port}: Perfetto's UI takes what is there for an engine"
+        raise InputError(message, hint=ANOTHER)
     listener = listening(port)
     if listener.getsockname()[1] != AVOIDED:
         return listener
@@ -187,7 +187,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _trace(self, copy: Callable[[BinaryIO, Any], Any]) -> None:
         """The whole packets that the file has by now; a run may still be writing to it."""
         try:
-            whole = whole_packets(self.server.trace)
+            whole = readable_parts(self.server.trace)
         except (InputError, OSError) as error:
             self._send(404, f"{error}\n".encode("utf-8", "replace"), {}, copy)
             return
@@ -229,8 +229,8 @@ def serve(
 ) -> None:
     """Serves the Perfetto UI on a trace and opens it in a browser; returns after Ctrl-C.
 
-    `at`: the op that is shown at first, as `places.find` takes it. It is looked up by the engine,
-    which may take `timeout` seconds and needs Node. Raises `InputError` as `Server` and `find` do.
+    `at`: the op that is shown at first, as `find` takes it. It is looked up by the engine, which
+    may take `timeout` seconds and needs Node. Raises `InputError` as `Server` and `find` do.
     """
     place = None
     if at is not None:
@@ -239,7 +239,7 @@ def serve(
     with suppress(KeyboardInterrupt), Server(path, port, place) as server:
         print(f"{path} is at {server.short} (Ctrl-C ends)", flush=True)
         if place is not None:
-            print(place.told(), flush=True)
+            print(place.description(), flush=True)
         if browser and not open_browser(server.short):
             print("no browser was found: open the address in one", flush=True)
         server.serve_forever()

@@ -62,7 +62,7 @@ class Memory:
 
 
 @dataclass(slots=True)
-class Beside:
+class HostTime:
     """What a run did beside its ops. Times are without what else of this lies within it."""
 
     what: str
@@ -89,7 +89,7 @@ class RunSummary:
     ops: list[Op]
     distinct_ops: int
     memory: Memory | None
-    beside: list[Beside]  # of all steps; the recorder's own thread with it
+    beside: list[HostTime]  # of all steps; the recorder's own thread with it
     error: str | None = None
     workspace: str | None = None
     about: dict[str, Any] = field(default_factory=dict)  # all that its steps tell of the run
@@ -131,7 +131,11 @@ def prepare(engine: Engine) -> None:
     ``did`` (what the host did) and ``beside`` (what was done for the run, and in no step).
     """
     on_streams = "'op', 'wait', 'statistics'"
-    for name, categories in (("op", on_streams), ("did", f"'step', {_HOST}"), ("beside", _BESIDE)):
+    for name, categories in (
+        ("op", on_streams),
+        ("did", f"'step', {_HOST}"),
+        ("beside", _HOST_TIMES),
+    ):
         engine.query(
             f"create perfetto table {name} as select id, ts, dur, ts + dur as till, track_id,"
             f" category, name, {argument('run')} as run, {argument('step')} as step, arg_set_id"
@@ -140,7 +144,7 @@ def prepare(engine: Engine) -> None:
         )
 
 
-_BESIDE = "'plan', 'bind', 'compile', 'statistics', 'record', 'disk', 'between', 'write'"
+_HOST_TIMES = "'plan', 'bind', 'compile', 'statistics', 'record', 'disk', 'between', 'write'"
 _HOST = "'launch', 'sync', 'control', 'turn'"
 _RUNS = """select run from (select run, min(ts) as began from (
     select run, ts from op union all select run, ts from did
@@ -190,7 +194,7 @@ def _summary(engine: Engine, run: str, step: int | None, most: int) -> RunSummar
         ops=ops[:most],
         distinct_ops=len(ops),
         memory=_memory(engine, where, windows),
-        beside=_beside(engine, run) if step is None else [],
+        beside=_host_times(engine, run) if step is None else [],
         error=_error(engine, run),
         workspace=about.get("workspace"),
         about=about,
@@ -290,7 +294,7 @@ def _about(engine: Engine, run: str) -> dict[str, Any]:
     return {k: v for k, v in values.items() if k not in ("run", "step") and "." not in k}
 
 
-def _beside(engine: Engine, run: str) -> list[Beside]:
+def _host_times(engine: Engine, run: str) -> list[HostTime]:
     """By category; each without what lies within it, so that they can be added up."""
     rows = engine.query(f"""
         with inner as (
@@ -300,7 +304,7 @@ def _beside(engine: Engine, run: str) -> list[Beside]:
             max(b.dur - coalesce(inner.dur, 0))
         from beside b left join inner using (id) where {_where(run, None)}
         group by category order by 3 desc""").rows
-    return [Beside(what, n, int(own), int(longest)) for what, n, own, longest in rows]
+    return [HostTime(what, n, int(own), int(longest)) for what, n, own, longest in rows]
 
 
 def _error(engine: Engine, run: str) -> str | None:

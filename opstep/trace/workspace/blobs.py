@@ -12,6 +12,7 @@ import numpy as np
 
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.types import DTYPES, dtype_of
+from opstep.trace.workspace.transactions import transaction
 
 PART = 64 << 20  # bytes of a part; SQLite holds at most 1 GB in one value
 
@@ -109,8 +110,6 @@ def put_tensor(
 
 def save_tensor(connection: sqlite3.Connection, name: str, array: np.ndarray) -> None:
     """Keeps a tensor by hand, in place of one that was saved under this name before."""
-    from opstep.trace.workspace.store import transaction
-
     with transaction(connection):
         connection.execute("delete from tensors where name = ? and kind = 'saved'", (name,))
         put_tensor(connection, name, array, "saved")

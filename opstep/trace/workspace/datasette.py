@@ -1,4 +1,4 @@
-"""A workspace in the browser: Datasette on loopback, with pages of its own.
+"""A workspace in the browser: Datasette on loopback.
 
     serve("runs.db")            # until Ctrl-C
     application("runs.db")      # the same as an ASGI application, for tests and other servers
@@ -65,8 +65,9 @@ def application(path: str | Path) -> Datasette:
     from datasette.plugins import pm
 
     from opstep.trace.workspace.pages import plugin
+    from opstep.trace.workspace.pages.cells import DATABASE
     from opstep.trace.workspace.pages.file import workspace_file
-    from opstep.trace.workspace.pages.metadata import DATABASE, metadata
+    from opstep.trace.workspace.pages.metadata import metadata
 
     if not pm.is_registered(plugin):
         pm.register(plugin, plugin.NAME)

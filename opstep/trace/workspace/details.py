@@ -15,7 +15,7 @@ from opstep.runtime.recording import HostRecord
 from opstep.runtime.statistics import BINS
 from opstep.trace.details import extremes, quantiles
 from opstep.trace.workspace.bins import histograms
-from opstep.trace.workspace.taken import Numbered, RunState
+from opstep.trace.workspace.pending import Numbered, RunState
 
 _PLACE = "run, step, op, execution, result"
 INTO = {

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
+from opstep.hunting.report import headline
 from opstep.trace.workspace.rows import plain
 from opstep.trace.workspace.store import explained, open_writing
 
-
-class Row(NamedTuple):
-    """One finding. `kind`: origin, uninitialised, masked, or unrepeated; see `docs/hunting.md`.
-
-    `op`: its name, "" for what came from outside.
-    """
-
-    step: int
-    kind: str
-    op: str
-    value: str | None
-    file: str | None
-    line: int | None
-    message: str
+if TYPE_CHECKING:
+    from opstep.hunting.report import Hunt
+    from opstep.runtime.nan.findings import Finding
 
 
-def add_findings(path: Path, run: str, rows: Iterable[Row]) -> int:
+def add_findings(path: Path, run: str, hunt: Hunt) -> int:
     """Adds findings to a run of the workspace, which is complete; how many. Raises `InputError`
     where the file cannot be written.
     """
@@ -33,26 +22,35 @@ def add_findings(path: Path, run: str, rows: Iterable[Row]) -> int:
     try:
         with explained(path):
             (number,) = connection.execute("select id from runs where key = ?", (run,)).fetchone()
-            found = [_as_row(connection, number, row) for row in rows]
+            step = hunt.step or 0
+            rows = [
+                (number, step, *_as_row(connection, number, finding))
+                for finding in (*hunt.findings, *hunt.only_masked)
+            ]
+            rows += [
+                (number, step, None, "unrepeated", None, None, None, plain(text))
+                for text in hunt.unrepeated
+            ]
             connection.execute("begin immediate")
             connection.executemany(
                 "insert into findings (run, step, op, kind, value, file, line, message) "
                 "values (?, ?, ?, ?, ?, ?, ?, ?)",
-                found,
+                rows,
             )
             connection.execute("commit")
     finally:
         connection.close()
-    return len(found)
+    return len(rows)
 
 
-def _as_row(connection, number: int, row: Row) -> tuple:
+def _as_row(connection, number: int, finding: Finding) -> tuple:
     """With the number of the op in the run that has that name and line, and gives the value."""
+    where = finding.where
+    file, line = (where.path, where.line) if where and where.path else (None, None)
     op = connection.execute(
         "select o.op from ops o join results r on r.run = o.run and r.op = o.op "
         "where o.run = ? and o.name = ? and r.name = ? and (? is null or o.line = ?) limit 1",
-        (number, row.op, row.value, row.line, row.line),
+        (number, finding.op, finding.value, line, line),
     ).fetchone()
-    file = plain(row.file) if row.file else None
-    place = (row.value, file, row.line, plain(row.message))
-    return number, row.step, op[0] if op else None, row.kind, *place
+    place = (finding.value, plain(file) if file else None, line, plain(headline(finding)))
+    return op[0] if op else None, finding.kind, *place

@@ -6,7 +6,10 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from opstep.trace.workspace.schema import VERSION
+from opstep.trace.workspace.blobs import text_digest
+from opstep.trace.workspace.schema import TABLES, VERSION
+from opstep.trace.workspace.tables import create_table, create_views
+from opstep.trace.workspace.transactions import transaction
 
 
 def add_kernels(connection: sqlite3.Connection) -> None:
@@ -16,18 +19,11 @@ def add_kernels(connection: sqlite3.Connection) -> None:
 
 def add_buffers(connection: sqlite3.Connection) -> None:
     """Of older runs it is not known what they held."""
-    from opstep.trace.workspace.schema import TABLES
-    from opstep.trace.workspace.store import create_table
-
     create_table(connection, next(table for table in TABLES if table.name == "buffers"))
 
 
 def add_settings(connection: sqlite3.Connection) -> None:
     """Of older runs nobody noted these; their programs have a digest all the same."""
-    from opstep.trace.workspace.blobs import text_digest
-    from opstep.trace.workspace.schema import TABLES
-    from opstep.trace.workspace.store import create_table
-
     for column in ("name TEXT", "command TEXT", "digest TEXT", "keep_inputs INTEGER"):
         connection.execute(f"alter table runs add column {column}")
     for id, text in connection.execute("select id, program from runs").fetchall():
@@ -43,9 +39,6 @@ def add_buffers_and_settings(connection: sqlite3.Connection) -> None:
 
 def add_details(connection: sqlite3.Connection) -> None:
     """Of older runs nobody took these."""
-    from opstep.trace.workspace.schema import TABLES
-    from opstep.trace.workspace.store import create_table
-
     connection.execute("alter table runs add column also TEXT")
     for table in TABLES:
         if table.name in ("quantiles", "signed", "channels"):
@@ -70,8 +63,6 @@ def migrate(
     """All steps from `version` on, in one transaction; the file as it was is kept beside it, as
     ``NAME.v1``.
     """
-    from opstep.trace.workspace.store import create_views, transaction
-
     kept = path.with_name(f"{path.name}.v{version}")
     if not kept.exists():
         with sqlite3.connect(kept) as copy:

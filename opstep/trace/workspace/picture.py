@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ STYLE: Any = {
     "axes.grid": True,
     "grid.color": GRID,
     "axes.axisbelow": True,
+    "text.parse_math": False,  # a name may have a $
     "svg.fonttype": "none",
     "svg.hashsalt": "opstep",  # the same picture has the same bytes
 }
@@ -68,11 +70,13 @@ def save(figure: Any, path: Path) -> None:
     """Writes a figure: the same one has the same bytes each time."""
     from opstep.runtime import arrays
 
-    kind = path.suffix[1:]
+    arrays.replace_file(path, lambda file: write_figure(figure, file, path.suffix[1:]))
+
+
+def write_figure(figure: Any, file: Any, kind: str) -> None:
+    """The same, to an open file."""
     steady = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
-    arrays.replace_file(
-        path, lambda file: figure.savefig(file, format=kind, metadata=steady, dpi=DPI)
-    )
+    figure.savefig(file, format=kind, metadata=steady, dpi=DPI)
 
 
 def _titles(figure: Any, axes: Any, title: str, below: str) -> None:
@@ -113,7 +117,7 @@ def _curves(figure: Any, axes: Any, lines: list[Line], log: bool) -> None:
     for colour, line in zip(COLOURS, named, strict=False):
         axes.plot(line.xs, _gaps(line), color=colour, linewidth=1.7, zorder=3, **mark)
     _scale(axes, lines, log)
-    _odd(axes, lines)
+    mark_odd(axes, sorted({x for line in lines for x in line.odd}))
     axes.set_xlabel("step")
     axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     axes.grid(axis="x", visible=False)
@@ -144,9 +148,8 @@ def _scale(axes: Any, lines: list[Line], log: bool) -> None:
         axes.set_ylim(bottom=0, top=max(ys) * 1.06 or 1)
 
 
-def _odd(axes: Any, lines: list[Line]) -> None:
+def mark_odd(axes: Any, xs: Sequence[float]) -> None:
     """A mark at the foot of each step where a tensor had NaNs or infinities."""
-    xs = sorted({x for line in lines for x in line.odd})
     if xs:
         axes.plot(
             xs, [0.0] * len(xs), "x", color=BAD, markersize=7, markeredgewidth=1.8,
@@ -167,7 +170,7 @@ def _names(figure: Any, axes: Any, named: list[Line]) -> None:
         if last:
             ends.append((axes.transData.transform(last[-1])[1], last[-1], colour, text))
     ends.sort(key=lambda end: end[0])
-    places = apart([end[0] for end in ends], 0.165 * DPI, axes.bbox.y0, axes.bbox.y1)
+    places = spread([end[0] for end in ends], 0.165 * DPI, axes.bbox.y0, axes.bbox.y1)
     for place, (_, (_, y), colour, text) in zip(places, ends, strict=True):
         end, at = (
             axes.transAxes.inverted().transform((0, pixel))[1]
@@ -182,7 +185,7 @@ def _names(figure: Any, axes: Any, named: list[Line]) -> None:
         )  # fmt: skip
 
 
-def apart(wanted: list[float], gap: float, low: float, high: float) -> list[float]:
+def spread(wanted: list[float], gap: float, low: float, high: float) -> list[float]:
     """Places near the wanted ones (which go up) with at least `gap` between them: those that would
     overlap stand together around their middle. Inside of low..high, if there is room.
     """

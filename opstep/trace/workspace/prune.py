@@ -10,7 +10,8 @@ from typing import NamedTuple
 from opstep.trace.details import KINDS
 from opstep.trace.workspace.reading import readable
 from opstep.trace.workspace.schema import TABLES
-from opstep.trace.workspace.store import file_bytes, transaction
+from opstep.trace.workspace.store import file_bytes
+from opstep.trace.workspace.transactions import transaction
 
 # What holds rows of a run, in an order in which they can go; and those that make it large.
 _TABLES = sorted(

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Source, Span
+from opstep.runtime.ir.wording import SECONDS, Argument, Wording
 
 LIMIT_S = 30.0  # that a question may take
 _INSTRUCTIONS = 20_000  # of SQLite's machine between two looks at the clock: well below 1 ms
@@ -56,7 +57,12 @@ _WITH_NAME = {n for n in _LOOKS if n.endswith(("_info", "_xinfo", "_list", "_che
 
 
 class Refused(InputError):
-    """A statement that would do more than read."""
+    """A statement that would do more than read. `writes`: it may, where writing is allowed."""
+
+    def __init__(self, what: str, writes: bool):
+        allowed = Wording("allow it: ", Argument("write", True))
+        super().__init__(f"not allowed: {what}", hint=allowed if writes else "")
+        self.writes = writes
 
 
 class Ended(InputError):
@@ -139,13 +145,15 @@ class _Guard:
         self.seconds = seconds
         self.ends = None if seconds is None else time.monotonic() + seconds
         self.refused = ""  # what was not allowed
+        self.writes = False  # whether it is, where one may write
         self.late = False
 
     def authorize(self, action: int, first: str | None, second: str | None, *_: Any) -> int:
         reason = self._reason(action, first, second)
         if reason is None:
             return sqlite3.SQLITE_OK
-        self.refused = self.refused or reason
+        if not self.refused:
+            self.refused, self.writes = reason, action in _WRITES
         return sqlite3.SQLITE_DENY
 
     def _reason(self, action: int, first: str | None, second: str | None) -> str | None:
@@ -179,12 +187,12 @@ def _explained(connection: sqlite3.Connection, text: str, guard: _Guard) -> Iter
     except (sqlite3.Error, sqlite3.Warning, UnicodeEncodeError, OverflowError) as error:
         message = str(error).removesuffix(".")
         if guard.refused:
-            where = "add --write to the command" if "would write" in guard.refused else ""
-            raise Refused(f"not allowed: {guard.refused.strip()}", hint=where) from None
+            raise Refused(guard.refused.strip(), guard.writes) from None
         if guard.stopped:
             raise Ended("stopped") from None
         if guard.late:
-            hint = "--timeout SECONDS gives it longer; LIMIT and an index make it shorter"
+            longer = (Argument("timeout", SECONDS), " gives it longer")
+            hint = Wording.any_of(longer, ("LIMIT and an index make it shorter",))
             text = f"stopped: it took longer than {guard.seconds:g} s"
             raise Ended(text, hint=hint) from None
         if message == "interrupted":  # the handler of a signal ended it

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.wording import Argument, Blank, Wording
 from opstep.trace.workspace.runs import RecordedRun
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 
 _LISTED = 8  # steps that a message names
+EVERY = Argument("keep_inputs", Blank("every=N", "n"))
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ def rerun(
         raise
     except OpstepError as caught:
         error = str(caught)
-    pairs = left_behind(workspace, run, program, results) if whole else {}
+    pairs = compare_final_state(workspace, run, program, results) if whole else {}
     pairs |= scalars(run, step + steps - 1, results)
     same = [name for name, is_same in pairs.items() if is_same]
     different = [name for name, is_same in pairs.items() if not is_same]
@@ -102,17 +104,17 @@ def _check_begin(run: RecordedRun, step: int) -> None:
         known = ", ".join(map(str, kept[:_LISTED])) + (", …" if len(kept) > _LISTED else "")
         raise InputError(
             f"run {run.key} cannot be repeated from step {step} on: what that needs was not kept",
-            hint=f"it can be from: {known}; --keep-inputs every=N keeps more",
+            hint=Wording(f"it can be from: {known}; ", EVERY, " keeps more"),
         )
 
 
 def program_of(workspace: Workspace, run: RecordedRun, step: int = 0) -> Program:
     """The program as it was before that step of the run, drawn params left to the seed."""
-    import opstep
+    from opstep.api.program import loads
 
     if not run.program:
         raise InputError(f"run {run.key}: the program's text was not kept")
-    program = opstep.loads(run.program, run.file or "<workspace>")
+    program = loads(run.program, run.file or "<workspace>")
     program.reseed(run.seed)
     for tensor in run.tensors:
         if tensor.step == step - 1 and tensor.kind in ("param", "state"):
@@ -134,7 +136,7 @@ def inputs_of(
     return {name: workspace.elements(kept[name]) for name in wanted}
 
 
-def left_behind(
+def compare_final_state(
     workspace: Workspace, run: RecordedRun, program: Program, results: Mapping[str, np.ndarray]
 ) -> dict[str, bool]:
     """Whether what was kept after the run's last step is the same again, by name."""

@@ -68,7 +68,7 @@ TABLES = (
             Column("file", "TEXT", "path of the program's file"),
             Column("program", "TEXT", "text of the program"),
             Column("graph", "TEXT", "the graph that ran"),
-            Column("device", "TEXT", "cpu, cuda or cuda:N"),
+            Column("device", "TEXT", "the name of its device, such as cuda:1"),
             Column("streams", "INTEGER", "number of streams that the plan could use"),
             Column("alloc", "TEXT", "reuse or fresh"),
             Column("fill", "TEXT", "none or nan"),

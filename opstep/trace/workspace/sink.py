@@ -19,19 +19,20 @@ from typing import IO, Any
 import numpy as np
 
 from opstep.runtime.ir.diagnostics import OpstepError
-from opstep.runtime.recording import HostRecord, Spent, StreamRecord
+from opstep.runtime.recording import HostRecord, Overhead, StreamRecord
 from opstep.runtime.statistics import BINS
 from opstep.trace.details import KINDS
-from opstep.trace.sink import Kept, Run, RunEnd, StepDone, Written
+from opstep.trace.sink import Checkpoint, Run, RunEnd, SinkReport, StepDone
 from opstep.trace.workspace.bins import histograms
 from opstep.trace.workspace.blobs import now, put_tensor, text_digest
 from opstep.trace.workspace.buffers import buffer_rows
 from opstep.trace.workspace.details import insert_initial_details
 from opstep.trace.workspace.executed import EXECUTIONS, STATS, insert_records
 from opstep.trace.workspace.inserting import insert
+from opstep.trace.workspace.pending import Pending, RunState
 from opstep.trace.workspace.rows import initial_rows, op_rows, plain
-from opstep.trace.workspace.store import file_bytes, open_writing, transaction
-from opstep.trace.workspace.taken import RunState, Taken
+from opstep.trace.workspace.store import file_bytes, open_writing
+from opstep.trace.workspace.transactions import transaction
 
 # What is held in memory, beside the writer's queue: 64 MiB with it, however slow the disk is.
 SPILL = 8 << 20  # bytes of one step from which on it waits for its end in temporary tables
@@ -68,20 +69,20 @@ class WorkspaceSink:
             kept = [("input", n, a) for n, a in run.info.inputs.items()]
             tensors = run.info.program.module.tensors
             kept += [(tensors[n].kind, n, a) for n, a in run.params.items()]
-            self._keep(id, -1, "start", kept)
+            self._insert_checkpoint(id, -1, "start", kept)
             self._connection.executemany(
                 "insert into settings (run, kind, name, value) values (?, ?, ?, ?)",
                 ((id, *setting) for setting in _settings(run)),
             )
         self._states[run.key] = RunState(run, id)
 
-    def take(self, run: Run, record: StreamRecord | HostRecord) -> None:
+    def add_record(self, run: Run, record: StreamRecord | HostRecord) -> None:
         state = self._states[run.key]
-        state.take(record)
+        state.add_record(record)
         if state.open.nbytes > SPILL:
             self._spill(state)
 
-    def spent(self, run: Run, spent: Spent) -> None:
+    def add_overhead(self, run: Run, spent: Overhead) -> None:
         """A timeline tells of that."""
 
     def end_step(self, run: Run, step: StepDone) -> None:
@@ -90,12 +91,12 @@ class WorkspaceSink:
         if state.ended.nbytes > BATCH:
             self.flush()
 
-    def keep(self, run: Run, kept: Kept) -> None:
+    def add_checkpoint(self, run: Run, kept: Checkpoint) -> None:
         tensors = run.info.program.module.tensors
         those: list[Any] = [("input", n, a) for n, a in kept.inputs.items()]
         those += [(tensors[n].kind, n, a) for n, a in kept.params.items()]
         with self._transaction():
-            self._keep(self._states[run.key].id, kept.step - 1, "kept", those)
+            self._insert_checkpoint(self._states[run.key].id, kept.step - 1, "kept", those)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -123,7 +124,7 @@ class WorkspaceSink:
             self._end(state, end)
         del self._states[run.key]
 
-    def close(self, ends: Sequence[tuple[Run, RunEnd]] = ()) -> Written:
+    def close(self, ends: Sequence[tuple[Run, RunEnd]] = ()) -> SinkReport:
         self._reserve.close()
         try:
             if self._connection.in_transaction:
@@ -136,7 +137,7 @@ class WorkspaceSink:
         finally:
             self._connection.close()
         counts = list(self._counts.items())
-        return Written(self.path, file_bytes(self.path), counts, findings=self._found)
+        return SinkReport(self.path, file_bytes(self.path), counts, findings=self._found)
 
     # --- steps ---
 
@@ -144,7 +145,7 @@ class WorkspaceSink:
         """All that has ended, within a transaction."""
         connection = self._connection
         self._describe(state)
-        self._insert_taken("main", state, state.ended, True)
+        self._insert_pending("main", state, state.ended, True)
         if state.spilled and state.steps:
             for table in SPILLED:
                 connection.execute(
@@ -236,9 +237,9 @@ class WorkspaceSink:
             )
         state.grown.clear()
 
-    def _insert_taken(self, schema: str, state: RunState, taken: Taken, ended: bool) -> None:
+    def _insert_pending(self, schema: str, state: RunState, taken: Pending, ended: bool) -> None:
         self._count(*insert_records(self._connection, schema, state, taken.records, ended))
-        Taken().take_over(taken)
+        Pending().absorb(taken)
 
     def _count(self, executions: int, stats: int) -> None:
         self._counts["execution"] += executions
@@ -254,7 +255,7 @@ class WorkspaceSink:
             connection.execute(f"create temp table if not exists {table} as "
                                f"select * from main.{table} where 0")  # fmt: skip
         with transaction(connection, "deferred"):  # the file itself is not written to
-            self._insert_taken("temp", state, state.open, False)
+            self._insert_pending("temp", state, state.open, False)
         state.spilled = True
 
     # --- the end ---
@@ -292,7 +293,7 @@ class WorkspaceSink:
         tensors = run.info.program.module.tensors
         kept = [(tensors[n].kind, n, a) for n, a in end.params.items()]
         kept += [("output", n, a) for n, a in end.outputs.items()]
-        self._keep(state.id, last, "end", kept)
+        self._insert_checkpoint(state.id, last, "end", kept)
         self._ended(state, end)
         found = list(_findings(connection, state, end))
         connection.executemany(
@@ -305,7 +306,7 @@ class WorkspaceSink:
                 place = f"{file}:{line}: " if file else ""
                 self._found.append(f"{place}{message} (run {run.key}, step {step})")
 
-    def _keep(self, run: int, step: int, kind: str, tensors: list) -> None:
+    def _insert_checkpoint(self, run: int, step: int, kind: str, tensors: list) -> None:
         """A checkpoint with these tensors: (kind, name, array)."""
         if not tensors:
             return

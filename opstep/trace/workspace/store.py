@@ -18,8 +18,10 @@ from urllib.parse import quote
 from opstep.runtime.ir.errors import InputError
 from opstep.trace.guard import MAKE_ROOM, NO_ROOM, no_room
 from opstep.trace.workspace.functions import add_functions
-from opstep.trace.workspace.schema import APPLICATION, TABLES, VERSION, Table
-from opstep.trace.workspace.views import VIEWS
+from opstep.trace.workspace.migrations import migrate
+from opstep.trace.workspace.schema import APPLICATION, TABLES, VERSION
+from opstep.trace.workspace.tables import create_table, create_views
+from opstep.trace.workspace.transactions import transaction
 
 BUSY_S = 30.0  # a writer waits so long for another one's transaction
 PROBLEMS = (
@@ -101,7 +103,7 @@ def open_reading(
     return connection
 
 
-def tidy(path: Path) -> None:
+def remove_empty_log(path: Path) -> None:
     """Removes the empty log that a reader leaves beside a file, where nobody else has it open: the
     last connection that may write does so when it closes.
     """
@@ -117,24 +119,6 @@ def file_bytes(path: Path) -> int:
     """Of the file, and of what was written beside it and is not in it yet."""
     beside = (path, path.with_name(path.name + "-wal"))
     return sum(p.stat().st_size for p in beside if p.exists())
-
-
-@contextmanager
-def transaction(connection: sqlite3.Connection, mode: str = "immediate") -> Iterator[None]:
-    """All of it, or nothing; waits for other writers first, not in the middle. `mode`: ``deferred``
-    where only temporary tables are written, which needs no turn.
-    """
-    connection.execute(f"begin {mode}")
-    try:
-        yield
-        connection.execute("commit")
-    except BaseException:
-        if connection.in_transaction:  # a full disk may have ended it
-            connection.execute("rollback")
-        raise
-
-
-# --- what is wrong with a file --------------------------------------------------------------------
 
 
 def _check_file(path: Path) -> None:
@@ -235,15 +219,13 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     """Checks a file that is to be written, and makes it what it has to be."""
     version = _version(connection, path)
     connection.execute("pragma page_size = 8192")
-    _keep_a_log(connection)
+    _use_wal(connection)
     connection.execute("pragma synchronous = normal")
     if version == VERSION:
         with transaction(connection):  # a file that cannot be written is told now
             connection.execute(f"pragma user_version = {VERSION}")
         return
     if version:
-        from opstep.trace.workspace.migrations import migrate
-
         migrate(connection, path, version)
         return
     with transaction(connection):
@@ -251,7 +233,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
             _create(connection)
 
 
-def _keep_a_log(connection: sqlite3.Connection) -> None:
+def _use_wal(connection: sqlite3.Connection) -> None:
     """WAL mode. While another process turns to it too, SQLite refuses at once and does not wait."""
     until = time.monotonic() + BUSY_S
     while True:
@@ -270,35 +252,3 @@ def _create(connection: sqlite3.Connection) -> None:
         create_table(connection, table)
     create_views(connection)
     connection.execute(f"pragma user_version = {VERSION}")
-
-
-def create_table(connection: sqlite3.Connection, table: Table) -> None:
-    """The table and its indices, as the schema describes them."""
-    single = table.key == ("id",)
-    lines = []
-    for column in table.columns:
-        line = f'"{column.name}" {column.type}'
-        if single and column.name == "id":
-            line += " PRIMARY KEY"
-        if column.references:
-            line += f" REFERENCES {column.references}(id)"
-        lines.append(line)
-    if not single:
-        lines.append(f"PRIMARY KEY ({', '.join(table.key)})")
-    tail = "" if table.rowid else " WITHOUT ROWID"
-    connection.execute(f"CREATE TABLE {table.name} ({', '.join(lines)}){tail}")
-    for index in table.indices:
-        columns = ", ".join(index.columns)
-        where = f" WHERE {index.where}" if index.where else ""
-        unique = "UNIQUE " if index.unique else ""
-        name = f"{table.name}_by_{'_'.join(index.columns)}"
-        connection.execute(f"CREATE {unique}INDEX {name} ON {table.name}({columns}){where}")
-
-
-def create_views(connection: sqlite3.Connection) -> None:
-    """The views, in place of those that are there."""
-    import sqlite_utils
-
-    database = sqlite_utils.Database(connection)
-    for view in VIEWS:
-        database.create_view(view.name, view.sql, replace=True)

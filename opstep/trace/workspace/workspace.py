@@ -27,7 +27,13 @@ from opstep.trace.workspace.query import Answer
 from opstep.trace.workspace.reading import about_file
 from opstep.trace.workspace.records import TensorRecord
 from opstep.trace.workspace.runs import RecordedRun, read_run, read_runs
-from opstep.trace.workspace.store import BUSY_S, file_bytes, open_reading, open_writing, tidy
+from opstep.trace.workspace.store import (
+    BUSY_S,
+    file_bytes,
+    open_reading,
+    open_writing,
+    remove_empty_log,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -68,7 +74,7 @@ class Workspace:
     def close(self) -> None:
         """Nothing can be read any more."""
         self._connection.close()
-        tidy(self.path)
+        remove_empty_log(self.path)
 
     def __repr__(self) -> str:
         return f"<Workspace {self.path}>"

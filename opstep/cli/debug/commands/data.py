@@ -63,7 +63,7 @@ def set_(session: Session, text: str) -> None:
     set loss = 0, set x[0, :3] = [1, 2, nan], set conv1.w = load("w.npy"), set h = clip(h, -1, 1).
     A param keeps the new value from here on.
     """
-    from opstep.runtime.expressions.assigning import assigned
+    from opstep.runtime.expressions.assignment import assign
 
     text = re.sub(r"^var(iable)?\s+", "", text)
     match = _ASSIGNED.search(text)
@@ -71,7 +71,7 @@ def set_(session: Session, text: str) -> None:
         raise Refused("it takes a name and a value", "set x[0, 1] = 3.5")
     target, value = text[: match.start()].strip(), text[match.end() :].strip()
     debugger, frame = session.debugger, session.text_frame()
-    name, array, part = assigned(debugger.scope(frame), target, value)
+    name, array, part = assign(debugger.scope(frame), target, value)
     number = session.frame().number
     debugger.set(frame, name, array, part)
     session.ended = False

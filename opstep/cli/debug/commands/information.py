@@ -137,10 +137,10 @@ def kernels(session: Session, frame) -> Iterable[str]:
         yield f"stream {point.stream}{events}"
         ids = (*step.operands, *step.results)
         types = tuple(None if v is None else plan.values[v].type for v in ids)
-        target = "cuda" if session.debugger.host.device.name.startswith("cuda") else "cpu"
+        target = session.debugger.host.device.kernels
         for launch in kernel_launches(step, types, target):
             size = amount(launch.units, "unit") if target == "cpu" else f"grid {launch.grid}"
-            path, line = launch.place
+            path, line = launch.definition
             yield f"kernel {launch.function.__name__}, {size}, {showing.shown_path(path)}:{line}"
         return
 
@@ -156,7 +156,7 @@ def told(what: str, events: tuple[int, ...]) -> str:
 def memory(session: Session, text: str) -> None:
     executor, frame = session.debugger.machine.executor, session.text_frame()
     session.say(
-        f"results that are kept: {size(executor.held)} of {size(executor.budget)}; "
+        f"results that are kept: {size(executor.bytes_held)} of {size(executor.budget)}; "
         f"{amount(executor.computed, 'op')} run so far"
     )
     rows: list[tuple[str, str, str]] = []
@@ -235,8 +235,8 @@ def graphs(session: Session, text: str) -> None:
 
 @topic("history")
 def history(session: Session, text: str) -> None:
-    machine = session.debugger.machine
-    back, ahead = machine.cursor - machine.base, machine.frontier - machine.cursor
+    known = session.debugger.machine.history
+    back, ahead = known.cursor - known.base, known.frontier - known.cursor
     session.say(f"{back:,} points back, {ahead:,} ahead that have been run")
 
 

@@ -57,7 +57,7 @@ def reload(session: Session, text: str) -> None:
     if told.of:
         session.say(f"Kept {told.kept} of {told.of} values.")
     if told.lost:
-        session.say(told.told_of_lost)
+        session.say(told.lost_text)
     for entry in session.points.entries.values():
         if entry.core is not None and not entry.place.name:
             entry.place = entry.place._replace(line=entry.core.wanted.line)

@@ -108,7 +108,7 @@ def until(session: Session, text: str) -> None:
     if text:
         advance(session, text)
         return
-    session.go(session.debugger.until)
+    session.go(lambda: session.debugger.go("until"))
 
 
 @command("advance", usage="advance LOCATION", section="running", completes="place")
@@ -165,7 +165,7 @@ def reverse_next(session: Session, text: str) -> None:
 @command("reverse-step", "rs", usage="reverse-step [N]", section="backwards")
 def reverse_step(session: Session, text: str) -> None:
     """Step back to the previous statement, into calls of graphs from their end."""
-    backwards(session, session.debugger.step_back, count(text))
+    backwards(session, lambda: session.debugger.go("back_in"), count(text))
 
 
 @command("reverse-continue", "rc", usage="reverse-continue", section="backwards")
@@ -177,4 +177,4 @@ def reverse_continue(session: Session, text: str) -> None:
 @command("reverse-finish", usage="reverse-finish", section="backwards")
 def reverse_finish(session: Session, text: str) -> None:
     """Step back to where the current graph was called."""
-    backwards(session, session.debugger.back_out)
+    backwards(session, lambda: session.debugger.go("back_out"))

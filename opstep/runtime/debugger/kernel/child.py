@@ -19,16 +19,16 @@ def main() -> None:
     os.environ["NUMBA_ENABLE_CUDASIM"] = "1"  # as numba is imported it leaves GPUs alone
     folder = Path(sys.argv[1])
     sys.path[:] = json.loads((folder / "folders.json").read_text(encoding="utf-8"))
-    told = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    output = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what kernels and libraries print is for the client
     try:
-        told_of, run = _ready(folder / "job.npz")
+        answer, run = _ready(folder / "job.npz")
     except Exception as error:
         why = " ".join(f"{type(error).__name__}: {error}".split())
-        print(json.dumps({"error": why[:500]}), file=told, flush=True)
+        print(json.dumps({"error": why[:500]}), file=output, flush=True)
         sys.exit(1)
-    print(json.dumps(told_of), file=told, flush=True)
-    told.close()
+    print(json.dumps(answer), file=output, flush=True)
+    output.close()
     run()
 
 

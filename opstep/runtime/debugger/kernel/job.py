@@ -50,9 +50,9 @@ class Job:
         if self.element is None:
             return self.launch.label(self.block, self.thread, self.unit)
         name = self.launch.label().partition(", block")[0].partition(", unit")[0]
-        return f"{name}, the thread that writes {self._place()}"
+        return f"{name}, the thread that writes {self._element_text()}"
 
-    def _place(self) -> str:
+    def _element_text(self) -> str:
         """The element as it is written: ``[3, 17]``"""
         assert self.element is not None
         result, place = self.element
@@ -90,7 +90,7 @@ class Job:
 
     def write(self, path: Path) -> None:
         op, launch = self.step.op, self.launch
-        told = {
+        record = {
             "op": op.name,
             "module": op.__module__,
             "attrs": {k: _plain(v) for k, v in self.step.attrs.items()},
@@ -107,10 +107,10 @@ class Job:
             "label": self.label,
             "folders": sys.path,
         }
-        there: dict[str, Any] = {
+        arrays: dict[str, Any] = {
             f"operand{k}": _bytes(a) for k, a in enumerate(self.arrays) if a is not None
         }
-        np.savez(path, job=np.frombuffer(json.dumps(told).encode(), np.uint8), **there)
+        np.savez(path, job=np.frombuffer(json.dumps(record).encode(), np.uint8), **arrays)
 
 
 class Order:
@@ -118,23 +118,23 @@ class Order:
 
     def __init__(self, path: Path):
         with np.load(path, allow_pickle=False) as file:
-            told = json.loads(file["job"].tobytes())
-            self.types = tuple(_type(t) for t in told["types"])
-            seen = tuple(_type(t) for t in told["seen"])
+            record = json.loads(file["job"].tobytes())
+            self.types = tuple(_type(t) for t in record["types"])
+            seen = tuple(_type(t) for t in record["seen"])
             self.memory = [file.get(f"operand{k}") for k in range(len(seen))]
-        importlib.import_module(told["module"])  # it registers the op
-        op = OPS[told["op"]]
-        attrs = {k: _attr(v) for k, v in told["attrs"].items()}
+        importlib.import_module(record["module"])  # it registers the op
+        op = OPS[record["op"]]
+        attrs = {k: _attr(v) for k, v in record["attrs"].items()}
         self.step = Step(op, (), (), seen, attrs, 0, Apply((), Name(op.name, NOWHERE), ()))
-        self.target: str = told["target"]
-        self.number: int = told["number"]
-        self.arch: str = told["arch"]
-        self.block: Three = tuple(told["block"])
-        self.thread: Three = tuple(told["thread"])
-        self.unit: int = told["unit"]
-        self.every: bool = told["every"]
-        self.element: list[int] | None = told["element"]
-        self.label: str = told["label"]
+        self.target: str = record["target"]
+        self.number: int = record["number"]
+        self.arch: str = record["arch"]
+        self.block: Three = tuple(record["block"])
+        self.thread: Three = tuple(record["thread"])
+        self.unit: int = record["unit"]
+        self.every: bool = record["every"]
+        self.element: list[int] | None = record["element"]
+        self.label: str = record["label"]
 
     @property
     def results(self) -> list[TensorType]:
@@ -150,8 +150,8 @@ def _plain_type(t: TensorType | None) -> Any:
     return None if t is None else [t.dtype.name, list(t.shape)]
 
 
-def _type(told: Any) -> TensorType | None:
-    return None if told is None else TensorType(DTYPES[told[0]], tuple(told[1]))
+def _type(record: Any) -> TensorType | None:
+    return None if record is None else TensorType(DTYPES[record[0]], tuple(record[1]))
 
 
 def _plain(value: Any) -> Any:
@@ -160,7 +160,7 @@ def _plain(value: Any) -> Any:
     return [_plain(v) for v in value] if isinstance(value, (tuple, list)) else value
 
 
-def _attr(told: Any) -> Any:
-    if isinstance(told, dict):
-        return DTYPES[told["dtype"]]
-    return tuple(_attr(v) for v in told) if isinstance(told, list) else told
+def _attr(record: Any) -> Any:
+    if isinstance(record, dict):
+        return DTYPES[record["dtype"]]
+    return tuple(_attr(v) for v in record) if isinstance(record, list) else record

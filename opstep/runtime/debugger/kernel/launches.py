@@ -41,7 +41,7 @@ class KernelLaunch(NamedTuple):
     obstacle: str = ""
 
     @property
-    def place(self) -> tuple[str, int]:
+    def definition(self) -> tuple[str, int]:
         """File and line of the kernel's source."""
         code = self.function.__code__  # pyright: ignore[reportFunctionMemberAccess]
         return code.co_filename, code.co_firstlineno
@@ -120,14 +120,14 @@ def _obstacle(launch: Prepared) -> str:
     kernel = launch.kernel
     name = kernel.function.__name__
     try:
-        source.specialise(kernel.function, kernel.dtype, _Looking())  # pyright: ignore[reportArgumentType]
+        source.specialise(kernel.function, kernel.dtype, _NameCheck())  # pyright: ignore[reportArgumentType]
     except (AttributeError, NotImplementedError) as error:
         lacks = str(error).rpartition("attribute ")[2].strip("'")
         return f"{name} needs {lacks}, which exists only compiled"
     return ""
 
 
-class _Looking:
+class _NameCheck:
     """A target that makes nothing: it looks whether the simulator has all that a kernel names."""
 
     body = CUDA.body

@@ -47,15 +47,15 @@ class KernelProcess:
         try:
             job.write(folder / "job.npz")
             (folder / "folders.json").write_text(json.dumps(sys.path), encoding="utf-8")
-            self._said = (folder / "said").open("w+b")
+            self._stderr = (folder / "stderr").open("w+b")
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-X", "frozen_modules=off", str(CHILD), str(folder)],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said, cwd=folder,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, cwd=folder,
             )  # fmt: skip
         except BaseException:
             self._folder.cleanup()
             raise
-        self._end = weakref.finalize(self, _end, self._process, self._said, self._folder)
+        self._end = weakref.finalize(self, _end, self._process, self._stderr, self._folder)
         try:
             self.port = self._handshake(cancelled)
         except BaseException:
@@ -98,14 +98,14 @@ class KernelProcess:
         """The port."""
         line = self._first_line(cancelled)
         try:
-            told = json.loads(line)
+            answer = json.loads(line)
         except ValueError:
-            told = {"error": self._last_words() or "the child said nothing"}
-        if "port" not in told:
-            hint = "pip install 'opstep[cuda,debug]'" if "No module" in told["error"] else ""
-            raise DeviceError(f"{self.label} cannot be run: {told['error']}", hint=hint)
-        self.label = told["label"]
-        return int(told["port"])
+            answer = {"error": self._last_words() or "the child said nothing"}
+        if "port" not in answer:
+            hint = "pip install 'opstep[cuda,debug]'" if "No module" in answer["error"] else ""
+            raise DeviceError(f"{self.label} cannot be run: {answer['error']}", hint=hint)
+        self.label = answer["label"]
+        return int(answer["port"])
 
     def _first_line(self, cancelled: Callable[[], Any]) -> bytes:
         output = self._process.stdout
@@ -121,12 +121,12 @@ class KernelProcess:
 
     def _last_words(self) -> str:
         self._process.wait(5)
-        self._said.seek(0)
-        lines = self._said.read().decode(errors="replace").strip().splitlines()
+        self._stderr.seek(0)
+        lines = self._stderr.read().decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else ""
 
 
-def _end(process: subprocess.Popen, said: Any, folder: tempfile.TemporaryDirectory) -> None:
+def _end(process: subprocess.Popen, stderr: Any, folder: tempfile.TemporaryDirectory) -> None:
     """Its standard input ends, so it goes; if it does not, it is killed."""
     for pipe in (process.stdin, process.stdout):
         if pipe:
@@ -136,7 +136,7 @@ def _end(process: subprocess.Popen, said: Any, folder: tempfile.TemporaryDirecto
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-    said.close()
+    stderr.close()
     folder.cleanup()
 
 

@@ -15,7 +15,7 @@ from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Step
 
 
-class KernelsHere:
+class KernelsAtStop:
     """Of the op that a frame stands at, or right behind. `launches` is empty where there are none:
     in a frame that called another one, at a call of a graph, at an op without kernels.
 
@@ -28,11 +28,11 @@ class KernelsHere:
         self.launches: list[KernelLaunch] = []
         self.step = _step(frame)
         device = frame.machine.executor.device
-        self.arch = device.gpu.arch if device.name.startswith("cuda") else ARCH
+        self.arch = device.arch or ARCH
         if self.step is None:
             return
         self.types = _types(frame.activation, self.step)
-        for target in ["cuda"] if device.name.startswith("cuda") else ["cuda", "cpu"]:
+        for target in dict.fromkeys(["cuda", device.kernels]):
             try:
                 self.launches += kernel_launches(self.step, self.types, target, self.arch)
             except (Mismatch, NotImplementedError):
@@ -82,7 +82,7 @@ class KernelsHere:
 def _step(frame: Frame) -> Step | None:
     if frame.number or frame.imported:
         return None
-    for at in (frame.machine.here(), frame.machine.behind()):
+    for at in (frame.machine.history.next_point(), frame.machine.history.last_point()):
         if at is None or at[0] is not frame.activation or at[1].kind != OP:
             continue
         if at[1].statement is frame.statement and at[1].frame == frame.frame:

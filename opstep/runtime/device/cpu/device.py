@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import time
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,10 +17,16 @@ from opstep.runtime.device.cpu import jit, native
 from opstep.runtime.device.cpu.lowering import ALIGNMENT, Bound, Lowering, Prepared
 from opstep.runtime.device.cpu.streams import CpuEvent, CpuStream
 from opstep.runtime.device.payload import payload
+from opstep.runtime.device.protocols import Bytes, Device, Recorder, Types
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.types import DType, TensorType, i64
+from opstep.runtime.ir.wording import Argument, Wording
 from opstep.runtime.plan.plan import Step
 from opstep.runtime.statistics import WORDS, Statistics, decode, step_for
+
+if TYPE_CHECKING:
+    from opstep.runtime.device.binding import Binding
+    from opstep.runtime.device.cpu.tape import CpuTape
 
 _LARGE = 64 << 20  # bytes; only above this is the system asked first
 
@@ -45,7 +52,7 @@ def out_of_memory(nbytes: int) -> DeviceError:
     return DeviceError(
         f"out of memory: {nbytes / 2**30:.3g} GiB are wanted, "
         f"{_available() / 2**30:.3g} GiB are free",
-        hint="use a smaller batch, or --alloc reuse",
+        hint=Wording.any_of(("use a smaller batch",), (Argument("alloc", "reuse"),)),
     )
 
 
@@ -76,12 +83,13 @@ class CpuMemory:
         return self._array
 
 
-class CpuDevice:
+class CpuDevice(Device):
     """`lanes`: threads that share one launch's range; by default all cores that this process may
     use.
     """
 
     name = "cpu"
+    in_host_memory = True
 
     def __init__(self, lanes: int | None = None):
         self.lanes = native.team(lanes or usable_cores()).lanes
@@ -89,7 +97,7 @@ class CpuDevice:
 
     # --- memory ---
 
-    def alloc(self, nbytes: int, what: str = "") -> CpuMemory:
+    def alloc(self, nbytes: Bytes, what: str = "") -> CpuMemory:
         return CpuMemory(nbytes)
 
     def view(self, memory: CpuMemory, offset: int, t: TensorType) -> np.ndarray:
@@ -101,45 +109,32 @@ class CpuDevice:
     read = view
 
     def write(self, memory: CpuMemory, offset: int, t: TensorType, array: Any) -> None:
-        """Copies an array, or a number for each element, to the bytes at `offset`."""
         self.view(memory, offset, t)[...] = array
 
-    def fill(self, memory: CpuMemory, offset: int, nbytes: int, dtype: DType):
+    def fill(self, memory: CpuMemory, offset: int, nbytes: Bytes, dtype: DType):
         array = memory.bytes[offset : offset + nbytes].view(payload(dtype).dtype)
         pattern = payload(dtype)
         return lambda: array.fill(pattern)
 
     def words(self, count: int) -> np.ndarray:
-        """i64 zeros that kernels may write, where the host looks at them."""
         return np.zeros(count, np.int64)
 
     def holds_payload(self, memory: CpuMemory, offset: int, t: TensorType) -> bool:
-        """Whether an element has the bits of memory never written; no work may be under way."""
         pattern = payload(t.dtype)
         return bool((self.view(memory, offset, t).view(pattern.dtype) == pattern).any())
 
-    def copy(self, source: int, target: int, nbytes: int) -> Callable[[], Any]:
+    def copy(self, source: int, target: int, nbytes: Bytes) -> Callable[[], Any]:
         return lambda: ctypes.memmove(target, source, nbytes)
 
     def stream(self) -> CpuStream:
         return CpuStream()
-
-    def wait_for_op(self, stream: CpuStream) -> None:
-        """What ``sync=op`` waits for behind each op."""
-        stream.synchronize()
 
     def event(self) -> CpuEvent:
         return CpuEvent()
 
     # --- launches ---
 
-    def prepare(
-        self, step: Step, types: tuple[TensorType | None, ...]
-    ) -> tuple[list[Prepared], int]:
-        """Launches of a step and the bytes of working memory that they share.
-
-        `types`: the operands as they are stored, then the results.
-        """
+    def prepare(self, step: Step, types: Types) -> tuple[list[Prepared], int]:
         # as text, for numbers that are equal and yet not the same: 0.0 and -0.0
         attrs = repr(list(step.attrs.values())) if step.attrs else ""
         key = (step.op, types, step.operand_types, attrs)
@@ -151,26 +146,30 @@ class CpuDevice:
         return found
 
     def bind(self, launches: list[Prepared], addresses: list[int], workspace: int) -> list[Bound]:
-        """`addresses`: of operands, then results, in the order given to `prepare`."""
         return [Bound(p, addresses, workspace) for p in launches]
 
     def stamp(self, address: int) -> Bound:
         """A launch that writes the time, in ns of CLOCK_MONOTONIC, as an i64."""
         return Bound(_stamp(), [address], 0)
 
-    def tape(self, binding: Any, recorder: Any) -> Any:
-        """What a binding is recorded with."""
-        from opstep.runtime.device.cpu.tape import Tape
+    def delay(self, seconds: float) -> Callable[[], None]:
+        return lambda: time.sleep(seconds)
 
-        return Tape(binding, recorder)
+    def tape(self, binding: Binding, recorder: Recorder) -> CpuTape:
+        from opstep.runtime.device.cpu.tape import CpuTape
+
+        return CpuTape(self, binding, recorder)
 
     def capture(self, bound: list[Bound]) -> Callable[[], None]:
         """Launches as one native call."""
         return native.LaunchTable([b.row for b in bound], self.lanes, keep=bound)
 
     def run_now(self, bound: list[Bound]) -> None:
-        """Launches at once, in this thread."""
         self.capture(bound)()
+
+    def work_now(self, work: list[Callable[[], Any]]) -> None:
+        for piece in work:
+            piece()
 
 
 def read_clock(clock, place, lo, hi):

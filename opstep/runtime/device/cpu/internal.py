@@ -5,18 +5,18 @@ from __future__ import annotations
 from opstep.runtime.device.cpu.statistics import launches
 from opstep.runtime.device.flagging import raiser
 from opstep.runtime.device.launch import Arg, Launch
+from opstep.runtime.plan.internal import status_behind, takes_effect
 
 
 def update_unless_failed(value, status, tensor, lo, hi):
-    if status[0] == 0:
+    if takes_effect(status[0]):
         for i in range(lo, hi):
             tensor[i] = value[i]
 
 
 def note_failure(condition, status, result, code, size, lo, hi):
     for i in range(size):
-        if condition[i] == 0 and status[0] == 0:
-            result[0] = code
+        result[0] = status_behind(status[0], condition[i], code)
 
 
 def copy(x, y, lo, hi):

@@ -145,22 +145,19 @@ def _callee(function: FunctionType, dtype: DType, distinct: bool = False):
     key = (function, dtype.name, distinct)
     if key not in _specialised:
         made: Any = numba.njit(error_model="numpy")(source.specialise(function, dtype, CPU))
-        if distinct:
-            made._compiler._customize_flags = _with_noalias
-        elif not source.has_loop(function.__code__):
-            made._compiler._customize_flags = _with_forced_inlining
+        inline = not distinct and not source.has_loop(function.__code__)
+        made._compiler._customize_flags = partial(_of_callee, noalias=distinct, inline=inline)
         _specialised[key] = made
     return _specialised[key]
 
 
-def _with_noalias(flags):
-    flags.noalias = True
-    return flags
-
-
-def _with_forced_inlining(flags):
-    """A call that is left in a loop keeps it from being vectorised."""
-    flags.forceinline = True
+def _of_callee(flags: Any, noalias: bool, inline: bool) -> Any:
+    """`inline`: a call that is left in a loop keeps it from being vectorised."""
+    flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True  # only kernels call it
+    if noalias:
+        flags.noalias = True
+    if inline:
+        flags.forceinline = True
     return flags
 
 

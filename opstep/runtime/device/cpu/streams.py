@@ -10,8 +10,10 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from opstep.runtime.device.protocols import Event, Stream
 
-class CpuEvent:
+
+class CpuEvent(Event):
     """Set once by the stream that records it; `reset` before it is recorded again.
 
     Whoever waits takes a token and puts it back. Python's own events and semaphores are no choice
@@ -87,7 +89,7 @@ class _Queue:
         self.wanted.put(None)
 
 
-class CpuStream:
+class CpuStream(Stream):
     """A queue, and a thread that works through it from the first `start` until the stream is
     dropped.
 

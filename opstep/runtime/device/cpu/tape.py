@@ -15,28 +15,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from opstep.runtime.device.details import Details
+from opstep.runtime.device.protocols import Recorder
+from opstep.runtime.device.tape import Tape, timed
 from opstep.runtime.ir.types import TensorType, i64
 from opstep.runtime.plan.plan import Run, Step
 from opstep.runtime.plan.plan import Wait as Await
-from opstep.runtime.recording import (
-    Activation,
-    HostRecord,
-    Launch,
-    Layout,
-    Recorder,
-    StreamRecord,
-    Wait,
-)
+from opstep.runtime.recording import Activation, HostRecord, StreamRecord
 from opstep.runtime.statistics import ENABLED, RECORD, WORDS, step_for
 
 if TYPE_CHECKING:
     from opstep.runtime.device.binding import Binding
+    from opstep.runtime.device.cpu.device import CpuDevice
 
 
 class _Track:
     """Memory for what one stream records."""
 
-    def __init__(self, device: Any, ops: int, waits: int, taken: int, stats: int, words: int):
+    def __init__(self, device: CpuDevice, ops: int, waits: int, taken: int, stats: int, words: int):
         self.memory = device.alloc((ops + taken) * 16 + stats * RECORD.nbytes + words * 8)
         self.times = device.view(self.memory, 0, TensorType(i64, (ops, 2)))
         self.taken = device.view(self.memory, ops * 16, TensorType(i64, (taken, 2)))
@@ -61,38 +56,20 @@ class _Track:
         return StreamRecord(activation, stream, times, waits, stats, None, taken, details)
 
 
-class Tape:
-    """What a binding is recorded with, for as long as it lives. `recorder` may change between runs.
+class CpuTape(Tape):
+    """Of a CPU's binding."""
 
-    The binding's coder asks it, in order of issue, for the launches around an op (`around`), and
-    for callables that hand work over (`launch`), wait (`wait`) and synchronise (`sync`).
-    """
-
-    def __init__(self, binding: Binding, recorder: Recorder):
-        self.binding = binding
-        self.device = binding.device
-        self.recorder = recorder
-        self.activation: Activation | None = None
-        plan = binding.plan
-        self.wanted: dict[int, list[int]] = {}
-        for step, value in recorder.wanted(plan):
-            self.wanted.setdefault(step, []).append(value)
-        streams = range(max(plan.streams, 1))
-        self.layout = Layout(plan, [[] for _ in streams], [[] for _ in streams])
-        self._with_stats = False  # in the step under way
-        self._cell = self.device.alloc(ENABLED.nbytes)  # where the kernels look for that
-        self._enabled = self.device.view(self._cell, 0, ENABLED)
+    def __init__(self, device: CpuDevice, binding: Binding, recorder: Recorder):
+        super().__init__(binding, recorder)
+        self.device = device
+        self._cell = device.alloc(ENABLED.nbytes)  # where the kernels look for `_with_stats`
+        self._enabled = device.view(self._cell, 0, ENABLED)
         self._enabled[...] = False
-        self._groups = [0] * len(streams)  # steps whose statistics are taken, so far
-        self._launched = [0] * len(streams)  # rows already handed over
-        self._recorded: dict[int, tuple[int, int]] = {}  # event -> stream, row before it
-        self._details = Details(self.device, recorder)
+        self._groups = [0] * len(self.layout.rows)  # steps whose statistics are taken, so far
+        self._details = Details(device, recorder)
         self._tracks = self._allocate()
         self._launch_times = np.zeros((0, 2), np.int64)
         self._launched_at: Any = ()
-        self._sync_times = np.zeros((0, 2), np.int64)
-        self._call_times = np.zeros((0, 2), np.int64)
-        self._fence = slice(0)
 
     # --- while the plan is bound ---
 
@@ -154,51 +131,22 @@ class Tape:
         return made
 
     def launch(self, stream: int, launches: list[Any]) -> Callable[[], None]:
-        """Hands over what the rows since the last launch on that stream are."""
         work = self.device.capture(launches)
-        lo, hi = self._launched[stream], len(self.layout.rows[stream])
-        self._launched[stream] = hi
         index = len(self.layout.launches)
-        self.layout.launches.append(Launch(stream, lo, hi))
+        self.layout.launches.append(self._rows_launched(stream))
         return partial(self._launch, index, self.binding.streams[stream].submit, work)
 
     def move(self, stream: int, work: Any) -> Callable[[], None]:
-        """Hands over a copy or a fill."""
         return partial(self.binding.streams[stream].submit, work)
-
-    def record(self, event: int, stream: int) -> None:
-        """Notes what an event comes after."""
-        self._recorded[event] = (stream, len(self.layout.rows[stream]) - 1)
 
     def wait(self, event: int, stream: int) -> Callable[[], None]:
-        source, row = self._recorded[event]
         index = sum(w.stream == stream for w in self.layout.waits)
-        self.layout.waits.append(Wait(stream, len(self.layout.rows[stream]), source, row))
+        super().wait(event, stream)
         times = self._tracks[stream].waits
-        work = partial(_timed, times, index, self.binding.events[event].wait)
+        work = partial(timed, times, index, self.binding.events[event].wait)
         return partial(self.binding.streams[stream].submit, work)
 
-    def sync(self, stream: int, synchronize: Callable[[], None]) -> Callable[[], None]:
-        index = len(self.layout.syncs)
-        self.layout.syncs.append(stream)
-        return lambda: _timed(self._sync_times, index, synchronize)
-
-    def fence(self) -> None:
-        """Here the host waits for all streams, before it issues what is left."""
-        first = len(self.layout.syncs)
-        self.layout.syncs += range(len(self.layout.rows))
-        self._fence = slice(first, len(self.layout.syncs))
-
-    def fenced(self, began: int) -> None:
-        self._sync_times[self._fence] = began, monotonic_ns()
-
-    def call(self, number: int) -> int:
-        """An index for the times of a step of control flow."""
-        self.layout.calls.append(number)
-        return len(self.layout.calls) - 1
-
     def bound(self) -> None:
-        """All of the plan was bound."""
         self._launch_times = np.zeros((len(self.layout.launches), 2), np.int64)
         self._launched_at = self._launch_times.reshape(-1).data  # quicker to set
         self._sync_times = np.zeros((len(self.layout.syncs), 2), np.int64)
@@ -207,23 +155,12 @@ class Tape:
     # --- while it runs ---
 
     def begin(self, recorder: Recorder, step: int, with_stats: bool) -> None:
-        """Before the plan's first instruction."""
-        parent, caller, call = self.binding.parent, None, -1
-        if parent is not None:
-            assert parent.binding.tape is not None  # who is recorded calls who is recorded
-            caller, call = parent.binding.tape.activation, parent.number
-        self.recorder = recorder
-        self.activation = Activation(
-            recorder.next_number(), step, self.layout, caller, call, self.binding.iteration
-        )
+        self._activate(recorder, step, self.layout)
         if with_stats != self._with_stats:  # no stream is busy, or the value stays as it is
             self._enabled[...] = self._with_stats = with_stats
 
-    def called(self, index: int, began: int) -> None:
-        self._call_times[index] = began, monotonic_ns()
-
     def finish(self) -> None:
-        """After its last instruction was issued: the figures are copied when they stand."""
+        """The figures are copied when they stand."""
         activation, with_stats, take = self.activation, self._with_stats, self.recorder.take
         assert activation is not None
         for stream, track in enumerate(self._tracks):
@@ -253,9 +190,3 @@ def _take(
 def _kept(figures: np.ndarray) -> np.ndarray:
     """A copy, where there is anything to copy."""
     return figures.copy() if len(figures) else figures
-
-
-def _timed(times: np.ndarray, index: int, work: Callable[[], Any]) -> None:
-    began = monotonic_ns()
-    work()
-    times[index] = began, monotonic_ns()

@@ -27,10 +27,12 @@ from opstep.runtime.device.cuda.lowering import Prepared, PreparedCall
 from opstep.runtime.device.cuda.unwritten import search_for
 from opstep.runtime.device.cuda.vendor.libraries import versions
 from opstep.runtime.device.payload import payload
+from opstep.runtime.device.protocols import Bytes, Device, Recorder, Types
 from opstep.runtime.ir.types import DType, TensorType
 from opstep.runtime.plan.plan import Step
 
 if TYPE_CHECKING:
+    from opstep.runtime.device.binding import Binding
     from opstep.runtime.device.cuda.recording.takes import Takes
     from opstep.runtime.device.cuda.recording.tape import CudaTape
 
@@ -53,18 +55,22 @@ class LoadedGrid:
         return BoundGrid(self.prepared, self.function, self.constants, addresses, workspace)
 
 
-class CudaDevice:
+class CudaDevice(Device):
     """GPU `ordinal` of those that the process may see. Raises `DeviceError` where there is none.
 
     `replays`: stretches that nothing interrupts are captured into CUDA graphs.
     """
 
+    kernels = "cuda"
+    stretches = True
+    patience: float | None = 60.0  # seconds
     replays = True
-    patience = 60.0  # seconds that an op may take in debug mode
 
     def __init__(self, ordinal: int = 0):
         self.gpu: Gpu = gpu(ordinal)
         self.name = "cuda" if ordinal == 0 else f"cuda:{ordinal}"
+        self.title = f"GPU {ordinal} ({self.gpu.name})"
+        self.arch = self.gpu.arch
         self.pool = Pool(self.gpu)
         self.staging = Staging(self.gpu)
         self.constants = Constants(self.pool, self.staging)
@@ -80,7 +86,7 @@ class CudaDevice:
 
     # --- memory ---
 
-    def alloc(self, nbytes: int, what: str = "") -> CudaMemory:
+    def alloc(self, nbytes: Bytes, what: str = "") -> CudaMemory:
         return self.pool.alloc(nbytes, what)
 
     def read(self, memory: CudaMemory, offset: int, t: TensorType) -> np.ndarray:
@@ -99,7 +105,7 @@ class CudaDevice:
             self.staging.write(whole, memory.address + offset)
 
     def fill(
-        self, memory: CudaMemory, offset: int, nbytes: int, dtype: DType
+        self, memory: CudaMemory, offset: int, nbytes: Bytes, dtype: DType
     ) -> Callable[[int], None]:
         """Work that writes the payload of memory never written."""
         driver, target = self.gpu.driver, memory.address + offset
@@ -140,13 +146,13 @@ class CudaDevice:
             self.now(search)
             return bool(self._flag[0])
 
-    def copy(self, source: int, target: int, nbytes: int) -> Callable[[int], None]:
+    def copy(self, source: int, target: int, nbytes: Bytes) -> Callable[[int], None]:
         if not nbytes:
             return lambda stream: None
         driver = self.gpu.driver
         return lambda stream: driver.cuMemcpyDtoDAsync(target, source, nbytes, stream)
 
-    def copy_from(self, other: Any, source: CudaMemory, target: CudaMemory) -> bool:
+    def copy_from(self, other: Device, source: CudaMemory, target: CudaMemory) -> bool:
         """Copies memory of another GPU here; False where `other` is none. No work may be under way
         on either.
         """
@@ -164,15 +170,18 @@ class CudaDevice:
         return CudaStream(self.gpu)
 
     def wait_for_op(self, stream: CudaStream) -> None:
-        """What ``sync=op`` waits for behind each op; a kernel that never ends is given up."""
-        stream.synchronize_within(self.patience)
+        """A kernel that never ends is given up."""
+        if self.patience is None:
+            stream.synchronize()
+        else:
+            stream.synchronize_within(self.patience)
 
     def event(self) -> CudaEvent:
         return CudaEvent(self.gpu)
 
     # --- launches ---
 
-    def prepare(self, step: Step, types: tuple[TensorType | None, ...]) -> tuple[list[Any], int]:
+    def prepare(self, step: Step, types: Types) -> tuple[list[Any], int]:
         """Launches of a step, compiled and loaded, and the bytes of memory that they share.
 
         `types`: the operands as they are stored, then the results.
@@ -243,7 +252,11 @@ class CudaDevice:
         """Launches at once, and waits for them."""
         self.now(work_of(bound))
 
-    def now(self, work: Callable[[int], None]) -> None:
+    def work_now(self, work: list[Callable[[int], Any]]) -> None:
+        if work:
+            self.now(lambda stream: [piece(stream) for piece in work])
+
+    def now(self, work: Callable[[int], Any]) -> None:
         """Work on a stream of the device's own; returns when it is done."""
         self.gpu.enter()
         self._own.submit(work)
@@ -262,33 +275,34 @@ class CudaDevice:
             return code
         return [Replay(self.gpu, code, streams, alone, tape.stretch(code) if tape else None)]
 
-    # --- recording ---
+    def delay(self, seconds: float) -> Callable[[int], None]:
+        from opstep.runtime.device.cuda.spinning import spin
 
-    @property
-    def title(self) -> str:
-        return f"GPU {self.gpu.ordinal} ({self.gpu.name})"
+        return spin(self, seconds)
+
+    # --- recording ---
 
     def recording_note(self) -> str:
         """What is to be known of how runs are recorded here."""
         return takes_of(self).meter.note
 
-    def tape(self, binding: Any, recorder: Any) -> CudaTape:
+    def tape(self, binding: Binding, recorder: Recorder) -> CudaTape:
         """Records a binding."""
         from opstep.runtime.device.cuda.recording.tape import CudaTape
 
-        return CudaTape(binding, recorder, takes_of(self))
+        return CudaTape(self, binding, recorder, takes_of(self))
 
-    def recorded_step(self, recorder: Any, now: bool = False) -> None:
+    def recorded_step(self, recorder: Recorder, now: bool = False) -> None:
         """A step of a recorded run has ended, and its streams are idle. `now`: its records are
         handed over at once.
         """
         takes_of(self).step_done(recorder, now)
 
-    def meanwhile(self, recorder: Any) -> None:
+    def meanwhile(self, recorder: Recorder) -> None:
         """A recorded run is under way on the GPU: time to look at what came before."""
         takes_of(self).meanwhile(recorder)
 
-    def unrecord(self, recorder: Any) -> None:
+    def unrecord(self, recorder: Recorder) -> None:
         """The recorder's run is over, or lies idle."""
         takes_of(self).end(recorder)
 

@@ -8,19 +8,18 @@ import numpy as np
 
 from opstep.runtime.device.cuda.compiling.names import cuda
 from opstep.runtime.device.flagging import INFINITY
-from opstep.runtime.device.launch import Arg, Grid
+from opstep.runtime.device.launch import CARRIERS, Arg, Grid
 from opstep.runtime.device.source import Intrinsic
-from opstep.runtime.ir.types import DType, TensorType, i16, i32, i64
+from opstep.runtime.ir.types import DType, TensorType
 
 THREADS = 256  # of a block
 VECTORS = 4  # of 16 bytes, that a thread reads before it looks at any
-_CARRIERS = {2: i16, 4: i32, 8: i64}
 
 
 def launch(x: Arg, flags: Arg) -> Grid:
     """The launch that looks at `x`, seen as integers."""
     itemsize = x.stored.itemsize
-    source = Arg(TensorType(_CARRIERS[itemsize], x.shape), x.slot)
+    source = Arg(TensorType(CARRIERS[itemsize], x.shape), x.slot)
     grid = -(-x.size // (THREADS * VECTORS * 16 // itemsize))
     return Grid(raiser(x.stored), source, flags, x.size, grid=grid, block=THREADS)
 

@@ -10,12 +10,12 @@ from opstep.runtime.device.cpu import internal
 from opstep.runtime.device.cuda import flagging
 from opstep.runtime.device.cuda.compiling.names import cuda
 from opstep.runtime.device.cuda.recording import statistics
-from opstep.runtime.device.launch import Arg, Grid, Launch
+from opstep.runtime.device.launch import CARRIERS, Arg, Grid, Launch
 from opstep.runtime.device.source import Intrinsic
-from opstep.runtime.ir.types import TensorType, i8, i16, i32, i64
+from opstep.runtime.ir.types import TensorType
+from opstep.runtime.plan.internal import takes_effect
 
 THREADS = 256  # of a block
-_CARRIERS = {1: i8, 2: i16, 4: i32, 8: i64}
 
 
 @cache
@@ -37,7 +37,7 @@ def copy_kernel(width: int, guarded: bool):
         move(x, y, n)
 
     def update(x, status, y, n):
-        if status[0] == 0:
+        if takes_effect(status[0]):
             move(x, y, n)
 
     return update if guarded else copy
@@ -45,7 +45,7 @@ def copy_kernel(width: int, guarded: bool):
 
 def _copied(x: Arg, y: Arg, *status: Arg) -> Grid:
     itemsize = x.stored.itemsize
-    width, carrier = 16 // itemsize, _CARRIERS[itemsize]
+    width, carrier = 16 // itemsize, CARRIERS[itemsize]
     source, target = (Arg(TensorType(carrier, a.shape), a.slot) for a in (x, y))
     grid = -(-x.size // (width * THREADS))
     kernel = copy_kernel(width, bool(status))

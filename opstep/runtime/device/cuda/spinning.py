@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opstep.runtime.device.cuda.driver.launching import work_of
 from opstep.runtime.device.cuda.lowering import Lowering, Prepared
@@ -12,6 +12,9 @@ from opstep.runtime.ir.graph import NOWHERE, Apply, Name
 from opstep.runtime.ir.types import TensorType, i64
 from opstep.runtime.plan.internal import snapshot
 from opstep.runtime.plan.plan import Step
+
+if TYPE_CHECKING:
+    from opstep.runtime.device.cuda.device import CudaDevice
 
 TURN_S = 16e-9  # of the loop below, about: six dependent operations
 LENGTHS = 32  # different ones; others are rounded to them
@@ -30,7 +33,7 @@ def turn_over(place, turns):
     place[0] = bits
 
 
-def spin(device: Any, seconds: float) -> Callable[[int], None]:
+def spin(device: CudaDevice, seconds: float) -> Callable[[int], None]:
     """Keeps a stream busy for about so long; to 0.1 ms, up to 3.2 ms."""
     ordinal = device.gpu.ordinal
     if ordinal not in _made:
@@ -39,7 +42,7 @@ def spin(device: Any, seconds: float) -> Callable[[int], None]:
     return _made[ordinal][1][min(int(seconds / STEP_S), LENGTHS - 1)]
 
 
-def _work(device: Any, address: int, length: int) -> Callable[[int], None]:
+def _work(device: CudaDevice, address: int, length: int) -> Callable[[int], None]:
     t = TensorType(i64, (1,))
     step = Step(snapshot, (), (), (t,), {}, 0, Apply((), Name(snapshot.name, NOWHERE), ()))
     turns = int(length * STEP_S / TURN_S)

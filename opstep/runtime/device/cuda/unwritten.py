@@ -5,17 +5,16 @@ from __future__ import annotations
 from functools import cache
 
 from opstep.runtime.device.cuda.compiling.names import cuda
-from opstep.runtime.device.launch import Arg, Grid
+from opstep.runtime.device.launch import CARRIERS, Arg, Grid
 from opstep.runtime.device.payload import payload
 from opstep.runtime.ir.graph import NOWHERE, Apply, Name
 from opstep.runtime.ir.op import AttrSpec, Op, OperandSpec
-from opstep.runtime.ir.types import DType, TensorType, i8, i16, i32, i64
+from opstep.runtime.ir.types import DType, TensorType, i64
 from opstep.runtime.plan.plan import Step
 
 THREADS = 256
 EACH = 8  # elements a thread
 FLAG = TensorType(i64, ())
-_SEEN_AS = {1: i8, 2: i16, 4: i32, 8: i64}  # by bytes of an element
 
 
 def find(x, flag, pattern, n):
@@ -48,7 +47,7 @@ def search_for(dtype: DType, size: int) -> tuple[Step, tuple[TensorType, TensorT
     device needs to prepare it.
     """
     pattern = payload(dtype)
-    seen = _SEEN_AS[pattern.itemsize]
+    seen = CARRIERS[pattern.itemsize]
     x = TensorType(seen, (size,))
     statement = Apply((), Name(search.name, NOWHERE), ())
     attrs = {"pattern": int(pattern.view(f"i{pattern.itemsize}"))}

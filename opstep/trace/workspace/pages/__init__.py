@@ -1,1 +1,1 @@
-"""The pages that `opstep ws W.db open` adds to Datasette: runs, programs, ops, plots."""
+"""What `opstep ws W.db open` adds to Datasette: questions, links, figures and plots."""

@@ -1,4 +1,4 @@
-"""Cells of tables: figures in the units people read, links from runs to ops to lines.
+"""Cells of tables: figures in the units people read, and links from ops to what they did.
 
 What stands in a workspace comes from programs and their users: all of it is escaped.
 """
@@ -9,27 +9,19 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 from markupsafe import Markup
 
+from opstep.runtime.expressions.formatting import bars
 from opstep.trace.workspace.pages import words
-from opstep.trace.workspace.pages.histograms import Bins, bars
-from opstep.trace.workspace.pages.plot import clipped
 
-
-class RunLabel(NamedTuple):
-    """What every mention of a run shows."""
-
-    key: str
-    status: str
-    file: str
-    began_ns: int | None
+DATABASE = "data"  # its name in addresses, whatever the file is called
 
 
 class Cell(NamedTuple):
     value: Any
     row: Mapping[str, Any]  # the values of the row by column
-    runs: Mapping[int, RunLabel]
     table: str | None  # None in the answer of a query
 
 
@@ -49,59 +41,46 @@ def show(column: str, cell: Cell) -> Markup | None:
 # --- links ----------------------------------------------------------------------------------------
 
 
-def run_link(run: Any, label: RunLabel | None) -> Markup:
-    if label is None:
-        return Markup("{}").format(run)
-    return Markup('<span class="nowrap"><a href="/-/run/{}"><code>{}</code></a> {}</span>').format(
-        run, label.key, badge(label.status)
-    )
-
-
-def badge(word: str) -> Markup:
-    """A word such as a run's status, in its colour."""
-    return Markup('<span class="badge is-{}">{}</span>').format(
-        word if word.isalpha() else "other", word
-    )
-
-
-def line_link(run: Any, line: Any) -> Markup:
-    return Markup('<a href="/-/program/{0}?line={1}#L{1}">{1}</a>').format(run, line)
-
-
-def op_link(run: Any, op: Any, text: Any) -> Markup:
-    return Markup('<a href="/-/op/{}/{}">{}</a>').format(run, op, text)
+def link(text: Any, path: str, **given: Any) -> Markup:
+    """A link into the database, with the parameters of a query."""
+    query = f"?{urlencode(given)}" if given else ""
+    return Markup('<a href="/{}/{}{}">{}</a>').format(DATABASE, path, query, text)
 
 
 def _run(cell: Cell) -> Markup | None:
-    return run_link(cell.value, cell.runs[cell.value]) if cell.value in cell.runs else None
-
-
-def _run_id(cell: Cell) -> Markup | None:
-    return run_link(cell.row.get("id"), cell.runs.get(cell.row.get("id", 0)))
-
-
-def _line(cell: Cell) -> Markup | None:
-    """Lines of the run's program lead there; those of the library stand in another file."""
-    run, file = cell.row.get("run"), cell.row.get("file")
-    label = cell.runs.get(run) if isinstance(run, int) else None
-    if label is None or not isinstance(cell.value, int) or cell.value < 1:
-        return None
-    return line_link(run, cell.value) if file in (None, label.file) else None
+    whole = isinstance(cell.value, int)
+    return link(cell.value, f"runs/{cell.value}") if whole else None
 
 
 def _op(cell: Cell) -> Markup | None:
-    run = cell.row.get("run")
-    return None if run is None else op_link(run, cell.value, cell.value)
-
-
-def _op_name(cell: Cell) -> Markup | None:
     run, op = cell.row.get("run"), cell.row.get("op")
     if run is None or op is None:
         return None
-    return op_link(run, op, cell.value)
+    return link(cell.value, "what_an_op_did", run=run, op_name=op)
 
 
-# --- figures --------------------------------------------------------------------------------------
+def _tensor(cell: Cell) -> Markup | None:
+    run = cell.row.get("run")
+    return run and link(cell.value, "history_of_a_tensor", run=run, tensor=cell.value)
+
+
+def _name(cell: Cell) -> Markup | None:
+    return _tensor(cell) if cell.table == "results" else _op(cell)
+
+
+def _line(cell: Cell) -> Markup | None:
+    run = cell.row.get("run")
+    return run and link(cell.value, "ops_of_a_line", run=run, line=cell.value)
+
+
+def _program(cell: Cell) -> Markup | None:
+    if cell.table != "runs" or not isinstance(cell.value, str):
+        return None
+    lines = words.amount(cell.value.count("\n") + 1, "line")
+    return link(lines, "line_by_line", run=cell.row.get("id"))
+
+
+# --- figures and texts ----------------------------------------------------------------------------
 
 
 def figure(text: str, raw: Any, mark: str = "") -> Markup:
@@ -111,52 +90,19 @@ def figure(text: str, raw: Any, mark: str = "") -> Markup:
     )
 
 
-def is_number(value: Any) -> bool:
-    return isinstance(value, (int, float))
-
-
-def of_number(text: Callable[[Any], str], mark: str = "") -> Show:
+def of_number(text: Callable[[Any], str]) -> Show:
     def shown(cell: Cell) -> Markup | None:
-        return figure(text(cell.value), cell.value, mark) if is_number(cell.value) else None
+        number = isinstance(cell.value, (int, float))
+        return figure(text(cell.value), cell.value) if number else None
 
     return shown
-
-
-_duration = of_number(words.duration)
-_size = of_number(words.size)
-_count = of_number(words.count)
-_seconds = of_number(lambda s: words.duration(s * 1e9))
-
-
-def _since(cell: Cell) -> Markup | None:
-    """A moment, as the time since the run began."""
-    label = cell.runs.get(cell.row.get("run", 0))
-    if label is None or label.began_ns is None or not isinstance(cell.value, int):
-        return None
-    return figure(f"+{(cell.value - label.began_ns) / 1e6:,.3f} ms", cell.value)
 
 
 def _bad(cell: Cell) -> Markup | None:
     """Counts of what should not be there."""
     if not isinstance(cell.value, int):
         return None
-    if cell.value == 0:
-        return Markup('<span class="figure none">0</span>')
-    return figure(words.number(cell.value), cell.value, "bad")
-
-
-def _share(cell: Cell) -> Markup | None:
-    """A share of the whole, with a bar."""
-    if not is_number(cell.value) or not 0 <= cell.value <= 1:
-        return None
-    return share_bar(cell.value)
-
-
-def share_bar(share: float) -> Markup:
-    return Markup(
-        '<span class="nowrap"><span class="share" title="{}"><span style="width: {}px"></span>'
-        "</span> {}</span>"
-    ).format(share, f"{share * 60:.0f}", f"{share:.1%}")
+    return figure(words.number(cell.value), cell.value, "bad" if cell.value else "none")
 
 
 def _plain(cell: Cell) -> Markup | None:
@@ -166,70 +112,30 @@ def _plain(cell: Cell) -> Markup | None:
     return None
 
 
-# --- texts ----------------------------------------------------------------------------------------
-
-
-def _moment(cell: Cell) -> Markup | None:
-    """``2026-11-21 05:12:03``: fractions and the zone stand in the title."""
-    text = str(cell.value)
-    return figure(text[:19].replace("T", " "), text) if "T" in text[:11] else None
-
-
 def _code(cell: Cell) -> Markup | None:
-    text = str(cell.value)
-    return Markup('<code class="long" title="{}">{}</code>').format(text, clipped(text, 120))
-
-
-def _badge(cell: Cell) -> Markup | None:
-    return badge(str(cell.value))
-
-
-def _kind(cell: Cell) -> Markup | None:
-    return _badge(cell) if cell.table == "findings" else None
-
-
-def _program(cell: Cell) -> Markup | None:
-    if not isinstance(cell.value, str):
-        return None
-    lines = words.amount(cell.value.count("\n") + 1, "line")
-    run = cell.row.get("id" if cell.table == "runs" else "run")
-    return Markup('<a href="/-/program/{}">{}</a>').format(run, lines)
-
-
-def _operands(cell: Cell) -> Markup | None:
-    """``x: f32[8, 4], w: f32[4, 2]``"""
-    pairs = as_json(cell.value)
-    if not isinstance(pairs, list) or not all(isinstance(p, list) and len(p) == 2 for p in pairs):
-        return None
-    return Markup("<code>{}</code>").format(", ".join(f"{name}: {type}" for name, type in pairs))
-
-
-def _attrs(cell: Cell) -> Markup | None:
-    """``kernel=[2, 2], stride=[2, 2]``"""
-    attrs = as_json(cell.value)
-    if not isinstance(attrs, dict):
-        return None
-    return Markup("<code>{}</code>").format(", ".join(f"{k}={v}" for k, v in attrs.items()))
+    return Markup("<code>{}</code>").format(cell.value)
 
 
 def _histogram(cell: Cell) -> Markup | None:
-    bins = read_bins(cell.value, cell.row.get("lowest"))
-    return None if bins is None else bars(bins)
-
-
-def read_bins(text: Any, lowest: Any) -> Bins | None:
-    """A histogram as it is stored, or None where this is none."""
-    counts = as_json(text)
-    if not isinstance(counts, list) or not all(isinstance(n, int) and n >= 0 for n in counts):
+    """Bars, from the exponent `lowest` up."""
+    counts = read_counts(cell.value)
+    if counts is None:
         return None
-    return Bins(counts, lowest if isinstance(lowest, int) else 0)
+    low = cell.row.get("lowest")
+    low = low if isinstance(low, int) else 0
+    title = f"2^{low} to 2^{low + len(counts)}: {sum(counts):,} elements"
+    return Markup('<span class="bars" title="{}">{}</span>').format(title, bars(counts))
 
 
-def as_json(text: Any) -> Any:
+def read_counts(text: Any) -> list[int] | None:
+    """A histogram as it is stored, or None where this is none."""
     try:
-        return json.loads(text)
+        counts = json.loads(text)
     except (TypeError, ValueError, RecursionError):
         return None
+    if not isinstance(counts, list) or not all(isinstance(n, int) and n >= 0 for n in counts):
+        return None
+    return counts
 
 
 # --- which column is shown how --------------------------------------------------------------------
@@ -238,34 +144,22 @@ BAD = ("nan", "posinf", "neginf", "inf", "unwritten", "other_nan", "other_inf", 
 SHOWN: dict[str, Show] = {
     "run": _run,
     "other": _run,
-    "key": _run_id,
-    "line": _line,
     "op": _op,
-    "op_name": _op_name,
-    "name": _op_name,
-    "start_ns": _since,
-    "end_ns": _since,
-    "began_ns": lambda cell: None,
-    "seconds": _seconds,
-    "bytes": _size,
-    "nbytes": _size,
-    "flops": _count,
-    "flops_a_second": _count,
-    "share": _share,
-    "histogram": _histogram,
-    "status": _badge,
-    "kind": _kind,
-    "verdict": _badge,
+    "op_name": _op,
+    "name": _name,
+    "tensor": _tensor,
+    "line": _line,
     "program": _program,
-    "operands": _operands,
-    "attrs": _attrs,
+    "seconds": of_number(lambda s: words.duration(s * 1e9)),
+    "bytes": of_number(words.size),
+    "nbytes": of_number(words.size),
+    "flops": of_number(words.count),
+    "flops_a_second": of_number(words.count),
+    "share": of_number(lambda part: f"{part:.1%}"),
+    "histogram": _histogram,
     "statement": _code,
-    "site": _code,
-    "frame": _code,
-    "shape": _code,
-    "began": _moment,
-    "ended": _moment,
-    "saved": _moment,
+    "text": _code,
 }
 SHOWN |= dict.fromkeys(BAD, _bad)
-ENDINGS: dict[str, Show] = {"_ns": _duration, "_bytes": _size}
+SHOWN |= dict.fromkeys(("start_ns", "end_ns", "began_ns"), lambda cell: None)  # moments
+ENDINGS: dict[str, Show] = {"_ns": of_number(words.duration), "_bytes": of_number(words.size)}

@@ -6,12 +6,11 @@ from typing import Any
 
 from markupsafe import Markup
 
+from opstep.trace.workspace.pages.cells import DATABASE, link
 from opstep.trace.workspace.pages.questions import QUESTIONS, Question
 from opstep.trace.workspace.pages.words import coded
 from opstep.trace.workspace.schema import TABLES
 from opstep.trace.workspace.views import VIEWS
-
-DATABASE = "data"  # its name in addresses, whatever the file is called
 
 # How tables are shown at first.
 SHOWN: dict[str, dict[str, Any]] = {
@@ -30,7 +29,7 @@ SHOWN: dict[str, dict[str, Any]] = {
 
 
 def metadata(path: str) -> dict[str, Any]:
-    """For the file at `path`."""
+    """For the file of that name."""
     columns = {t.name: {c.name: c.what for c in t.columns} for t in TABLES}
     columns |= {v.name: dict(v.columns) for v in VIEWS}
     tables = {
@@ -48,7 +47,13 @@ def metadata(path: str) -> dict[str, Any]:
         "tables": tables,
         "queries": {q.name: query(q) for q in QUESTIONS},
     }
-    return {"title": "opstep", "databases": {DATABASE: database}}
+    asked = Markup("").join(
+        Markup("<li>{}: {}</li>").format(link(q.title, q.name), coded(q.what)) for q in QUESTIONS
+    )
+    links = Markup("<ul class='bullets'>{}</ul><p>{}</p>").format(
+        asked, link("Tables, views, and SQL of your own", "")
+    )
+    return {"title": path, "description_html": str(links), "databases": {DATABASE: database}}
 
 
 def query(question: Question) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Datasette's hooks: routes, cells, plots of answers, and who may ask.
+"""Datasette's hooks: cells, plots of answers, forms, and who may ask.
 
 Hooks are registered for the whole process, so each looks first whether it is asked for a workspace.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import sqlite3
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
@@ -15,11 +16,9 @@ from pluggy import HookimplMarker
 
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.trace.workspace.functions import add_functions
-from opstep.trace.workspace.pages import cells, home, op, program, run
-from opstep.trace.workspace.pages.data import choices, labels
-from opstep.trace.workspace.pages.metadata import DATABASE
-from opstep.trace.workspace.pages.plot import stacked
-from opstep.trace.workspace.pages.series import panels, plottable
+from opstep.trace.workspace.pages import cells, plots
+from opstep.trace.workspace.pages.cells import DATABASE
+from opstep.trace.workspace.pages.questions import QUESTIONS
 
 if TYPE_CHECKING:
     from datasette.app import Datasette
@@ -40,50 +39,46 @@ def of_workspace(datasette: Datasette) -> bool:
 
 
 @hook
-def register_routes(datasette: Datasette) -> list[tuple[str, Any]]:
-    if not of_workspace(datasette):
-        return []
-    return [
-        (r"^/$", home.page),
-        (r"^/-/run/(?P<run>[0-9a-f]+)$", run.page),
-        (r"^/-/program/(?P<run>[0-9a-f]+)$", program.page),
-        (r"^/-/op/(?P<run>[0-9a-f]+)/(?P<op>-?[0-9]{1,15})$", op.page),
-    ]
-
-
-@hook
-def menu_links(datasette: Datasette) -> list[dict[str, str]]:
-    if not of_workspace(datasette):
-        return []
-    return [
-        {"href": "/", "label": "Runs and questions"},
-        {"href": f"/{DATABASE}", "label": "Tables and SQL"},
-    ]
-
-
-@hook
 def extra_template_vars(template: str | None, request: Any, datasette: Datasette) -> Any:
-    """What the parameters of a question may be, for its form."""
-    if template != "query.html" or not of_workspace(datasette):
+    """What the parameters of a question may be, for its form; the questions about one run."""
+    if template not in ("query.html", "row.html") or not of_workspace(datasette):
         return {}
 
     async def known() -> dict[str, Any]:
+        if template == "row.html":
+            return {"questions": [q for q in QUESTIONS if "run" in q.params]}
         return {"known": await choices(datasette, request.args.get("run") or "")}
 
     return known
 
 
+async def choices(datasette: Datasette, run: str, most: int = 300) -> dict[str, Any]:
+    """Values and meanings for the parameters of questions about a run; the last one if empty."""
+    from datasette.database import QueryInterrupted
+
+    chosen = "(select id from runs where :run in ('', key) or id = :run order by id desc limit 1)"
+    asked = {
+        "run": "select key as value, status || ', ' || graph || ' of ' || file as what from runs "
+        "order by id desc",
+        "tensor": "select name as value, min(dtype || shape) as what from results "
+        f"where run = {chosen} group by name",
+        "op_name": "select name as value, count(*) || ' ops' as what from ops "
+        f"where run = {chosen} group by name",
+        "name": f"select name as value, '' as what from metrics where run = {chosen} and step = 0",
+    }
+    database, found = datasette.get_database(DATABASE), {}
+    for parameter, sql in asked.items():
+        with suppress(QueryInterrupted):
+            rows = await database.execute(f"{sql} limit {most}", {"run": run})
+            found[parameter] = [as_mapping(row) for row in rows]
+    return found | {"other": found.get("run", [])}
+
+
 @hook
 def render_cell(row: Any, value: Any, column: str, table: str | None, database: str, datasette):
-    if database != DATABASE or not of_workspace(datasette):
-        return None
-
-    async def shown():
-        plain = as_mapping(row)
-        cell = cells.Cell(unlabelled(value), plain, await labels(datasette), table)
-        return cells.show(column, cell)
-
-    return shown
+    if database != DATABASE or not of_workspace(datasette) or isinstance(value, Mapping):
+        return None  # a foreign key, which Datasette shows with its label
+    return cells.show(column, cells.Cell(value, as_mapping(row), table))
 
 
 def as_mapping(row: Any) -> dict[str, Any]:
@@ -103,7 +98,7 @@ def register_output_renderer(datasette: Datasette) -> Any:
 
 
 def can_plot(columns: list[str], rows: Any) -> bool:
-    return plottable(columns, [as_mapping(row) for row in rows])
+    return plots.plottable(columns, [as_mapping(row) for row in rows])
 
 
 def render_plot(columns: list[str], rows: Any) -> Any:
@@ -111,10 +106,10 @@ def render_plot(columns: list[str], rows: Any) -> Any:
     from datasette.utils.asgi import BadRequest, Response
 
     found = [as_mapping(row) for row in rows]
-    if not plottable(columns, found):
+    if not plots.plottable(columns, found):
         raise BadRequest("A plot needs a column `step`, figures, and at most 8 series")
-    picture = stacked(panels(columns, found), columns=2)
-    return Response(str(picture), content_type="image/svg+xml; charset=utf-8")
+    picture = plots.svg(columns, found).decode()
+    return Response(picture, content_type="image/svg+xml; charset=utf-8")
 
 
 @hook(hookwrapper=True)

@@ -29,6 +29,63 @@ with chosen as (
 
 QUESTIONS = (
     Question(
+        "how_runs_went",
+        "How did the runs go?",
+        "The runs, the last one first: how they ended, how long they took, what was found.",
+        {},
+        """\
+select id as run, key, status, began, graph, file, steps, seconds,
+  (select count(*) from findings where run = runs.id) as findings, error,
+  device, streams, alloc, fill, sync, seed
+from runs
+order by id desc
+limit 1000""",
+    ),
+    Question(
+        "line_by_line",
+        "What did each line do?",
+        "The program that ran, and beside each line its ops, their time in all steps, and what its "
+        "last tensor looked like at a step.",
+        RUN | {"step": "a step; empty: the last whose statistics were taken"},
+        CHOSEN
+        + """\
+, text as (
+  select key + 1 as line, replace(value, char(26), '\\') as text
+  from json_each((
+    select '[' || replace(json_quote(replace(program, '\\', char(26))), '\\n', '","') || ']'
+    from runs where id = (select id from chosen)))
+), planned as (
+  select * from ops where run = (select id from chosen)
+    and file = (select file from runs where id = (select id from chosen))
+), spent as (
+  select line, group_concat(distinct name) as ops, sum(total_ns) as total_ns from planned
+  group by line
+), seen as (
+  select o.line, s.op, s.result, s.step, s.mean, s.std, s.absmax, s.nan,
+    s.posinf + s.neginf as inf, s.histogram, s.lowest, max(s.execution * 1000 + s.result)
+  from planned o
+  cross join stats s on s.run = o.run and s.op = o.op and s.step = (
+    select case when :step = '' then max(step) else cast(:step as integer) end from stats
+    where run = (select id from chosen))
+  group by o.line
+), wrong as (
+  select line, group_concat('step ' || step || ': ' || message, '; ') as finding from findings
+  where run = (select id from chosen) and (
+    coalesce(file, '') = '' or file = (select file from runs where id = (select id from chosen)))
+  group by line
+)
+select (select id from chosen) as run, t.line, t.text, p.ops, p.total_ns,
+  1.0 * p.total_ns / sum(p.total_ns) over () as share, r.name as tensor,
+  r.dtype || r.shape as type, s.mean, s.std, s.absmax, s.nan, s.inf, s.histogram,
+  s.lowest, w.finding
+from text t
+left join spent p on p.line = t.line
+left join seen s on s.line = t.line
+left join results r on r.run = (select id from chosen) and r.op = s.op and r.result = s.result
+left join wrong w on w.line = t.line
+order by t.line""",
+    ),
+    Question(
         "where_it_went_bad",
         "Where did it go bad?",
         "The tensors with a NaN or an infinity at the first step that has one, in the order in "

@@ -18,6 +18,7 @@ from opstep.runtime.device.cuda.lowering import Lowering
 from opstep.runtime.device.cuda.vendor.libraries import INSTALL, Refused, Unavailable, missing
 from opstep.runtime.ir.errors import DeviceError
 from opstep.runtime.ir.types import TensorType
+from opstep.runtime.ir.wording import Argument, Wording
 from opstep.runtime.plan.plan import Step
 
 OURS = "numba"
@@ -42,8 +43,8 @@ class Kernels(NamedTuple):
         """Itself. Raises `DeviceError` where the libraries that are asked for are not there."""
         if self.which == "vendor" and (absent := missing()):
             verb = "is" if len(absent) == 1 else "are"
-            message = f"--kernels vendor needs {' and '.join(absent)}, which {verb} not there"
-            raise DeviceError(message, hint=INSTALL)
+            needs = f" needs {' and '.join(absent)}, which {verb} not there"
+            raise DeviceError(Wording(Argument("kernels", "vendor"), needs), hint=INSTALL)
         return self
 
 

@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 from opstep.runtime.ir.errors import DeviceError
+from opstep.runtime.ir.wording import Argument, Wording
 
 OLDEST_DRIVER = 12020  # CUDA 12.2: libraries, lazily loaded, and stream-ordered pools
 OLDEST_GPU = (7, 0)
@@ -28,6 +29,12 @@ _MEANING = {
     716: "a kernel used an address that is not a multiple of what it reads or writes",
     719: "a kernel failed",
 }
+
+
+ON_THE_CPU = ("run on the CPU with ", Argument("device", "cpu"))
+START_AGAIN = Wording(
+    "start the program again; ", Argument("mode", "debug"), " stops at the op that is to blame"
+)
 
 
 class OutOfMemory(DeviceError):
@@ -73,7 +80,7 @@ class Driver:
         """Notes that the process can do nothing more on its GPUs; the error to raise."""
         self.lost = LostDevice(
             f"the GPU is lost to this process: {why}",
-            hint=hint or "start the program again; --mode debug stops at the op that is to blame",
+            hint=hint or START_AGAIN,
         )
         return self.lost
 
@@ -85,7 +92,7 @@ def driver() -> Driver:
         from cuda.bindings import driver as module  # pyright: ignore
     except ImportError as error:
         raise DeviceError(
-            f"--device cuda needs packages that are not there: {error}",
+            Wording(Argument("device", "cuda"), f" needs packages that are not there: {error}"),
             hint="pip install 'opstep[cuda]'",
         ) from None
     try:
@@ -93,7 +100,7 @@ def driver() -> Driver:
     except Exception as error:  # the loader's own, where there is no libcuda
         raise DeviceError(
             "there is no NVIDIA driver on this machine",
-            hint="run on the CPU with --device cpu, or install the driver from nvidia.com/drivers",
+            hint=Wording.any_of(ON_THE_CPU, ("install the driver from nvidia.com/drivers",)),
         ) from error
     if code:
         raise _unusable(int(code))
@@ -112,7 +119,7 @@ def _unusable(code: int) -> DeviceError:
     if code == 100:
         return DeviceError(
             "there is no NVIDIA GPU on this machine, or none that this process may see",
-            hint="run on the CPU with --device cpu, or look at CUDA_VISIBLE_DEVICES",
+            hint=Wording.any_of(ON_THE_CPU, ("look at CUDA_VISIBLE_DEVICES",)),
         )
     if code in (35, 803, 804):
         return DeviceError(
@@ -146,7 +153,7 @@ class Gpu:
             raise DeviceError(
                 f"{self.name} (compute capability {major}.{minor}) is too old: "
                 f"{OLDEST_GPU[0]}.{OLDEST_GPU[1]} is needed",
-                hint="run on the CPU with --device cpu",
+                hint=Wording(*ON_THE_CPU),
             )
         self.arch = f"sm_{major}{minor}"
         self.multiprocessors = self._attribute("MULTIPROCESSOR_COUNT")

@@ -15,6 +15,7 @@ import numpy as np
 
 from opstep.runtime.device.cuda.driver.driver import Driver, Gpu, OutOfMemory
 from opstep.runtime.ir.errors import DeviceError
+from opstep.runtime.ir.wording import Argument, Wording
 
 STAGE = (
     4 << 20
@@ -89,7 +90,11 @@ class Pool:
             f"cuda:{self.gpu.ordinal} is out of memory: {_size(nbytes)} are wanted"
             f"{f' for {what}' if what else ''}, {_size(free)} of {_size(total)} are free; "
             f"this program holds: {told}",
-            hint="use a smaller batch, --alloc reuse, or --fallback cpu to go on without the GPU",
+            hint=Wording.any_of(
+                ("use a smaller batch",),
+                (Argument("alloc", "reuse"),),
+                (Argument("fallback", "cpu"), " to go on without the GPU"),
+            ),
         )
 
 

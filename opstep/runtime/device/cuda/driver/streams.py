@@ -11,7 +11,9 @@ from time import monotonic
 from typing import Any
 
 from opstep.runtime.device.cuda.driver.driver import Gpu
+from opstep.runtime.device.protocols import Event, Stream
 from opstep.runtime.ir.errors import DeviceError
+from opstep.runtime.ir.wording import Argument, Wording
 
 
 class _Capturing(threading.local):
@@ -23,7 +25,7 @@ class _Capturing(threading.local):
 capturing = _Capturing()
 
 
-class CudaEvent:
+class CudaEvent(Event):
     """A point in a stream, without a time. `within`: the stretch that it was captured in."""
 
     __slots__ = ("__weakref__", "_callbacks", "_gpu", "_recorded", "handle", "within")
@@ -67,7 +69,7 @@ class CudaEvent:
             _watch(self._gpu, self, callbacks)
 
 
-class CudaStream:
+class CudaStream(Stream):
     """A stream that never waits for the legacy default stream."""
 
     def __init__(self, gpu: Gpu):
@@ -117,7 +119,9 @@ class CudaStream:
             if monotonic() > deadline:
                 raise self.gpu.driver.lose(
                     f"it has been running for {seconds:g} s",
-                    hint="--timeout says how long an op may take in debug mode",
+                    hint=Wording.any_of(
+                        (Argument("patience"), " says how long an op may take in debug mode")
+                    ),
                 )
 
     def drop(self) -> None:

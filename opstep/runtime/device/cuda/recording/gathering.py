@@ -23,6 +23,7 @@ from opstep.runtime.device.cuda.recording.statistics import (
     stretch_taker,
 )
 from opstep.runtime.device.launch import Arg, Grid
+from opstep.runtime.device.protocols import Device
 from opstep.runtime.device.source import pinned
 from opstep.runtime.ir.graph import NOWHERE, Apply, Name
 from opstep.runtime.ir.op import AttrSpec, Op, OperandSpec
@@ -46,7 +47,7 @@ class Gathering:
     """
 
     def __init__(
-        self, device: Any, types: Sequence[TensorType], enabled: int, out: int, filled: bool
+        self, device: Device, types: Sequence[TensorType], enabled: int, out: int, filled: bool
     ):
         self._device = device
         self._enabled, self._out = enabled, out

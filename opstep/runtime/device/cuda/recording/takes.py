@@ -18,7 +18,8 @@ from opstep.runtime.device.cuda.recording.records import (
     settled,
     waits,
 )
-from opstep.runtime.recording import Activation, HostRecord, Recorder, StreamRecord
+from opstep.runtime.device.protocols import Recorder
+from opstep.runtime.recording import Activation, HostRecord, StreamRecord
 from opstep.runtime.statistics import WORDS
 
 PERIOD = 15_000_000  # ns
@@ -118,11 +119,9 @@ class Takes:
             return
         with run.lock:
             run.done = len(run.takes)
-            late = getattr(recorder, "late", None)
-            if now or late is None:
+            if now or not recorder.late(partial(self._tell_all, run, recorder)):
                 self._tell_all(run, recorder)
                 return
-            late(partial(self._tell_all, run, recorder))
             run.gathered += self.meter.ready(run.takes[run.gathered : run.done])
             oldest = run.takes[run.gathered : run.gathered + 1]
             if oldest and monotonic_ns() - oldest[0].began > PERIOD:
@@ -153,16 +152,16 @@ class Takes:
         run.gathered = 0
         for take in takes:
             rows = self.meter.read(take)
-            if rows.missing and (lost := getattr(recorder, "lost", None)):
-                lost(rows.missing)
+            if rows.missing:
+                recorder.lost(rows.missing)
             layout = take.activation.layout
             for place, kernels in rows.kernels.items():
                 layout.kernels.setdefault(place, tuple(kernels))
             recorder.take(HostRecord(take.activation, take.launches, take.syncs, take.calls))
             for record in _records(take, rows, self.slots):
                 recorder.take(record)
-        if takes and (caught_up := getattr(recorder, "caught_up", None)):
-            caught_up(takes[-1].activation.step)
+        if takes:
+            recorder.caught_up(takes[-1].activation.step)
 
 
 def _records(take: Take, rows: Rows, slots: Slots) -> list[StreamRecord]:

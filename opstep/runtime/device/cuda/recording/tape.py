@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -20,13 +20,17 @@ from opstep.runtime.device.cuda.recording.gathering import Gathering, gathers
 from opstep.runtime.device.cuda.recording.records import MOVED, NO_ROW, Nodes, Part, merged
 from opstep.runtime.device.cuda.recording.takes import Take
 from opstep.runtime.device.details import Details
+from opstep.runtime.device.protocols import Recorder
+from opstep.runtime.device.tape import Tape
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.plan.plan import Run, Step
-from opstep.runtime.recording import Activation, Launch, Layout, Recorder, Wait
+from opstep.runtime.recording import Launch, Layout
 from opstep.runtime.statistics import ENABLED, WORDS, step_for
 
 if TYPE_CHECKING:
     from opstep.runtime.device.binding import Binding
+    from opstep.runtime.device.cuda.device import CudaDevice
+    from opstep.runtime.device.cuda.driver.streams import CudaStream
     from opstep.runtime.device.cuda.recording.takes import Takes
 
 
@@ -65,29 +69,20 @@ def pieces(stream: int, launches: Sequence[tuple[int, Any]]) -> list[Piece]:
     return made
 
 
-class CudaTape:
-    """What a binding is recorded with, for as long as it lives; see `device.tape.Tape`."""
+class CudaTape(Tape):
+    """Of a GPU's binding."""
 
-    def __init__(self, binding: Binding, recorder: Recorder, takes: Takes):
-        self.binding = binding
-        self.device = binding.device
-        self.recorder = recorder
-        self.activation: Activation | None = None
+    def __init__(self, device: CudaDevice, binding: Binding, recorder: Recorder, takes: Takes):
+        super().__init__(binding, recorder)
+        self.device = device
+        self._streams = cast("Sequence[CudaStream]", binding.streams)  # as the device made them
         plan = binding.plan
         self._takes = takes
         self._meter = takes.meter
-        self._wanted: dict[int, list[int]] = {}
-        for step, value in recorder.wanted(plan):
-            self._wanted.setdefault(step, []).append(value)
-        streams = range(max(plan.streams, 1))
-        self.layout = Layout(plan, [[] for _ in streams], [[] for _ in streams])
-        self._with_stats = False  # in the step under way
-        self._launched = [0] * len(streams)  # rows already handed over
-        self._recorded: dict[int, tuple[int, int]] = {}  # event -> stream, row before it
-        self._details = Details(self.device, recorder)
+        self._details = Details(device, recorder)
         types = [[plan.values[v].type for v in taken] for taken in self._taken()]
         words = [sum(map(self._details.nbytes, of_stream)) for of_stream in types]
-        self._stats = _StatsMemory(self.device, list(map(len, types)), words)
+        self._stats = _StatsMemory(device, list(map(len, types)), words)
         self._gathering = [self._gathering_of(s, taken) for s, taken in enumerate(self._taken())]
         self._launches: list[Launch] = []
         self._indices: dict[int, int] = {}  # of launches, by id of what makes them
@@ -95,7 +90,6 @@ class CudaTape:
         self._layouts: dict[tuple[bool, ...], tuple[Layout, list[int]]] = {}
         self._places: list[int] = []  # of launches in the layout of this activation
         self._take: Take | None = None
-        self._fence = slice(0)
         self.capturing: Capture | None = None
 
     # --- while the plan is bound ---
@@ -105,7 +99,7 @@ class CudaTape:
         found: list[list[int]] = [[] for _ in self.layout.rows]
         for instruction in self.binding.plan.instructions:
             if isinstance(instruction, Run):
-                found[instruction.stream] += self._wanted.get(instruction.step, ())
+                found[instruction.stream] += self.wanted.get(instruction.step, ())
         return found
 
     def _gathering_of(self, stream: int, taken: Sequence[int]) -> Gathering:
@@ -123,7 +117,7 @@ class CudaTape:
             made += [(NO_ROW, b) for b in gathering.before(self._written(step))]
             made += self._meter.around(len(rows), bound)
             rows.append(number)
-        for value in self._wanted.get(number, ()):
+        for value in self.wanted.get(number, ()):
             plan = self.binding.plan
             taken, t = self.layout.stats[stream], plan.values[value].type
             source = self.binding.place(value).address
@@ -155,60 +149,21 @@ class CudaTape:
         places, buffers = self.binding.places, self.binding.plan.buffers
         return [(places[b].address, places[b].address + buffers[b].nbytes) for b in step.writes]
 
-    def launch(self, stream: int, launches: Sequence[tuple[int, Any]]) -> Callable[[], None]:
-        """Hands over what the rows since the last launch on that stream are."""
-        lo, hi = self._launched[stream], len(self.layout.rows[stream])
-        self._launched[stream] = hi
+    def launch(self, stream: int, launches: list[tuple[int, Any]]) -> Callable[[], None]:
         gathering = self._gathering[stream]
         launches = [*launches, *((NO_ROW, b) for b in (*gathering.take(), *gathering.merge()))]
-        self._launches.append(Launch(stream, lo, hi))
+        self._launches.append(self._rows_launched(stream))
         index = len(self._launches) - 1
         work = Bundle(pieces(stream, launches))
-        made = partial(self._issue, work, index, self.binding.streams[stream])
+        made = partial(self._issue, work, index, self._streams[stream])
         self._indices[id(made)] = index
         return made
 
     def move(self, stream: int, work: Any) -> Callable[[], None]:
-        """Hands over a copy or a fill."""
         piece = Piece(stream, [MOVED], [work], False)
-        return partial(self._hand_over, piece, self.binding.streams[stream].handle)
-
-    def record(self, event: int, stream: int) -> None:
-        """Notes what an event comes after."""
-        self._recorded[event] = (stream, len(self.layout.rows[stream]) - 1)
-
-    def wait(self, event: int, stream: int) -> Callable[[], None]:
-        source, row = self._recorded[event]
-        self.layout.waits.append(Wait(stream, len(self.layout.rows[stream]), source, row))
-        return partial(self.binding.streams[stream].wait, self.binding.events[event])
-
-    def sync(self, stream: int, synchronize: Callable[[], None]) -> Callable[[], None]:
-        index = len(self.layout.syncs)
-        self.layout.syncs.append(stream)
-
-        def timed() -> None:
-            began = monotonic_ns()
-            synchronize()
-            self._now.syncs[index] = began, monotonic_ns()
-
-        return timed
-
-    def fence(self) -> None:
-        """Here the host waits for all streams, before it issues what is left."""
-        first = len(self.layout.syncs)
-        self.layout.syncs += range(len(self.layout.rows))
-        self._fence = slice(first, len(self.layout.syncs))
-
-    def fenced(self, began: int) -> None:
-        self._now.syncs[self._fence] = began, monotonic_ns()
-
-    def call(self, number: int) -> int:
-        """An index for the times of a step of control flow."""
-        self.layout.calls.append(number)
-        return len(self.layout.calls) - 1
+        return partial(self._hand_over, piece, self._streams[stream].handle)
 
     def bound(self) -> None:
-        """All of the plan was bound."""
         self.layout.launches += self._launches
 
     @property
@@ -230,17 +185,9 @@ class CudaTape:
         return self._take
 
     def begin(self, recorder: Recorder, step: int, with_stats: bool) -> None:
-        """Before the plan's first instruction."""
-        parent, caller, call = self.binding.parent, None, -1
-        if parent is not None:
-            assert parent.binding.tape is not None  # who is recorded calls who is recorded
-            caller, call = parent.binding.tape.activation, parent.number
-        self.recorder = recorder
         layout, self._places = self._layout_now()
-        self.activation = Activation(
-            recorder.next_number(), step, layout, caller, call, self.binding.iteration
-        )
-        self._take = Take(self.activation)
+        self._take = Take(self._activate(recorder, step, layout))
+        self._sync_times, self._call_times = self._take.syncs, self._take.calls
         self._takes.begin(recorder)
         if with_stats != self._with_stats:  # no stream is busy, or the value stays as it is
             self._with_stats = with_stats
@@ -257,11 +204,7 @@ class CudaTape:
             self._layouts[replayed] = layout, places
         return self._layouts[replayed]
 
-    def called(self, index: int, began: int) -> None:
-        self._now.calls[index] = began, monotonic_ns()
-
     def finish(self) -> None:
-        """After its last instruction was issued."""
         take = self._now
         take.with_stats = self._with_stats
         if take.with_stats:
@@ -269,7 +212,7 @@ class CudaTape:
                 if nbytes:
                     slot = self._takes.slots.get(nbytes)
                     copy = self.device.gpu.driver.cuMemcpyDtoHAsync
-                    handle = self.binding.streams[stream].handle
+                    handle = self._streams[stream].handle
                     copy(slot.ctypes.data, address, nbytes, handle)
                     take.stats[stream] = slot
                     count = len(self.layout.stats[stream])
@@ -277,7 +220,7 @@ class CudaTape:
         self._takes.add(self.recorder, take)
         self._take = None
 
-    def _issue(self, work: Bundle, index: int, stream: Any) -> None:
+    def _issue(self, work: Bundle, index: int, stream: CudaStream) -> None:
         began = monotonic_ns()
         for piece in work.pieces:
             self._hand_over(piece, stream.handle)
@@ -313,7 +256,7 @@ class _StatsMemory:
     them so many bytes of what is taken beyond them.
     """
 
-    def __init__(self, device: Any, counts: Sequence[int], beyond: Sequence[int]):
+    def __init__(self, device: CudaDevice, counts: Sequence[int], beyond: Sequence[int]):
         self._device = device
         what = "statistics"
         self.enabled = device.alloc(ENABLED.nbytes, what)

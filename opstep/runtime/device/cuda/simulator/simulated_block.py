@@ -7,6 +7,8 @@ until its next barrier, which is some thirty times faster and gives the same in 
 
 from __future__ import annotations
 
+# pyright: reportIncompatibleMethodOverride=false
+# numba: its properties are class attributes to a checker
 import sys
 import threading
 from collections.abc import Callable

@@ -1,0 +1,124 @@
+"""How a graph is run: the names, defaults and bounds of all settings, for every door.
+
+`Program.run`, `hunt`, `Debugger` and `diff` take them as arguments, commands as switches, the
+debugger's server as arguments of ``launch``.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from opstep.api.devices import HOST, KERNELS, KINDS, Setup, canonical
+from opstep.runtime.ir.errors import SettingError
+from opstep.runtime.plan.plan import MODES, Policy
+
+OPEN = 1 << 63  # the end of a range that has none worth telling
+BUDGET = 2 << 30  # bytes of results that a debugger keeps, if nothing else is said
+
+
+def setting(default: Any, help: str, values: Iterable[str] | range = ()) -> Any:
+    """A field of `RunSettings`. `values`: the words or numbers that it can be, its default aside;
+    none are given where `RunSettings` checks them itself.
+    """
+    values = values if isinstance(values, range) else tuple(values)
+    return field(default=default, metadata={"help": help, "values": values})
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """How a graph is run. None stands for what the mode, the program or the machine has: the
+    switches of the mode, the seed of the program, all cores.
+
+    Raises `SettingError` for a value that a setting cannot have, `InputError` for a device's name
+    that says nothing. Whether the machine has the device shows when it is used.
+    """
+
+    mode: str = setting("async", "Preset of the four switches below.", MODES)
+    streams: int | None = setting(None, "Streams to plan for: 1 in debug mode.", range(1, 65))
+    alloc: str | None = setting(
+        None,
+        "Memory is reused, or every tensor keeps its own: fresh in debug mode.",
+        ("reuse", "fresh"),
+    )
+    fill: str | None = setting(
+        None, "Fill memory with NaN before it is written: nan in debug mode.", ("none", "nan")
+    )
+    sync: str | None = setting(None, "Wait for each op: op in debug mode.", ("none", "op"))
+    device: str = setting(HOST, f"{'; '.join(k.about for k in KINDS if k.about)}.")
+    kernels: str = setting(
+        "auto",
+        "Whose kernels run on a GPU: numba is ours, vendor those of NVIDIA's libraries for "
+        "matrix products and convolutions, auto the fastest known.",
+        KERNELS,
+    )
+    threads: int | None = setting(None, "Threads that share an op's work.", range(1, 257))
+    steps: int = setting(1, "Run this many times.", range(1, OPEN))
+    seed: int | None = setting(
+        None, "Of random inputs, and of params that were not loaded.", range(OPEN)
+    )
+    autotune: bool = setting(
+        False,
+        "Try all kernels of an op on the GPU and keep which is fastest, once for each shape.",
+    )
+    chaos: int | None = setting(
+        None,
+        "Delay the streams at random, from this seed: results change only where there is a race.",
+        range(OPEN),
+    )
+
+    def __post_init__(self) -> None:
+        for name, default, values in BOUNDED:
+            value = getattr(self, name)
+            if value is not default and not _among(value, values):
+                raise SettingError(name, value, _listed(values))
+        if (device := canonical(self.device)) != self.device:
+            object.__setattr__(self, "device", device)
+
+    def __str__(self) -> str:
+        """``debug, streams=2``: the mode, and what is not by default."""
+        told = [f"{f.name}={v}" for f in FIELDS[1:] if (v := getattr(self, f.name)) != f.default]
+        return ", ".join([self.mode, *told])
+
+    @staticmethod
+    def of(given: Mapping[str, Any]) -> RunSettings:
+        """Those that are found there by name; the others have their defaults."""
+        return RunSettings(**{f.name: given[f.name] for f in FIELDS if f.name in given})
+
+    @property
+    def policy(self) -> Policy:
+        """The preset of the mode, with the switches that are given in place of its own."""
+        preset = MODES[self.mode]
+        return Policy(
+            self.streams or preset.streams,
+            self.alloc or preset.alloc,
+            self.fill or preset.fill,
+            self.sync or preset.sync,
+        )
+
+    @property
+    def setup(self) -> Setup:
+        """What the device is asked for."""
+        return Setup(self.threads, self.kernels, self.autotune, self.chaos)
+
+
+FIELDS = fields(RunSettings)
+BOUNDED = [(f.name, f.default, f.metadata["values"]) for f in FIELDS if f.metadata["values"]]
+
+
+def _among(value: Any, values: tuple[str, ...] | range) -> bool:
+    if isinstance(values, tuple):
+        return value in values
+    try:
+        return values.start <= operator.index(value) < values.stop
+    except TypeError:
+        return False
+
+
+def _listed(values: tuple[str, ...] | range) -> str:
+    """``async or debug``, ``1 to 64``, ``1 or more``"""
+    if isinstance(values, range):
+        return f"{values[0]} or more" if values.stop == OPEN else f"{values[0]} to {values[-1]}"
+    return f"{', '.join(values[:-1])} or {values[-1]}"

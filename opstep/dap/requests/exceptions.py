@@ -1,0 +1,198 @@
+"""What is wrong: exceptionInfo with the verdict, and what may be watched: dataBreakpointInfo."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from opstep.dap.checking import NULL
+from opstep.dap.frames import FrameHandle, handle_of, stream_of
+from opstep.dap.registry import INITIALIZED, DapError, State, request
+from opstep.dap.requests.variables import opened_of
+from opstep.dap.tensor_origins import NamedTensor
+from opstep.dap.variables import Range, Tensor
+
+if TYPE_CHECKING:
+    from opstep.dap.session import Session
+
+NO_EXCEPTION = 2240
+TITLES = {
+    "nan": "NaN",
+    "inf": "infinity",
+    "uninitialised": "elements never written",
+    "assert": "failed assert",
+    "device": "error of the device",
+    "error": "error",
+}
+
+
+@dataclass(frozen=True)
+class ExceptionInfoArguments:
+    thread_id: int
+
+
+@request("exceptionInfo", capability="supportsExceptionInfoRequest")
+def exception_info(session: Session, arguments: ExceptionInfoArguments) -> dict[str, Any]:
+    """Why the run stands: of a NaN or an infinity with where it was born, of which elements, what
+    rule was broken, and the operands' statistics.
+    """
+    stream_of(session, arguments.thread_id)
+    debugger = session.debugger
+    problem = debugger.stop.exception if debugger.stop else None
+    if problem is None:
+        raise DapError("the run is not stopped at an exception", NO_EXCEPTION)
+    details: dict[str, Any] = {
+        "message": problem.message,
+        "typeName": TITLES.get(problem.kind, problem.kind),
+        "stackTrace": "\n".join(
+            f"at {f.name} ({f.path.rpartition('/')[2]}:{f.line})" for f in debugger.stack()
+        ),
+    }
+    description = problem.message
+    if problem.node is not None and problem.kind in ("nan", "inf"):
+        from opstep.runtime.nan.backtrace import describe, trace_back
+
+        found = trace_back(debugger.machine.executor, problem.node)
+        description = found.text
+        details["innerException"] = [
+            {"message": describe(link), "typeName": link.kind} for link in found.links
+        ]
+    if problem.error is not None:
+        description = session.worded(problem.error)
+    if problem.node is not None and problem.node.name:
+        details["evaluateName"] = problem.node.name
+    ends = problem.error is not None
+    return {
+        "exceptionId": problem.kind,
+        "description": description,
+        "breakMode": "unhandled" if ends else "always",
+        "details": details,
+    }
+
+
+# --- data breakpoints -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DataBreakpointInfoArguments:
+    name: str
+    variables_reference: int | None = None
+    frame_id: int | None = None
+    as_address: bool = False
+
+
+@request("dataBreakpointInfo", states=INITIALIZED)
+def data_breakpoint_info(
+    session: Session, arguments: DataBreakpointInfoArguments
+) -> dict[str, Any]:
+    """Whether something can be watched, and under which id: a tensor of a scope, an expression over
+    one tensor (its id has the predicate), or ``*`` for all.
+    """
+    if arguments.as_address:
+        return _not("memory is watched by a tensor's name")
+    if arguments.name.strip() == "*":
+        return _watched("*", "all tensors, on the condition")
+    if session.state is not State.STOPPED:
+        return _not("the run is not stopped")
+    if arguments.variables_reference:
+        return _of_variable(session, arguments.variables_reference, arguments.name)
+    return _of_expression(session, arguments)
+
+
+def _of_variable(session: Session, number: int, name: str) -> dict[str, Any]:
+    opened = opened_of(session, number)
+    if isinstance(opened, (Tensor, Range)):
+        origin = opened.of.origin if isinstance(opened, Range) else opened.origin
+        if isinstance(origin, NamedTensor):
+            return _named(origin.frame_handle, origin.name, "the whole tensor")
+        return _not("only tensors that have a name can be watched")
+    target = opened.target(name)
+    if target is None:
+        return _not(f"{name} cannot be watched")
+    return _named(*target)
+
+
+def _of_expression(session: Session, arguments: DataBreakpointInfoArguments) -> dict[str, Any]:
+    from opstep.runtime.expressions import ExpressionError, parse
+
+    frame_handle, text = handle_of(session, arguments.frame_id), arguments.name.strip()
+    if _is_name(frame_handle, text):
+        return _named(frame_handle, text)
+    try:
+        names = parse(text).names
+    except ExpressionError as error:
+        return _not(str(error))
+    there = [name for name in names if _is_name(frame_handle, name)]
+    if not there:
+        return _not("it speaks of no tensor that is here")
+    name = max(there, key=lambda n: _since(frame_handle, n))
+    id, where = data_id(frame_handle, name)
+    if not id:
+        return _not(where)
+    if where:
+        return _not(f"{name} is {where}: watch {id}, on a condition that calls it value")
+    return _watched(f"{id} if {text}", f"{text}, whenever {name} changes")
+
+
+def _named(frame_handle: FrameHandle, name: str, what: str = "") -> dict[str, Any]:
+    id, where = data_id(frame_handle, name)
+    if not id:
+        return _not(where)
+    return _watched(id, ", ".join(part for part in (name, what, where) if part))
+
+
+def _is_name(frame_handle: FrameHandle, name: str) -> bool:
+    """Whether the frame has such a name, also where it has no value yet."""
+    frame = frame_handle.frame
+    return frame.value(name) is not None or frame.lookup(name) is not None
+
+
+def _since(frame_handle: FrameHandle, name: str) -> tuple[bool, float]:
+    """When a name gets its value: the one that is computed last is watched, as the others are there
+    then.
+    """
+    from opstep.runtime.debugger.changes import definition_point
+
+    value, activation = frame_handle.frame.value(name), frame_handle.frame.activation
+    if value is None:
+        return False, -1
+    found = activation.env.get(value)
+    return (True, definition_point(activation, value)) if found is None else (False, found[0])
+
+
+def data_id(frame_handle: FrameHandle, name: str) -> tuple[str, str]:
+    """What setDataBreakpoints calls a tensor: params by their name; others with their graph, where
+    an op computes them, which may be another than the frame's: then the second text says so. The
+    first is "" where no op does.
+    """
+    frame, plan = frame_handle.frame, frame_handle.frame.activation.plan
+    value = frame.value(name)
+    if value is None:
+        return name, ""
+    if value in frame.activation.points.named:
+        return frame.activation.points.named[value], ""
+    node = frame.lookup(name)
+    made = node.producer if node is not None else None
+    if node is not None and made is not None:
+        plan, step, inner = made.plan, made.step, made.step.results[node.index]
+    else:  # it is not computed yet, or was set by hand
+        step, inner = next((s for s in plan.steps if value in s.results), None), value
+    if step is None:
+        return "", f"{name} came from outside: no op changes it"
+    graph, inner = plan.frames[step.frame].graph.name.text, plan.values[inner].name
+    if (graph, inner) == (frame.graph.name.text, name):
+        return f"{graph}.{name}", ""
+    return f"{graph}.{inner}", f"what {graph} computes as {inner}"
+
+
+def _watched(id: str, description: str) -> dict[str, Any]:
+    return {
+        "dataId": id,
+        "description": description,
+        "accessTypes": ["write"],
+        "canPersist": True,
+    }
+
+
+def _not(why: str) -> dict[str, Any]:
+    return {"dataId": NULL, "description": why}

@@ -1,0 +1,41 @@
+"""Calls of graphs by control flow: what the interpreter and the debugger's machine share.
+
+Which graph runs when is declared with the ops (`runtime.ir.control`); here errors get their place,
+and calls within calls their limit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opstep.runtime.device.binding import error_at
+from opstep.runtime.ir.control import GraphCall
+from opstep.runtime.ir.errors import DeviceError
+from opstep.runtime.ir.op import Mismatch
+from opstep.runtime.plan.control import control_of
+from opstep.runtime.plan.plan import Plan, Step
+
+DEEPEST = 1000  # calls within calls that a run may make through cond, switch and while
+
+
+def check_depth(plan: Plan, step: Step, depth: int) -> None:
+    """Raises where a step is to call graphs from within that many calls, and that is too deep."""
+    if depth > DEEPEST:
+        raise error_at(plan, step, f"calls are nested more than {DEEPEST} deep", DeviceError)
+
+
+def first_call(plan: Plan, step: Step, selector: Any) -> GraphCall:
+    """See `Control.first_call`. Raises `OpstepError`."""
+    try:
+        return control_of(step).first_call(step.attrs, selector)
+    except Mismatch as fault:
+        raise error_at(plan, step, fault.message, hint=fault.hint) from None
+
+
+def next_call(plan: Plan, step: Step, done: GraphCall, holds: bool) -> GraphCall | None:
+    """See `Control.next_call`. Raises `OpstepError`."""
+    op: Any = step.op
+    try:
+        return op.next_call(step.attrs, done, holds)
+    except Mismatch as fault:
+        raise error_at(plan, step, fault.message, hint=fault.hint) from None

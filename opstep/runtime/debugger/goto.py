@@ -1,0 +1,100 @@
+"""Jumps to a line: back to when it was reached last, or ahead over what lies between."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from opstep.runtime.debugger.breakpoints import Breakpoints
+from opstep.runtime.debugger.frames import Frame, named
+from opstep.runtime.debugger.machine import Machine
+from opstep.runtime.debugger.operations import Skipped
+from opstep.runtime.ir.errors import InputError
+from opstep.runtime.ir.graph import Statement
+
+
+class Target(NamedTuple):
+    """Where one can go to. `position` is -1 for one that has not been reached yet."""
+
+    number: int
+    position: int
+    index: int
+    line: int
+    label: str
+
+
+class Goto:
+    """The targets that were found last, until the run goes on (`clear`)."""
+
+    def __init__(self, machine: Machine, breakpoints: Breakpoints):
+        self.machine = machine
+        self.breakpoints = breakpoints
+        self._targets: dict[int, Target] = {}
+
+    def clear(self) -> None:
+        self._targets.clear()
+
+    def targets(self, path: str, line: int) -> list[Target]:
+        """For a line: the last time that it was reached, or, in the present frame, the point
+        ahead.
+        """
+        self._targets.clear()
+        found = self.breakpoints.at_line(path, line)
+        if found is None:
+            return []
+        source, _, statement = found
+        number = source.locate(statement.span.start)[0]
+        target = self._reached(statement, number) or self._ahead(statement, number)
+        if target is not None:
+            self._targets[target.number] = target
+        return list(self._targets.values())
+
+    def _reached(self, statement: Statement, line: int) -> Target | None:
+        history = self.machine.history
+        for position in range(history.frontier - 1, history.base - 1, -1):
+            activation, k = history.log[position - history.base]
+            point = activation.points[k]
+            if point.statement is statement:
+                label = f"line {line}, back in {named(activation, point.frame)}"
+                return Target(1, position, k, line, label)
+        return None
+
+    def _ahead(self, statement: Statement, line: int) -> Target | None:
+        history = self.machine.history
+        here = history.next_point()
+        if here is None:
+            return None
+        activation, at = here
+        for k in range(history.index() + 1, len(activation.points)):
+            point = activation.points[k]
+            if point.statement is statement and point.frame == at.frame:
+                return Target(1, -1, k, line, f"line {line}, past what lies between")
+        return None
+
+    def go(self, number: int) -> Target:
+        """Goes to a target. Raises `InputError`, where an operand there has no value too."""
+        target = self._targets.get(number)
+        if target is None:
+            raise InputError("there is no such target any more")
+        if target.position >= 0:
+            self.machine.history.cursor = target.position
+            return target
+        try:
+            self.machine.jump(target.index)
+        except Skipped as error:
+            hint = "run what computes it first"
+            raise InputError(f"{error.name} has no value yet", hint=hint) from None
+        return target
+
+
+def entry_of(frame: Frame) -> int:
+    """The position at which a frame was entered."""
+    history, found = frame.machine.history, None
+    for position in range(min(frame.position, history.frontier) - 1, history.base - 1, -1):
+        activation, k = history.log[position - history.base]
+        if activation is not frame.activation:
+            continue
+        found = position
+        entered = k in activation.points.entered
+        if entered and activation.points[k].frame == frame.frame:
+            return position
+    return max(frame.activation.start, history.base) if found is None else found

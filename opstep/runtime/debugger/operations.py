@@ -1,0 +1,200 @@
+"""Runs the ops of plans under the debugger: computes their results, or takes them from the past."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from opstep.runtime.debugger.activation import Activation
+from opstep.runtime.debugger.edits import Edits
+from opstep.runtime.debugger.executor import Executor
+from opstep.runtime.debugger.history import History
+from opstep.runtime.debugger.node import Node, Producer
+from opstep.runtime.debugger.points import Point
+from opstep.runtime.debugger.versions import RUN_STATUS
+from opstep.runtime.ir.diagnostics import OpstepError
+from opstep.runtime.plan import internal
+from opstep.runtime.plan.internal import STATUS
+from opstep.runtime.plan.plan import Policy, Step
+
+Operands = tuple[Node | None, ...]
+
+
+class Skipped(OpstepError):
+    """An operand has no value, as its op was jumped over."""
+
+    def __init__(self, name: str):
+        super().__init__(f"{name} has no value: its op was jumped over")
+        self.name = name
+
+
+class _Begun(NamedTuple):
+    """An op of which some launches are done."""
+
+    producer: Producer
+    launches: list[Any]
+    done: int
+
+
+class Operations:
+    """At the frontier of one history. `memo_hits` of `memo_lookups` ops had their results in its
+    memo.
+    """
+
+    def __init__(self, history: History, edits: Edits, executor: Executor, policy: Policy):
+        self.history = history
+        self.edits = edits
+        self.executor = executor
+        self.policy = policy
+        self.memo_hits = 0
+        self.memo_lookups = 0
+        self._begun: _Begun | None = None
+
+    # --- operands ---
+
+    def operands(self, activation: Activation, step: Step) -> Operands:
+        """What a step takes. Raises `Skipped`."""
+        return tuple(
+            None if v is None else self.operand(activation, v, step.frame) for v in step.operands
+        )
+
+    def operand(self, activation: Activation, value: int, frame: int) -> Node:
+        """A value, or literal, as a frame sees it. Raises `Skipped`."""
+        found = activation.operand(value, frame)
+        if found is not None:
+            return found
+        plan = activation.plan
+        t, buffer = plan.values[value].type, plan.buffers[plan.values[value].buffer]
+        if buffer.kind == "const":
+            assert buffer.literal is not None
+            return self.executor.constant(t, buffer.literal)
+        raise Skipped(plan.values[value].name)
+
+    # --- the status of a run ---
+
+    def status_code(self) -> int:
+        """The code of the assert of this step that failed first; 0 for none."""
+        return self._code(self.history.named.at(RUN_STATUS, self.history.frontier))
+
+    def _code(self, status: Node) -> int:
+        if status is self.history.named.no_failure:
+            return 0
+        return int(self.executor.array(status))
+
+    # --- running ---
+
+    def run(self, activation: Activation, point: Point, k: int) -> None:
+        """The op of point `k`, which is next."""
+        plan, step, named = activation.plan, activation.plan.steps[point.step], self.history.named
+        operands = self.operands(activation, step)
+        stream = self.executor.on(point.stream)
+        # An op waits and records also where it computes nothing: others rely on what it waited for.
+        for event in point.waits:
+            if event in activation.events:  # else what records it was jumped over
+                stream.wait(activation.events[event])
+                self.executor.keep_alive(activation.events[event])
+        if step.op.family == "internal":
+            results = (self._internal(activation, point, operands),)
+        else:
+            results = self._computed(activation, point, operands)
+        for event in point.records:
+            made = activation.events[event] = self.executor.device.event()
+            stream.record(made)
+            self.executor.keep_alive(made)
+        since = self.history.frontier + 1
+        for v, node in zip(step.results, results, strict=True):
+            self.edits.give(activation, v, since, node, k)
+            if step.op is internal.update or step.op is internal.assert_:
+                named.add(plan.buffers[plan.values[v].buffer].name, since, node)
+
+    def _computed(self, activation: Activation, point: Point, operands: Operands):
+        plan, step = activation.plan, activation.plan.steps[point.step]
+        memo = self.history.memo
+        if memo:
+            self.memo_lookups += 1
+            found = memo.get((activation.points.key(step), operands))
+            if found is not None:
+                self.memo_hits += 1
+                return found
+        if self._begun is not None:
+            producer, launches, done = self._begun
+            for one in launches[done:]:
+                self.executor.launch(producer, one)
+            self._begun = None
+        else:
+            producer = Producer(plan, step, operands)
+            names = [plan.values[v].name for v in step.results]
+            slots = self._slots(activation, step) if self.policy.alloc == "reuse" else None
+            self.executor.run(producer, names, point.stream, slots)
+        for v, node in zip(step.results, producer.results, strict=True):
+            node.home = (activation, v)
+        return producer.results
+
+    def _slots(self, activation: Activation, step: Step) -> Any:
+        """Where the plan puts the results in its arena."""
+        plan = activation.plan
+        if activation.arena is None:
+            activation.arena = self.executor.arena(plan.arena)
+        offsets = [plan.buffers[plan.values[v].buffer].offset for v in step.results]
+        if any(o < 0 for o in offsets):
+            return None
+        scratch = plan.buffers[step.workspace].offset if step.workspace >= 0 else -1
+        return activation.arena, offsets, scratch
+
+    def _internal(self, activation: Activation, point: Point, operands: Operands) -> Node:
+        """An update, assert or copy: as nodes never change, these only name them anew."""
+        plan, step = activation.plan, activation.plan.steps[point.step]
+        value = operands[0]
+        assert value is not None
+        if step.op is internal.snapshot:
+            return value
+        status = operands[1]
+        assert status is not None
+        code = self._code(status)
+        if step.op is internal.assert_:
+            condition = bool(self.executor.array(value))
+            behind = internal.status_behind(code, condition, step.attrs["code"])
+            return status if behind == code else self.executor.new_node(STATUS, behind, "status")
+        result = plan.values[step.results[0]]
+        if not internal.takes_effect(code):
+            return self.history.named.at(result.name, self.history.frontier)
+        if value.type == result.type:
+            return value
+        producer = Producer(plan, step, (value, self.history.named.no_failure))
+        self.executor.settle()
+        self.executor.run(producer, [result.name], point.stream)
+        self.executor.settle()
+        return producer.results[0]
+
+    # --- one launch at a time ---
+
+    def launch(self, activation: Activation, point: Point) -> tuple[int, int] | None:
+        """Runs one launch of the op that is next: how many of how many are done then; None where
+        the last one is left, or the only one, with which it is to be passed.
+        """
+        if self._begun is None:
+            self._begun = self._begin(activation, point)
+        if self._begun is None:
+            return None
+        producer, launches, done = self._begun
+        if done + 1 == len(launches):
+            return None
+        self.executor.launch(producer, launches[done])
+        self._begun = _Begun(producer, launches, done + 1)
+        return done + 1, len(launches)
+
+    def forget_launches(self) -> None:
+        """What was launched of an op is not taken: its operands may become others."""
+        self._begun = None
+
+    def _begin(self, activation: Activation, point: Point) -> _Begun | None:
+        """An op whose launches are run one at a time; None where there is only one."""
+        plan, step = activation.plan, activation.plan.steps[point.step]
+        if step.op.host or step.op.family == "internal" or len(step.launches or ()) < 2:
+            return None
+        operands = self.operands(activation, step)
+        if (activation.points.key(step), operands) in self.history.memo:
+            return None
+        producer = Producer(plan, step, operands)
+        names = [plan.values[v].name for v in step.results]
+        slots = self._slots(activation, step) if self.policy.alloc == "reuse" else None
+        return _Begun(producer, self.executor.begin(producer, names, slots), 0)

@@ -1,0 +1,74 @@
+"""Edit and continue: a run goes on with the program's file as it is now."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from opstep.runtime.debugger.breakpoints import Breakpoint
+from opstep.runtime.debugger.frames import Frame, stack
+from opstep.runtime.debugger.host import Host
+from opstep.runtime.debugger.machine import Machine
+from opstep.runtime.ir.diagnostics import OpstepError
+
+NO_LONGER = "No longer as they were set by hand"
+
+
+class Reloaded(NamedTuple):
+    """What came of reading the file again: `kept` of `of` values did not have to be computed, and
+    the values that were set by hand, `lost`, are those of the program again.
+    """
+
+    kept: int
+    of: int
+    moved: list[Breakpoint]
+    lost: list[str]
+
+    @property
+    def lost_text(self) -> str:
+        """A sentence about what was lost, for where something was."""
+        return f"{NO_LONGER}: {', '.join(self.lost)}."
+
+
+def restart_program(machine: Machine[Host], host: Host) -> None:
+    """Goes on with another program where nothing is known of the run: from its first step."""
+    host.begin_anew()
+    machine.replace_program(host)
+    machine.begin_anew(0)
+
+
+def replace_program(machine: Machine[Host], host: Host, frames: list[Frame]) -> list[str]:
+    """Goes on with another program at the start of the innermost of these frames. Values whose op
+    and operands are the same are kept. Gives the names of what is no longer as it was set.
+    """
+    length, operations = machine.history.cursor, machine.operations
+    operations.memo_hits = operations.memo_lookups = 0
+    machine.replace_program(host)
+    lost = machine.restart_step()
+    machine.history.cursor = _replay(machine, length, [f.name for f in frames])
+    return lost
+
+
+def _replay(machine: Machine, length: int, names: list[str]) -> int:
+    """Runs a step that was begun anew as far as it had come; where the innermost frame that it
+    stood in is entered.
+    """
+    history = machine.history
+    entered = history.cursor
+    while True:
+        here = history.next_point()
+        if here is None:
+            break
+        if history.index() in here[0].points.entered:
+            frames = [f.name for f in stack(machine, here, history.cursor) if not f.imported]
+            if frames == names:
+                entered = history.cursor
+        if history.cursor >= length or not _forward_quietly(machine):
+            break
+    return entered
+
+
+def _forward_quietly(machine: Machine) -> bool:
+    try:
+        return machine.forward()
+    except OpstepError:
+        return False

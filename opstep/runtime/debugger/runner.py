@@ -1,0 +1,157 @@
+"""Runs until something stops it, forwards or backwards, and says why it stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from opstep.runtime.debugger.activation import Activation
+from opstep.runtime.debugger.breakpoints import Breakpoints
+from opstep.runtime.debugger.checks import Checks, Stop, hidden
+from opstep.runtime.debugger.host import Host
+from opstep.runtime.debugger.machine import Machine
+from opstep.runtime.debugger.mailbox import Mailbox
+from opstep.runtime.debugger.points import Point
+from opstep.runtime.debugger.problems import Problem
+from opstep.runtime.debugger.stop_point import StopPoint
+from opstep.runtime.ir.diagnostics import OpstepError
+from opstep.runtime.ir.errors import DeviceError
+
+Arrived = Callable[[tuple[Activation, Point]], bool]
+"""Whether a point is one that a command runs to."""
+
+
+class Runner:
+    """Moves a machine and its stop point."""
+
+    def __init__(
+        self, machine: Machine[Host], stop_point: StopPoint, breakpoints: Breakpoints,
+        checks: Checks, mailbox: Mailbox,
+    ):  # fmt: skip
+        self.machine = machine
+        self.stop_point = stop_point
+        self.breakpoints = breakpoints
+        self.checks = checks
+        self.mailbox = mailbox
+
+    # --- moving ---
+
+    def forwards(self, arrived: Arrived) -> Stop:
+        """Runs on until a point has arrived, or something else stops it."""
+        machine, breakpoints, mailbox = self.machine, self.breakpoints, self.mailbox
+        history = machine.history
+        self.stop_point.after_op = False
+        while True:
+            if (mailbox.calls or mailbox.pausing.is_set()) and mailbox.serve():
+                return self.stopped("pause")
+            try:
+                if not machine.forward():
+                    return self.end()
+            except OpstepError as error:
+                return self.failed(error)
+            if breakpoints.filters or breakpoints.data:
+                stop = self.stop_after_op()
+                if stop:
+                    return stop
+            here = history.next_point()
+            if here is None:
+                return self.end()
+            if breakpoints.at_points:
+                stop = self.checks.at_point()
+                if stop:
+                    return stop
+            if arrived(here) and not hidden(here):
+                return self.stopped("step")
+
+    def backwards(self, arrived: Arrived) -> Stop:
+        """Goes back likewise; nothing is run."""
+        history, breakpoints, mailbox = self.machine.history, self.breakpoints, self.mailbox
+        began = history.cursor
+        self.stop_point.after_op = False
+        while True:
+            if (mailbox.calls or mailbox.pausing.is_set()) and mailbox.serve():
+                return self.stopped("pause")
+            if (breakpoints.filters or breakpoints.data) and history.cursor < began:
+                stop = self.stop_after_op()
+                if stop:
+                    return stop
+            if not history.back():
+                what = "what is kept" if history.base else "the run"
+                return self.stopped("entry", f"the beginning of {what}")
+            stop = self.checks.at_point()
+            if stop:
+                return stop
+            here = history.next_point()
+            assert here is not None
+            if arrived(here) and not hidden(here):
+                return self.stopped("step")
+
+    def launch(self) -> Stop:
+        """Runs one launch of a kernel."""
+        machine, self.stop_point.after_op = self.machine, False
+        here = machine.history.next_point()
+        if here is None:
+            return self.end()
+        try:
+            done = machine.forward_launch()
+        except OpstepError as error:
+            return self.failed(error)
+        if done is not None:
+            name = here[0].plan.steps[here[1].step].op.name
+            return self.stopped("step", f"launch {done[0]} of {done[1]} of {name}")
+        stop = self.stop_after_op() if self.breakpoints.filters or self.breakpoints.data else None
+        if stop is None and machine.history.next_point() is None:
+            stop = self.end()
+        return stop or self.checks.at_point() or self.stopped("step")
+
+    # --- stopping ---
+
+    def stopped(self, reason: str, text: str = "") -> Stop:
+        """A stop at the point that is shown."""
+        return Stop(reason, text, self.stop_point.stream())
+
+    def stop_after_op(self) -> Stop | None:
+        """A stop behind the op that was just passed; one stands behind it then."""
+        self.stop_point.after_op = True
+        stop = self.checks.after_op()
+        self.stop_point.after_op = stop is not None
+        return stop
+
+    def failed(self, error: OpstepError) -> Stop:
+        """An op cannot be run."""
+        kind = "device" if isinstance(error, DeviceError) else "error"
+        text, cursor = error.diagnostics[0].message, self.machine.history.cursor
+        problem = Problem(kind, text, None, cursor, error)
+        return Stop("exception", kind, self.stop_point.stream(), (), problem)
+
+    def end(self) -> Stop:
+        """The run is over: its named tensors are the program's."""
+        machine = self.machine
+        try:
+            machine.executor.settle()
+        except OpstepError as error:
+            return self.failed(error)
+        code = machine.failed()
+        if code:
+            error = machine.host.failed_assert(code)
+            cursor = machine.history.cursor
+            problem = Problem("assert", error.diagnostics[0].message, None, cursor, error)
+            return Stop("end", "assert", self.stop_point.stream(), (), problem)
+        commit(machine)
+        return Stop("end")
+
+
+def commit(machine: Machine[Host]) -> None:
+    """The program's named tensors are those of the end of the log; those that the log began with
+    stay what they were.
+    """
+    history, changed, moved = machine.history, {}, {}
+    for name, versions in history.named.items():
+        node, memory = versions[-1][1], machine.host.tensor(name)[1]
+        if node is versions[0][1] and node.memory is memory:
+            continue
+        machine.executor.ensure(node)
+        changed[name] = node
+        moved[id(memory)] = machine.executor.copied(memory)
+    if changed:
+        history.relocate_memory(moved)
+        machine.host.commit(changed)

@@ -1,0 +1,76 @@
+"""Where a stopped run is shown, and what is seen from there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from opstep.runtime.debugger.activation import Activation
+from opstep.runtime.debugger.frames import Frame, innermost, stack
+from opstep.runtime.debugger.machine import Machine
+from opstep.runtime.debugger.node import Node
+from opstep.runtime.debugger.points import OP, Point
+from opstep.runtime.debugger.scope import FrameScope
+from opstep.runtime.ir.errors import InputError
+
+RecordedRuns = Callable[[str, int | None], Any]
+
+
+class StopPoint:
+    """The point that is next; or (`after_op`) the op that was just passed, with its results.
+
+    `files`: the folder below which expressions may load arrays; `runs`: runs of a workspace, by
+    their key, for expressions.
+    """
+
+    def __init__(self, machine: Machine, files: Path | None):
+        self.machine = machine
+        self.after_op = False
+        self.files = files
+        self.runs: RecordedRuns | None = None
+
+    def point(self) -> tuple[Activation, Point] | None:
+        """The point; None at the end of the run."""
+        history = self.machine.history
+        return history.last_point() if self.after_op else history.next_point()
+
+    def point_or_last(self) -> tuple[Activation, Point] | None:
+        """The same, but at the end of the run the last one."""
+        return self.point() or self.machine.history.last_point()
+
+    def stream(self) -> int:
+        here = self.point()
+        return here[1].stream if here else 0
+
+    def streams(self) -> int:
+        """How many the plan has that is run."""
+        history = self.machine.history
+        here = history.next_point() or history.last_point()
+        return max(here[0].plan.streams, 1) if here else 1
+
+    def stack(self, stream: int | None = None) -> list[Frame]:
+        """The frames of a stream, innermost first: what it runs next, or has run last."""
+        history, at = self.machine.history, self.point_or_last()
+        if at is None:
+            return []
+        if stream is not None and at[1].stream != stream:
+            at = (at[0], _point_of_stream(at[0], history.index(), stream) or at[1])
+        return stack(self.machine, at, history.cursor)
+
+    def scope(self, frame: Frame | None = None, extra: dict[str, Node] | None = None) -> FrameScope:
+        """The names of a frame, the innermost one with values if none is given."""
+        if frame is None:
+            at = self.point_or_last()
+            if at is None:
+                raise InputError("the run has not begun")
+            frame = innermost(self.machine, at, self.machine.history.cursor)
+        return FrameScope(frame, extra, self.files, self.runs)
+
+
+def _point_of_stream(activation: Activation, k: int, stream: int) -> Point | None:
+    """The next op of a stream in a plan, or its last."""
+    points = activation.points.points
+    following = (p for p in points[k:] if p.kind == OP and p.stream == stream)
+    before = (p for p in reversed(points[:k]) if p.kind == OP and p.stream == stream)
+    return next(following, None) or next(before, None)

@@ -1,0 +1,74 @@
+"""Where the host needs to see work done: it waits in place, or an event loop goes on meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from opstep.runtime.device.protocols import Device, Stream
+
+_ROUNDS = 200  # of an event loop, before it is told by a thread
+
+
+class Fence:
+    """Streams whose queued work the host must see done; `others` are streams that they may wait
+    for.
+    """
+
+    def __init__(self, streams: Sequence[Stream], others: Sequence[Stream], device: Device):
+        self.streams = streams
+        self.others = others
+        self.device = device
+
+    def wait(self) -> None:
+        """Blocks; the calling thread takes over work that has not begun."""
+        for stream in self.others:
+            if stream is not self.streams[0]:
+                stream.start()
+        for stream in self.streams:
+            stream.synchronize()
+
+    def done(self) -> bool | None:
+        """Whether all is done; None where the device cannot tell without being waited for."""
+        for stream in self.streams:
+            if not (done := stream.done()):
+                return done
+        return True
+
+    def on_done(self, callback: Callable[[], Any]) -> None:
+        """Calls back once all is done, from a thread of the device."""
+        left = len(self.streams)
+
+        def one_done() -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                callback()
+
+        for stream in self.streams:
+            event = self.device.event()
+            event.on_done(one_done)
+            stream.record(event)
+        for stream in self.others:
+            stream.start()
+
+    async def reached(self) -> None:
+        """Returns when all is done; the event loop is free meanwhile."""
+        if await self._soon():
+            return
+        loop = asyncio.get_running_loop()
+        reached = asyncio.Event()
+        self.on_done(lambda: loop.call_soon_threadsafe(reached.set))
+        await reached.wait()
+
+    async def _soon(self) -> bool:
+        """Whether it is reached while the loop goes round a few times: most are, on a GPU, and to
+        be told by a thread takes longer than that.
+        """
+        for _ in range(_ROUNDS):
+            reached = self.done()
+            if reached or reached is None:
+                return bool(reached)
+            await asyncio.sleep(0)
+        return False

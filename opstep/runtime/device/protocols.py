@@ -1,0 +1,321 @@
+"""What the runtime asks of a device and of a recorder: all of it stands here.
+
+A device is a folder beside this file, with a class that derives from `Device`, and an entry in
+`opstep.api.devices.KINDS`. It makes its own memory, streams, events, launches and work, and is
+handed back only what it made itself. Nobody else looks into these (`Own`).
+
+    prepare ── launches ──> bind ── bound ──> capture ── work ──> Stream.submit
+    once an op and types    addresses         one piece           in order
+
+A plan is bound once (`binding`) and then run many times (`interpreter`): what runs each time are
+`submit`, `record` and `wait` of streams, `reset` of events. Everything else is asked for while a
+plan is made or bound, between steps, or by a debugger. A device is used by several threads at once,
+a stream or event by one at a time, but for `done`, `set` and callbacks.
+
+What has a body here need not be written again. `null` is the shortest device there is, `cpu` the
+plainest that computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from opstep.runtime.ir.types import DType, TensorType
+from opstep.runtime.plan.plan import Plan, Step
+from opstep.runtime.recording import HostRecord, Outputs, RunInfo, StreamRecord
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from opstep.runtime.device.binding import Binding
+    from opstep.runtime.device.tape import Tape
+
+Own = Any
+"""Something that the same device made: its memory, event, launches, bound launches or work."""
+
+Bytes = Any
+"""An int: a checker does not know that the `nbytes` of a concrete type is one."""
+
+Types = tuple[TensorType | None, ...]
+"""Concrete types: of the operands as they are stored (None: absent), then of the results."""
+
+
+class Memory(Protocol):
+    """Bytes on a device, freed when nothing refers to them. `address` is a multiple of 64."""
+
+    address: int
+    nbytes: int
+
+
+class Event(Protocol):
+    """A point in a stream. A binding has one for each event of its plan, and uses it in each run:
+    `reset`, then `Stream.record`, then `Stream.wait` on other streams.
+    """
+
+    __slots__ = ()
+
+    def reset(self) -> None:
+        """Before each run: it is not reached yet, and will be recorded anew."""
+        ...
+
+    def set(self) -> None:
+        """Lets everybody pass who waits for it: what would have reached it was dropped."""
+        ...
+
+    def done(self) -> bool:
+        """Whether it is reached, without waiting."""
+        ...
+
+    def wait(self) -> None:
+        """Blocks the calling thread until it is reached."""
+        ...
+
+    def on_done(self, callback: Callable[[], Any]) -> None:
+        """Calls back once it is reached, from any thread; at once where it is reached already."""
+        ...
+
+
+class Stream(Protocol):
+    """Work in order. What went wrong in work is raised by `synchronize`, as a `DeviceError` where
+    the device is at fault.
+    """
+
+    def submit(self, work: Own, /) -> None:
+        """Queues work, and returns. In the hot loop."""
+        ...
+
+    def record(self, event: Own, /) -> None:
+        """The event is reached when all that was queued so far is done. In the hot loop."""
+        ...
+
+    def wait(self, event: Own, /) -> None:
+        """What is queued from here on begins when the event is reached. In the hot loop."""
+        ...
+
+    def start(self) -> None:
+        """Before the host waits for another stream, which may wait for this one: what is queued
+        begins, where it had not.
+        """
+        ...
+
+    def synchronize(self) -> None:
+        """Blocks the host until all that was queued is done. Raises what went wrong."""
+        ...
+
+    def done(self) -> bool | None:
+        """Whether all that was queued is done; None where that cannot be told without waiting. An
+        event loop asks this some times before it has itself called back. Raises what went wrong.
+        """
+        return None
+
+    def drop(self) -> None:
+        """A step is given up: work that has not begun is dropped, where it can be taken back."""
+        ...
+
+    def abandon(self) -> None:
+        """Behind `drop`: returns when nothing is under way, and forgets what went wrong."""
+        ...
+
+
+class Device(Protocol):
+    """One device. A program makes it once (`api.devices.device_named`); contexts share it."""
+
+    name: str  # as it is written everywhere: "cpu", "cuda:1"
+    title: str = ""  # for people, "GPU 0 (NVIDIA H100)"; "" where the name says it
+    arch: str = ""  # of a GPU, "sm_90"
+    kernels: str = "cpu"  # which of an op's kernels it runs: `Op.cpu` or `Op.cuda`
+
+    in_host_memory: bool = False
+    """`read` costs nothing: it gives a view. Else it copies, and named tensors that were read
+    between two steps have to be read again after the next."""
+
+    captures: bool = True
+    """Launches that follow one another on a stream are handed to `capture` together."""
+
+    stretches: bool = False
+    """All that is issued between two calls of graphs goes through `stretch`. It counts as one piece
+    of work, which nobody takes back once it is issued: a step's updates may be part of it."""
+
+    patience: float | None = None
+    """Seconds after which `wait_for_op` gives up, where a kernel can hang; None: never."""
+
+    # --- memory ---
+
+    def alloc(self, nbytes: Bytes, what: str = "") -> Memory:
+        """Memory with any content. `what` says for whom, in messages. Raises `DeviceError`."""
+        ...
+
+    def read(self, memory: Own, offset: int, t: TensorType) -> np.ndarray:
+        """The tensor at `offset` bytes: an array of its shape and ``t.dtype.numpy``, a view or a
+        copy. All work that writes there is done.
+        """
+        ...
+
+    def write(self, memory: Own, offset: int, t: TensorType, array: Any) -> None:
+        """Copies an array of that shape, or a number for each element, to `offset` bytes. No work
+        that uses these bytes is under way.
+        """
+        ...
+
+    def holds_payload(self, memory: Own, offset: int, t: TensorType) -> bool:
+        """Whether an element has the bits that `fill` writes. ``fill=nan sync=op`` asks it behind
+        each op; no work is under way.
+        """
+        ...
+
+    def words(self, count: int) -> np.ndarray:
+        """i64[count], zeros, in memory of the host that kernels write: flags of NaNs."""
+        ...
+
+    def fill(self, memory: Own, offset: int, nbytes: Bytes, dtype: DType) -> Own:
+        """Work that writes `payload.payload(dtype)`, what stands in memory never written."""
+        ...
+
+    def copy(self, source: int, target: int, nbytes: Bytes) -> Own:
+        """Work that copies bytes between two addresses of this device, which do not overlap."""
+        ...
+
+    def copy_from(self, other: Device, source: Own, target: Own) -> bool:
+        """Copies all of `source`, memory of another device, to `target` without the host, and
+        returns True when it is done; False where it cannot. No work is under way on either.
+        """
+        return False
+
+    # --- launches ---
+
+    def prepare(self, step: Step, types: Types) -> tuple[Own, int]:
+        """The step's launches, compiled, and the bytes of working memory that they share. The
+        planner asks; the same op, types and attributes give the same. An empty list: there is
+        nothing to run. Raises `ir.op.Mismatch` where a size fits no kernel, `DeviceError`.
+        """
+        ...
+
+    def bind(self, launches: Own, addresses: list[int], workspace: int) -> list[Own]:
+        """These launches with addresses, of operands (0: absent), then results, and of the working
+        memory. A list, so that launches can be put together.
+        """
+        ...
+
+    def capture(self, bound: list[Own]) -> Own:
+        """Bound launches, in their order, as one piece of work for any stream."""
+        ...
+
+    def run_now(self, bound: list[Own]) -> None:
+        """Bound launches at once: done when this returns. Checks and debuggers run ops again so."""
+        ...
+
+    def work_now(self, work: list[Own]) -> None:
+        """Pieces of work at once, in their order: done when this returns. No stream is busy with
+        the same memory.
+        """
+        ...
+
+    def stretch(
+        self, code: list[Callable[[], Any]], streams: Sequence[Own], alone: bool, tape: Any
+    ) -> list[Callable[[], Any]]:
+        """What a binding calls between two calls of graphs, and what it is to call instead.
+        `alone`: nothing else of the run comes before or behind it. `tape`: None or the binding's.
+        """
+        return code
+
+    def delay(self, seconds: float) -> Own:
+        """Work that keeps a stream busy for about so long, and does nothing: see `chaos`."""
+        ...
+
+    # --- order ---
+
+    def stream(self) -> Stream:
+        """A stream of its own for a context."""
+        ...
+
+    def event(self) -> Event:
+        """An event that was not recorded yet."""
+        ...
+
+    def wait_for_op(self, stream: Own) -> None:
+        """What ``sync=op`` waits for behind each op: the stream is idle. Raises what went wrong,
+        and `DeviceError` after `patience`.
+        """
+        stream.synchronize()
+
+    # --- recording ---
+
+    def recording_note(self) -> str:
+        """What people are to know of how runs are recorded here; "" where all is as it should."""
+        return ""
+
+    def tape(self, binding: Binding, recorder: Recorder) -> Tape | None:
+        """What a binding is recorded with, from when it is bound; None: nothing is."""
+        ...
+
+    def meanwhile(self, recorder: Recorder) -> None:
+        """All of a recorded run's plan was issued: time to hand over what is known of earlier
+        steps, on a device that learns it late.
+        """
+
+    def recorded_step(self, recorder: Recorder, now: bool = False) -> None:
+        """A recorded step ended, and its streams are idle. `now`: its records are handed over
+        before this returns.
+        """
+
+    def unrecord(self, recorder: Recorder) -> None:
+        """The run ended, or lies idle: all its records are handed over."""
+
+
+class Recorder(Protocol):
+    """Takes down one run. `take` is called from the threads of streams, the rest from the run's.
+
+    Records come before the `end_step` of their step, unless `late` lets them come behind it.
+    """
+
+    def wanted(self, plan: Plan) -> Sequence[tuple[int, int]]:
+        """(step, value) of the tensors whose statistics are wanted, when the plan is bound."""
+        ...
+
+    def details(self, t: TensorType) -> Sequence[tuple[Step, Types]]:
+        """What is taken of a tensor of that type beyond statistics, when the plan is bound: steps
+        of no plan, each with the types of its operands (the tensor, `statistics.ENABLED`) and of
+        its i64 result, whose words go to `StreamRecord.details`.
+        """
+        return ()
+
+    def begin_step(self) -> tuple[int, bool]:
+        """The number of the step that begins, and whether its statistics are wanted."""
+        ...
+
+    def next_number(self) -> int:
+        """A number for an activation, different from all others of the recording."""
+        ...
+
+    def take(self, record: StreamRecord | HostRecord) -> None:
+        """What a stream or the host did in an activation."""
+        ...
+
+    def late(self, tell: Callable[[], None]) -> bool:
+        """Before each `end_step` that would have to wait for its records: True lets them come
+        later. `tell()` hands them over at once.
+        """
+        return False
+
+    def caught_up(self, step: int) -> None:
+        """The records of all steps up to this one were taken."""
+
+    def lost(self, count: int) -> None:
+        """Nobody knows the times of so many ops, whose records say 1 ns."""
+
+    def end_step(self, outputs: Outputs, failed: bool = False) -> None:
+        """`outputs` may be looked at until this returns. `failed`: one of its asserts did; all ops
+        ran, and `end_run` follows.
+        """
+        ...
+
+    def end_run(self, error: BaseException | None, unwritten: Sequence[Any]) -> None:
+        """The call ended, with this error. `unwritten`: see `runtime.written.Unwritten`."""
+        ...
+
+
+class Recording(Protocol):
+    """Where runs are recorded: gives each its recorder."""
+
+    def begin_run(self, info: RunInfo) -> Recorder: ...

@@ -1,0 +1,127 @@
+"""Values that are set: literals and expressions as tensors of a given type."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from opstep.runtime.expressions.compiler import compile_tree
+from opstep.runtime.expressions.errors import LIMITS, RAISED, ExpressionError, Limits, located
+from opstep.runtime.expressions.expression import Expression, parse
+from opstep.runtime.expressions.indexing import check_index, index_of
+from opstep.runtime.expressions.parser import parse_tree
+from opstep.runtime.expressions.protocols import Scope
+from opstep.runtime.expressions.tables import ValueTable
+from opstep.runtime.expressions.text import number_text
+from opstep.runtime.expressions.tree import Index, Name
+from opstep.runtime.expressions.values import Evaluation, is_handle
+from opstep.runtime.ir.diagnostics import did_you_mean
+from opstep.runtime.ir.types import DType, TensorType, boolean, dtype_of
+
+
+class Assignment(NamedTuple):
+    """A tensor's name, its whole new value, and which elements were given; None for all."""
+
+    name: str
+    array: np.ndarray
+    part: np.ndarray | None = None
+
+
+def assign(scope: Scope, target: str, value: str, limits: Limits = LIMITS) -> Assignment:
+    """What ``target = value`` makes of a tensor.
+
+    `target` is a name or a part of one: ``x``, ``x[3]``, ``x[0, :3]``, ``x[x > 9]``; `value` any
+    expression. A number is spread over what it is given to. Raises `ExpressionError`; its column is
+    one of `value` where that is what is wrong.
+    """
+    tree = parse_tree(target)
+    named = tree.operand if isinstance(tree, Index) else tree
+    if not isinstance(named, Name):
+        hint = "values are given to x, x[3], x[0, :3]"
+        raise ExpressionError("this is neither a tensor nor a part of one", tree.at, hint)
+    handle = scope.lookup(named.text)
+    if handle is None:
+        hint = did_you_mean(named.text, scope.names())
+        raise ExpressionError(f"there is no {named.text[:80]} here", named.at, hint)
+    given = parse(value).evaluate(scope, limits)
+    if not isinstance(tree, Index):
+        return Assignment(named.text, as_tensor(given, handle.type))
+    env = Evaluation(scope, limits)
+    dtype = handle.type.dtype
+    try:
+        index = index_of(tree, compile_tree)(env)
+        index = check_index(env, handle.type.shape, dtype.itemsize, index)
+        nbytes: Any = handle.type.nbytes
+        env.charge(nbytes * 2)
+        whole = np.array(handle.array(), dtype.numpy)
+        whole[index] = as_tensor(given, TensorType(dtype, np.shape(whole[index])))
+        part = np.zeros(whole.shape, bool)
+        part[index] = True
+    except (ExpressionError, *RAISED) as error:
+        raise located(error, tree.at) from None
+    return Assignment(named.text, whole, part)
+
+
+def as_tensor(value: Any, t: TensorType) -> np.ndarray:
+    """A `Value` as a tensor of this type. Raises `ExpressionError` where it is of another shape, or
+    where its elements cannot be held: 300 as u8, 0.5 as i32. Floats are rounded.
+    """
+    if isinstance(value, ValueTable | str):
+        raise ExpressionError(
+            "a table is no tensor" if isinstance(value, ValueTable) else "no tensor"
+        )
+    array = np.asarray(value.array() if is_handle(value) else value)
+    if array.dtype == object or array.dtype.kind in "OSU":
+        raise ExpressionError("the integer does not fit 64 bits")
+    with np.errstate(all="ignore"):
+        array = _as_dtype(array, t.dtype)
+    if array.shape == t.shape:
+        return np.array(array, t.dtype.numpy)
+    if array.size == 1 and not array.ndim:
+        shape: Any = t.shape
+        return np.full(shape, array[()], t.dtype.numpy)
+    given = TensorType(t.dtype, array.shape)
+    raise ExpressionError(f"{given} is given where {t} is wanted")
+
+
+def parse_value(text: str, t: TensorType) -> np.ndarray:
+    """A literal as a tensor of this type: ``3.5``, ``nan``, ``[1, 2, 3]``. Raises
+    `ExpressionError`.
+    """
+    from opstep.runtime.expressions.protocols import Nowhere
+
+    expression: Expression = parse(text)
+    return as_tensor(expression.evaluate(Nowhere()), t)
+
+
+def _as_dtype(array: np.ndarray, wanted: DType) -> np.ndarray:
+    """Elements in another type; what it cannot hold is refused."""
+    try:
+        own = dtype_of(array.dtype)
+    except KeyError:
+        raise ExpressionError(f"{array.dtype} is no element type") from None
+    if own is wanted:
+        return array
+    if wanted is boolean:
+        bad = (array != 0) & (array != 1)
+        found = array != 0
+    elif wanted.is_integer:
+        numpy: Any = wanted.numpy
+        limits = np.iinfo(numpy)
+        if own.is_float:
+            number = array.astype(np.float64)
+            inside = (number >= limits.min) & (number < float(limits.max) + 1)
+            bad = ~inside | (np.trunc(number) != number)
+        else:
+            number = array.astype(np.int64)
+            bad = (number < limits.min) | (number > limits.max)
+        found = np.where(bad, 0, number).astype(wanted.numpy)
+    else:
+        number = array.astype(np.float64)
+        found = number.astype(wanted.numpy)
+        bad = np.isinf(found) & np.isfinite(number)
+    if np.any(bad):
+        first = np.asarray(array)[bad].reshape(-1)[0]
+        raise ExpressionError(f"{wanted.name} cannot hold {number_text(first)}")
+    return found

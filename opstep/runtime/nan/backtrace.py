@@ -1,0 +1,112 @@
+"""Where the NaNs and infinities of a tensor come from: back through the ops that carried them."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from opstep.runtime.debugger.executor import Executor
+from opstep.runtime.debugger.node import Node
+from opstep.runtime.debugger.rerun import on_device
+from opstep.runtime.expressions.text import tensor_text
+from opstep.runtime.nan.findings import GIVEN, ORIGIN, PROPAGATED, Link, Operand, where
+from opstep.runtime.nan.verdict import Verdict, judge
+
+MOST = 64  # ops that are followed back
+ELEMENTS = 3  # told of each
+
+
+@dataclass(frozen=True)
+class Backtrace:
+    """`links`: from the tensor that was asked about back to where it all began; `nodes`: the
+    tensors that they are about. `ends`: whether all ways were followed to their ends.
+    """
+
+    links: tuple[Link, ...]
+    nodes: tuple[Node, ...]
+    ends: bool
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        told = [link for k, link in enumerate(self.links) if not k or link.kind != PROPAGATED]
+        lines = [describe(link) for link in told]
+        if len(self.links) > 1:
+            lines.append(f"way back: {' <- '.join(link.value for link in self.links)}")
+        if not self.ends:
+            lines.append(f"and on, over more than {MOST} ops")
+        return "\n".join(lines)
+
+
+def trace_back(executor: Executor, node: Node) -> Backtrace:
+    """Follows what is wrong with a tensor. Copies the bad tensors on the way, and their op's
+    operands; no others.
+    """
+    links, nodes, seen, todo = [], [], {id(node)}, deque([node])
+    while todo and len(links) < MOST:
+        node = todo.popleft()
+        link = _link(executor, node)
+        nodes.append(node)
+        links.append(link)
+        for source in _sources(node, link.verdict):
+            if id(source) not in seen:
+                seen.add(id(source))
+                todo.append(source)
+    return Backtrace(tuple(links), tuple(nodes), not todo)
+
+
+def _link(executor: Executor, node: Node) -> Link:
+    producer = node.producer
+    if producer is None:
+        s = executor.statistics(node)
+        bad = s.nan + s.posinf + s.neginf
+        seen = Verdict("nan" if s.nan else "inf", bad, s.count, 0) if bad else None
+        return Link(node.name, "", None, GIVEN, seen)
+    operands = [None if o is None else executor.array(o) for o in producer.operands]
+    results = [executor.array(r) for r in producer.results]
+    verdict = judge(producer.step, operands, results, node.index, on_device(executor, producer))
+    kind = ORIGIN if verdict is not None and verdict.is_origin else PROPAGATED
+    figures = tuple(
+        None if o is None else Operand(o.name, o.type, executor.statistics(o))
+        for o in (producer.operands if verdict is not None else ())
+    )
+    return Link(node.name, producer.op.name, where(producer, node), kind, verdict, figures)
+
+
+def _sources(node: Node, verdict: Verdict | None) -> list[Node]:
+    """The operands that bad elements came from."""
+    if node.producer is None or verdict is None:
+        return []
+    indices = dict.fromkeys((*verdict.carried, *verdict.caused))
+    return [s for j in indices if (s := node.producer.operands[j]) is not None]
+
+
+def describe(link: Link) -> str:
+    """A link in words."""
+    verdict = link.verdict
+    if verdict is None:
+        return f"{link.value} is finite"
+    amount = f"{verdict.count:,} of {verdict.size:,} elements"
+    if link.where is None:
+        return f"{link.value} came in with {amount} NaN or infinite"
+    head = f"{link.kind}: {link.value}, the result of {link.op}"
+    lines = [f"{head}: {amount} are NaN or infinite", f"  {link.where.text}"]
+    for rule, count in verdict.rules:
+        lines.append(f"  {rule}: {count:,} of the elements looked at")
+    for element in verdict.elements[:ELEMENTS]:
+        blamed = ", ".join(
+            f"{operand_name(link, b.operand)}{list(b.place)} = {b.value:g}" for b in element.blamed
+        )
+        of = f" of {blamed}" if blamed else ""
+        lines.append(f"  {link.value}{list(element.place)} = {element.value:g}{of}: {element.rule}")
+    for operand in link.operands:
+        if operand is not None:
+            text = tensor_text(operand.type, operand.statistics)
+            lines.append(f"  {operand.name or 'literal'}: {text}")
+    return "\n".join(lines)
+
+
+def operand_name(link: Link, j: int) -> str:
+    """What an op took in as its operand j."""
+    operand = link.operands[j]
+    return operand.name if operand is not None else f"operand {j}"

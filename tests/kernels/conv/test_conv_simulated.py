@@ -1,0 +1,114 @@
+"""Convolutions by all of their CUDA kernels, against the float64 oracle."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import opstep.kernels  # noqa: F401 - registers the ops
+from opstep.runtime.device.cuda.simulator import simulator
+from opstep.runtime.ir.op import OPS, complete
+
+DTYPES = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
+
+# shapes of x, w and attributes: tiles that are not full in any direction, masks, rows written apart
+FORWARD = {
+    "one filter": ((1, 3, 6, 7), (1, 3, 3, 3), {"padding": [1, 1]}),
+    "few filters": ((2, 9, 5, 6), (5, 9, 3, 3), {"padding": [1, 2]}),
+    "a tile": ((2, 3, 6, 6), (20, 3, 3, 3), {"padding": [1, 1]}),
+    "wide stores": ((1, 2, 8, 8), (18, 2, 3, 3), {"padding": [1, 1]}),
+    "two rows of tiles": ((1, 5, 4, 5), (70, 5, 2, 3), {"stride": [1, 2]}),
+    "dilated": ((1, 2, 9, 8), (17, 2, 3, 3), {"padding": [2, 2], "dilation": [2, 2]}),
+    "groups": ((1, 4, 5, 5), (36, 2, 3, 3), {"groups": 2}),
+    "one by one": ((2, 8, 4, 4), (24, 8, 1, 1), {}),
+    "wide filters": ((1, 1, 3, 40), (2, 1, 1, 33), {"padding": [0, 1]}),
+}
+
+
+def given(rng, shape, dtype):
+    return rng.standard_normal(shape).astype(DTYPES[dtype])
+
+
+def check(name, arrays, attrs, dtype):
+    op = OPS[name]
+    attrs = complete(op, {k: tuple(v) if isinstance(v, list) else v for k, v in attrs.items()})
+    (found,) = simulator.execute(op, arrays, attrs)
+    expected = op.oracle(*[a.astype(np.float64) for a in arrays], **attrs)
+    scale = max(1.0, float(np.abs(expected).max()))
+    error = np.abs(found.astype(np.float64) - expected).max() / scale
+    assert error < {"f64": 1e-12, "f32": 3e-6, "f16": 2e-3, "bf16": 1e-2}[dtype]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("case", FORWARD)
+def test_forward(case, dtype):
+    x, w, attrs = FORWARD[case]
+    rng = np.random.default_rng(1)
+    arrays = [given(rng, shape, dtype) for shape in (x, w, w[:1])]
+    check("conv2d", arrays, attrs, dtype)
+
+
+@pytest.mark.parametrize("dtype", ["f64", "f16"])
+def test_other_dtypes(dtype):
+    x, w, attrs = FORWARD["a tile"]
+    rng = np.random.default_rng(2)
+    check("conv2d", [given(rng, shape, dtype) for shape in (x, w)], attrs, dtype)
+
+
+def test_a_long_sum_is_cut():
+    rng = np.random.default_rng(3)
+    shapes = ((1, 130, 3, 3), (17, 130, 3, 3), (17,))
+    check("conv2d", [given(rng, shape, "f32") for shape in shapes], {"padding": [1, 1]}, "f32")
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("channels", [3, 18])
+def test_back_to_images(channels, stride):
+    rng = np.random.default_rng(4)
+    arrays = [given(rng, shape, "f32") for shape in ((1, 4, 4, 5), (4, channels, 3, 3))]
+    attrs = {"size": [3 * stride + 1, 4 * stride + 1], "stride": [stride] * 2, "padding": [1, 1]}
+    check("conv2d_input_grad", arrays, attrs, "f32")
+
+
+def test_halves_back_to_images():
+    rng = np.random.default_rng(6)
+    arrays = [given(rng, shape, "bf16") for shape in ((1, 3, 4, 4), (3, 18, 3, 3))]
+    attrs = {"size": [8, 8], "stride": [2, 2], "padding": [1, 1]}
+    check("conv2d_input_grad", arrays, attrs, "bf16")
+
+
+@pytest.mark.parametrize("gy, x, kernel", [
+    ((2, 2, 4, 5), (2, 1, 4, 5), (3, 3)),  # each number by a block
+    ((2, 20, 4, 4), (2, 6, 4, 4), (3, 3)),  # tiles, pixels read four at a time
+    ((2, 20, 5, 3), (2, 6, 5, 3), (3, 3)),
+])  # fmt: skip
+def test_back_to_filters(gy, x, kernel):
+    rng = np.random.default_rng(5)
+    arrays = [given(rng, shape, "f32") for shape in (gy, x)]
+    check("conv2d_weight_grad", arrays, {"kernel": kernel, "padding": [1, 1]}, "f32")
+
+
+TRANSPOSED = {
+    "groups": ("conv_transpose2d", [(2, 4, 3, 4), (4, 2, 3, 3), (4,)],
+               {"stride": (2, 2), "padding": (1, 1), "groups": 2}),
+    "dilated": ("conv_transpose2d", [(2, 3, 3, 4), (3, 3, 3, 3)], {"dilation": (2, 1)}),
+    "wide strides": ("conv_transpose2d", [(1, 3, 2, 2), (3, 1, 2, 2)], {"stride": (3, 4)}),
+    "tiles": ("conv2d_input_grad", [(1, 4, 4, 5), (4, 18, 3, 3)],
+              {"size": (8, 9), "stride": (2, 2), "padding": (1, 1)}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16"])
+@pytest.mark.parametrize("case", TRANSPOSED)
+def test_weights_over_nothing_count_for_nothing(case, execute, dtype):
+    """Infinite and NaN weights are not multiplied with zeros that lie around the images."""
+    name, shapes, attrs = TRANSPOSED[case]
+    rng, attrs = np.random.default_rng(7), complete(OPS[name], attrs)
+    arrays = [given(rng, shape, dtype) for shape in shapes]
+    arrays[1][1, 0, 0, 1], arrays[1][2, -1, 1, 1] = np.inf, np.nan
+    (found,) = execute(OPS[name], arrays, attrs)
+    with np.errstate(invalid="ignore"):
+        expected = OPS[name].oracle(*[a.astype(np.float64) for a in arrays], **attrs)
+    assert 0 < np.isfinite(expected).sum() < expected.size
+    np.testing.assert_allclose(found.astype(np.float64), expected, rtol=2e-2, atol=2e-2)

@@ -1,0 +1,135 @@
+"""Every CUDA kernel compiles, without a GPU, for the oldest architecture that is tested and for the
+newest; what a thread should not do is looked for in the PTX.
+
+They are made of fewer parts: texts, and functions that are put into them. Every part is compiled,
+for every family of dtypes; ``pytest tests/kernels/test_ops_ptx.py --every-kernel`` compiles every
+combination.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from cases import cases
+from cuda_kernels import Use, covering, kernels, parts
+from numba.cuda.codegen import CUDACodeLibrary
+
+from opstep.runtime.device.cuda.compiling import compiler
+from opstep.runtime.device.cuda.compiling.compiler import Kernel
+
+FILES = sorted({c.file for c in cases()})
+OLD, NEW = (8, 0), (9, 0)
+
+
+@contextmanager
+def for_both(found: dict):
+    """Within it, what numba compiles for `NEW` is translated for `OLD` as well: numba's own part of
+    the work, which is the larger one, is the same.
+    """
+    original = CUDACodeLibrary.get_asm_strs
+
+    def get_asm_strs(self, cc=None):
+        found[OLD] = "\n".join(original(self, cc=OLD))
+        return original(self, cc=cc)
+
+    CUDACodeLibrary.get_asm_strs = get_asm_strs
+    try:
+        yield
+    finally:
+        CUDACodeLibrary.get_asm_strs = original
+
+
+class Chosen(NamedTuple):
+    """What there is to compile, and what is compiled, each with its architectures."""
+
+    all: dict[Kernel, set]
+    kernels: list[Kernel]
+    uses: dict[Kernel, tuple[str, Use]]  # the file of the test graph that a kernel is of, and which
+
+
+@pytest.fixture(scope="session")
+def chosen(request) -> Chosen:
+    uses: dict[Kernel, tuple[str, Use]] = {}
+    archs: dict[Kernel, set] = {}
+    for file in FILES:
+        for arch, name in ((NEW, "sm_90"), (OLD, "sm_80")):
+            for kernel, use in kernels(file, name).items():
+                uses.setdefault(kernel, (file, use))
+                archs.setdefault(kernel, set()).add(arch)
+    every = request.config.getoption("--every-kernel", default=False)
+    return Chosen(archs, list(archs) if every else covering(archs), uses)
+
+
+def compiled(kernel: Kernel, archs: set) -> dict:
+    """PTX by architecture."""
+    found: dict = {}
+    if len(archs) > 1:
+        with for_both(found):
+            found[NEW], _ = compiler.to_ptx(kernel, "sm_90")
+    else:
+        (arch,) = archs
+        found[arch], _ = compiler.to_ptx(kernel, f"sm_{arch[0]}{arch[1]}")
+    return found
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_kernels_compile(file, chosen):
+    wrong = []
+    for kernel in chosen.kernels:
+        of_file, use = chosen.uses[kernel]
+        if of_file == file:
+            for arch, ptx in compiled(kernel, chosen.all[kernel]).items():
+                found = complaints(kernel, ptx)
+                wrong += [f"{named(kernel, use)} {arch}: {text}" for text in found]
+    assert wrong == []
+
+
+def test_elementwise_kernels_are_known_as_such(chosen):
+    assert sum(is_elementwise(kernel) for kernel in chosen.kernels) > 100
+
+
+def test_no_part_of_a_kernel_is_left_out(chosen):
+    there = set().union(*(parts(kernel, archs) for kernel, archs in chosen.all.items()))
+    taken = set().union(*(parts(kernel, chosen.all[kernel]) for kernel in chosen.kernels))
+    assert taken == there
+
+
+def named(kernel: Kernel, use: Use) -> str:
+    code = code_of(kernel)
+    return f"{Path(code.co_filename).name}:{code.co_firstlineno} {kernel.signature} of {use}"
+
+
+# libdevice reduces large angles in f64, with the digits of 2/π in an array.
+OF_ANGLES = {"sin", "cos", "tan"}
+
+
+def complaints(kernel: Kernel, ptx: str) -> list[str]:
+    """What a kernel's PTX holds and should not."""
+    found = []
+    if not is_elementwise(kernel) or kernel.function.__name__ in OF_ANGLES:
+        return found
+    if is_single(kernel) and (line := re.search(r".*\.f64\b.*", ptx)):
+        found.append(f"f64 arithmetic in f32: {line[0].strip()}")
+    if "__local_depot" in ptx:
+        found.append("local memory")
+    return found
+
+
+def is_elementwise(kernel: Kernel) -> bool:
+    return code_of(kernel).co_filename.startswith("<elementwise ")
+
+
+def code_of(kernel: Kernel) -> Any:
+    return getattr(kernel.function, "__code__")  # noqa: B009 - callables need not have one
+
+
+def is_single(kernel: Kernel) -> bool:
+    """Whether f32 is enough: integers that f32 cannot hold are rounded from f64."""
+    wide = ("f64", "i64", "i32")
+    return kernel.dtype.name == "f32" and not any(
+        w in kind for kind in kernel.signature for w in wide
+    )

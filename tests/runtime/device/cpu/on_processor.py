@@ -1,0 +1,92 @@
+"""Runs the ops' test graphs with kernels compiled for a processor, and prints what came out.
+
+    python on_processor.py CACHE NAME FEATURES SHARE DTYPES OP...
+
+NAME and FEATURES are LLVM's ("" for both: this machine's). SHARE "1/4" is the second of every four
+ops, "0/1" are all. DTYPES "f32,f64" are those of the graphs. Without OPs it is a share of all. The
+output is JSON: for each graph and dtype a digest of the results, in which any NaN is the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+TESTS = Path(__file__).parents[3]
+sys.path[:0] = [str(TESTS / "shared"), str(TESTS / "kernels")]
+
+from cases import cases, inputs, program  # noqa: E402
+
+import opstep.kernels  # noqa: E402, F401 - registers the ops
+from opstep.runtime.device.cache import Compiler  # noqa: E402
+from opstep.runtime.device.cpu import device, processor  # noqa: E402
+from opstep.runtime.ir.op import OPS, complete  # noqa: E402
+
+SIZES = (1, 2, 3, 5, 8, 13, 31, 64, 67, 127, 513, 1030)  # of rows: about vectors, chains and blocks
+
+
+def digest(arrays) -> str:
+    found = hashlib.sha256()
+    for array in arrays:
+        plain = np.array(array)
+        if plain.dtype.kind in "fV" or plain.dtype.name == "bfloat16":
+            plain[np.isnan(plain)] = np.nan
+        found.update(plain.tobytes())
+    return found.hexdigest()[:16]
+
+
+def graphs(wanted, dtypes) -> dict[str, str]:
+    found = {}
+    for case in cases():
+        if case.file not in wanted:
+            continue
+        for dtype in set(case.dtypes) & set(dtypes):
+            made = program(case.id, dtype)
+            result = made.run(case.graph.name.text, inputs(case, dtype), threads=1)
+            found[f"{case.id}-{dtype}"] = digest(result.outputs)
+    return found
+
+
+def rows(wanted, dtypes) -> dict[str, str]:
+    """What is made of rows, at sizes where vectors end."""
+    found = {}
+    for op, attrs in ROWS:
+        if op not in wanted:
+            continue
+        rng = np.random.default_rng(7)
+        for size in SIZES:
+            for dtype in {"f32", "f64"} & set(dtypes):
+                x = (rng.standard_normal((3, size)) * 3).astype(
+                    dtype.replace("f32", "f4").replace("f64", "f8")
+                )
+                operands = [x] * (2 if op in PAIRS else 1)
+                results = device.execute(OPS[op], operands, complete(OPS[op], attrs), lanes=1)
+                found[f"{op} of {size} {dtype}"] = digest(results)
+    return found
+
+
+PAIRS = ("add", "mse_loss", "softmax_grad", "matmul")
+ROWS: list[tuple[str, dict]] = [
+    *((op, {}) for op in ("exp", "log1p", "tanh", "erf", "sin", "cos", "gelu", "sigmoid")),
+    *((op, {"axes": (1,)}) for op in ("sum", "mean", "prod", "var", "logsumexp", "norm", "max")),
+    *((op, {"axis": 1}) for op in ("softmax", "log_softmax", "cumsum", "softmax_grad")),
+    ("mse_loss", {}),
+    ("matmul", {"transpose_b": True}),
+    ("matmul", {"transpose_a": True}),
+]
+
+
+if __name__ == "__main__":
+    folder, name, features, share, dtypes, *wanted = sys.argv[1:]
+    k, n = map(int, share.split("/"))
+    wanted = sorted(wanted or {case.file for case in cases()})[k::n]
+    Compiler.folder = Path(folder)
+    if name:
+        chosen = processor.Processor(name, features)
+        processor.this = lambda: chosen
+    chosen_types = dtypes.split(",")
+    print(json.dumps(graphs(wanted, chosen_types) | rows(wanted, chosen_types)))

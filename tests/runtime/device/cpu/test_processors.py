@@ -1,0 +1,71 @@
+"""The same bits on every processor: kernels compiled for others, as far as this one can run them,
+give what they give here.
+
+Each processor needs a process of its own: kernels are compiled once a process. Some ops stand for
+all, those whose kernels are made of vectors or that add, in f32, and two processors for four;
+``pytest tests/runtime/device/cpu/test_processors.py --every-op`` compiles all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from opstep.runtime.device.cache import Compiler
+from opstep.runtime.device.cpu import processor
+
+SCRIPT = Path(__file__).with_name("on_processor.py")
+OPS = ("conv2d", "layer_norm", "matmul", "softmax", "sum")
+ALL_DTYPES = "f64,f32,f16,bf16,i64,i32,i16,i8,u8,bool"
+
+_V2 = "sse2 sse3 ssse3 sse4.1 sse4.2 popcnt cx16"
+_V3 = f"{_V2} avx avx2 bmi bmi2 f16c fma lzcnt movbe"
+_V4 = f"{_V3} avx512f avx512bw avx512cd avx512dq avx512vl"
+PROCESSORS = {
+    "avx2": ("x86-64-v3", _V3, "-avx512f"),
+    "avx512, vectors of 512 bits": ("x86-64-v4", _V4, "-prefer-256-bit"),
+    "avx512, vectors of 256 bits": ("x86-64-v4", _V4, "+prefer-256-bit"),
+    "without fma": ("x86-64-v2", _V2, "-avx"),
+}
+ALWAYS = 2  # of them
+
+
+def results(folder: str, name: str, features: str, every: bool) -> dict[str, str]:
+    command = [sys.executable, str(SCRIPT), folder, name, features, "0/1"]
+    command += [ALL_DTYPES] if every else ["f32", *OPS]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def pytest_generate_tests(metafunc):
+    """Of those that this processor can stand in for, all or the first two."""
+    if "which" in metafunc.fixturenames:
+        able = [w for w, (_, needs, _) in PROCESSORS.items() if can(needs)]
+        metafunc.parametrize("which", able if every_op(metafunc.config) else able[:ALWAYS])
+
+
+def can(features: str) -> bool:
+    return all(processor.this().has(f) for f in features.split())
+
+
+def every_op(config) -> bool:
+    return config.getoption("--every-op", default=False)
+
+
+@pytest.fixture(scope="module")
+def here(request) -> dict[str, str]:
+    return results(str(Compiler.cache_folder()), "", "", every_op(request.config))
+
+
+@pytest.mark.slow
+def test_same_bits(which, here, request, tmp_path):
+    name, features, setting = PROCESSORS[which]
+    flags = ",".join([*(f"+{f}" for f in features.split()), setting])
+    there = results(str(tmp_path), name, flags, every_op(request.config))
+    assert len(there) == len(here) > 0
+    assert {k for k in here if here[k] != there[k]} == set()

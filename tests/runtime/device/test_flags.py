@@ -1,0 +1,102 @@
+"""Flags of NaNs and infinities on the CPU: every type, any cut of the range, control flow."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import opstep
+from opstep.api.settings import RunSettings
+from opstep.runtime.device.cpu.device import CpuDevice
+from opstep.runtime.device.flagging import step_for
+from opstep.runtime.interpreter import drive
+from opstep.runtime.ir.types import DTYPES, TensorType
+
+
+def flags_of(array: np.ndarray, dtype: str, lanes: int) -> list[int]:
+    device = CpuDevice(lanes)
+    launches, _ = device.prepare(*step_for(TensorType(DTYPES[dtype], array.shape)))
+    flags = np.zeros(2, np.int64)
+    device.run_now(device.bind(launches, [array.ctypes.data, flags.ctypes.data], 0))
+    return flags.tolist()
+
+
+@pytest.mark.parametrize("dtype", ["f64", "f32", "f16", "bf16"])
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_flags_say_what_there_is(dtype, lanes):
+    kind = DTYPES[dtype].numpy
+    for size in (1, 63, 100_000):
+        x = np.resize(np.array([3e4, -3e4, 0.0, -0.0]), size).astype(kind)
+        assert flags_of(x, dtype, lanes) == [0, 0]
+        for place in {0, size // 2, size - 1}:
+            for value, flags in ((np.nan, [1, 0]), (np.inf, [0, 1]), (-np.inf, [0, 1])):
+                bad = x.copy()
+                bad[place] = value
+                assert flags_of(bad, dtype, lanes) == flags
+
+
+def raised(text: str, inputs: dict, **switches):
+    """(graph, value) of the flags that each of three runs raises; the flags are cleared between."""
+    program, found = opstep.loads(text), []
+    with program._running("main", inputs, RunSettings(**switches), flagged=True) as job:
+        flags = job.context.flags
+        for _ in range(3):
+            drive(job.context.run(job.binding))
+            found.append([(r.plan.graph, r.plan.values[r.value].name) for r in flags.raised()])
+            flags.clear()
+    return found
+
+
+LOOP = """
+graph main(x: f32[2]) -> f32[2] {
+  y = while(x, test=large, body=lower)
+  z = add(y, 1.0)
+  return z
+}
+graph large(x: f32[2]) -> bool[] {
+  m = max(x)
+  big = greater(m, 2.0)
+  return big
+}
+graph lower(x: f32[2]) -> f32[2] {
+  a = sub(x, 3.0)
+  r = sqrt(a)
+  return r
+}
+"""
+
+
+@pytest.mark.parametrize("alloc", ["reuse", "fresh"])
+@pytest.mark.parametrize("streams", [1, 4])
+def test_turns_of_a_loop_raise_the_flags_of_its_graph(alloc, streams):
+    x = {"x": np.array([100.0, 2.0], np.float32)}
+    runs = raised(LOOP, x, alloc=alloc, streams=streams)
+    assert (
+        runs == [[("lower", "r"), ("main", "z")]] * 3
+        or runs == [[("main", "z"), ("lower", "r")]] * 3
+    )
+
+
+def test_ops_that_cannot_be_first_are_not_looked_at():
+    text = """
+graph main(x: f32[2]) -> f32[2] {
+  a = relu(x)
+  b = transpose(a)
+  c = exp(b)
+  d = relu(c)
+  return d
+}
+"""
+    assert raised(text, {"x": np.array([1000.0, 0.0], np.float32)})[0] == [
+        ("main", "c"),
+        ("main", "d"),  # an output is looked at in any case
+    ]
+
+
+def test_a_run_without_flags_has_none():
+    program = opstep.loads("graph main(x: f32[2]) -> f32[2] {\n  y = log(x)\n  return y\n}\n")
+    x = {"x": np.zeros(2, np.float32)}
+    with program._running(
+        "main", x, RunSettings()
+    ) as job:  # fmt: skip
+        assert job.context.flags is None
