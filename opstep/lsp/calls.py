@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from opstep.lsp.locations import graph_item
 from opstep.lsp.occurrences import DEFINES, Occurrence, Thing, marks_of, occurrences
-from opstep.lsp.places import graph_item
 from opstep.runtime.ir.graph import Apply, Graph
 
 if TYPE_CHECKING:
@@ -25,13 +25,13 @@ def calls_from(project: Project, file: File, name: str) -> Iterator[Occurrence]:
     """What the graph `name` calls, in the order of its statements. `file` is who asks: a graph of
     its own goes before one of the library.
     """
-    place = graph_item(project, file, name)
-    if place is None:
+    location = graph_item(project, file, name)
+    if location is None:
         return
-    graph = place.item.node
+    graph = location.item.node
     assert isinstance(graph, Graph)
     for statement in graph.body:
         if isinstance(statement, Apply):
-            for mark in marks_of(place.file, place.item, statement):
+            for mark in marks_of(location.file, location.item, statement):
                 if mark.kind == "graph":
-                    yield Occurrence(place.file, place.item, mark, statement)
+                    yield Occurrence(location.file, location.item, mark, statement)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from opstep.lsp.item import Item, Summary
-from opstep.lsp.unused import unused_in_graph, unused_tensors
+from opstep.lsp.unused import unused_in_graph, unused_tensors, used_names
 from opstep.runtime.ir.body import BodyChecker
 from opstep.runtime.ir.callgraph import check_calls
 from opstep.runtime.ir.collector import collector_paused
@@ -46,7 +47,7 @@ def messages(file: File) -> list[Diagnostic]:
             pass
         summaries = [item.summary for item in file.items if item.summary is not None]
         found = [d for s in summaries for d in s.messages]
-        found += file.between.messages(summaries)
+        found += _cross_checks.setdefault(file, CrossItemChecks()).messages(file, summaries)
         broken = [item for item in file.items if item.summary and item.summary.broken]
         if broken:
             found = [d for d in found if not _follows(d, broken)]
@@ -67,9 +68,10 @@ def _not_too_many(found: list[Diagnostic]) -> list[Diagnostic]:
 
 def _summary(item: Item) -> Summary:
     syntax, node = item.syntax, item.node
-    found = syntax or [*item.problems, *unused_in_graph(item)]
+    used = used_names(node) if isinstance(node, Graph) else set()
+    found = syntax or [*item.problems, *unused_in_graph(item, used)]
     name = None if node is None else (isinstance(node, Graph), node.name.text)
-    return Summary(found, bool(syntax), name, item.callees, item.uses & item.file.tensors.keys())
+    return Summary(found, bool(syntax), name, item.callees, used & item.file.tensors.keys())
 
 
 def _in_order(file: File, found: list[Diagnostic]) -> list[Diagnostic]:
@@ -82,20 +84,19 @@ def _in_order(file: File, found: list[Diagnostic]) -> list[Diagnostic]:
     ]
 
 
-class Between:
+class CrossItemChecks:
     """What is wrong between the items of a file: names that two of them have, calls without end.
 
     It is found out again when names or calls are others than the last time.
     """
 
-    def __init__(self, file: File):
-        self.file = file
+    def __init__(self) -> None:
         self._known: list[Any] | None = None
         self._steps: dict[str, int] = {}
 
-    def messages(self, summaries: list[Summary]) -> list[Diagnostic]:
+    def messages(self, file: File, summaries: list[Summary]) -> list[Diagnostic]:
         """All of them; sets the `steps` of each graph."""
-        file, reporter = self.file, Reporter()
+        reporter = Reporter()
         present = [(s.name, s.callees) for s in summaries]
         if present == self._known:
             for name, item in file.graphs.items():
@@ -103,10 +104,10 @@ class Between:
                     item.verified.steps = self._steps.get(name, 0)
             return []
         own = {n: i.verified for n, i in file.graphs.items() if i.verified is not None}
-        library = file.project.library_graphs
+        library = file.library.library_graphs
         overriding = not library.keys().isdisjoint(own)
         if overriding:
-            others = self._library(summaries, reporter)
+            others = self._library(file, summaries, reporter)
         else:
             others = {n: i.verified for n, i in library.items() if i.verified is not None}
         callees = {n: library[n].callees for n in others}
@@ -126,17 +127,19 @@ class Between:
         self._steps = {name: verified.steps for name, verified in own.items()}
         return reporter.diagnostics
 
-    def _library(self, summaries: list[Summary], reporter: Reporter) -> dict[str, VerifiedGraph]:
+    def _library(
+        self, file: File, summaries: list[Summary], reporter: Reporter
+    ) -> dict[str, VerifiedGraph]:
         """The graphs of the library that the file reaches, checked against its own: where it has
         graphs of the library's names, the library calls these.
         """
-        environment, library = self.file.environment, self.file.project.library_graphs
+        environment, library = file.environment, file.library.library_graphs
         found: dict[str, VerifiedGraph] = {}
         todo = [name for s in summaries for name in s.callees]
         while todo:
             name = todo.pop()
             item = library.get(name)
-            if item is None or name in found or name in self.file.graphs:
+            if item is None or name in found or name in file.graphs:
                 continue
             graph = item.node
             assert isinstance(graph, Graph)
@@ -158,3 +161,6 @@ def _follows(d: Diagnostic, broken: list[Item]) -> bool:
         return False
     line = d.source.line(d.source.locate(d.span.start)[0])
     return any(item.kind and item.name in line for item in broken)
+
+
+_cross_checks: WeakKeyDictionary[File, CrossItemChecks] = WeakKeyDictionary()

@@ -5,38 +5,44 @@ the standard library.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from opstep.runtime.ir.applying import Applier
 from opstep.runtime.ir.control import CONTROL
 from opstep.runtime.ir.declarations import check_declaration
-from opstep.runtime.ir.diagnostics import Diagnostic
 from opstep.runtime.ir.graph import Declaration, Graph, Source
 from opstep.runtime.ir.op import OPS
 from opstep.runtime.ir.reporting import Reporter
 from opstep.runtime.ir.verified import Application
 
 if TYPE_CHECKING:
-    from opstep.lsp.file import File
     from opstep.lsp.item import Item
+
+
+class Library(Protocol):
+    """Has the graphs of the standard library."""
+
+    @property
+    def library_graphs(self) -> Mapping[str, Item]: ...
 
 
 class Graphs(Mapping[str, Graph]):
     """The graphs that can be called, by name; each is parsed when it is first asked for."""
 
-    def __init__(self, file: File):
-        self.file = file
+    def __init__(self, own: Mapping[str, Item], library: Library):
+        self.own = own
+        self.library = library
 
     def item(self, name: str) -> Item | None:
         """The item of a graph: the file's own goes before one of the library."""
-        item = self.file.graphs.get(name)
+        item = self.own.get(name)
         if item is None or item.signature is None:
-            item = self.file.project.library_graphs.get(name)
+            item = self.library.library_graphs.get(name)
         return item if item is not None and item.signature is not None else None
 
     def has(self, name: str) -> bool:
         """Whether a text says that there is a graph of that name; it may be broken."""
-        return name in self.file.graphs or name in self.file.project.library_graphs
+        return name in self.own or name in self.library.library_graphs
 
     def __getitem__(self, name: str) -> Graph:
         item = self.item(name)
@@ -46,7 +52,7 @@ class Graphs(Mapping[str, Graph]):
         return item.signature
 
     def __iter__(self) -> Iterator[str]:
-        yield from {**self.file.project.library_graphs, **self.file.graphs}
+        yield from {**self.library.library_graphs, **self.own}
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -72,34 +78,32 @@ class Sources(Mapping[str, "Source | None"]):
 
 
 class Environment:
-    """Of one file."""
+    """What the items of one file are checked against."""
 
-    def __init__(self, file: File):
+    def __init__(self, graphs: Mapping[str, Item], tensors: Mapping[str, Item], library: Library):
         import opstep.kernels  # noqa: F401 - registers the ops
 
-        self.file = file
+        self._items = tensors
         self.tensors: dict[str, Declaration] = {}
         self._sources: dict[str, Source | None] = {}
-        self.graphs = Graphs(file)
+        self.graphs = Graphs(graphs, library)
         self.applier = Applier({**CONTROL, **OPS}, self.graphs, Sources(self.graphs), self._sources)
-        self.take_tensors()
+        self.update_tensors()
 
-    def take_tensors(self) -> None:
+    def update_tensors(self) -> None:
         """The named tensors as they are now."""
         self.tensors.clear()
         self._sources.clear()
-        for name, item in self.file.tensors.items():
+        for name, item in self._items.items():
             if isinstance(item.node, Declaration):
                 self.tensors[name] = item.node
                 self._sources[name] = item.source
 
-    def declaration(
-        self, declaration: Declaration, source: Source
-    ) -> tuple[Application | None, list[Diagnostic]]:
-        """The same for a declaration, with the op that makes its first value."""
-        reporter = Reporter()
-        found = check_declaration(declaration, source, self.applier, reporter)
-        return found, reporter.diagnostics
+    def initialiser(
+        self, declaration: Declaration, source: Source, reporter: Reporter
+    ) -> Application | None:
+        """The op that makes the first value of a declared tensor."""
+        return check_declaration(declaration, source, self.applier, reporter)
 
     def forget_calls(self) -> None:
         """Signatures of graphs have changed: what was found out about calls is no longer so."""

@@ -7,20 +7,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from lsprotocol import types
 
-from opstep.lsp.checking import Between
-from opstep.lsp.environment import Environment
+from opstep.lsp.environment import Environment, Library
 from opstep.lsp.item import Item
 from opstep.lsp.lines import Lines
-from opstep.runtime.ir.cutting import begins_item, cut
+from opstep.runtime.ir.cutting import Piece, cut
 from opstep.runtime.ir.graph import Declaration, Graph, Span
-
-if TYPE_CHECKING:
-    from opstep.lsp.project import Project
-
 
 _Key = tuple[bool, str]  # whether it is a graph, and its name
 _Interface = tuple[Span | None, object, object]
@@ -29,19 +23,21 @@ _Interface = tuple[Span | None, object, object]
 class File:
     """A text, open in an editor or read from disk.
 
-    `version` is the editor's; None for a file from disk. `path` is what messages show.
+    `version` is the editor's; None for a file from disk. `path` is what messages show. `library`
+    has the graphs that can be called besides its own.
     """
 
     def __init__(
-        self, project: Project, uri: str, path: str, text: str, version: int | None = None
+        self, library: Library, uri: str, path: str, text: str, version: int | None = None
     ):
-        self.project = project
+        self.library = library
         self.uri = uri
         self.path = path
         self.version = version
         self.lines = Lines(text)
-        self.items = [Item(self, piece) for piece in cut(text)]
-        self.between = Between(self)
+        self.items = [Item(self, p, text[p.start : p.end]) for p in cut(text)]
+        self.graphs: dict[str, Item] = {}
+        self.tensors: dict[str, Item] = {}
         self._environment: Environment | None = None
         self._index()
 
@@ -69,35 +65,6 @@ class File:
 
     def replace(self, start: int, end: int, new: str) -> None:
         """Puts `new` in place of a part of the text."""
-        number = self._number(start) if self.items else 0
-        if not self.items or not self._stays_within(self.items[number], start, end, new):
-            self._cut_again(start, end, new)
-            return
-        item = self.items[number]
-        before = _interfaces([item])
-        self.lines.replace(start, end, new)
-        item.replace(start - item.start, end - item.start, new)
-        for following in self.items[number + 1 :]:
-            following.start += len(new) - (end - start)
-        self._changed(before, [item])
-
-    def _stays_within(self, item: Item, start: int, end: int, new: str) -> bool:
-        """Whether an edit leaves alone where items begin: it is behind an item's name and before
-        its last line, and none of the lines that it makes begins an item.
-        """
-        if not item.kind or start <= item.start + item.behind_name or end > item.end:
-            return False
-        text = self.text
-        if item is not self.items[-1] and text.find("\n", end, item.end - 1) < 0:
-            return False
-        begin = text.rfind("\n", 0, start) + 1
-        stop = text.find("\n", end)
-        stop = len(text) if stop < 0 else stop
-        return not begins_item(text[begin:start] + new + text[end:stop]) or (
-            begin <= item.start + item.behind_name and not begins_item(new + text[end:stop])
-        )
-
-    def _cut_again(self, start: int, end: int, new: str) -> None:
         items = self.items
         moved = len(new) - (end - start)
         # With the neighbours: an edit at a border may join an item with one of them.
@@ -108,13 +75,31 @@ class File:
         gone = items[first:last]
         before = _interfaces(gone)
         self.lines.replace(start, end, new)
-        made = [Item(self, piece.moved(begin)) for piece in cut(self.text[begin : stop + moved])]
-        kept = _kept(gone, made)
+        pieces = [piece.moved(begin) for piece in cut(self.text[begin : stop + moved])]
+        made = self._items(pieces, gone)
         for item in items[last:]:
             item.start += moved
-        items[first:last] = kept
+        items[first:last] = made
         self._index()
-        self._changed(before, kept)
+        self._changed(before, made)
+
+    def _items(self, pieces: list[Piece], gone: list[Item]) -> list[Item]:
+        """The items of some pieces: those that were there before, where they say the same or have
+        the name.
+        """
+        made: dict[Piece, Item] = {}
+        for rewritten in (False, True):
+            for piece in pieces:
+                text = self.text[piece.start : piece.end]
+                named = (i for i in gone if (i.kind, i.name) == (piece.kind, piece.name))
+                item = next((i for i in named if rewritten or i.text == text), None)
+                if piece not in made and item is not None:
+                    gone.remove(item)
+                    made[piece] = item
+                    item.start = piece.start
+                    if rewritten:
+                        item.rewrite(piece, text)
+        return [made.get(p) or Item(self, p, self.text[p.start : p.end]) for p in pieces]
 
     def _changed(self, before: dict[_Key, _Interface], made: list[Item]) -> None:
         """Forgets what was found out about items that use what has changed: `before` are the
@@ -129,7 +114,7 @@ class File:
                 (places if same else names).add(key[1])
         if self._environment is not None and (names or places):
             self._environment.forget_calls()
-            self._environment.take_tensors()
+            self._environment.update_tensors()
         if names or places:
             come_or_gone = before.keys() != after.keys()
             for item in self.items:
@@ -140,8 +125,8 @@ class File:
                     item.forget_verified()
 
     def _index(self) -> None:
-        self.graphs: dict[str, Item] = {}
-        self.tensors: dict[str, Item] = {}
+        self.graphs.clear()
+        self.tensors.clear()
         for item in self.items:
             if item.kind == "graph":
                 self.graphs.setdefault(item.name, item)
@@ -154,7 +139,7 @@ class File:
     def environment(self) -> Environment:
         """What its items are checked against."""
         if self._environment is None:
-            self._environment = Environment(self)
+            self._environment = Environment(self.graphs, self.tensors, self.library)
         return self._environment
 
     def item_at(self, offset: int) -> Item | None:
@@ -163,12 +148,6 @@ class File:
 
     def _number(self, offset: int) -> int:
         return max(0, bisect_right(self.items, offset, key=lambda item: item.start) - 1)
-
-    def diagnostics(self) -> list[types.Diagnostic]:
-        """All that is to say about it."""
-        from opstep.lsp.telling import diagnostics
-
-        return diagnostics(self)
 
     # --- places -----------------------------------------------------------------------------------
 
@@ -180,18 +159,6 @@ class File:
 
     def range(self, start: int, end: int) -> types.Range:
         return self.lines.range(start, end)
-
-
-def _kept(gone: list[Item], made: list[Item]) -> list[Item]:
-    """`made`, with the old item in place of a new one that says the same."""
-    old = {item.text: item for item in gone}
-    kept = []
-    for item in made:
-        before = old.pop(item.text, None)
-        if before is not None:
-            before.start = item.start
-        kept.append(before or item)
-    return kept
 
 
 def _interfaces(items: list[Item]) -> dict[_Key, _Interface]:

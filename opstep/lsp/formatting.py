@@ -71,28 +71,28 @@ class _Balances:
         self._known: dict[int, tuple[str, str, Counter[str]]] = {}
 
     def hold(self, first: int, last: int) -> bool:
-        told = [self._told(k) for k in range(first, last)]
-        if "".join(old for old, _, _ in told) != "".join(new for _, new, _ in told):
+        formatted = [self._formatted(k) for k in range(first, last)]
+        if "".join(old for old, _, _ in formatted) != "".join(new for _, new, _ in formatted):
             return False
         comments: Counter[str] = Counter()
-        for _, _, more in told:
+        for _, _, more in formatted:
             comments.update(more)
         return not any(comments.values())
 
-    def _told(self, k: int) -> tuple[str, str, Counter[str]]:
+    def _formatted(self, k: int) -> tuple[str, str, Counter[str]]:
         """What a change takes out and puts in, without blanks and commas, and how often more it has
         each comment.
         """
         if k not in self._known:
             change = self._found[k]
-            old, gone = _said(self._text[change.start : change.end])
-            new, come = _said(change.text)
-            come.subtract(gone)
-            self._known[k] = old, new, come
+            old, removed = _content(self._text[change.start : change.end])
+            new, added = _content(change.text)
+            added.subtract(removed)
+            self._known[k] = old, new, added
         return self._known[k]
 
 
-def _said(text: str) -> tuple[str, Counter[str]]:
+def _content(text: str) -> tuple[str, Counter[str]]:
     words = _WORD.findall(text)
     comments = Counter("".join(word.split()) for word in words if word[0] == "#")
     return "".join(word for word in words if word[0] not in "#,"), comments

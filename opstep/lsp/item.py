@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from lsprotocol import types
 
-from opstep.lsp.graph_check import GraphCheck
-from opstep.lsp.graph_text import GraphText
+from opstep.runtime.ir.body import BodyChecker
+from opstep.runtime.ir.callgraph import callees_of
 from opstep.runtime.ir.collector import collector_paused
 from opstep.runtime.ir.cutting import Piece
 from opstep.runtime.ir.diagnostics import Diagnostic
 from opstep.runtime.ir.graph import NO_COMMENTS, Declaration, Graph, Source, Span
-from opstep.runtime.ir.reading import Closing, Reader, TooManyErrors, graph_of
+from opstep.runtime.ir.reading import (
+    Closing,
+    Head,
+    Reader,
+    Statements,
+    TooManyErrors,
+    graph_of,
+    tidy,
+)
+from opstep.runtime.ir.reporting import Reporter, TooMany
 from opstep.runtime.ir.verified import Application, VerifiedGraph
 
 if TYPE_CHECKING:
     from opstep.lsp.file import File
 
 LONG = 500_000  # characters; an item that is longer is read in slices, and not at once when asked
+SLICE = 256  # statements that are read or checked before whoever waits may come in between
 
 
 class ItemSource(Source):
@@ -30,8 +41,9 @@ class ItemSource(Source):
         super().__init__(text, item.file.path)
         self.item = item
 
-    def replace(self, start: int, end: int, new: str) -> None:
-        self.text = self.text[:start] + new + self.text[end:]
+    def rewrite(self, text: str) -> None:
+        """Another text: messages of other items that point here still do."""
+        self.text = text
         self._starts = None
 
 
@@ -53,21 +65,49 @@ class Item:
     messages count from there.
     """
 
-    def __init__(self, file: File, piece: Piece):
+    def __init__(self, file: File, piece: Piece, text: str):
         self.file = file
-        self.start = piece.start
         self.kind = piece.kind  # "param", "state", "graph" or ""
         self.name = piece.name
+        self.source = ItemSource(self, text)
+        self.start = piece.start
         self.behind_name = piece.behind_name - piece.start
-        self.source = ItemSource(self, file.text[piece.start : piece.end])
-        self.graph_text = GraphText(self.source) if piece.kind == "graph" else None
-        self.graph_check = GraphCheck(self.graph_text) if self.graph_text else None
-        self.summary: Summary | None = None  # once it is checked
-        self._steps: Iterator[None] | None = None  # that read the graph
-        self._declaration: Declaration | None = None
-        self._syntax: list[Diagnostic] | None = None  # of what is no graph; None: not read yet
-        self._initialiser: Application | None = None
-        self._problems: list[Diagnostic] | None = None  # likewise
+        self._begin(None, None)
+
+    def rewrite(self, piece: Piece, text: str) -> None:
+        """Stands for another piece of its kind and name, with another text."""
+        head, unchanged = self._head, self._unchanged(_common(self.text, text))
+        self.start = piece.start
+        self.behind_name = piece.behind_name - piece.start
+        self.source.rewrite(text)
+        self._begin(head if unchanged else None, unchanged)
+
+    def _begin(self, head: Head | None, unchanged: Statements | None) -> None:
+        """Makes it be read, behind what is `unchanged` of a graph, and verified."""
+        self._head = head  # of a graph
+        self._node: Graph | Declaration | None = None
+        self._syntax: list[Diagnostic] | None = None  # None: not read yet
+        self._read_steps = self._read(unchanged)
+        self.forget_verified()
+
+    def _unchanged(self, same: int) -> Statements | None:
+        """The statements of a graph that are read as they were while its first `same` characters
+        stay: those before the first fault, up to the end of a line.
+        """
+        node = self._node
+        if not isinstance(node, Graph):
+            return None
+        faults = [d.span.start for d in self._syntax or () if d.span is not None]
+        limit = min([same, *faults])
+        count = bisect_right(node.body, limit, key=lambda s: s.span.end)
+        while count:
+            end = node.body[count - 1].span.end
+            line_end = self.text.find("\n", end, limit)
+            behind = self.text[end:line_end].strip()
+            if line_end >= 0 and (not behind or behind.startswith("#")):
+                return Statements(line_end + 1, list(node.body[:count]), first=False)
+            count -= 1
+        return None
 
     def __repr__(self) -> str:
         return f"<{self.kind or 'text'} {self.name} at {self.start}>"
@@ -90,13 +130,13 @@ class Item:
         if not self._can_read():
             return None
         self._read_all()
-        return self.graph_text.node if self.graph_text is not None else self._declaration
+        return self._node
 
     @property
     def syntax(self) -> list[Diagnostic]:
         """Its syntax errors."""
         self._read_all()
-        return self.graph_text.syntax if self.graph_text is not None else self._syntax or []
+        return self._syntax or []
 
     @property
     def comment(self) -> str:
@@ -110,45 +150,53 @@ class Item:
     @property
     def signature(self) -> Graph | Declaration | None:
         """As much of `node` as others see: of a graph that is not read yet, the head."""
-        text = self.graph_text
-        if text is None or text.done:
+        if self.kind == "graph" and self._head is None:
+            next(self._read_steps, None)
+        if self._head is None or self.is_read:
             return self.node
-        if text.head is None:
-            next(self._reading(), None)
-        if text.head is None or text.done:
-            return text.node
-        return graph_of(text.head, (), Closing(NO_COMMENTS, text.head.brace.end))
+        return graph_of(self._head, (), Closing(NO_COMMENTS, self._head.brace.end))
 
     def _can_read(self) -> bool:
-        text = self.graph_text
-        return text is None or text.done or len(self.text) <= LONG
+        return self.kind != "graph" or self.is_read or len(self.text) <= LONG
 
     def _read_all(self) -> None:
         if not self.is_read:
             with collector_paused():
-                for _ in self._reading():
+                for _ in self._read_steps:
                     pass
 
     @property
     def is_read(self) -> bool:
         """Whether the parser has been through it."""
-        return self.graph_text.done if self.graph_text is not None else self._syntax is not None
+        return self._syntax is not None
 
-    def _reading(self) -> Iterator[None]:
-        """Reads it, where that has not been done, and yields now and then. It goes on where it was
-        left.
-        """
-        if self.graph_text is not None:
-            if self._steps is None:
-                self._steps = self.graph_text.steps()
-            for _ in self._steps:  # yield from would close it where this is left early
-                yield
-        elif self._syntax is None:
-            reader, items = Reader(self.source), []
-            with suppress(TooManyErrors):
+    def _read(self, unchanged: Statements | None) -> Iterator[None]:
+        """Reads it, behind what is `unchanged` of a graph, and yields now and then."""
+        reader = Reader(self.source)
+        with suppress(TooManyErrors):
+            if self.kind == "graph":
+                yield from self._read_graph(reader, unchanged)
+            else:
+                items = []
                 reader.items(0, items, True)
-            self._declaration = next((i for i in items if isinstance(i, Declaration)), None)
-            self._syntax = reader.diagnostics
+                self._node = next((i for i in items if isinstance(i, Declaration)), None)
+        self._syntax = reader.diagnostics
+
+    def _read_graph(self, reader: Reader, read: Statements | None) -> Iterator[None]:
+        head = self._head
+        if head is None or read is None:
+            above, start = reader.begin(0)
+            head, position = reader.head(tidy(above, True))
+            if position is None:
+                reader.items(reader.recover(start), [], True)
+                return
+            self._head, read = head, Statements(position)
+            yield
+        while not reader.statements(read, SLICE):
+            yield
+        closing, position = reader.closing(read, head.brace)
+        self._node = graph_of(head, tuple(read.body), closing)
+        reader.items(position, [], True)  # what is wrong behind it
 
     # --- what the verifier says -------------------------------------------------------------------
 
@@ -158,7 +206,7 @@ class Item:
         if not self._can_read():
             return None
         self._check_all()
-        return self.graph_check.verified if self.graph_check is not None else None
+        return self._verified
 
     @property
     def initialiser(self) -> Application | None:
@@ -170,7 +218,7 @@ class Item:
     def problems(self) -> list[Diagnostic]:
         """What the verifier finds wrong in it."""
         self._check_all()
-        return self.graph_check.problems if self.graph_check is not None else self._problems or []
+        return self._problems or []
 
     @property
     def callees(self) -> dict[str, int]:
@@ -179,73 +227,77 @@ class Item:
         """
         found: dict[str, int] = {"": 0}
         graphs = self.file.environment.graphs
-        for block in self.graph_text.blocks if self.graph_text is not None else ():
-            for name, count in block.callees.items():
+        if isinstance(self.node, Graph):
+            for name, count in callees_of(self.node).items():
                 name = name if graphs.has(name) else ""
                 found[name] = found.get(name, 0) + count
         return found
 
     @property
-    def uses(self) -> set[str]:
-        """All values and named tensors that are read in it, or updated."""
-        blocks = self.graph_text.blocks if self.graph_text is not None else ()
-        return set().union(*[block.uses for block in blocks])
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether all that can be found out is known."""
-        if self.graph_check is not None and self.graph_text is not None:
-            return self.graph_text.done and (self.graph_check.done or self.graph_text.node is None)
+    def is_checked(self) -> bool:
+        """Whether the verifier has been through it."""
         return self._problems is not None
 
     def steps(self) -> Iterator[None]:
-        """Reads and checks what is not known yet, and yields now and then."""
-        yield from self._reading()
-        environment = self.file.environment
-        if self.graph_check is not None:
-            node = self.graph_text.node if self.graph_text is not None else None
-            if not self.graph_check.done and node is not None:
-                yield from self.graph_check.steps(node, environment.tensors, environment.applier)
-        elif self._problems is None:
-            self._problems = []
-            if self._declaration is not None:
-                self._initialiser, self._problems = environment.declaration(
-                    self._declaration, self.source
-                )
+        """Reads and checks what is not known yet, and yields now and then. Where it is left before
+        its end, the next one goes on from there.
+        """
+        for _ in self._read_steps:  # yield from would close it where this is left early
+            yield
+        for _ in self._check_steps:
+            yield
+
+    def _check(self) -> Iterator[None]:
+        node, environment, reporter = self._node, self.file.environment, Reporter()
+        if isinstance(node, Declaration):
+            self._initialiser = environment.initialiser(node, self.source, reporter)
+        elif node is not None:
+            checker = BodyChecker(
+                node, self.source, environment.tensors, environment.applier, reporter
+            )
+            applications: list[Application | None] = []
+            with suppress(TooMany):
+                checker.check_head()
+                for k in range(0, len(node.body), SLICE):
+                    applications += checker.check_statements(node.body[k : k + SLICE])
+                    yield
+                checker.check_returned()
+            self._verified = checker.verified(applications)
+        self._problems = reporter.diagnostics
 
     def _check_all(self) -> None:
-        if not self.is_ready:
+        if not self.is_checked:
             with collector_paused():
                 for _ in self.steps():
                     pass
 
     def forget_verified(self) -> None:
         """Makes it be verified again: what it uses has changed."""
-        self._initialiser = self._problems = self.summary = None
-        if self.graph_check is not None:
-            self.graph_check.forget()
+        self.summary: Summary | None = None  # once it is checked
+        self._verified: VerifiedGraph | None = None
+        self._initialiser: Application | None = None
+        self._problems: list[Diagnostic] | None = None
+        self._check_steps = self._check()
 
     @property
     def has_problems(self) -> bool:
         """Whether the verifier has found something wrong."""
-        if self.graph_check is not None:
-            return bool(self.graph_check.done and self.graph_check.problems)
         return bool(self._problems)
 
-    # --- places and changes -----------------------------------------------------------------------
+    # --- places -----------------------------------------------------------------------------------
 
     def span(self, span: Span) -> types.Range:
         """A span of its node in the file."""
         return self.file.range(self.start + span.start, self.start + span.end)
 
-    def replace(self, start: int, end: int, new: str) -> None:
-        """Puts `new` in place of a part of its text, which leaves where it begins and ends."""
-        self.source.replace(start, end, new)
-        text, check = self.graph_text, self.graph_check
-        if text is None or check is None or not text.done or not text.edit(start, end, len(new)):
-            self.graph_text = GraphText(self.source) if self.kind == "graph" else None
-            self.graph_check = GraphCheck(self.graph_text) if self.graph_text else None
-            self._syntax = self._steps = None
+
+def _common(before: str, text: str) -> int:
+    """How many characters two texts share at the start."""
+    low, high = 0, min(len(before), len(text))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if before[low:middle] == text[low:middle]:
+            low = middle
         else:
-            check.done = False
-        self._initialiser = self._problems = self.summary = None
+            high = middle - 1
+    return low

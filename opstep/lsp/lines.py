@@ -38,9 +38,9 @@ class Lines:
 
     def position(self, offset: int) -> types.Position:
         """The position of a character."""
-        return types.Position(*self.place(offset))
+        return types.Position(*self.line_and_column(offset))
 
-    def place(self, offset: int) -> tuple[int, int]:
+    def line_and_column(self, offset: int) -> tuple[int, int]:
         """The same as two numbers."""
         offset = max(0, min(offset, len(self.text)))
         number = bisect_right(self.starts, offset) - 1

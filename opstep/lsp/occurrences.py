@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from opstep.lsp.blocks import Body
 from opstep.lsp.marks import (
     DEFINES,
     READS,
@@ -134,10 +133,7 @@ def _line_at(text: str, offset: int) -> Span:
 
 def statement_index(graph: Graph, offset: int) -> int:
     """Which statement of the body begins nearest above `offset`; -1 where none does."""
-    body = graph.body
-    if isinstance(body, Body):
-        return body.number_at(offset)
-    return bisect_right(body, offset, key=_start) - 1
+    return bisect_right(graph.body, offset, key=_start) - 1
 
 
 def part_at(node: Graph | Declaration, offset: int) -> Part:

@@ -105,9 +105,13 @@ class Project:
         found = sorted(Path(stdlib.__file__).parent.glob("*.opg"))
         return [File(self, uri_of(str(p)), str(p), read_source(p)) for p in found]
 
-    @cached_property
+    @property
     def library_graphs(self) -> Mapping[str, Item]:
         """The graphs of the standard library by name."""
+        return self._library_graphs
+
+    @cached_property
+    def _library_graphs(self) -> dict[str, Item]:
         return {name: item for file in self.library for name, item in file.graphs.items()}
 
     # --- the client -------------------------------------------------------------------------------

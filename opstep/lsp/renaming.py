@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lsprotocol import types
 
+from opstep.lsp.diagnostics import diagnostics_json
 from opstep.lsp.file import File
 from opstep.lsp.launches import mentions
+from opstep.lsp.locations import graph_item, is_library
 from opstep.lsp.occurrences import (
     DEFINES,
     Occurrence,
@@ -24,7 +26,6 @@ from opstep.lsp.occurrences import (
     occurrences,
     op_named,
 )
-from opstep.lsp.places import graph_item, is_library
 from opstep.runtime.ir.errors import InputError
 from opstep.runtime.ir.graph import Declaration, Graph
 from opstep.runtime.ir.lexer import DOTTED, KEYWORDS, NUMBER_NAMES, RESERVED
@@ -140,19 +141,19 @@ def _check_free(project: Project, file: File, thing: Thing, new: str) -> None:
             raise InputError(
                 f"{new} is a graph of the standard library: one of that name would go before it"
             )
-        _refuse_taken(file, Thing("graph", new))
+        _refuse_name_in_use(file, Thing("graph", new))
         return
     if thing.kind == "symbol":
-        _refuse_taken(file, Thing("symbol", new, thing.scope))
+        _refuse_name_in_use(file, Thing("symbol", new, thing.scope))
         return
-    _refuse_taken(file, Thing("tensor", new))
+    _refuse_name_in_use(file, Thing("tensor", new))
     scopes = [thing.scope] if thing.kind == "value" else list(file.graphs)
     for scope in scopes:
         if "." not in new:
-            _refuse_taken(file, Thing("value", new, scope))
+            _refuse_name_in_use(file, Thing("value", new, scope))
 
 
-def _refuse_taken(file: File, other: Thing) -> None:
+def _refuse_name_in_use(file: File, other: Thing) -> None:
     taken = next(occurrences(file, other), None)
     if taken is None:
         return
@@ -199,10 +200,10 @@ def _check_result(
         raise InputError(f"{new} would mean something else where {thing.name} stands now")
     if next(occurrences(after, thing), None) is not None:
         raise InputError(f"{thing.name} would be left without its definition")
-    if len(after.diagnostics()) > len(file.diagnostics()):
-        first = after.diagnostics()[0]
-        line = first.range.start.line + 1
-        raise InputError(f"as {new} it would be wrong: line {line}: {first.message}")
+    found = diagnostics_json(after)
+    if len(found) > len(diagnostics_json(file)):
+        line, message = found[0]["range"]["start"]["line"] + 1, found[0]["message"]
+        raise InputError(f"as {new} it would be wrong: line {line}: {message}")
 
 
 def draws_by_name(file: File, thing: Thing) -> bool:

@@ -25,10 +25,10 @@ import opstep
 from opstep.editors import server
 from opstep.editors.server import Log, standard_streams, streams_of
 from opstep.editors.wire import BadMessage, BrokenStream, Gone, Wire
-from opstep.lsp.checks import Checks
 from opstep.lsp.project import Project
 from opstep.lsp.protocol import Protocol, converter, folders_of, in_loop
 from opstep.lsp.registry import Feature, features
+from opstep.lsp.scheduler import CheckScheduler
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
 
@@ -60,7 +60,7 @@ class Server(LanguageServer):
         self.protocol.set_writer(_Writer(wire), include_headers=False)
         self.code = 1
         self._done = asyncio.Event()
-        self.checks = Checks(self.project, self._tell, log)
+        self.checks = CheckScheduler(self.project, self._publish, log)
         self.project.recheck = self.checks.check_all
         for declared in features().values():
             self._register(declared)
@@ -104,7 +104,7 @@ class Server(LanguageServer):
         with suppress(Gone):
             self.protocol.notify(method, params)
 
-    def _tell(self, method: str, params: dict[str, Any]) -> None:
+    def _publish(self, method: str, params: dict[str, Any]) -> None:
         """A notification that is plain JSON."""
         self._send({"jsonrpc": "2.0", "method": method, "params": params})
 

@@ -5,7 +5,9 @@ The types and modifiers are those that the protocol names, so that every theme h
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -14,7 +16,7 @@ from lsprotocol import types
 from opstep.lsp.lines import units
 from opstep.lsp.marks import DEFINES, WRITES, Mark, Part, head_of, looks_like, marks_of
 from opstep.lsp.occurrences import statement_index
-from opstep.runtime.ir.graph import Declaration, Graph, Span
+from opstep.runtime.ir.graph import Graph, Span, Statement
 
 if TYPE_CHECKING:
     from opstep.lsp.file import File
@@ -48,38 +50,42 @@ _OWN = {
 Token = tuple[int, int, int, int, int]  # line in its chunk, column; length, type, modifiers
 
 
-class _Chunk(NamedTuple):
-    """A part of an item that is looked at as a whole. While `identity` is the same, so is it."""
+class _Part(NamedTuple):
+    """A statement, declaration or graph's head (None where nothing could be read) and the text that
+    is looked at with it.
+    """
 
+    node: Part | None
     start: int
     end: int
-    identity: object
 
 
-class _Kept(NamedTuple):
-    """An item's tokens by the chunk's identity, for as long as `key` holds."""
+class _TokenCache(NamedTuple):
+    """An item's tokens by the text of the part, for as long as `key` holds."""
 
     key: object
-    chunks: dict[object, list[Token]]
+    parts: dict[str, list[Token]]
 
 
-_kept: WeakKeyDictionary[Item, _Kept] = WeakKeyDictionary()
+_token_caches: WeakKeyDictionary[Item, _TokenCache] = WeakKeyDictionary()
 
 
 def tokens(file: File, first: int, last: int) -> list[int]:
     """The tokens of the lines from `first` to `last`, both included, as the protocol has them."""
     names = frozenset((name, item.kind) for name, item in file.tensors.items())
     shared = names, frozenset(file.graphs)
+    starts = file.lines.starts
+    low, high = (starts[k] if k < len(starts) else len(file.text) for k in (first, last + 1))
     data: list[int] = []
     line, column = 0, 0
     for item in file.items:
-        if file.position(item.end).line < first or file.position(item.start).line > last:
+        if item.end < low or item.start > high:
             continue
-        for chunk in _chunks(item):
-            start = file.position(item.start + chunk.start).line
-            if start > last or file.position(item.start + chunk.end).line < first:
-                continue
-            for token in _of_chunk(file, item, chunk, shared):
+        inputs = _inputs(item)
+        cached = _cached_tokens(item, (shared, inputs))
+        for part in _parts(item, low - item.start, high - item.start):
+            start = bisect_right(starts, item.start + part.start) - 1
+            for token in _of_part(file, item, part, inputs, cached):
                 row = start + token[0]
                 if not first <= row <= last:
                     continue
@@ -91,41 +97,60 @@ def tokens(file: File, first: int, last: int) -> list[int]:
     return data
 
 
-def _chunks(item: Item) -> list[_Chunk]:
-    """The head of a graph and its blocks, or all of the item: an edit makes those anew that it
-    touches.
+def _parts(item: Item, low: int, high: int) -> Iterator[_Part]:
+    """An item from about `low` to about `high`: its head, then each statement with what follows it
+    up to the line of the next.
     """
-    text, graph = item.text, item.graph_text
-    if item.node is None or graph is None or not graph.blocks:
-        return [_Chunk(0, len(text), text)]
-    starts = [block.start for block in graph.blocks]
-    ends = [*starts[1:], len(text)]
-    blocks = zip(starts, ends, graph.blocks, strict=True)
-    head = _Chunk(0, starts[0], text[: starts[0]])
-    return [head, *(_Chunk(start, end, block) for start, end, block in blocks)]
+    node, text = item.node, item.text
+    body = node.body if isinstance(node, Graph) else ()
+    number = statement_index(node, low) if isinstance(node, Graph) else -1
+    part = body[number] if number >= 0 else node
+    start = _line_start(text, body[number]) if number >= 0 else 0
+    for s in islice(body, number + 1, None):
+        end = _line_start(text, s)
+        yield _Part(part, start, end)
+        if end > high:
+            return
+        part, start = s, end
+    yield _Part(part, start, len(text))
 
 
-def _of_chunk(file: File, item: Item, chunk: _Chunk, shared: object) -> list[Token]:
-    inputs = _inputs(item)
-    if item not in _kept or _kept[item].key != (shared, inputs):
-        _kept[item] = _Kept((shared, inputs), {})
-    kept = _kept[item].chunks
-    if chunk.identity not in kept:
-        found = list(_tokens(file, item, chunk, inputs))
-        if chunk.start and item.text[chunk.start - 1] != "\n":
-            return found  # columns depend on what stands before it on the line
-        if len(kept) > 2 * len(_chunks(item)) + 8:  # mostly of chunks that are gone
-            kept.clear()
-        kept[chunk.identity] = found
-    return kept[chunk.identity]
+def _line_start(text: str, statement: Statement) -> int:
+    """Where its line begins, or it, where something else stands before it."""
+    start = statement.span.start
+    line = text.rfind("\n", 0, start) + 1
+    return start if text[line:start].strip() else line
 
 
-def _tokens(file: File, item: Item, chunk: _Chunk, inputs: frozenset[str]) -> Iterator[Token]:
+def _cached_tokens(item: Item, key: object) -> dict[str, list[Token]]:
+    """The tokens that were found out for parts of an item, by their text."""
+    cache = _token_caches.get(item)
+    if cache is None or cache.key != key:
+        cache = _token_caches[item] = _TokenCache(key, {})
+    body = item.node.body if isinstance(item.node, Graph) else ()
+    if len(cache.parts) > 2 * len(body) + 8:  # mostly of parts that are gone
+        cache.parts.clear()
+    return cache.parts
+
+
+def _of_part(
+    file: File, item: Item, part: _Part, inputs: frozenset[str], cached: dict[str, list[Token]]
+) -> list[Token]:
+    text = item.text[part.start : part.end]
+    found = cached.get(text)
+    if found is None:
+        found = list(_tokens(file, item, part, inputs))
+        if not part.start or item.text[part.start - 1] == "\n":
+            cached[text] = found  # else columns depend on what stands before it on the line
+    return found
+
+
+def _tokens(file: File, item: Item, part: _Part, inputs: frozenset[str]) -> Iterator[Token]:
     text = item.text
-    line, begin = 0, text.rfind("\n", 0, chunk.start) + 1
+    line, begin = 0, text.rfind("\n", 0, part.start) + 1
     following = text.find("\n", begin) + 1 or len(text) + 1
     plain = text.isascii()
-    for mark in _marks(file, item, chunk.start, chunk.end):
+    for mark in _marks(file, item, part):
         kind = _TYPE.get(mark.kind)
         if kind is None:
             continue
@@ -153,40 +178,19 @@ def _inputs(item: Item) -> frozenset[str]:
     return frozenset(b.name.text for b in node.inputs) if isinstance(node, Graph) else frozenset()
 
 
-def _marks(file: File, item: Item, begin: int, end: int) -> Iterator[Mark]:
-    """The marks between two offsets, in their order: of what was read, and of what was not."""
-    text = item.text
-    position = begin
-    for part, span in _parts(item, begin, end):
-        if span.start > position and not text[position : span.start].isspace():
-            yield from _unread(file, item, position, min(span.start, end))
-        position = max(position, span.start)
-        for mark in marks_of(file, item, part):
-            if mark.start >= position:
-                yield mark
-                position = max(position, mark.end)
+def _marks(file: File, item: Item, part: _Part) -> Iterator[Mark]:
+    """The marks of a part, in their order: of what was read, and of what was not."""
+    position = part.start
+    if part.node is not None:
+        span = head_of(part.node, item.text) if isinstance(part.node, Graph) else part.node.span
+        if not item.text[position : span.start].isspace():
+            yield from _unread(file, item, position, span.start)
+        position = span.start
+        for mark in marks_of(file, item, part.node):
+            yield mark
+            position = max(position, mark.end)
         position = max(position, span.end)
-    if position < end:
-        yield from _unread(file, item, position, end)
-
-
-def _parts(item: Item, begin: int, end: int) -> Iterator[tuple[Part, Span]]:
-    """What was read between two offsets, and where."""
-    node = item.node
-    if isinstance(node, Declaration):
-        yield node, node.span
-        return
-    if not isinstance(node, Graph):
-        return
-    head = head_of(node, item.text)
-    if head.end > begin:
-        yield node, head
-    for k in range(max(0, statement_index(node, begin)), len(node.body)):
-        statement = node.body[k]
-        if statement.span.start >= end:
-            return
-        if statement.span.end > begin:
-            yield statement, statement.span
+    yield from _unread(file, item, position, part.end)
 
 
 def _unread(file: File, item: Item, start: int, end: int) -> Iterator[Mark]:

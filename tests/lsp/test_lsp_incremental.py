@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import opstep.kernels  # noqa: F401 - registers the ops
 from opstep.kernels.stdlib import library
-from opstep.lsp import graph_text
+from opstep.lsp import item as items
 from opstep.lsp.checking import messages
 from opstep.lsp.file import File
 from opstep.lsp.item import ItemSource
@@ -69,8 +69,11 @@ PIECES = [
 ]  # fmt: skip
 
 
+PROJECT = Project()  # has the standard library, which is read once
+
+
 def source(text: str) -> File:
-    return File(Project(), "file:///m.opg", "m.opg", text, 1)
+    return File(PROJECT, "file:///m.opg", "m.opg", text, 1)
 
 
 def absolute(file: File, d: Diagnostic) -> tuple[Any, ...]:
@@ -91,8 +94,7 @@ def absolute(file: File, d: Diagnostic) -> tuple[Any, ...]:
 
 def nodes(file: File) -> list[str]:
     """All that was read, with every span."""
-    return [repr(item.node).replace(repr(item.node.body), repr(tuple(item.node.body)))
-            if hasattr(item.node, "body") else repr(item.node) for item in file.items]  # fmt: skip
+    return [repr(item.node) for item in file.items]
 
 
 def types(file: File) -> list[Any]:
@@ -142,7 +144,7 @@ def whole(d: Diagnostic) -> tuple[Any, ...]:
 
 
 edits = st.lists(
-    st.tuples(st.floats(0, 1), st.integers(0, 40), st.sampled_from(PIECES)), min_size=1, max_size=12
+    st.tuples(st.floats(0, 1), st.integers(0, 40), st.sampled_from(PIECES)), min_size=1, max_size=8
 )
 
 
@@ -155,13 +157,14 @@ def apply(file: File, edit: tuple[float, int, str]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _short_blocks(monkeypatch):
-    monkeypatch.setattr(graph_text, "BLOCK", 3)
+def _short_slices(monkeypatch):
+    monkeypatch.setattr(items, "SLICE", 3)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(edits)
 @example([(0.1875, 0, "\n"), (0.15625, 1, "")])  # a graph with a broken head gets another name
+@example([(0.634, 37, "param v: f32[2] = zeros()\n"), (0.5143, 24, "}"), (0.663, 10, "f32[N]")])
 @example([(0.99609375, 3, ""), (1.0, 0, "\n")])  # a brace above stays where it is
 def test_an_edited_file_is_as_a_fresh_one(made):
     file = source(SMALL)
@@ -173,7 +176,7 @@ def test_an_edited_file_is_as_a_fresh_one(made):
 
 
 @settings(max_examples=30, deadline=None)
-@given(edits, st.lists(st.booleans(), min_size=12, max_size=12))
+@given(edits, st.lists(st.booleans(), min_size=8, max_size=8))
 def test_also_where_nobody_looks_in_between(made, looks):
     file = source(SMALL)
     for edit, look in zip(made, looks, strict=False):
@@ -184,7 +187,7 @@ def test_also_where_nobody_looks_in_between(made, looks):
 
 
 @settings(max_examples=30, deadline=None)
-@given(edits, st.lists(st.integers(0, 12), min_size=12, max_size=12))
+@given(edits, st.lists(st.integers(0, 12), min_size=8, max_size=8))
 def test_also_where_checking_is_left_in_the_middle(made, counts):
     from opstep.lsp.checking import steps
 

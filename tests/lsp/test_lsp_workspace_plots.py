@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from workspace_client import STEPS, Asking, asking, make
 
-from opstep.lsp.workspaces.thinning import thinned
+from opstep.trace.workspace.browsing.downsampling import downsample
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +140,7 @@ def test_thinning_keeps_ends_order_and_extremes(count, kind):
         ys[:] = np.nan
     elif kind == "same x":
         xs[:] = 5.0
-    x, y = thinned(xs, ys, 300)
+    x, y = downsample(xs, ys, 300)
     assert len(x) == len(y) and (count <= 300) == (len(x) == count)
     assert (np.diff(x) >= 0).all()
     if count:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -98,11 +98,10 @@ class Counted:
 
 def write(path: Path, columns: list[str], rows: Counted) -> None:
     from opstep.runtime import arrays
+    from opstep.trace.workspace.row_formats import write_file
 
-    if path.suffix == ".csv":
-        arrays.replace_file(path, lambda file: write_text(file, "csv", columns, rows))
-    elif path.suffix == ".json":
-        arrays.replace_file(path, lambda file: write_text(file, "json", columns, rows))
+    if path.suffix in (".csv", ".json"):
+        write_file(path, path.suffix[1:], columns, rows)
     elif path.suffix == ".parquet":
         write_parquet(path, columns, rows)
     else:
@@ -115,16 +114,6 @@ def write(path: Path, columns: list[str], rows: Counted) -> None:
         arrays.write_safetensors(path, {c: a for c, a in made.items() if c not in texts})
         if texts:
             say(f"left out, being texts: {', '.join(texts)}")
-
-
-def write_text(file: Any, kind: str, columns: list[str], rows: Iterable[tuple]) -> None:
-    import io
-
-    from opstep.trace.workspace.row_formats import WRITERS
-
-    text = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
-    WRITERS[kind](columns, iter(rows), text)
-    text.detach()
 
 
 def column(values: tuple) -> np.ndarray:

@@ -49,7 +49,7 @@ def graph(project: Project, params: Json) -> Json:
     item = file.graphs.get(name) or project.library_graphs.get(name)
     if item is None:
         raise InputError(f"there is no graph {name} in {file.path}")
-    return Drawing(project, item).told()
+    return Drawing(project, item).progress()
 
 
 def graph_at(file: File, line: Any) -> str:
@@ -79,10 +79,10 @@ class Drawing:
         self.nodes: list[Json] = []
         self.edges: list[Json] = []
         self.made: dict[str, str] = {}  # the node that makes a value
-        self.written: dict[TensorType, str] = {}
+        self.type_texts: dict[TensorType, str] = {}
         self.problems = _problems(item)
 
-    def told(self) -> Json:
+    def progress(self) -> Json:
         for k, binding in enumerate(self.graph.inputs):
             name = binding.name.text
             self._node(f"input:{k}", "input", name, binding.name.span, values=[name])
@@ -166,9 +166,9 @@ class Drawing:
             found = next((b.type for b in self.graph.inputs if b.name.text == name), None)
         if found is None:
             return None
-        text = self.written.get(found)
+        text = self.type_texts.get(found)
         if text is None:
-            text = self.written[found] = str(found)
+            text = self.type_texts[found] = str(found)
         return text
 
     # --- edges ------------------------------------------------------------------------------------

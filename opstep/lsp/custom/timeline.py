@@ -7,8 +7,8 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from opstep.lsp.per_project import PerProject
 from opstep.lsp.registry import feature
-from opstep.lsp.workspaces.per import PerProject
 from opstep.runtime.ir.errors import InputError
 from opstep.trace.viewer.files import readable_parts
 from opstep.trace.viewer.server import Server

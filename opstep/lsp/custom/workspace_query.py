@@ -11,15 +11,15 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from opstep.lsp import arguments
+from opstep.lsp.arguments import Params
+from opstep.lsp.per_project import PerProject
 from opstep.lsp.registry import feature
-from opstep.lsp.workspaces import given
-from opstep.lsp.workspaces.cells import rows_of
-from opstep.lsp.workspaces.given import Params
-from opstep.lsp.workspaces.per import PerProject
-from opstep.lsp.workspaces.problems import problem
-from opstep.lsp.workspaces.results import Results, first_page
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
+from opstep.trace.workspace.browsing.json_fields import json_rows
+from opstep.trace.workspace.browsing.problems import problem_json
+from opstep.trace.workspace.browsing.results import Results, export_answer, first_page
 from opstep.trace.workspace.row_formats import WRITERS
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ def results_of(project: Project) -> Results:
 @feature("opstep/workspace/query", thread=True)
 def query(project: Project, params: Params) -> dict[str, Any]:
     """Asks: the first rows, where they are there soon; `rows` tells the others as they come."""
-    name, path = given.text(params, "query"), given.path_of(params)
-    result = results_of(project).ask(name, path, given.text(params, "sql"))
+    name, path = arguments.text(params, "query"), arguments.path_of(params)
+    result = results_of(project).ask(name, path, arguments.text(params, "sql"))
     result.wait(SOON_S, beyond=0)
     result.wait(WHOLE_S)
     return first_page(result)
@@ -53,22 +53,24 @@ def rows(project: Project, params: Params) -> dict[str, Any]:
     """A page of an answer, `limit` rows from `offset` on, sorted by a `column` where one is given;
     and how far it is. `beyond`: waits a little for more than so many rows.
     """
-    result = results_of(project).get(given.text(params, "query"))
+    result = results_of(project).get(arguments.text(params, "query"))
     if "beyond" in params:
-        result.wait(LOOK_S, given.number(params, "beyond"))
-    limit = given.number(params, "limit", 0, high=MOST_PAGE)
-    page = result.page(given.number(params, "offset", 0), limit, *_order(params)) if limit else []
-    return result.told() | {"rows": rows_of(page), "offset": params.get("offset", 0)}
+        result.wait(LOOK_S, arguments.number(params, "beyond"))
+    limit = arguments.number(params, "limit", 0, high=MOST_PAGE)
+    page = (
+        result.page(arguments.number(params, "offset", 0), limit, *_order(params)) if limit else []
+    )
+    return result.progress() | {"rows": json_rows(page), "offset": params.get("offset", 0)}
 
 
 @feature("opstep/workspace/field", thread=True)
 def field(project: Project, params: Params) -> dict[str, Any]:
     """One field, whole: its text, or of bytes their first in hexadecimal."""
-    result = results_of(project).get(given.text(params, "query"))
-    row, column = given.number(params, "row"), given.number(params, "of")
+    result = results_of(project).get(arguments.text(params, "query"))
+    row, column = arguments.number(params, "row"), arguments.number(params, "of")
     value = result.field(row, column, *_order(params))
     if isinstance(value, bytes):
-        return {"text": value[: given.MOST_TEXT // 2].hex(" "), "bytes": len(value)}
+        return {"text": value[: arguments.MOST_TEXT // 2].hex(" "), "bytes": len(value)}
     return {"text": "" if value is None else str(value)}
 
 
@@ -76,31 +78,31 @@ def _order(params: Params) -> tuple[int | None, bool]:
     column = params.get("column")
     if column is None:
         return None, False
-    return given.number(params, "column"), bool(params.get("descending"))
+    return arguments.number(params, "column"), bool(params.get("descending"))
 
 
 @feature("opstep/workspace/stop")
 def stop(project: Project, params: Params) -> dict[str, Any]:
     """Ends the reading of an answer, an export or a plot; what was read stays."""
-    results_of(project).stop(given.text(params, "query"))
+    results_of(project).stop(arguments.text(params, "query"))
     return {}
 
 
 @feature("opstep/workspace/close", thread=True)
 def close(project: Project, params: Params) -> dict[str, Any]:
     """The client looks at this answer no more."""
-    results_of(project).close(given.text(params, "query"))
+    results_of(project).close(arguments.text(params, "query"))
     return {}
 
 
 @feature("opstep/workspace/copy", thread=True)
 def copy(project: Project, params: Params) -> dict[str, Any]:
     """Rows of an answer as text: ``csv``, ``json`` or ``markdown``, in the order that is shown."""
-    result = results_of(project).get(given.text(params, "query"))
-    limit = given.number(params, "limit", MOST_COPIED, high=MOST_COPIED)
-    found = result.each(given.number(params, "offset", 0), limit, *_order(params))
+    result = results_of(project).get(arguments.text(params, "query"))
+    limit = arguments.number(params, "limit", MOST_COPIED, high=MOST_COPIED)
+    found = result.each(arguments.number(params, "offset", 0), limit, *_order(params))
     columns = result.columns
-    if chosen := given.numbers(params, "columns"):
+    if chosen := arguments.numbers(params, "columns"):
         if not all(0 <= k < len(columns) for k in chosen):
             raise InputError("columns: the answer has no such column")
         columns = [columns[k] for k in chosen]
@@ -111,7 +113,7 @@ def copy(project: Project, params: Params) -> dict[str, Any]:
 
 
 def _format(params: Params) -> str:
-    found = given.text(params, "format")
+    found = arguments.text(params, "format")
     if found not in WRITERS:
         raise InputError(f"format: {', '.join(WRITERS)}")
     return found
@@ -120,41 +122,18 @@ def _format(params: Params) -> str:
 @feature("opstep/workspace/export", thread=True)
 def export(project: Project, params: Params) -> dict[str, Any]:
     """Asks anew, and writes all rows to a `file`, which is there whole or not at all."""
-    from opstep.runtime import arrays
-
-    kind, target = _format(params), Path(given.text(params, "file"))
-    name, text = given.text(params, "query"), given.text(params, "sql")
+    kind, target = _format(params), Path(arguments.text(params, "file"))
+    name, text = arguments.text(params, "query"), arguments.text(params, "sql")
     results, began = results_of(project), time.monotonic()
     event = results.begin(name)
-    count = 0
-
-    def write(file: Any) -> None:
-        nonlocal count
-
-        def counted(rows: Any) -> Any:
-            nonlocal count
-            for row in rows:
-                count += 1
-                if event.is_set():
-                    return
-                yield row
-
-        asked = ws.ask(text, timeout=None, stop=event.is_set)
-        with asked as (columns, rows):
-            out = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
-            WRITERS[kind](columns, counted(rows), out)
-            out.detach()
-        if event.is_set():
-            raise InputError("stopped: nothing was written")
-
     try:
-        with given.opened(params) as ws:
-            arrays.replace_file(target, write)
+        with arguments.workspace(params) as ws:
+            count = export_answer(ws, text, kind, target, event)
     except OpstepError as error:
-        return {"problem": problem(error, text)}
+        return {"problem": problem_json(error, text)}
     except OSError as error:
-        told = {"kind": "wrong", "message": f"{target}: {error.strerror}", "hint": ""}
-        return {"problem": told}
+        failure = {"kind": "wrong", "message": f"{target}: {error.strerror}", "hint": ""}
+        return {"problem": failure}
     finally:
         results.end(name, event)
     return {"rows": count, "bytes": target.stat().st_size, "seconds": time.monotonic() - began}

@@ -12,37 +12,36 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from opstep.editors import views
-from opstep.editors.views import MOST_BINS, Viewed, figures_told, statistics_told
+from opstep.editors.views import MOST_BINS, Viewed, statistics_told
+from opstep.lsp import arguments
+from opstep.lsp.arguments import Params
+from opstep.lsp.per_project import PerProject
 from opstep.lsp.registry import feature
-from opstep.lsp.workspaces import given
-from opstep.lsp.workspaces.given import Params
-from opstep.lsp.workspaces.kept import KeptScope, KeptTensors, evaluated, find
-from opstep.lsp.workspaces.per import PerProject
-from opstep.lsp.workspaces.told import tensor_told
-from opstep.runtime.statistics import LOWEST
-from opstep.trace.workspace.runs import FIGURES
+from opstep.trace.workspace.browsing import runs
+from opstep.trace.workspace.browsing.json_records import tensor_json
+from opstep.trace.workspace.browsing.kept_tensors import KeptScope, TensorCache, evaluate, find
 
 if TYPE_CHECKING:
     from opstep.lsp.project import Project
 
 MOST_ENTRIES = 10_000
-_kept = PerProject(KeptTensors)
+_kept = PerProject(TensorCache)
 
 
 @contextmanager
 def looked_at(project: Project, params: Params) -> Iterator[Viewed]:
     """The tensor that the request is about."""
-    with given.opened(params) as ws:
-        record = find(ws, given.number(params, "tensor"))
+    with arguments.workspace(params) as ws:
+        record = find(ws, arguments.number(params, "tensor"))
         scope = KeptScope(ws, _kept.of(project), record.key, record.step, record)
-        yield evaluated(scope, given.text(params, "expression", "value"))
+        yield evaluate(scope, arguments.text(params, "expression", "value"))
 
 
 @feature("opstep/workspace/tensor", thread=True)
 def tensor(project: Project, params: Params) -> dict[str, Any]:
     """What is known of a kept tensor, without its elements."""
-    with given.opened(params) as ws:
-        return {"tensor": tensor_told(find(ws, given.number(params, "tensor")))}
+    with arguments.workspace(params) as ws:
+        return {"tensor": tensor_json(find(ws, arguments.number(params, "tensor")))}
 
 
 @feature("opstep/workspace/tensorType", thread=True)
@@ -57,7 +56,7 @@ def tensor_slice(project: Project, params: Params) -> dict[str, Any]:
     """Elements as bytes in base64, little-endian, the last axis fastest, thinned out by strides to
     `maxElements`.
     """
-    most = given.number(params, "maxElements", low=1) if "maxElements" in params else None
+    most = arguments.number(params, "maxElements", low=1) if "maxElements" in params else None
     with looked_at(project, params) as found:
         return views.sliced(found, most)
 
@@ -72,8 +71,8 @@ def statistics(project: Project, params: Params) -> dict[str, Any]:
 @feature("opstep/workspace/histogram", thread=True)
 def histogram(project: Project, params: Params) -> dict[str, Any]:
     """Bins of equal width over the finite elements."""
-    bins = given.number(params, "bins", 64, low=1, high=MOST_BINS)
-    low, high = given.real(params, "low"), given.real(params, "high")
+    bins = arguments.number(params, "bins", 64, low=1, high=MOST_BINS)
+    low, high = arguments.real(params, "low"), arguments.real(params, "high")
     with looked_at(project, params) as found:
         return views.histogram(found, bins, low, high)
 
@@ -83,25 +82,8 @@ def statistics_history(project: Project, params: Params) -> dict[str, Any]:
     """The figures of the tensor `name` over the steps of the same run, as they were recorded: the
     last `count`, oldest first.
     """
-    count = given.number(params, "count", 1_000, low=1, high=MOST_ENTRIES)
-    with given.opened(params) as ws:
-        record = find(ws, given.number(params, "tensor"))
-        if record.key is None:
-            return {"entries": []}
-        run = ws.run(record.key)
-        columns = ", ".join(f'"{name}"' for name in FIGURES)
-        rows = ws.sql(
-            f"select step, {columns} from stat_history where run = ? and value = ? and step >= ? "
-            "order by step, execution",
-            (run.id, given.text(params, "name", record.name), max(-1, run.steps - count)),
-        ).rows
-    no_histogram = {"histogram": [], "lowestExponent": LOWEST}  # none is recorded
-    entries = [
-        {
-            "step": step,
-            "type": record.type,
-            "statistics": figures_told(dict(zip(FIGURES, row, strict=True))) | no_histogram,
-        }
-        for step, *row in rows
-    ]
-    return {"entries": entries[-count:]}
+    count = arguments.number(params, "count", 1_000, low=1, high=MOST_ENTRIES)
+    with arguments.workspace(params) as ws:
+        record = find(ws, arguments.number(params, "tensor"))
+        name = arguments.text(params, "name", record.name)
+        return {"entries": runs.statistics_history(ws, record, name, count)}

@@ -14,8 +14,8 @@ from opstep.lsp.file import File
 from opstep.lsp.folders import folder_files
 from opstep.lsp.hovers.graph import signature
 from opstep.lsp.item import Item
+from opstep.lsp.locations import ItemInFile, graph_item, is_library
 from opstep.lsp.occurrences import Occurrence, at
-from opstep.lsp.places import ItemInFile, graph_item, is_library
 from opstep.lsp.project import Project
 from opstep.lsp.registry import feature
 from opstep.runtime.ir.errors import InputError
@@ -32,8 +32,8 @@ def prepare(
     name = found.name if found is not None and found.kind == "graph" else ""
     if not name and found is not None:
         name = found.item.name if found.item.kind == "graph" else ""
-    place = graph_item(project, file, name) if name else None
-    return [_item(project, place, file)] if place is not None else None
+    location = graph_item(project, file, name) if name else None
+    return [_item(project, location, file)] if location is not None else None
 
 
 @feature(types.CALL_HIERARCHY_INCOMING_CALLS)
@@ -42,13 +42,13 @@ def incoming(
 ) -> list[types.CallHierarchyIncomingCall]:
     """The graphs that call one; of the standard library's, those of other files as well."""
     asking, name = _asked(project, params.item)
-    place = graph_item(project, asking, name)
-    if place is None:
+    location = graph_item(project, asking, name)
+    if location is None:
         return []
     files = {asking.uri: asking}
-    if is_library(project, place.file):
+    if is_library(project, location.file):
         files |= {file.uri: file for file in (*project.library, *folder_files(project))
-                  if name not in file.graphs or file is place.file}  # fmt: skip
+                  if name not in file.graphs or file is location.file}  # fmt: skip
     found = []
     for file in files.values():
         callers: dict[int, list[Occurrence]] = {}
@@ -74,15 +74,15 @@ def outgoing(
         called.setdefault(call.name, []).append(call)
     found = []
     for callee, calls in called.items():
-        place = graph_item(project, asking, callee)
-        if place is not None:
-            item = _item(project, place, asking)
+        location = graph_item(project, asking, callee)
+        if location is not None:
+            item = _item(project, location, asking)
             found.append(types.CallHierarchyOutgoingCall(item, _ranges(calls)))
     return found
 
 
-def _item(project: Project, place: ItemInFile, asking: File) -> types.CallHierarchyItem:
-    file, item = place
+def _item(project: Project, location: ItemInFile, asking: File) -> types.CallHierarchyItem:
+    file, item = location
     graph = item.node
     assert isinstance(graph, Graph)
     return types.CallHierarchyItem(

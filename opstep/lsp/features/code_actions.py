@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from lsprotocol import types
 
 from opstep.lsp.checking import messages
+from opstep.lsp.diagnostics import lsp_diagnostic
 from opstep.lsp.file import File
-from opstep.lsp.fixes.making import Edit, Fix, fixes
+from opstep.lsp.fixes.fix import Edit, Fix, fixes
 from opstep.lsp.item import Item, ItemSource
 from opstep.lsp.project import Project
 from opstep.lsp.registry import feature
-from opstep.lsp.telling import told
 from opstep.runtime.ir.diagnostics import Diagnostic
 
 _KINDS = [types.CodeActionKind.QuickFix, types.CodeActionKind.SourceFixAll]
@@ -57,7 +57,7 @@ def _action(file: File, item: Item, d: Diagnostic, fix: Fix) -> types.CodeAction
     return types.CodeAction(
         fix.title,
         types.CodeActionKind.QuickFix,
-        diagnostics=[told(file, d)],
+        diagnostics=[lsp_diagnostic(file, d)],
         is_preferred=fix.likely or None,
         edit=types.WorkspaceEdit({file.uri: [_edit(item, e) for e in fix.edits]}),
     )

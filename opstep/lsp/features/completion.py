@@ -7,15 +7,15 @@ from collections.abc import Callable
 from lsprotocol import types
 
 from opstep.api.catalogue import text_of
+from opstep.lsp.completions import arguments, callees, declarations
+from opstep.lsp.completions.cursor import Cursor, read
+from opstep.lsp.completions.proposals import Proposals
+from opstep.lsp.completions.scope import Scope, head
 from opstep.lsp.hovers.markdown import block, paragraphs, prose
 from opstep.lsp.hovers.operation import declaration
 from opstep.lsp.occurrences import op_named
 from opstep.lsp.project import Project
 from opstep.lsp.registry import feature
-from opstep.lsp.writing import arguments, callees, declarations
-from opstep.lsp.writing.cursor import Cursor, read
-from opstep.lsp.writing.proposals import Proposals
-from opstep.lsp.writing.scope import Scope, head
 
 _AT: dict[str, Callable[[Proposals], None]] = {
     "item": declarations.propose_item,
@@ -55,12 +55,12 @@ def completion(project: Project, params: types.CompletionParams) -> types.Comple
     file = project.file(params.text_document.uri)
     offset = file.offset(params.position)
     cursor = read(file, offset)
-    propose = _AT.get(cursor.place)
+    propose = _AT.get(cursor.context)
     if propose is None or not _wanted(params, cursor, file.text[max(0, offset - 2) : offset]):
         return None
     most = None if cursor.word else _NEAR
     scope = Scope.at(file, file.item_at(offset), cursor.statement, most)
-    out = Proposals(cursor, scope, takes_snippets(project))
+    out = Proposals(cursor, scope, supports_snippets(project))
     propose(out)
     more = out.cut or out.cut_short or not scope.whole
     return types.CompletionList(is_incomplete=more, items=out.items)
@@ -86,7 +86,7 @@ def resolve(project: Project, item: types.CompletionItem) -> types.CompletionIte
     return item
 
 
-def takes_snippets(project: Project) -> bool:
+def supports_snippets(project: Project) -> bool:
     """Whether the client knows tab stops."""
     document = getattr(project.capabilities, "text_document", None)
     asked = getattr(getattr(document, "completion", None), "completion_item", None)
@@ -100,4 +100,4 @@ def _wanted(params: types.CompletionParams, cursor: Cursor, before: str) -> bool
         return True
     if before.isspace():  # the indentation of a broken list
         return False
-    return cursor.place in _TRIGGERS.get(context.trigger_character or "", ())
+    return cursor.context in _TRIGGERS.get(context.trigger_character or "", ())

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from lsprotocol import types
 
+from opstep.lsp.locations import graph_item, op_location
 from opstep.lsp.occurrences import Occurrence, at, definition, op_named
-from opstep.lsp.places import graph_item, op_place
 from opstep.lsp.project import Project, uri_of
 from opstep.lsp.registry import feature
 from opstep.runtime.ir.graph import Apply, Binding, Declaration, Graph
@@ -90,10 +90,10 @@ def _defined(project: Project, found: Occurrence | None) -> Locations:
     if found.kind == "attribute":
         return _class(found.mark.owner)
     if found.kind == "graph":
-        place = graph_item(project, found.file, found.name)
-        if place is None or place.item.node is None:
+        location = graph_item(project, found.file, found.name)
+        if location is None or location.item.node is None:
             return []
-        return [types.Location(place.file.uri, place.item.span(place.item.node.name.span))]
+        return [types.Location(location.file.uri, location.item.span(location.item.node.name.span))]
     defined = definition(found.file, found.thing)
     if defined is None or found.kind not in ("value", "param", "state", "symbol"):
         return []
@@ -101,26 +101,26 @@ def _defined(project: Project, found: Occurrence | None) -> Locations:
 
 
 def _class(op: str) -> Locations:
-    place = op_place(op)
-    return [types.Location(uri_of(str(place[0])), place[1])] if place is not None else []
+    location = op_location(op)
+    return [types.Location(uri_of(str(location[0])), location[1])] if location is not None else []
 
 
 def _typed_by(project: Project, found: Occurrence, callee: str) -> Locations:
     """The signature of a graph, or the shape rule of an op."""
     if op_named(callee) is not None:
         return _functions(callee, ("infer", "resolve_call")) or _class(callee)
-    place = graph_item(project, found.file, callee)
-    if place is None or not isinstance(place.item.node, Graph):
+    location = graph_item(project, found.file, callee)
+    if location is None or not isinstance(location.item.node, Graph):
         return []
-    graph = place.item.node
+    graph = location.item.node
     span = graph.results_span if graph.results else graph.name.span
-    return [types.Location(place.file.uri, place.item.span(span))]
+    return [types.Location(location.file.uri, location.item.span(span))]
 
 
 def _functions(name: str, wanted: Iterable[str]) -> Locations:
     """The functions of an op's class that have these names, as far as Python knows them."""
     op = op_named(name)
-    places: dict[tuple[str, int], types.Location] = {}
+    locations: dict[tuple[str, int], types.Location] = {}
     for function in (getattr(op, key, None) for key in wanted):
         try:
             path = inspect.getsourcefile(function) if callable(function) else None
@@ -135,8 +135,8 @@ def _functions(name: str, wanted: Iterable[str]) -> Locations:
         row, column = first - 1 + shift, len(line) - len(line.lstrip())
         start = types.Position(row, column)
         end = types.Position(row, len(line.rstrip()))
-        places.setdefault((path, row), types.Location(_uri(path), types.Range(start, end)))
-    return list(places.values())
+        locations.setdefault((path, row), types.Location(_uri(path), types.Range(start, end)))
+    return list(locations.values())
 
 
 def _uri(path: str) -> str:

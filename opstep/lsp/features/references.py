@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from lsprotocol import types
 
 from opstep.lsp.folders import folder_files
+from opstep.lsp.locations import graph_item, is_library
 from opstep.lsp.occurrences import DEFINES, READS, WRITES, Occurrence, Thing, at, occurrences
-from opstep.lsp.places import graph_item, is_library
 from opstep.lsp.project import Project
 from opstep.lsp.registry import feature
 from opstep.runtime.ir.graph import Span
@@ -64,8 +64,8 @@ def is_shared(project: Project, found: Occurrence) -> bool:
         return True
     if found.kind != "graph":
         return False
-    place = graph_item(project, found.file, found.name)
-    return place is not None and is_library(project, place.file)
+    location = graph_item(project, found.file, found.name)
+    return location is not None and is_library(project, location.file)
 
 
 @feature(types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT)

@@ -6,11 +6,11 @@ from itertools import pairwise
 
 from lsprotocol import types
 
+from opstep.lsp.completions.cursor import statement_span, tokens_between
 from opstep.lsp.file import File
 from opstep.lsp.item import Item
 from opstep.lsp.project import Project
 from opstep.lsp.registry import feature
-from opstep.lsp.writing.cursor import statement_span, tokens_between
 from opstep.runtime.ir.graph import Graph
 
 Part = tuple[int, int]

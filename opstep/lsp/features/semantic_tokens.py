@@ -17,7 +17,7 @@ _EVERYTHING = 1 << 31
 _MOST_LINES = 30_000  # of a file that is coloured at once; of longer ones, what is in sight
 
 # What each client has: by file, the number of the answer and its data.
-_told: WeakKeyDictionary[Project, dict[str, tuple[int, list[int]]]] = WeakKeyDictionary()
+_sent: WeakKeyDictionary[Project, dict[str, tuple[int, list[int]]]] = WeakKeyDictionary()
 
 
 @feature(types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, _OPTIONS)
@@ -40,7 +40,7 @@ def delta(
     uri = params.text_document.uri
     if len(project.file(uri).lines.starts) > _MOST_LINES:
         return None
-    number, before = _told.get(project, {}).get(uri, (0, []))
+    number, before = _sent.get(project, {}).get(uri, (0, []))
     data = tokens(project.file(uri), 0, _EVERYTHING)
     name = _remember(project, uri, data)
     if str(number) != params.previous_result_id:
@@ -62,7 +62,7 @@ def of_range(project: Project, params: types.SemanticTokensRangeParams) -> types
 
 
 def _remember(project: Project, uri: str, data: list[int]) -> str:
-    answers = _told.setdefault(project, {})
+    answers = _sent.setdefault(project, {})
     number = answers.get(uri, (0, []))[0] + 1
     answers[uri] = number, data
     return str(number)
@@ -71,12 +71,12 @@ def _remember(project: Project, uri: str, data: list[int]) -> str:
 def _common(before: list[int], data: list[int]) -> tuple[int, int]:
     """How many integers two answers share at the start, and how many behind that at the end."""
     least = min(len(before), len(data))
-    start = _most(least, lambda k: before[:k] == data[:k])
-    end = _most(least - start, lambda k: before[len(before) - k :] == data[len(data) - k :])
+    start = _largest(least, lambda k: before[:k] == data[:k])
+    end = _largest(least - start, lambda k: before[len(before) - k :] == data[len(data) - k :])
     return start - start % 5, end - end % 5
 
 
-def _most(limit: int, holds) -> int:
+def _largest(limit: int, holds) -> int:
     """The largest k up to `limit` for which `holds`, which holds for 0 and for all below that."""
     low, high = 0, limit
     while low < high:

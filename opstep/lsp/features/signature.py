@@ -5,13 +5,13 @@ from __future__ import annotations
 from lsprotocol import types
 
 from opstep.api.catalogue import Entry, text_of
+from opstep.lsp.completions.arguments import describe
+from opstep.lsp.completions.cursor import Call, read
+from opstep.lsp.completions.matching import Site
+from opstep.lsp.completions.scope import Scope, entry_named, head, shown
 from opstep.lsp.hovers.markdown import block, paragraphs, prose
 from opstep.lsp.project import Project
 from opstep.lsp.registry import feature
-from opstep.lsp.writing.arguments import describe
-from opstep.lsp.writing.cursor import Call, read
-from opstep.lsp.writing.fitting import Site
-from opstep.lsp.writing.scope import Scope, entry_named, head, shown
 from opstep.runtime.ir.calls import substitute, unify
 from opstep.runtime.ir.graph import Graph
 from opstep.runtime.ir.op import AttrSpec, Mismatch, Op, OperandSpec
@@ -63,13 +63,13 @@ def _active(entry: Entry, call: Call) -> int | None:
         return len(operands) + names.index(argument.name) if argument.name in names else None
     before = call.arguments[: call.active]
     if all(a.name is None for a in before):
-        place = len(before)
-        if place < len(operands):
-            return place
+        location = len(before)
+        if location < len(operands):
+            return location
         if operands and isinstance(operands[-1], OperandSpec) and operands[-1].variadic:
             return len(operands) - 1
-    given = call.given()
-    left = (k for k, name in enumerate(names, len(operands)) if name not in given)
+    attributes = call.attributes()
+    left = (k for k, name in enumerate(names, len(operands)) if name not in attributes)
     return next(left, None)
 
 

@@ -25,9 +25,9 @@ def did_change_watched_files(project: Project, params: types.DidChangeWatchedFil
 @feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)
 def did_change_configuration(project: Project, params: types.DidChangeConfigurationParams) -> None:
     """The settings, whole: ``{"opstep": {…}}``, or what stands under ``opstep`` alone."""
-    given: Any = params.settings
-    if isinstance(given, dict):
-        inner = given.get("opstep", given)
+    settings: Any = params.settings
+    if isinstance(settings, dict):
+        inner = settings.get("opstep", settings)
         if isinstance(inner, dict):
             project.settings = inner
             project.recheck()

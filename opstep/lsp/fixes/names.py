@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from opstep.lsp.fixes.making import Edit, Fix, MessageSite, makes
+from opstep.lsp.fixes.fix import Edit, Fix, MessageSite, makes
 from opstep.lsp.unused import UNUSED
 from opstep.runtime.ir.diagnostics import Suggestion
 from opstep.runtime.ir.graph import Apply, Name, Return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from opstep.lsp.fixes.making import Edit, Fix, MessageSite, makes, operand_at, with_operand
+from opstep.lsp.fixes.fix import Edit, Fix, MessageSite, makes, operand_at, with_operand
 from opstep.runtime.ir.graph import Apply, Graph, Name, Return, Span, Update
 from opstep.runtime.ir.types import DType, TensorType, boolean, f32, i32, i64
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from opstep.lsp.fixes.making import Edit, Fix, MessageSite, makes, without_types
+from opstep.lsp.fixes.fix import Edit, Fix, MessageSite, makes, without_types
 from opstep.runtime.ir.graph import Apply, Binding, Name
 from opstep.runtime.ir.types import TensorType
 
 
 @makes("annotation")
-def written_type(place: MessageSite) -> Iterator[Fix]:
+def declared_type(place: MessageSite) -> Iterator[Fix]:
     """The inferred type in place of the one that is written, or none."""
     s = place.statement
     if not isinstance(s, Apply):
@@ -36,7 +36,7 @@ def named(place: MessageSite) -> Iterator[Fix]:
     op = environment.applier.ops.get(s.callee.text)
     count = len(graph.results) if graph is not None and op is None else 0
     if not count:  # what an op gives depends on its operands
-        count = next((n for n in range(1, 33) if _gives(place, s, n)), 0)
+        count = next((n for n in range(1, 33) if _has_results(place, s, n)), 0)
     if count:
         names = [place.fresh("y" if count == 1 else f"y{k}") for k in range(count)]
         text = f"{', '.join(names)} = "
@@ -45,7 +45,7 @@ def named(place: MessageSite) -> Iterator[Fix]:
         yield Fix(f"{what}: {', '.join(names)}", (where,), likely=True, safe=True)
 
 
-def _gives(place: MessageSite, s: Apply, count: int) -> bool:
+def _has_results(place: MessageSite, s: Apply, count: int) -> bool:
     names = tuple(Binding(Name(f"y{k}"), None) for k in range(count))
     return place.tried(replace(s, results=names), {}) is not None
 

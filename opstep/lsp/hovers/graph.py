@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from opstep.lsp.calls import calls_from, calls_to
 from opstep.lsp.hovers.markdown import block, code, count, escape, link, paragraphs
+from opstep.lsp.locations import graph_item
 from opstep.lsp.occurrences import Occurrence, head_of
-from opstep.lsp.places import graph_item
 from opstep.runtime.ir.graph import Apply, Graph
 
 if TYPE_CHECKING:
@@ -19,10 +19,10 @@ _MOST_NAMES = 8
 
 
 def text(project: Project, found: Occurrence) -> str:
-    place = graph_item(project, found.file, found.name)
-    if place is None:
+    location = graph_item(project, found.file, found.name)
+    if location is None:
         return f"There is no graph {code(found.name)}."
-    file, item = place
+    file, item = location
     graph = item.node
     assert isinstance(graph, Graph)
     return paragraphs(
@@ -32,7 +32,7 @@ def text(project: Project, found: Occurrence) -> str:
             _size(graph),
             _calls(project, file, found),
             _binding(found),
-            _place(file, item, found),
+            _location(file, item, found),
         ]
     )
 
@@ -79,7 +79,7 @@ def _binding(found: Occurrence) -> str:
     return f"Here {', '.join(code(f'{s} = {d}') for s, d in application.symbols.items())}."
 
 
-def _place(file: File, item: Item, found: Occurrence) -> str:
+def _location(file: File, item: Item, found: Occurrence) -> str:
     if file is not found.file:
         return f"*Standard library, {link(file, item.start)}.*"
     return f"*{link(file, item.start + item.node.name.span.start)}*" if item.node else ""

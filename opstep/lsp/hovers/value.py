@@ -129,7 +129,7 @@ def _sought(file: File, graph: str, value: str) -> Iterator[Sought]:
     """
     for _ in range(_MOST_CALLS):
         yield _computed(file, graph, value)
-        given = _given_by(file, graph, value)
+        given = _defined_by(file, graph, value)
         if given is None:
             return
         graph, value = given
@@ -151,7 +151,7 @@ def _computed(file: File, graph: str, value: str) -> Sought:
     return Sought(graph, value, f"*{site}/{value}" if site else "*")
 
 
-def _given_by(file: File, graph: str, value: str) -> tuple[str, str] | None:
+def _defined_by(file: File, graph: str, value: str) -> tuple[str, str] | None:
     """The graph that makes the only call of a graph, and what it gives it as an input."""
     item = file.graphs.get(graph)
     node = item.node if item is not None else None
@@ -160,10 +160,10 @@ def _given_by(file: File, graph: str, value: str) -> tuple[str, str] | None:
     if value not in names or len(calls) != 1 or not isinstance(calls[0].part, Apply):
         return None
     call = calls[0].part
-    place = names.index(value)
-    if call.callee.text != graph or place >= len(call.operands):
+    location = names.index(value)
+    if call.callee.text != graph or location >= len(call.operands):
         return None  # control flow gives it
-    operand = call.operands[place]
+    operand = call.operands[location]
     return (calls[0].item.name, operand.text) if isinstance(operand, Name) else None
 
 
@@ -178,10 +178,10 @@ def _returned_by(file: File, graph: str, value: str) -> tuple[str, str, str] | N
         return None
     last = callee.node.body[-1]
     names = [binding.name.text for binding in statement.results]
-    place = names.index(value)
-    if not isinstance(last, Return) or place >= len(last.values):
+    location = names.index(value)
+    if not isinstance(last, Return) or location >= len(last.values):
         return None
-    return names[0], statement.callee.text, last.values[place].text
+    return names[0], statement.callee.text, last.values[location].text
 
 
 def _figures(project: Project, file: File, sought: Iterable[Sought]) -> str:
@@ -192,7 +192,7 @@ def _figures(project: Project, file: File, sought: Iterable[Sought]) -> str:
     setting = project.settings.get("workspace") or ""
     near = workspaces_near(program, map(Path, project.folders), str(setting))
     records = records_of(project)
-    found = (records.last(program, place, near) for place in sought)
+    found = (records.last(program, location, near) for location in sought)
     return next((_of_record(record) for record in found if record is not None), "")
 
 

@@ -32,11 +32,6 @@ class Piece(NamedTuple):
         return Piece(self.start + by, self.end + by, self.kind, self.name, self.behind_name + by)
 
 
-def begins_item(lines: str) -> bool:
-    """Whether one of some lines begins an item."""
-    return _ITEM.search(lines) is not None
-
-
 def cut(text: str) -> list[Piece]:
     """The pieces of a text, in order; together they are the text. None for the empty text."""
     begins: list[tuple[int, str, str, int]] = []

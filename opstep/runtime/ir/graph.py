@@ -176,6 +176,16 @@ class Return:
 Statement = Apply | Assert | Update | Return
 
 
+def names_read(statement: Statement) -> list[str]:
+    """The values and named tensors that a statement reads."""
+    match statement:
+        case Apply(operands=names) | Return(values=names):
+            return [n.text for n in names if isinstance(n, Name)]
+        case Update(value=Name(text=text)) | Assert(condition=Name(text=text)):
+            return [text]
+    return []
+
+
 @_node
 class Declaration:
     """``param w: f32[6] = zeros()``, ``state step: i32[] = 0``: a named tensor and its start."""

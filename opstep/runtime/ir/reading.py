@@ -70,18 +70,15 @@ class Closing:
 
 @dataclass
 class Statements:
-    """Some statements of a body, and where reading them ended.
+    """The statements of a body, as far as it was read: up to `position`.
 
-    `continues`: the body was not at its end there. `clean`: the last one that was read had no fault
-    (nothing behind it has been looked at), and no comment waits for the next.
+    `comments` stand above what comes next. `first`: no statement stands before that.
     """
 
+    position: int
     body: list[Statement] = field(default_factory=list)
-    comments: list[str] = field(default_factory=list)  # above what comes next
-    position: int = 0
-    continues: bool = False
-    clean: bool = False
-    first: bool = True  # nothing stands before what comes next
+    comments: list[str] = field(default_factory=list)
+    first: bool = True
 
 
 class Reader:
@@ -237,7 +234,8 @@ class Reader:
         head, position = self.head(above)
         if position is None:
             return None, self.recover(start)
-        read = self.statements(position)
+        read = Statements(position)
+        self.statements(read)
         closing, position = self.closing(read, head.brace)
         return graph_of(head, tuple(read.body), closing), position
 
@@ -319,41 +317,27 @@ class Reader:
 
     # --- statements -------------------------------------------------------------------------------
 
-    def statements(self, position: int, first: bool = True, most: int = sys.maxsize) -> Statements:
-        """The statements from `position` to the end of the body, or `most` and a few more.
-
-        `first`: no other stands before them.
-        """
-        lex = self.lex
-        read = Statements(position=position)
-        body = read.body
-        pending: list[str] = []  # comments above the next statement
-        while True:
-            if len(body) >= most and read.clean and not pending:
-                read.continues = True
-                break
-            more, position = self._trivia(position)
+    def statements(self, read: Statements, most: int = sys.maxsize) -> bool:
+        """Reads on, up to `most` statements; whether the body is at its end there."""
+        lex, body = self.lex, read.body
+        until = len(body) + most
+        while len(body) < until:
+            more, read.position = self._trivia(read.position)
             if more:
-                pending += more
+                read.comments += more
                 continue
-            lex.seek(position)
-            if lex.kind in ("}", "end"):
-                break
-            if lex.value in ITEM_KEYWORDS and lex.peek()[0] == "name":
-                break
-            above = tidy(pending, first=first)
+            lex.seek(read.position)
+            if lex.kind in ("}", "end") or (lex.value in ITEM_KEYWORDS and lex.peek()[0] == "name"):
+                return True
+            above = tidy(read.comments, first=read.first)
             try:
-                statement, position = parse_statement(lex, above)
+                statement, read.position = parse_statement(lex, above)
                 body.append(statement)
-                read.clean = True
             except SyntaxFault as fault:
                 self.report(fault)
-                position = self.recover(position)
-                read.clean = False
-            pending, first = [], False
-        read.position, read.comments, read.first = position, pending, first
-        read.clean = read.clean and not pending
-        return read
+                read.position = self.recover(read.position)
+            read.comments, read.first = [], False
+        return False
 
     def closing(self, read: Statements, brace: Span) -> tuple[Closing, int]:
         """How a body ends behind the statements that were read to its end, and where to go on."""

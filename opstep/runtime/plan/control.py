@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from opstep.runtime.ir.control import Control
-from opstep.runtime.ir.graph import Apply, Assert, Name, Return, Statement, Update
+from opstep.runtime.ir.graph import Assert, Update, names_read
 from opstep.runtime.ir.op import Ref
 from opstep.runtime.ir.types import TensorType
 from opstep.runtime.ir.verified import Verified
@@ -53,7 +53,7 @@ def effects_of(names: Sequence[str], verified: Verified) -> Effects:
     while todo:
         graph = verified.graphs[todo.pop()]
         for statement, application in zip(graph.graph.body, graph.applications, strict=True):
-            touches.update(n for n in _uses(statement) if n in verified.tensors)
+            touches.update(n for n in names_read(statement) if n in verified.tensors)
             asserts |= isinstance(statement, Assert)
             if isinstance(statement, Update):
                 updates.add(statement.target.text)
@@ -65,13 +65,3 @@ def effects_of(names: Sequence[str], verified: Verified) -> Effects:
             todo += [name for name in called if name not in seen]
             seen.update(called)
     return Effects(tuple(sorted(touches | updates)), tuple(sorted(updates)), asserts)
-
-
-def _uses(statement: Statement) -> list[str]:
-    """The names that a statement reads."""
-    match statement:
-        case Apply(operands=names) | Return(values=names):
-            return [n.text for n in names if isinstance(n, Name)]
-        case Update(value=Name(text=text)) | Assert(condition=Name(text=text)):
-            return [text]
-    return []

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, TextIO
+
+from opstep.runtime import arrays
 
 
 def write_csv(columns: list[str], rows: Iterator[tuple], out: TextIO) -> None:
@@ -43,6 +47,25 @@ WRITERS: dict[str, Callable[[list[str], Iterator[tuple], TextIO], None]] = {
     "json": write_json,
     "markdown": write_markdown,
 }
+
+
+def write_file(target: Path, kind: str, columns: list[str], rows: Iterable[tuple]) -> int:
+    """Writes a file of that format, which is there whole or not at all; how many rows it has."""
+    count = 0
+
+    def counted() -> Iterator[tuple]:
+        nonlocal count
+        for row in rows:
+            count += 1
+            yield row
+
+    def write(file: Any) -> None:
+        out = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
+        WRITERS[kind](columns, counted(), out)
+        out.detach()
+
+    arrays.replace_file(target, write)
+    return count
 
 
 def _json(value: Any) -> Any:

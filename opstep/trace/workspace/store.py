@@ -24,6 +24,7 @@ from opstep.trace.workspace.tables import create_table, create_views
 from opstep.trace.workspace.transactions import transaction
 
 BUSY_S = 30.0  # a writer waits so long for another one's transaction
+PATIENCE_S = 2.0  # and a viewer: somebody sits in front of a screen
 PROBLEMS = (
     "absent", "folder", "foreign", "unreadable", "empty", "older", "newer", "locked", "full",
     "damaged",

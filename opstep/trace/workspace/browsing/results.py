@@ -16,11 +16,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from opstep.lsp.workspaces.cells import kinds, rows_of
-from opstep.lsp.workspaces.given import PATIENCE_S
-from opstep.lsp.workspaces.problems import problem
 from opstep.runtime.ir.diagnostics import OpstepError
 from opstep.runtime.ir.errors import InputError
+from opstep.trace.workspace.browsing.json_fields import column_kinds, json_rows
+from opstep.trace.workspace.browsing.problems import problem_json
+from opstep.trace.workspace.row_formats import write_file
+from opstep.trace.workspace.store import PATIENCE_S
 from opstep.trace.workspace.workspace import Workspace
 
 MOST_ROWS = 1_000_000  # of an answer that is kept
@@ -61,7 +62,7 @@ class Result:
         """What it took, or has taken so far."""
         return self._seconds if self.done else time.monotonic() - self._began
 
-    def told(self) -> dict[str, Any]:
+    def progress(self) -> dict[str, Any]:
         """How far it is."""
         return {
             "columns": self.columns,
@@ -178,7 +179,7 @@ class Result:
                     self._begin(columns)
                     self._fill(rows)
         except OpstepError as error:
-            self.problem = problem(error, self.text)
+            self.problem = problem_json(error, self.text)
         except KeyboardInterrupt:  # how an interrupted connection is told
             self.problem = {"kind": "stopped", "message": "stopped", "hint": ""}
         except sqlite3.Error as error:  # of the store: the disk for temporary files is full
@@ -210,7 +211,7 @@ class Result:
                 self._store.execute("commit")
             with self._news:
                 if not self.count:
-                    self.kinds = kinds(found, len(self.columns))
+                    self.kinds = column_kinds(found, len(self.columns))
                 self.count += len(found)
                 self._news.notify_all()
             batch = _BATCH
@@ -279,4 +280,19 @@ class Results:
 
 def first_page(result: Result) -> dict[str, Any]:
     """How far it is, with the first rows."""
-    return result.told() | {"rows": rows_of(result.page(0, PAGE))}
+    return result.progress() | {"rows": json_rows(result.page(0, PAGE))}
+
+
+def export_answer(ws: Workspace, text: str, kind: str, target: Path, stop: threading.Event) -> int:
+    """Asks anew, and writes all rows to a file, which is there whole or not at all; how many."""
+
+    def until_stopped(rows: Iterator[tuple]) -> Iterator[tuple]:
+        for row in rows:
+            if stop.is_set():
+                break
+            yield row
+        if stop.is_set():
+            raise InputError("stopped: nothing was written")
+
+    with ws.ask(text, timeout=None, stop=stop.is_set) as (columns, rows):
+        return write_file(target, kind, columns, until_stopped(rows))

@@ -39,7 +39,7 @@ def is_library(project: Project, file: File) -> bool:
 
 
 @cache
-def op_place(name: str) -> tuple[Path, types.Range] | None:
+def op_location(name: str) -> tuple[Path, types.Range] | None:
     """Where the class that declares an op stands: its file and the range of the class's name."""
     op = op_named(name)
     if op is None:

@@ -8,7 +8,6 @@ from lsprotocol import types
 
 from opstep.lsp.checking import messages
 from opstep.lsp.item import Item, ItemSource
-from opstep.lsp.settings import flag
 from opstep.lsp.unused import UNUSED
 from opstep.runtime.ir.diagnostics import Diagnostic, Note
 from opstep.runtime.ir.graph import Span
@@ -20,20 +19,16 @@ SOURCE = "opstep"
 _SEVERITY = {"error": 1, "warning": 2, "note": 3, "hint": 4}
 
 
-def diagnostics(file: File) -> list[types.Diagnostic]:
-    """All messages about a file, in order."""
-    return [told(file, d) for d in messages(file)]
+def diagnostics_json(file: File, unused: bool = True) -> list[dict[str, Any]]:
+    """All messages about a file, in order, as plain JSON: there may be many, and the protocol's
+    classes are slow. `unused`: also those about what nothing uses.
+    """
+    return [_json(file, d) for d in messages(file) if unused or d.code != UNUSED]
 
 
-def as_json(file: File) -> list[dict[str, Any]]:
-    """The same as plain JSON: there may be many, and the protocol's classes are slow."""
-    wanted = flag(file.project, "diagnostics.unused", True)
-    return [_as_json(file, d) for d in messages(file) if wanted or d.code != UNUSED]
-
-
-def told(file: File, d: Diagnostic) -> types.Diagnostic:
+def lsp_diagnostic(file: File, d: Diagnostic) -> types.Diagnostic:
     """One message. The hint stands on a line of its own."""
-    made = _as_json(file, d)
+    made = _json(file, d)
     related = [
         types.DiagnosticRelatedInformation(
             types.Location(r["location"]["uri"], _range(r["location"]["range"])), r["message"]
@@ -55,11 +50,11 @@ def _range(found: dict[str, dict[str, int]]) -> types.Range:
     return types.Range(types.Position(**found["start"]), types.Position(**found["end"]))
 
 
-def _as_json(file: File, d: Diagnostic) -> dict[str, Any]:
+def _json(file: File, d: Diagnostic) -> dict[str, Any]:
     elsewhere = isinstance(d.source, ItemSource) and d.source.item.file is not file
     message = f"{d.where()}: {d.message}" if elsewhere else d.message
     made: dict[str, Any] = {
-        "range": place(file, d),
+        "range": _range_in(file, d),
         "message": f"{message}\n{d.hint}" if d.hint else message,
         "severity": _SEVERITY.get(d.severity, 3),
         "source": SOURCE,
@@ -73,16 +68,16 @@ def _as_json(file: File, d: Diagnostic) -> dict[str, Any]:
     return made
 
 
-def place(file: File, d: Diagnostic) -> dict[str, Any]:
+def _range_in(file: File, d: Diagnostic) -> dict[str, Any]:
     """Where a message is shown: in this file. One about another file is shown at its beginning."""
     source = d.source
     if d.span is not None and isinstance(source, ItemSource) and source.item.file is file:
-        return _place(source.item, d.span)
+        return _item_range(source.item, d.span)
     return {"start": {"line": 0, "character": 0}, "end": {"line": 0, "character": 0}}
 
 
-def _place(item: Item, span: Span) -> dict[str, Any]:
-    start, end = (item.file.lines.place(item.start + offset) for offset in span)
+def _item_range(item: Item, span: Span) -> dict[str, Any]:
+    start, end = (item.file.lines.line_and_column(item.start + offset) for offset in span)
     return {
         "start": {"line": start[0], "character": start[1]},
         "end": {"line": end[0], "character": end[1]},
@@ -93,5 +88,5 @@ def _related(d: Diagnostic, note: Note) -> dict[str, Any] | None:
     source = note.source or d.source
     if not isinstance(source, ItemSource):
         return None
-    place = {"uri": source.item.file.uri, "range": _place(source.item, note.span)}
-    return {"location": place, "message": note.message}
+    location = {"uri": source.item.file.uri, "range": _item_range(source.item, note.span)}
+    return {"location": location, "message": note.message}

@@ -2,7 +2,7 @@
 
 cursor.py        the statement around the cursor, read from its tokens, however broken it is
 scope.py         values, named tensors, symbols and graphs that can be used at the cursor
-fitting.py       which of them an op takes there: its shape rule, tried
+matching.py      which of them an op takes there: its shape rule, tried
 snippets.py      calls and statements with tab stops
 proposals.py     what is proposed, in its order
 callees.py       proposals at the start of a statement and behind its =

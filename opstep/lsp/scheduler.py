@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from opstep.editors.server import Log
-from opstep.lsp import checking, telling
+from opstep.lsp import checking
+from opstep.lsp.diagnostics import diagnostics_json
 from opstep.lsp.project import Project
+from opstep.lsp.settings import flag
 from opstep.runtime.ir.collector import collector_paused
 
 DELAY_S = 0.004  # a text is checked when nothing more was typed for so long
@@ -23,15 +25,15 @@ LARGE = 200_000  # characters; from here on Python's collector is kept away from
 # Cycles are few: what the collector would walk through is mostly syntax trees.
 _THRESHOLDS = (50_000, 20, 50)
 
-Tell = Callable[[str, dict[str, Any]], None]
+Notify = Callable[[str, dict[str, Any]], None]
 
 
-class Checks:
-    """Checks the open texts of one client, and tells it what is wrong."""
+class CheckScheduler:
+    """Checks the open texts of one client, and publishes what is wrong."""
 
-    def __init__(self, project: Project, tell: Tell, log: Log):
+    def __init__(self, project: Project, notify: Notify, log: Log):
         self.project = project
-        self.tell = tell
+        self.notify = notify
         self.log = log
         self._waiting: dict[str, asyncio.TimerHandle] = {}
         self._known: set[str] = set()  # texts that were checked once
@@ -92,14 +94,15 @@ class Checks:
         self._waiting[uri] = loop.call_later(0, function, uri, *rest)
 
     def _finish(self, uri: str) -> None:
-        """Tells what was found."""
+        """Publishes what was found."""
         self._waiting.pop(uri, None)
         file = self.project.opened(uri)
         if file is None:
             return
         try:
             with collector_paused():
-                self._publish(uri, telling.as_json(file), file.version)
+                unused = flag(self.project, "diagnostics.unused", True)
+                self._publish(uri, diagnostics_json(file, unused), file.version)
                 if uri not in self._known and len(file.text) > LARGE:
                     gc.freeze()
                 self._known.add(uri)
@@ -110,4 +113,4 @@ class Checks:
         params: dict[str, Any] = {"uri": uri, "diagnostics": found}
         if version is not None:
             params["version"] = version
-        self.tell("textDocument/publishDiagnostics", params)
+        self.notify("textDocument/publishDiagnostics", params)

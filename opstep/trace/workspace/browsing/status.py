@@ -8,18 +8,17 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from opstep.lsp.workspaces.given import PATIENCE_S
-from opstep.lsp.workspaces.problems import problem
 from opstep.runtime.ir.diagnostics import OpstepError
+from opstep.trace.workspace.browsing.problems import problem_json
 from opstep.trace.workspace.schema import APPLICATION
-from opstep.trace.workspace.store import file_bytes, open_reading
+from opstep.trace.workspace.store import PATIENCE_S, file_bytes, open_reading
 
 _HEADER = 100  # bytes of an SQLite file's header
 _MAGIC = b"SQLite format 3\0"
 _APPLICATION = slice(68, 72)
 
 
-def is_ours(path: Path) -> bool:
+def is_workspace(path: Path) -> bool:
     """Whether the first look at a file says that it is a workspace, of whatever version.
 
     A look at 100 bytes: folders have databases of all kinds. One that was just made has its mark in
@@ -47,17 +46,29 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a pipe would make us wait
 
 
-def standing(path: Path) -> dict[str, Any]:
+def file_status(path: Path) -> dict[str, Any]:
     """``kind``: ``workspace``, or why it is none (`FileProblem`), with ``message`` and ``hint``."""
-    told: dict[str, Any] = {"path": str(path), "kind": "workspace", "message": "", "hint": ""}
+    status: dict[str, Any] = {"path": str(path), "kind": "workspace", "message": "", "hint": ""}
     try:
         with closing(open_reading(path, update=False, patience=PATIENCE_S)) as connection:
             (runs, last, running), *_ = connection.execute(
                 "select count(*), max(began), sum(status = 'running') from runs"
             ).fetchall()
     except OpstepError as error:
-        return told | problem(error)
+        return status | problem_json(error)
     except sqlite3.Error as error:
-        return told | {"kind": "damaged", "message": f"{path}: it is damaged ({error})"}
+        return status | {"kind": "damaged", "message": f"{path}: it is damaged ({error})"}
     more = {"runs": runs, "last": last, "running": running or 0, "bytes": file_bytes(path)}
-    return told | more
+    return status | more
+
+
+def file_stamp(path: Path) -> tuple:
+    """Another one whenever the file was written to."""
+    found = []
+    for each in (path, Path(f"{path}-wal")):
+        try:
+            stat = each.stat()
+        except OSError:
+            continue
+        found.append((stat.st_size, stat.st_mtime_ns, stat.st_ino))
+    return tuple(found)

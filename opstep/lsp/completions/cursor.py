@@ -65,7 +65,7 @@ class Call:
         return [a for k, a in enumerate(self.arguments)
                 if a.name is None and (a.tokens or k == self.active)]  # fmt: skip
 
-    def given(self) -> dict[str, Argument]:
+    def attributes(self) -> dict[str, Argument]:
         """The attributes that are written, by name; that of the cursor too."""
         return {a.name: a for a in self.arguments if a.name is not None}
 
@@ -74,13 +74,13 @@ class Call:
 class Cursor:
     """Where the cursor stands.
 
-    `place` is one of: item, statement, callee, argument, value, operand, condition, returned, type,
-    dim, results, initialiser, and "" where nothing can be proposed. `word` is what has been typed
-    of the word at the cursor, `start` and `end` are where the whole word stands, `statement` is
-    where the statement begins.
+    `context` is one of: item, statement, callee, argument, value, operand, condition, returned,
+    type, dim, results, initialiser, and "" where nothing can be proposed. `word` is what has been
+    typed of the word at the cursor, `start` and `end` are where the whole word stands, `statement`
+    is where the statement begins.
     """
 
-    place: str
+    context: str
     word: str
     start: int
     end: int
@@ -121,11 +121,11 @@ def read(file, offset: int) -> Cursor:
     if body:
         _statement(cursor, cursor.tokens)
     elif not tokens:
-        cursor.place = "item"
+        cursor.context = "item"
     if cursor.call is not None:
         _complete(cursor.call, text, offset)
-    if quoted and cursor.place != "value":
-        cursor.place = ""
+    if quoted and cursor.context != "value":
+        cursor.context = ""
     return cursor
 
 
@@ -267,7 +267,7 @@ def _header(cursor: Cursor, tokens: list[Token]) -> None:
         rest = tokens[arrow + 1 :]
         last = max((k for k, t in enumerate(rest) if t.kind == "," and not _depth(rest[:k])),
                    default=-1)  # fmt: skip
-        cursor.place = "results" if not rest else _type(rest[last + 1 :])
+        cursor.context = "results" if not rest else _type(rest[last + 1 :])
     elif len(tokens) > 2 and _depth(tokens) > 0:
         _typed(cursor, tokens[3:])
 
@@ -280,7 +280,7 @@ def _declaration(cursor: Cursor, tokens: list[Token]) -> None:
         return
     rest = tokens[equals + 1 :]
     if not rest:
-        cursor.place = "initialiser"
+        cursor.context = "initialiser"
     elif len(rest) > 1 and rest[1].kind == "(":
         _call(cursor, rest)
         if cursor.call is not None:
@@ -294,7 +294,7 @@ def _typed(cursor: Cursor, tokens: list[Token]) -> None:
         rest = tokens[colon + 1 :]
         depth = _depth(rest)
         if not any(t.kind == "," and depth <= 0 for t in rest):
-            cursor.place = _type(rest)
+            cursor.context = _type(rest)
 
 
 def _type(tokens: list[Token]) -> str:
@@ -307,22 +307,22 @@ def _type(tokens: list[Token]) -> str:
 
 def _statement(cursor: Cursor, tokens: list[Token]) -> None:
     if not tokens:
-        cursor.place = "statement"
+        cursor.context = "statement"
         return
     first = tokens[0].value
     equals = _outside(tokens, "=", "<-")
     if first == "return":
         if tokens[-1].kind in ("name", ",") and (len(tokens) == 1 or tokens[-1].kind == ","):
-            cursor.place, cursor.index = "returned", sum(t.kind == "," for t in tokens)
+            cursor.context, cursor.index = "returned", sum(t.kind == "," for t in tokens)
     elif first == "assert":
-        cursor.place = "condition" if len(tokens) == 1 else ""
+        cursor.context = "condition" if len(tokens) == 1 else ""
     elif equals is not None and tokens[equals].kind == "<-":
         cursor.target = first
-        cursor.place = "operand" if equals == len(tokens) - 1 else ""
+        cursor.context = "operand" if equals == len(tokens) - 1 else ""
     elif equals is not None:
         rest = tokens[equals + 1 :]
         if not rest:
-            cursor.place = "callee"
+            cursor.context = "callee"
         elif len(rest) > 1 and rest[1].kind == "(":
             _call(cursor, rest)
     elif len(tokens) > 1 and tokens[1].kind == "(":
@@ -346,12 +346,12 @@ def _call(cursor: Cursor, tokens: list[Token]) -> None:
     active = arguments[-1]
     cursor.call = Call(tokens[0], arguments, len(arguments) - 1)
     if not active.tokens:
-        cursor.place = "argument"
+        cursor.context = "argument"
     elif active.name is not None:
         cursor.attribute = active.name
         cursor.in_list = depth > 1
         if active.tokens[-1].kind in ("=", "[", ",", "(", *_OPERATORS):
-            cursor.place = "value"
+            cursor.context = "value"
 
 
 def _complete(call: Call, text: str, offset: int) -> None:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from opstep.lsp.writing import snippets
-from opstep.lsp.writing.cursor import Call
-from opstep.lsp.writing.fitting import (
+from opstep.lsp.completions import snippets
+from opstep.lsp.completions.cursor import Call
+from opstep.lsp.completions.matching import (
     FITS,
     MAY,
     NOT,
     Site,
+    accepts_number,
     rank_graphs,
     rank_operands,
-    takes_number,
 )
-from opstep.lsp.writing.proposals import MOST, Kind, Proposals
-from opstep.lsp.writing.scope import head
-from opstep.lsp.writing.snippets import values
+from opstep.lsp.completions.proposals import MOST, Kind, Proposals
+from opstep.lsp.completions.scope import head
+from opstep.lsp.completions.snippets import values
 from opstep.runtime.ir.graph import Graph
 from opstep.runtime.ir.op import AttrSpec, Op
 from opstep.runtime.ir.printer import print_value
@@ -43,11 +43,11 @@ def propose_argument(out: Proposals) -> None:
         propose_values(out, lambda t: MAY)
         return
     site = Site.of(entry, call, scope.types, scope.graph)
-    if not call.initialiser and _takes_more(site, call):
+    if not call.initialiser and _accepts_more(site, call):
         ranks = rank_operands(site, _types(out))
         propose_values(out, lambda t: MAY if t is None else ranks.get(t, MAY), BEHIND_VALUE)
         _propose_number(out, site)
-    if not isinstance(entry, Graph) and site.place >= sum(not o.optional for o in entry.operands):
+    if not isinstance(entry, Graph) and site.operand >= sum(not o.optional for o in entry.operands):
         _propose_attributes(out, entry, call)
 
 
@@ -128,14 +128,14 @@ def propose_value(out: Proposals) -> None:
         _propose_words(out, entry, spec)
 
 
-def _takes_more(site: Site, call: Call) -> bool:
+def _accepts_more(site: Site, call: Call) -> bool:
     """Whether an operand can stand where the cursor is."""
     if any(a.name is not None for a in call.arguments[: call.active]):
         return False  # operands stand before the attributes
     if isinstance(site.entry, Graph):
-        return site.place < len(site.entry.inputs)
+        return site.operand < len(site.entry.inputs)
     operands = site.entry.operands
-    return site.place < len(operands) or bool(operands and operands[-1].variadic)
+    return site.operand < len(operands) or bool(operands and operands[-1].variadic)
 
 
 def _types(out: Proposals) -> list[TensorType]:
@@ -147,7 +147,7 @@ def _types(out: Proposals) -> list[TensorType]:
 
 def _propose_number(out: Proposals, site: Site) -> None:
     for number in ("0.0", "0"):
-        if takes_number(site, float(number) if "." in number else int(number)):
+        if accepts_number(site, float(number) if "." in number else int(number)):
             out.add(number, Kind.Value, "a number, of the element type of the other operands",
                     snippet=f"${{1:{number}}}", rank=4)  # fmt: skip
             return
@@ -155,12 +155,12 @@ def _propose_number(out: Proposals, site: Site) -> None:
 
 def _propose_attributes(out: Proposals, op: type[Op], call: Call) -> None:
     """Names of attributes that are not given, those that must be first."""
-    given = call.given()
-    told = ("shape", "dtype") if call.initialiser else ()
+    attributes = call.attributes()
+    inferred = ("shape", "dtype") if call.initialiser else ()
     active = call.arguments[call.active].name
     named = out.scope.file.text[out.cursor.end : out.cursor.end + 1] == "="
     for spec in sorted(op.attrs, key=lambda a: not a.required):
-        if (spec.name in given and spec.name != active) or spec.name in told:
+        if (spec.name in attributes and spec.name != active) or spec.name in inferred:
             continue
         need = "needed" if spec.required else f"default {print_value(spec.default)}"
         out.add(
@@ -204,7 +204,7 @@ def _propose_words(out: Proposals, op: type[Op], spec: AttrSpec) -> None:
 
 def propose_symbols(out: Proposals, commit: Iterable[str]) -> None:
     """Sizes that the inputs of the graph bind."""
-    from opstep.lsp.writing.cursor import symbols
+    from opstep.lsp.completions.cursor import symbols
 
     item = out.scope.item
     for name in symbols(item) if item is not None and item.kind == "graph" else ():

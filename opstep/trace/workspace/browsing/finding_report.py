@@ -12,7 +12,7 @@ from opstep.trace.workspace.workspace import Workspace
 _FIGURES = ("min", "max", "mean", "std", "nan", "posinf", "neginf", "zero", "count")
 
 
-def report(ws: Workspace, run: RecordedRun, finding: int) -> str:
+def finding_report(ws: Workspace, run: RecordedRun, finding: int) -> str:
     """What was found, the statement at fault with its place, the statistics of what went in and
     came out in that step, and how the tensor was in the steps before.
     """
@@ -51,10 +51,10 @@ def _op(ws: Workspace, run: RecordedRun, op: int, step: int) -> list[str]:
     lines += ["", "what went in"]
     sources = parsed(row["sources"] or "[]")
     for (name, type_), source in zip(parsed(row["operands"] or "[]"), sources, strict=False):
-        told = "a number" if source == 0 else "not known"
+        known = "a number" if source == 0 else "not known"
         if isinstance(source, list):
-            told = _figures(ws, run.id, source[0], source[1], step)
-        lines.append(f"  {name}: {type_}  {told}")
+            known = _figures(ws, run.id, source[0], source[1], step)
+        lines.append(f"  {name}: {type_}  {known}")
     lines += ["", "what came out"]
     for result, name, dtype, shape in ws.sql(
         "select result, name, dtype, shape from results where run = ? and op = ? order by result",
@@ -78,17 +78,17 @@ def _figures(ws: Workspace, run: int, op: int, result: int, step: int) -> str:
 
 def figures_text(row: tuple) -> str:
     """``mean 0.01  std 1.2  [-3.1, 4.2]  3 NaN``"""
-    told: dict[str, Any] = dict(zip(_FIGURES, row, strict=True))
+    known: dict[str, Any] = dict(zip(_FIGURES, row, strict=True))
     parts = []
-    if told["mean"] is not None:
-        parts.append(f"mean {told['mean']:.4g}  std {told['std'] or 0:.4g}")
-        parts.append(f"[{told['min']:.4g}, {told['max']:.4g}]")
+    if known["mean"] is not None:
+        parts.append(f"mean {known['mean']:.4g}  std {known['std'] or 0:.4g}")
+        parts.append(f"[{known['min']:.4g}, {known['max']:.4g}]")
     for name, word in (("nan", "NaN"), ("posinf", "+inf"), ("neginf", "-inf")):
-        if told[name]:
-            parts.append(f"{told[name]:,} {word}")
-    if told["zero"]:
-        parts.append(f"{told['zero']:,} zeros")
-    return "  ".join([*parts, f"of {told['count']:,}"])
+        if known[name]:
+            parts.append(f"{known[name]:,} {word}")
+    if known["zero"]:
+        parts.append(f"{known['zero']:,} zeros")
+    return "  ".join([*parts, f"of {known['count']:,}"])
 
 
 def _before(ws: Workspace, run: RecordedRun, found: dict[str, Any]) -> list[str]:

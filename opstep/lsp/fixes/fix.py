@@ -11,6 +11,7 @@ from functools import cache
 from typing import NamedTuple
 
 from opstep.lsp.item import Item
+from opstep.lsp.unused import used_names
 from opstep.runtime.ir.body import BodyChecker
 from opstep.runtime.ir.diagnostics import Diagnostic
 from opstep.runtime.ir.graph import Apply, Binding, Graph, Literal, Name, Span, Statement
@@ -115,8 +116,11 @@ class MessageSite:
         """`name`, or with a number behind it that makes it one of its own."""
         file = self.item.file
         taken = self.types.keys() | file.environment.tensors.keys()
-        for block in self.item.graph_text.blocks if self.item.graph_text else ():
-            taken |= block.names
+        if self.graph is not None:
+            taken |= used_names(self.graph)
+            taken |= {
+                b.name.text for s in self.graph.body if isinstance(s, Apply) for b in s.results
+            }
         base, number = name, 2
         while name in taken:
             name, number = f"{base}{'_' if base[-1:].isdigit() else ''}{number}", number + 1

@@ -13,7 +13,7 @@ from itertools import product
 from typing import Any
 
 from opstep.api.catalogue import Entry
-from opstep.lsp.writing.cursor import Argument, Call, Token, is_number
+from opstep.lsp.completions.cursor import Argument, Call, Token, is_number
 from opstep.runtime.ir.calls import resolve_call, unify
 from opstep.runtime.ir.control import Control
 from opstep.runtime.ir.diagnostics import OpstepError
@@ -38,12 +38,12 @@ Graphs = Callable[[str], Graph]
 class Site:
     """A call under way: its callee, the operands and attributes that can be read of it.
 
-    An operand is None where its type is unknown. `place` is the operand that the cursor is in.
+    An operand is None where its type is unknown. `operand` is the operand that the cursor is in.
     """
 
     entry: Entry
     operands: list[Operand | None]
-    place: int
+    operand: int
     attrs: dict[str, Any]
     graphs: Graphs
     tries: int = _MOST_TRIES
@@ -63,15 +63,15 @@ class Site:
         """
         active = call.arguments[call.active]
         operands = call.operands()
-        place = operands.index(active) if active in operands else len(operands)
+        operand = operands.index(active) if active in operands else len(operands)
         read = [_operand(a, types) for a in operands]
-        if whole and place < len(read) and not active.tokens:
-            del read[place]
-        elif not whole and place < len(read):
-            read[place] = None
-        attrs = {n: v for n, a in call.given().items()
+        if whole and operand < len(read) and not active.tokens:
+            del read[operand]
+        elif not whole and operand < len(read):
+            read[operand] = None
+        attrs = {n: v for n, a in call.attributes().items()
                  if (whole or a is not active) and (v := _value(a)) is not _UNREAD}  # fmt: skip
-        return cls(entry, read, place, attrs, graphs)
+        return cls(entry, read, operand, attrs, graphs)
 
     def resolved(self, operands: Sequence[Operand | None]) -> Resolved | None:
         """What the call comes to with these operands; None where it does not come to anything."""
@@ -105,10 +105,12 @@ def rank_operands(site: Site, types: Iterable[TensorType]) -> dict[Operand, int]
     return found
 
 
-def takes_number(site: Site, value: float) -> bool:
+def accepts_number(site: Site, value: float) -> bool:
     """Whether a number could stand at the cursor's place."""
     if isinstance(site.entry, Graph):
-        return site.place < len(site.entry.inputs) and _fits_graph(site, site.entry, value) == FITS
+        return (
+            site.operand < len(site.entry.inputs) and _fits_graph(site, site.entry, value) == FITS
+        )
     if issubclass(site.entry, Control):
         return False
     return _try(site, value, []) == FITS
@@ -128,7 +130,7 @@ def _admits(site: Site, t: TensorType) -> int:
     """MAY where the element type alone allows it, else NOT."""
     op = site.entry
     assert not isinstance(op, Graph)
-    if issubclass(op, Control) and site.place == 0 and op.operands[0].kind != "T":
+    if issubclass(op, Control) and site.operand == 0 and op.operands[0].kind != "T":
         try:  # the operand that selects a graph: the first faults are about it
             op.resolve_call([t], {a.name: () for a in op.attrs}, site.graphs)
         except Mismatch as m:
@@ -136,8 +138,8 @@ def _admits(site: Site, t: TensorType) -> int:
         except (KeyError, AttributeError, TypeError):
             return FITS
     try:
-        specs = expand(op, max(site.place + 1, sum(not o.optional for o in op.operands)))
-        resolve(_alone(op, specs[site.place]), [t], {})
+        specs = expand(op, max(site.operand + 1, sum(not o.optional for o in op.operands)))
+        resolve(_alone(op, specs[site.operand]), [t], {})
     except _FAULTS:
         return NOT
     return MAY
@@ -163,8 +165,8 @@ def _try(site: Site, candidate: Operand, fillers: list[TensorType]) -> int:
     op = site.entry
     assert not isinstance(op, Graph)
     operands = list(site.operands)
-    operands += [None] * (site.place + 1 - len(operands))
-    operands[site.place] = candidate
+    operands += [None] * (site.operand + 1 - len(operands))
+    operands[site.operand] = candidate
     least = sum(not o.optional for o in op.operands)
     missing = max(0, least - len(operands))
     if site.tries <= 0 or any(a.required and a.name not in site.attrs for a in op.attrs):
@@ -181,10 +183,10 @@ def _try(site: Site, candidate: Operand, fillers: list[TensorType]) -> int:
 
 def _fits_graph(site: Site, graph: Graph, candidate: Operand) -> int:
     """Whether the inputs of a graph can be bound to what is written, with the candidate."""
-    if site.place >= len(graph.inputs):
+    if site.operand >= len(graph.inputs):
         return NOT
     known = [(b, t) for b, t in zip(graph.inputs, site.operands, strict=False) if t is not None]
-    at = graph.inputs[site.place]
+    at = graph.inputs[site.operand]
     order = sorted([*known, (at, candidate)], key=lambda pair: graph.inputs.index(pair[0]))
     part = Graph(graph.name, tuple(b for b, _ in order), (), ())
     try:
@@ -213,18 +215,18 @@ def _fits_attribute(site: Site, attribute: str, name: str, many: bool) -> int:
     def find(wanted: str) -> Graph:
         return extra[wanted] if wanted in extra else site.graphs(wanted)
 
-    given = dict(site.attrs)
-    before = given.get(attribute, ())
+    attributes = dict(site.attrs)
+    before = attributes.get(attribute, ())
     written = tuple(v for v in before if isinstance(v, Ref)) if isinstance(before, tuple) else ()
-    given[attribute] = (*written, Ref(name)) if many else Ref(name)
-    missing = [a.name for a in op.attrs if a.required and a.name not in given]
+    attributes[attribute] = (*written, Ref(name)) if many else Ref(name)
+    missing = [a.name for a in op.attrs if a.required and a.name not in attributes]
     for names in product((name, *extra), repeat=len(missing)):
         site.tries -= 1
         if site.tries < 0:
             return MAY
         stand_ins = {a: Ref(n) for a, n in zip(missing, names, strict=True)}
         try:
-            op.resolve_call(operands, complete(op, {**given, **stand_ins}), find)
+            op.resolve_call(operands, complete(op, {**attributes, **stand_ins}), find)
             return FITS
         except _FAULTS:
             continue

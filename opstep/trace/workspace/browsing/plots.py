@@ -4,7 +4,6 @@ can show.
 
 from __future__ import annotations
 
-import io
 import sqlite3
 import threading
 from collections import OrderedDict
@@ -15,22 +14,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from opstep.lsp.workspaces.given import PATIENCE_S
-from opstep.lsp.workspaces.results import Result
-from opstep.lsp.workspaces.thinning import thinned
 from opstep.runtime.ir.errors import InputError
 from opstep.trace.workspace import figures, row_formats
+from opstep.trace.workspace.browsing.downsampling import downsample
+from opstep.trace.workspace.browsing.results import Result
+from opstep.trace.workspace.browsing.status import file_stamp
 from opstep.trace.workspace.query import Ended
-from opstep.trace.workspace.store import open_reading
+from opstep.trace.workspace.store import PATIENCE_S, open_reading
 
 MOST_LINES = 40  # that are sent
 MOST_POINTS = 40_000  # of all lines together
 _LEAST_POINTS = 60  # of a line, however many there are
-_KEPT = 4  # drawings whose points are kept: to look closer at a part needs no reading
+_MOST_CACHED = 4  # drawings whose points are kept: to look closer at a part needs no reading
 _INSTRUCTIONS = 20_000
 
 
-class Drawn(NamedTuple):
+class PlotLine(NamedTuple):
     """A line, with all its points. `ys` are NaN where there is no figure; `odd` are the xs where
     the tensor had NaNs or infinities.
     """
@@ -43,46 +42,34 @@ class Drawn(NamedTuple):
     odd: np.ndarray  # f64[m]
 
 
-class Drawing(NamedTuple):
-    lines: list[Drawn]
+class Plot(NamedTuple):
+    lines: list[PlotLine]
     unit: str  # seconds, elements, or ""
     axis: str  # what the xs are
 
 
-class Drawings:
-    """Drawings that were asked for lately, while their files stay as they are."""
+class PlotCache:
+    """Plots that were asked for lately, while their files stay as they are."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple, Drawing] = OrderedDict()
+        self._cached: OrderedDict[tuple, Plot] = OrderedDict()
         self._lock = threading.Lock()
 
-    def of_figures(self, path: Path, what: str, stop: threading.Event) -> Drawing:
+    def of_figures(self, path: Path, what: str, stop: threading.Event) -> Plot:
         """What `figures` makes of a text. Raises `InputError`, with the place in the text."""
-        key = (str(path), what, stamp(path))
+        key = (str(path), what, file_stamp(path))
         with self._lock:
-            found = self._kept.get(key)
+            found = self._cached.get(key)
         if found is None:
             found = _read(path, what, stop)
             with self._lock:
-                self._kept[key] = found
-                while len(self._kept) > _KEPT:
-                    self._kept.popitem(last=False)
+                self._cached[key] = found
+                while len(self._cached) > _MOST_CACHED:
+                    self._cached.popitem(last=False)
         return found
 
 
-def stamp(path: Path) -> tuple:
-    """Another one whenever the file was written to."""
-    found = []
-    for each in (path, Path(f"{path}-wal")):
-        try:
-            stat = each.stat()
-        except OSError:
-            continue
-        found.append((stat.st_size, stat.st_mtime_ns, stat.st_ino))
-    return tuple(found)
-
-
-def _read(path: Path, what: str, stop: threading.Event) -> Drawing:
+def _read(path: Path, what: str, stop: threading.Event) -> Plot:
     wanted = figures.parse(what)
     with closing(open_reading(path, update=False, patience=PATIENCE_S)) as connection:
         connection.set_progress_handler(lambda: int(stop.is_set()), _INSTRUCTIONS)
@@ -93,14 +80,14 @@ def _read(path: Path, what: str, stop: threading.Event) -> Drawing:
                 raise Ended("stopped") from None
             raise
     labels = figures.labels_of(lines)
-    drawn = [_drawn(line, label) for line, label in zip(lines, labels, strict=True)]
-    return Drawing(drawn, _unit(wanted), "step")
+    plotted = [_plot_line(line, label) for line, label in zip(lines, labels, strict=True)]
+    return Plot(plotted, _unit(wanted), "step")
 
 
-def _drawn(line: figures.Line, label: str) -> Drawn:
+def _plot_line(line: figures.Line, label: str) -> PlotLine:
     ys = np.array([np.nan if y is None else y for y in line.ys], np.float64)
     xs, odd = np.array(line.xs, np.float64), np.array(line.odd, np.float64)
-    return Drawn(label, line.site, line.run.key, xs, ys, odd)
+    return PlotLine(label, line.site, line.run.key, xs, ys, odd)
 
 
 def _unit(wanted: figures.Wanted) -> str:
@@ -110,7 +97,7 @@ def _unit(wanted: figures.Wanted) -> str:
     return "seconds" if "seconds" in (wanted.column, *wanted.where.get("name", ())) else ""
 
 
-def of_answer(result: Result, x: int, ys: list[int], by: int | None) -> Drawing:
+def of_answer(result: Result, x: int, ys: list[int], by: int | None) -> Plot:
     """Columns of an answer over another one of it; `by`: a line for each value of this column."""
     if not result.done:
         raise InputError("the query still runs", hint="plot it once all its rows are there")
@@ -130,10 +117,10 @@ def of_answer(result: Result, x: int, ys: list[int], by: int | None) -> Drawing:
                 lines.append(line)
     if not lines:
         raise InputError(f"{result.columns[x]} has no numbers to draw by")
-    return Drawing(lines, "", result.columns[x])
+    return Plot(lines, "", result.columns[x])
 
 
-def _columns(label: str, xs: list[Any], ys: list[Any]) -> Drawn:
+def _columns(label: str, xs: list[Any], ys: list[Any]) -> PlotLine:
     """Points of two columns, by x; what is no number is a gap, infinities are marked."""
     x = np.array([_number(v) for v in xs], np.float64)
     y = np.array([_number(v) for v in ys], np.float64)
@@ -142,59 +129,51 @@ def _columns(label: str, xs: list[Any], ys: list[Any]) -> Drawn:
     order = np.argsort(x, kind="stable")
     x, y = x[order], y[order]
     odd = x[np.isinf(y)]
-    return Drawn(label, "", "", x, np.where(np.isinf(y), np.nan, y), odd)
+    return PlotLine(label, "", "", x, np.where(np.isinf(y), np.nan, y), odd)
 
 
 def _number(value: Any) -> float:
     return float(value) if isinstance(value, (int, float)) else float("nan")
 
 
-def write_csv(drawing: Drawing, target: Path) -> int:
+def write_csv(plot: Plot, target: Path) -> int:
     """All points, a row each; how many. Raises `OSError`."""
-    from opstep.runtime import arrays
-
-    columns = ["line", "site", "run", drawing.axis, "value"]
+    columns = ["line", "site", "run", plot.axis, "value"]
 
     def rows() -> Iterator[tuple]:
-        for line in drawing.lines:
+        for line in plot.lines:
             head = (line.label, line.site, line.run)
             for x, y in zip(line.xs.tolist(), line.ys.tolist(), strict=True):
                 yield *head, int(x) if x.is_integer() else x, None if y != y else y
 
-    def write(file: Any) -> None:
-        out = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
-        row_formats.write_csv(columns, rows(), out)
-        out.detach()
-
-    arrays.replace_file(target, write)
-    return sum(len(line.xs) for line in drawing.lines)
+    return row_formats.write_file(target, "csv", columns, rows())
 
 
 # --- what is sent ---------------------------------------------------------------------------------
 
 
-def sent(drawing: Drawing, points: int, low: float | None, high: float | None) -> dict[str, Any]:
-    """A part of a drawing for the screen: its lines, those that reach farthest first, with at most
+def plot_json(plot: Plot, points: int, low: float | None, high: float | None) -> dict[str, Any]:
+    """A part of a plot for the screen: its lines, those that reach farthest first, with at most
     `points` points each.
     """
-    lines = sorted(drawing.lines, key=_reach, reverse=True)[:MOST_LINES]
+    lines = sorted(plot.lines, key=_reach, reverse=True)[:MOST_LINES]
     most = max(_LEAST_POINTS, min(points, MOST_POINTS // max(1, len(lines))))
     return {
-        "axis": drawing.axis,
-        "unit": drawing.unit,
-        "lines": [_sent(line, most, low, high) for line in lines],
-        "all": len(drawing.lines),
-        "points": sum(len(line.xs) for line in drawing.lines),
-        "odd": _odd(drawing, points, low, high),
+        "axis": plot.axis,
+        "unit": plot.unit,
+        "lines": [_line_json(line, most, low, high) for line in lines],
+        "all": len(plot.lines),
+        "points": sum(len(line.xs) for line in plot.lines),
+        "odd": _odd(plot, points, low, high),
     }
 
 
-def _sent(line: Drawn, most: int, low: float | None, high: float | None) -> dict[str, Any]:
+def _line_json(line: PlotLine, most: int, low: float | None, high: float | None) -> dict[str, Any]:
     begin, end = 0, len(line.xs)
     if low is not None and high is not None:  # and a point to both sides: lines go to the edge
         begin = max(0, int(np.searchsorted(line.xs, low)) - 1)
         end = min(end, int(np.searchsorted(line.xs, high, side="right")) + 1)
-    xs, ys = thinned(line.xs[begin:end], line.ys[begin:end], most)
+    xs, ys = downsample(line.xs[begin:end], line.ys[begin:end], most)
     return {
         "label": line.label,
         "site": line.site,
@@ -205,16 +184,14 @@ def _sent(line: Drawn, most: int, low: float | None, high: float | None) -> dict
     }
 
 
-def _reach(line: Drawn) -> float:
+def _reach(line: PlotLine) -> float:
     return float(np.nanmax(np.abs(line.ys))) if not np.isnan(line.ys).all() else -1.0
 
 
-def _odd(
-    drawing: Drawing, points: int, low: float | None, high: float | None
-) -> list[dict[str, Any]]:
+def _odd(plot: Plot, points: int, low: float | None, high: float | None) -> list[dict[str, Any]]:
     """Where tensors had NaNs or infinities: the x, and whose they were, some of them named."""
     found: dict[float, list[str]] = {}
-    for line in drawing.lines:
+    for line in plot.lines:
         for x in line.odd.tolist():
             if low is None or high is None or low <= x <= high:
                 found.setdefault(x, []).append(line.label)

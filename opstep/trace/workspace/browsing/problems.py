@@ -12,7 +12,7 @@ from opstep.trace.workspace.store import FileProblem
 _READS = "this view only reads; on the command line, `opstep ws FILE sql … --write` can change it"
 
 
-def problem(error: OpstepError, text: str = "") -> dict[str, Any]:
+def problem_json(error: OpstepError, text: str = "") -> dict[str, Any]:
     """``kind`` (a kind of `FileProblem`, ``refused``, ``stopped``, or ``wrong``), ``message``,
     ``hint``, and ``start`` and ``end`` in `text`, in units of UTF-16, where the place is known.
     """
@@ -20,10 +20,10 @@ def problem(error: OpstepError, text: str = "") -> dict[str, Any]:
     hint = said(first.hint, lambda argument: None)  # a view has no arguments
     if isinstance(error, Refused) and error.writes:
         hint = _READS
-    told: dict[str, Any] = {"kind": _kind(error), "message": first.message, "hint": hint}
+    described: dict[str, Any] = {"kind": _kind(error), "message": first.message, "hint": hint}
     if first.span is not None and text:
-        told |= {"start": units(text, first.span.start), "end": units(text, first.span.end)}
-    return told
+        described |= {"start": units(text, first.span.start), "end": units(text, first.span.end)}
+    return described
 
 
 def _kind(error: OpstepError) -> str:

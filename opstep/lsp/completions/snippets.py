@@ -26,17 +26,17 @@ _STOP = re.compile(r"\$\{\d+:([^}]*)\}")
 _NUMBERS = {"int": "1", "dim": "N", "float": "0.0", "number": "0"}
 
 
-def call(entry: Entry, stop: int = 1, told: Collection[str] = ()) -> tuple[str, int]:
+def call(entry: Entry, stop: int = 1, inferred: Collection[str] = ()) -> tuple[str, int]:
     """``conv2d(${1:x}, ${2:w})`` and the number of the next stop.
 
-    Attributes in `told` are known without being written, as those of an initialiser are.
+    Attributes in `inferred` are known without being written, as those of an initialiser are.
     """
     if isinstance(entry, Graph):
         places = [b.name.text for b in entry.inputs]
         attrs: list[AttrSpec] = []
     else:
         places = [o.name for o in entry.operands if not o.optional]
-        attrs = [a for a in entry.attrs if a.required and a.name not in told]
+        attrs = [a for a in entry.attrs if a.required and a.name not in inferred]
     parts = []
     for place in places:
         parts.append(f"${{{stop}:{escape(place)}}}")

@@ -16,10 +16,10 @@ from opstep.runtime.statistics import Statistics
 from opstep.trace.workspace.records import TensorRecord
 from opstep.trace.workspace.workspace import Workspace
 
-MOST_KEPT = 512 << 20  # bytes of all that are remembered
+MOST_CACHED = 512 << 20  # bytes of all that are remembered
 
 
-class KeptTensors:
+class TensorCache:
     """Arrays by the digest of their bytes; those that were looked at last stay."""
 
     def __init__(self) -> None:
@@ -38,13 +38,13 @@ class KeptTensors:
         with self._lock:
             self._arrays[key] = found
             while (
-                len(self._arrays) > 1 and sum(a.nbytes for a in self._arrays.values()) > MOST_KEPT
+                len(self._arrays) > 1 and sum(a.nbytes for a in self._arrays.values()) > MOST_CACHED
             ):
                 self._arrays.popitem(last=False)
         return found
 
 
-class Kept:
+class KeptTensor:
     """A tensor of a workspace, of which nothing is read before somebody asks."""
 
     def __init__(self, scope: KeptScope, record: TensorRecord):
@@ -71,7 +71,7 @@ class KeptScope:
     def __init__(
         self,
         ws: Workspace,
-        arrays: KeptTensors,
+        arrays: TensorCache,
         run: str | None,
         step: int | None,
         shown: TensorRecord | None = None,
@@ -82,14 +82,16 @@ class KeptScope:
         self._step = step
         self._shown = shown
 
-    def lookup(self, name: str) -> Kept | None:
+    def lookup(self, name: str) -> KeptTensor | None:
         if self._shown is not None and name in (self._shown.name, "value"):
-            return Kept(self, self._shown)  # `value`: any name can be kept, not all can be written
+            return KeptTensor(
+                self, self._shown
+            )  # `value`: any name can be kept, not all can be written
         named = [t for t in self.ws.tensors(name) if t.key == self._run]
         exact = [t for t in named if t.step == self._step]
         before = [t for t in named if t.step is None or t.step <= (self._step or 0)]
         found = exact or before  # an input is kept before the first step alone
-        return Kept(self, found[-1]) if found else None
+        return KeptTensor(self, found[-1]) if found else None
 
     def names(self) -> list[str]:
         return list(dict.fromkeys(t.name for t in self.ws.tensors() if t.key == self._run))
@@ -127,13 +129,13 @@ def find(ws: Workspace, number: int) -> TensorRecord:
     raise InputError("this tensor is gone", hint="refresh the view: its run was removed")
 
 
-def evaluated(scope: KeptScope, text: str) -> Viewed:
+def evaluate(scope: KeptScope, text: str) -> Viewed:
     """What an expression over kept tensors gives, as a tensor. Raises `InputError`."""
     try:
         value: Any = parse(text).evaluate(scope)
     except ExpressionError as error:
         raise InputError(error.message, hint=error.hint) from None
-    if isinstance(value, Kept):
+    if isinstance(value, KeptTensor):
         return value
     if isinstance(value, (np.ndarray, np.generic, bool, int, float)):
         return HostTensor(np.asarray(value))

@@ -8,9 +8,9 @@ from typing import Any
 
 from lsprotocol import types
 
-from opstep.lsp.writing import snippets
-from opstep.lsp.writing.cursor import Cursor
-from opstep.lsp.writing.scope import Scope
+from opstep.lsp.completions import snippets
+from opstep.lsp.completions.cursor import Cursor
+from opstep.lsp.completions.scope import Scope
 
 MOST = 250  # proposals of one answer; more come as one goes on typing
 

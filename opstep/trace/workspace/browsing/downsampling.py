@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 
-def thinned(xs: np.ndarray, ys: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
+def downsample(xs: np.ndarray, ys: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
     """At most about `most` points of a line whose xs go up; NaN in `ys` is a gap and stays one.
 
     `xs`, `ys`: f64[n]. The first and the last point are always there.

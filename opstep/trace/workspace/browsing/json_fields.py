@@ -32,12 +32,12 @@ def cell(value: Any) -> Cell:
     return value
 
 
-def rows_of(rows: Iterable[Sequence[Any]]) -> list[list[Cell]]:
+def json_rows(rows: Iterable[Sequence[Any]]) -> list[list[Cell]]:
     """Rows as they are sent."""
     return [[cell(value) for value in row] for row in rows]
 
 
-def kinds(rows: Sequence[Sequence[Any]], columns: int) -> list[str]:
+def column_kinds(rows: Sequence[Sequence[Any]], columns: int) -> list[str]:
     """Of each column ``number``, ``text``, ``bytes`` or ``mixed``, as these rows have it; ``""``
     where all are null.
     """

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from opstep.api.catalogue import catalogue
-from opstep.lsp.writing import snippets
-from opstep.lsp.writing.callees import data_of, signature
-from opstep.lsp.writing.cursor import Token, read
-from opstep.lsp.writing.fitting import Site, read_tokens
-from opstep.lsp.writing.proposals import Kind, Proposals
+from opstep.lsp.completions import snippets
+from opstep.lsp.completions.callees import data_of, signature
+from opstep.lsp.completions.cursor import Token, read
+from opstep.lsp.completions.matching import Site, read_tokens
+from opstep.lsp.completions.proposals import Kind, Proposals
 from opstep.runtime.ir.graph import Graph, Return
 from opstep.runtime.ir.op import Mismatch, Op, complete, resolve
 from opstep.runtime.ir.types import DTYPES, TensorType, boolean
@@ -74,7 +74,7 @@ def propose_initialiser(out: Proposals) -> None:
             continue
         out.call(
             op.name,
-            snippets.call(op, told=("shape", "dtype"))[0] + "$0",
+            snippets.call(op, inferred=("shape", "dtype"))[0] + "$0",
             kind=Kind.Function,
             detail=op.name + signature(op),
             rank=1,
@@ -90,20 +90,20 @@ def _declared(tokens: list[Token]) -> TensorType | None:
 
 def _makes(op: type[Op], declared: TensorType | None) -> bool:
     """Whether an op makes the declared type, by its shape rule where all that it needs is known."""
-    told = {a.name: a.type for a in op.attrs if (a.name, a.type) in _TOLD}
-    if "shape" not in told or not all(o.optional for o in op.operands):
+    inferred = {a.name: a.type for a in op.attrs if (a.name, a.type) in _INFERRED}
+    if "shape" not in inferred or not all(o.optional for o in op.operands):
         return False
-    if declared is None or any(a.required and a.name not in told for a in op.attrs):
+    if declared is None or any(a.required and a.name not in inferred for a in op.attrs):
         return True
-    given = {"shape": declared.shape, "dtype": declared.dtype}
+    attributes = {"shape": declared.shape, "dtype": declared.dtype}
     try:
-        made = resolve(op, (), complete(op, {k: v for k, v in given.items() if k in told}))
+        made = resolve(op, (), complete(op, {k: v for k, v in attributes.items() if k in inferred}))
     except Mismatch:
         return False
     return made.results == (declared,)
 
 
-_TOLD = (("shape", "dims"), ("dtype", "dtype"))
+_INFERRED = (("shape", "dims"), ("dtype", "dtype"))
 
 
 def _inferred(out: Proposals) -> TensorType | None:

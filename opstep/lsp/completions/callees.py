@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from functools import cache
 
 from opstep.api.catalogue import Entry, catalogue, family_of
-from opstep.lsp.writing import snippets
-from opstep.lsp.writing.proposals import Kind, Proposals
-from opstep.lsp.writing.scope import Scope, head
+from opstep.lsp.completions import snippets
+from opstep.lsp.completions.proposals import Kind, Proposals
+from opstep.lsp.completions.scope import Scope, head
 from opstep.runtime.ir.graph import Graph, Return
 from opstep.runtime.ir.op import Op
 
@@ -25,7 +25,7 @@ def propose_statement(out: Proposals) -> None:
     for name, d in scope.tensors.items():
         out.add(f"{name} <-", Kind.Field, f"update the {d.kind} {d.type}", f"{name} <- ", rank=2)
     for entry in callable_here(out):
-        _call(out, entry, snippets.statement(entry, scope.taken))
+        _call(out, entry, snippets.statement(entry, scope.names_in_use))
 
 
 def propose_callee(out: Proposals) -> None:

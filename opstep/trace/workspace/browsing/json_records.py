@@ -10,16 +10,16 @@ from opstep.trace.workspace.records import TensorRecord
 from opstep.trace.workspace.runs import RecordedRun
 
 
-def run_told(run: RecordedRun) -> dict[str, Any]:
+def run_json(run: RecordedRun) -> dict[str, Any]:
     """A row of `runs`, without the program's text. A run whose process is gone was killed."""
     names = [f.name for f in fields(run) if not f.name.startswith("_") and f.name != "program"]
-    told = {name: getattr(run, name) for name in names}
+    fields_by_name = {name: getattr(run, name) for name in names}
     under_way = run.under_way
     killed = run.status == "running" and not under_way
-    return told | {"status": "killed" if killed else run.status, "underWay": under_way}
+    return fields_by_name | {"status": "killed" if killed else run.status, "underWay": under_way}
 
 
-def tensor_told(tensor: TensorRecord) -> dict[str, Any]:
+def tensor_json(tensor: TensorRecord) -> dict[str, Any]:
     """A tensor, without its elements."""
     return {
         "id": tensor.id,
@@ -37,7 +37,7 @@ def tensor_told(tensor: TensorRecord) -> dict[str, Any]:
     }
 
 
-def place_of(database: Path, recorded: str | None) -> str | None:
+def program_path(database: Path, recorded: str | None) -> str | None:
     """The file that a run's program came from, as a path that can be opened: one that was given
     relatively was meant from where the run began, which is often the workspace's folder.
     """

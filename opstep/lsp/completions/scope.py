@@ -67,7 +67,7 @@ class Scope:
         return scope
 
     @cached_property
-    def taken(self) -> set[str]:
+    def names_in_use(self) -> set[str]:
         """All names of values in the graph, also of those that are defined below."""
         node = self.item.node if self.item is not None else None
         return {*self.values, *(_defined(node.body) if isinstance(node, Graph) else ())}
@@ -80,7 +80,7 @@ class Scope:
     def graph_names(self) -> list[str]:
         """What can be called: the graphs of the file, then those of the library."""
         own = self.file.graphs
-        return [*own, *(name for name in self.file.project.library_graphs if name not in own)]
+        return [*own, *(name for name in self.file.library.library_graphs if name not in own)]
 
     def graphs(self) -> Iterator[Graph]:
         """Those of `graph_names` whose heads can be read."""

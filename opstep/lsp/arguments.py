@@ -1,4 +1,4 @@
-"""What a request about a workspace was given, checked: any client can send anything."""
+"""The arguments of a request, checked: any client can send anything."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from opstep.runtime.ir.errors import InputError
+from opstep.trace.workspace.store import PATIENCE_S
 from opstep.trace.workspace.workspace import Workspace
 
-PATIENCE_S = 2.0  # for a file that is locked: somebody waits in front of a screen
 MOST_TEXT = 1 << 20  # characters of a text
 
 Params = Mapping[str, Any]
@@ -78,13 +78,13 @@ def path_of(params: Params) -> Path:
     return Path(found)
 
 
-def opened(params: Params) -> AbstractContextManager[Workspace]:
+def workspace(params: Params) -> AbstractContextManager[Workspace]:
     """The workspace at ``path``, as it is: it is never changed, nor brought up to date."""
     return Workspace(path_of(params), update=False, patience=PATIENCE_S)
 
 
 def run_of(params: Params) -> str:
-    """What names a run: its key, or its number."""
+    """The key or the number of a run."""
     found = params.get("run")
     if isinstance(found, bool) or not isinstance(found, (int, str)) or not _is_unicode(str(found)):
         raise InputError("run: expected the key or the number of a run")
