@@ -59,7 +59,7 @@ def client():
     ("mark", "said"),
     [
         # an op: declaration, types here, attributes, and the arithmetic of its shape
-        ("conv", ["conv2d(x: N, w: N, b: N?", "Filters slid over images", "y[n, k, i, j] = b[k]"]),
+        ("conv", ["conv2d(x: N, w: N, b: N?", "2D convolution: each output", "y[n, k, i, j] = b[k]"]),
         ("conv", ["| `w` | `conv.w` | `f32[4, 3, 3, 3]` |"]),
         ("conv", ["| → `y` | `c` | `f32[N, 4, H - 2, 8]` |"]),
         ("conv", ["| `padding` | `[0, 1]` | default `[0, 0]` |"]),
