@@ -1,7 +1,7 @@
 """Control flow: ops that call the graphs named in their attributes, run by the interpreter.
 
 Such a graph may update named tensors, and may be the graph that contains the statement.
-No gradient is taken through control flow.
+Control flow has no gradient.
 """
 
 # They are declared like other ops and are found among them. What they give depends on the graphs
