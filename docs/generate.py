@@ -164,7 +164,7 @@ def questions() -> str:
             for name, what in question.params.items()
         )
         rows.append(f"| {question.title} `{question.name}` | {question.what} | {takes} |")
-    return "\n".join(["| question | answer | takes |", "|---|---|---|", *rows]) + "\n"
+    return "\n".join(["| Question | Answer | Parameters |", "|---|---|---|", *rows]) + "\n"
 
 
 def tables() -> str:
