@@ -129,7 +129,8 @@ def op_entry(op) -> str:
     lines = [f"### {op.name}", "", "```text", op.signature, "```", "", inspect.getdoc(op) or ""]
     if op.formula:
         lines += ["", f"`{op.formula}`"]
-    facts = [f"Results: {', '.join(op.results)}."] if op.results != ("y",) else []
+    results = ", ".join(op.results).replace("...", " …")
+    facts = [f"Results: {results}."] if op.results != ("y",) else []
     facts += ["No gradient."] if getattr(op, "grad", None) is None else []
     facts += ["Any element type, bit for bit."] if op.moves else []
     facts += [f"Source: {op.source}"] if op.source else []
