@@ -60,8 +60,8 @@ def within(path: str, token: str) -> str | None:
 
 def with_bridge(page: bytes, route: str) -> bytes:
     """The UI's page with our script before its own. `route`: what the UI is told behind ``#``."""
-    told = json.dumps(route).replace("<", "\\u003c")
-    script = f"<script>const opstepRoute = {told};</script><script src='.{BRIDGE}'></script>"
+    literal = json.dumps(route).replace("<", "\\u003c")
+    script = f"<script>const opstepRoute = {literal};</script><script src='.{BRIDGE}'></script>"
     head, found, rest = page.partition(b"<head>")
     return head + found + script.encode() + rest
 

@@ -19,8 +19,8 @@ _INSTALL = "pip install 'opstep[viewer]'"
 def package_folder(name: str) -> Path | None:
     """Where a package is installed; None where it is not. It is not imported."""
     spec = importlib.util.find_spec(name)
-    places = spec.submodule_search_locations if spec else None
-    return Path(next(iter(places))) if places else None
+    locations = spec.submodule_search_locations if spec else None
+    return Path(next(iter(locations))) if locations else None
 
 
 def web_files() -> Path:
@@ -120,8 +120,8 @@ def _walk(data: mmap.mmap, nbytes: int) -> ReadableParts:
         end = _packet_end(data, at)
         count += 1
         # others than ours have millions of small ones
-        looked_at = count <= _SAMPLED or _COMPRESSED in data[at : at + 13]
-        if 0 < end <= nbytes and (not looked_at or _is_valid(data[at:end])):
+        checked = count <= _SAMPLED or _COMPRESSED in data[at : at + 13]
+        if 0 < end <= nbytes and (not checked or _is_valid(data[at:end])):
             if parts and parts[-1][1] == at:
                 parts[-1] = (parts[-1][0], end)
             else:

@@ -71,10 +71,10 @@ def open_reading(
     where `update` is False. `patience`: seconds to wait for a file that is locked.
     """
     try:
-        there = path.exists()
+        exists = path.exists()
     except OSError as error:  # such as a name that is too long
         raise FileProblem("unreadable", f"{path} cannot be read: {error.strerror}") from None
-    if not there:
+    if not exists:
         hint = f"opstep run FILE --workspace {path} makes one"
         raise FileProblem("absent", f"there is no file {path}", hint)
     _check_file(path)
@@ -118,8 +118,8 @@ def remove_empty_log(path: Path) -> None:
 
 def file_bytes(path: Path) -> int:
     """Of the file, and of what was written beside it and is not in it yet."""
-    beside = (path, path.with_name(path.name + "-wal"))
-    return sum(p.stat().st_size for p in beside if p.exists())
+    paths = (path, path.with_name(path.name + "-wal"))
+    return sum(p.stat().st_size for p in paths if p.exists())
 
 
 def _check_file(path: Path) -> None:
@@ -187,10 +187,10 @@ def _check_tables(connection: sqlite3.Connection, path: Path) -> None:
     rows that are worked out, such as a view, may never come to an end.
     """
     rows = "select name, type = 'table' and sql like 'create table%' from sqlite_master"
-    known = {name: bool(plain) for name, plain in connection.execute(rows)}
+    tables = {name: bool(plain) for name, plain in connection.execute(rows)}
     for table in TABLES:
-        if not known.get(table.name):
-            what = "is no table" if table.name in known else "is missing"
+        if not tables.get(table.name):
+            what = "is no table" if table.name in tables else "is missing"
             raise FileProblem("damaged", f"{path}: it is damaged ({table.name} {what})", _RECOVER)
 
 
