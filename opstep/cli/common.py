@@ -220,17 +220,17 @@ def watch_compiler() -> Iterator[None]:
     status = Status("", console=console(stderr=True))
     lock = threading.Lock()
 
-    def tell(kernel: str) -> None:
+    def show_kernel(kernel: str) -> None:
         with lock:
             status.update(f"compiling kernel {kernel} (once: it is kept)")
             status.start()
 
-    def tell_tuning(op: str) -> None:
+    def show_tuning(op: str) -> None:
         with lock:
             status.update(f"trying kernels for {op} (once: the fastest is kept)")
             status.start()
 
-    Compiler.on_compile, Compiler.on_tune = tell, tell_tuning
+    Compiler.on_compile, Compiler.on_tune = show_kernel, show_tuning
     try:
         yield
     finally:
