@@ -67,7 +67,7 @@ def check(kind: Any, value: Any, where: str) -> Any:
     if origin in (Union, types.UnionType):
         return _one_of(get_args(kind), value, where)
     if origin is Literal:
-        if not any(value == known and type(value) is type(known) for known in get_args(kind)):
+        if not any(value == choice and type(value) is type(choice) for choice in get_args(kind)):
             known = ", ".join(map(str, get_args(kind)))
             raise Mismatch(f"{where} is {_text_of(value)}; it can be {known}")
         return value

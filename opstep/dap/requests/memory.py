@@ -51,13 +51,13 @@ def read_memory(session: Session, arguments: ReadMemoryArguments) -> dict[str, A
         raise DapError("readMemory: count is not negative", BAD_ARGUMENTS)
     origin = origin_of(session, arguments.memory_reference)
     t: Any = origin.handle().type
-    first, wanted = arguments.offset, min(arguments.count, MOST)
+    first, count = arguments.offset, min(arguments.count, MOST)
     node = origin.node()
     base = node.address if node is not None and node.present else 0
     address = f"{max(base + first, 0):#x}"
     if first < 0 or first >= t.nbytes:
         return {"address": address, "unreadableBytes": arguments.count}
-    last = min(first + wanted, t.nbytes)
+    last = min(first + count, t.nbytes)
     data = bytes_of(session, origin, first, last)
     found: dict[str, Any] = {"address": address, "data": base64.b64encode(data).decode("ascii")}
     beyond = first + arguments.count - t.nbytes
@@ -96,13 +96,13 @@ def write_memory(session: Session, arguments: WriteMemoryArguments) -> dict[str,
         raise DapError(text, NO_MEMORY)
     data = data[:room]
     if data:
-        whole = np.array(origin.handle().array(), order="C")
-        raw = whole.reshape(-1).view(np.uint8)
+        array = np.array(origin.handle().array(), order="C")
+        raw = array.reshape(-1).view(np.uint8)
         raw[first : first + len(data)] = np.frombuffer(data, np.uint8)
         part = np.zeros(t.nbytes, np.uint8)
         part[first : first + len(data)] = 1
-        given = np.asarray(part.reshape(-1, t.dtype.itemsize).any(axis=1))
-        change(session, origin.frame_handle, origin.name, whole, given.reshape(whole.shape))
+        changed = np.asarray(part.reshape(-1, t.dtype.itemsize).any(axis=1))
+        change(session, origin.frame_handle, origin.name, array, changed.reshape(array.shape))
         send_memory_event(session, arguments.memory_reference, first, len(data))
     return {"offset": 0, "bytesWritten": len(data)}
 
