@@ -103,8 +103,8 @@ class Item:
         while count:
             end = node.body[count - 1].span.end
             line_end = self.text.find("\n", end, limit)
-            behind = self.text[end:line_end].strip()
-            if line_end >= 0 and (not behind or behind.startswith("#")):
+            rest = self.text[end:line_end].strip()
+            if line_end >= 0 and (not rest or rest.startswith("#")):
                 return Statements(line_end + 1, list(node.body[:count]), first=False)
             count -= 1
         return None

@@ -59,9 +59,9 @@ class Project:
         """`file` by its path."""
         path = os.path.abspath(path)
         uri = uri_of(path)
-        for known in (uri, *(u for u, f in self._open.items() if f.path == path)):
-            if known in self._open:
-                return self._open[known]
+        for candidate in (uri, *(u for u, f in self._open.items() if f.path == path)):
+            if candidate in self._open:
+                return self._open[candidate]
         try:
             found = os.stat(path)
             if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
@@ -70,9 +70,9 @@ class Project:
         except (OSError, ValueError):
             self._read.pop(path, None)
             stamp = (0, 0)  # read_source says why
-        kept = self._read.get(path)
-        if kept is not None and kept[0] == stamp:
-            return kept[1]
+        cached = self._read.get(path)
+        if cached is not None and cached[0] == stamp:
+            return cached[1]
         file = File(self, uri, path, read_source(path))
         self._read[path] = stamp, file
         while len(self._read) > _MOST_KEPT:

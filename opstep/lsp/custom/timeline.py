@@ -67,11 +67,11 @@ def open_timeline(project: Project, params: dict[str, Any]) -> dict[str, Any]:
         raise InputError("path: expected the path of a trace")
     if not isinstance(frames, list):
         raise InputError("frames: expected a list of origins")
-    whole = readable_parts(Path(path))
+    parts = readable_parts(Path(path))
     server = Server(path, frames=frames)
     number = _viewers.of(project).open(server)
-    damaged = [list(part) for part in whole.damaged]
-    return {"number": number, "address": server.address, "cut": whole.cut, "damaged": damaged}
+    damaged = [list(part) for part in parts.damaged]
+    return {"number": number, "address": server.address, "cut": parts.cut, "damaged": damaged}
 
 
 @feature("opstep/timeline/close", thread=True)
