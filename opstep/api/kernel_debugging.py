@@ -76,4 +76,4 @@ def _element_number(results: Sequence[Any], result: int, element: int | Sequence
         return int(np.ravel_multi_index(index, results[result].shape)) if index else 0
     except (ValueError, TypeError):
         shown = f"[{', '.join(map(str, index))}]"
-        raise InputError(f"{shown} is no element of {results[result]}") from None
+        raise InputError(f"{shown} is not an element of {results[result]}") from None

@@ -187,7 +187,7 @@ def generate(name: str, t: TensorType, source: str, seed: int) -> np.ndarray:
 
 
 def is_generated(source: str) -> bool:
-    """Whether it is no file: a word of `GENERATED`, or a number."""
+    """Whether it is not a file: a word of `GENERATED`, or a number."""
     if source in GENERATED:
         return True
     try:

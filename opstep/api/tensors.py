@@ -116,8 +116,8 @@ class Tensors(MutableMapping):
         if entry is None:
             buffers = plan.buffers
             used = [b.name for b in buffers if b.kind == "param"]
-            written_buffers = {b for step in plan.steps for b in step.writes}
-            updated = [buffers[b].name for b in written_buffers if buffers[b].kind == "param"]
+            targets = {b for step in plan.steps for b in step.writes}
+            updated = [buffers[b].name for b in targets if buffers[b].kind == "param"]
             entry = self._of_plan[id(plan)] = (plan, used, updated)
         return entry
 

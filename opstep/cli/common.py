@@ -44,7 +44,7 @@ class FloatRange(click.FloatRange):
     def convert(self, value: Any, param: Any, ctx: Any) -> float:
         number = super().convert(value, param, ctx)
         if number != number:
-            self.fail(f"{value} is no number to compare with.", param, ctx)
+            self.fail(f"{value} is not a number to compare with.", param, ctx)
         return number
 
 
@@ -69,7 +69,7 @@ class Command(click.Command):
         self.params.append(traceback_option())
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Text that begins with a comment of SQL is no option."""
+        """Text that begins with a comment of SQL is not an option."""
         is_text = [a.startswith("--") and len(a.partition("=")[0].split()) > 1 for a in args]
         args = [f" {a}" if is_one else a for a, is_one in zip(args, is_text, strict=True)]
         return super().parse_args(ctx, args)

@@ -58,7 +58,7 @@ class _Tag(click.ParamType):
     def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, str | int | float]:
         name, equals, text = value.partition("=")
         if not (name and equals):
-            self.fail(f"{value} is no NAME=VALUE", param, ctx)
+            self.fail(f"{value} is not a NAME=VALUE", param, ctx)
         for kind in (int, float):
             with suppress(ValueError):
                 number = kind(text)
@@ -75,7 +75,7 @@ class _Every(click.ParamType):
     def convert(self, value: Any, param: Any, ctx: Any) -> int:
         text = str(value).removeprefix("every=")
         if not (text.isascii() and text.isdigit() and len(text) < 18):
-            self.fail(f"{value} is no every=N", param, ctx)
+            self.fail(f"{value} is not an every=N", param, ctx)
         return int(text)
 
 

@@ -71,10 +71,10 @@ def plan(file: str, **options: Any) -> int:
     if options["as_json"]:
         emit_json(record(file, plans, hazards))
         return PROGRAM if hazards else OK
-    for made in plans:
+    for scheduled in plans:
         if not options["summary"]:
-            click.echo(format_plan(made))
-        show(made)
+            click.echo(format_plan(scheduled))
+        show(scheduled)
     verdict(hazards)
     return PROGRAM if hazards else OK
 

@@ -166,4 +166,4 @@ def address_of(session: Session, reference: str) -> int:
             return session.per_session(Listings).of(location)
         return int(reference[:40], 0)
     except ValueError:
-        raise DapError(f"{reference[:80]!r} is no code", NO_CODE) from None
+        raise DapError(f"{reference[:80]!r} is not code", NO_CODE) from None

@@ -65,7 +65,7 @@ class LaunchArguments(RunSettings):
     def at(self, path: str) -> str:
         """A path as it is from anywhere. Raises `InputError`."""
         if "\0" in path:
-            raise InputError(f"{path!r} is no path: it has a NUL in it")
+            raise InputError(f"{path!r} is not a path: it has a NUL in it")
         return str(self.folder / Path(path).expanduser())
 
     @property
@@ -133,7 +133,7 @@ def loaded(arguments: LaunchArguments) -> tuple[Program, str, dict[str, np.ndarr
 
     path = arguments.at(arguments.program)
     if is_special(path):  # to open a pipe waits for who writes to it, which may be nobody
-        raise InputError(f"{path} is no regular file")
+        raise InputError(f"{path} is not a regular file")
     program = opstep.load(path)
     program.seed = arguments.seed
     graph = sources.choose_graph(program.module, arguments.graph, arguments.program)
@@ -207,7 +207,7 @@ def set_environment(session: Session, arguments: LaunchArguments) -> None:
         return
     for name, value in arguments.env.items():
         if not name or "=" in name or "\0" in name + (value or ""):
-            raise InputError(f"env: {name!r} is no name of a variable")
+            raise InputError(f"env: {name!r} is not a name of a variable")
         if value is None:
             os.environ.pop(name, None)
         else:

@@ -31,7 +31,7 @@ def settings(text: str, base: RunSettings = RunSettings()) -> RunSettings:
             listed = ", ".join(("debug", "async", *(f"{f}=…" for f in SIDE)))
             near = did_you_mean(name, (*SIDE, *MODES))
             raise InputError(
-                f"{word!r} is no setting of a run", hint=near or f"there are: {listed}"
+                f"{word!r} is not a setting of a run", hint=near or f"there are: {listed}"
             )
         counted = name in ("streams", "threads") and value.isdecimal()
         chosen[name] = int(value) if counted else value

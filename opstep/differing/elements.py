@@ -15,7 +15,7 @@ CHUNK = 1 << 20  # elements looked at at a time
 class Elements(NamedTuple):
     """How two arrays differ: `differing` of `of` elements; the first of them in row-major order,
     with both values; how far apart they are at most, absolutely, relative to the second, and in
-    units in the last place (of floats that are no NaNs; the coarser type's); how many NaNs each
+    units in the last place (of floats that are not NaNs; the coarser type's); how many NaNs each
     has; how many of those that differ are a number in one alone, or an infinity.
     """
 

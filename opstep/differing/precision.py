@@ -245,17 +245,17 @@ class _Measurement:
 
 def _computed(producer: Producer, operands: list[Any]) -> list[np.ndarray] | None:
     """The results by the op's oracle; None where it cannot be asked."""
-    step, operands_given = producer.step, []
+    step, arguments = producer.step, []
     for a, t in zip(operands, step.operand_types, strict=False):
-        operands_given.append(None if a is None or t is None else a.astype(_promoted(t)))
-    while operands_given and operands_given[-1] is None:
-        operands_given.pop()
+        arguments.append(None if a is None or t is None else a.astype(_promoted(t)))
+    while arguments and arguments[-1] is None:
+        arguments.pop()
     attrs = step.attrs
     if step.op.name == "cast" and attrs["dtype"].is_float:
-        return [operands_given[0].astype(np.float64)]
+        return [arguments[0].astype(np.float64)]
     try:
         with np.errstate(all="ignore"):
-            found = step.op.oracle(*operands_given, **attrs)
+            found = step.op.oracle(*arguments, **attrs)
     except Exception:  # an oracle that wants other operands; what it is asked is not its text
         return None
     arrays = [np.asarray(f) for f in (found if isinstance(found, (tuple, list)) else (found,))]

@@ -62,7 +62,7 @@ class Taps:
         self, device: Device, budget: int, selects: Callable[[Key], bool] = lambda key: True
     ):
         self.device = device
-        self.wanted = selects
+        self.selects = selects
         self.left = budget
         self.found: dict[Key, Tapped] = {}
         self._memory: Memory | None = None
@@ -81,7 +81,7 @@ class Taps:
             key = (*path, site_of(binding.plan, execution.number, k))
             position = (*order, execution.number, LAST, k)
             self.found[key] = tapped = Tapped(key, position, binding.plan, execution.number, value)
-            if self.wanted(key):
+            if self.selects(key):
                 self._keep(execution, tapped)
 
     def array(self, tapped: Tapped) -> np.ndarray:

@@ -59,7 +59,7 @@ class Hunt:
 
     @property
     def only_masked(self) -> list[Finding]:
-        """Those of `masked` that are no findings: `hunt` may be asked to take them as such."""
+        """Those of `masked` that are not findings: `hunt` may be asked to take them as such."""
         return [m for m in self.masked if not any(m is f for f in self.findings)]
 
     @property

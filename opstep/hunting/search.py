@@ -105,14 +105,14 @@ def _batches(inputs: Any, steps: int | None) -> Iterator[Mapping[str, Any]]:
     return islice(inputs, steps)
 
 
-def _check_names(program: Program, names_given: Collection[str]) -> None:
+def _check_names(program: Program, expected: Collection[str]) -> None:
     """Complains of a name that nothing has."""
     defined = set(program.module.tensors)
     for graph in program.graphs.values():
         names = [b.name.text for b in graph.inputs]
         names += [b.name.text for s in graph.body for b in getattr(s, "results", ())]
         defined.update(names, (f"{graph.name.text}.{n}" for n in names))
-    for name in names_given:
+    for name in expected:
         if name not in defined:
             raise InputError(f"no value is called {name}", hint=did_you_mean(name, defined))
 

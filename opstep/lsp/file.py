@@ -76,12 +76,12 @@ class File:
         before = _interfaces(replaced)
         self.lines.replace(start, end, new)
         pieces = [piece.moved(begin) for piece in cut(self.text[begin : stop + moved])]
-        items_made = self._items(pieces, replaced)
+        rebuilt = self._items(pieces, replaced)
         for item in items[last:]:
             item.start += moved
-        items[first:last] = items_made
+        items[first:last] = rebuilt
         self._index()
-        self._changed(before, items_made)
+        self._changed(before, rebuilt)
 
     def _items(self, pieces: list[Piece], replaced: list[Item]) -> list[Item]:
         """The items of some pieces: those that were there before, where they say the same or have

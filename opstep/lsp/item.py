@@ -202,7 +202,7 @@ class Item:
 
     @property
     def verified(self) -> VerifiedGraph | None:
-        """The types in it, as far as they are known; None where it is no graph."""
+        """The types in it, as far as they are known; None where it is not a graph."""
         if not self._can_read():
             return None
         self._check_all()

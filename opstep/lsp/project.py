@@ -48,7 +48,7 @@ class Project:
             return self._open[uri]
         path = uris.to_fs_path(uri)
         if not path:
-            raise InputError(f"{uri} is not open, and is no file that could be read")
+            raise InputError(f"{uri} is not open, and is not a file that could be read")
         return self.file_at(path)
 
     def opened(self, uri: str) -> File | None:
@@ -65,7 +65,7 @@ class Project:
         try:
             found = os.stat(path)
             if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
-                raise InputError(f"{path} is no file: a pipe or a device would be waited for")
+                raise InputError(f"{path} is not a file: a pipe or a device would be waited for")
             stamp = found.st_mtime_ns, found.st_size
         except (OSError, ValueError):
             self._read.pop(path, None)

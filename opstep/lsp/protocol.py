@@ -95,8 +95,8 @@ class Protocol(LanguageServerProtocol):
 
 def folders_of(params: types.InitializeParams) -> list[str]:
     """Paths of the folders that the client has open."""
-    uris_given = [f.uri for f in params.workspace_folders or ()] or [params.root_uri or ""]
-    found = [uris.to_fs_path(uri) for uri in uris_given if uri] or [params.root_path]
+    open_uris = [f.uri for f in params.workspace_folders or ()] or [params.root_uri or ""]
+    found = [uris.to_fs_path(uri) for uri in open_uris if uri] or [params.root_path]
     return [path for path in found if path]
 
 

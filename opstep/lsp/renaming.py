@@ -122,7 +122,7 @@ def _check_name(thing: Thing, new: str) -> None:
     what = _WHAT[thing.kind]
     if not _NAME.fullmatch(new):
         raise InputError(
-            f"{new!r} is no name" if new else "a name is wanted",
+            f"{new!r} is not a name" if new else "a name is wanted",
             hint="a name is a letter or _, then letters, digits and _",
         )
     if "." in new and thing.kind != "tensor":

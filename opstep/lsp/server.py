@@ -93,7 +93,7 @@ class Server(LanguageServer):
         return handler
 
     def report_server_error(self, error: Exception, source: Any) -> None:
-        """Into the log; who asked has had an answer. What a feature refuses is no error of ours."""
+        """Into the log; who asked has had an answer. What a feature refuses is not our error."""
         if isinstance(error, JsonRpcException) and error.code in (FAILED, _BUG):
             return  # bugs have been logged, with where they are
         self.log(f"{getattr(source, '__name__', source)}: {error}")

@@ -16,7 +16,7 @@ REALTIME, MONOTONIC, BOOTTIME = 1, 3, 6
 
 
 def text(string: str) -> str:
-    """As UTF-8 can hold it: paths may have bytes that are no text."""
+    """As UTF-8 can hold it: paths may have bytes that are not text."""
     return string.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 

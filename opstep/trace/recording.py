@@ -253,7 +253,7 @@ class _Recorder(Recorder):
         self._ended = False
         self._ending = threading.Lock()  # nothing is queued behind the end
         self._repeatable = True  # all steps so far had the inputs of the first call
-        self._told_ns = 0  # when that was asked for
+        self._asked_ns = 0  # when late records were asked for
         self._inputs: Mapping[str, np.ndarray] = {}  # of the call under way
         self._late: Callable[[], None] | None = None  # hands over records that are still to come
         self._ends: deque[StepDone] = deque()  # of steps whose records are
@@ -322,7 +322,7 @@ class _Recorder(Recorder):
         self._catch_up()
 
     def lost(self, count: int) -> None:
-        self.run.lost += count
+        self.run.untimed += count
 
     def _end_before(self, step: int) -> None:
         """Ends those steps before this one that have ended."""
@@ -374,9 +374,9 @@ class _Recorder(Recorder):
         if error is not None:
             self.finish(error)
         else:
-            if self._late and time.monotonic_ns() - self._told_ns > LAG_S * 1e9:
+            if self._late and time.monotonic_ns() - self._asked_ns > LAG_S * 1e9:
                 self._late()
-                self._told_ns = time.monotonic_ns()
+                self._asked_ns = time.monotonic_ns()
             self.idle = True
 
     def _put(self, method: str, argument: Any, nbytes: int = 0) -> None:

@@ -41,7 +41,7 @@ class TimelineSink:
         self._interned = perfetto.Interned()
         self._uuids = count(1)
         self._runs: dict[Run, RunTracks] = {}
-        self._records: dict[Run, list[Record]] = {}  # that are no packets yet
+        self._records: dict[Run, list[Record]] = {}  # that are not packets yet
         self._step = -1  # the last that has ended
         self._awaited = 0  # bytes that they will be, about
         self._pending: list[Any] = []  # packets, as bytes
@@ -191,4 +191,4 @@ def _claim(file: int, path: Path) -> None:
     head = os.pread(file, 1 << 16, 0)
     if head and not perfetto.is_trace(head):
         hint = "give another name, or remove it"
-        raise InputError(f"{path} is there, and is no trace: it is not replaced", hint=hint)
+        raise InputError(f"{path} is there, and is not a trace: it is not replaced", hint=hint)

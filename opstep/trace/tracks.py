@@ -234,7 +234,7 @@ class RunTracks:
         return out.template()
 
     def _fill_spent(self, spent: Sequence[Overhead]) -> Any:
-        """What was done for the run, and is no work of its ops."""
+        """What was done for the run, and is not work of its ops."""
         first = spent[0]
         key = ("spent", first.name, first.category, first.thread)
         if key not in self._templates:

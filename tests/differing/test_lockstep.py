@@ -274,18 +274,18 @@ graph main(x: f32[4]) -> f32[4] {
 @pytest.mark.parametrize(
     "text, what",
     [
-        ("strems=3", "'strems=3' is no setting of a run"),
+        ("strems=3", "'strems=3' is not a setting of a run"),
         ("streams=0", "streams is 0; it can be 1 to 64"),
         ("streams=65", "streams is 65"),
         ("streams=x", "streams is 'x'; it can be 1 to 64"),
-        ("fast", "'fast' is no setting"),
+        ("fast", "'fast' is not a setting"),
         ("mode=fast", "mode is 'fast'"),
         ("alloc=twice", "alloc is 'twice'"),
         ("device=null", "the null device computes nothing"),
         ("device=tpu", "there is no device tpu"),
         ("kernels=vendor", "kernels are chosen on GPUs"),
         ("device=cuda kernels=mine", "kernels is 'mine'"),
-        ("threads=", "'threads=' is no setting"),
+        ("threads=", "'threads=' is not a setting"),
     ],
 )
 def test_settings_that_are_none(text, what):

@@ -61,7 +61,9 @@ def locate(session: Session, text: str) -> Location:
         return Location(name=rest)
     if _NAME.match(text):
         return Location(name=text)
-    raise Refused(f"{visible(text[:60])} is no place", "write a line, FILE:LINE, a graph or an op")
+    raise Refused(
+        f"{visible(text[:60])} is not a place", "write a line, FILE:LINE, a graph or an op"
+    )
 
 
 def _of_text(session: Session, frame) -> Location:
@@ -136,7 +138,7 @@ def numbers(text: str) -> list[int]:
     for word in text.replace(",", " ").split():
         match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", word)
         if not match:
-            raise Refused(f"{visible(word[:60])} is no number", "write 2, or 2-4")
+            raise Refused(f"{visible(word[:60])} is not a number", "write 2, or 2-4")
         low, high = int(match[1]), int(match[2] or match[1])
         if high - low > 10_000:
             raise Refused(f"{word} are too many")
@@ -150,5 +152,5 @@ def count(text: str, default: int = 1) -> int:
     if not text:
         return default
     if not text.isdecimal() or len(text) > 9:
-        raise Refused(f"{visible(text[:60])} is no count", "write a number")
+        raise Refused(f"{visible(text[:60])} is not a count", "write a number")
     return int(text)

@@ -39,7 +39,7 @@ def format_of(text: str) -> tuple[str, str]:
     match = _FORMAT.match(text)
     if not match or (match[2] and match[2] not in FORMATS):
         listed = "; ".join(f"/{k}: {what}" for k, what in FORMATS.items())
-        raise Refused(f"{visible(text.split()[0][:20])} is no format", listed)
+        raise Refused(f"{visible(text.split()[0][:20])} is not a format", listed)
     return f"{match[1]}{match[2] or 'e'}", text[match.end() :].strip()
 
 

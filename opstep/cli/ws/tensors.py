@@ -215,8 +215,8 @@ def look(tensor: TensorRecord, array: np.ndarray) -> None:
         ("opstep ws runs.db save w=p.safetensors:conv1.w x=data.npz:x", "out of larger files"),
     ],
 )
-@click.argument("given", nargs=-1, required=True, metavar="NAME=FILE...")
-def save(file: str, given: tuple[str, ...]) -> int:
+@click.argument("sources", nargs=-1, required=True, metavar="NAME=FILE...")
+def save(file: str, sources: tuple[str, ...]) -> int:
     """Keep arrays of files under a name.
 
     A name that was saved before gets the new array; tensors of runs stay as they are. A workspace
@@ -228,7 +228,7 @@ def save(file: str, given: tuple[str, ...]) -> int:
     from opstep.trace.workspace.workspace import Workspace
 
     found: dict[str, np.ndarray] = {}
-    for text in given:
+    for text in sources:
         name, equals, source = text.partition("=")
         if not (equals and source):
             hint = "write w=FILE.npy, w=FILE.npz:KEY or w=FILE.safetensors:KEY"

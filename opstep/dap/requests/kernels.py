@@ -210,7 +210,7 @@ def _element(found: KernelsAtStop, arguments: KernelArguments) -> tuple[int, int
         raise DapError(f"an element of {types[arguments.result]} has {len(shape)} indices")
     for k, size in zip(index, shape, strict=True):
         if not 0 <= k < size:
-            raise DapError(f"{index} is no element of {types[arguments.result]}", show=True)
+            raise DapError(f"{index} is not an element of {types[arguments.result]}", show=True)
         number = number * size + k
     return arguments.result, number
 

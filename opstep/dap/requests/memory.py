@@ -39,7 +39,7 @@ def origin_of(session: Session, reference: str) -> Origin:
     """The tensor that a memory reference stands for. Raises `DapError`."""
     kind, _, number = reference.partition(":")
     if kind != "tensor" or not (number.isascii() and number.isdigit() and len(number) < 16):
-        text = f"{reference[:80]!r} is no memory of a tensor: only that can be read"
+        text = f"{reference[:80]!r} is not memory of a tensor: only that can be read"
         raise DapError(text, NO_MEMORY)
     return session.references.get(int(number), Origin, "memory reference")
 
@@ -87,7 +87,7 @@ def write_memory(session: Session, arguments: WriteMemoryArguments) -> dict[str,
     try:
         data = base64.b64decode(arguments.data, validate=True)
     except (binascii.Error, ValueError):
-        raise DapError("writeMemory: data is no base64", BAD_ARGUMENTS) from None
+        raise DapError("writeMemory: data is not base64", BAD_ARGUMENTS) from None
     t: Any = origin.handle().type
     first = arguments.offset
     room = t.nbytes - first if 0 <= first <= t.nbytes else 0

@@ -51,7 +51,7 @@ def source(session: Session, arguments: SourceArguments) -> dict[str, Any]:
     for text in _texts(session):
         if session.folder / text.path == session.folder / requested:
             return {"content": text.text, "mimeType": MIME}
-    raise DapError(f"{path[:200]} is no text of this program", NO_SOURCE)
+    raise DapError(f"{path[:200]} is not a text of this program", NO_SOURCE)
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ def tensor_of(session: Session, arguments: TensorArguments) -> Viewed:
     if isinstance(value, (bool, int, float)):
         return HostTensor(np.asarray(value))
     if not hasattr(value, "statistics"):
-        raise DapError(f"{arguments.expression[:80]} is no tensor", NO_TENSOR)
+        raise DapError(f"{arguments.expression[:80]} is not a tensor", NO_TENSOR)
     return value
 
 

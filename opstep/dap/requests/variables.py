@@ -248,7 +248,7 @@ def table(value: Any) -> Fields:
 
 
 def copied(value: Any) -> str | None:
-    """All elements of a tensor, as NumPy and Python read lists; None for what is no tensor."""
+    """All elements of a tensor, as NumPy and Python read lists; None for what is not a tensor."""
     if isinstance(value, np.ndarray):
         array = value
     elif hasattr(value, "array"):

@@ -61,7 +61,7 @@ class Call:
     initialiser: bool = False  # of a param or state: there are attributes only
 
     def operands(self) -> list[Argument]:
-        """The arguments that are no attributes, the empty one of the cursor among them."""
+        """The arguments that are not attributes, the empty one of the cursor among them."""
         return [a for k, a in enumerate(self.arguments)
                 if a.name is None and (a.tokens or k == self.active)]  # fmt: skip
 

@@ -84,8 +84,8 @@ class Scope:
 
     def graphs(self) -> Iterator[Graph]:
         """Those of `graph_names` whose heads can be read."""
-        known = self.file.environment.graphs
-        yield from (g for name in self.graph_names() if (g := known.get(name)) is not None)
+        graphs_by_name = self.file.environment.graphs
+        yield from (g for name in self.graph_names() if (g := graphs_by_name.get(name)) is not None)
 
     def graph(self, name: str) -> Graph:
         """The graph of that name; KeyError where there is none."""

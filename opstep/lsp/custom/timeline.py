@@ -59,7 +59,7 @@ def open_timeline(project: Project, params: dict[str, Any]) -> dict[str, Any]:
     """Serves a trace to a page: ``{path, frames}`` with the origins of the pages around it.
 
     ``address`` is on this machine's loopback, with a secret in its path; ``number`` is what
-    `opstep/timeline/close` takes. ``cut``: bytes at the end of the file that are no whole packet;
+    `opstep/timeline/close` takes. ``cut``: bytes at the end of the file that are not a packet;
     ``damaged``: from which byte to which others are left out.
     """
     path, frames = params.get("path"), params.get("frames", [])

@@ -19,7 +19,7 @@ _KEYWORDS = {
     "param": ("param NAME: TYPE = initialiser",
               "Declares a weight: a named tensor that all graphs of the file share."),
     "state": ("state NAME: TYPE = initialiser",
-              "Declares a named tensor that lives from run to run, and is no weight."),
+              "Declares a named tensor that lives from run to run, and is not a weight."),
     "graph": ("graph NAME(input: TYPE, …) -> TYPE, … { … }",
               "Declares a graph: statements, one a line, each of which gives its results names."),
     "return": ("return a, b",

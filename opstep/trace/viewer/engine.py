@@ -36,7 +36,7 @@ class Answer(NamedTuple):
 
 
 class Engine:
-    """The engine with one trace loaded; `left_out`: bytes of the file that are no whole packet,
+    """The engine with one trace loaded; `left_out`: bytes of the file that are not a whole packet,
     where it was cut or damaged (`readable` says where). They are not loaded.
 
     Each query, and loading, may take `timeout` seconds; an engine that took longer is closed.
@@ -82,7 +82,7 @@ class Engine:
         try:
             sql.encode()
         except UnicodeEncodeError:
-            raise InputError("the SQL is no text that UTF-8 can hold") from None
+            raise InputError("the SQL is not text that UTF-8 can hold") from None
         with self._limited("the query"):
             try:
                 found = self._client.query(sql)

@@ -58,7 +58,7 @@ class ReadableParts(NamedTuple):
 
     @property
     def cut(self) -> int:
-        """Bytes at the end that are no whole packet."""
+        """Bytes at the end that are not a whole packet."""
         return self.nbytes - max((end for _, end in (*self.parts, *self.damaged)), default=0)
 
     @property
@@ -95,7 +95,7 @@ def readable_parts(path: Path) -> ReadableParts:
     """
     try:
         if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe would make us wait
-            raise InputError(f"{path} is no file that can be read again")
+            raise InputError(f"{path} is not a file that can be read again")
         with path.open("rb") as file:
             if not (nbytes := file.seek(0, 2)):
                 hint = "the run ended before it wrote anything"
@@ -105,7 +105,7 @@ def readable_parts(path: Path) -> ReadableParts:
                 first = found.parts[0] if found.parts else (0, 0)
                 if not is_trace(data[first[0] : _packet_end(data, first[0])]):
                     hint = "opstep run … --trace FILE.pftrace writes one"
-                    raise InputError(f"{path} is no Perfetto trace", hint=hint)
+                    raise InputError(f"{path} is not a Perfetto trace", hint=hint)
                 return found
     except (OSError, ValueError) as error:  # ValueError: a null character in the name
         raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from None

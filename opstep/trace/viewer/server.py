@@ -103,7 +103,7 @@ class Server(ThreadingHTTPServer):
         return self.socket.getsockname()[1]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that has gone is no error; nor does anything else end the server."""
+        """A browser that has gone is not an error; nor does anything else end the server."""
 
 
 def _listening(port: int) -> socket.socket:

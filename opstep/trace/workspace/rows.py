@@ -69,7 +69,7 @@ def is_usual(words: np.ndarray) -> bool:
 
 
 def storable(number: float | int | None) -> float | int | None:
-    """As SQLite can hold it: the magnitude of the least i64 is no i64."""
+    """As SQLite can hold it: the magnitude of the least i64 is not an i64."""
     return float(number) if isinstance(number, int) and number >> 63 else number
 
 
@@ -195,7 +195,7 @@ def _sources(plan: Plan, first: int, initial: Sequence[Initial], main: bool) -> 
 
 
 def plain(text: str) -> str:
-    """As SQLite can hold it: a path whose bytes are no UTF-8 has surrogates."""
+    """As SQLite can hold it: a path whose bytes are not UTF-8 has surrogates."""
     return text.encode("utf-8", "replace").decode()
 
 

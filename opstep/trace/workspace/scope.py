@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def recorded_runs(path: str | Path) -> Callable[[str, int | None], RunScope | None]:
     """Finds the scope of a run by its key (or id, or ``last``) and a step, the last if None; None
-    where there is no such run. Raises `InputError` where the file is no workspace.
+    where there is no such run. Raises `InputError` where the file is not a workspace.
     """
     from opstep.trace.workspace.workspace import Workspace
 

@@ -188,7 +188,7 @@ def filter_named(word: str) -> str:
     found = [name for name in FILTERS if name.startswith(word)]
     if len(found) != 1:
         raise Refused(
-            f"{visible(word[:40])} is no kind of trouble", f"there are: {', '.join(FILTERS)}"
+            f"{visible(word[:40])} is not a kind of trouble", f"there are: {', '.join(FILTERS)}"
         )
     return found[0]
 

@@ -39,7 +39,7 @@ def info(session: Session, text: str) -> None:
     found = [SHORT[word]] if word in SHORT else found
     if len(found) != 1:
         hint = did_you_mean(word, TOPICS) or f"there are: {', '.join(TOPICS)}"
-        raise Refused(f"{visible(word[:40])} is no topic, or may be several", hint)
+        raise Refused(f"{visible(word[:40])} is not a topic, or may be several", hint)
     TOPICS[found[0]](session, rest.strip())
 
 

@@ -121,7 +121,7 @@ def of_answer(result: Result, x: int, ys: list[int], by: int | None) -> Plot:
 
 
 def _columns(label: str, xs: list[Any], ys: list[Any]) -> PlotLine:
-    """Points of two columns, by x; what is no number is a gap, infinities are marked."""
+    """Points of two columns, by x; what is not a number is a gap, infinities are marked."""
     x = np.array([_number(v) for v in xs], np.float64)
     y = np.array([_number(v) for v in ys], np.float64)
     finite = np.isfinite(x)

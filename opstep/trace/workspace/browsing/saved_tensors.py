@@ -139,4 +139,4 @@ def evaluate(scope: SavedScope, text: str) -> Viewed:
         return value
     if isinstance(value, (np.ndarray, np.generic, bool, int, float)):
         return HostTensor(np.asarray(value))
-    raise InputError(f"{text[:80]} is no tensor")
+    raise InputError(f"{text[:80]} is not a tensor")
