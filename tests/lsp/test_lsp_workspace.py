@@ -208,7 +208,7 @@ BROKEN = {
     "newer": (lambda p, good: version(p, good, 99), "newer opstep"),
     "older": (lambda p, good: version(p, good, 1), "older opstep"),
     "damaged": (lambda p, good: truncated(p, good), "damaged"),
-    "absent": (lambda p, good: None, "there is not a file"),
+    "absent": (lambda p, good: None, "there is no file"),
 }
 KINDS = {"text": "foreign"}
 

@@ -81,7 +81,7 @@ def _call(out: Proposals, entry: Entry, snippet: str) -> None:
         snippet,
         kind=Kind.Class if graph else Kind.Function,
         detail="" if graph else name + signature(entry),  # a graph's is resolved
-        beside=f"  {family_of(entry) if name not in out.scope.file.graphs else 'graph'}",
+        label_detail=f"  {family_of(entry) if name not in out.scope.file.graphs else 'graph'}",
         rank=3 if graph and name in out.scope.file.graphs else 5 if _late(entry) else 4,
         data=data_of(out.scope, entry),
     )

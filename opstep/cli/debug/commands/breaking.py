@@ -77,7 +77,7 @@ def dprintf(session: Session, text: str) -> None:
         message = message[1:-1]
     if not comma or not message:
         raise Refused("a message is missing", "dprintf 12, loss is {loss}")
-    added(session, "log", where.strip(), place=stopping(session, locate(session, where)),
+    added(session, "log", where.strip(), location=stopping(session, locate(session, where)),
           log=message)  # fmt: skip
 
 
