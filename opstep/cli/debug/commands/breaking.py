@@ -34,7 +34,7 @@ def about(entry: Entry) -> str:
 def set_break(session: Session, text: str, temporary: bool) -> None:
     where, condition = split_if(text)
     added(
-        session, "break", where, place=stopping(session, locate(session, where)),
+        session, "break", where, location=stopping(session, locate(session, where)),
         condition=condition, temporary=temporary,
     )  # fmt: skip
 
