@@ -171,7 +171,7 @@ def main() -> None:
         trace, target = given or (Path(folder) / "unet.pftrace", TARGET)
         if not given:
             record(trace)
-        with Server(trace, place=choose(trace)) as server:
+        with Server(trace, position=choose(trace)) as server:
             threading.Thread(target=server.serve_forever, daemon=True).start()
             browser = Browser(program, Path(folder) / "profile")
             target.write_bytes(picture(browser, server.address))

@@ -17,10 +17,10 @@ def catalogue() -> dict[str, Entry]:
     import opstep.runtime.ir.control  # noqa: F401 - and those of control flow
     from opstep.kernels.stdlib import library
 
-    known: dict[str, Entry] = {}
+    graphs: dict[str, Entry] = {}
     for module in library():
-        known |= module.graphs
-    return known | {n: op for n, op in OPS.items() if public(op)}
+        graphs |= module.graphs
+    return graphs | {n: op for n, op in OPS.items() if public(op)}
 
 
 def public(op: type[Op]) -> bool:

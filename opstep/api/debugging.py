@@ -197,9 +197,9 @@ class Debugger(core.Debugger):
         found = program.graph(graph)
         arrays, types = conform(found, inputs or {}, program.module.source)
         names = [b.name.text for b in found.inputs]
-        given = dict(zip(names, arrays, strict=True))
+        inputs_by_name = dict(zip(names, arrays, strict=True))
         name = found.name.text
-        host = ProgramHost(program, name, given, replace(settings, seed=None))
+        host = ProgramHost(program, name, inputs_by_name, replace(settings, seed=None))
         source = program.module.source
         if files is None and source is not None and Path(source.path).is_file():
             files = Path(source.path).parent

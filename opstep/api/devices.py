@@ -60,8 +60,8 @@ def _cuda(number: int, setup: Setup) -> Device:
     from opstep.runtime.device.cuda.choice.choice import Kernels
     from opstep.runtime.device.cuda.device import device
 
-    wanted = Kernels(setup.kernels, setup.autotune)
-    return device(number).with_kernels(wanted.checked())
+    kernels = Kernels(setup.kernels, setup.autotune)
+    return device(number).with_kernels(kernels.checked())
 
 
 def _null(number: int, setup: Setup) -> Device:
@@ -77,7 +77,7 @@ KINDS = [
 ]
 
 
-def known_names(number: str = "1") -> list[str]:
+def device_names(number: str = "1") -> list[str]:
     """The names that a device can have, one with that number for kinds of which there are many."""
     numbered = ([k.name, f"{k.name}:{number}"] if k.gpu else [k.name] for k in KINDS)
     return [name for names in numbered for name in names]
@@ -91,7 +91,7 @@ def _parsed(name: str) -> tuple[Kind, int]:
     for kind in KINDS:
         if found and found[1] == kind.name and kind.gpu:
             return kind, int(found[2])
-    hint = f"there are: {', '.join(known_names())}"
+    hint = f"there are: {', '.join(device_names())}"
     raise InputError(f"there is no device {name}", hint=hint)
 
 
@@ -121,9 +121,9 @@ def device_named(name: str, setup: Setup = Setup()) -> Device:
     Raises `InputError` for a name that says nothing, `DeviceError` as `Kind.make` does.
     """
     kind, number = _parsed(name)
-    made = kind.make(number, setup)
+    device = kind.make(number, setup)
     if setup.chaos is None or not kind.computes:
-        return made
+        return device
     from opstep.runtime.device.chaos import chaotic
 
-    return chaotic(made, setup.chaos)
+    return chaotic(device, setup.chaos)

@@ -45,12 +45,12 @@ def conform_one(what: str, t: TensorType, value: Any) -> np.ndarray:
     """An array of exactly this type. Raises `InputError`."""
     array = as_array(what, value, t.dtype)
     if array.shape != t.shape:
-        given = TensorType(t.dtype, array.shape)
-        raise InputError(f"{what} is {t}, not {given}")
+        actual = TensorType(t.dtype, array.shape)
+        raise InputError(f"{what} is {t}, not {actual}")
     return array
 
 
-def as_array(what: str, value: Any, wanted: DType) -> np.ndarray:
+def as_array(what: str, value: Any, dtype: DType) -> np.ndarray:
     """`value` as an array of the wanted element type.
 
     Arrays must have it; numbers and lists, which have none of their own, are converted where that
@@ -66,26 +66,26 @@ def as_array(what: str, value: Any, wanted: DType) -> np.ndarray:
         array = read_bf16(value)
         if array is None:
             raise InputError(f"{what} cannot be read as an array: {error}") from None
-    if bare and _converts(array.dtype, wanted):
-        return array.astype(wanted.numpy)
+    if bare and _converts(array.dtype, dtype):
+        return array.astype(dtype.numpy)
     try:
-        given = dtype_of(array.dtype)
+        actual = dtype_of(array.dtype)
     except KeyError:
         raise InputError(
             f"{what} has elements of type {array.dtype}, which no tensor has"
         ) from None
-    if given is not wanted:
-        name = wanted.numpy.name
+    if actual is not dtype:
+        name = dtype.numpy.name
         way = f".astype({name!r})" if hasattr(value, "astype") else f"to {name}"
         raise InputError(
-            f"{what} has elements of type {given}, not {wanted}",
+            f"{what} has elements of type {actual}, not {dtype}",
             hint=f"convert it: {way}",
         )
     return array
 
 
-def _converts(given: np.dtype, wanted: DType) -> bool:
-    """Whether a number or list of this NumPy dtype may become `wanted`."""
+def _converts(actual: np.dtype, target: DType) -> bool:
+    """Whether a number or list of this NumPy dtype may become `target`."""
     order = "biuf"
-    kind = {"b": "b", "i": "i", "u": "i", "f": "f"}.get(given.kind)
-    return kind is not None and order.index(kind) <= order.index(wanted.kind)
+    kind = {"b": "b", "i": "i", "u": "i", "f": "f"}.get(actual.kind)
+    return kind is not None and order.index(kind) <= order.index(target.kind)

@@ -68,7 +68,7 @@ class Job:
         if self.recorder:
             self.recorder.end_step(self._named())
 
-    def tell(self, on_step: Callable[[], Any] | None, signals: Held) -> None:
+    def notify(self, on_step: Callable[[], Any] | None, signals: Held) -> None:
         """Calls `on_step`. The first Ctrl-C waits until it returns: who counts steps or keeps their
         params there has those of all that are finished.
         """

@@ -50,9 +50,9 @@ def debug_kernel(
         raise InputError(f"there is no op {op}", hint=did_you_mean(op, OPS) or "")
     if target not in ("cuda", "cpu"):
         raise InputError(f"target is {target!r}; there are cuda and cpu")
-    given = [None if a is None else np.asarray(a) for a in arrays]
+    operands = [None if a is None else np.asarray(a) for a in arrays]
     try:
-        step, stored, results = one_step(OPS[op], given, complete(OPS[op], dict(attrs or {})))
+        step, stored, results = one_step(OPS[op], operands, complete(OPS[op], dict(attrs or {})))
         types = (*stored, *results)
         launches = kernel_launches(step, types, target)
     except KeyError as error:
@@ -61,13 +61,13 @@ def debug_kernel(
         raise InputError(f"{op}: {error}") from None
     if not 0 <= launch < len(launches):
         raise InputError(f"{op} makes {len(launches)} launches on {target}; there is no {launch}")
-    given += [None] * (len(stored) - len(given))
+    operands += [None] * (len(stored) - len(operands))
     one = launches[launch]
-    wanted = None if element is None else (result, _place(results, result, element))
-    return KernelProcess(Job(step, types, given, one, ARCH, block, thread, unit, every, wanted))
+    stop_at = None if element is None else (result, _element_number(results, result, element))
+    return KernelProcess(Job(step, types, operands, one, ARCH, block, thread, unit, every, stop_at))
 
 
-def _place(results: Sequence[Any], result: int, element: int | Sequence[int]) -> int:
+def _element_number(results: Sequence[Any], result: int, element: int | Sequence[int]) -> int:
     """The number of an element in row-major order."""
     if not 0 <= result < len(results):
         raise InputError(f"the op has {len(results)} results; there is no {result}")
@@ -75,5 +75,5 @@ def _place(results: Sequence[Any], result: int, element: int | Sequence[int]) ->
     try:
         return int(np.ravel_multi_index(index, results[result].shape)) if index else 0
     except (ValueError, TypeError):
-        told = f"[{', '.join(map(str, index))}]"
-        raise InputError(f"{told} is no element of {results[result]}") from None
+        shown = f"[{', '.join(map(str, index))}]"
+        raise InputError(f"{shown} is not an element of {results[result]}") from None

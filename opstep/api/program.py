@@ -102,8 +102,8 @@ class Program:
             if len(self.graphs) == 1:
                 return next(iter(self.graphs.values()))
             if "main" not in self.graphs:
-                known = ", ".join(self.graphs) or "none"
-                raise InputError("which graph?", hint=f"name one of: {known}")
+                names = ", ".join(self.graphs) or "none"
+                raise InputError("which graph?", hint=f"name one of: {names}")
             name = "main"
         if name not in self.graphs:
             raise UnknownName(f"there is no graph {name}", name, self.graphs)
@@ -122,14 +122,14 @@ class Program:
 
         self._check_gradient(self.graph(graph), wrt, name or f"{graph}_grad")
         try:
-            made = grad(self.module, graph, wrt, name=name, library=self.library)
+            gradient = grad(self.module, graph, wrt, name=name, library=self.library)
         except GradientError as error:
             span = error.statement.span if error.statement else NOWHERE
             raise OpstepError(  # what a gradient was made of has no place in the text
                 str(error), span=None if span == NOWHERE else span, source=self.module.source,
                 hint=error.hint,
             ) from None  # fmt: skip
-        module = Module((*self.module.items, made), self.module.closing, self.module.source)
+        module = Module((*self.module.items, gradient), self.module.closing, self.module.source)
         program = Program(module)
         program.seed = self.seed
         for key in self.params.known():
@@ -142,14 +142,16 @@ class Program:
             raise InputError(f"wrt is the string {wrt!r}", hint=f"it is a list: [{wrt!r}]")
         if name in self.graphs:
             raise InputError(f"there is a graph {name} already", hint="give another name=")
-        known = {n: d.type for n, d in self.module.tensors.items()}
-        known |= {b.name.text: b.type for b in graph.inputs if b.type is not None}
-        for wanted in wrt:
-            if wanted not in known:
-                message = f"{wanted} is neither an input of {graph.name.text} nor a param or state"
-                raise UnknownName(message, wanted, known)
-            if not known[wanted].dtype.is_float:
-                raise InputError(f"{wanted} is {known[wanted]}: only floats have derivatives")
+        types = {n: d.type for n, d in self.module.tensors.items()}
+        types |= {b.name.text: b.type for b in graph.inputs if b.type is not None}
+        for variable in wrt:
+            if variable not in types:
+                message = (
+                    f"{variable} is neither an input of {graph.name.text} nor a param or state"
+                )
+                raise UnknownName(message, variable, types)
+            if not types[variable].dtype.is_float:
+                raise InputError(f"{variable} is {types[variable]}: only floats have derivatives")
 
     # --- plans ---
 
@@ -187,14 +189,14 @@ class Program:
         from opstep.runtime.plan.control import called_graphs, passed_types
 
         found = [self.plan(graph, types, policy, device, symbols=symbols, setup=setup)]
-        seen: set[tuple] = set()
-        for made in found:
-            seen.add(made.signature)
-            for step in (s for s in made.steps if s.op.host):
+        signatures: set[tuple] = set()
+        for plan in found:
+            signatures.add(plan.signature)
+            for step in (s for s in plan.steps if s.op.host):
                 passed = passed_types(step)
                 for name in called_graphs(step.attrs):
-                    if (name, passed) not in seen and len(found) < most:
-                        seen.add((name, passed))
+                    if (name, passed) not in signatures and len(found) < most:
+                        signatures.add((name, passed))
                         found.append(self._plan(device, setup, name, passed, policy))
         return found
 
@@ -291,7 +293,7 @@ class Program:
                 signals.when = NEVER  # what is committed is told
                 drive(context.commit(binding))
                 job.step_done()
-                job.tell(on_step, signals)
+                job.notify(on_step, signals)
                 signals.let_go()
             return job.result()
 
@@ -312,7 +314,7 @@ class Program:
                 stopped = await drive_through(job.context.commit(job.binding))
                 with Held() as signals:  # what is committed is told
                     job.step_done()
-                    job.tell(on_step, signals)
+                    job.notify(on_step, signals)
                 if stopped is not None:
                     raise stopped
             return job.result()
@@ -344,8 +346,8 @@ class Program:
         recorder = None
         if recording is not None:
             names = (b.name.text for b in found.inputs)
-            given = dict(zip(names, arrays, strict=True))
-            recorder = self._recorder(recording, found, given, chosen, settings)
+            inputs_by_name = dict(zip(names, arrays, strict=True))
+            recorder = self._recorder(recording, found, inputs_by_name, chosen, settings)
         key = (device, setup, chosen, recording, flagged, None if plan is None else id(plan))
         context, binding, error = None, None, None
         try:
@@ -392,7 +394,7 @@ class Program:
             )
         )  # fmt: skip
 
-    def _context(self, key: tuple, listeners: tuple, recorder, given: Plan | None) -> Context:
+    def _context(self, key: tuple, listeners: tuple, recorder, supplied: Plan | None) -> Context:
         """An idle context for these settings, or a new one."""
         from opstep.runtime.device.flagging import Flags
         from opstep.runtime.interpreter import Context
@@ -405,7 +407,7 @@ class Program:
         device, setup, chosen, _, flagged, _ = key
 
         def plan_for(graph: str, types: tuple[TensorType, ...], policy: Policy) -> Plan:
-            plan = given
+            plan = supplied
             if plan is None or plan.signature != (graph, types):
                 plan = self._plan(device, setup, graph, types, policy)
             self._ready(plan, device)

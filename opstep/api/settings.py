@@ -79,13 +79,13 @@ class RunSettings:
 
     def __str__(self) -> str:
         """``debug, streams=2``: the mode, and what is not by default."""
-        told = [f"{f.name}={v}" for f in FIELDS[1:] if (v := getattr(self, f.name)) != f.default]
-        return ", ".join([self.mode, *told])
+        changed = [f"{f.name}={v}" for f in FIELDS[1:] if (v := getattr(self, f.name)) != f.default]
+        return ", ".join([self.mode, *changed])
 
     @staticmethod
-    def of(given: Mapping[str, Any]) -> RunSettings:
+    def of(values: Mapping[str, Any]) -> RunSettings:
         """Those that are found there by name; the others have their defaults."""
-        return RunSettings(**{f.name: given[f.name] for f in FIELDS if f.name in given})
+        return RunSettings(**{f.name: values[f.name] for f in FIELDS if f.name in values})
 
     @property
     def policy(self) -> Policy:

@@ -23,13 +23,13 @@ GENERATED = ("random", "zeros", "ones")
 SOURCES = "FILE.npy, FILE.npz:KEY, FILE.safetensors:KEY, random, zeros, ones or a number"
 
 
-def choose_graph(module: Module, wanted: str | None, path: str) -> Graph:
+def choose_graph(module: Module, name: str | None, path: str) -> Graph:
     """The graph asked for; else the only one, else the one called main."""
     graphs = module.graphs
-    if wanted is not None:
-        if wanted not in graphs:
-            raise UnknownName(f"{path}: there is no graph {wanted}", wanted, graphs, "it has")
-        return graphs[wanted]
+    if name is not None:
+        if name not in graphs:
+            raise UnknownName(f"{path}: there is no graph {name}", name, graphs, "it has")
+        return graphs[name]
     if not graphs:
         raise InputError(f"{path}: there is no graph in this file")
     if len(graphs) > 1 and "main" not in graphs:
@@ -40,10 +40,10 @@ def choose_graph(module: Module, wanted: str | None, path: str) -> Graph:
     return graphs["main"] if "main" in graphs else next(iter(graphs.values()))
 
 
-def parse_symbols(given: Sequence[str]) -> dict[str, int]:
+def parse_symbols(texts: Sequence[str]) -> dict[str, int]:
     """``N=32`` as {"N": 32}."""
     symbols: dict[str, int] = {}
-    for text in given:
+    for text in texts:
         name, equals, value = text.partition("=")
         one = Argument("symbols", [text])
         if not (equals and name.isidentifier() and value.isdecimal()):
@@ -58,49 +58,49 @@ def parse_symbols(given: Sequence[str]) -> dict[str, int]:
 def check_symbols(graph: Graph, symbols: Mapping[str, int]) -> None:
     """Complains of a size for a symbol that the graph's inputs do not have."""
     dims = [d for b in graph.inputs if b.type for d in b.type.shape if isinstance(d, Expr)]
-    known = sorted({s for d in dims for s in d.symbols()})
-    for name, given in symbols.items():
-        if name not in known:
-            told = f": graph {graph.name.text} has no symbol {name}"
-            message = Wording(Argument("symbols", {name: given}), told)
-            raise UnknownName(message, name, known, "its symbols are")
+    names = sorted({s for d in dims for s in d.symbols()})
+    for name, size in symbols.items():
+        if name not in names:
+            message_text = f": graph {graph.name.text} has no symbol {name}"
+            message = Wording(Argument("symbols", {name: size}), message_text)
+            raise UnknownName(message, name, names, "its symbols are")
 
 
 def gather(
     graph: Graph,
-    given: Sequence[str],
+    words: Sequence[str],
     symbols: dict[str, int],
     seed: int,
     at_hand: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, np.ndarray]:
     """An array for every input of the graph, from files or made here.
 
-    `given` holds ``name=source`` and may hold one bare ``random``, ``zeros`` or ``ones`` for all
+    `words` holds ``name=source`` and may hold one bare ``random``, ``zeros`` or ``ones`` for all
     inputs that have no source of their own. Symbols get their sizes from `symbols` and the files.
     `at_hand`: arrays of inputs that need no source, and may have none by name.
     """
     types = {b.name.text: b.type for b in graph.inputs if b.type is not None}
-    there = dict(at_hand or {})
-    sources = {n: s for n, s in parse_inputs(given, types).items() if n not in there}
-    missing = [name for name in types if name not in sources and name not in there]
+    available = dict(at_hand or {})
+    sources = {n: s for n, s in parse_inputs(words, types).items() if n not in available}
+    missing = [name for name in types if name not in sources and name not in available]
     if missing:
         listed = ", ".join(f"{name}: {types[name]}" for name in missing)
         message = f"graph {graph.name.text} has inputs that nothing was given for: {listed}"
         raise MissingInputs(message, missing)
-    found = there | {n: arrays.load(s) for n, s in sources.items() if not is_made(s)}
+    found = available | {n: arrays.load(s) for n, s in sources.items() if not is_generated(s)}
     sizes = symbols | bound_by(types, found, symbols)
-    check_sizes({n: types[n] for n, s in sources.items() if is_made(s)}, sizes)
+    check_sizes({n: types[n] for n, s in sources.items() if is_generated(s)}, sizes)
     for name, source in sources.items():
-        if is_made(source):
-            found[name] = made(name, concrete(name, types[name], sizes), source, seed)
+        if is_generated(source):
+            found[name] = generate(name, concrete(name, types[name], sizes), source, seed)
     return {name: found[name] for name in types}
 
 
-def parse_inputs(given: Sequence[str], types: Mapping[str, TensorType]) -> dict[str, str]:
+def parse_inputs(words: Sequence[str], types: Mapping[str, TensorType]) -> dict[str, str]:
     """``name=source`` as a dict, with the bare source spread over the inputs that have none."""
     sources: dict[str, str] = {}
     rest: str | None = None
-    for text in given:
+    for text in words:
         name, equals, source = text.partition("=")
         one = Argument("inputs", [text])
         if not equals and name in GENERATED:
@@ -152,8 +152,8 @@ def check_sizes(types: Mapping[str, TensorType], sizes: Mapping[str, int]) -> No
     if unbound:
         listed = ", ".join(f"{name} is {types[name]}" for name in dict.fromkeys(unbound.values()))
         *others, last = unbound
-        asked = f"{', '.join(others)} and {last} are" if others else f"{last} is"
-        raise UnboundSymbols(f"input {listed}, and nothing says how large {asked}", unbound)
+        unknown = f"{', '.join(others)} and {last} are" if others else f"{last} is"
+        raise UnboundSymbols(f"input {listed}, and nothing says how large {unknown}", unbound)
 
 
 def concrete(name: str, t: TensorType, sizes: Mapping[str, int]) -> TensorType:
@@ -164,7 +164,7 @@ def concrete(name: str, t: TensorType, sizes: Mapping[str, int]) -> TensorType:
     return TensorType(t.dtype, shape)
 
 
-def made(name: str, t: TensorType, source: str, seed: int) -> np.ndarray:
+def generate(name: str, t: TensorType, source: str, seed: int) -> np.ndarray:
     """An array of zeros, ones, one number, or random: normal floats, integers 0 to 9,
     bools true half of the time.
 
@@ -186,8 +186,8 @@ def made(name: str, t: TensorType, source: str, seed: int) -> np.ndarray:
         raise InputError(f"input {name} is {t}: too large, or cannot hold {source}") from None
 
 
-def is_made(source: str) -> bool:
-    """Whether it is no file: a word of `GENERATED`, or a number."""
+def is_generated(source: str) -> bool:
+    """Whether it is not a file: a word of `GENERATED`, or a number."""
     if source in GENERATED:
         return True
     try:
@@ -208,11 +208,13 @@ def load_params(program: Any, path: str) -> None:
         if name not in declared:
             message = f"{path}: holds {name}, which the program does not declare"
             raise UnknownName(message, name, declared, "it declares")
-        wanted: TensorType = declared[name].type
+        declared_type: TensorType = declared[name].type
         shape = ", ".join(map(str, array.shape))
-        given = f"{dtype_of(array.dtype).name}[{shape}]"
-        if str(wanted) != given and wanted.is_concrete:
-            raise InputError(f"{path}: {name} is {given}, and the program declares {wanted}")
+        actual = f"{dtype_of(array.dtype).name}[{shape}]"
+        if str(declared_type) != actual and declared_type.is_concrete:
+            raise InputError(
+                f"{path}: {name} is {actual}, and the program declares {declared_type}"
+            )
     missing = [n for n, d in declared.items() if d.kind == "param" and n not in found]
     if missing:
         raise InputError(

@@ -97,7 +97,7 @@ class Tensors(MutableMapping):
         """A run of this plan on that device is at hand: the tensors that it uses are there, and
         what it updates will be nowhere else.
         """
-        _, used, updated = self._known(plan)
+        _, used, updated = self._used_by(plan)
         self.prepare(used)
         for name in used:
             self._copy(name, device)
@@ -108,18 +108,18 @@ class Tensors(MutableMapping):
         """A step of this plan has run on that device: what was copied from there before, to be
         looked at between two steps, is not the present value any more.
         """
-        for name in self._known(plan)[2]:
+        for name in self._used_by(plan)[2]:
             self._holders[name] = {device}
 
-    def _known(self, plan: Plan) -> tuple[Plan, list[str], list[str]]:
-        known = self._of_plan.get(id(plan))
-        if known is None:
+    def _used_by(self, plan: Plan) -> tuple[Plan, list[str], list[str]]:
+        entry = self._of_plan.get(id(plan))
+        if entry is None:
             buffers = plan.buffers
             used = [b.name for b in buffers if b.kind == "param"]
-            written = {b for step in plan.steps for b in step.writes}
-            updated = [buffers[b].name for b in written if buffers[b].kind == "param"]
-            known = self._of_plan[id(plan)] = (plan, used, updated)
-        return known
+            targets = {b for step in plan.steps for b in step.writes}
+            updated = [buffers[b].name for b in targets if buffers[b].kind == "param"]
+            entry = self._of_plan[id(plan)] = (plan, used, updated)
+        return entry
 
     def _copy(self, name: str, device: str) -> None:
         """Sees to it that the device has the present value."""

@@ -52,10 +52,10 @@ def show_answer(
 
 def show(columns: list[str], rows: list[tuple], more: bool) -> None:
     numbers = {c for k, c in enumerate(columns) if all(_is_number(row[k]) for row in rows)}
-    made = shown.table(*columns, right=numbers)
+    table = shown.table(*columns, right=numbers)
     for row in rows:
-        made.add_row(*map(shown.field_text, row))
-    console().print(made)
+        table.add_row(*map(shown.field_text, row))
+    console().print(table)
     if more:
         say(f"… only {amount(len(rows), 'row')}: --limit gives more, --csv all")
 

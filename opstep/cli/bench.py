@@ -166,19 +166,19 @@ def show(
 
     out = console()
     busy = sum(op.a_step for op in measured)
-    told = f": {duration(step_s)} a step, {duration(busy)} in ops ({options['device']})"
-    out.print(Text.assemble((graph, "bold"), told))
+    summary = f": {duration(step_s)} a step, {duration(busy)} in ops ({options['device']})"
+    out.print(Text.assemble((graph, "bold"), summary))
     rates = [f"matrix product {t} {_scaled(rate)}FLOP/s" for t, rate in roof.arithmetic.items()]
     out.print("ceilings: " + ", ".join([f"copy {_scaled(roof.bandwidth)}B/s", *rates]))
     rows = [cells(op, roof, busy) for op in measured]
     for spare in (0, 2, 3):  # what others tell, too, goes first where the terminal is narrow
         table = Table(box=None, pad_edge=False, header_style="dim")
-        kept = [heading for heading in rows[0] if heading not in SPARE[:spare]] if rows else []
-        for heading in kept:
+        headings = [heading for heading in rows[0] if heading not in SPARE[:spare]] if rows else []
+        for heading in headings:
             left = heading in ("op", "result")
             table.add_column(heading, justify="left" if left else "right", no_wrap=True)
         for row in rows:
-            table.add_row(*(row[heading] for heading in kept))
+            table.add_row(*(row[heading] for heading in headings))
         if out.measure(table, options=out.options.update_width(WIDEST)).maximum <= out.width:
             break
     out.print(table)

@@ -44,7 +44,7 @@ class FloatRange(click.FloatRange):
     def convert(self, value: Any, param: Any, ctx: Any) -> float:
         number = super().convert(value, param, ctx)
         if number != number:
-            self.fail(f"{value} is no number to compare with.", param, ctx)
+            self.fail(f"{value} is not a number to compare with.", param, ctx)
         return number
 
 
@@ -69,7 +69,7 @@ class Command(click.Command):
         self.params.append(traceback_option())
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Text that begins with a comment of SQL is no option."""
+        """Text that begins with a comment of SQL is not an option."""
         is_text = [a.startswith("--") and len(a.partition("=")[0].split()) > 1 for a in args]
         args = [f" {a}" if is_one else a for a, is_one in zip(args, is_text, strict=True)]
         return super().parse_args(ctx, args)
@@ -220,17 +220,17 @@ def watch_compiler() -> Iterator[None]:
     status = Status("", console=console(stderr=True))
     lock = threading.Lock()
 
-    def tell(kernel: str) -> None:
+    def show_kernel(kernel: str) -> None:
         with lock:
             status.update(f"compiling kernel {kernel} (once: it is kept)")
             status.start()
 
-    def tell_tuning(op: str) -> None:
+    def show_tuning(op: str) -> None:
         with lock:
             status.update(f"trying kernels for {op} (once: the fastest is kept)")
             status.start()
 
-    Compiler.on_compile, Compiler.on_tune = tell, tell_tuning
+    Compiler.on_compile, Compiler.on_tune = show_kernel, show_tuning
     try:
         yield
     finally:

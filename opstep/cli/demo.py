@@ -140,8 +140,8 @@ def gallery(images: np.ndarray, labels: np.ndarray, result: Result, width: int) 
             text.append(f"  {line}", "bold" if right[k] else "bold red")
         text.append("\n")
     for k in chosen:
-        told = f"{guesses[k]} ({sure[k]:.0%})" + ("" if right[k] else f", is {labels[k]}")
-        text.append(f"  {told:<{WIDE - 2}}", "green" if right[k] else "red")
+        caption = f"{guesses[k]} ({sure[k]:.0%})" + ("" if right[k] else f", is {labels[k]}")
+        text.append(f"  {caption:<{WIDE - 2}}", "green" if right[k] else "red")
     return text.append("\n")
 
 
@@ -149,19 +149,19 @@ def started_as() -> str:
     """What to type for ``opstep``: its path where the shell does not find it by name."""
     if shutil.which("opstep"):
         return "opstep"
-    beside = Path(sys.executable).parent / "opstep"
-    if not beside.is_file():
+    command = Path(sys.executable).parent / "opstep"
+    if not command.is_file():
         return f"{sys.executable} -m opstep"
-    here = Path.cwd()
-    return str(beside.relative_to(here) if beside.is_relative_to(here) else beside)
+    current = Path.cwd()
+    return str(command.relative_to(current) if command.is_relative_to(current) else command)
 
 
 def next_commands() -> list[tuple[str, str]]:
     """Command lines to try, with paths that work from the present folder."""
     folder = data_folder()
-    here = Path.cwd()
-    if folder.is_relative_to(here):
-        folder = folder.relative_to(here)
+    current = Path.cwd()
+    if folder.is_relative_to(current):
+        folder = folder.relative_to(current)
     program = folder / "lenet.opg"
     run = f"opstep run {program} --params {folder / 'lenet.safetensors'}"
     return [

@@ -218,17 +218,17 @@ def show(found: Comparison) -> None:
     runs = f", {found.passes} runs of each side" if found.passes > found.steps else ""
     counted = f"{amount(found.compared, 'result')} of ops in {amount(found.steps, 'step')}"
     out.print(Text.assemble(verdict, f", {counted} compared{runs}"))
-    if not found.whole:
+    if not found.complete:
         out.print(Text("some results are larger than --memory, and were not compared", "yellow"))
     if found.coarse:
-        told = f"some floats are {found.coarse} on one side: all are compared by what that can hold"
-        out.print(Text(f"{told}, and `opstep diff FILE --b f64` shows what each op loses"))
-    if found.given:
-        out.print(Text(f"differ before the first step: {', '.join(found.given)}"))
+        note = f"some floats are {found.coarse} on one side: all are compared by what that can hold"
+        out.print(Text(f"{note}, and `opstep diff FILE --b f64` shows what each op loses"))
+    if found.initial:
+        out.print(Text(f"differ before the first step: {', '.join(found.initial)}"))
     if found.first:
         show_first(out, found, found.first)
-    if found.written_over:
-        names = ", ".join(found.written_over)
+    if found.overwritten:
+        names = ", ".join(found.overwritten)
         out.print(Text(f"all ops gave the same, and yet {names} differ: they were written over"))
     for name, error in found.errors.items():
         out.print(Text(f"{name} did not end: {error.diagnostics[0].message}"))
@@ -243,11 +243,11 @@ def show(found: Comparison) -> None:
 def show_first(out: Any, found: Comparison, first: Difference) -> None:
     from rich.text import Text
 
-    place = first.place
-    turns = f", turn {', '.join(map(str, place.turns))}" if place.turns else ""
-    what = f" gives {place.value}: {place.type} in step {first.step}{turns} "
+    site = first.site
+    turns = f", turn {', '.join(map(str, site.turns))}" if site.turns else ""
+    what = f" gives {site.value}: {site.type} in step {first.step}{turns} "
     out.print()
-    out.print(Text.assemble("first: ", (place.op, "bold"), what, (f"({place.site})", "dim")))
+    out.print(Text.assemble("first: ", (site.op, "bold"), what, (f"({site.site})", "dim")))
     for one in statements(first):
         out.print(Text.assemble(f"  {one.file or '<text>'}:{one.line}: ", (one.statement, "cyan")))
     if first.kind == "only":
@@ -264,10 +264,10 @@ def show_first(out: Any, found: Comparison, first: Difference) -> None:
 
 def statements(first: Difference) -> list[OpSite]:
     """That of the op; both, where the programs differ in it."""
-    places = [p for p in (first.a, first.b) if p is not None]
-    if len(places) == 2 and places[0].statement == places[1].statement:
-        return places[:1]
-    return places
+    sites = [p for p in (first.a, first.b) if p is not None]
+    if len(sites) == 2 and sites[0].statement == sites[1].statement:
+        return sites[:1]
+    return sites
 
 
 def show_elements(out: Any, found: Elements) -> None:
@@ -275,11 +275,11 @@ def show_elements(out: Any, found: Elements) -> None:
 
     at = f"[{', '.join(map(str, found.first))}]" if found.first else "its only element"
     out.print(f"  {found.differing:,} of {amount(found.of, 'element')} differ", markup=False)
-    made = table("", "a", "b", right=("a", "b"))
-    made.add_row(f"  first, at {at}", repr(found.a), repr(found.b))
+    figures = table("", "a", "b", right=("a", "b"))
+    figures.add_row(f"  first, at {at}", repr(found.a), repr(found.b))
     if any(found.nan):
-        made.add_row("  NaNs", *(f"{n:,}" for n in found.nan))
-    out.print(made)
+        figures.add_row("  NaNs", *(f"{n:,}" for n in found.nan))
+    out.print(figures)
     if found.unlike:
         out.print(f"  {found.unlike:,} of them are NaN or infinite on one side alone", markup=False)
     if found.unlike == found.differing:
@@ -315,12 +315,12 @@ def record(found: Comparison) -> dict[str, Any]:
         "steps": found.steps,
         "compared": found.compared,
         "differing": found.differing,
-        "whole": found.whole,
+        "whole": found.complete,
         "coarse": found.coarse,
         "passes": found.passes,
-        "given": found.given,
+        "given": found.initial,
         "first": _first(found.first) if found.first else None,
-        "written_over": found.written_over,
+        "written_over": found.overwritten,
         "alone": {"a": found.alone[0], "b": found.alone[1]},
         "errors": {k: e.diagnostics[0].message for k, e in found.errors.items()},
         "hazards": {
@@ -335,11 +335,11 @@ def record(found: Comparison) -> dict[str, Any]:
 
 
 def _first(first: Difference) -> dict[str, Any]:
-    def place(one: OpSite | None) -> dict[str, Any] | None:
+    def site_record(one: OpSite | None) -> dict[str, Any] | None:
         return None if one is None else one._asdict() | {"type": str(one.type)}
 
-    told: dict[str, Any] = {"step": first.step, "kind": first.kind}
-    told |= {"a": place(first.a), "b": place(first.b), "changing": first.changing}
+    record: dict[str, Any] = {"step": first.step, "kind": first.kind}
+    record |= {"a": site_record(first.a), "b": site_record(first.b), "changing": first.changing}
     if first.elements:
-        told["elements"] = first.elements._asdict()
-    return told
+        record["elements"] = first.elements._asdict()
+    return record

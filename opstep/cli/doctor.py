@@ -70,10 +70,10 @@ def show(findings: list[Finding], healthy: bool) -> None:
     table = Table(box=None, pad_edge=False, show_header=False)
     signs = {"ok": Text("ok", "green"), "missing": Text("missing", "bold red")}
     for f in findings:
-        told = Text(f.found)
+        text = Text(f.found)
         if f.advice:
-            told.append(f"\n{f.advice}", style="cyan")
-        table.add_row(signs.get(f.state, Text("-", "dim")), Text(f.what, "bold"), told)
+            text.append(f"\n{f.advice}", style="cyan")
+        table.add_row(signs.get(f.state, Text("-", "dim")), Text(f.what, "bold"), text)
     out = console()
     out.print(table)
     out.print()
@@ -154,16 +154,16 @@ def gpu() -> Finding:
     try:
         from opstep.runtime.device.cuda.driver.driver import driver, gpu
 
-        made = driver()
-        found = [gpu(k) for k in range(made.cuDeviceGetCount())]
-        told = [f"cuda:{g.ordinal} {g.name} ({g.arch}, {size(g.memory()[1])})" for g in found]
-        version = made.cuDriverGetVersion()
+        library = driver()
+        found = [gpu(k) for k in range(library.cuDeviceGetCount())]
+        devices = [f"cuda:{g.ordinal} {g.name} ({g.arch}, {size(g.memory()[1])})" for g in found]
+        version = library.cuDriverGetVersion()
     except DeviceError as error:
-        told = error.diagnostics[0]
-        message, hint = (worded(text, in_switches) for text in (told.message, told.hint))
+        said = error.diagnostics[0]
+        message, hint = (worded(text, in_switches) for text in (said.message, said.hint))
         return Finding("GPU", "optional", message, hint)
-    known = f"driver for CUDA {version // 1000}.{version % 1000 // 10}"
-    return Finding("GPU", "ok", f"{'; '.join(told)}; {known}")
+    driver_version = f"driver for CUDA {version // 1000}.{version % 1000 // 10}"
+    return Finding("GPU", "ok", f"{'; '.join(devices)}; {driver_version}")
 
 
 def cuda_compiler() -> Finding:

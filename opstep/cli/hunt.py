@@ -152,7 +152,7 @@ def hunt(file: str, **options: Any) -> int:
     finally:
         if recording:
             show_recording(recording)
-    written = recording.close() if recording else []
+    reports = recording.close() if recording else []
     if options["workspace"] and recording and recording.runs:
         from opstep.trace.workspace.hunted import add_findings
 
@@ -164,7 +164,7 @@ def hunt(file: str, **options: Any) -> int:
         debug_finding(program, found.inputs, found, options)
     if found.found:
         return FOUND
-    return UNRECORDED if any(w.problem for w in written) else OK
+    return UNRECORDED if any(w.problem for w in reports) else OK
 
 
 def hunted(

@@ -36,15 +36,15 @@ class FindingDebugger(Debugger):
         machine, finding = self.machine, self.finding
         while machine.history.cursor < finding.position and machine.forward():
             pass
-        node, behind = None, machine.history.last_point() if finding.op else None
-        if behind is not None:
-            activation, point = behind
+        node, passed = None, machine.history.last_point() if finding.op else None
+        if passed is not None:
+            activation, point = passed
             step = activation.plan.steps[point.step]
-            made = [activation.env[v][1] for v in step.results]
-            node = next((n for n in made if n.name == finding.value), None)
+            results = [activation.env[v][1] for v in step.results]
+            node = next((n for n in results if n.name == finding.value), None)
         kind = "uninitialised" if finding.unwritten is not None else finding.bad
         problem = Problem(kind, headline(finding), node, machine.history.cursor)
-        return self.stop_for(problem, behind is not None)
+        return self.stop_for(problem, passed is not None)
 
 
 def debug_finding(

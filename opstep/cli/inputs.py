@@ -12,7 +12,7 @@ from opstep.api.sources import (
     check_symbols,
     choose_graph,
     gather,
-    is_made,
+    is_generated,
     load_params,
     parse_symbols,
 )
@@ -39,15 +39,15 @@ __all__ = [
 ]
 
 
-def batches(graph: Graph, given: Sequence[str], inputs: Sequence[str]) -> dict[str, np.ndarray]:
+def batches(graph: Graph, sources: Sequence[str], inputs: Sequence[str]) -> dict[str, np.ndarray]:
     """``name=file`` of inputs that change: arrays whose first axis is the steps. `inputs`: what is
     given for the others.
     """
     names = [b.name.text for b in graph.inputs]
     found: dict[str, np.ndarray] = {}
-    for text in given:
+    for text in sources:
         name, equals, source = text.partition("=")
-        if not (equals and source) or name not in names or is_made(source):
+        if not (equals and source) or name not in names or is_generated(source):
             hint = f"write --data NAME=FILE.npy, with NAME of {names_listed(names) or 'no inputs'}"
             raise InputError(f"--data {text}: which input, and from which file?", hint=hint)
         if name in found:
@@ -68,22 +68,22 @@ def result_names(graph: Graph) -> list[str]:
     return [name.text for name in returned[0].values] if returned else []
 
 
-def check_outputs(wanted: Sequence[str], names: Iterable[str]) -> list[tuple[str | None, Path]]:
+def check_outputs(outputs: Sequence[str], names: Iterable[str]) -> list[tuple[str | None, Path]]:
     """``y=FILE.npy`` and ``FILE.npz`` as (name or None, path), before anything runs."""
-    known = list(names)
+    results = list(names)
     targets: list[tuple[str | None, Path]] = []
-    for text in wanted:
+    for text in outputs:
         name, equals, file = text.partition("=")
         path = Path(file if equals else name)
-        if equals and name not in known:
+        if equals and name not in results:
             message = f"--output {text}: the graph returns no {name}"
-            raise UnknownName(message, name, known, "it returns")
+            raise UnknownName(message, name, results, "it returns")
         if path.suffix not in (".npy", ".npz", ".safetensors"):
             raise InputError(f"--output {text}: write to a .npy, .npz or .safetensors file")
-        if path.suffix == ".npy" and not equals and len(known) != 1:
+        if path.suffix == ".npy" and not equals and len(results) != 1:
             raise InputError(
-                f"--output {text}: an .npy file holds one array, the graph returns {len(known)}",
-                hint=f"write --output {known[0]}={path}, or to an .npz file" if known else "",
+                f"--output {text}: an .npy file holds one array, the graph returns {len(results)}",
+                hint=f"write --output {results[0]}={path}, or to an .npz file" if results else "",
             )
         check_target(path, f"--output {text}", [p for _, p in targets])
         targets.append((name if equals else None, path))

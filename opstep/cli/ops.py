@@ -34,21 +34,21 @@ def ops(name: str | None, family: str | None, as_json: bool) -> None:
     the tests read as well. Graphs of the standard library are called like ops, and listed as the
     family library.
     """
-    known = catalogue()
+    entries = catalogue()
     if name is not None:
-        if name not in known:
-            hint = did_you_mean(name, known) or "opstep ops lists them all"
+        if name not in entries:
+            hint = did_you_mean(name, entries) or "opstep ops lists them all"
             raise InputError(f"there is no op {name}", hint=hint)
         if as_json:
-            emit_json(record(known[name]))
+            emit_json(record(entries[name]))
         else:
-            describe(known[name])
+            describe(entries[name])
         return
-    families = sorted({family_of(entry) for entry in known.values()})
+    families = sorted({family_of(entry) for entry in entries.values()})
     if family is not None and family not in families:
         hint = did_you_mean(family, families) or f"there are {names_listed(families, 40)}"
         raise InputError(f"there is no family {family}", hint=hint)
-    chosen = {n: e for n, e in known.items() if family in (None, family_of(e))}
+    chosen = {n: e for n, e in entries.items() if family in (None, family_of(e))}
     if as_json:
         emit_json([record(entry) for entry in chosen.values()])
     else:

@@ -8,14 +8,14 @@ from typing import Any
 
 import click
 
-from opstep.api.devices import HOST, canonical, known_names
+from opstep.api.devices import HOST, canonical, device_names
 from opstep.api.settings import FIELDS, OPEN
 from opstep.cli.common import FloatRange
 
 SETTINGS = {f.name: f for f in FIELDS}
 KERNELS = ("kernels", "autotune")
 POLICY = ("mode", "streams", "alloc", "fill", "sync")
-METAVARS = {"device": "|".join(known_names("N")), "chaos": "SEED"}
+METAVARS = {"device": "|".join(device_names("N")), "chaos": "SEED"}
 
 
 def graph_option(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -46,8 +46,8 @@ class _Device(click.ParamType):
         try:
             return canonical(value)
         except InputError as error:
-            said = error.diagnostics[0]
-            return self.fail(f"{said.message}; {said.hint}", param, ctx)
+            diagnostic = error.diagnostics[0]
+            return self.fail(f"{diagnostic.message}; {diagnostic.hint}", param, ctx)
 
 
 class _Tag(click.ParamType):
@@ -58,7 +58,7 @@ class _Tag(click.ParamType):
     def convert(self, value: Any, param: Any, ctx: Any) -> tuple[str, str | int | float]:
         name, equals, text = value.partition("=")
         if not (name and equals):
-            self.fail(f"{value} is no NAME=VALUE", param, ctx)
+            self.fail(f"{value} is not a NAME=VALUE", param, ctx)
         for kind in (int, float):
             with suppress(ValueError):
                 number = kind(text)
@@ -75,7 +75,7 @@ class _Every(click.ParamType):
     def convert(self, value: Any, param: Any, ctx: Any) -> int:
         text = str(value).removeprefix("every=")
         if not (text.isascii() and text.isdigit() and len(text) < 18):
-            self.fail(f"{value} is no every=N", param, ctx)
+            self.fail(f"{value} is not an every=N", param, ctx)
         return int(text)
 
 

@@ -67,14 +67,14 @@ def plan(file: str, **options: Any) -> int:
     symbols = parse_symbols(options["symbols"])
     check_symbols(graph, symbols)
     plans = program.plans(graph.name.text, None, policy, symbols=symbols)
-    hazards = [h for made in plans for h in check(made)]
+    hazards = [h for one in plans for h in check(one)]
     if options["as_json"]:
         emit_json(record(file, plans, hazards))
         return PROGRAM if hazards else OK
-    for made in plans:
+    for scheduled in plans:
         if not options["summary"]:
-            click.echo(format_plan(made))
-        show(made)
+            click.echo(format_plan(scheduled))
+        show(scheduled)
     verdict(hazards)
     return PROGRAM if hazards else OK
 
@@ -98,25 +98,25 @@ def check_saved(file: str, as_json: bool) -> int:
     return PROGRAM if hazards else OK
 
 
-def memory(made: Plan) -> dict[str, int]:
+def memory(plan: Plan) -> dict[str, int]:
     """Bytes by what they are for. `tensors`: of all temporaries, working memory of ops with them,
     if each had memory of its own; those and what is used begin at multiples of the alignment.
     """
     from opstep.runtime.plan.packing import rounded
 
-    given = dict.fromkeys(("input", "param"), 0)
-    for buffer in made.buffers:
-        if buffer.kind in given:
-            given[buffer.kind] += buffer.nbytes
-    homes = [made.values[v].buffer for s in made.steps if not s.op.reinterprets for v in s.results]
-    held = {value.buffer for value in made.values}
-    homes += [b for b in range(len(made.buffers)) if b not in held]
-    temporaries = [made.buffers[b] for b in homes if made.buffers[b].kind == "temp"]
+    by_kind = dict.fromkeys(("input", "param"), 0)
+    for buffer in plan.buffers:
+        if buffer.kind in by_kind:
+            by_kind[buffer.kind] += buffer.nbytes
+    homes = [plan.values[v].buffer for s in plan.steps if not s.op.reinterprets for v in s.results]
+    held = {value.buffer for value in plan.values}
+    homes += [b for b in range(len(plan.buffers)) if b not in held]
+    temporaries = [plan.buffers[b] for b in homes if plan.buffers[b].kind == "temp"]
     return {
-        "inputs": given["input"],
-        "params": given["param"],
-        "live_at_most": made.peak,
-        "used": made.arena if made.policy.alloc == "reuse" else made.peak,
+        "inputs": by_kind["input"],
+        "params": by_kind["param"],
+        "live_at_most": plan.peak,
+        "used": plan.arena if plan.policy.alloc == "reuse" else plan.peak,
         "tensors": sum(rounded(buffer.nbytes) for buffer in temporaries),
     }
 
@@ -136,24 +136,24 @@ def record(file: str, plans: list[Plan], hazards: list[Hazard]) -> dict[str, Any
         "hazards": listed(hazards),
         "plans": [
             {
-                "graph": made.graph,
-                "steps": len(made.steps),
-                "streams": made.streams,
-                "events": made.events,
-                "memory_bytes": memory(made),
-                "text": format_plan(made),
+                "graph": plan.graph,
+                "steps": len(plan.steps),
+                "streams": plan.streams,
+                "events": plan.events,
+                "memory_bytes": memory(plan),
+                "text": format_plan(plan),
             }
-            for made in plans
+            for plan in plans
         ],
     }
 
 
-def show(made: Plan) -> None:
+def show(plan: Plan) -> None:
     """The summary."""
-    streams, events = amount(made.streams, "stream"), amount(made.events, "event")
-    click.echo(f"{made.graph}: {amount(len(made.steps), 'op')} on {streams}, {events}")
-    m = memory(made)
-    ratio = f" ({m['used'] / made.peak:.2f}x what is live at once)" if made.peak else ""
+    streams, events = amount(plan.streams, "stream"), amount(plan.events, "event")
+    click.echo(f"{plan.graph}: {amount(len(plan.steps), 'op')} on {streams}, {events}")
+    m = memory(plan)
+    ratio = f" ({m['used'] / plan.peak:.2f}x what is live at once)" if plan.peak else ""
     click.echo(
         f"  memory: inputs {size(m['inputs'])}, params {size(m['params'])}, "
         f"temporaries {size(m['used'])}{ratio}; unshared they would be {size(m['tensors'])}"
@@ -170,6 +170,6 @@ def verdict(hazards: list[Hazard]) -> None:
     for hazard in hazards:
         word = "race:" if hazard.kind in RACES else "hazard:"
         say(f"{click.style(word, 'red', bold=True) if colors(sys.stderr) else word} {hazard}")
-    told = [amount(races, "race")] if races else []
-    told += [amount(len(hazards) - races, "other hazard")] if len(hazards) > races else []
-    click.echo(f"verdict: {' and '.join(told) or 'no races, in any order'}")
+    counts = [amount(races, "race")] if races else []
+    counts += [amount(len(hazards) - races, "other hazard")] if len(hazards) > races else []
+    click.echo(f"verdict: {' and '.join(counts) or 'no races, in any order'}")

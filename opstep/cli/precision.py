@@ -31,15 +31,15 @@ def show(found: Precision) -> None:
     if found.error:
         out.print(Text(f"it did not end: {found.error.diagnostics[0].message}"))
     out.print()
-    made = table("", "added", "came in", "own", "", right=("added", "came in", "own"))
+    losses = table("", "added", "came in", "own", "", right=("added", "came in", "own"))
     for one in found.losses[:SHOWN]:
-        made.add_row(_place(one), *_figures(one), Text(one.what, "yellow"))
-    out.print(made)
+        losses.add_row(_source_line(one), *_figures(one), Text(one.what, "yellow"))
+    out.print(losses)
     if len(found.losses) > SHOWN:
         out.print(Text(f"{len(found.losses) - SHOWN:,} more ops add less; --json has them", "dim"))
 
 
-def _place(one: Loss) -> Any:
+def _source_line(one: Loss) -> Any:
     from rich.text import Text
 
     runs = f" ({one.runs:,} runs)" if one.runs > 1 else ""
@@ -61,8 +61,8 @@ def record(found: Precision) -> dict[str, Any]:
     """As JSON."""
     losses = []
     for one in found.losses:
-        told = one._asdict() | {"added": one.added, "what": one.what}
-        losses.append(told | {"own": one.own._asdict(), "total": one.total._asdict()})
+        entry = one._asdict() | {"added": one.added, "what": one.what}
+        losses.append(entry | {"own": one.own._asdict(), "total": one.total._asdict()})
     return {
         "a": "debug",
         "b": "f64",

@@ -134,14 +134,14 @@ def run(file: str, **options: Any) -> int:
     try:
         with watch_compiler(), progress(options["steps"]) as on_step:
             result = executed(program, graph.name.text, values, options, recording, on_step)
-        written = recording.close() if recording else []
+        reports = recording.close() if recording else []
         given.save(targets, result, (saved, dict(program.params)) if saved else None)
     except BaseException:
         if recording:  # what is recorded of a failed run is what one wants to look at
             show_recording(recording)
         raise
     if options["as_json"]:
-        emit_json(record(file, graph.name.text, result, options) | recorded_as(recording, written))
+        emit_json(record(file, graph.name.text, result, options) | recorded_as(recording, reports))
     else:
         show(graph.name.text, result, options)
         files = [str(path) for _, path in targets] + ([saved] if saved else [])
@@ -149,7 +149,7 @@ def run(file: str, **options: Any) -> int:
             say(f"saved {', '.join(files)}")
     if recording:
         show_recording(recording)
-    return UNRECORDED if any(w.problem for w in written) else OK
+    return UNRECORDED if any(w.problem for w in reports) else OK
 
 
 def check_kernels(options: dict[str, Any]) -> None:
@@ -157,7 +157,7 @@ def check_kernels(options: dict[str, Any]) -> None:
     from opstep.runtime.ir.errors import InputError
 
     for name in ("kernels", "autotune"):
-        if given_by_user(name) and not kind_of(options["device"]).gpu:
+        if is_explicit(name) and not kind_of(options["device"]).gpu:
             raise InputError(f"--{name} is for GPUs", hint="add --device cuda")
 
 
@@ -209,7 +209,7 @@ def recorded(
         raise InputError("--trace-steps needs a timeline", hint="add --trace FILE.pftrace")
     if options["workspace"] is None and options["trace"] is None:
         for name in OF_WORKSPACE:
-            if given_by_user(name):
+            if is_explicit(name):
                 flag = f"--{name.replace('_', '-')}".replace("tags", "tag")
                 raise InputError(f"{flag} needs a workspace", hint="add --workspace FILE.db")
         return None
@@ -240,7 +240,7 @@ def window(text: str | None) -> range | None:
     return range(int(low or 0), int(high) if high else sys.maxsize)
 
 
-def given_by_user(name: str) -> bool:
+def is_explicit(name: str) -> bool:
     source = click.get_current_context().get_parameter_source(name)
     return source is click.core.ParameterSource.COMMANDLINE
 
@@ -264,14 +264,14 @@ def progress(steps: int) -> Iterator[Any]:
 
     with Progress(console=console(stderr=True), transient=True) as bar:
         task = bar.add_task("steps", total=steps)
-        done, told = 0, time.perf_counter()
+        done, shown = 0, time.perf_counter()
 
         def advance() -> None:
-            nonlocal done, told
+            nonlocal done, shown
             done += 1
-            if time.perf_counter() - told > TICK_S:
+            if time.perf_counter() - shown > TICK_S:
                 bar.update(task, completed=done)
-                told = time.perf_counter()
+                shown = time.perf_counter()
 
         yield advance
 
@@ -279,13 +279,13 @@ def progress(steps: int) -> Iterator[Any]:
 # --- what was recorded ----------------------------------------------------------------------------
 
 
-def recorded_as(recording: Recording | None, written: list[SinkReport]) -> dict[str, Any]:
+def recorded_as(recording: Recording | None, reports: list[SinkReport]) -> dict[str, Any]:
     """For JSON: the run's name and the files that know of it."""
     if recording is None:
         return {}
     files = [
         {"path": str(w.path), "bytes": w.nbytes, **dict(w.counts), "problem": w.problem}
-        for w in written
+        for w in reports
     ]
     return {"run": recording.runs[0].key if recording.runs else None, "recorded": files}
 
@@ -298,20 +298,20 @@ def show_recording(recording: Recording) -> None:
     key = recording.runs[0].key
     if note := recording.runs[0].info.note:
         say(f"note: {note}")
-    if lost := recording.runs[0].lost:
-        say(f"warning: the GPU gave no times of {amount(lost, 'op')}: they are recorded as 1 ns")
-    for written in files:
-        counts = ", ".join(amount(n, noun) for noun, n in written.counts)
-        if written.nbytes:
-            say(f"wrote {written.path}: {size(written.nbytes)}{', ' if counts else ''}{counts}")
-        if written.problem:
-            say(f"error: {written.path} is incomplete: {written.problem}")
-        elif written.path == recording.files.get("trace"):
-            say(f"  opstep trace {written.path}          # the timeline, in the browser")
-            say(f"  opstep trace {written.path} summary  # as text")
+    if untimed := recording.runs[0].untimed:
+        say(f"warning: the GPU gave no times of {amount(untimed, 'op')}: they are recorded as 1 ns")
+    for report in files:
+        counts = ", ".join(amount(n, noun) for noun, n in report.counts)
+        if report.nbytes:
+            say(f"wrote {report.path}: {size(report.nbytes)}{', ' if counts else ''}{counts}")
+        if report.problem:
+            say(f"error: {report.path} is incomplete: {report.problem}")
+        elif report.path == recording.files.get("trace"):
+            say(f"  opstep trace {report.path}          # the timeline, in the browser")
+            say(f"  opstep trace {report.path} summary  # as text")
         else:
-            say(f"  opstep ws {written.path}  # summary; this run is {key}")
-        for found in written.findings:
+            say(f"  opstep ws {report.path}  # summary; this run is {key}")
+        for found in report.findings:
             say(f"found: {found}")
 
 
@@ -322,11 +322,11 @@ def statistics(array: np.ndarray) -> dict[str, Any]:
     """Least, greatest and mean of what is finite, and how much is not."""
     wide = array.astype(np.float64)
     finite = wide[np.isfinite(wide)]
-    told: dict[str, Any] = {"min": None, "max": None, "mean": None}
+    figures: dict[str, Any] = {"min": None, "max": None, "mean": None}
     if finite.size:
-        told = {"min": finite.min(), "max": finite.max(), "mean": finite.mean()}
-    told = {k: None if v is None else float(v) for k, v in told.items()}
-    return told | {"nan": int(np.isnan(wide).sum()), "inf": int(np.isinf(wide).sum())}
+        figures = {"min": finite.min(), "max": finite.max(), "mean": finite.mean()}
+    figures = {k: None if v is None else float(v) for k, v in figures.items()}
+    return figures | {"nan": int(np.isnan(wide).sum()), "inf": int(np.isinf(wide).sum())}
 
 
 def typed(array: np.ndarray) -> str:
@@ -413,9 +413,9 @@ def peek(array: np.ndarray, most: int = 5) -> str:
 
 def unwritten_line(u: Any) -> str:
     """What a debug run found out about elements that an op left as they were."""
-    places = ", ".join(f"[{', '.join(map(str, p))}]" for p in u.first[:3])
+    elements = ", ".join(f"[{', '.join(map(str, p))}]" for p in u.first[:3])
     more = ", …" if u.count > 3 else ""
     return (
         f"{u.step.op.name} in graph {u.graph} never wrote {amount(u.count, 'element')} "
-        f"of {u.value} ({places}{more})"
+        f"of {u.value} ({elements}{more})"
     )

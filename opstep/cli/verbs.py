@@ -40,8 +40,8 @@ class CommandWithVerbs(Command, click.Group):
         try:
             return super().invoke(ctx)
         except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
-            if told := self.examine(ctx.params["file"]):
-                raise told from error
+            if problem := self.examine(ctx.params["file"]):
+                raise problem from error
             raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -55,13 +55,13 @@ class CommandWithVerbs(Command, click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own, rest = self._options(args)
-        behind, tail = self._options(rest[1:])
+        after_verb, tail = self._options(rest[1:])
         if rest and rest[0] in self.verbs and not Path(rest[0]).exists():
-            if not set(ctx.help_option_names) & {*own, *behind}:
+            if not set(ctx.help_option_names) & {*own, *after_verb}:
                 text = f"The file comes first: opstep {ctx.info_name} FILE {rest[0]}"
                 raise click.UsageError(text, ctx)
             return super().parse_args(ctx, ["FILE", rest[0], "--help"])
-        return super().parse_args(ctx, [*own, *behind, *rest[:1], *tail])
+        return super().parse_args(ctx, [*own, *after_verb, *rest[:1], *tail])
 
     def _options(self, args: list[str]) -> tuple[list[str], list[str]]:
         """The options that `args` begin with, those with a value together with it; the rest."""
@@ -93,9 +93,9 @@ def command_with_verbs(
 
     def declare(function: Callable[..., Any]) -> CommandWithVerbs:
         @wraps(function)
-        def unless_verb(**given: Any) -> Any:
+        def unless_verb(**arguments: Any) -> Any:
             if click.get_current_context().invoked_subcommand is None:
-                return function(**given)
+                return function(**arguments)
             return None
 
         return click.command(
@@ -116,10 +116,10 @@ def verb(name: str, **kwargs: Any) -> Callable[[Callable[..., Any]], Command]:
 
     def declare(function: Callable[..., Any]) -> Command:
         @wraps(function)
-        def with_file(**given: Any) -> Any:
+        def with_file(**arguments: Any) -> Any:
             parent = click.get_current_context().parent
             assert parent is not None
-            return function(parent.params["file"], **given)
+            return function(parent.params["file"], **arguments)
 
         return command(name, **kwargs)(with_file)
 

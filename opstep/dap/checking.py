@@ -67,9 +67,9 @@ def check(kind: Any, value: Any, where: str) -> Any:
     if origin in (Union, types.UnionType):
         return _one_of(get_args(kind), value, where)
     if origin is Literal:
-        if not any(value == known and type(value) is type(known) for known in get_args(kind)):
-            known = ", ".join(map(str, get_args(kind)))
-            raise Mismatch(f"{where} is {_text_of(value)}; it can be {known}")
+        if not any(value == choice and type(value) is type(choice) for choice in get_args(kind)):
+            choices = ", ".join(map(str, get_args(kind)))
+            raise Mismatch(f"{where} is {_text_of(value)}; it can be {choices}")
         return value
     if origin is list:
         return [
@@ -151,4 +151,4 @@ def plain(value: Any) -> Any:
         return {str(k): plain(v) for k, v in value.items() if v is not None}
     if isinstance(value, (list, tuple)):
         return [plain(v) for v in value]
-    raise TypeError(f"{type(value).__name__} is no JSON")
+    raise TypeError(f"{type(value).__name__} is not JSON")

@@ -33,7 +33,7 @@ class ClientBreakpoint:
     """One: its id, what was asked for, and what the run made of it."""
 
     id: int
-    wanted: Wanted
+    requested: Wanted
     resolved: Breakpoint | None = None
 
 
@@ -51,28 +51,28 @@ class ClientBreakpoints:
         self._ids = itertools.count(1)
         self._by_number: dict[int, ClientBreakpoint] = {}
 
-    def new(self, wanted: Wanted) -> ClientBreakpoint:
-        return ClientBreakpoint(next(self._ids), wanted)
+    def new(self, requested: Wanted) -> ClientBreakpoint:
+        return ClientBreakpoint(next(self._ids), requested)
 
     def set(self, kind: str, path: str = "") -> list[ClientBreakpoint]:
         """Hands those of one kind, or of one file, to the run."""
-        asked = self.lines[path] if kind == "lines" else getattr(self, kind)
+        breakpoints = self.lines[path] if kind == "lines" else getattr(self, kind)
         if self.of_run is None:
-            for one in asked:
+            for one in breakpoints:
                 one.resolved = None
-            return asked
-        wanted = [  # a line may have moved since the client named it
-            b.wanted if b.resolved is None else b.resolved.request._replace(text=b.resolved.text)
-            for b in asked
+            return breakpoints
+        requests = [  # a line may have moved since the client named it
+            b.requested if b.resolved is None else b.resolved.request._replace(text=b.resolved.text)
+            for b in breakpoints
         ]
         if kind == "lines":
-            found: Sequence[Breakpoint] = self.of_run.set_lines(path, wanted)
+            found: Sequence[Breakpoint] = self.of_run.set_lines(path, requests)
         else:
-            found = getattr(self.of_run, f"set_{kind}")(wanted)
-        for one, resolved in zip(asked, found, strict=True):
+            found = getattr(self.of_run, f"set_{kind}")(requests)
+        for one, resolved in zip(breakpoints, found, strict=True):
             one.resolved = resolved
             self._by_number[resolved.number] = one
-        return asked
+        return breakpoints
 
     def set_filters(self) -> None:
         """Hands the exception filters to the run. Raises `ExpressionError`."""

@@ -56,7 +56,9 @@ def kernels_of(session: Session, plan: Plan, step: Step) -> list[KernelInfo]:
     if target == "cpu":
         entries = [launch.entry for launch in step.launches]
         pairs = [(compiled_at(entry), entry) for entry in dict.fromkeys(entries)]
-        return [KernelInfo(step.op.name, target, made[0], e) for made, e in pairs if made]
+        return [
+            KernelInfo(step.op.name, target, compiled[0], e) for compiled, e in pairs if compiled
+        ]
     from opstep.runtime.debugger.kernel.launches import lowered
 
     try:
@@ -101,12 +103,17 @@ class Listings:
         self._numbers: dict[Any, int] = {}
         self._lines: list[list[Line]] = []
 
-    def of(self, here: Here) -> int:
+    def of(self, location: Here) -> int:
         """The address of an op's code."""
-        attrs = repr(list(here.step.attrs.values()))
-        key = (here.step.op, types_of(here.plan, here.step), attrs, target_of(self.session))
+        attrs = repr(list(location.step.attrs.values()))
+        key = (
+            location.step.op,
+            types_of(location.plan, location.step),
+            attrs,
+            target_of(self.session),
+        )
         if key not in self._numbers:
-            lines = _lines(self.session, here.plan, here.step)
+            lines = _lines(self.session, location.plan, location.step)
             self._numbers[key] = len(self._lines)
             self._lines.append(lines)
         return (self._numbers[key] + 1) * APART
@@ -155,8 +162,8 @@ def address_of(session: Session, reference: str) -> int:
     kind, _, number = reference.partition(":")
     try:
         if kind == "code":
-            here = session.references.get(int(number[:16]), Here, "code")
-            return session.per_session(Listings).of(here)
+            location = session.references.get(int(number[:16]), Here, "code")
+            return session.per_session(Listings).of(location)
         return int(reference[:40], 0)
     except ValueError:
-        raise DapError(f"{reference[:80]!r} is no code", NO_CODE) from None
+        raise DapError(f"{reference[:80]!r} is not code", NO_CODE) from None

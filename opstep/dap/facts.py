@@ -157,10 +157,10 @@ def op_entries(frame_handle: FrameHandle) -> Entries:
         return []
     step = step_of(frame)
     found: Entries = [("statement", print_statement(statement))]
-    for name, written in _operands(statement, step):
-        there = isinstance(written, str) and frame.lookup(written) is not None
-        text = written if isinstance(written, str) else print_value(written)
-        found.append((name, NamedTensor(frame_handle, text) if there else text))
+    for name, operand in _operands(statement, step):
+        visible = isinstance(operand, str) and frame.lookup(operand) is not None
+        text = operand if isinstance(operand, str) else print_value(operand)
+        found.append((name, NamedTensor(frame_handle, text) if visible else text))
     attrs = step.attrs.items() if step else [
         (a.name.text, a.value) for a in getattr(statement, "attrs", ())
     ]  # fmt: skip
@@ -183,11 +183,13 @@ def _operands(statement: Any, step: Step | None) -> Entries:
     }
     if parts:
         return [(key, _operand_text(part)) for key, part in parts.items()]
-    given = getattr(statement, "operands", None) or getattr(statement, "values", ())
+    operands = getattr(statement, "operands", None) or getattr(statement, "values", ())
     callee = getattr(statement, "callee", None)
     op = step.op if step else OPS.get(callee.text) if callee else None
-    names = operand_names(op, len(given)) if op else [f"operand {k}" for k in range(len(given))]
-    return [(name, _operand_text(one)) for name, one in zip(names, given, strict=True)]
+    names = (
+        operand_names(op, len(operands)) if op else [f"operand {k}" for k in range(len(operands))]
+    )
+    return [(name, _operand_text(one)) for name, one in zip(names, operands, strict=True)]
 
 
 def _operand_text(part: Any) -> Any:
@@ -218,9 +220,9 @@ def memory_entries(frame_handle: FrameHandle) -> Entries:
     policy = machine.policy
     rows: Entries = [(name, _bytes(node)) for name, node in frame_handle.frame.names().items()]
     groups = [rows[k : k + 100] for k in range(0, len(rows), 100)]
-    told: Entries = rows
+    entries: Entries = rows
     if len(groups) > 1:
-        told = [(f"{g[0][0]} … {g[-1][0]}", (f"{len(g)} values", _fields(g))) for g in groups]
+        entries = [(f"{g[0][0]} … {g[-1][0]}", (f"{len(g)} values", _fields(g))) for g in groups]
     return [
         ("device", executor.device.name),
         ("switches", f"streams={policy.streams} alloc={policy.alloc} fill={policy.fill} "
@@ -230,7 +232,7 @@ def memory_entries(frame_handle: FrameHandle) -> Entries:
         ("arena of this plan", f"{plan.arena:,} bytes"),
         ("peak of this plan", f"{plan.peak:,} bytes"),
         ("ops run", f"{executor.computed:,}"),
-        ("values", (f"{len(rows):,}", _fields(told))),
+        ("values", (f"{len(rows):,}", _fields(entries))),
     ]  # fmt: skip
 
 

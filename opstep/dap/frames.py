@@ -119,6 +119,6 @@ def handle_of(session: Session, frame_id: int | None) -> FrameHandle:
 def stream_of(session: Session, thread: int) -> int:
     """The debugger's number of a thread. Raises `DapError`."""
     number = thread - FIRST_THREAD
-    if not any(number == known for known, _ in session.debugger.threads()):
+    if not any(number == stream for stream, _ in session.debugger.threads()):
         raise DapError(f"there is no thread {thread}", NO_THREAD)
     return number

@@ -14,10 +14,10 @@ def graphs_called(debugger: Debugger) -> list[str]:
     """
     from opstep.runtime.plan.control import called_graphs
 
-    here = debugger.machine.history.next_point()
-    if here is None:
+    upcoming = debugger.machine.history.next_point()
+    if upcoming is None:
         return []
-    activation, point = here
+    activation, point = upcoming
     if point.kind == "call":
         callee = getattr(point.statement, "callee", None)
         return [callee.text] if callee else []

@@ -65,7 +65,7 @@ class LaunchArguments(RunSettings):
     def at(self, path: str) -> str:
         """A path as it is from anywhere. Raises `InputError`."""
         if "\0" in path:
-            raise InputError(f"{path!r} is no path: it has a NUL in it")
+            raise InputError(f"{path!r} is not a path: it has a NUL in it")
         return str(self.folder / Path(path).expanduser())
 
     @property
@@ -112,13 +112,13 @@ def report_generated(session: Session, arguments: LaunchArguments, graph: Graph)
     """Says which inputs come from nowhere: ``x random, y zeros (seed 0)``."""
     from opstep.api.sources import GENERATED, parse_inputs
 
-    words, there = words_of(arguments, graph)
-    types = {b.name.text: b.type for b in graph.inputs if b.type and b.name.text not in there}
+    words, literal = words_of(arguments, graph)
+    types = {b.name.text: b.type for b in graph.inputs if b.type and b.name.text not in literal}
     sources = {n: s for n, s in parse_inputs(words, types).items() if s in GENERATED}
     seed = f" (seed {arguments.seed})" if "random" in sources.values() else ""
     if sources:
-        made = ", ".join(f"{name} {source}" for name, source in sources.items())
-        session.output(f"Made for this run, not read: {made}{seed}.")
+        generated = ", ".join(f"{name} {source}" for name, source in sources.items())
+        session.output(f"Made for this run, not read: {generated}{seed}.")
 
 
 def check_folder(arguments: LaunchArguments) -> None:
@@ -133,7 +133,7 @@ def loaded(arguments: LaunchArguments) -> tuple[Program, str, dict[str, np.ndarr
 
     path = arguments.at(arguments.program)
     if is_special(path):  # to open a pipe waits for who writes to it, which may be nobody
-        raise InputError(f"{path} is no regular file")
+        raise InputError(f"{path} is not a regular file")
     program = load(path)
     program.seed = arguments.seed
     graph = sources.choose_graph(program.module, arguments.graph, arguments.program)
@@ -160,34 +160,34 @@ def arrays_of(arguments: LaunchArguments, graph: Graph) -> dict[str, np.ndarray]
     from opstep.api import sources
     from opstep.api.inputs import as_array
 
-    words, there = words_of(arguments, graph)
+    words, literal = words_of(arguments, graph)
     dtypes = {b.name.text: b.type.dtype for b in graph.inputs if b.type is not None}
     arrays = {
         name: as_array(f"input {name}", value, dtypes[name])
         if isinstance(value, list)
         else np.asarray(value, dtypes[name].numpy)
-        for name, value in there.items()
+        for name, value in literal.items()
     }
     return sources.gather(graph, words, arguments.sizes, arguments.seed, arrays)
 
 
 def words_of(arguments: LaunchArguments, graph: Graph) -> tuple[list[str], dict[str, list | bool]]:
     """The inputs as the command line would have them, and those whose values stand there."""
-    wanted: Any = arguments.inputs if arguments.inputs is not None else []
-    if isinstance(wanted, str):
-        wanted = [wanted]
-    if not isinstance(wanted, Mapping):
-        return [with_absolute_path(arguments, w) for w in wanted], {}
+    inputs: Any = arguments.inputs if arguments.inputs is not None else []
+    if isinstance(inputs, str):
+        inputs = [inputs]
+    if not isinstance(inputs, Mapping):
+        return [with_absolute_path(arguments, w) for w in inputs], {}
     names = {b.name.text for b in graph.inputs if b.type is not None}
-    words, there = [], {}
-    for name, value in wanted.items():
+    words, literal = [], {}
+    for name, value in inputs.items():
         if isinstance(value, (list, bool)) and name in names:
-            there[name] = value
+            literal[name] = value
         elif isinstance(value, (str, int, float)) and not isinstance(value, bool):
             words.append(with_absolute_path(arguments, f"{name}={value}"))
         else:
             words.append(f"{name}=")
-    return words, there
+    return words, literal
 
 
 def with_absolute_path(arguments: LaunchArguments, word: str) -> str:
@@ -207,7 +207,7 @@ def set_environment(session: Session, arguments: LaunchArguments) -> None:
         return
     for name, value in arguments.env.items():
         if not name or "=" in name or "\0" in name + (value or ""):
-            raise InputError(f"env: {name!r} is no name of a variable")
+            raise InputError(f"env: {name!r} is not a name of a variable")
         if value is None:
             os.environ.pop(name, None)
         else:
@@ -232,8 +232,8 @@ def run_plainly(session: Session, arguments: LaunchArguments) -> int:
         session.output(session.worded(error), "stderr")
         return FAILED
     finally:
-        for written in recording.close() if recording else []:
-            session.output(f"wrote {written.path}")
+        for report in recording.close() if recording else []:
+            session.output(f"wrote {report.path}")
     for name, array in result.items():
         session.output(f"{name} = {result_text(array)}", "stdout")
     return OK

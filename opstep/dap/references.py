@@ -39,8 +39,8 @@ class References:
         """What the number stands for. Raises `DapError` where that is gone, or not a `kind`."""
         value = self._values.get(number)
         if not isinstance(value, kind):
-            gone = 0 < number <= self._last and value is None
-            why = "the run went on since" if gone else "there is no such"
+            stale = 0 < number <= self._last and value is None
+            why = "the run went on since" if stale else "there is no such"
             raise DapError(f"{what} {number}: {why}", STALE)
         return value
 

@@ -128,13 +128,13 @@ def request(
     `custom`: not of the protocol, but one of those that docs/dap.md describes.
     """
     names = [capability] if isinstance(capability, str) else capability
-    told = {**dict.fromkeys(names, True), **(advertises or {})}
+    capabilities = {**dict.fromkeys(names, True), **(advertises or {})}
 
     def declare(handler: Callable[..., Any]) -> Callable[..., Any]:
         if command in _requests:
             raise ValueError(f"request {command} is declared twice")
         kind = _arguments_of(handler)
-        _requests[command] = Request(command, handler, kind, states, wire, told, custom)
+        _requests[command] = Request(command, handler, kind, states, wire, capabilities, custom)
         return handler
 
     return declare
@@ -147,8 +147,8 @@ def _arguments_of(handler: Callable[..., Any]) -> type | None:
         return None
     _, arguments = parameters
     # The session's class is imported for type checkers alone: it imports this module.
-    known = {"Session": Any, **handler.__globals__}
-    return get_type_hints(handler, known)[arguments]
+    names = {"Session": Any, **handler.__globals__}
+    return get_type_hints(handler, names)[arguments]
 
 
 @cache

@@ -45,8 +45,8 @@ class Relay:
         """From the client to the program, under the client's numbers."""
         if message.get("type") == "response":
             seq = message.get("request_seq")
-            known = self._own_requests.pop(seq, None) if isinstance(seq, int) else None
-            message = {**message, "request_seq": known}
+            original = self._own_requests.pop(seq, None) if isinstance(seq, int) else None
+            message = {**message, "request_seq": original}
         try:
             self._program.write(message)
         except Gone:

@@ -19,7 +19,7 @@ class Sources:
         self._numbers: dict[tuple[str, str], int] = {}
 
     def describe(self, path: str, text: str, client: Client, folder: Path) -> dict[str, Any]:
-        """A ``Source``. Relative paths are looked for below `folder`; what is no file gets a
+        """A ``Source``. Relative paths are looked for below `folder`; what is not a file gets a
         number, if there is a text.
         """
         full = Path(path) if Path(path).is_absolute() else folder / path

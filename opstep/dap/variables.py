@@ -47,13 +47,13 @@ class Writer:
         """A page of children; `count` 0 stands for all. Named ones come before indexed ones."""
         found: list[Variable] = []
         left, skipped = min(count or MOST, MOST), start
-        for each, there in (("named", of.named), ("indexed", of.indexed)):
+        for each, available in (("named", of.named), ("indexed", of.indexed)):
             if kind not in (None, each):
                 continue
-            first, last = min(skipped, there), min(skipped + left, there)
+            first, last = min(skipped, available), min(skipped + left, available)
             if last > first:
                 found += of.page(self, each, first, last)
-            left, skipped = left - (last - first), max(skipped - there, 0)
+            left, skipped = left - (last - first), max(skipped - available, 0)
         return found
 
     # --- one variable ---
@@ -211,8 +211,8 @@ class Tensor(Opened):
     def page(self, w: VariableWriter, kind: str, start: int, stop: int) -> list[Variable]:
         if kind == "named":
             return self._properties(w)[start:stop]
-        whole = self.rows > GROUP and (start, stop) == (0, min(self.rows, MOST))
-        if whole and not w.session.client.supports_variable_paging:
+        everything = self.rows > GROUP and (start, stop) == (0, min(self.rows, MOST))
+        if everything and not w.session.client.supports_variable_paging:
             return ranges(w, self, self.rows)
         return self._rows(w, start, stop)
 
@@ -248,12 +248,12 @@ class Tensor(Opened):
         found = [w.opening("statistics", "", figures, presentationHint=VIRTUAL)]
         node = self.origin.node()
         if node is not None:
-            made, how = producer_fields(node, w.session.debugger.machine.executor)
+            producer, how = producer_fields(node, w.session.debugger.machine.executor)
             text = how or "given from outside"
-            if made is None:
+            if producer is None:
                 found.append(w.plain("made by", text, presentationHint=VIRTUAL))
             else:
-                found.append(w.opening("made by", text, made, presentationHint=VIRTUAL))
+                found.append(w.opening("made by", text, producer, presentationHint=VIRTUAL))
         return found
 
     def target(self, name: str) -> tuple[FrameHandle, str] | None:

@@ -22,22 +22,24 @@ def settings(text: str, base: RunSettings = RunSettings()) -> RunSettings:
 
     Raises `InputError`.
     """
-    given: dict[str, Any] = {}
+    chosen: dict[str, Any] = {}
     for word in text.replace(",", " ").split():
         name, equals, value = word.partition("=")
         if not equals and name in MODES:
             name, value = "mode", name
         elif name not in SIDE or not value:
-            known = ", ".join(("debug", "async", *(f"{f}=…" for f in SIDE)))
+            listed = ", ".join(("debug", "async", *(f"{f}=…" for f in SIDE)))
             near = did_you_mean(name, (*SIDE, *MODES))
-            raise InputError(f"{word!r} is no setting of a run", hint=near or f"there are: {known}")
+            raise InputError(
+                f"{word!r} is not a setting of a run", hint=near or f"there are: {listed}"
+            )
         counted = name in ("streams", "threads") and value.isdecimal()
-        given[name] = int(value) if counted else value
-    made = replace(base, **given)
-    check_computes(made.device, "compared")
-    if "kernels" in given and not kind_of(made.device).gpu:
+        chosen[name] = int(value) if counted else value
+    combined = replace(base, **chosen)
+    check_computes(combined.device, "compared")
+    if "kernels" in chosen and not kind_of(combined.device).gpu:
         raise InputError("kernels are chosen on GPUs", hint="add device=cuda")
-    return made
+    return combined
 
 
 class OpSite(NamedTuple):
@@ -70,7 +72,7 @@ class Difference(NamedTuple):
     changing: tuple[str, ...] = ()
 
     @property
-    def place(self) -> OpSite:
+    def site(self) -> OpSite:
         """Where the op stands; in the first program, if it is there."""
         found = self.a or self.b
         assert found is not None
@@ -80,28 +82,28 @@ class Difference(NamedTuple):
 @dataclass
 class Comparison:
     """What came of it. `compared` counts results of ops, up to the end of the first step that
-    differs; `differing` those of that step that do. `given` are named tensors that differ before
-    the first step; `written_over` outputs and named tensors that differ though all results of ops
+    differs; `differing` those of that step that do. `initial` are named tensors that differ before
+    the first step; `overwritten` outputs and named tensors that differ though all results of ops
     were the same; `alone` sites that only one of two programs has. `errors`: what a side said that
-    did not come to the end. `passes`: runs of each side; `whole`: nothing was too large to compare.
-    `coarse`: where floats have other types on both sides, the coarsest of these.
+    did not come to the end. `passes`: runs of each side; `complete`: nothing was too large to
+    compare. `coarse`: where floats have other types on both sides, the coarsest of these.
     """
 
     names: tuple[str, str]
-    given: list[str] = field(default_factory=list)
+    initial: list[str] = field(default_factory=list)
     steps: int = 0
     compared: int = 0
     differing: int = 0
     first: Difference | None = None
-    written_over: list[str] = field(default_factory=list)
+    overwritten: list[str] = field(default_factory=list)
     alone: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
     errors: dict[str, OpstepError] = field(default_factory=dict)
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     passes: int = 0
-    whole: bool = True
+    complete: bool = True
     coarse: str = ""
 
     @property
     def same(self) -> bool:
         """Whether nothing differed."""
-        return not (self.first or self.given or self.written_over or len(self.errors) == 1)
+        return not (self.first or self.initial or self.overwritten or len(self.errors) == 1)

@@ -15,7 +15,7 @@ CHUNK = 1 << 20  # elements looked at at a time
 class Elements(NamedTuple):
     """How two arrays differ: `differing` of `of` elements; the first of them in row-major order,
     with both values; how far apart they are at most, absolutely, relative to the second, and in
-    units in the last place (of floats that are no NaNs; the coarser type's); how many NaNs each
+    units in the last place (of floats that are not NaNs; the coarser type's); how many NaNs each
     has; how many of those that differ are a number in one alone, or an infinity.
     """
 
@@ -60,12 +60,12 @@ def difference(
             continue
         if floats and tolerant:
             apart &= ~_close(x, y, rtol, atol)
-        places = np.flatnonzero(apart)
-        if not places.size:
+        indices = np.flatnonzero(apart)
+        if not indices.size:
             continue
-        first = start + int(places[0]) if first < 0 else first
-        count += places.size
-        found = _sizes(x[places], y[places], floats)
+        first = start + int(indices[0]) if first < 0 else first
+        count += indices.size
+        found = _sizes(x[indices], y[indices], floats)
         most, relative, ulp = max(most, found[0]), max(relative, found[1]), max(ulp, found[2])
         unlike += found[3]
     if not count:
@@ -117,25 +117,25 @@ def _sizes(x: np.ndarray, y: np.ndarray, floats: bool) -> tuple[float, float, in
     with np.errstate(all="ignore"):
         p, q = _wide(x), _wide(y)
         apart = np.abs(p - q)
-        there = np.isfinite(apart)
-        absolute = float(apart[there].max(initial=0.0))
+        finite = np.isfinite(apart)
+        absolute = float(apart[finite].max(initial=0.0))
         scaled = apart / np.abs(q)
         relative = float(scaled[np.isfinite(scaled)].max(initial=0.0))
     if not floats:
         return absolute, relative, 0, 0
     nan = np.isnan(p), np.isnan(q)
-    unlike = int((~there & ~(nan[0] & nan[1])).sum())
-    return absolute, relative, _ulps(x[there], y[there]), unlike
+    unlike = int((~finite & ~(nan[0] & nan[1])).sum())
+    return absolute, relative, _ulps(x[finite], y[finite]), unlike
 
 
 def _ulps(x: np.ndarray, y: np.ndarray) -> int:
     """Floats in order are integers in order, once those of negative ones are turned round."""
     top = 1 << (8 * x.dtype.itemsize - 1)
-    p, q = (_places(_bits(v), top) for v in (x, y))
+    p, q = (_ordered(_bits(v), top) for v in (x, y))
     return int((np.maximum(p, q) - np.minimum(p, q)).max(initial=0))
 
 
-def _places(bits: np.ndarray, top: int) -> np.ndarray:
+def _ordered(bits: np.ndarray, top: int) -> np.ndarray:
     wide = bits.astype(np.uint64)
     size = wide & np.uint64(top - 1)  # both zeros are in one place
     return np.where(wide & np.uint64(top), np.uint64(top) - size, np.uint64(top) + size)

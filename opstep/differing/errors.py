@@ -45,8 +45,8 @@ def error_of(got: np.ndarray, exact: np.ndarray) -> Error:
     if not a.size:
         return Error(0.0, 0, 0, 0, (), 0.0, 0.0)
     at = np.unravel_index(int(np.argmax(apart)), a.shape)
-    place = tuple(map(int, at))
-    return Error(relative, int(unlike.sum()), zeroed, a.size, place, float(a[at]), float(b[at]))
+    index = tuple(map(int, at))
+    return Error(relative, int(unlike.sum()), zeroed, a.size, index, float(a[at]), float(b[at]))
 
 
 def coarser(a: DType, b: DType) -> DType:

@@ -41,7 +41,7 @@ class Side:
         self.program = program
         self.graph = program.graph(graph)
         self.inputs = _fitting(self.graph, inputs)
-        self.told = str(how)
+        self.label = str(how)
         self.how = replace(how, chaos=chaos, steps=1)
         self.device = program.on(how.device, self.how.setup)
         self.error: OpstepError | None = None
@@ -124,77 +124,77 @@ class Lockstep:
         self.atol = atol
         self.budget = budget
         self.coarse = _coarsest(None, a.types(), b.types())
-        self.told = Comparison((a.told, b.told))
+        self.comparison = Comparison((a.label, b.label))
         self.same_text = a.text == b.text and a.graph.name.text == b.graph.name.text
 
     def run(self, steps: int) -> Comparison:
         """Until the first step that differs."""
-        told = self.told
+        comparison = self.comparison
         if self.a.program is not self.b.program:
-            told.given = self._unequal(self.a.tensors(), self.b.tensors())
+            comparison.initial = self._unequal(self.a.tensors(), self.b.tensors())
         self.a.save()
         self.b.save()
         first = None
         for step in range(steps):
             first = self._step(step)
-            told.steps = step + 1
-            if first or told.written_over or told.errors:
+            comparison.steps = step + 1
+            if first or comparison.overwritten or comparison.errors:
                 break
-        told.coarse = self.coarse.name if self.coarse else ""
+        comparison.coarse = self.coarse.name if self.coarse else ""
         self._verdicts(first)
-        return told
+        return comparison
 
     # --- one step ---
 
     def _step(self, step: int) -> Found | None:
         """The first result of it that differs."""
-        told, done, first = self.told, set[Key](), None
-        wanted: set[Key] | None = None
+        comparison, done, first = self.comparison, set[Key](), None
+        keys: set[Key] | None = None
         ends: tuple[Outputs | None, Outputs | None] = (None, None)
         states: list[dict[str, np.ndarray]] = []
         while True:
-            taps_a, end_a, state_a = self._tapped(self.a, _wanting(wanted))
-            kept = {key for key, t in taps_a.found.items() if t.memory is not None}
-            taps_b, end_b, state_b = self._tapped(self.b, _wanting(kept))
-            told.passes += 1
-            if wanted is None:
+            taps_a, end_a, state_a = self._tapped(self.a, _selects(keys))
+            held = {key for key, t in taps_a.found.items() if t.memory is not None}
+            taps_b, end_b, state_b = self._tapped(self.b, _selects(held))
+            comparison.passes += 1
+            if keys is None:
                 ends, states = (end_a, end_b), [state_a, state_b]
                 self._errors()
-                seen = ({k: t.type for k, t in taps.found.items()} for taps in (taps_a, taps_b))
-                self.coarse = _coarsest(self.coarse, *seen)
+                types = ({k: t.type for k, t in taps.found.items()} for taps in (taps_a, taps_b))
+                self.coarse = _coarsest(self.coarse, *types)
                 first = self._alone(taps_a, taps_b)
-            for found in self._differing(taps_a, taps_b, kept):
-                told.differing += 1
+            for found in self._differing(taps_a, taps_b, held):
+                comparison.differing += 1
                 first = found if first is None or found.order < first.order else first
-            done |= kept
+            done |= held
             shared = taps_a.found.keys() & taps_b.found.keys()
-            told.compared += len(kept & shared)
+            comparison.compared += len(held & shared)
             rest = {
                 key
                 for key in shared - done
                 if first is None or taps_a.found[key].order < first.order
             }
-            if not rest or not kept:
-                told.whole = told.whole and not rest
+            if not rest or not held:
+                comparison.complete = comparison.complete and not rest
                 break
-            wanted = rest
+            keys = rest
         if first:
-            told.first = self._described(step, first)
-        elif not told.errors:
-            self._written_over(ends, states)
+            comparison.first = self._described(step, first)
+        elif not comparison.errors:
+            self._check_overwritten(ends, states)
         self.a.save()
         self.b.save()
         return first
 
-    def _tapped(self, side: Side, wanted) -> tuple[Taps, Outputs | None, dict[str, np.ndarray]]:
+    def _tapped(self, side: Side, selects) -> tuple[Taps, Outputs | None, dict[str, np.ndarray]]:
         """A run of a step with taps; what it gave, and the state behind it."""
-        taps = Taps(side.device, self.budget, wanted)
+        taps = Taps(side.device, self.budget, selects)
         end = side.run(taps)
         return taps, end, side.tensors() if side.updates else {}
 
-    def _differing(self, a: Taps, b: Taps, kept: set[Key]):
+    def _differing(self, a: Taps, b: Taps, held: set[Key]):
         """What both have and differs, in the order of the program."""
-        for key in sorted(kept & b.found.keys(), key=lambda key: a.found[key].order):
+        for key in sorted(held & b.found.keys(), key=lambda key: a.found[key].order):
             one, other = a.found[key], b.found[key]
             if not alike(one.type, other.type):
                 yield Found(one.order, key, (one, other), "type")
@@ -215,7 +215,7 @@ class Lockstep:
             return None
         sites = [{_without_turns(key) for key in taps.found} for taps in (a, b)]
         if not self.same_text:
-            self.told.alone = (
+            self.comparison.alone = (
                 sorted({k[-1] for k in sites[0] - sites[1]}),
                 sorted({k[-1] for k in sites[1] - sites[0]}),
             )
@@ -233,7 +233,7 @@ class Lockstep:
     def _errors(self) -> None:
         for side in (self.a, self.b):
             if side.error:
-                self.told.errors[side.name] = side.error
+                self.comparison.errors[side.name] = side.error
 
     def _unequal(self, a: Outputs, b: Outputs) -> list[str]:
         """Names of both whose arrays differ."""
@@ -247,11 +247,11 @@ class Lockstep:
             )
         ]
 
-    def _written_over(self, ends: Any, states: list[dict[str, np.ndarray]]) -> None:
+    def _check_overwritten(self, ends: Any, states: list[dict[str, np.ndarray]]) -> None:
         """All results of ops were the same: so must be what is left in the end."""
         a, b = ends
         found = self._unequal(a, b) if a is not None and b is not None else []
-        self.told.written_over = found + self._unequal(*states)
+        self.comparison.overwritten = found + self._unequal(*states)
 
     def _described(self, step: int, found: Found) -> Difference:
         changing = self._changing(found) if found.arrays else ()
@@ -264,7 +264,7 @@ class Lockstep:
         assert found.arrays is not None
         for side, before in zip((self.a, self.b), found.arrays, strict=True):
             for _ in range(AGAIN):
-                taps, _, _ = self._tapped(side, _wanting({found.key}))
+                taps, _, _ = self._tapped(side, _selects({found.key}))
                 again = taps.found.get(found.key)
                 if again is None or again.memory is None or difference(taps.array(again), before):
                     names.append(side.name)
@@ -274,7 +274,7 @@ class Lockstep:
     def _verdicts(self, first: Found | None) -> None:
         for k, side in enumerate((self.a, self.b)):
             tapped = first.taps[k] if first else None
-            self.told.verdicts[side.name] = (
+            self.comparison.verdicts[side.name] = (
                 verdict(side.plans(), tapped.plan, tapped.number)
                 if tapped
                 else verdict(side.plans())
@@ -286,17 +286,17 @@ def alike(a: TensorType, b: TensorType) -> bool:
     return a == b or (a.shape == b.shape and a.dtype.is_float and b.dtype.is_float)
 
 
-def _coarsest(known: DType | None, a: Mapping[Any, Any], b: Mapping[Any, Any]) -> DType | None:
+def _coarsest(coarsest: DType | None, a: Mapping[Any, Any], b: Mapping[Any, Any]) -> DType | None:
     """The coarsest type of floats that have another on the other side; None where none has."""
     for name in a.keys() & b.keys():
         one, other = a[name].dtype, b[name].dtype
         if one is not other and one.is_float and other.is_float:
             narrow = coarser(one, other)
-            known = narrow if known is None else coarser(known, narrow)
-    return known
+            coarsest = narrow if coarsest is None else coarser(coarsest, narrow)
+    return coarsest
 
 
-def _wanting(keys: set[Key] | None):
+def _selects(keys: set[Key] | None):
     return (lambda key: True) if keys is None else keys.__contains__
 
 

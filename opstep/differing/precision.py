@@ -111,25 +111,25 @@ def precision(
     declared = program.graph(graph)
     arrays, types = conform(declared, inputs or {}, program.module.source)
     names = [b.name.text for b in declared.inputs]
-    name, given = declared.name.text, dict(zip(names, arrays, strict=True))
+    name, inputs_by_name = declared.name.text, dict(zip(names, arrays, strict=True))
     settings = RunSettings(device=device, threads=threads, kernels=kernels, steps=steps)
-    host: Any = ProgramHost(program, name, given, settings)
+    host: Any = ProgramHost(program, name, inputs_by_name, settings)
     machine = Machine(host, name, arrays, types, names, DEBUG, steps, BUDGET)
-    return _Beside(machine, Precision(name), tolerance).run()
+    return _Measurement(machine, Precision(name), tolerance).run()
 
 
-class _Beside:
+class _Measurement:
     """A machine's run, and the same in f64."""
 
-    def __init__(self, machine: Machine, told: Precision, tolerance: float | None):
+    def __init__(self, machine: Machine, result: Precision, tolerance: float | None):
         self.machine = machine
-        self.told = told
+        self.result = result
         self.tolerance = tolerance
         self.exact: dict[int, tuple[Node, np.ndarray, float]] = {}  # by id: and its error
         self.found: dict[tuple, Loss] = {}
 
     def run(self) -> Precision:
-        machine, told = self.machine, self.told
+        machine, result = self.machine, self.result
         try:
             for step, producers in enumerate(self._steps()):
                 left = _uses(producers)
@@ -138,21 +138,21 @@ class _Beside:
                     for node in producer.operands:
                         if node is not None:
                             left[id(node)] -= 1
-                            if not left[id(node)] and id(node) not in self._kept():
+                            if not left[id(node)] and id(node) not in self._needed():
                                 self.exact.pop(id(node), None)
-                told.steps = step + 1
+                result.steps = step + 1
         except OpstepError as error:
-            told.error = error
-        told.losses = sorted(self.found.values(), key=lambda one: -one.added)
+            result.error = error
+        result.losses = sorted(self.found.values(), key=lambda one: -one.added)
         if machine.history.finished:
             self._outputs()
-        return told
+        return result
 
     def _steps(self) -> Iterator[list[Producer]]:
         """The ops of each step, once it is done."""
         machine, producers, done = self.machine, [], 0
-        while (here := machine.history.next_point()) is not None:
-            activation, point = here
+        while (position := machine.history.next_point()) is not None:
+            activation, point = position
             machine.forward()
             step = activation.plan.steps[point.step] if point.kind == OP else None
             if step is not None and not step.op.host and step.op.family != "internal":
@@ -162,7 +162,7 @@ class _Beside:
                 yield producers
                 producers = []
 
-    def _kept(self) -> set[int]:
+    def _needed(self) -> set[int]:
         """What later steps, or the outputs, come from."""
         latest = [versions[-1][1] for _, versions in self.machine.history.named.items()]
         nodes = [*latest, *self.machine.outputs()]
@@ -174,11 +174,15 @@ class _Beside:
     def _measure(self, producer: Producer, step: int) -> None:
         executor, op = self.machine.executor, producer.op
         actual = [None if o is None else executor.array(o) for o in producer.operands]
-        beside = [None if o is None else self._beside(o) for o in producer.operands]
+        exact_operands = [None if o is None else self._in_f64(o) for o in producer.operands]
         floats = any(o is not None and o.type.dtype.is_float for o in producer.operands)
         own = _computed(producer, actual) if floats else None
-        exact = _computed(producer, [None if b is None else b[0] for b in beside])
-        errors = [(b[1], o.name) for b, o in zip(beside, producer.operands, strict=True) if b and o]
+        exact = _computed(producer, [None if b is None else b[0] for b in exact_operands])
+        errors = [
+            (b[1], o.name)
+            for b, o in zip(exact_operands, producer.operands, strict=True)
+            if b and o
+        ]
         came, through = max(errors, default=(0.0, ""))
         for k, node in enumerate(producer.results):
             got = executor.array(node)
@@ -188,21 +192,21 @@ class _Beside:
             total = error_of(got, exact[k])
             self.exact[id(node)] = (node, exact[k], total.relative)
             if node.type.dtype.is_float and not op.reinterprets:
-                self._tell(producer, node, step, (came, through), error_of(got, own[k]), total)
+                self._add_loss(producer, node, step, (came, through), error_of(got, own[k]), total)
 
-    def _beside(self, node: Node) -> tuple[np.ndarray, float]:
+    def _in_f64(self, node: Node) -> tuple[np.ndarray, float]:
         """What it would be in f64, and its error."""
-        known = self.exact.get(id(node))
-        if known is None and _converts(node):
+        computed = self.exact.get(id(node))
+        if computed is None and _converts(node):
             (value, *_) = _producer(node).operands
             assert value is not None
-            return self._beside(value)
-        if known is None:
+            return self._in_f64(value)
+        if computed is None:
             array = self.machine.executor.array(node)
-            known = self.exact[id(node)] = (node, array.astype(_wide(array)), 0.0)
-        return known[1], known[2]
+            computed = self.exact[id(node)] = (node, array.astype(_wide(array)), 0.0)
+        return computed[1], computed[2]
 
-    def _tell(
+    def _add_loss(
         self, producer: Producer, node: Node, step: int, came: tuple[float, str], own: Error,
         total: Error,
     ) -> None:  # fmt: skip
@@ -211,14 +215,14 @@ class _Beside:
         line = source.locate(statement.span.start)[0] if source and statement.span.end else 0
         key = (id(source), line, print_statement(statement), node.index)
         before = self.found.get(key)
-        made = Loss(
+        loss = Loss(
             producer.op.name, node.name, str(node.type), str(source.path) if source else "", line,
             print_statement(statement).strip(), step, 1, *came, own, total,
         )  # fmt: skip
         if before is not None:
-            worse = made if made.added > before.added else before
-            made = worse._replace(runs=before.runs + 1)
-        self.found[key] = made
+            worse = loss if loss.added > before.added else before
+            loss = worse._replace(runs=before.runs + 1)
+        self.found[key] = loss
 
     # --- in the end ---
 
@@ -232,24 +236,26 @@ class _Beside:
         for name, node in ends:
             if not node.type.dtype.is_float:
                 continue
-            self.told.outputs[name] = error_of(machine.executor.array(node), self._beside(node)[0])
+            self.result.outputs[name] = error_of(
+                machine.executor.array(node), self._in_f64(node)[0]
+            )
             allowed = TOLERANCE[node.type.dtype.name]
-            self.told.allowed[name] = allowed if self.tolerance is None else self.tolerance
+            self.result.allowed[name] = allowed if self.tolerance is None else self.tolerance
 
 
 def _computed(producer: Producer, operands: list[Any]) -> list[np.ndarray] | None:
     """The results by the op's oracle; None where it cannot be asked."""
-    step, given = producer.step, []
+    step, arguments = producer.step, []
     for a, t in zip(operands, step.operand_types, strict=False):
-        given.append(None if a is None or t is None else a.astype(_promoted(t)))
-    while given and given[-1] is None:
-        given.pop()
+        arguments.append(None if a is None or t is None else a.astype(_promoted(t)))
+    while arguments and arguments[-1] is None:
+        arguments.pop()
     attrs = step.attrs
     if step.op.name == "cast" and attrs["dtype"].is_float:
-        return [given[0].astype(np.float64)]
+        return [arguments[0].astype(np.float64)]
     try:
         with np.errstate(all="ignore"):
-            found = step.op.oracle(*given, **attrs)
+            found = step.op.oracle(*arguments, **attrs)
     except Exception:  # an oracle that wants other operands; what it is asked is not its text
         return None
     arrays = [np.asarray(f) for f in (found if isinstance(found, (tuple, list)) else (found,))]

@@ -56,13 +56,13 @@ class Tapped:
 
 
 class Taps:
-    """A listener of one run. What `wanted` holds for is kept, within a budget of bytes."""
+    """A listener of one run. What `selects` holds for is kept, within a budget of bytes."""
 
     def __init__(
-        self, device: Device, budget: int, wanted: Callable[[Key], bool] = lambda key: True
+        self, device: Device, budget: int, selects: Callable[[Key], bool] = lambda key: True
     ):
         self.device = device
-        self.wanted = wanted
+        self.selects = selects
         self.left = budget
         self.found: dict[Key, Tapped] = {}
         self._memory: Memory | None = None
@@ -79,17 +79,17 @@ class Taps:
         path, order = _calls(binding)
         for k, value in enumerate(step.results):
             key = (*path, site_of(binding.plan, execution.number, k))
-            place = (*order, execution.number, LAST, k)
-            self.found[key] = made = Tapped(key, place, binding.plan, execution.number, value)
-            if self.wanted(key):
-                self._keep(execution, made)
+            position = (*order, execution.number, LAST, k)
+            self.found[key] = tapped = Tapped(key, position, binding.plan, execution.number, value)
+            if self.selects(key):
+                self._keep(execution, tapped)
 
     def array(self, tapped: Tapped) -> np.ndarray:
         """What was kept; the run must be done."""
         return self.device.read(tapped.memory, tapped.offset, tapped.type)
 
-    def _keep(self, execution: Execution, made: Tapped) -> None:
-        nbytes: Any = made.type.nbytes  # concrete here
+    def _keep(self, execution: Execution, tapped: Tapped) -> None:
+        nbytes: Any = tapped.type.nbytes  # concrete here
         size = -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
         if size > self.left:
             return
@@ -97,10 +97,10 @@ class Taps:
         if self._memory is None or self._used + size > self._memory.nbytes:
             piece = min(max(2 * (self._memory.nbytes if self._memory else 0), SMALLEST), LARGEST)
             self._memory, self._used = self.device.alloc(max(piece, size), "results compared"), 0
-        made.memory, made.offset = self._memory, self._used
+        tapped.memory, tapped.offset = self._memory, self._used
         self._used += size
-        source = execution.binding.address_of(made.value).address
-        copy = self.device.copy(source, made.memory.address + made.offset, nbytes)
+        source = execution.binding.address_of(tapped.value).address
+        copy = self.device.copy(source, tapped.memory.address + tapped.offset, nbytes)
         execution.binding.streams[execution.stream].submit(copy)
 
 

@@ -59,7 +59,7 @@ class Listener:
         self.port: int = self._socket.getsockname()[1]
         self._serve_one = serve
         self._log = log
-        self._places = threading.BoundedSemaphore(MOST_SESSIONS)
+        self._slots = threading.BoundedSemaphore(MOST_SESSIONS)
 
     def run(self) -> None:
         """Accepts connections until `close`."""
@@ -68,7 +68,7 @@ class Listener:
                 connection, _ = self._socket.accept()
             except OSError:
                 return
-            if not self._places.acquire(blocking=False):
+            if not self._slots.acquire(blocking=False):
                 connection.close()
                 continue
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
@@ -85,7 +85,7 @@ class Listener:
             if self._log:
                 self._log(f"a session ended with {type(error).__name__}: {error}")
         finally:
-            self._places.release()
+            self._slots.release()
 
     def close(self) -> None:
         """Accepts no more."""

@@ -67,7 +67,7 @@ class HostTensor:
         return self._figures
 
 
-def type_told(tensor: Viewed) -> dict[str, Any]:
+def type_json(tensor: Viewed) -> dict[str, Any]:
     """``type``, ``dtype`` and ``shape``; nothing is copied for that."""
     t = tensor.type
     return {"type": str(t), "dtype": t.dtype.name, "shape": list(t.shape)}
@@ -79,8 +79,8 @@ def sliced(tensor: Viewed, most: int | None) -> dict[str, Any]:
     """
     shape = cast("tuple[int, ...]", tensor.type.shape)  # what has elements has no symbols
     steps = strides(shape, most)
-    taken = [-(-n // s) for n, s in zip(shape, steps, strict=True)]
-    if prod(taken) * tensor.type.dtype.itemsize > MOST_BYTES:
+    sizes = [-(-n // s) for n, s in zip(shape, steps, strict=True)]
+    if prod(sizes) * tensor.type.dtype.itemsize > MOST_BYTES:
         text = f"{tensor.type} is more than {MOST_BYTES:,} bytes: take a part, or maxElements"
         raise InputError(text)
     if max(steps, default=1) > 1:
@@ -89,7 +89,7 @@ def sliced(tensor: Viewed, most: int | None) -> dict[str, Any]:
         array = tensor.array()
     return {
         "dtype": tensor.type.dtype.name,
-        "shape": taken,
+        "shape": sizes,
         "of": list(shape),
         "steps": steps,
         "data": base64.b64encode(np.ascontiguousarray(array).tobytes()).decode("ascii"),
@@ -108,12 +108,12 @@ def strides(shape: tuple[int, ...], most: int | None) -> list[int]:
     return steps
 
 
-def statistics_told(s: Statistics) -> dict[str, Any]:
+def statistics_json(s: Statistics) -> dict[str, Any]:
     """All figures, and the histogram by exponents of 2."""
-    return figures_told(asdict(s)) | {"histogram": list(s.histogram), "lowestExponent": LOWEST}
+    return figures_json(asdict(s)) | {"histogram": list(s.histogram), "lowestExponent": LOWEST}
 
 
-def figures_told(figures: Mapping[str, Any]) -> dict[str, Any]:
+def figures_json(figures: Mapping[str, Any]) -> dict[str, Any]:
     """Figures as JSON has them, without what is not known."""
     return {name: figure(value) for name, value in figures.items() if value is not None}
 
@@ -131,10 +131,10 @@ def histogram(
     range.
     """
     s = tensor.statistics()
-    told = {"type": str(tensor.type), "counts": [], "edges": [], "finite": s.finite}
+    body = {"type": str(tensor.type), "counts": [], "edges": [], "finite": s.finite}
     low, high = (s.min if low is None else low), (s.max if high is None else high)
     if low is None or high is None:
-        return told
+        return body
     if low > high:
         raise InputError("low is above high")
     array = tensor.array().reshape(-1).astype(np.float64)
@@ -144,4 +144,4 @@ def histogram(
             counts, edges = np.histogram(array, bins, (float(low), float(high)))
     except (ValueError, OverflowError) as error:  # f64 cannot hold the width, or that of a bin
         raise InputError(f"no histogram of this range: {error}") from None
-    return told | {"counts": counts.tolist(), "edges": edges.tolist()}
+    return body | {"counts": counts.tolist(), "edges": edges.tolist()}

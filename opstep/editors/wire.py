@@ -72,7 +72,7 @@ class Wire:
                 return length
             name, colon, value = line.partition(b":")
             if not colon or not line.endswith(b"\n"):
-                raise BrokenStream(f"{line[:40]!r} is no header of this protocol")
+                raise BrokenStream(f"{line[:40]!r} is not a header of this protocol")
             if name.strip().lower() == b"content-length":
                 length = length_of(value.strip(), length)
         raise BrokenStream(f"more than {MOST_HEADERS} header lines")

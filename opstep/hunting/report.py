@@ -59,7 +59,7 @@ class Hunt:
 
     @property
     def only_masked(self) -> list[Finding]:
-        """Those of `masked` that are no findings: `hunt` may be asked to take them as such."""
+        """Those of `masked` that are not findings: `hunt` may be asked to take them as such."""
         return [m for m in self.masked if not any(m is f for f in self.findings)]
 
     @property
@@ -68,8 +68,8 @@ class Hunt:
         return self.findings[0] if self.findings else None
 
     def __repr__(self) -> str:
-        told = headline(self.findings[0]) if self.findings else ", ".join(self.unrepeated)
-        what = f"step {self.step}: {told}" if self.found else f"{self.steps:,} steps, nothing"
+        summary = headline(self.findings[0]) if self.findings else ", ".join(self.unrepeated)
+        what = f"step {self.step}: {summary}" if self.found else f"{self.steps:,} steps, nothing"
         return f"<Hunt {self.graph}: {what}>"
 
     def __str__(self) -> str:
@@ -92,11 +92,13 @@ def report(hunt: Hunt, words: Words = in_python) -> str:
     if len(hunt.findings) > FINDINGS:
         lines += ["", f"and {len(hunt.findings) - FINDINGS:,} more, in other lines"]
     if hunt.failed is not None:
-        said = hunt.failed.diagnostics[0]
-        place = ""
-        if said.source is not None and said.span is not None:
-            place = f" ({_file(said.source.path)}:{said.source.locate(said.span.start)[0]})"
-        lines += ["", f"then {said.message}{place}"]
+        problem = hunt.failed.diagnostics[0]
+        location = ""
+        if problem.source is not None and problem.span is not None:
+            location = (
+                f" ({_file(problem.source.path)}:{problem.source.locate(problem.span.start)[0]})"
+            )
+        lines += ["", f"then {problem.message}{location}"]
     if hunt.error is not None:
         lines += ["", f"then the step ended: {hunt.error.diagnostics[0].message}"]
     if hunt.unrepeated:
@@ -179,8 +181,8 @@ def _finding_lines(finding: Finding, first: bool, words: Words = in_python) -> l
     if finding.before is not None:
         lines.append(f"  before it: {_prior_loss(finding.before)}")
     if finding.unwritten is not None:
-        places = ", ".join(_index(p) for p in finding.unwritten.first[:ELEMENTS])
-        lines.append(f"  the first: {finding.value}{places}")
+        elements = ", ".join(_index(p) for p in finding.unwritten.first[:ELEMENTS])
+        lines.append(f"  the first: {finding.value}{elements}")
     if first:
         shown = [o for o in finding.operands if o is not None and o.name[:1] not in "0123456789-"]
         lines += [f"  {_operand(o)}" for o in shown]
@@ -191,8 +193,8 @@ def _finding_lines(finding: Finding, first: bool, words: Words = in_python) -> l
     if finding.decided:
         lines.append(f"  decides {_links(finding.decided)}")
     if finding.intended and finding.chain:
-        wanted = Argument("wanted", [finding.output])
-        lines.append(f"  if that is as it should be: {words(wanted)}")
+        argument = Argument("wanted", [finding.output])
+        lines.append(f"  if that is as it should be: {words(argument)}")
     return lines
 
 
@@ -204,10 +206,10 @@ def _prior_loss(before: PriorLoss) -> str:
 def _path(links: tuple[Link, ...]) -> str:
     """Each op of the way, those of a loop once."""
     way = list(dict.fromkeys(f"{c.op} {c.value} ({_line(c)})" for c in links))
-    told = len(way)
-    if told > LINKS:
-        way[LINKS // 2 : -LINKS // 2] = [f"… {told - LINKS:,} more …"]
-    more = f", {len(links):,} ops with those that come again" if told < len(links) else ""
+    count = len(way)
+    if count > LINKS:
+        way[LINKS // 2 : -LINKS // 2] = [f"… {count - LINKS:,} more …"]
+    more = f", {len(links):,} ops with those that come again" if count < len(links) else ""
     return " -> ".join(way) + more
 
 
@@ -222,8 +224,10 @@ def _verdict(finding: Finding, verdict: Verdict) -> list[str]:
             own += f", {verdict.arrived:,} of them {comes} out"
         rules = ", ".join(f"{text} ({n:,})" for text, n in verdict.rules)
         if len(verdict.rules) > 1:
-            asked = "" if verdict.explained >= verdict.own else f"of {verdict.explained:,} asked, "
-            own += f": {asked}{rules}"
+            examined = (
+                "" if verdict.explained >= verdict.own else f"of {verdict.explained:,} asked, "
+            )
+            own += f": {examined}{rules}"
         lines.append(f"  {own}")
     for element in verdict.elements[:ELEMENTS]:
         lines.append(f"    {_equation(finding, element)}")
@@ -252,8 +256,10 @@ def _unrepeated(hunt: Hunt) -> list[str]:
     lines += [f"  {text}" for text in hunt.unrepeated]
     if hunt.hazards:
         return [*lines, "the plan has hazards:", *[f"  {text}" for text in hunt.hazards]]
-    told = "the plan is free of races; a kernel reads memory that it should not, or depends on time"
-    return [*lines, told]
+    conclusion = (
+        "the plan is free of races; a kernel reads memory that it should not, or depends on time"
+    )
+    return [*lines, conclusion]
 
 
 def _operand(operand: Operand) -> str:
@@ -309,7 +315,7 @@ def record(hunt: Hunt) -> dict[str, Any]:
 def finding_record(finding: Finding) -> dict[str, Any]:
     """One finding."""
     verdict, left = finding.verdict, finding.unwritten
-    told = {
+    record = {
         "kind": finding.kind,
         "bad": finding.bad,
         "message": headline(finding),
@@ -331,13 +337,13 @@ def finding_record(finding: Finding) -> dict[str, Any]:
         ],
     }
     if left is not None:
-        told["unwritten"] = {"count": left.count, "first": [list(p) for p in left.first]}
+        record["unwritten"] = {"count": left.count, "first": [list(p) for p in left.first]}
     if verdict is not None:
-        told |= {"count": verdict.count, "size": verdict.size, "own": verdict.own}
-        told["arrived"] = verdict.arrived
-        told["rules"] = [{"rule": text, "elements": n} for text, n in verdict.rules]
-        told["elements"] = [_element(finding, e) for e in verdict.elements]
-    return told
+        record |= {"count": verdict.count, "size": verdict.size, "own": verdict.own}
+        record["arrived"] = verdict.arrived
+        record["rules"] = [{"rule": text, "elements": n} for text, n in verdict.rules]
+        record["elements"] = [_element(finding, e) for e in verdict.elements]
+    return record
 
 
 def _cause(before: PriorLoss) -> dict[str, Any]:
@@ -387,5 +393,5 @@ def _where(finding: Finding) -> dict[str, Any]:
 
 def _link(link: Link) -> dict[str, Any]:
     where = link.where
-    told = {"value": link.value, "op": link.op or None}
-    return told | {"file": where.path if where else None, "line": where.line if where else None}
+    record = {"value": link.value, "op": link.op or None}
+    return record | {"file": where.path if where else None, "line": where.line if where else None}

@@ -105,16 +105,16 @@ def _batches(inputs: Any, steps: int | None) -> Iterator[Mapping[str, Any]]:
     return islice(inputs, steps)
 
 
-def _check_names(program: Program, wanted: Collection[str]) -> None:
+def _check_names(program: Program, expected: Collection[str]) -> None:
     """Complains of a name that nothing has."""
-    known = set(program.module.tensors)
+    defined = set(program.module.tensors)
     for graph in program.graphs.values():
         names = [b.name.text for b in graph.inputs]
         names += [b.name.text for s in graph.body for b in getattr(s, "results", ())]
-        known.update(names, (f"{graph.name.text}.{n}" for n in names))
-    for name in wanted:
-        if name not in known:
-            raise InputError(f"no value is called {name}", hint=did_you_mean(name, known))
+        defined.update(names, (f"{graph.name.text}.{n}" for n in names))
+    for name in expected:
+        if name not in defined:
+            raise InputError(f"no value is called {name}", hint=did_you_mean(name, defined))
 
 
 class _Hunter:
@@ -154,15 +154,15 @@ class _Hunter:
             ) as job,
         ):
             self._forget_children(job)
-            kept = _State(self.program, self.device, job.context)
+            state = _State(self.program, self.device, job.context)
             number = 0
             while True:
                 try:
-                    bad = self._step(number, job, kept, at_once)
+                    bad = self._step(number, job, state, at_once)
                     signals.when = NEVER  # what is committed is told
                 except BaseException:
                     with Held():
-                        kept.put_back()
+                        state.put_back()
                     raise
                 if bad:
                     if recording is not None:  # what is recorded of it is what one wants to see
@@ -171,28 +171,28 @@ class _Hunter:
                     return self.result
                 job.step_done()
                 self.result.steps += 1
-                job.tell(on_step, signals)
+                job.notify(on_step, signals)
                 signals.let_go()
                 number += 1
-                given = next(batches, None)
-                if given is None:
+                inputs = next(batches, None)
+                if inputs is None:
                     return self.result
-                if given is not first:
-                    self._rebind(job, given)
-                    first = given
+                if inputs is not first:
+                    self._rebind(job, inputs)
+                    first = inputs
                 at_once = self.criteria.slow and self._replayed(number)
 
-    def _set_inputs(self, given: Mapping[str, Any]) -> None:
+    def _set_inputs(self, inputs: Mapping[str, Any]) -> None:
         """The inputs of the next step."""
         from opstep.api.inputs import conform
 
         declared = self.program.graph(self.graph)
-        self.arrays, self.types = conform(declared, given, self.program.module.source)
+        self.arrays, self.types = conform(declared, inputs, self.program.module.source)
 
-    def _rebind(self, job: Any, given: Mapping[str, Any]) -> None:
+    def _rebind(self, job: Any, inputs: Mapping[str, Any]) -> None:
         """Other inputs; they may have other sizes."""
         types = self.types
-        self._set_inputs(given)
+        self._set_inputs(inputs)
         if self.types != types:
             job.binding = job.context.bind(self.graph, self.types)
             for plan in job.context.plans:
@@ -210,20 +210,20 @@ class _Hunter:
         job.context.plans[:] = [job.binding.plan]
         self.plans = 1
 
-    def _step(self, number: int, job: Any, kept: _State, known: bool) -> bool:
+    def _step(self, number: int, job: Any, state: _State, flagged: bool) -> bool:
         """Runs a step at full speed; whether it is bad, which may be known already."""
         from opstep.runtime.interpreter import drive
 
-        kept.save()
+        state.save()
         try:
             drive(job.context.run(job.binding))
         except OpstepError:  # a loop past its limit, say: perhaps for a NaN
-            kept.put_back()
-            if known or self._replayed(number):
+            state.put_back()
+            if flagged or self._replayed(number):
                 return True
             raise
-        if known:
-            kept.swap()
+        if flagged:
+            state.swap()
             return True
         raised = [r for r in job.context.flags.raised() if self._counts(r)]
         unwritten = job.check is not None and len(job.check.found) > self.unwritten
@@ -233,7 +233,7 @@ class _Hunter:
         if not (raised or unwritten or fresh):
             return False
         job.context.flags.clear()
-        return self._examine(number, raised, kept)
+        return self._examine(number, raised, state)
 
     # --- a step whose ops raised flags ---
 
@@ -246,9 +246,9 @@ class _Hunter:
         kinds += ["inf"] * (raised.inf and self.criteria.infinities)
         return [k for k in kinds if (id(raised.plan), raised.value, k) not in self.harmless]
 
-    def _examine(self, number: int, raised: list[Raised], kept: _State) -> bool:
+    def _examine(self, number: int, raised: list[Raised], state: _State) -> bool:
         """Replays the step; whether there is something wrong with it."""
-        after = kept.swap()
+        after = state.swap()
         if self._replayed(number):
             return True
         if raised and not (self.result.masked or self.result.intended):
@@ -258,7 +258,7 @@ class _Hunter:
             return True
         for r in raised:
             self.harmless.update((id(r.plan), r.value, k) for k in self._kinds(r))
-        kept.put(after)
+        state.put(after)
         return False
 
     def _replayed(self, number: int) -> bool:

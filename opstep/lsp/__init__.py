@@ -6,7 +6,7 @@ file.py        one text: its items, its positions
 item.py        one graph or declaration, parsed and checked by itself
 lines.py       offsets and an editor's positions
 environment.py what the items of a file are checked against
-checking.py    messages about a file; unused.py: those that are no errors
+checking.py    messages about a file; unused.py: those that are not errors
 diagnostics.py messages as the protocol has them; scheduler.py: when texts are checked
 completions/   what could stand at the cursor
 fixes/         what can be done about a message

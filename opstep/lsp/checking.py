@@ -62,8 +62,8 @@ def _not_too_many(found: list[Diagnostic]) -> list[Diagnostic]:
         return found
     errors = [d for d in found if d.severity == "error"]
     others = [d for d in found if d.severity != "error"][: max(0, MOST_ERRORS - len(errors))]
-    kept = [*errors[:MOST_ERRORS], *others]
-    return [*kept, too_many(errors[MOST_ERRORS - 1])] if len(errors) > MOST_ERRORS else kept
+    reported = [*errors[:MOST_ERRORS], *others]
+    return [*reported, too_many(errors[MOST_ERRORS - 1])] if len(errors) > MOST_ERRORS else reported
 
 
 def _summary(item: Item) -> Summary:
@@ -91,14 +91,14 @@ class CrossItemChecks:
     """
 
     def __init__(self) -> None:
-        self._known: list[Any] | None = None
+        self._checked: list[Any] | None = None
         self._steps: dict[str, int] = {}
 
     def messages(self, file: File, summaries: list[Summary]) -> list[Diagnostic]:
         """All of them; sets the `steps` of each graph."""
         reporter = Reporter()
         present = [(s.name, s.callees) for s in summaries]
-        if present == self._known:
+        if present == self._checked:
             for name, item in file.graphs.items():
                 if item.verified is not None:
                     item.verified.steps = self._steps.get(name, 0)
@@ -123,7 +123,7 @@ class CrossItemChecks:
             for verified in graphs.values():
                 verified.steps = 0  # where calls go round in a circle it is not set
             check_calls(graphs, reporter, callees)
-        self._known = None if reporter.diagnostics or overriding else present
+        self._checked = None if reporter.diagnostics or overriding else present
         self._steps = {name: verified.steps for name, verified in own.items()}
         return reporter.diagnostics
 

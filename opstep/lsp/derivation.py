@@ -202,12 +202,12 @@ def _bare(text: str) -> str:
     return inner if text == f"({inner})" and "(" not in inner and ")" not in inner else text
 
 
-def _same(found, wanted) -> bool:
-    if len(found) != len(wanted):
+def _same(found, expected) -> bool:
+    if len(found) != len(expected):
         return False
     return all(
         f.dtype is w.dtype and tuple(map(plain, f.shape)) == w.shape
-        for f, w in zip(found, wanted, strict=True)
+        for f, w in zip(found, expected, strict=True)
     )
 
 
@@ -222,7 +222,7 @@ def _steps(results) -> Iterator[Step]:
 
 def _operands(op: type[Op], types) -> list:
     letters = axis_letters(op)
-    taken = symbols_of([d for t in types if t is not None for d in t.shape])
+    symbols = symbols_of([d for t in types if t is not None for d in t.shape])
     watched = []
     for k, t in enumerate(types):
         if t is None:
@@ -230,11 +230,11 @@ def _operands(op: type[Op], types) -> list:
             continue
         spec = op.operands[min(k, len(op.operands) - 1)]
         name = f"{spec.name}[{k - len(op.operands) + 1}]" if spec.variadic else spec.name
-        known = letters.get(spec.name, ())
-        named = known if len(known) == t.rank else ("",) * t.rank
+        axes = letters.get(spec.name, ())
+        named = axes if len(axes) == t.rank else ("",) * t.rank
         # A letter that is also a symbol of the graph, and stands for something else, would mislead.
         named = [
-            letter if letter not in taken or letter == str(d) else ""
+            letter if letter not in symbols or letter == str(d) else ""
             for letter, d in zip(named, t.shape, strict=True)
         ]
         watched.append(

@@ -28,20 +28,20 @@ def diagnostics_json(file: File, unused: bool = True) -> list[dict[str, Any]]:
 
 def lsp_diagnostic(file: File, d: Diagnostic) -> types.Diagnostic:
     """One message. The hint stands on a line of its own."""
-    made = _json(file, d)
+    record = _json(file, d)
     related = [
         types.DiagnosticRelatedInformation(
             types.Location(r["location"]["uri"], _range(r["location"]["range"])), r["message"]
         )
-        for r in made.get("relatedInformation", ())
+        for r in record.get("relatedInformation", ())
     ]
     return types.Diagnostic(
-        range=_range(made["range"]),
-        message=made["message"],
-        severity=types.DiagnosticSeverity(made["severity"]),
-        code=made.get("code"),
-        source=made["source"],
-        tags=[types.DiagnosticTag(tag) for tag in made.get("tags", ())] or None,
+        range=_range(record["range"]),
+        message=record["message"],
+        severity=types.DiagnosticSeverity(record["severity"]),
+        code=record.get("code"),
+        source=record["source"],
+        tags=[types.DiagnosticTag(tag) for tag in record.get("tags", ())] or None,
         related_information=related or None,
     )
 
@@ -53,19 +53,19 @@ def _range(found: dict[str, dict[str, int]]) -> types.Range:
 def _json(file: File, d: Diagnostic) -> dict[str, Any]:
     elsewhere = isinstance(d.source, ItemSource) and d.source.item.file is not file
     message = f"{d.where()}: {d.message}" if elsewhere else d.message
-    made: dict[str, Any] = {
+    record: dict[str, Any] = {
         "range": _range_in(file, d),
         "message": f"{message}\n{d.hint}" if d.hint else message,
         "severity": _SEVERITY.get(d.severity, 3),
         "source": SOURCE,
     }
     if d.code:
-        made["code"] = d.code
+        record["code"] = d.code
     if d.code == UNUSED:
-        made["tags"] = [types.DiagnosticTag.Unnecessary.value]
+        record["tags"] = [types.DiagnosticTag.Unnecessary.value]
     if related := [r for note in d.notes if (r := _related(d, Note(*note)))]:
-        made["relatedInformation"] = related
-    return made
+        record["relatedInformation"] = related
+    return record
 
 
 def _range_in(file: File, d: Diagnostic) -> dict[str, Any]:

@@ -68,55 +68,55 @@ class File:
         last = min(len(items), self._number(end) + 2) if items else 0
         begin = items[first].start if items else 0
         stop = items[last - 1].end if items else 0
-        gone = items[first:last]
-        before = _interfaces(gone)
+        replaced = items[first:last]
+        before = _interfaces(replaced)
         self.lines.replace(start, end, new)
         pieces = [piece.moved(begin) for piece in cut(self.text[begin : stop + moved])]
-        made = self._items(pieces, gone)
+        rebuilt = self._items(pieces, replaced)
         for item in items[last:]:
             item.start += moved
-        items[first:last] = made
+        items[first:last] = rebuilt
         self._index()
-        self._changed(before, made)
+        self._changed(before, rebuilt)
 
-    def _items(self, pieces: list[Piece], gone: list[Item]) -> list[Item]:
+    def _items(self, pieces: list[Piece], replaced: list[Item]) -> list[Item]:
         """The items of some pieces: those that were there before, where they say the same or have
         the name.
         """
-        made: dict[Piece, Item] = {}
+        result: dict[Piece, Item] = {}
         for rewritten in (False, True):
             for piece in pieces:
                 text = self.text[piece.start : piece.end]
-                named = (i for i in gone if (i.kind, i.name) == (piece.kind, piece.name))
+                named = (i for i in replaced if (i.kind, i.name) == (piece.kind, piece.name))
                 item = next((i for i in named if rewritten or i.text == text), None)
-                if piece not in made and item is not None:
-                    gone.remove(item)
-                    made[piece] = item
+                if piece not in result and item is not None:
+                    replaced.remove(item)
+                    result[piece] = item
                     item.start = piece.start
                     if rewritten:
                         item.rewrite(piece, text)
-        return [made.get(p) or Item(self, p, self.text[p.start : p.end]) for p in pieces]
+        return [result.get(p) or Item(self, p, self.text[p.start : p.end]) for p in pieces]
 
-    def _changed(self, before: dict[_Key, _Interface], made: list[Item]) -> None:
+    def _changed(self, before: dict[_Key, _Interface], current: list[Item]) -> None:
         """Forgets what was found out about items that use what has changed: `before` are the
-        interfaces of items that were where `made` are now.
+        interfaces of items that were where `current` are now.
         """
-        after = _interfaces(made)
-        names, places = set(), set()  # of what is seen in another way, of what is elsewhere
+        after = _interfaces(current)
+        names, moved = set(), set()  # of what is seen in another way, of what is elsewhere
         for key in before.keys() | after.keys():
             old, now = before.get(key), after.get(key)
             if old != now:
                 same = old is not None and now is not None and old[1:] == now[1:]
-                (places if same else names).add(key[1])
-        if self._environment is not None and (names or places):
+                (moved if same else names).add(key[1])
+        if self._environment is not None and (names or moved):
             self._environment.forget_calls()
             self._environment.update_tensors()
-        if names or places:
+        if names or moved:
             come_or_gone = before.keys() != after.keys()
             for item in self.items:
                 text = item.text
                 if any(name in text for name in names) or (
-                    item.has_problems and (come_or_gone or any(name in text for name in places))
+                    item.has_problems and (come_or_gone or any(name in text for name in moved))
                 ):
                     item.forget_verified()
 

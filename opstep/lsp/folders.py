@@ -22,17 +22,17 @@ _PASSED_OVER = frozenset(("node_modules", "__pycache__", "venv", "site-packages"
 
 def program_paths(project: Project) -> Iterator[Path]:
     """The .opg files in the folders that are open; hidden folders are passed over."""
-    seen = 0
+    count = 0
     for folder in project.folders:
-        for here, folders, files in os.walk(folder):
+        for parent, folders, files in os.walk(folder):
             folders[:] = sorted(
                 f for f in folders if not f.startswith(".") and f not in _PASSED_OVER
             )
             for name in sorted(files):
                 if name.endswith(".opg"):
-                    yield Path(here) / name
-                    seen += 1
-                    if seen >= _MOST_FILES:
+                    yield Path(parent) / name
+                    count += 1
+                    if count >= _MOST_FILES:
                         return
 
 
@@ -40,9 +40,9 @@ def folder_files(project: Project) -> Iterator[File]:
     """The files that are open, then those of the folders that can be read."""
     open_files = project.files()
     yield from open_files
-    known = {file.path for file in open_files}
+    open_paths = {file.path for file in open_files}
     for path in program_paths(project):
-        if str(path) in known:
+        if str(path) in open_paths:
             continue
         try:
             if path.stat().st_size <= _MOST_BYTES:

@@ -37,7 +37,7 @@ def changes(file: File) -> Iterator[Change]:
     mark = 1 if text.startswith("\ufeff") else 0
     returns = "\r\n" in text
     module, faults = parse_with_diagnostics(text, file.path)
-    for start, end, new in _faulty(file) if faults else _whole(text, module):
+    for start, end, new in _faulty(file) if faults else _changes(text, module):
         start = max(start, mark)
         if returns:  # the editor keeps its line ends
             new = new.replace("\n", "\r\n")
@@ -68,7 +68,7 @@ class _Balances:
     def __init__(self, text: str, found: list[Change]):
         self._text = text
         self._found = found
-        self._known: dict[int, tuple[str, str, Counter[str]]] = {}
+        self._cached: dict[int, tuple[str, str, Counter[str]]] = {}
 
     def hold(self, first: int, last: int) -> bool:
         formatted = [self._formatted(k) for k in range(first, last)]
@@ -83,13 +83,13 @@ class _Balances:
         """What a change takes out and puts in, without blanks and commas, and how often more it has
         each comment.
         """
-        if k not in self._known:
+        if k not in self._cached:
             change = self._found[k]
             old, removed = _content(self._text[change.start : change.end])
             new, added = _content(change.text)
             added.subtract(removed)
-            self._known[k] = old, new, added
-        return self._known[k]
+            self._cached[k] = old, new, added
+        return self._cached[k]
 
 
 def _content(text: str) -> tuple[str, Counter[str]]:
@@ -98,7 +98,7 @@ def _content(text: str) -> tuple[str, Counter[str]]:
     return "".join(word for word in words if word[0] not in "#,"), comments
 
 
-def _whole(text: str, module: Module) -> Iterator[Change]:
+def _changes(text: str, module: Module) -> Iterator[Change]:
     """Each part of a file that can be read, and what it becomes."""
     pieces = cut(text)
     parts = print_parts(module)

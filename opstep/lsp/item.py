@@ -103,8 +103,8 @@ class Item:
         while count:
             end = node.body[count - 1].span.end
             line_end = self.text.find("\n", end, limit)
-            behind = self.text[end:line_end].strip()
-            if line_end >= 0 and (not behind or behind.startswith("#")):
+            rest = self.text[end:line_end].strip()
+            if line_end >= 0 and (not rest or rest.startswith("#")):
                 return Statements(line_end + 1, list(node.body[:count]), first=False)
             count -= 1
         return None
@@ -202,7 +202,7 @@ class Item:
 
     @property
     def verified(self) -> VerifiedGraph | None:
-        """The types in it, as far as they are known; None where it is no graph."""
+        """The types in it, as far as they are known; None where it is not a graph."""
         if not self._can_read():
             return None
         self._check_all()

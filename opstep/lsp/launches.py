@@ -104,5 +104,5 @@ def _graph_of(configuration: dict[str, Any], file: File) -> str:
     """The graph that a configuration runs: the one it names, the only one, or main."""
     if "graph" in configuration:
         return configuration["graph"] or ""
-    known = [name for name, item in file.graphs.items() if isinstance(item.node, Graph)]
-    return known[0] if len(known) == 1 else "main"
+    names = [name for name, item in file.graphs.items() if isinstance(item.node, Graph)]
+    return names[0] if len(names) == 1 else "main"

@@ -194,19 +194,19 @@ class _Marks:
         if end - start > 3 or (end > start and self.text[start:end].isalnum()):
             self._words(Span(start, end), "")
 
-    def _words(self, span: Span, wanted: str) -> None:
-        """The words of a stretch of text; `wanted`: the type of the attribute whose value it is."""
+    def _words(self, span: Span, attribute_type: str) -> None:
+        """The words of a stretch of text; `attribute_type`: of the attribute whose value it is."""
         text = self.text
         if span.start > self.position:
             self._between(span.start)
         for match in _WORD.finditer(text, max(span.start, self.position), span.end):
             kind, (start, end) = match.lastgroup or "", match.span()
             if kind == "name":
-                kind = self._kind(match[0], end, wanted)
+                kind = self._kind(match[0], end, attribute_type)
             self.found.append(Mark(kind, match[0], start, end))
         self.position = max(self.position, span.end)
 
-    def _kind(self, word: str, end: int, wanted: str) -> str:
+    def _kind(self, word: str, end: int, attribute_type: str) -> str:
         """What a word is that no node names."""
         if word in KEYWORDS:
             return "keyword"
@@ -214,13 +214,13 @@ class _Marks:
             return "number"
         if word in CONSTANTS:
             return "constant"
-        if wanted == _TYPE:
+        if attribute_type == _TYPE:
             return "dtype" if word in DTYPES and self.text[end : end + 1] == "[" else "symbol"
-        if wanted in _KIND_OF_VALUE:
-            return _KIND_OF_VALUE[wanted]
-        if wanted and word in DTYPES:
+        if attribute_type in _KIND_OF_VALUE:
+            return _KIND_OF_VALUE[attribute_type]
+        if attribute_type and word in DTYPES:
             return "dtype"
-        if wanted:
+        if attribute_type:
             return "graph" if word in self.file.graphs else "symbol"
         return "unknown"
 
@@ -237,7 +237,7 @@ def looks_like(file: File, item: Item, span: Span) -> Iterator[Mark]:
         if match.lastgroup != "name":
             yield Mark(match.lastgroup or "", word, start, end)
             continue
-        behind = text[end : span.end].lstrip()
+        rest = text[end : span.end].lstrip()
         kind, role, owner = "value", READS, ""
         tensor = file.tensors.get(word)
         if word in KEYWORDS:
@@ -246,14 +246,14 @@ def looks_like(file: File, item: Item, span: Span) -> Iterator[Mark]:
             kind = "constant"
         elif word in NUMBER_NAMES:
             kind = "number"
-        elif word in DTYPES and behind.startswith("["):
+        elif word in DTYPES and rest.startswith("["):
             kind = "dtype"
-        elif behind.startswith("(") and not nested:
+        elif rest.startswith("(") and not nested:
             kind, nested, callee = ("op" if op_named(word) else "graph"), True, word
-        elif nested and behind.startswith("="):
+        elif nested and rest.startswith("="):
             kind, owner = "attribute", callee
         elif tensor is not None:
             kind = tensor.kind
-        elif not nested and behind[:1] in ("=", ",", ":"):
+        elif not nested and rest[:1] in ("=", ",", ":"):
             role = DEFINES
         yield Mark(kind, word, start, end, role, owner)

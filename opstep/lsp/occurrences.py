@@ -201,5 +201,5 @@ def _bindings(file: File, thing: Thing) -> Iterator[Occurrence]:
 
 
 def _alone(text: str, mark: Mark) -> bool:
-    before, behind = text[: mark.start].rstrip(), text[mark.end :].lstrip()
-    return before[-1:] in "[," and behind[:1] in "],"
+    before, after = text[: mark.start].rstrip(), text[mark.end :].lstrip()
+    return before[-1:] in "[," and after[:1] in "],"

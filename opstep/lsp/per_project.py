@@ -15,12 +15,12 @@ class PerProject(Generic[T]):
 
     def __init__(self, make: Callable[[], T]):
         self._make = make
-        self._made: WeakKeyDictionary[object, T] = WeakKeyDictionary()
+        self._values: WeakKeyDictionary[object, T] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
     def of(self, project: object) -> T:
         with self._lock:
-            found = self._made.get(project)
+            found = self._values.get(project)
             if found is None:
-                found = self._made[project] = self._make()
+                found = self._values[project] = self._make()
             return found

@@ -48,7 +48,7 @@ class Project:
             return self._open[uri]
         path = uris.to_fs_path(uri)
         if not path:
-            raise InputError(f"{uri} is not open, and is no file that could be read")
+            raise InputError(f"{uri} is not open, and is not a file that could be read")
         return self.file_at(path)
 
     def opened(self, uri: str) -> File | None:
@@ -59,20 +59,20 @@ class Project:
         """`file` by its path."""
         path = os.path.abspath(path)
         uri = uri_of(path)
-        for known in (uri, *(u for u, f in self._open.items() if f.path == path)):
-            if known in self._open:
-                return self._open[known]
+        for candidate in (uri, *(u for u, f in self._open.items() if f.path == path)):
+            if candidate in self._open:
+                return self._open[candidate]
         try:
             found = os.stat(path)
             if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
-                raise InputError(f"{path} is no file: a pipe or a device would be waited for")
+                raise InputError(f"{path} is not a file: a pipe or a device would be waited for")
             stamp = found.st_mtime_ns, found.st_size
         except (OSError, ValueError):
             self._read.pop(path, None)
             stamp = (0, 0)  # read_source says why
-        kept = self._read.get(path)
-        if kept is not None and kept[0] == stamp:
-            return kept[1]
+        cached = self._read.get(path)
+        if cached is not None and cached[0] == stamp:
+            return cached[1]
         file = File(self, uri, path, read_source(path))
         self._read[path] = stamp, file
         while len(self._read) > _MOST_KEPT:

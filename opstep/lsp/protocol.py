@@ -28,16 +28,16 @@ _PLAIN = (JsonRPCRequestMessage, JsonRPCNotification, JsonRPCResponseMessage)
 
 def converter():
     """From JSON to the protocol's classes; the params of our own methods stay dicts."""
-    made = converters.get_converter()
+    result = converters.get_converter()
     for kind in _PLAIN:
-        made.register_structure_hook(kind, _plain)
-        made.register_unstructure_hook(kind, _as_dict)
-    return made
+        result.register_structure_hook(kind, _plain)
+        result.register_unstructure_hook(kind, _as_dict)
+    return result
 
 
-def _plain(given: Mapping[str, Any], kind: type) -> Any:
+def _plain(message: Mapping[str, Any], kind: type) -> Any:
     names = {"method": "", "params": None, "result": None, "id": None, "jsonrpc": "2.0"}
-    return kind(**{k: given.get(k, v) for k, v in names.items() if k in kind.__annotations__})
+    return kind(**{k: message.get(k, v) for k, v in names.items() if k in kind.__annotations__})
 
 
 def _as_dict(message: Any) -> dict[str, Any]:
@@ -88,15 +88,15 @@ class Protocol(LanguageServerProtocol):
         self, params: types.DidChangeWorkspaceFoldersParams
     ) -> None:
         folders = self._server.project.folders
-        gone = {uris.to_fs_path(f.uri) for f in params.event.removed}
-        folders[:] = [path for path in folders if path not in gone]
+        removed = {uris.to_fs_path(f.uri) for f in params.event.removed}
+        folders[:] = [path for path in folders if path not in removed]
         folders += [path for f in params.event.added if (path := uris.to_fs_path(f.uri))]
 
 
 def folders_of(params: types.InitializeParams) -> list[str]:
     """Paths of the folders that the client has open."""
-    given = [f.uri for f in params.workspace_folders or ()] or [params.root_uri or ""]
-    found = [uris.to_fs_path(uri) for uri in given if uri] or [params.root_path]
+    open_uris = [f.uri for f in params.workspace_folders or ()] or [params.root_uri or ""]
+    found = [uris.to_fs_path(uri) for uri in open_uris if uri] or [params.root_path]
     return [path for path in found if path]
 
 

@@ -63,7 +63,7 @@ class Recorded(NamedTuple):
     line: int | None
 
 
-class Sought(NamedTuple):
+class RecordedValue(NamedTuple):
     """A value of a program. `site` is a pattern: which of the graph's calls is meant."""
 
     graph: str | None  # None: a param or state
@@ -82,22 +82,22 @@ class Records:
     _remembered: OrderedDict[tuple, Recorded | None] = field(default_factory=OrderedDict)
     _complained: set[str] = field(default_factory=set)
 
-    def last(self, program: Path, sought: Sought, files: Iterable[Path]) -> Recorded | None:
+    def last(self, program: Path, value: RecordedValue, files: Iterable[Path]) -> Recorded | None:
         """The last statistics of a value of `program`, from the first of `files` that has some."""
         for path in files:
-            key = (path, _stamp(path), program, sought)
+            key = (path, _stamp(path), program, value)
             if key not in self._remembered:
-                self._remembered[key] = self._read(path, program, sought)
+                self._remembered[key] = self._read(path, program, value)
                 if len(self._remembered) > _MOST_REMEMBERED:
                     self._remembered.popitem(last=False)
             if found := self._remembered[key]:
                 return found
         return None
 
-    def _read(self, path: Path, program: Path, sought: Sought) -> Recorded | None:
+    def _read(self, path: Path, program: Path, value: RecordedValue) -> Recorded | None:
         try:
             with Workspace(path, update=False, patience=_PATIENCE_S) as workspace:
-                return _last(workspace, path, program, sought)
+                return _last(workspace, path, program, value)
         except (InputError, sqlite3.Error, OSError, ValueError) as error:
             if str(path) not in self._complained:
                 self._complained.add(str(path))
@@ -105,36 +105,38 @@ class Records:
             return None
 
 
-def _last(workspace: Workspace, path: Path, program: Path, sought: Sought) -> Recorded | None:
+def _last(workspace: Workspace, path: Path, program: Path, value: RecordedValue) -> Recorded | None:
     own = (run for run in _ask(workspace, _RUNS) if _is_of(run[3], path, program))
     for id, key, began, _ in islice(own, _MOST_RUNS):
-        if found := _of_run(workspace, id, sought):
+        if found := _of_run(workspace, id, value):
             step, row, (site, line) = found
             return Recorded._make((str(path), key, began, step, *row, site, line))
     return None
 
 
-def _of_run(workspace: Workspace, run: int, sought: Sought) -> tuple[int, tuple, tuple] | None:
-    given = {"run": run, "graph": sought.graph, "value": sought.value, "site": sought.site}
-    places = {(op, k): (site, line) for op, k, site, line in _ask(workspace, _PLACES, given)}
-    if not places:
+def _of_run(
+    workspace: Workspace, run: int, value: RecordedValue
+) -> tuple[int, tuple, tuple] | None:
+    parameters = {"run": run, "graph": value.graph, "value": value.value, "site": value.site}
+    sites = {(op, k): (site, line) for op, k, site, line in _ask(workspace, _PLACES, parameters)}
+    if not sites:
         return None
-    rows = _ROWS.format(ops=",".join(str(op) for op, _ in places))
+    rows = _ROWS.format(ops=",".join(str(op) for op, _ in sites))
     before = 2**62
     for _ in range(_MOST_STEPS):
         ((step,),) = _ask(workspace, _STEP, {"run": run, "before": before})
         if step is None:
             return None
         for op, result, *row in _ask(workspace, rows, {"run": run, "step": step}):
-            if (op, result) in places:
-                return step, tuple(row), places[op, result]
+            if (op, result) in sites:
+                return step, tuple(row), sites[op, result]
         # Inputs, params and states are taken before the first step, at -1.
-        before = 0 if all(op < 0 for op, _ in places) and step > 0 else step
+        before = 0 if all(op < 0 for op, _ in sites) and step > 0 else step
     return None
 
 
-def _ask(workspace: Workspace, text: str, given: dict | None = None) -> list:
-    return workspace.sql(text, given or {}, timeout=_LIMIT_S).rows
+def _ask(workspace: Workspace, text: str, parameters: dict | None = None) -> list:
+    return workspace.sql(text, parameters or {}, timeout=_LIMIT_S).rows
 
 
 def _is_of(file: str | None, workspace: Path, program: Path) -> bool:
@@ -172,8 +174,8 @@ def workspaces_near(program: Path, folders: Iterable[Path], setting: str = "") -
     if setting:
         bases = (*folders, program.parent)
         named = [Path(setting.replace("${workspaceFolder}", str(base))) for base in bases]
-        given = [base / path.expanduser() for base, path in zip(bases, named, strict=True)]
-        return list(dict.fromkeys(path for path in given if path.exists()))
+        paths = [base / path.expanduser() for base, path in zip(bases, named, strict=True)]
+        return list(dict.fromkeys(path for path in paths if path.exists()))
     found: dict[Path, float] = {}
     for folder in (program.parent, *folders):
         try:

@@ -72,8 +72,8 @@ def renamable(project: Project, found: Occurrence | None) -> Occurrence:
     if kind not in ("value", "param", "state", "graph", "symbol"):
         raise InputError(f"{name} cannot be renamed: it is not known what it is")
     if kind == "graph" and name not in found.file.graphs:
-        place = graph_item(project, found.file, name)
-        if place is None:
+        library_item = graph_item(project, found.file, name)
+        if library_item is None:
             raise InputError(f"there is no graph {name} in this file")
         raise InputError(
             f"{name} is a graph of the standard library, which is not edited",
@@ -101,9 +101,9 @@ def rename(project: Project, found: Occurrence, new: str) -> Renaming:
         return Renaming([], {})
     _check_free(project, file, thing, new)
     _check_read(file, thing, thing.name)
-    places = [(o.start, o.end) for o in occurrences(file, thing)]
-    _check_result(project, file, thing, places, new)
-    edits = [types.TextEdit(file.range(start, end), new) for start, end in places]
+    spans = [(o.start, o.end) for o in occurrences(file, thing)]
+    _check_result(project, file, thing, spans, new)
+    edits = [types.TextEdit(file.range(start, end), new) for start, end in spans]
     others: dict[str, list[types.TextEdit]] = {}
     for mention in mentions(project, file, thing, _is_input(file, thing)):
         others.setdefault(mention.uri, []).append(types.TextEdit(mention.range, new))
@@ -122,7 +122,7 @@ def _check_name(thing: Thing, new: str) -> None:
     what = _WHAT[thing.kind]
     if not _NAME.fullmatch(new):
         raise InputError(
-            f"{new!r} is no name" if new else "a name is wanted",
+            f"{new!r} is not a name" if new else "a name is wanted",
             hint="a name is a letter or _, then letters, digits and _",
         )
     if "." in new and thing.kind != "tensor":
@@ -154,13 +154,13 @@ def _check_free(project: Project, file: File, thing: Thing, new: str) -> None:
 
 
 def _refuse_name_in_use(file: File, other: Thing) -> None:
-    taken = next(occurrences(file, other), None)
-    if taken is None:
+    used = next(occurrences(file, other), None)
+    if used is None:
         return
-    line = file.position(taken.start).line + 1
-    what = taken.kind if other.kind == "tensor" else _WHAT[other.kind]
+    line = file.position(used.start).line + 1
+    what = used.kind if other.kind == "tensor" else _WHAT[other.kind]
     inside = f" in graph {other.scope}" if other.scope else ""
-    if taken.mark.role == DEFINES or taken.kind == "symbol":
+    if used.mark.role == DEFINES or used.kind == "symbol":
         raise InputError(f"{other.name} is taken: there is a {what} of that name{inside}, "
                          f"line {line}")  # fmt: skip
     raise InputError(f"{other.name} is taken: line {line} names a {what} so{inside}")
@@ -183,20 +183,20 @@ def _check_read(file: File, thing: Thing, name: str) -> None:
 
 
 def _check_result(
-    project: Project, file: File, thing: Thing, places: list[tuple[int, int]], new: str
+    project: Project, file: File, thing: Thing, spans: list[tuple[int, int]], new: str
 ) -> None:
     """Looks at the new text as a file: are the names right, and is nothing newly wrong?"""
     text, pieces, last = file.text, [], 0
-    wanted = []
-    for k, (start, end) in enumerate(places):
+    expected = []
+    for k, (start, end) in enumerate(spans):
         pieces += [text[last:start], new]
-        wanted.append(start + k * (len(new) - len(thing.name)))
+        expected.append(start + k * (len(new) - len(thing.name)))
         last = end
     pieces.append(text[last:])
     after = File(project, file.uri, file.path, "".join(pieces))
     scope = new if thing.kind == "graph" else thing.scope
     renamed = Thing(thing.kind, new, scope if thing.scope else "")
-    if [o.start for o in occurrences(after, renamed)] != wanted:
+    if [o.start for o in occurrences(after, renamed)] != expected:
         raise InputError(f"{new} would mean something else where {thing.name} stands now")
     if next(occurrences(after, thing), None) is not None:
         raise InputError(f"{thing.name} would be left without its definition")
@@ -213,5 +213,5 @@ def draws_by_name(file: File, thing: Thing) -> bool:
     if not isinstance(d, Declaration) or d.init is None:
         return False
     op = op_named(d.init.text)
-    takes_seed = op is not None and any(a.name == "seed" for a in op.attrs)
-    return takes_seed and all(a.name.text != "seed" for a in d.attrs)
+    has_seed = op is not None and any(a.name == "seed" for a in op.attrs)
+    return has_seed and all(a.name.text != "seed" for a in d.attrs)

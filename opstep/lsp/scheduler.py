@@ -36,7 +36,7 @@ class CheckScheduler:
         self.notify = notify
         self.log = log
         self._waiting: dict[str, asyncio.TimerHandle] = {}
-        self._known: set[str] = set()  # texts that were checked once
+        self._checked: set[str] = set()  # texts that were checked once
         self._thresholds = gc.get_threshold()
         gc.set_threshold(*_THRESHOLDS)
 
@@ -54,7 +54,7 @@ class CheckScheduler:
     def forget(self, uri: str) -> None:
         """A text is closed: nothing is wrong with it any more."""
         self._cancel(uri)
-        self._known.discard(uri)
+        self._checked.discard(uri)
         self._publish(uri, [], None)
         gc.unfreeze()
 
@@ -103,9 +103,9 @@ class CheckScheduler:
             with collector_paused():
                 unused = flag(self.project, "diagnostics.unused", True)
                 self._publish(uri, diagnostics_json(file, unused), file.version)
-                if uri not in self._known and len(file.text) > LARGE:
+                if uri not in self._checked and len(file.text) > LARGE:
                     gc.freeze()
-                self._known.add(uri)
+                self._checked.add(uri)
         except Exception:  # likewise
             self.log(f"checking {uri}: {traceback.format_exc()}")
 

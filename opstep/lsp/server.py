@@ -93,7 +93,7 @@ class Server(LanguageServer):
         return handler
 
     def report_server_error(self, error: Exception, source: Any) -> None:
-        """Into the log; who asked has had an answer. What a feature refuses is no error of ours."""
+        """Into the log; who asked has had an answer. What a feature refuses is not our error."""
         if isinstance(error, JsonRpcException) and error.code in (FAILED, _BUG):
             return  # bugs have been logged, with where they are
         self.log(f"{getattr(source, '__name__', source)}: {error}")
@@ -130,8 +130,8 @@ class Server(LanguageServer):
             watchers = [types.FileSystemWatcher("**/*.opg")]
             options = types.DidChangeWatchedFilesRegistrationOptions(watchers)
             method = types.WORKSPACE_DID_CHANGE_WATCHED_FILES
-            wanted = [types.Registration("opstep files", method, options)]
-            self._ask(types.CLIENT_REGISTER_CAPABILITY, types.RegistrationParams(wanted))
+            registrations = [types.Registration("opstep files", method, options)]
+            self._ask(types.CLIENT_REGISTER_CAPABILITY, types.RegistrationParams(registrations))
 
     def opened(self, uri: str, text: str, version: int) -> None:
         self.project.open(uri, text, version)
@@ -202,8 +202,8 @@ class Server(LanguageServer):
             self._bad('it does not say "jsonrpc": "2.0"')
             return
         try:
-            known: Any = self.protocol.structure_message(message)
-            self.protocol.handle_message(known)
+            structured: Any = self.protocol.structure_message(message)
+            self.protocol.handle_message(structured)
         except JsonRpcException as error:
             self.log(f"{method or 'a message'}: {error}")
             if method is not None and id is not None:

@@ -88,7 +88,7 @@ def launched(kernels: Sequence[Kernel]) -> dict[str, Any]:
     """What an op launched on a GPU: ``kernels.1.grid``, from 1 in order."""
     if not kernels:
         return {}
-    told = {
+    launches = {
         str(k): {
             "name": kernel.name,
             "grid": _sizes(kernel.grid),
@@ -99,12 +99,12 @@ def launched(kernels: Sequence[Kernel]) -> dict[str, Any]:
         }
         for k, kernel in enumerate(kernels, 1)
     }
-    return {"kernels": told}
+    return {"kernels": launches}
 
 
 def _sizes(sizes: tuple[int, int, int]) -> str:
     """``64 x 8``"""
-    kept = list(sizes)
-    while len(kept) > 1 and kept[-1] == 1:
-        kept.pop()
-    return " x ".join(map(str, kept))
+    shown = list(sizes)
+    while len(shown) > 1 and shown[-1] == 1:
+        shown.pop()
+    return " x ".join(map(str, shown))

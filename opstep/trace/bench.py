@@ -120,7 +120,7 @@ class Stopwatch(Recorder):
             for step, (begin, end) in zip(rows, record.times.tolist(), strict=True):
                 seconds.setdefault((id(plan), step), []).append((end - begin) / 1e9)
         steps = self._step + 1 - skip
-        order = {key: place for place, key in enumerate(plans)}
+        order = {key: index for index, key in enumerate(plans)}
         return [
             _described(plans[plan], step, seconds[plan, step], steps)
             for plan, step in sorted(seconds, key=lambda key: (order[key[0]], key[1]))

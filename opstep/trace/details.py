@@ -35,7 +35,7 @@ class Details:
 
     def __init__(self, text: str = ""):
         self.text = text.strip()
-        self.wanted: dict[str, dict[str, int]] = {}  # by kind: attributes of its op
+        self.attributes: dict[str, dict[str, int]] = {}  # by kind: attributes of its op
         for part in filter(None, (p.strip() for p in self.text.split(","))):
             kind, equals, axis = (p.strip() for p in part.partition("="))
             if kind not in KINDS:
@@ -43,20 +43,20 @@ class Details:
                 raise UnknownName(message, kind, KINDS)
             digits = axis.removeprefix("-")
             if equals and not (kind == "channels" and digits.isascii() and digits.isdigit()):
-                given = Argument("stats_also", part)
-                raise InputError(Wording(given, ": expected channels=AXIS, such as -1"))
-            self.wanted[kind] = {"axis": int(axis or 1)} if kind == "channels" else {}
+                argument = Argument("stats_also", part)
+                raise InputError(Wording(argument, ": expected channels=AXIS, such as -1"))
+            self.attributes[kind] = {"axis": int(axis or 1)} if kind == "channels" else {}
         self._steps: dict[TensorType, list[tuple[Step, tuple[TensorType, ...]]]] = {}
 
     def steps(self, t: TensorType) -> list[tuple[Step, tuple[TensorType, ...]]]:
         """For a device: see `device.protocols.Recorder`."""
         if t not in self._steps:
-            self._steps[t] = list(self._made(t))
+            self._steps[t] = list(self._steps_of(t))
         return self._steps[t]
 
     def kinds(self, t: TensorType) -> dict[str, dict[str, int]]:
         """What is taken of such a tensor, and how."""
-        found = dict(self.wanted)
+        found = dict(self.attributes)
         axis = _axis(t, **found.pop("channels")) if "channels" in found else None
         return found | ({} if axis is None else {"channels": {"axis": axis}})
 
@@ -74,7 +74,7 @@ class Details:
         found = [execute(KINDS[k], [array, one], a)[0].ravel() for k, a in self.kinds(t).items()]
         return np.concatenate([*found, np.zeros(0, np.int64)])
 
-    def _made(self, t: TensorType) -> Iterator[tuple[Step, tuple[TensorType, ...]]]:
+    def _steps_of(self, t: TensorType) -> Iterator[tuple[Step, tuple[TensorType, ...]]]:
         for kind, attrs in self.kinds(t).items():
             op = KINDS[kind]
             result = op.infer(t, ENABLED, **attrs)
@@ -133,5 +133,7 @@ def extremes(words: np.ndarray, dtype: DType) -> tuple[list, list, list, list]:
     count, low, high, zeros = words.reshape(-1, CHANNEL).T
     ends = [numbers(k, dtype).tolist() if dtype.is_float else k.tolist() for k in (low, high)]
     some = (count > 0).tolist()
-    low, high = ([v if there else None for v, there in zip(end, some, strict=True)] for end in ends)
+    low, high = (
+        [v if present else None for v, present in zip(end, some, strict=True)] for end in ends
+    )
     return count.tolist(), low, high, zeros.tolist()

@@ -46,17 +46,17 @@ class Guard:
 
     def close(self) -> SinkReport:
         try:
-            written = self.sink.close(self._ends)
+            report = self.sink.close(self._ends)
         except (OSError, sqlite3.Error) as error:
-            written = SinkReport(self.sink.path, 0)
+            report = SinkReport(self.sink.path, 0)
             self.problem = self.problem or words(error)
         except Exception as error:  # as above; the other file is still to be closed
-            written = SinkReport(self.sink.path, 0)
+            report = SinkReport(self.sink.path, 0)
             self.problem = self.problem or f"internal error: {type(error).__name__}: {error}"
-        written.problem = self.problem or written.problem
-        if not written.problem and not self._path.exists():  # what is deleted can be written
-            written.problem = "the file is gone: it was deleted or moved while the run went on"
-        return written
+        report.problem = self.problem or report.problem
+        if not report.problem and not self._path.exists():  # what is deleted can be written
+            report.problem = "the file is gone: it was deleted or moved while the run went on"
+        return report
 
 
 def words(error: Exception) -> str:

@@ -16,7 +16,7 @@ REALTIME, MONOTONIC, BOOTTIME = 1, 3, 6
 
 
 def text(string: str) -> str:
-    """As UTF-8 can hold it: paths may have bytes that are no text."""
+    """As UTF-8 can hold it: paths may have bytes that are not text."""
     return string.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -35,11 +35,11 @@ class Interned:
         self._new: list[tuple[str, int, str]] = []
 
     def iid(self, kind: str, string: str) -> int:
-        known = self._iids[kind]
-        if string not in known:
-            known[string] = len(known) + 1
-            self._new.append((kind, known[string], text(string)))
-        return known[string]
+        iids = self._iids[kind]
+        if string not in iids:
+            iids[string] = len(iids) + 1
+            self._new.append((kind, iids[string], text(string)))
+        return iids[string]
 
     def packets(self) -> list[Any]:
         """Tells of the strings that are new since the last call."""

@@ -88,7 +88,7 @@ class Recording:
             raise InputError(f"stats_every is {stats_every}; at least 1 is needed")
         if keep_inputs < 0:
             raise InputError(f"keep_inputs is {keep_inputs}; it can be 0, for none, or more")
-        self.known_as = {"name": name, "tags": dict(tags or {}), "keep_inputs": keep_inputs}
+        self.labels = {"name": name, "tags": dict(tags or {}), "keep_inputs": keep_inputs}
         self.selection = Selection(stats if workspace is not None else "none")
         self.every = stats_every
         self.details = Details(stats_also)
@@ -106,7 +106,7 @@ class Recording:
         self.numbers = count()  # of activations
         self._recorders: list[_Recorder] = []
         self._lock = threading.Lock()
-        self._written: list[SinkReport] | None = None
+        self._reports: list[SinkReport] | None = None
         self._process = os.getpid()
         self._sigterm = EndedBySigterm(SystemExit(143)).__enter__()
         atexit.register(self.close)  # where nobody does
@@ -123,7 +123,7 @@ class Recording:
         Calls that differ only in their inputs go on with the same run, unless another of them is
         under way.
         """
-        if self._written is not None:
+        if self._reports is not None:
             raise InputError("the recording is closed")
         if self._process != os.getpid():
             raise InputError(
@@ -142,16 +142,16 @@ class Recording:
         """Ends all runs and the files; tells what was written, in the order workspace, trace."""
         if self._process != os.getpid():  # a fork has neither the writer nor the files
             return []
-        if self._written is None:
+        if self._reports is None:
             atexit.unregister(self.close)
             for recorder in self._recorders:
                 under_way = None if recorder.idle else KeyboardInterrupt("the recording was closed")
                 recorder.finish(under_way)
                 recorder.run.info.program.forget_contexts()  # those kept for this recording
             self._writer.close()
-            self._written = [guard.close() for guard in self._guards]
+            self._reports = [guard.close() for guard in self._guards]
             self._sigterm.__exit__()
-        return self._written
+        return self._reports
 
     @property
     def runs(self) -> list[Run]:
@@ -160,7 +160,7 @@ class Recording:
 
     def _new(self, info: RunInfo) -> _Recorder:
         params = info.program.params
-        kept = {n: params[n] for n in params.known() if not params.drawable(n)}
+        initial = {n: params[n] for n in params.known() if not params.drawable(n)}
         info = info._replace(inputs={n: a.copy() for n, a in info.inputs.items()})
         now, now_ns = time.time(), time.monotonic_ns()
         run = Run(
@@ -171,9 +171,9 @@ class Recording:
             self.selection.text,
             self.every,
             self.files,
-            kept,
+            initial,
             details=self.details,
-            **self.known_as,
+            **self.labels,
         )
         self.put([("begin_run", run)])
         self._recorders.append(_Recorder(self, run))
@@ -189,10 +189,10 @@ class Recording:
 
     def catch_up(self) -> bool:
         """Waits where what was queued more than `LAG_S` ago is not in the files; whether it did."""
-        behind = self._writer.behind() > LAG_S
-        if behind:
+        lagging = self._writer.lag() > LAG_S
+        if lagging:
             self.barrier()
-        return behind
+        return lagging
 
     def _call(self, calls: Sequence[Call]) -> None:
         """On the writer's thread."""
@@ -206,10 +206,10 @@ class Recording:
         if calls and len(calls[-1]) > 1:  # a flush is of no run
             self._latest = calls[-1][1]
         if self._writing and self._latest is not None:
-            told = [("add_overhead", self._latest, spent) for spent in self._writing]
+            overheads = [("add_overhead", self._latest, spent) for spent in self._writing]
             self._writing.clear()
             for guard in self._guards:
-                guard.call(told)
+                guard.call(overheads)
 
     def _flush(self) -> None:
         self._call([("flush",)])
@@ -239,7 +239,7 @@ class _Recorder(Recorder):
         self.run = run
         self.idle = True  # no call is under way, and none has failed
         self._recording = recording
-        self._wanted: dict[int, list[tuple[int, int]]] = {}  # by id of a plan
+        self._values: dict[int, list[tuple[int, int]]] = {}  # by id of a plan
         self._plans: list[Plan] = []
         self._steps = 0  # finished
         self._left = 0  # steps of this call that are still to come
@@ -253,7 +253,7 @@ class _Recorder(Recorder):
         self._ended = False
         self._ending = threading.Lock()  # nothing is queued behind the end
         self._repeatable = True  # all steps so far had the inputs of the first call
-        self._told_ns = 0  # when that was asked for
+        self._asked_ns = 0  # when late records were asked for
         self._inputs: Mapping[str, np.ndarray] = {}  # of the call under way
         self._late: Callable[[], None] | None = None  # hands over records that are still to come
         self._ends: deque[StepDone] = deque()  # of steps whose records are
@@ -268,29 +268,29 @@ class _Recorder(Recorder):
         self._inputs = info.inputs
 
     def wanted(self, plan: Plan) -> Sequence[tuple[int, int]]:
-        if id(plan) not in self._wanted:
-            self._wanted[id(plan)] = self._recording.selection.values(plan)
+        if id(plan) not in self._values:
+            self._values[id(plan)] = self._recording.selection.values(plan)
             self._plans.append(plan)
             if not self._began_ns:
                 with spending("statistics", "of inputs and named tensors"):
                     self._note_initial(plan)
-        return self._wanted[id(plan)]
+        return self._values[id(plan)]
 
     def _note_initial(self, plan: Plan) -> None:
         """Statistics of the plan's inputs and named tensors: no step has begun, so they stand."""
         from opstep.runtime.device.cpu.device import statistics_of
 
         program, selection = self.run.info.program, self._recording.selection
-        known = {i.name for i in self.run.initial}
-        given = [("input", name, array) for name, array in self.run.info.inputs.items()]
+        noted = {i.name for i in self.run.initial}
+        tensors = [("input", name, array) for name, array in self.run.info.inputs.items()]
         names = dict.fromkeys(b.name for b in plan.buffers if b.kind == "param")
-        given += [(program.module.tensors[n].kind, n, program.params[n]) for n in names]
-        for kind, name, array in given:
-            if name not in known:
-                wanted = selection.tensor(kind, name) and "workspace" in self.run.files
-                figures = statistics_of(array) if wanted else None
+        tensors += [(program.module.tensors[n].kind, n, program.params[n]) for n in names]
+        for kind, name, array in tensors:
+            if name not in noted:
+                selected = selection.tensor(kind, name) and "workspace" in self.run.files
+                figures = statistics_of(array) if selected else None
                 t = TensorType(dtype_of(array.dtype), array.shape)
-                details = self.run.details.of(array, t) if wanted else None
+                details = self.run.details.of(array, t) if selected else None
                 self.run.initial.append(Initial(kind, name, t, figures, details))
 
     def details(self, t: TensorType) -> Sequence[tuple[Step, Types]]:
@@ -310,8 +310,8 @@ class _Recorder(Recorder):
         """What a repeat from the step on needs that begins now: no other is under way."""
         inputs = {} if self._repeatable else {n: a.copy() for n, a in self._inputs.items()}
         params = self.run.info.program.params
-        kept = Checkpoint(self._steps, inputs, {n: params[n] for n in params.known()})
-        self._put("add_checkpoint", kept, nbytes=kept.nbytes)
+        checkpoint = Checkpoint(self._steps, inputs, {n: params[n] for n in params.known()})
+        self._put("add_checkpoint", checkpoint, nbytes=checkpoint.nbytes)
 
     def late(self, tell: Callable[[], None]) -> bool:
         self._late = tell
@@ -322,7 +322,7 @@ class _Recorder(Recorder):
         self._catch_up()
 
     def lost(self, count: int) -> None:
-        self.run.lost += count
+        self.run.untimed += count
 
     def _end_before(self, step: int) -> None:
         """Ends those steps before this one that have ended."""
@@ -374,9 +374,9 @@ class _Recorder(Recorder):
         if error is not None:
             self.finish(error)
         else:
-            if self._late and time.monotonic_ns() - self._told_ns > LAG_S * 1e9:
+            if self._late and time.monotonic_ns() - self._asked_ns > LAG_S * 1e9:
                 self._late()
-                self._told_ns = time.monotonic_ns()
+                self._asked_ns = time.monotonic_ns()
             self.idle = True
 
     def _put(self, method: str, argument: Any, nbytes: int = 0) -> None:

@@ -55,8 +55,8 @@ def draw(path: Path, measured: Sequence[Measured], roof: Ceilings, title: str, b
         figure = Figure(figsize=(WIDTH, HEIGHT), dpi=DPI)
         FigureCanvasAgg(figure)
         axes = figure.add_axes(_area_of(1.05, 8.9 if moving else WIDTH - 0.3))
-        written = _roof(axes, computing, roof)
-        _dots(axes, computing, colours, written)
+        labels = _roof(axes, computing, roof)
+        _dots(axes, computing, colours, labels)
         if moving:
             _strip(figure.add_axes(_area_of(9.85, 10.3)), moving, roof, colours)
         figure.text(1.05 / WIDTH, 1 - 0.32 / HEIGHT, title, weight="bold", size=13, va="center")
@@ -77,8 +77,8 @@ def _area_of(left: float, right: float) -> tuple[float, float, float, float]:
 def check(path: Path) -> None:
     """Raises `InputError` where no picture can be made there."""
     if path.suffix not in FORMATS:
-        given = Argument("roofline", str(path))
-        raise InputError(Wording(given, ": write to a .png, .svg or .pdf file"))
+        argument = Argument("roofline", str(path))
+        raise InputError(Wording(argument, ": write to a .png, .svg or .pdf file"))
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -130,11 +130,11 @@ def _roof(axes: Any, points: list[Point], roof: Ceilings) -> list[Box]:
     (x0, y0), (x1, y1) = to_pixels([(low, low * roof.bandwidth), (ridge, most)])
     slope = (y1 - y0) / (x1 - x0)
     steps = range(int(x0), int(x1), 6)
-    kept: list[Box] = [
+    occupied: list[Box] = [
         (x - 5, y0 + slope * (x - x0) - 5, x + 5, y0 + slope * (x - x0) + 5) for x in steps
     ]
     dots = [_around(to_pixels(_position(p)), p) for p in points]
-    kept += _along(axes, f"copy, {_scaled(roof.bandwidth, 'B/s')}", (x0, y0, x1, y1), dots)
+    occupied += _along(axes, f"copy, {_scaled(roof.bandwidth, 'B/s')}", (x0, y0, x1, y1), dots)
     for dtype, rate in flat.items():
         axes.plot([rate / roof.bandwidth, high], [rate, rate], zorder=2, **_LINES)
         text = f"matrix product {dtype}, {_scaled(rate, 'FLOP/s')}".replace("  ", " ")
@@ -144,13 +144,13 @@ def _roof(axes: Any, points: list[Point], roof: Ceilings) -> list[Box]:
         boxes = [(x, y + 9, x + width, y + 9 + 0.16 * DPI) for x in starts]
         box = min(boxes, key=lambda box: sum(_overlap(box, dot) for dot in dots))
         axes.annotate(text, axes.transData.inverted().transform(box[:2]), size=9, color=ROOF)
-        kept += [(begin, y - 5, end, y + 5), box]
+        occupied += [(begin, y - 5, end, y + 5), box]
     axes.set_xlabel("operations for each byte read or written (FLOP/B)")
     axes.yaxis.set_major_formatter(lambda value, _: _scaled(value, "FLOP/s"))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.tick_params(which="minor", length=0)
     axes.tick_params(which="major", length=3, color=PALE)
-    return kept
+    return occupied
 
 
 def _along(axes: Any, text: str, line: Box, dots: list[Box]) -> list[Box]:
@@ -160,8 +160,8 @@ def _along(axes: Any, text: str, line: Box, dots: list[Box]) -> list[Box]:
     dx, dy = (x1 - x0) / length, (y1 - y0) / length
 
     def covered(start: float) -> list[Box]:
-        places = [start + step for step in range(0, int(width), 8)]
-        middles = [(x0 + dx * s - 18 * dy, y0 + dy * s + 18 * dx) for s in places]
+        offsets = [start + step for step in range(0, int(width), 8)]
+        middles = [(x0 + dx * s - 18 * dy, y0 + dy * s + 18 * dx) for s in offsets]
         return [(x - 11, y - 11, x + 11, y + 11) for x, y in middles]
 
     starts = [part * (length - width) for part in (0.55, 0.35, 0.75, 0.15, 0.02)]
@@ -187,23 +187,23 @@ def _area(point: Point) -> float:
     return _LEAST + (_MOST - _LEAST) * math.sqrt(point.share)
 
 
-def _dots(axes: Any, points: list[Point], colours: dict[str, str], written: list[Box]) -> None:
+def _dots(axes: Any, points: list[Point], colours: dict[str, str], labels: list[Box]) -> None:
     for point in reversed(points):  # small ones lie on large ones
         axes.scatter(
             point.op.intensity, point.op.rate, s=_area(point), color=_colour(point, colours),
             alpha=0.85, linewidth=0.8, edgecolor="white", zorder=4,
         )  # fmt: skip
     to_pixels = axes.transData.transform
-    taken = written + [_around(to_pixels(_position(p)), p) for p in points]
+    occupied = labels + [_around(to_pixels(_position(p)), p) for p in points]
     bounds = (axes.bbox.x0, axes.bbox.y0, axes.bbox.x1, axes.bbox.y1)
     for group in _groups(points, to_pixels)[:NAMED]:
         point, text = group[0], _words(group)
         at = to_pixels(_position(point))
         size = (0.0665 * DPI * len(text), 0.15 * DPI)
-        spot = _free(at, size, math.sqrt(_area(point) / math.pi) * DPI / 72, taken, bounds)
+        spot = _free(at, size, math.sqrt(_area(point) / math.pi) * DPI / 72, occupied, bounds)
         if spot is None:
             continue
-        taken.append((spot[0], spot[1], spot[0] + size[0], spot[1] + size[1]))
+        occupied.append((spot[0], spot[1], spot[0] + size[0], spot[1] + size[1]))
         _label(axes, point, text, at, spot, size, _colour(point, colours))
 
 
@@ -250,7 +250,7 @@ def _around(at: Any, point: Point) -> Box:
 
 
 def _free(
-    at: Any, size: tuple[float, float], radius: float, taken: list[Box], bounds: Box
+    at: Any, size: tuple[float, float], radius: float, occupied: list[Box], bounds: Box
 ) -> tuple[float, float] | None:
     """Where a label of that size has room, as near to its dot as can be: its lower left corner."""
     width, height = size
@@ -264,7 +264,7 @@ def _free(
             box = (box_x, box_y, box_x + width, box_y + height)
             inside = bounds[0] + 4 < box[0] and box[2] < bounds[2] - 4
             inside = inside and bounds[1] + 4 < box[1] and box[3] < bounds[3] - 4
-            if inside and not any(_overlap(box, other) for other in taken):
+            if inside and not any(_overlap(box, other) for other in occupied):
                 return box_x, box_y
     return None
 
@@ -317,10 +317,10 @@ def _strip(axes: Any, points: list[Point], roof: Ceilings, colours: dict[str, st
     axes.tick_params(which="major", length=3, color=PALE)
     axes.set_xlabel("only move data")
     named = sorted(points[:NAMED], key=lambda p: p.op.bandwidth)
-    wanted = [axes.transData.transform((0, p.op.bandwidth))[1] for p in named]
-    places = spread(wanted, 0.17 * DPI, axes.bbox.y0 + 8, axes.bbox.y1 - 8)
-    for point, place in zip(named, places, strict=True):
-        y = axes.transData.inverted().transform((0, place))[1]
+    heights = [axes.transData.transform((0, p.op.bandwidth))[1] for p in named]
+    spaced = spread(heights, 0.17 * DPI, axes.bbox.y0 + 8, axes.bbox.y1 - 8)
+    for point, height in zip(named, spaced, strict=True):
+        y = axes.transData.inverted().transform((0, height))[1]
         axes.annotate(
             f"{point.op.op}  {_percent(point.share)}", (1.15, y), size=8.6, va="center",
             color=_darker(_colour(point, colours)), annotation_clip=False,

@@ -44,13 +44,13 @@ class Selection:
                 continue
             for value in step.results:
                 if self.text == "outputs":
-                    wanted = value in outputs
+                    selected = value in outputs
                 elif self.text == "all":
                     empty = not plan.values[value].type.nbytes  # nothing is launched for it
-                    wanted = bool(step.launches) or (empty and not step.op.reinterprets)
+                    selected = bool(step.launches) or (empty and not step.op.reinterprets)
                 else:
-                    wanted = self._matches(plan, number, value)
-                if wanted:
+                    selected = self._matches(plan, number, value)
+                if selected:
                     found.append((number, value))
         return found
 
@@ -82,9 +82,9 @@ class Selection:
         return False
 
     def _tensors(self, plan: Plan) -> list[str]:
-        given = [("input", plan.values[v].name) for v in plan.inputs]
-        given += [(kind, b.name) for b in plan.buffers if b.kind == "param" for kind in _NAMED]
-        return [name for op, name in given if self.tensor(op, name)]
+        tensors = [("input", plan.values[v].name) for v in plan.inputs]
+        tensors += [(kind, b.name) for b in plan.buffers if b.kind == "param" for kind in _NAMED]
+        return [name for op, name in tensors if self.tensor(op, name)]
 
     def complain(self, plans: Iterable[Plan]) -> None:
         """Raises `InputError` where patterns match nothing at all."""

@@ -12,18 +12,18 @@ from opstep.trace.template import Double
 
 
 def ops_and_waits(
-    tracks: Tracks, activation: Activation, stream: int, told: bool
+    tracks: Tracks, activation: Activation, stream: int, statistics: bool
 ) -> PacketTemplate:
-    """`told`: when statistics were taken. A record's times are those of its ops, of its waits, and
-    then of its statistics.
+    """`statistics`: whether they were taken. A record's times are those of its ops, of its waits,
+    and then of its statistics.
     """
-    return _Stream(tracks, activation, stream, told).template()
+    return _Stream(tracks, activation, stream, statistics).template()
 
 
 class _Stream:
     """The packets of one stream's records."""
 
-    def __init__(self, tracks: Tracks, activation: Activation, stream: int, told: bool):
+    def __init__(self, tracks: Tracks, activation: Activation, stream: int, statistics: bool):
         layout = activation.layout
         self.tracks = tracks
         self.activation = activation
@@ -31,9 +31,9 @@ class _Stream:
         self.stream = stream
         self.rows = layout.rows[stream]
         self.waits = [w for w in layout.waits if w.stream == stream]
-        behind = len(self.rows) + len(self.waits)
-        groups = dict.fromkeys(step for step, _ in layout.stats[stream]) if told else {}
-        self.statistics_rows = {step: behind + k for k, step in enumerate(groups)}
+        offset = len(self.rows) + len(self.waits)
+        groups = dict.fromkeys(step for step, _ in layout.stats[stream]) if statistics else {}
+        self.statistics_rows = {step: offset + k for k, step in enumerate(groups)}
         self.flows = Flows(layout, stream)
         self.out = Packets()
         self.work: list[tuple[int, int]] = []
@@ -83,32 +83,34 @@ class _Stream:
 
     def _call(self, frame: int) -> tuple[Any, Any]:
         plan, path = self.plan, frame_path(self.plan, frame)
-        made, parent = plan.frames[frame], plan.frames[plan.frames[frame].parent]
+        callee, parent = plan.frames[frame], plan.frames[plan.frames[frame].parent]
         source = plan.sources.get(parent.graph.name.text)
         arguments = self.tracks.ops.ids(self.activation) | {
             "frame": path,
-            "graph": made.graph.name.text,
+            "graph": callee.graph.name.text,
             "file": str(source.path) if source else "",
-            "line": source.locate(made.statement.span.start)[0] if source and made.statement else 0,
+            "line": source.locate(callee.statement.span.start)[0]
+            if source and callee.statement
+            else 0,
         }
-        place, name = self.tracks.track(self.stream), path.rpartition("/")[2]
-        return self.tracks.interned.slice(place, name, "call", arguments)
+        track, name = self.tracks.track(self.stream), path.rpartition("/")[2]
+        return self.tracks.interned.slice(track, name, "call", arguments)
 
     # --- what is in them ---
 
     def _wait(self, k: int) -> None:
         source = self.waits[k].source
         arguments = self.tracks.ops.ids(self.activation) | {"source": source}
-        place, name = self.tracks.track(self.stream), f"wait for stream {source}"
-        pair = self.tracks.interned.slice(place, name, "wait", arguments)
+        track, name = self.tracks.track(self.stream), f"wait for stream {source}"
+        pair = self.tracks.interned.slice(track, name, "wait", arguments)
         self.out.add(pair, len(self.rows) + k)
 
     def _statistics(self, step: int) -> None:
         ops, index = self.tracks.ops, self.statistics_rows.pop(step)
         about = {"op": self.tracks.run.first_op(self.plan) + step}
         about |= {"site": ops.info(self.plan, step).site}
-        arguments, place = ops.ids(self.activation) | about, self.tracks.track(self.stream)
-        pair = self.tracks.interned.slice(place, "statistics", "statistics", arguments)
+        arguments, track = ops.ids(self.activation) | about, self.tracks.track(self.stream)
+        pair = self.tracks.interned.slice(track, "statistics", "statistics", arguments)
         self.out.add(pair, index)
         self.last = 2 * index + 1
 

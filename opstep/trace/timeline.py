@@ -41,7 +41,7 @@ class TimelineSink:
         self._interned = perfetto.Interned()
         self._uuids = count(1)
         self._runs: dict[Run, RunTracks] = {}
-        self._records: dict[Run, list[Record]] = {}  # that are no packets yet
+        self._records: dict[Run, list[Record]] = {}  # that are not packets yet
         self._step = -1  # the last that has ended
         self._awaited = 0  # bytes that they will be, about
         self._pending: list[Any] = []  # packets, as bytes
@@ -71,7 +71,7 @@ class TimelineSink:
     def _left_out(self, step: int) -> bool:
         return self._steps is not None and step >= 0 and step not in self._steps
 
-    def add_checkpoint(self, run: Run, kept: Checkpoint) -> None:
+    def add_checkpoint(self, run: Run, checkpoint: Checkpoint) -> None:
         """A timeline holds no tensors."""
 
     def end_run(self, run: Run, end: RunEnd) -> None:
@@ -99,7 +99,7 @@ class TimelineSink:
 
     def close(self, ends: Sequence[Any] = ()) -> SinkReport:
         if self._file < 0:
-            return self._written()
+            return self._report()
         try:
             if self._runs:
                 self.flush()
@@ -108,9 +108,9 @@ class TimelineSink:
         finally:
             os.close(self._file)
             self._file = -1
-        return self._written()
+        return self._report()
 
-    def _written(self) -> SinkReport:
+    def _report(self) -> SinkReport:
         runs = self._runs.values()
         counts = [("run", len(runs)), ("slice", sum(r.slices for r in runs))]
         return SinkReport(self.path, self._nbytes, [*counts, ("flow", sum(r.flows for r in runs))])
@@ -191,4 +191,4 @@ def _claim(file: int, path: Path) -> None:
     head = os.pread(file, 1 << 16, 0)
     if head and not perfetto.is_trace(head):
         hint = "give another name, or remove it"
-        raise InputError(f"{path} is there, and is no trace: it is not replaced", hint=hint)
+        raise InputError(f"{path} is there, and is not a trace: it is not replaced", hint=hint)

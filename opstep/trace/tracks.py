@@ -85,10 +85,10 @@ class RunTracks:
         groups: dict[tuple, list[int]] = {}
         for k, record in enumerate(records):
             groups.setdefault(self._kind(record), []).append(k)
-        for (kind, *_), places in groups.items():
-            filled = _FILLERS[kind](self, [records[k] for k in places])
-            for k, made in zip(places, filled, strict=True):
-                out[k] = made
+        for (kind, *_), indices in groups.items():
+            filled = _FILLERS[kind](self, [records[k] for k in indices])
+            for k, packet in zip(indices, filled, strict=True):
+                out[k] = packet
         moved = [
             k for k, r in enumerate(records) if type(r) is StreamRecord and r.moves is not None
         ]
@@ -118,43 +118,43 @@ class RunTracks:
 
     def _fill_streams(self, records: Sequence[StreamRecord]) -> np.ndarray:
         first = records[0]
-        told = first.taken is not None
-        what = ("stream", first.stream, told)
-        make = partial(ops_and_waits, self, first.activation, first.stream, told)
-        made = self._find(first.activation, what, make)
+        statistics = first.taken is not None
+        what = ("stream", first.stream, statistics)
+        make = partial(ops_and_waits, self, first.activation, first.stream, statistics)
+        template = self._find(first.activation, what, make)
         times = np.array([r.times for r in records])
         others = [np.array([r.waits for r in records])]
-        if told:
+        if statistics:
             others.append(np.array([_times(r.taken) for r in records]))
-        rates = made.rates(times) if len(made.work) else None
+        rates = template.rates(times) if len(template.work) else None
         others = [part for part in others if part.shape[1]]
         every = np.concatenate([times, *others], axis=1) if others else times
-        return self._fill(records, made, every, rates)
+        return self._fill(records, template, every, rates)
 
     def _fill_hosts(self, records: Sequence[HostRecord]) -> Any:
         """Where an activation was called, there is a slice around all of it."""
         parts = [[r.launches for r in records], [r.syncs for r in records]]
         parts.append([r.calls for r in records])
-        there = [np.array(part) for part in parts if len(part[0])]
-        if not there:
+        nonempty = [np.array(part) for part in parts if len(part[0])]
+        if not nonempty:
             return [b""] * len(records)
-        all_times = np.concatenate(there, axis=1)
+        all_times = np.concatenate(nonempty, axis=1)
         first, order = records[0].activation, _order_of(records[0])
         make = partial(host_work, self, first, order)
-        made = self._find(first, ("host", order), make)
-        whole = np.stack([all_times[:, :, 0].min(axis=1), all_times[:, :, 1].max(axis=1)], axis=1)
-        return self._fill(records, made, np.concatenate([all_times, whole[:, None]], axis=1))
+        template = self._find(first, ("host", order), make)
+        total = np.stack([all_times[:, :, 0].min(axis=1), all_times[:, :, 1].max(axis=1)], axis=1)
+        return self._fill(records, template, np.concatenate([all_times, total[:, None]], axis=1))
 
     def _moved(
         self, activation: Activation, stream: int, start: int, end: int, nbytes: int, kind: int
     ) -> bytes:
         """A copy or a fill."""
         make = partial(self._move, activation, stream, kind, nbytes)
-        made = self._find(activation, ("move", stream, kind, nbytes), make)
+        template = self._find(activation, ("move", stream, kind, nbytes), make)
         self.slices += 1
         numbers = np.array([[activation.step, activation.number, activation.turn]])
         rates = np.array([[nbytes / (end - start)]])
-        filled = made.template.fill(np.array([[start, end]]), numbers, doubles=rates)
+        filled = template.template.fill(np.array([[start, end]]), numbers, doubles=rates)
         return filled.tobytes()
 
     def _move(self, activation: Activation, stream: int, kind: int, nbytes: int) -> PacketTemplate:
@@ -188,13 +188,15 @@ class RunTracks:
         self._near[near] = activation, self._templates[key]
         return self._templates[key]
 
-    def _fill(self, records: Sequence[Any], made: PacketTemplate, times: np.ndarray, rates=None):
-        self.slices += made.slices * len(records)
-        self.flows += made.flows * len(records)
+    def _fill(
+        self, records: Sequence[Any], template: PacketTemplate, times: np.ndarray, rates=None
+    ):
+        self.slices += template.slices * len(records)
+        self.flows += template.flows * len(records)
         activations = [r.activation for r in records]
         numbers = np.array([(a.step, a.number, a.turn) for a in activations], np.int64)
         flat = times.reshape(len(records), -1)
-        return made.template.fill(flat, numbers, numbers[:, 1] + 1, rates)  # no flow is 0
+        return template.template.fill(flat, numbers, numbers[:, 1] + 1, rates)  # no flow is 0
 
     # --- steps, and what else the run's own thread did ---
 
@@ -232,14 +234,14 @@ class RunTracks:
         return out.template()
 
     def _fill_spent(self, spent: Sequence[Overhead]) -> Any:
-        """What was done for the run, and is no work of its ops."""
+        """What was done for the run, and is not work of its ops."""
         first = spent[0]
         key = ("spent", first.name, first.category, first.thread)
         if key not in self._templates:
             out = Packets()
-            place = self.host if first.thread == "run" else self._writers()
+            track = self.host if first.thread == "run" else self._writers()
             about = {"run": self.run.key}
-            out.add(self.interned.slice(place, first.name, first.category, about), 0)
+            out.add(self.interned.slice(track, first.name, first.category, about), 0)
             self._templates[key] = out.template()
         self.slices += len(spent)
         times = np.array([(s.began_ns, s.ended_ns) for s in spent], np.int64)

@@ -32,7 +32,7 @@ class Writer:
         self._changed = threading.Condition(self._lock)
         self._nbytes = 0  # queued, and not yet done
         self.most = 0  # the most bytes that were ever queued
-        self._taken = 0  # calls of `put` whose items the thread has
+        self._dequeued = 0  # calls of `put` whose items the thread has
         self._flushed = 0  # of these, done before the last flush
         self._since = 0.0  # when the first of those came that nobody has begun with
         self._under_way = 0.0  # when the first of those did that are being written; 0: none is
@@ -63,7 +63,7 @@ class Writer:
             self.most = max(self.most, self._nbytes)
         return waited
 
-    def behind(self) -> float:
+    def lag(self) -> float:
         """For how many seconds the oldest of what is not in the files has been waiting."""
         since = self._under_way or (self._since if self._items else 0.0)
         return monotonic() - since if since else 0.0
@@ -71,9 +71,9 @@ class Writer:
     def barrier(self) -> None:
         """Returns when all that was queued is done and flushed."""
         with self._lock:  # that of the condition; its own `with` may be cut in two by Ctrl-C
-            wanted = self._taken + len(self._items)
+            target = self._dequeued + len(self._items)
             self._changed.notify_all()
-            while self._flushed < wanted:
+            while self._flushed < target:
                 self._await()
 
     def close(self) -> None:
@@ -124,7 +124,7 @@ class Writer:
                     break
                 self._changed.wait(left)
             batch, self._items = self._items, []
-            self._taken += len(batch)
+            self._dequeued += len(batch)
             self._under_way = self._since
             return batch
 

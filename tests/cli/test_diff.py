@@ -116,7 +116,7 @@ def test_two_runs_of_a_workspace(cli):
     "arguments, words",
     [
         (["old.opg"], "inputs that nothing was given for"),
-        (["old.opg", "-i", "random", "--a", "fast"], "'fast' is no setting of a run"),
+        (["old.opg", "-i", "random", "--a", "fast"], "'fast' is not a setting of a run"),
         (["old.opg", "-i", "random", "--b", "streams=0"], "streams is 0; it can be 1 to 64"),
         (["old.opg", "-i", "random", "--b", "device=null"], "null device computes nothing"),
         (["old.opg", "-i", "random", "-g", "none"], "there is no graph none"),

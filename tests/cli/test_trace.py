@@ -170,8 +170,8 @@ def test_files_that_are_no_traces(cli, write, tmp_path, verb):
     (tmp_path / "folder").mkdir()
     for name, message in [
         (write("empty.pftrace", ""), "is empty"),
-        (write("text.pftrace", "hello"), "is no Perfetto trace"),
-        (write("w.db", b"SQLite format 3\0"), "is no Perfetto trace"),
+        (write("text.pftrace", "hello"), "is not a Perfetto trace"),
+        (write("w.db", b"SQLite format 3\0"), "is not a Perfetto trace"),
         ("absent.pftrace", "No such file"),
         ("folder", "Is a directory"),
     ]:

@@ -184,7 +184,7 @@ def test_save_makes_a_workspace(cli):
         (["prune", "--larger-than", "big"], "is not a size: write 500M"),
         (["sql", "select 1", "--csv", "--json"], "which of them?"),
         (["sql", "select 1", "--timeout", "0"], "0"),
-        (["sql", "select 1", "--timeout", "nan"], "nan is no number"),
+        (["sql", "select 1", "--timeout", "nan"], "nan is not a number"),
         (["sql", "-- nothing but a comment"], "there is no SQL in it"),
     ],
 )

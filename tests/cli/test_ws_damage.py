@@ -118,7 +118,7 @@ def test_a_pipe_is_no_workspace(cli, tmp_path):
     for words in (["ws", "pipe"], ["run", "same.opg", "-i", "random", "-w", "pipe"]):
         done = cli(*words)
         assert done.code == 2
-        assert "pipe is no file" in done.err
+        assert "pipe is not a file" in done.err
 
 
 def test_a_run_that_does_not_begin_has_written_nothing(cli, tmp_path):

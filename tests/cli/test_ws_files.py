@@ -1,4 +1,4 @@
-"""``opstep ws`` on files that are no workspaces, not whole, not ours, or in use."""
+"""``opstep ws`` on files that are not workspaces, not whole, not ours, or in use."""
 
 from __future__ import annotations
 

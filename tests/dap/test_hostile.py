@@ -46,7 +46,7 @@ def test_a_program_that_became_a_pipe(begun, loops):
     os.mkfifo(loops)
     seq = begun.send("restart", {})
     answer = begun.response(seq, SOON_S)
-    assert not answer["success"] and "no regular file" in answer["body"]["error"]["format"]
+    assert not answer["success"] and "not a regular file" in answer["body"]["error"]["format"]
     with pytest.raises(Refused, match="no file"):
         begun.request("opstep/reload")
     begun.go("next", "step")

@@ -232,10 +232,10 @@ def test_the_unit_that_writes_an_element():
     with opstep.debug_kernel("exp", x, target="cpu", element=(3, 4)) as job:
         assert job.label == "kernel exp on the CPU, unit 34"
     for element, result, what in (
-        ((6, 0), 0, "[6, 0] is no element of f32[6, 10]"),
-        ((1,), 0, "[1] is no element"),
+        ((6, 0), 0, "[6, 0] is not an element of f32[6, 10]"),
+        ((1,), 0, "[1] is not an element"),
         ((0, 0), 1, "1 results; there is no 1"),
-        ((-1, 0), 0, "[-1, 0] is no element"),
+        ((-1, 0), 0, "[-1, 0] is not an element"),
     ):
         with pytest.raises(InputError) as error:
             opstep.debug_kernel("exp", x, element=element, result=result)

@@ -294,7 +294,7 @@ def test_memory_is_written(stopped):
     with pytest.raises(Refused, match="do not fit"):
         stopped.request("writeMemory", given)
     assert stopped.request("writeMemory", given, allowPartial=True)["bytesWritten"] == 4
-    with pytest.raises(Refused, match="no base64"):
+    with pytest.raises(Refused, match="not base64"):
         stopped.request("writeMemory", memoryReference=reference, data="%%%")
 
 

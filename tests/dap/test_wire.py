@@ -59,14 +59,14 @@ def test_one_bad_message_is_passed(body, what):
 @pytest.mark.parametrize(
     "header, what",
     [
-        (b"GET / HTTP/1.1\r\nHost: here\r\n\r\n", "no header"),
+        (b"GET / HTTP/1.1\r\nHost: here\r\n\r\n", "not a header"),
         (b"Content-Length: -1\r\n\r\n", "Content-Length is"),
         (b"Content-Length: 1e3\r\n\r\n", "Content-Length is"),
         (b"Content-Length: " + b"9" * 50 + b"\r\n\r\n", "Content-Length is"),
         (b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}", "two Content-Lengths"),
         (b"Other: 1\r\n\r\n{}", "without Content-Length"),
         (b"X: 1\r\n" * (MOST_HEADERS + 1), "header lines"),
-        (b"X: " + b"y" * 5000, "no header"),
+        (b"X: " + b"y" * 5000, "not a header"),
         (b"Content-Length: %d\r\n\r\n" % (LONGEST_SKIPPED + 1), "a message of"),
     ],
 )

@@ -90,7 +90,7 @@ def test_ways_to_run_give_the_same(text, how, chaos):
         chaos=chaos,
     )  # fmt: skip
     assert found.same and found.first is None
-    assert (found.steps, found.whole, found.passes) == (2, True, 2)
+    assert (found.steps, found.complete, found.passes) == (2, True, 2)
     assert all(v.free and v.hazards == [] for v in found.verdicts.values())
     assert found.compared > 20
 
@@ -118,7 +118,7 @@ def test_tolerances_pass_over_what_is_small():
     x = vector(1, 64)
     both = opstep.loads(text), opstep.loads(other)
     strict = diff(*both, inputs=x).first
-    assert strict is not None and strict.place.value == "b"
+    assert strict is not None and strict.site.value == "b"
     assert strict.elements and strict.elements.most_relative == pytest.approx(1e-5, rel=0.1)
     assert strict.elements.most_ulp > 50
     assert diff(*both, inputs=x, rtol=1e-4).same
@@ -143,9 +143,9 @@ def test_an_op_within_turns_of_a_loop():
     x = {"x": np.full(8, 20.0, "f4")}
     found = diff(opstep.loads(LOOPED), opstep.loads(other), inputs=x)
     assert found.first is not None
-    assert found.first.place.site == "main/y/step/[0]/step/halved:h/y"
-    assert found.first.place.turns == [0]
-    assert found.first.place.line == 24
+    assert found.first.site.site == "main/y/step/[0]/step/halved:h/y"
+    assert found.first.site.turns == [0]
+    assert found.first.site.line == 24
 
 
 def test_a_loop_that_turns_once_more_is_found_where_its_test_differs():
@@ -153,8 +153,8 @@ def test_a_loop_that_turns_once_more_is_found_where_its_test_differs():
     x = {"x": np.full(8, 20.0, "f4")}
     found = diff(opstep.loads(LOOPED), opstep.loads(other), inputs=x)
     assert found.first is not None and found.first.kind == "values"
-    assert found.first.place.value == "t"
-    assert found.first.place.turns[0] > 0
+    assert found.first.site.value == "t"
+    assert found.first.site.turns[0] > 0
 
 
 def test_types_that_differ():
@@ -191,9 +191,9 @@ def test_floats_of_two_types_are_compared_as_numbers():
     one, other = opstep.loads(CANCELS), opstep.loads(CANCELS.replace("f16", "f32"))
     x = {"x": np.random.default_rng(4).standard_normal((8, 16)).astype("f2")}
     found = diff(one, other, inputs=x)
-    assert (found.coarse, found.given) == ("f16", [])
+    assert (found.coarse, found.initial) == ("f16", [])
     assert found.first is not None and found.first.kind == "values"
-    assert found.first.place.statement == "b = sub(a, 512.0)"
+    assert found.first.site.statement == "b = sub(a, 512.0)"
     assert found.first.elements and found.first.elements.most == pytest.approx(0.25, rel=0.2)
     assert found.first.elements.most_ulp > 100
     assert diff(one, other, inputs=x, atol=1.0).same
@@ -232,8 +232,8 @@ def test_states_go_on_on_each_side():
     other = opstep.loads(LOOPED)
     other.params["seen"] = 7
     found = diff(opstep.loads(LOOPED), other, inputs=x, steps=3)
-    assert found.given == ["seen"]
-    assert found.first is not None and found.first.place.value == "next"
+    assert found.initial == ["seen"]
+    assert found.first is not None and found.first.site.value == "next"
 
 
 def test_little_memory_takes_more_runs():
@@ -243,12 +243,12 @@ def test_little_memory_takes_more_runs():
     for budget in (nbytes * 64, nbytes * 3, nbytes):
         both = opstep.loads(text), opstep.loads(other)
         found = diff(*both, inputs=vector(), settings_a=settings("streams=4"), budget=budget)
-        assert found.first is not None and found.first.place.value == "l"
-        assert found.whole
+        assert found.first is not None and found.first.site.value == "l"
+        assert found.complete
         assert (found.passes > 1) == (budget < nbytes * 14)
     found = diff(*both, inputs=vector(), budget=nbytes - 1)
-    assert not found.whole, "what is larger than the memory is told to be left out"
-    assert found.first is not None and found.first.place.value == "o"
+    assert not found.complete, "what is larger than the memory is told to be left out"
+    assert found.first is not None and found.first.site.value == "o"
 
 
 def test_an_assert_that_fails_on_one_side():
@@ -263,7 +263,7 @@ graph main(x: f32[4]) -> f32[4] {
 """
     x = {"x": np.array([0, 1, 2, 3], "f4") / 2}
     found = diff(opstep.loads(text), opstep.loads(text.replace("(x, 1.0)", "(x, 9.0)")), inputs=x)
-    assert found.first is not None and found.first.place.value == "y"
+    assert found.first is not None and found.first.site.value == "y"
     assert list(found.errors) == ["b"]
     assert "too large" in str(found.errors["b"])
     same = opstep.loads(text.replace("2.0", "1.0")), opstep.loads(text.replace("2.0", "1.0"))
@@ -274,18 +274,18 @@ graph main(x: f32[4]) -> f32[4] {
 @pytest.mark.parametrize(
     "text, what",
     [
-        ("strems=3", "'strems=3' is no setting of a run"),
+        ("strems=3", "'strems=3' is not a setting of a run"),
         ("streams=0", "streams is 0; it can be 1 to 64"),
         ("streams=65", "streams is 65"),
         ("streams=x", "streams is 'x'; it can be 1 to 64"),
-        ("fast", "'fast' is no setting"),
+        ("fast", "'fast' is not a setting"),
         ("mode=fast", "mode is 'fast'"),
         ("alloc=twice", "alloc is 'twice'"),
         ("device=null", "the null device computes nothing"),
         ("device=tpu", "there is no device tpu"),
         ("kernels=vendor", "kernels are chosen on GPUs"),
         ("device=cuda kernels=mine", "kernels is 'mine'"),
-        ("threads=", "'threads=' is no setting"),
+        ("threads=", "'threads=' is not a setting"),
     ],
 )
 def test_settings_that_are_none(text, what):
@@ -429,7 +429,7 @@ def test_memory_that_is_written_too_soon_is_found_at_its_reader():
         found = diff(program, opstep.loads(WIDE), inputs=vector(), settings_a=settings("streams=1"))
         assert found.first is not None
         assert found.verdicts["a"].near
-        assert found.first.place.value == reader
+        assert found.first.site.value == reader
 
 
 def test_delays_at_random_bring_races_out():

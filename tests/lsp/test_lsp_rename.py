@@ -89,7 +89,7 @@ def renamed(client: Client, mark: str, new: str) -> str:
         ("scores", "logits", 2),
         ("call", "logits", 2),
         ("test", "is_big", 2),
-        ("flat", "scores", 2),  # a graph has that name; values are no graphs
+        ("flat", "scores", 2),  # a graph has that name; values are not graphs
         ("scores", "x", 2),  # and the other way round
     ],
 )
@@ -134,9 +134,9 @@ def test_what_has_a_name_of_the_language_is_refused(client, mark, says):
 @pytest.mark.parametrize(
     ("mark", "new", "says"),
     [
-        ("y", "2y", "is no name"),
+        ("y", "2y", "is not a name"),
         ("y", "", "a name is wanted"),
-        ("y", "a b", "is no name"),
+        ("y", "a b", "is not a name"),
         ("y", "conv.y", "only params and states have dots"),
         ("scores", "a.b", "cannot name a graph"),
         ("y", "graph", "graph is a keyword"),

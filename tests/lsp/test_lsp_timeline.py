@@ -84,9 +84,9 @@ def test_a_trace_that_was_cut_is_served_with_what_is_whole(client, path, tmp_pat
     "params, message",
     [({}, "path: expected"), ({"path": 7}, "path: expected"), ({"path": ""}, "path: expected"),
      ({"path": "/no/such.pftrace"}, "No such file"), ({"path": "/"}, "directory"),
-     ({"path": __file__}, "is no Perfetto trace"), ({"path": "a\0b"}, "null"),
+     ({"path": __file__}, "is not a Perfetto trace"), ({"path": "a\0b"}, "null"),
      ({"path": "FILE", "frames": "x"}, "frames: expected"),
-     ({"path": "FILE", "frames": ["*"]}, "is no origin"),
+     ({"path": "FILE", "frames": ["*"]}, "is not an origin"),
      ({"path": "FILE", "frames": [None]}, "an origin is a text")],
 )  # fmt: skip
 def test_what_cannot_be_served_is_said(client, path, params, message):

@@ -328,9 +328,9 @@ def test_a_file_whose_rows_never_end_is_damaged(tmp_path, made):
     connection.close()
     with asking(path) as ask:
         (told,) = ask("find", paths=[str(path), "a\0b", "\ud800", "x" * 5000])["files"]
-        assert (told["kind"], "runs is no table" in told["message"]) == ("damaged", True)
+        assert (told["kind"], "runs is not a table" in told["message"]) == ("damaged", True)
         for request in ("runs", "schema"):
-            with pytest.raises(ServerError, match="runs is no table"):
+            with pytest.raises(ServerError, match="runs is not a table"):
                 ask(request)
 
 

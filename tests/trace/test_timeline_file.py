@@ -255,7 +255,7 @@ def test_a_recording_of_no_run_leaves_no_file(tmp_path):
 def test_what_is_no_trace_is_not_replaced(tmp_path, content):
     path = tmp_path / "mine.opg"
     path.write_bytes(content)
-    with pytest.raises(InputError, match="is no trace: it is not replaced"):
+    with pytest.raises(InputError, match="is not a trace: it is not replaced"):
         opstep.Recording(trace=path)
     assert path.read_bytes() == content
 

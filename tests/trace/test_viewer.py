@@ -60,7 +60,7 @@ def test_an_engine_goes_on_after_wrong_sql(engine):
         ("selct", "syntax error"),
         ("select * from nope", "no such table: nope"),
         ("", "No valid SQL"),
-        ("select '\ud800'", "no text"),
+        ("select '\ud800'", "not text"),
     ]:
         with pytest.raises(InputError, match=message):
             engine.query(sql)
@@ -151,12 +151,12 @@ def test_no_page_can_ask_the_engine(engine):
     "content, message",
     [
         (b"", "is empty"),
-        (b"not a trace", "is no Perfetto trace"),
-        (b"\n\n\n\n\n\n", "is no Perfetto trace"),
-        (b'{"traceEvents": []}', "is no Perfetto trace"),
-        (b"SQLite format 3\0" * 10, "is no Perfetto trace"),
-        (b"\x0a", "is no Perfetto trace"),
-        (b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", "is no Perfetto trace"),
+        (b"not a trace", "is not a Perfetto trace"),
+        (b"\n\n\n\n\n\n", "is not a Perfetto trace"),
+        (b'{"traceEvents": []}', "is not a Perfetto trace"),
+        (b"SQLite format 3\0" * 10, "is not a Perfetto trace"),
+        (b"\x0a", "is not a Perfetto trace"),
+        (b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", "is not a Perfetto trace"),
     ],
 )
 def test_other_files_are_refused(tmp_path, content, message):
@@ -176,7 +176,7 @@ def test_files_that_cannot_be_read_are_told(tmp_path, name):
 
 def test_a_pipe_makes_nobody_wait(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(InputError, match="is no file"):
+    with pytest.raises(InputError, match="is not a file"):
         Engine(tmp_path / "pipe")
 
 

@@ -105,7 +105,7 @@ def test_turns_of_loops_are_matched(path):
         first = ws.compare(1, 2).first
         assert (first.op, first.turn) == ("mul", 3)
         found = ws.compare(1, 3)
-        assert [(d.step, d.op, d.value) for d in found.given] == [(-1, "input", "x")]
+        assert [(d.step, d.op, d.value) for d in found.initial] == [(-1, "input", "x")]
         assert (found.first.step, found.first.op) == (0, "mul") and not found.same
 
 

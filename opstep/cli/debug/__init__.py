@@ -125,15 +125,15 @@ def opened(file: str, options: dict[str, Any]) -> Debugger:
     values = sources.gather(graph, options["inputs"], symbols, options["seed"])
     if options["params"]:
         sources.load_params(program, options["params"])
-    made = Debugger(
+    debugger = Debugger(
         program, graph.name.text, values, memory_budget=int(options["memory"] * 2**30),
         files=Path.cwd(), **debugged(RunSettings.of(options)),
     )  # fmt: skip
     if options["workspace"]:
         from opstep.trace.workspace.scope import recorded_runs
 
-        made.stop_point.runs = recorded_runs(options["workspace"])
-    return made
+        debugger.stop_point.runs = recorded_runs(options["workspace"])
+    return debugger
 
 
 def greet(session: Session, file: str, options: dict[str, Any]) -> None:

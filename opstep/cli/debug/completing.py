@@ -52,10 +52,10 @@ def candidates(session: Session, kind: str) -> list[str]:
         return list(FILTERS)
     if kind == "breakpoint":
         return list(map(str, session.points.entries))
-    return places(session)
+    return locations(session)
 
 
-def places(session: Session) -> list[str]:
+def locations(session: Session) -> list[str]:
     """Graphs, ops that the program uses, and files."""
     from pathlib import Path
 

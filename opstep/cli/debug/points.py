@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from opstep.cli.debug.places import Location
+from opstep.cli.debug.locations import Location
 from opstep.cli.debug.registry import Refused
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ KINDS = {"break": "breakpoint", "watch": "watchpoint", "catch": "catchpoint", "l
 
 @dataclass
 class Entry:
-    """`kind`: a key of `KINDS`. `place`: of breakpoints; else `name` is that of a tensor, or the
+    """`kind`: a key of `KINDS`. `location`: of breakpoints; else `name` is that of a tensor, or the
     kind of trouble. `what`: as it was asked for. `ignore`: hits that do not stop. `commands` are
     run where it stops. `core`: what the debugger made of it.
     """
@@ -32,7 +32,7 @@ class Entry:
     number: int
     kind: str
     what: str
-    place: Location = NOWHERE
+    location: Location = NOWHERE
     name: str = ""
     condition: str | None = None
     log: str | None = None
@@ -81,7 +81,7 @@ class BreakpointTable:
         self.entries: dict[int, Entry] = {}
         self._next = 1
         self._paths: set[str] = set()
-        self._told: dict[str, list] = {}  # what the debugger knows, by kind or file
+        self._applied: dict[str, list] = {}  # what the debugger knows, by kind or file
 
     def add(self, breakpoints: Breakpoints, kind: str, what: str, **details) -> Entry:
         """A new one, which the debugger knows from then on. Raises `Refused`, `ExpressionError`."""
@@ -89,17 +89,17 @@ class BreakpointTable:
 
         if details.get("condition"):
             parse(details["condition"])
-        made = Entry(self._next, kind, what, **details)
-        if kind == "catch" and made.name in (e.name for e in self.of("catch")):
-            raise Refused(f"{made.name} is caught already", "info breakpoints has its number")
-        self.entries[made.number] = made
+        entry = Entry(self._next, kind, what, **details)
+        if kind == "catch" and entry.name in (e.name for e in self.of("catch")):
+            raise Refused(f"{entry.name} is caught already", "info breakpoints has its number")
+        self.entries[entry.number] = entry
         self.apply(breakpoints)
-        if made.core is not None and not made.core.verified:
-            del self.entries[made.number]
+        if entry.core is not None and not entry.core.verified:
+            del self.entries[entry.number]
             self.apply(breakpoints)
-            raise Refused(made.core.message)
+            raise Refused(entry.core.message)
         self._next += 1
-        return made
+        return entry
 
     def of(self, *kinds: str) -> list[Entry]:
         return [e for e in self.entries.values() if e.kind in kinds]
@@ -107,8 +107,8 @@ class BreakpointTable:
     def get(self, number: int) -> Entry:
         """Raises `Refused`."""
         if number not in self.entries:
-            known = ", ".join(map(str, self.entries)) or "none"
-            raise Refused(f"there is no breakpoint {number}", f"there are: {known}")
+            listed = ", ".join(map(str, self.entries)) or "none"
+            raise Refused(f"there is no breakpoint {number}", f"there are: {listed}")
         return self.entries[number]
 
     # --- what the debugger is told ---
@@ -120,9 +120,9 @@ class BreakpointTable:
         for entry in self.entries.values():
             entry.settle()
         self._apply_lines(breakpoints)
-        named = [e for e in self.of("break", "log") if e.place.name]
-        self._tell("functions", named, breakpoints.set_functions)
-        self._tell("data", self.of("watch"), breakpoints.set_data)
+        named = [e for e in self.of("break", "log") if e.location.name]
+        self._apply("functions", named, breakpoints.set_functions)
+        self._apply("data", self.of("watch"), breakpoints.set_data)
         caught = [e for e in self.of("catch") if e.enabled]
         origin = {e.name for e in caught if e.origin}
         breakpoints.set_filters({e.name: e.condition for e in caught}, origin)
@@ -130,22 +130,24 @@ class BreakpointTable:
     def _apply_lines(self, breakpoints: Breakpoints) -> None:
         by_path: dict[str, list[Entry]] = {path: [] for path in self._paths}
         for entry in self.of("break", "log"):
-            if not entry.place.name:
-                by_path.setdefault(entry.place.path, []).append(entry)
+            if not entry.location.name:
+                by_path.setdefault(entry.location.path, []).append(entry)
         self._paths = {path for path, entries in by_path.items() if entries}
         for path, entries in by_path.items():
-            self._tell(path, entries, lambda found, path=path: breakpoints.set_lines(path, found))
+            self._apply(path, entries, lambda found, path=path: breakpoints.set_lines(path, found))
 
-    def _tell(self, kind: str, entries: list[Entry], tell: Callable[..., list[Breakpoint]]) -> None:
+    def _apply(
+        self, kind: str, entries: list[Entry], setter: Callable[..., list[Breakpoint]]
+    ) -> None:
         """Gives the debugger those of a kind, or of a file, that are enabled."""
-        there = [e for e in entries if e.enabled]
-        told = [(e.number, wanted(e)) for e in there]
-        if told == self._told.get(kind, []):
+        enabled = [e for e in entries if e.enabled]
+        requests = [(e.number, request(e)) for e in enabled]
+        if requests == self._applied.get(kind, []):
             return
-        self._told[kind] = told
+        self._applied[kind] = requests
         for entry in entries:
             entry.core = None
-        for entry, core in zip(there, tell([w for _, w in told]), strict=True):
+        for entry, core in zip(enabled, setter([w for _, w in requests]), strict=True):
             entry.core = core
 
     # --- what the debugger tells ---
@@ -160,10 +162,10 @@ class BreakpointTable:
         return found
 
 
-def wanted(entry: Entry):
+def request(entry: Entry):
     """An entry in the debugger's words."""
     from opstep.runtime.debugger.breakpoints import Wanted
 
     hits = f">={entry.ignore + 1}" if entry.ignore else None
-    name = entry.place.name or entry.name
-    return Wanted(entry.place.line, name, entry.condition, hits, entry.log)
+    name = entry.location.name or entry.name
+    return Wanted(entry.location.line, name, entry.condition, hits, entry.log)

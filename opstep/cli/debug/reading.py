@@ -27,7 +27,7 @@ class Reader(Protocol):
 
 
 class PipeReader:
-    """Standard input that is no terminal: what is read is shown, so that a transcript is whole."""
+    """Standard input that is not a terminal: what is read is shown, for a whole transcript."""
 
     name = "standard input"
     stops_at_error = False
@@ -116,6 +116,6 @@ def script(path: str) -> ScriptReader:
             raise InputError(f"{path}: commands are at most {_MOST_SCRIPT >> 20} MiB")
         text = read.decode("utf-8")
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "it is no text"
+        why = getattr(error, "strerror", None) or "it is not text"
         raise InputError(f"{path}: {why}") from None
     return ScriptReader(path, text.splitlines())

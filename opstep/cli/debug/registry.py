@@ -65,9 +65,9 @@ def command(
     """Declares the function below, which takes the session and the text behind the name."""
 
     def register(function: Callable[[Session, str], None]):
-        made = Command(names, usage, section, repeats, completes, then, function)
-        COMMANDS[names[0]] = made
-        _ALIASES.update((name, made) for name in names)
+        entry = Command(names, usage, section, repeats, completes, then, function)
+        COMMANDS[names[0]] = entry
+        _ALIASES.update((name, entry) for name in names)
         return function
 
     return register

@@ -196,11 +196,11 @@ class Session:
     def go(self, move: Callable[[], Stop], times: int = 1) -> None:
         """Moves so many times, or until something else stops it; then shows where it stands."""
         self.started = True
-        before = first = self._standing()
+        before = first = self._position()
         stop = None
         with watch_compiler():
             for _ in range(times):
-                before = self._standing()
+                before = self._position()
                 stop = move()
                 if stop.reason not in ("step", "goto") or self.interrupted.is_set():
                     break
@@ -221,10 +221,10 @@ class Session:
             self._pending.popleft()
         else:
             self._show(stop, hits, first, before)
-        gone = [e.number for e in hits if e.temporary]
-        for number in gone:
+        temporary = [e.number for e in hits if e.temporary]
+        for number in temporary:
             del self.points.entries[number]
-        if gone:
+        if temporary:
             self.points.apply(self.debugger.breakpoints)
 
     def _show(self, stop: Stop, hits: list[Entry], first: Any, before: Any) -> None:
@@ -247,20 +247,20 @@ class Session:
         self.show_displays()
 
     def _reasons(self, stop: Stop, hits: list[Entry]) -> list[str]:
-        said = []
+        reasons = []
         for entry in hits:
             title = KINDS[entry.kind].capitalize()
             about = f": {entry.what}" if entry.kind in ("watch", "catch") else ""
-            said.append(self.paint(f"{title} {entry.number}{about}", "bold yellow"))
+            reasons.append(self.paint(f"{title} {entry.number}{about}", "bold yellow"))
         if stop.exception is not None:
-            said.append(self._trouble(stop))
+            reasons.append(self._trouble(stop))
         elif stop.reason == "pause":
-            said.append(self.paint("Paused.", "bold yellow"))
+            reasons.append(self.paint("Paused.", "bold yellow"))
         elif stop.reason == "entry" and self.debugger.position > 0:
-            said.append("No more history to go back to.")
+            reasons.append("No more history to go back to.")
         elif stop.text and stop.reason in ("entry", "restart", "goto", "step"):
-            said.append(visible(stop.text[:1].upper() + stop.text[1:] + "."))
-        return said
+            reasons.append(visible(stop.text[:1].upper() + stop.text[1:] + "."))
+        return reasons
 
     def _trouble(self, stop: Stop) -> str:
         problem = stop.exception
@@ -269,11 +269,11 @@ class Session:
             return render_all(problem.error.diagnostics, self.paint.on, in_switches)
         return f"{self.paint(problem.kind + ':', 'bold red')} {visible(problem.message)}"
 
-    def _standing(self) -> Any:
+    def _position(self) -> Any:
         """What `_computed` compares with: the frame, and what its statement computes."""
         found = []
         for frame in self.frames():
-            names = [] if frame.imported else made_by(frame.statement)
+            names = [] if frame.imported else defined_names(frame.statement)
             found.append((key(frame), names, self.debugger.position))
         return (found[0][0], found) if found else None
 
@@ -289,15 +289,15 @@ class Session:
             if frame == key(shown) and position < self.debugger.position:
                 names += results
         if stop.reason == "data":
-            names = made_by(shown.statement)
+            names = defined_names(shown.statement)
         if stop.exception is not None and stop.exception.node is not None:
             names = [stop.exception.node.name]
         nodes = {n: shown.lookup(n) for n in names}
         return [named_line(self, shown, n, node) for n, node in nodes.items() if node is not None]
 
-    def show_frame(self, frame: Frame, whole: bool = True, lead: str = "") -> None:
+    def show_frame(self, frame: Frame, heading: bool = True, lead: str = "") -> None:
         """A frame and the lines around where it stands."""
-        if whole:
+        if heading:
             arguments = showing.arguments_of(frame)
             self.say(lead + showing.frame_line(self.paint, frame, arguments))
         lines, line = self.lines(frame), frame.line
@@ -329,19 +329,19 @@ class Session:
         from opstep.cli.debug.values import array_line
 
         debugger, stop = self.debugger, self.debugger.stop
-        lost = not self.frames()
+        no_frames = not self.frames()
         if stop is None or stop.exception is None:
             self.say(self.paint("The run has ended.", "bold"))
-            known = debugger.outputs is not None or debugger.machine.history.finished
-            for name, array in (debugger.result() if known else {}).items():
+            has_result = debugger.outputs is not None or debugger.machine.history.finished
+            for name, array in (debugger.result() if has_result else {}).items():
                 self.say(f"{self.paint(visible(name), 'bold')} = {array_line(array)}")
-        if lost:  # there was nothing to stop it, so whole steps were run
+        if no_frames:  # there was nothing to stop it, so whole steps were run
             self.say(
                 "It ran at full speed, so there is no history to go back to; run starts again."
             )
 
 
-def made_by(statement: Any) -> list[str]:
+def defined_names(statement: Any) -> list[str]:
     """The names that a statement gives a value: results, or the named tensor that it updates."""
     from opstep.runtime.ir.graph import Apply, Update
 

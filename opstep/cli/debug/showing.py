@@ -53,12 +53,12 @@ class Paint:
         return _TOKENS.sub(lambda m: self(m[0], _TOKEN_STYLES[str(m.lastgroup)]), line)
 
 
-def excerpt(paint: Paint, lines: list[str], first: int, last: int, here: int = 0) -> list[str]:
-    """Lines `first` to `last` of a text, from 1, with a marker at `here`."""
+def excerpt(paint: Paint, lines: list[str], first: int, last: int, current: int = 0) -> list[str]:
+    """Lines `first` to `last` of a text, from 1, with a marker at `current`."""
     shown = []
     width = max(len(str(last)), 3)
     for number in range(max(first, 1), min(last, len(lines)) + 1):
-        marker = paint("=>", "bold green") if number == here else "  "
+        marker = paint("=>", "bold green") if number == current else "  "
         line = f"{marker} {paint(f'{number:>{width}}', 'dim')}  {paint.source(lines[number - 1])}"
         shown.append(line.rstrip())
     return shown
@@ -104,12 +104,12 @@ def shown_path(path: str) -> str:
 
 def frame_line(paint: Paint, frame: Frame, arguments: str | None = None) -> str:
     """``features (x=f32[8, 1, 8, 8]) at lenet.opg:19``; no `arguments`: no parentheses."""
-    place = f"{shown_path(frame.path)}:{frame.line}"
-    at = paint(place, "cyan")
+    location = f"{shown_path(frame.path)}:{frame.line}"
+    at = paint(location, "cyan")
     if frame.imported:
         return f"{paint('imported from', 'dim')} {at}"
-    taken = f" ({arguments})" if arguments is not None else ""
-    return f"{paint(visible(frame.name), 'bold')}{taken} at {at}"
+    in_parentheses = f" ({arguments})" if arguments is not None else ""
+    return f"{paint(visible(frame.name), 'bold')}{in_parentheses} at {at}"
 
 
 def arguments_of(frame: Frame) -> str:

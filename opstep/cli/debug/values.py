@@ -39,14 +39,14 @@ def format_of(text: str) -> tuple[str, str]:
     match = _FORMAT.match(text)
     if not match or (match[2] and match[2] not in FORMATS):
         listed = "; ".join(f"/{k}: {what}" for k, what in FORMATS.items())
-        raise Refused(f"{visible(text.split()[0][:20])} is no format", listed)
+        raise Refused(f"{visible(text.split()[0][:20])} is not a format", listed)
     return f"{match[1]}{match[2] or 'e'}", text[match.end() :].strip()
 
 
 def print_value(session: Session, text: str, form: str, lead: str) -> None:
     """Evaluates an expression in the selected frame and prints it."""
     value = session.debugger.evaluate(text, session.frame())
-    lines = list(written(session, value, form))
+    lines = list(value_lines(session, value, form))
     if len(lines) == 1:
         session.say(f"{session.paint(visible(lead), 'bold')}{lines[0]}")
         return
@@ -56,7 +56,7 @@ def print_value(session: Session, text: str, form: str, lead: str) -> None:
         session.say(f"  {line}")
 
 
-def written(session: Session, value: Any, form: str) -> Iterator[str]:
+def value_lines(session: Session, value: Any, form: str) -> Iterator[str]:
     """A value's lines."""
     kind, amount = form[-1:], min(int(form[:-1] or 0), MOST)
     if kind == "t":

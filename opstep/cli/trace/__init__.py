@@ -29,9 +29,9 @@ timeout_option = click.option(
 )
 
 
-def say_left_out(file: str, whole: ReadableParts) -> None:
+def say_left_out(file: str, parts: ReadableParts) -> None:
     """Says where a trace is damaged, and that it ends in the middle of something."""
-    for line in whole.warnings(Path(file)):
+    for line in parts.warnings(Path(file)):
         say(line)
 
 

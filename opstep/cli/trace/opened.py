@@ -23,5 +23,5 @@ def opened(file: str, timeout: float) -> Iterator[Engine]:
     with Status(f"loading {file}", console=console(stderr=True)):
         engine = Engine(file, timeout)
     with engine:
-        say_left_out(file, engine.whole)
+        say_left_out(file, engine.readable)
         yield engine

@@ -78,8 +78,8 @@ def show_run(out: Any, run: RunSummary, file: str) -> None:
     """A section each: streams, path, ops; memory and what to ask next."""
     from rich.text import Text
 
-    told = "step" if run.step is None else f"step {run.step}"
-    steps = amount(run.steps, "step") if run.step is None else told
+    single = "step" if run.step is None else f"step {run.step}"
+    steps = amount(run.steps, "step") if run.step is None else single
     out.print(
         Text.assemble(
             ("run ", ""), (run.run, "bold"), f" of {run.graph or '?'} on {run.device or '?'}: ",
@@ -94,7 +94,7 @@ def show_run(out: Any, run: RunSummary, file: str) -> None:
         if run.critical:
             show_path(out, run, run.critical)
         show_ops(out, run)
-    show_beside(out, run)
+    show_host_times(out, run)
     if run.memory:
         at = f" at {run.memory.op}{line(run.memory.file, run.memory.line, ' (', ')')}"
         out.print()
@@ -109,15 +109,15 @@ def show_run(out: Any, run: RunSummary, file: str) -> None:
 
 def show_streams(out: Any, run: RunSummary) -> None:
     numbers = ("ops", "busy", "waiting", "stats", "idle", "busy %", "gaps", "in gaps", "longest")
-    made = table("stream", *numbers, right=numbers)
+    rows = table("stream", *numbers, right=numbers)
     for s in run.streams:
-        made.add_row(
+        rows.add_row(
             s.stream.removeprefix("stream "), f"{s.ops:,}", time(s.busy_ns), time(s.waiting_ns),
             time(s.statistics_ns), time(s.idle_ns),
             f"{s.utilisation:.1%}", f"{s.gaps:,}", time(s.gaps_ns), time(s.longest_gap_ns),
         )  # fmt: skip
     heading(out, "Streams")
-    out.print(made)
+    out.print(rows)
     if run.busy_ns:
         busy = sum(s.busy_ns for s in run.streams)
         out.print(
@@ -136,34 +136,34 @@ def show_path(out: Any, run: RunSummary, path: CriticalPath) -> None:
         f"of step {path.step}: {time(path.length_ns)}, {amount(len(path.ops), 'op')} with"
         f" {time(path.ops_ns)}, {time(between)} before and between them"
     )
-    made = table(
+    rows = table(
         "op", "line", "stream", "time", "share", "before", "after",
         right=("time", "share", "before"),
     )  # fmt: skip
     longest = sorted(path.ops, key=lambda op: -op.dur_ns - op.before_ns)[:ON_PATH]
-    kept = {id(op) for op in longest}
+    shown = {id(op) for op in longest}
     for op in path.ops:
-        if id(op) in kept:
-            made.add_row(
+        if id(op) in shown:
+            rows.add_row(
                 op.op, line(op.file, op.line), op.stream.removeprefix("stream "),
                 time(op.dur_ns), f"{op.dur_ns / max(path.length_ns, 1):.1%}", time(op.before_ns),
                 op.after,
             )  # fmt: skip
-    out.print(made)
+    out.print(rows)
     if len(path.ops) > ON_PATH:
         out.print(f"… the {ON_PATH} longest of {len(path.ops):,}: --json has all", style="dim")
 
 
 def show_ops(out: Any, run: RunSummary) -> None:
     numbers = ("count", "total", "mean", "share")
-    made = table("op", "line", *numbers, right=numbers)
+    rows = table("op", "line", *numbers, right=numbers)
     for op in run.ops:
-        made.add_row(
+        rows.add_row(
             op.op, line(op.file, op.line), f"{op.count:,}",
             time(op.total_ns), time(op.mean_ns), f"{op.share:.1%}",
         )  # fmt: skip
     heading(out, "Longest ops")
-    out.print(made)
+    out.print(rows)
     if run.distinct_ops > len(run.ops):
         out.print(f"… of {amount(run.distinct_ops, 'op')}: --top lists more", style="dim")
 
@@ -180,17 +180,17 @@ BESIDE = {
 }
 
 
-def show_beside(out: Any, run: RunSummary) -> None:
+def show_host_times(out: Any, run: RunSummary) -> None:
     if not run.beside:
         return
     numbers = ("count", "total", "longest")
-    made = table("what", *numbers, right=numbers)
+    rows = table("what", *numbers, right=numbers)
     for one in run.beside:
-        made.add_row(
+        rows.add_row(
             BESIDE[one.what], f"{one.count:,}", time(one.own_ns), time(one.longest_ns)
         )  # fmt: skip
     heading(out, "Beside the ops")
-    out.print(made)
+    out.print(rows)
 
 
 def show_next(out: Any, run: RunSummary, file: str) -> None:
@@ -219,9 +219,9 @@ def heading(out: Any, text: str) -> None:
     out.print(text, style="bold")
 
 
-def line(file: str, number: int, before: str = "", behind: str = "") -> str:
+def line(file: str, number: int, before: str = "", after: str = "") -> str:
     """``unet.opg:35``"""
-    return f"{before}{Path(file).name}:{number}{behind}" if file and number else ""
+    return f"{before}{Path(file).name}:{number}{after}" if file and number else ""
 
 
 def time(ns: float) -> str:

@@ -69,8 +69,8 @@ def show(found: Comparison) -> None:
     if found.settings:
         out.print()
         show_settings(out, found)
-    if found.given:
-        named = ", ".join(f"{d.op} {d.value}" for d in found.given)
+    if found.initial:
+        named = ", ".join(f"{d.op} {d.value}" for d in found.initial)
         out.print(Text(f"differ before the first step: {named}"))
     if found.first:
         out.print()
@@ -85,12 +85,12 @@ def show(found: Comparison) -> None:
 
 def show_settings(out: Any, found: Comparison) -> None:
     """What differs in how they ran."""
-    made = shown.table("how they ran", found.a.key, found.b.key)
+    rows = shown.table("how they ran", found.a.key, found.b.key)
     for name, a, b in found.settings:
         if name != "program":
-            made.add_row(name, *("" if v is None else str(v) for v in (a, b)))
-    if made.row_count:
-        out.print(made)
+            rows.add_row(name, *("" if v is None else str(v) for v in (a, b)))
+    if rows.row_count:
+        out.print(rows)
     if any(f.name == "program" for f in found.settings):
         for line in difference(found):
             out.print(line, markup=False)
@@ -117,12 +117,12 @@ def show_first(out: Any, found: Comparison, first: Difference) -> None:
     if first.only:
         out.print(Text(f"  only run {first.only} has it"))
         return
-    made = shown.table("", found.a.key, found.b.key, "difference",
+    rows = shown.table("", found.a.key, found.b.key, "difference",
                        right=(found.a.key, found.b.key, "difference"))  # fmt: skip
     for name, a, b in first.figures:
         exact = _bins if name == "histogram" else _exact
-        made.add_row(f"  {name}", exact(a), exact(b), _apart(a, b))
-    out.print(made)
+        rows.add_row(f"  {name}", exact(a), exact(b), _apart(a, b))
+    out.print(rows)
     out.print(f"{amount(found.differing, 'tensor')} of this step differ")
 
 
@@ -156,7 +156,7 @@ def record(found: Comparison) -> dict[str, Any]:
         "runs": [found.a.key, found.b.key],
         "same": found.same,
         "settings": pairs(found.settings),
-        "given": [d.value for d in found.given],
+        "given": [d.value for d in found.initial],
         "first": first,
         "compared": found.compared,
         "differing": found.differing,

@@ -55,8 +55,8 @@ def export(file: str, table: str, run: str | None, output: str) -> int:
         )
     check_target(path, f"--output {output}", [])
     with shown.workspace(file) as ws:
-        text, given = question(ws, file, table, run)
-        with ws.ask(text, given, timeout=None) as (columns, rows):
+        text, arguments = question(ws, file, table, run)
+        with ws.ask(text, arguments, timeout=None) as (columns, rows):
             counted = Counted(rows)
             write(path, columns, counted)
     say(f"wrote {output}: {amount(counted.count, 'row')}, {size(path.stat().st_size)}")
@@ -68,9 +68,9 @@ def question(ws: Workspace, file: str, table: str, run: str | None) -> tuple[str
     from opstep.runtime.ir.diagnostics import did_you_mean
     from opstep.runtime.ir.errors import InputError
 
-    known = ws.tables
-    if table not in known:
-        hint = did_you_mean(table, known) or f"there are: {', '.join(known)}"
+    tables = ws.tables
+    if table not in tables:
+        hint = did_you_mean(table, tables) or f"there are: {', '.join(tables)}"
         raise InputError(f"there is no table {table}", hint=hint)
     if table == "blobs":
         hint = f"opstep ws {file} load NAME -o FILE writes tensors"
@@ -106,12 +106,12 @@ def write(path: Path, columns: list[str], rows: Counted) -> None:
         write_parquet(path, columns, rows)
     else:
         fields = list(zip(*rows, strict=True)) or [()] * len(columns)
-        made = {c: column(values) for c, values in zip(columns, fields, strict=True)}
+        columns_by_name = {c: column(values) for c, values in zip(columns, fields, strict=True)}
         if path.suffix == ".npz":
-            arrays.write_npz(path, made)
+            arrays.write_npz(path, columns_by_name)
             return
-        texts = [c for c, a in made.items() if a.dtype.kind == "U"]
-        arrays.write_safetensors(path, {c: a for c, a in made.items() if c not in texts})
+        texts = [c for c, a in columns_by_name.items() if a.dtype.kind == "U"]
+        arrays.write_safetensors(path, {c: a for c, a in columns_by_name.items() if c not in texts})
         if texts:
             say(f"left out, being texts: {', '.join(texts)}")
 

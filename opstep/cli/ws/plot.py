@@ -49,11 +49,11 @@ def plot(file: str, what: str, output: str, log: bool) -> int:
     if path.suffix not in picture.FORMATS:
         raise InputError(f"--output {output}: write to a .png, .svg or .pdf file")
     check_target(path, f"--output {output}", [])
-    wanted = figures.parse(what)
+    query = figures.parse(what)
     with shown.workspace(file) as ws:
-        lines = ws.lines(wanted)
-        picture.draw(path, wanted, lines, " ".join(what.split()), log)
+        lines = ws.lines(query)
+        picture.draw(path, query, lines, " ".join(what.split()), log)
     points = sum(len(line.xs) for line in lines)
-    told = f"{amount(len(lines), 'line')}, {amount(points, 'point')}"
-    say(f"wrote {output}: {told}, {size(path.stat().st_size)}")
+    drawn = f"{amount(len(lines), 'line')}, {amount(points, 'point')}"
+    say(f"wrote {output}: {drawn}, {size(path.stat().st_size)}")
     return OK

@@ -134,19 +134,19 @@ def choose(
     named: tuple[str, ...],
 ) -> list[RecordedRun]:
     """The runs that are meant."""
-    wanted = {ws.run(reference).id for reference in named}
+    chosen = {ws.run(reference).id for reference in named}
     runs = ws.runs
-    kept = {r.id for r in runs[len(runs) - keep_last :]} if keep_last else set()
+    latest = {r.id for r in runs[len(runs) - keep_last :]} if keep_last else set()
     before = None
     if older_than is not None:
         before = datetime.now(UTC) - timedelta(seconds=older_than)
     by_rule = older_than is not None or larger_than is not None or keep_last is not None
     found = []
     for run in runs:
-        fits = by_rule and not run.under_way and run.id not in kept
+        fits = by_rule and not run.under_way and run.id not in latest
         fits = fits and (before is None or _began(run) < before)
         fits = fits and (larger_than is None or sizes[run.id] > larger_than)
-        if fits or run.id in wanted:
+        if fits or run.id in chosen:
             found.append(run)
     return found
 

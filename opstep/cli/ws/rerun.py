@@ -60,17 +60,17 @@ def rerun(file: str, run: str, step: int, record: bool, as_json: bool) -> int:
 
     recording = None
     with shown.workspace(file) as ws:
-        wanted = ws.run(run)
+        original = ws.run(run)
         if record:
             recording = Recording(
                 workspace=file,
-                stats=wanted.selection,
-                stats_every=wanted.every,
-                stats_also=wanted.also or "",
+                stats=original.selection,
+                stats_every=original.every,
+                stats_also=original.also or "",
             )
         try:
-            with watch_compiler(), progress(max(1, wanted.repeatable)) as on_step:
-                repeated = ws.rerun(wanted, recording=recording, on_step=on_step, step=step)
+            with watch_compiler(), progress(max(1, original.repeatable)) as on_step:
+                repeated = ws.rerun(original, recording=recording, on_step=on_step, step=step)
         finally:
             if recording:
                 recording.close()

@@ -41,27 +41,27 @@ def table(*headings: str, right: Iterable[str] = ()) -> Table:
     """An empty table; columns in `right` hold numbers, which are never broken over two lines."""
     from rich.table import Table
 
-    made = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    rows = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     numbers = set(right)
     for heading in headings:
-        whole = heading in numbers or heading == "line"
+        unbroken = heading in numbers or heading == "line"
         right_ = "right" if heading in numbers else "left"
-        made.add_column(heading, justify=right_, no_wrap=whole)
-    return made
+        rows.add_column(heading, justify=right_, no_wrap=unbroken)
+    return rows
 
 
 def runs_table(runs: Iterable[RecordedRun], sizes: Mapping[int, int] | None = None) -> Table:
     """A row a run; `sizes`: bytes by id."""
     from rich.text import Text
 
-    made = table(
+    rows = table(
         "run", "id", "began", "program", "graph", "how", "steps", "time", "status",
         right=("id", "steps", "time"),
     )  # fmt: skip
     if sizes is not None:
-        made.add_column("size, about", justify="right")
+        rows.add_column("size, about", justify="right")
     for run in runs:
-        made.add_row(
+        rows.add_row(
             Text.assemble((run.key, "bold"), f" {run.name}" if run.name else ""),
             str(run.id),
             moment(run.began),
@@ -73,7 +73,7 @@ def runs_table(runs: Iterable[RecordedRun], sizes: Mapping[int, int] | None = No
             Text(status(run), STATUS.get(status(run), "")),
             *([] if sizes is None else [size(sizes[run.id])]),
         )
-    return made
+    return rows
 
 
 def status(run: RecordedRun) -> str:

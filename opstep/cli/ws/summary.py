@@ -38,8 +38,8 @@ def show(file: str, as_json: bool) -> int:
         show_findings(out, runs[-LISTED:])
         out.print()
         for line, what in next_commands(file, runs, tensors):
-            told = Text.assemble("  ", (line, "bold"), "  ", (f"# {what}", "dim"))
-            out.print(told, soft_wrap=True)  # a line that is broken would be two when it is pasted
+            text = Text.assemble("  ", (line, "bold"), "  ", (f"# {what}", "dim"))
+            out.print(text, soft_wrap=True)  # a line that is broken would be two when it is pasted
     return OK
 
 
@@ -47,8 +47,8 @@ def headline(ws: Workspace, runs: list[RecordedRun], tensors: list[TensorRecord]
     from rich.text import Text
 
     kinds = Counter(map(shown.status, runs))
-    told = ", ".join(f"{n} {status}" for status, n in kinds.items() if status != "done")
-    parts = [size(ws.nbytes), amount(len(runs), "run") + (f" ({told})" if told else "")]
+    statuses = ", ".join(f"{n} {status}" for status, n in kinds.items() if status != "done")
+    parts = [size(ws.nbytes), amount(len(runs), "run") + (f" ({statuses})" if statuses else "")]
     parts.append(amount(len(tensors), "tensor"))
     return Text.assemble((str(ws.path), "bold"), f": {', '.join(parts)}")
 
@@ -57,17 +57,17 @@ def tensors_by_name(tensors: list[TensorRecord]) -> Any:
     """A row a name: what the last one of it is, and how many there are."""
     from rich.text import Text
 
-    made = shown.table("tensor", "type", "kind", "size", "kept", right=("size", "kept"))
+    rows = shown.table("tensor", "type", "kind", "size", "kept", right=("size", "kept"))
     named: dict[str, list[TensorRecord]] = {}
     for t in tensors:
         named.setdefault(t.name, []).append(t)
     for name, found in list(named.items())[:LISTED]:
         last = max(found, key=lambda t: t.id)
         kinds = ", ".join(dict.fromkeys(t.kind for t in found))
-        made.add_row(
+        rows.add_row(
             Text(name, "bold"), Text(last.type), Text(kinds), size(last.nbytes), f"{len(found):,}×"
         )
-    return made
+    return rows
 
 
 def show_findings(out: Any, runs: list[RecordedRun]) -> None:

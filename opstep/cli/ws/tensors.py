@@ -67,11 +67,11 @@ def list_(file: str, what: str, run: str | None, kind: str | None, as_json: bool
 def tensors_table(tensors: list[TensorRecord]) -> Any:
     from rich.text import Text
 
-    made = shown.table("tensor", "type", "kind", "size", "saved", right=("size",))
+    rows = shown.table("tensor", "type", "kind", "size", "saved", right=("size",))
     for t in tensors:
         name = Text.assemble((t.name, "bold"), t.reference.removeprefix(t.name))
-        made.add_row(name, Text(t.type), t.kind, size(t.nbytes), shown.moment(t.saved))
-    return made
+        rows.add_row(name, Text(t.type), t.kind, size(t.nbytes), shown.moment(t.saved))
+    return rows
 
 
 # --- load -----------------------------------------------------------------------------------------
@@ -190,15 +190,21 @@ def look(tensor: TensorRecord, array: np.ndarray) -> None:
 
     from opstep.cli.run import peek, statistics
 
-    told = statistics(array)
+    figures_by_name = statistics(array)
     out = console()
     facts = f"{tensor.type}, {tensor.kind}, {size(tensor.nbytes)}"
-    kept = f"kept {shown.moment(tensor.saved)}"
-    out.print(Text.assemble((tensor.reference, "bold"), f": {facts}, {kept}"))
+    saved = f"kept {shown.moment(tensor.saved)}"
+    out.print(Text.assemble((tensor.reference, "bold"), f": {facts}, {saved}"))
     figures = [
-        f"{k} {shown.number(told[k])}" for k in ("min", "max", "mean") if told[k] is not None
+        f"{k} {shown.number(figures_by_name[k])}"
+        for k in ("min", "max", "mean")
+        if figures_by_name[k] is not None
     ]
-    figures += [f"{told[k]:,} {name}" for k, name in (("nan", "NaN"), ("inf", "inf")) if told[k]]
+    figures += [
+        f"{figures_by_name[k]:,} {name}"
+        for k, name in (("nan", "NaN"), ("inf", "inf"))
+        if figures_by_name[k]
+    ]
     out.print(Text(f"  {', '.join(figures) or 'no finite elements'}"))
     out.print(Text(f"  {peek(array, 10)}"))
 
@@ -214,8 +220,8 @@ def look(tensor: TensorRecord, array: np.ndarray) -> None:
         ("opstep ws runs.db save w=p.safetensors:conv1.w x=data.npz:x", "from larger files"),
     ],
 )
-@click.argument("given", nargs=-1, required=True, metavar="NAME=FILE...")
-def save(file: str, given: tuple[str, ...]) -> int:
+@click.argument("sources", nargs=-1, required=True, metavar="NAME=FILE...")
+def save(file: str, sources: tuple[str, ...]) -> int:
     """Save arrays from files under a name.
 
     An array saved before under the same name is replaced; tensors of runs are not changed. The
@@ -227,7 +233,7 @@ def save(file: str, given: tuple[str, ...]) -> int:
     from opstep.trace.workspace.workspace import Workspace
 
     found: dict[str, np.ndarray] = {}
-    for text in given:
+    for text in sources:
         name, equals, source = text.partition("=")
         if not (equals and source):
             hint = "write w=FILE.npy, w=FILE.npz:KEY or w=FILE.safetensors:KEY"

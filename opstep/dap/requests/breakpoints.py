@@ -59,22 +59,22 @@ def set_breakpoints(session: Session, arguments: SetBreakpointsArguments) -> dic
     """Those of one file, in place of those that it had."""
     from opstep.runtime.debugger.breakpoints import Wanted
 
-    asked = session.per_session(ClientBreakpoints)
+    breakpoints = session.per_session(ClientBreakpoints)
     path = path_of(session, arguments.source)
-    given = arguments.breakpoints
-    if given is None:
-        given = [SourceBreakpoint(line) for line in arguments.lines or []]
-    check_count(given)
+    requested = arguments.breakpoints
+    if requested is None:
+        requested = [SourceBreakpoint(line) for line in arguments.lines or []]
+    check_count(requested)
     line = session.client.our_line
-    asked.lines[path] = [
-        asked.new(
+    breakpoints.lines[path] = [
+        breakpoints.new(
             Wanted(line(b.line), "", text(b.condition), text(b.hit_condition), text(b.log_message))
         )
-        for b in given
+        for b in requested
     ]
-    bodies = [asked.body(b) for b in asked.set("lines", path)]
-    if not asked.lines[path]:
-        del asked.lines[path]
+    bodies = [breakpoints.body(b) for b in breakpoints.set("lines", path)]
+    if not breakpoints.lines[path]:
+        del breakpoints.lines[path]
     return {"breakpoints": bodies}
 
 
@@ -87,14 +87,16 @@ def path_of(session: Session, source: Source) -> str:
     return session.client.our_path(source.path)
 
 
-def text(given: str | None) -> str | None:
+def text(value: str | None) -> str | None:
     """Clients send "" for none."""
-    return given if given and given.strip() else None
+    return value if value and value.strip() else None
 
 
-def check_count(given: Sequence[Any]) -> None:
-    if len(given) > MOST:
-        raise DapError(f"{len(given):,} breakpoints; at most {MOST:,} are taken", BAD_ARGUMENTS)
+def check_count(breakpoints: Sequence[Any]) -> None:
+    if len(breakpoints) > MOST:
+        raise DapError(
+            f"{len(breakpoints):,} breakpoints; at most {MOST:,} are taken", BAD_ARGUMENTS
+        )
 
 
 @dataclass(frozen=True)
@@ -153,12 +155,12 @@ def set_function_breakpoints(
     from opstep.runtime.debugger.breakpoints import Wanted
 
     check_count(arguments.breakpoints)
-    asked = session.per_session(ClientBreakpoints)
-    asked.functions = [
-        asked.new(Wanted(0, b.name.strip(), text(b.condition), text(b.hit_condition)))
+    breakpoints = session.per_session(ClientBreakpoints)
+    breakpoints.functions = [
+        breakpoints.new(Wanted(0, b.name.strip(), text(b.condition), text(b.hit_condition)))
         for b in arguments.breakpoints
     ]
-    return {"breakpoints": [asked.body(b) for b in asked.set("functions")]}
+    return {"breakpoints": [breakpoints.body(b) for b in breakpoints.set("functions")]}
 
 
 # --- tensors --------------------------------------------------------------------------------------
@@ -190,15 +192,15 @@ def set_data_breakpoints(
     from opstep.runtime.debugger.breakpoints import Wanted
 
     check_count(arguments.breakpoints)
-    asked = session.per_session(ClientBreakpoints)
-    asked.data = []
+    breakpoints = session.per_session(ClientBreakpoints)
+    breakpoints.data = []
     for b in arguments.breakpoints:
         name, _, predicate = b.data_id.partition(PREDICATE)
         both = [c for c in (text(predicate), text(b.condition)) if c]
         condition = both[0] if len(both) == 1 else " and ".join(f"({c})" for c in both)
-        wanted = Wanted(0, name.strip(), condition or None, text(b.hit_condition))
-        asked.data.append(asked.new(wanted))
-    return {"breakpoints": [asked.body(b) for b in asked.set("data")]}
+        requested = Wanted(0, name.strip(), condition or None, text(b.hit_condition))
+        breakpoints.data.append(breakpoints.new(requested))
+    return {"breakpoints": [breakpoints.body(b) for b in breakpoints.set("data")]}
 
 
 # --- trouble --------------------------------------------------------------------------------------
@@ -240,12 +242,12 @@ def set_exception_breakpoints(
     """Kinds of trouble that stop the run. Of a kind that is asked for twice, the wider holds."""
     from opstep.runtime.expressions import ExpressionError, parse
 
-    asked = session.per_session(ClientBreakpoints)
-    given = [FilterOptions(name) for name in arguments.filters] + arguments.filter_options
-    wanted: dict[str, str | None] = {}
+    breakpoints = session.per_session(ClientBreakpoints)
+    filters = [FilterOptions(name) for name in arguments.filters] + arguments.filter_options
+    conditions: dict[str, str | None] = {}
     anywhere: set[str] = set()
-    told: list[dict[str, Any]] = []
-    for one in given:
+    bodies: list[dict[str, Any]] = []
+    for one in filters:
         condition = text(one.condition)
         try:
             if one.filter_id not in FILTERS:
@@ -253,13 +255,13 @@ def set_exception_breakpoints(
             if condition:
                 parse(condition)
         except (DapError, ExpressionError) as error:
-            told.append({"verified": False, "message": str(error), "reason": "failed"})
+            bodies.append({"verified": False, "message": str(error), "reason": "failed"})
             continue
         kind = FILTERS[one.filter_id][2]
         if not one.filter_id.endswith("-origin"):
             anywhere.add(kind)
-        wanted[kind] = condition
-        told.append({"verified": True})
-    asked.filters, asked.origin_only = wanted, set(wanted) - anywhere
-    asked.set_filters()
-    return {"breakpoints": told}
+        conditions[kind] = condition
+        bodies.append({"verified": True})
+    breakpoints.filters, breakpoints.origin_only = conditions, set(conditions) - anywhere
+    breakpoints.set_filters()
+    return {"breakpoints": bodies}

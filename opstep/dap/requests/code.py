@@ -48,8 +48,8 @@ def disassemble(session: Session, arguments: DisassembleArguments) -> dict[str, 
         start = address_of(session, arguments.memory_reference)
     lines, base = session.per_session(Listings).lines(start)
     first = (start - base + arguments.offset) // WIDTH + arguments.instruction_offset
-    wanted = range(first, first + arguments.instruction_count)
-    return {"instructions": [_instruction(session, lines, base, k) for k in wanted]}
+    numbers = range(first, first + arguments.instruction_count)
+    return {"instructions": [_instruction(session, lines, base, k) for k in numbers]}
 
 
 def _instruction(session: Session, lines: list[Line], base: int, k: int) -> dict[str, Any]:
@@ -100,19 +100,19 @@ def modules(session: Session, arguments: ModulesArguments) -> dict[str, Any]:
     first = arguments.start_module
     last = first + arguments.module_count if arguments.module_count else len(kernels)
     page = list(enumerate(kernels))[first:last]
-    told = [_module(session, number, kernel) for number, kernel in page]
-    return {"modules": told, "totalModules": len(kernels)}
+    bodies = [_module(session, number, kernel) for number, kernel in page]
+    return {"modules": bodies, "totalModules": len(kernels)}
 
 
 def _kernels(session: Session) -> dict[KernelInfo, None]:
-    seen: set[Any] = set()
+    visited: set[Any] = set()
     found: dict[tuple[Any, Any], KernelInfo] = {}
     for plan in _plans(session):
         for step in plan.steps:
             key = (step.op, types_of(plan, step), repr(list(step.attrs.values())))
-            if key in seen or len(seen) >= MOST_STEPS:
+            if key in visited or len(visited) >= MOST_STEPS:
                 continue
-            seen.add(key)
+            visited.add(key)
             for kernel in kernels_of(session, plan, step):
                 found.setdefault((kernel.function, kernel.compiled), kernel)
     return dict.fromkeys(found.values())
@@ -139,9 +139,9 @@ def _module(session: Session, number: int, kernel: KernelInfo) -> dict[str, Any]
     if kernel.target != "cpu":
         from opstep.runtime.device.disassembly import cuda_resources
 
-        taken = cuda_resources(kernel.compiled, kernel.target)
-        found["symbolStatus"] = f"{taken.registers} registers, {taken.shared} bytes shared"
-        found |= {"registers": taken.registers, "sharedMemory": taken.shared}
+        resources = cuda_resources(kernel.compiled, kernel.target)
+        found["symbolStatus"] = f"{resources.registers} registers, {resources.shared} bytes shared"
+        found |= {"registers": resources.registers, "sharedMemory": resources.shared}
     return found
 
 
@@ -159,7 +159,7 @@ def kernel_code(session: Session, arguments: CodeArguments) -> dict[str, Any]:
     frame = frame_of(session, arguments.frame_id)
     step = step_of(frame)
     kernels = kernels_of(session, frame.activation.plan, step) if step else []
-    told = []
+    bodies = []
     with compile_progress(session.progress(COMPILING)):
         for kernel in kernels:
             sections = [
@@ -167,5 +167,5 @@ def kernel_code(session: Session, arguments: CodeArguments) -> dict[str, Any]:
                 | ({"obstacle": s.obstacle} if s.obstacle else {})
                 for s in sections_of(kernel)
             ]
-            told.append({"name": kernel.name, "target": kernel.target, "sections": sections})
-    return {"kernels": told}
+            bodies.append({"name": kernel.name, "target": kernel.target, "sections": sections})
+    return {"kernels": bodies}

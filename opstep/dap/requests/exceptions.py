@@ -122,10 +122,10 @@ def _of_expression(session: Session, arguments: DataBreakpointInfoArguments) -> 
         names = parse(text).names
     except ExpressionError as error:
         return _not(str(error))
-    there = [name for name in names if _is_name(frame_handle, name)]
-    if not there:
+    visible = [name for name in names if _is_name(frame_handle, name)]
+    if not visible:
         return _not("it speaks of no tensor that is here")
-    name = max(there, key=lambda n: _since(frame_handle, n))
+    name = max(visible, key=lambda n: _since(frame_handle, n))
     id, where = data_id(frame_handle, name)
     if not id:
         return _not(where)
@@ -172,9 +172,9 @@ def data_id(frame_handle: FrameHandle, name: str) -> tuple[str, str]:
     if value in frame.activation.points.named:
         return frame.activation.points.named[value], ""
     node = frame.lookup(name)
-    made = node.producer if node is not None else None
-    if node is not None and made is not None:
-        plan, step, inner = made.plan, made.step, made.step.results[node.index]
+    producer = node.producer if node is not None else None
+    if node is not None and producer is not None:
+        plan, step, inner = producer.plan, producer.step, producer.step.results[node.index]
     else:  # it is not computed yet, or was set by hand
         step, inner = next((s for s in plan.steps if value in s.results), None), value
     if step is None:

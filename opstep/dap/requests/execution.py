@@ -251,9 +251,9 @@ def reload_request(session: Session) -> dict[str, Any]:
     """Goes on with the program's file as it is now, at the start of the present frame."""
     debuggee = session.debuggee
     assert debuggee is not None
-    told = reload(session)
+    body = reload(session)
     session.after(lambda: debuggee.go(lambda: last_stop(session)))
-    return told
+    return body
 
 
 @dataclass(frozen=True)

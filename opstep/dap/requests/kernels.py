@@ -72,10 +72,10 @@ def kernel_targets(session: Session, frame: Frame) -> list[StepInTarget]:
 
         return StepInTarget(found.label(launch, element), into)
 
-    there = [launch for launch in found.launches if not launch.obstacle]
+    possible = [launch for launch in found.launches if not launch.obstacle]
     bad = _bad_element(session, found)
-    of_it = [k for k in there if k.number == k.count - 1] if bad else []
-    return [*(target(k, bad) for k in of_it), *(target(launch) for launch in there)]
+    of_it = [k for k in possible if k.number == k.count - 1] if bad else []
+    return [*(target(k, bad) for k in of_it), *(target(launch) for launch in possible)]
 
 
 def _bad_element(session: Session, found: KernelsAtStop) -> tuple[int, int] | None:
@@ -87,8 +87,8 @@ def _bad_element(session: Session, found: KernelsAtStop) -> tuple[int, int] | No
         return None
     if node.producer.step is not found.step or problem.kind not in ("nan", "inf"):
         return None
-    place = found.first_odd(node, problem.kind)
-    return None if place is None else (node.index, place)
+    index = found.first_odd(node, problem.kind)
+    return None if index is None else (node.index, index)
 
 
 def enter(session: Session, job: Job) -> dict[str, Any]:
@@ -104,14 +104,14 @@ def enter(session: Session, job: Job) -> dict[str, Any]:
     children.add(child)
     configuration = child.configuration
     if session.client.supports_start_debugging_request:
-        given = {"request": "attach", "configuration": configuration}
+        request_arguments = {"request": "attach", "configuration": configuration}
 
         def answered(response: dict[str, Any]) -> None:
             if not response.get("success"):
                 session.output(f"{child.label}: the client starts no session for it", "important")
                 children.end(child)
 
-        session.ask("startDebugging", given, answered)
+        session.ask("startDebugging", request_arguments, answered)
     else:
         session.output(
             f"{child.label}: attach a debugger of Python (debugpy) to {child.host}:{child.port}",
@@ -127,8 +127,8 @@ def _report_stop(session: Session, label: str) -> None:
     debuggee, stop = session.debuggee, session.debugger.stop
     assert debuggee is not None
     thread = stop.thread if stop else 0
-    stands = Stop("step", f"{label} has a session of its own", thread)
-    debuggee.go(lambda: stands)
+    reported = Stop("step", f"{label} has a session of its own", thread)
+    debuggee.go(lambda: reported)
 
 
 # --- of our own -----------------------------------------------------------------------------------
@@ -163,19 +163,19 @@ def kernels(session: Session, arguments: KernelsArguments) -> dict[str, Any]:
 
 def _described(session: Session, launch: KernelLaunch) -> dict[str, Any]:
     path, line = launch.definition
-    told: dict[str, Any] = {
+    body: dict[str, Any] = {
         "label": launch.label(),
         "target": launch.target,
         "launch": launch.number,
         "function": launch.function.__name__,
     }
     if launch.target == "cpu":
-        told["units"] = launch.units
+        body["units"] = launch.units
     else:
-        told |= {"grid": list(launch.grid), "block": list(launch.block)}
+        body |= {"grid": list(launch.grid), "block": list(launch.block)}
     if not path.startswith("<"):
-        told |= {"source": session.source(path), "line": session.client.line(line)}
-    return told | ({"obstacle": launch.obstacle} if launch.obstacle else {})
+        body |= {"source": session.source(path), "line": session.client.line(line)}
+    return body | ({"obstacle": launch.obstacle} if launch.obstacle else {})
 
 
 @request("opstep/enterKernel", custom=True)
@@ -184,10 +184,10 @@ def enter_kernel(session: Session, arguments: KernelArguments) -> dict[str, Any]
     attaches with.
     """
     found = kernels_at(session, frame_of(session, arguments.frame_id))
-    wanted = (arguments.target, arguments.launch)
-    launch = next((k for k in found.launches if (k.target, k.number) == wanted), None)
+    requested = (arguments.target, arguments.launch)
+    launch = next((k for k in found.launches if (k.target, k.number) == requested), None)
     if launch is None:
-        raise DapError(f"no kernel {wanted[1]} for {wanted[0]} here", NO_KERNEL, show=True)
+        raise DapError(f"no kernel {requested[1]} for {requested[0]} here", NO_KERNEL, show=True)
     block, thread = _three(arguments.block), _three(arguments.thread)
     element = None if arguments.element is None else _element(found, arguments)
     try:
@@ -204,17 +204,17 @@ def _element(found: KernelsAtStop, arguments: KernelArguments) -> tuple[int, int
     if not 0 <= arguments.result < len(types):
         raise DapError(f"the op has {len(types)} results", NO_KERNEL, show=True)
     shape: Any = types[arguments.result].shape  # concrete here
-    place = 0
+    number = 0
     index = arguments.element or []
     if len(index) != len(shape):
         raise DapError(f"an element of {types[arguments.result]} has {len(shape)} indices")
     for k, size in zip(index, shape, strict=True):
         if not 0 <= k < size:
-            raise DapError(f"{index} is no element of {types[arguments.result]}", show=True)
-        place = place * size + k
-    return arguments.result, place
+            raise DapError(f"{index} is not an element of {types[arguments.result]}", show=True)
+        number = number * size + k
+    return arguments.result, number
 
 
-def _three(given: list[int] | None) -> tuple[int, int, int]:
-    x, y, z = (*(given or ())[:3], 0, 0, 0)[:3]
+def _three(indices: list[int] | None) -> tuple[int, int, int]:
+    x, y, z = (*(indices or ())[:3], 0, 0, 0)[:3]
     return x, y, z

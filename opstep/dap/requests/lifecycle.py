@@ -183,21 +183,21 @@ def restart(session: Session, arguments: RestartArguments) -> None:
     debuggee, launched = session.debuggee, session.per_session(Launched)
     if debuggee is None or launched.arguments is None:
         raise DapError("only what was launched for debugging can be restarted", show=True)
-    wanted, given = launched.arguments, plain(arguments)
-    given = given.get("arguments", given)
-    if given:
+    launch_arguments, changes = launched.arguments, plain(arguments)
+    changes = changes.get("arguments", changes)
+    if changes:
         try:
-            given = given if "program" in given else plain(wanted) | given
-            wanted = check(LaunchArguments, given, "arguments")
+            changes = changes if "program" in changes else plain(launch_arguments) | changes
+            launch_arguments = check(LaunchArguments, changes, "arguments")
         except Mismatch as error:
             raise DapError(f"restart: {error}", BAD_ARGUMENTS) from None
     with compile_progress(session.progress(COMPILING)):
-        made = session.shows(lambda: launch(session, wanted))
+        restarted = session.shows(lambda: launch(session, launch_arguments))
 
     def begin() -> None:
-        launched.arguments = wanted
-        adopt(session, made)
-        made.go(made.started)
+        launched.arguments = launch_arguments
+        adopt(session, restarted)
+        restarted.go(restarted.started)
 
     session.after(lambda: debuggee.interrupt(begin))
 

@@ -39,7 +39,7 @@ def origin_of(session: Session, reference: str) -> Origin:
     """The tensor that a memory reference stands for. Raises `DapError`."""
     kind, _, number = reference.partition(":")
     if kind != "tensor" or not (number.isascii() and number.isdigit() and len(number) < 16):
-        text = f"{reference[:80]!r} is no memory of a tensor: only that can be read"
+        text = f"{reference[:80]!r} is not memory of a tensor: only that can be read"
         raise DapError(text, NO_MEMORY)
     return session.references.get(int(number), Origin, "memory reference")
 
@@ -51,13 +51,13 @@ def read_memory(session: Session, arguments: ReadMemoryArguments) -> dict[str, A
         raise DapError("readMemory: count is not negative", BAD_ARGUMENTS)
     origin = origin_of(session, arguments.memory_reference)
     t: Any = origin.handle().type
-    first, wanted = arguments.offset, min(arguments.count, MOST)
+    first, count = arguments.offset, min(arguments.count, MOST)
     node = origin.node()
     base = node.address if node is not None and node.present else 0
     address = f"{max(base + first, 0):#x}"
     if first < 0 or first >= t.nbytes:
         return {"address": address, "unreadableBytes": arguments.count}
-    last = min(first + wanted, t.nbytes)
+    last = min(first + count, t.nbytes)
     data = bytes_of(session, origin, first, last)
     found: dict[str, Any] = {"address": address, "data": base64.b64encode(data).decode("ascii")}
     beyond = first + arguments.count - t.nbytes
@@ -87,7 +87,7 @@ def write_memory(session: Session, arguments: WriteMemoryArguments) -> dict[str,
     try:
         data = base64.b64decode(arguments.data, validate=True)
     except (binascii.Error, ValueError):
-        raise DapError("writeMemory: data is no base64", BAD_ARGUMENTS) from None
+        raise DapError("writeMemory: data is not base64", BAD_ARGUMENTS) from None
     t: Any = origin.handle().type
     first = arguments.offset
     room = t.nbytes - first if 0 <= first <= t.nbytes else 0
@@ -96,13 +96,13 @@ def write_memory(session: Session, arguments: WriteMemoryArguments) -> dict[str,
         raise DapError(text, NO_MEMORY)
     data = data[:room]
     if data:
-        whole = np.array(origin.handle().array(), order="C")
-        raw = whole.reshape(-1).view(np.uint8)
+        array = np.array(origin.handle().array(), order="C")
+        raw = array.reshape(-1).view(np.uint8)
         raw[first : first + len(data)] = np.frombuffer(data, np.uint8)
         part = np.zeros(t.nbytes, np.uint8)
         part[first : first + len(data)] = 1
-        given = np.asarray(part.reshape(-1, t.dtype.itemsize).any(axis=1))
-        change(session, origin.frame_handle, origin.name, whole, given.reshape(whole.shape))
+        changed = np.asarray(part.reshape(-1, t.dtype.itemsize).any(axis=1))
+        change(session, origin.frame_handle, origin.name, array, changed.reshape(array.shape))
         send_memory_event(session, arguments.memory_reference, first, len(data))
     return {"offset": 0, "bytesWritten": len(data)}
 

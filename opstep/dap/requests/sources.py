@@ -47,11 +47,11 @@ def source(session: Session, arguments: SourceArguments) -> dict[str, Any]:
     path = arguments.source.path if arguments.source else None
     if not path:
         raise DapError("source: a sourceReference or a path is needed", NO_SOURCE)
-    wanted = Path(session.client.our_path(path))
+    requested = Path(session.client.our_path(path))
     for text in _texts(session):
-        if session.folder / text.path == session.folder / wanted:
+        if session.folder / text.path == session.folder / requested:
             return {"content": text.text, "mimeType": MIME}
-    raise DapError(f"{path[:200]} is no text of this program", NO_SOURCE)
+    raise DapError(f"{path[:200]} is not a text of this program", NO_SOURCE)
 
 
 @dataclass(frozen=True)

@@ -43,8 +43,8 @@ def stack_trace(session: Session, arguments: StackTraceArguments) -> dict[str, A
     frames = session.per_stop(Stacks).of(arguments.thread_id)
     first = max(arguments.start_frame, 0)
     last = first + arguments.levels if arguments.levels > 0 else len(frames)
-    told = [_frame(session, arguments, frame) for frame in frames[first:last]]
-    return {"stackFrames": told, "totalFrames": len(frames)}
+    bodies = [_frame(session, arguments, frame) for frame in frames[first:last]]
+    return {"stackFrames": bodies, "totalFrames": len(frames)}
 
 
 def _frame(session: Session, arguments: StackTraceArguments, frame: Frame) -> dict[str, Any]:
@@ -123,8 +123,8 @@ def _scope(w: Writer, key: int, name: str, of: Any, **more: Any) -> dict[str, An
 
 def inputs_of(session: Session, frame_handle: FrameHandle) -> Names:
     """What the frame's graph was given."""
-    there = set(session.per_stop(VisibleNames).names(frame_handle.frame))
-    names = [b.name.text for b in frame_handle.frame.graph.inputs if b.name.text in there]
+    visible = set(session.per_stop(VisibleNames).names(frame_handle.frame))
+    names = [b.name.text for b in frame_handle.frame.graph.inputs if b.name.text in visible]
     return Names(frame_handle, names, frame_handle.lookup)
 
 

@@ -14,7 +14,7 @@ from opstep.dap.registry import BAD_ARGUMENTS, DapError, request
 from opstep.dap.requests.memory import origin_of
 from opstep.dap.requests.variables import evaluated
 from opstep.editors import views
-from opstep.editors.views import MOST_BINS, HostTensor, Viewed, statistics_told
+from opstep.editors.views import MOST_BINS, HostTensor, Viewed, statistics_json
 from opstep.runtime.device.payload import payload
 from opstep.runtime.ir.errors import InputError
 
@@ -59,7 +59,7 @@ def tensor_of(session: Session, arguments: TensorArguments) -> Viewed:
     if isinstance(value, (bool, int, float)):
         return HostTensor(np.asarray(value))
     if not hasattr(value, "statistics"):
-        raise DapError(f"{arguments.expression[:80]} is no tensor", NO_TENSOR)
+        raise DapError(f"{arguments.expression[:80]} is not a tensor", NO_TENSOR)
     return value
 
 
@@ -67,10 +67,10 @@ def tensor_of(session: Session, arguments: TensorArguments) -> Viewed:
 def tensor_type(session: Session, arguments: TensorArguments) -> dict[str, Any]:
     """What a tensor is, of which nothing is copied for that."""
     tensor = tensor_of(session, arguments)
-    told, t = views.type_told(tensor), tensor.type
+    body, t = views.type_json(tensor), tensor.type
     if t.dtype.is_float:  # integers that look like it may well have been written
-        told["unwritten"] = f"{int(payload(t.dtype)):0{t.dtype.itemsize * 2}x}"
-    return told
+        body["unwritten"] = f"{int(payload(t.dtype)):0{t.dtype.itemsize * 2}x}"
+    return body
 
 
 @request("opstep/tensorSlice", custom=True)
@@ -99,7 +99,7 @@ def refused(id: int) -> Iterator[None]:
 def statistics(session: Session, arguments: TensorArguments) -> dict[str, Any]:
     """All figures of a tensor, taken on its device."""
     tensor = tensor_of(session, arguments)
-    return {"type": str(tensor.type), "statistics": statistics_told(tensor.statistics())}
+    return {"type": str(tensor.type), "statistics": statistics_json(tensor.statistics())}
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def statistics_history(session: Session, arguments: HistoryArguments) -> dict[st
     for label, node in _versions(session.debugger, frame_handle, arguments.name)[-most:]:
         session.check_cancelled()
         s = session.debugger.machine.executor.statistics(node)
-        entries.append(label | {"type": str(node.type), "statistics": statistics_told(s)})
+        entries.append(label | {"type": str(node.type), "statistics": statistics_json(s)})
     return {"entries": entries}
 
 
@@ -151,15 +151,15 @@ def _versions(
     frame, history = frame_handle.frame, debugger.machine.history
     value = frame.value(name)
     if value is None:
-        known = history.named.of(name)
-        return [({"position": at}, node) for at, node in known if at <= history.cursor]
-    found, seen = [], set()
+        versions = history.named.of(name)
+        return [({"position": at}, node) for at, node in versions if at <= history.cursor]
+    found, visited = [], set()
     for activation, _ in [*history.log[: history.cursor - history.base], (frame.activation, 0)]:
-        here = frame.activation
-        if id(activation) in seen or activation.points is not here.points:
+        current = frame.activation
+        if id(activation) in visited or activation.points is not current.points:
             continue
-        seen.add(id(activation))
-        if activation.parent is here.parent and activation.role == here.role:
+        visited.add(id(activation))
+        if activation.parent is current.parent and activation.role == current.role:
             node = activation.at(value, history.cursor, frame.frame)
             if node is not None:
                 found.append(({"step": activation.turn}, node))
@@ -178,12 +178,12 @@ class PlanArguments:
 def plan(session: Session, arguments: PlanArguments) -> dict[str, Any]:
     """The plan of a frame, in its text form, and the step that is next."""
     frame = handle_of(session, arguments.frame_id).frame
-    here = session.debugger.machine.history.next_point()
-    there = here is not None and here[0] is frame.activation
+    upcoming = session.debugger.machine.history.next_point()
+    in_frame = upcoming is not None and upcoming[0] is frame.activation
     return {
         "graph": frame.activation.plan.graph,
         "text": str(frame.activation.plan),
-        "step": here[1].step if here is not None and there else -1,
+        "step": upcoming[1].step if upcoming is not None and in_frame else -1,
     }
 
 
@@ -214,7 +214,7 @@ def _point(session: Session, position: int) -> dict[str, Any]:
     machine = session.debugger.machine
     activation, k = machine.history.log[position - machine.history.base]
     point, plan = activation.points[k], activation.plan
-    told: dict[str, Any] = {
+    body: dict[str, Any] = {
         "position": position,
         "kind": point.kind,
         "graph": named(activation, point.frame),
@@ -222,11 +222,11 @@ def _point(session: Session, position: int) -> dict[str, Any]:
     }
     source = plan.sources.get(plan.frames[point.frame].graph.name.text)
     if source is not None and point.statement is not None:
-        told["line"] = session.client.line(source.locate(point.statement.span.start)[0])
+        body["line"] = session.client.line(source.locate(point.statement.span.start)[0])
     if point.step >= 0:
         step = plan.steps[point.step]
         results = [{"name": plan.values[v].name, "type": str(plan.values[v].type)}
                    for v in step.results]  # fmt: skip
-        told |= {"op": step.op.name, "results": results}
-        told |= {"waits": list(point.waits), "records": list(point.records)}
-    return told
+        body |= {"op": step.op.name, "results": results}
+        body |= {"waits": list(point.waits), "records": list(point.records)}
+    return body

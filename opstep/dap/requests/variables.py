@@ -144,8 +144,8 @@ def _report_stop_elsewhere(session: Session) -> None:
     debuggee, stop = session.debuggee, session.debugger.stop
     assert debuggee is not None
     text = "an op failed that depends on what was set: the run is stopped before it"
-    stands = Stop("step", text, stop.thread if stop else 0)
-    debuggee.go(lambda: stands)
+    reported = Stop("step", text, stop.thread if stop else 0)
+    debuggee.go(lambda: reported)
 
 
 def result_body(
@@ -155,10 +155,10 @@ def result_body(
     value = evaluated(session, frame_handle, expression)
     w = Writer(session, bool(form and form.hex))
     found = variable_of(w, frame_handle, expression, value)
-    told = {key: found.pop("value")} | found
-    told.pop("name")
-    told.pop("evaluateName", None)
-    return told
+    body = {key: found.pop("value")} | found
+    body.pop("name")
+    body.pop("evaluateName", None)
+    return body
 
 
 # --- expressions ----------------------------------------------------------------------------------
@@ -202,9 +202,9 @@ def _answer(session: Session, arguments: EvaluateArguments) -> dict[str, Any]:
         set_to(session, frame_handle, setting[1], setting[2])
         text = setting[1]
     if arguments.context == "clipboard":
-        whole = copied(evaluated(session, frame_handle, text))
-        if whole is not None:
-            return {"result": whole, "variablesReference": 0}
+        copy = copied(evaluated(session, frame_handle, text))
+        if copy is not None:
+            return {"result": copy, "variablesReference": 0}
     return result_body(session, frame_handle, text, arguments.format, "result")
 
 
@@ -269,7 +269,7 @@ def table(value: Any) -> Fields:
 
 
 def copied(value: Any) -> str | None:
-    """All elements of a tensor, as NumPy and Python read lists; None for what is no tensor."""
+    """All elements of a tensor, as NumPy and Python read lists; None for what is not a tensor."""
     if isinstance(value, np.ndarray):
         array = value
     elif hasattr(value, "array"):

@@ -57,15 +57,15 @@ def propose_values(
     """Values above the cursor and named tensors, by how well they fit."""
     scope = out.scope
     found: dict[int, list[str]] = {FITS: [], MAY: [], NOT: []}
-    known: dict[int, int] = {}  # a type's id to its rank: most values share a few types
+    ranks: dict[int, int] = {}  # a type's id to its rank: most values share a few types
     fitting = found[FITS]
     for name in (*scope.values, *scope.tensors):
         if not out.wants(name):
             continue
         t = scope.types.get(name)
-        fit = known.get(id(t))
+        fit = ranks.get(id(t))
         if fit is None:
-            fit = known[id(t)] = rank(t)
+            fit = ranks[id(t)] = rank(t)
         found[fit].append(name)
         if len(fitting) > MOST:
             break
@@ -78,7 +78,7 @@ def propose_values(
                 Kind.Variable if d is None else Kind.Field,
                 detail,
                 rank=order,
-                beside="" if t is None else f": {t}",
+                label_detail="" if t is None else f": {t}",
                 commit=commit,
                 preselect=fit == FITS and not out.items,
             )
@@ -95,19 +95,19 @@ def propose_returned(out: Proposals) -> None:
     """Values of the type that the signature has at this place, first."""
     node = out.scope.item.node if out.scope.item is not None else None
     results = node.results if isinstance(node, Graph) else ()
-    wanted = results[out.cursor.index] if out.cursor.index < len(results) else None
-    propose_values(out, lambda t: MAY if t is None else FITS if t == wanted else NOT, (",",))
+    declared = results[out.cursor.index] if out.cursor.index < len(results) else None
+    propose_values(out, lambda t: MAY if t is None else FITS if t == declared else NOT, (",",))
 
 
 def propose_update(out: Proposals) -> None:
     """Values of the type of the tensor that is updated, first."""
     target = out.scope.tensors.get(out.cursor.target)
-    wanted = target.type if target is not None else None
-    propose_values(out, lambda t: MAY if t is None else FITS if t == wanted else NOT)
-    if wanted is not None and not wanted.rank:
-        number = "false" if wanted.dtype is boolean else "0.0" if wanted.dtype.is_float else "0"
-        if wanted.dtype is not boolean:
-            out.add(number, Kind.Value, str(wanted), snippet=f"${{1:{number}}}", rank=6)
+    declared = target.type if target is not None else None
+    propose_values(out, lambda t: MAY if t is None else FITS if t == declared else NOT)
+    if declared is not None and not declared.rank:
+        number = "false" if declared.dtype is boolean else "0.0" if declared.dtype.is_float else "0"
+        if declared.dtype is not boolean:
+            out.add(number, Kind.Value, str(declared), snippet=f"${{1:{number}}}", rank=6)
 
 
 def propose_value(out: Proposals) -> None:

@@ -24,18 +24,18 @@ def propose_statement(out: Proposals) -> None:
             snippet=snippets.ASSERT, rank=1)  # fmt: skip
     for name, d in scope.tensors.items():
         out.add(f"{name} <-", Kind.Field, f"update the {d.kind} {d.type}", f"{name} <- ", rank=2)
-    for entry in callable_here(out):
+    for entry in callees_at(out):
         _call(out, entry, snippets.statement(entry, scope.names_in_use))
 
 
 def propose_callee(out: Proposals) -> None:
     """Ops and graphs that give something."""
-    for entry in callable_here(out):
+    for entry in callees_at(out):
         if not isinstance(entry, Graph) or entry.results:
             _call(out, entry, snippets.call(entry)[0] + "$0")
 
 
-def callable_here(out: Proposals) -> Iterator[Entry]:
+def callees_at(out: Proposals) -> Iterator[Entry]:
     """Graphs and ops that match what is typed; a graph cannot call itself. Of many graphs the
     nearest ones.
     """
@@ -43,10 +43,10 @@ def callable_here(out: Proposals) -> Iterator[Entry]:
     own = scope.item.name if scope.item is not None else ""
     names = [name for name in scope.graph_names() if name != own and out.wants(name)]
     if len(names) > _MOST_GRAPHS:
-        here = scope.item.start if scope.item is not None else 0
+        position = scope.item.start if scope.item is not None else 0
         items = scope.file.graphs
         far = len(scope.file.text)  # of the library
-        names.sort(key=lambda n: abs(items[n].start - here) if n in items else far)
+        names.sort(key=lambda n: abs(items[n].start - position) if n in items else far)
         del names[_MOST_GRAPHS:]
         out.cut_short = True
     yield from (g for name in names if (g := scope.file.environment.graphs.get(name)) is not None)
@@ -81,7 +81,7 @@ def _call(out: Proposals, entry: Entry, snippet: str) -> None:
         snippet,
         kind=Kind.Class if graph else Kind.Function,
         detail="" if graph else name + signature(entry),  # a graph's is resolved
-        beside=f"  {family_of(entry) if name not in out.scope.file.graphs else 'graph'}",
+        label_detail=f"  {family_of(entry) if name not in out.scope.file.graphs else 'graph'}",
         rank=3 if graph and name in out.scope.file.graphs else 5 if _late(entry) else 4,
         data=data_of(out.scope, entry),
     )

@@ -61,7 +61,7 @@ class Call:
     initialiser: bool = False  # of a param or state: there are attributes only
 
     def operands(self) -> list[Argument]:
-        """The arguments that are no attributes, the empty one of the cursor among them."""
+        """The arguments that are not attributes, the empty one of the cursor among them."""
         return [a for k, a in enumerate(self.arguments)
                 if a.name is None and (a.tokens or k == self.active)]  # fmt: skip
 
@@ -157,20 +157,20 @@ def symbols(item) -> list[str]:
 def _line(text: str, start: int, end: int, offset: int) -> tuple[Token | None, bool]:
     """The word or string that the cursor is in or right behind, and whether it is in a comment."""
     lex = Lexer(Source(text[start:end] + "\n"))
-    here = offset - start
+    cursor = offset - start
     before: Token | None = None
-    while lex.kind not in ("newline", "end") and lex.start < here:
+    while lex.kind not in ("newline", "end") and lex.start < cursor:
         token = Token(lex.kind, lex.value, start + lex.start, start + lex.end)
         if lex.kind == "comment":
             return None, True
-        if lex.kind == "bad" and lex.value == "." and before is not None and lex.end == here:
+        if lex.kind == "bad" and lex.value == "." and before is not None and lex.end == cursor:
             return before._replace(value=f"{before.value}.", end=offset), False  # `conv1.`
         open_string = lex.kind == "bad" and lex.value.startswith('"')
-        if lex.end >= here and (lex.kind == "name" or lex.kind == "int" or lex.kind == "float"):
+        if lex.end >= cursor and (lex.kind == "name" or lex.kind == "int" or lex.kind == "float"):
             return token, False
-        if lex.kind == "string" and lex.end > here:
+        if lex.kind == "string" and lex.end > cursor:
             return token, False
-        if open_string and lex.end >= here:  # it runs to the end of the line
+        if open_string and lex.end >= cursor:  # it runs to the end of the line
             word = _REST.match(text, offset)
             return token._replace(end=word.end() if word else offset), False
         before = token if lex.kind == "name" else None

@@ -26,20 +26,20 @@ def propose_item(out: Proposals) -> None:
 
 def propose_type(out: Proposals) -> None:
     """The type that the statement comes to, types that are in use, element types."""
-    seen: dict[TensorType, None] = {}
+    proposed: dict[TensorType, None] = {}
     inferred = _inferred(out)
     if inferred is not None:
         out.add(str(inferred), Kind.Struct, "what it is", rank=0, preselect=True)
-        seen[inferred] = None
+        proposed[inferred] = None
     scope = out.scope
     plain = out.cursor.tokens and out.cursor.tokens[0].value in ("param", "state")
     for name in [*scope.values, *scope.tensors]:
         t = scope.types.get(name)
-        if t is None or t in seen or (plain and not t.is_concrete):
+        if t is None or t in proposed or (plain and not t.is_concrete):
             continue
-        seen[t] = None
+        proposed[t] = None
         out.add(str(t), Kind.Struct, f"as {name}", rank=3)
-        if len(seen) >= _MOST_TYPES:
+        if len(proposed) >= _MOST_TYPES:
             break
     open_already = scope.file.text.startswith("[", out.cursor.end)
     for name in DTYPES:
@@ -97,10 +97,12 @@ def _makes(op: type[Op], declared: TensorType | None) -> bool:
         return True
     attributes = {"shape": declared.shape, "dtype": declared.dtype}
     try:
-        made = resolve(op, (), complete(op, {k: v for k, v in attributes.items() if k in inferred}))
+        resolved = resolve(
+            op, (), complete(op, {k: v for k, v in attributes.items() if k in inferred})
+        )
     except Mismatch:
         return False
-    return made.results == (declared,)
+    return resolved.results == (declared,)
 
 
 _INFERRED = (("shape", "dims"), ("dtype", "dtype"))
@@ -118,9 +120,9 @@ def _inferred(out: Proposals) -> TensorType | None:
     entry = scope.entry(inner.call.callee.value) if inner.call is not None else None
     if inner.call is None or entry is None:
         return None
-    site = Site.of(entry, inner.call, scope.types, scope.graph, whole=True)
+    site = Site.of(entry, inner.call, scope.types, scope.graph, complete=True)
     resolved = site.resolved(site.operands) if None not in site.operands else None
-    place = sum(t.kind == "," for t in cursor.tokens)
-    if resolved is None or place >= len(resolved.results):
+    index = sum(t.kind == "," for t in cursor.tokens)
+    if resolved is None or index >= len(resolved.results):
         return None
-    return resolved.results[place]
+    return resolved.results[index]

@@ -55,22 +55,22 @@ class Site:
         call: Call,
         types: Mapping[str, TensorType],
         graphs: Graphs,
-        whole: bool = False,
+        complete: bool = False,
     ) -> Site:
         """What is written of a call, where a value has the type that `types` says.
 
-        With `whole` what stands at the cursor counts, too; else it is what is looked for.
+        With `complete` what stands at the cursor counts, too; else it is what is looked for.
         """
         active = call.arguments[call.active]
         operands = call.operands()
         operand = operands.index(active) if active in operands else len(operands)
         read = [_operand(a, types) for a in operands]
-        if whole and operand < len(read) and not active.tokens:
+        if complete and operand < len(read) and not active.tokens:
             del read[operand]
-        elif not whole and operand < len(read):
+        elif not complete and operand < len(read):
             read[operand] = None
         attrs = {n: v for n, a in call.attributes().items()
-                 if (whole or a is not active) and (v := _value(a)) is not _UNREAD}  # fmt: skip
+                 if (complete or a is not active) and (v := _value(a)) is not _UNREAD}  # fmt: skip
         return cls(entry, read, operand, attrs, graphs)
 
     def resolved(self, operands: Sequence[Operand | None]) -> Resolved | None:
@@ -185,9 +185,9 @@ def _fits_graph(site: Site, graph: Graph, candidate: Operand) -> int:
     """Whether the inputs of a graph can be bound to what is written, with the candidate."""
     if site.operand >= len(graph.inputs):
         return NOT
-    known = [(b, t) for b, t in zip(graph.inputs, site.operands, strict=False) if t is not None]
+    inputs = [(b, t) for b, t in zip(graph.inputs, site.operands, strict=False) if t is not None]
     at = graph.inputs[site.operand]
-    order = sorted([*known, (at, candidate)], key=lambda pair: graph.inputs.index(pair[0]))
+    order = sorted([*inputs, (at, candidate)], key=lambda pair: graph.inputs.index(pair[0]))
     part = Graph(graph.name, tuple(b for b, _ in order), (), ())
     try:
         unify(part, [t for _, t in order])
@@ -212,13 +212,13 @@ def _fits_attribute(site: Site, attribute: str, name: str, many: bool) -> int:
     )
     extra = {"?same": same, "?flag": flag}
 
-    def find(wanted: str) -> Graph:
-        return extra[wanted] if wanted in extra else site.graphs(wanted)
+    def find(name: str) -> Graph:
+        return extra[name] if name in extra else site.graphs(name)
 
     attributes = dict(site.attrs)
     before = attributes.get(attribute, ())
-    written = tuple(v for v in before if isinstance(v, Ref)) if isinstance(before, tuple) else ()
-    attributes[attribute] = (*written, Ref(name)) if many else Ref(name)
+    listed = tuple(v for v in before if isinstance(v, Ref)) if isinstance(before, tuple) else ()
+    attributes[attribute] = (*listed, Ref(name)) if many else Ref(name)
     missing = [a.name for a in op.attrs if a.required and a.name not in attributes]
     for names in product((name, *extra), repeat=len(missing)):
         site.tries -= 1

@@ -49,13 +49,13 @@ class Proposals:
         *,
         rank: int = 5,
         snippet: str = "",
-        beside: str = "",
+        label_detail: str = "",
         commit: Iterable[str] = (),
         data: Any = None,
         preselect: bool = False,
     ) -> None:
         """Proposes `label`. What is inserted is `snippet` where the client takes one, else `text`,
-        else the label. `beside` stands greyed behind the label.
+        else the label. `label_detail` stands greyed behind the label.
         """
         if not self.wants(label):
             return
@@ -64,7 +64,7 @@ class Proposals:
         self.items.append(
             types.CompletionItem(
                 label=label,
-                label_details=_beside(beside) if beside else None,
+                label_details=_label_details(label_detail) if label_detail else None,
                 kind=kind,
                 detail=detail or None,
                 sort_text=f"{rank}{len(self.items):04d}",
@@ -87,7 +87,7 @@ class Proposals:
 
 
 @cache
-def _beside(text: str) -> types.CompletionItemLabelDetails:
+def _label_details(text: str) -> types.CompletionItemLabelDetails:
     return types.CompletionItemLabelDetails(detail=text)
 
 

@@ -34,7 +34,7 @@ class Scope:
     item: Item | None
     values: list[str] = field(default_factory=list)
     types: dict[str, TensorType] = field(default_factory=dict)
-    whole: bool = True  # all statements above were looked at
+    complete: bool = True  # all statements above were looked at
 
     @classmethod
     def at(cls, file: File, item: Item | None, statement: int, most: int | None = None) -> Scope:
@@ -53,7 +53,7 @@ class Scope:
             first = 0 if most is None else max(0, before - most)
             above = (node.body[k] for k in range(first, before)) if first else node.body
             names += _defined(islice(above, before - first))
-            scope.whole = first == 0
+            scope.complete = first == 0
             scope.types.update((b.name.text, b.type) for b in node.inputs if b.type is not None)
         else:  # the head cannot be read: names alone, without their types
             above = item.text[: max(0, statement - item.start)]
@@ -84,8 +84,8 @@ class Scope:
 
     def graphs(self) -> Iterator[Graph]:
         """Those of `graph_names` whose heads can be read."""
-        known = self.file.environment.graphs
-        yield from (g for name in self.graph_names() if (g := known.get(name)) is not None)
+        graphs_by_name = self.file.environment.graphs
+        yield from (g for name in self.graph_names() if (g := graphs_by_name.get(name)) is not None)
 
     def graph(self, name: str) -> Graph:
         """The graph of that name; KeyError where there is none."""

@@ -32,14 +32,14 @@ def call(entry: Entry, stop: int = 1, inferred: Collection[str] = ()) -> tuple[s
     Attributes in `inferred` are known without being written, as those of an initialiser are.
     """
     if isinstance(entry, Graph):
-        places = [b.name.text for b in entry.inputs]
+        operands = [b.name.text for b in entry.inputs]
         attrs: list[AttrSpec] = []
     else:
-        places = [o.name for o in entry.operands if not o.optional]
+        operands = [o.name for o in entry.operands if not o.optional]
         attrs = [a for a in entry.attrs if a.required and a.name not in inferred]
     parts = []
-    for place in places:
-        parts.append(f"${{{stop}:{escape(place)}}}")
+    for operand in operands:
+        parts.append(f"${{{stop}:{escape(operand)}}}")
         stop += 1
     for spec in attrs:
         parts.append(f"{spec.name}={_required(entry, spec, stop)}")
@@ -47,9 +47,9 @@ def call(entry: Entry, stop: int = 1, inferred: Collection[str] = ()) -> tuple[s
     return f"{name_of(entry)}({', '.join(parts)})", stop
 
 
-def statement(entry: Entry, taken: Collection[str]) -> str:
+def statement(entry: Entry, used: Collection[str]) -> str:
     """A whole statement: the call, with names for its results that are not taken."""
-    names = [free(name, taken) for name in results(entry)]
+    names = [free(name, used) for name in results(entry)]
     stops = [f"${{{k}:{escape(name)}}}" for k, name in enumerate(names, 1)]
     text, _ = call(entry, len(names) + 1)
     return f"{', '.join(stops)} = {text}$0" if names else f"{text}$0"
@@ -63,12 +63,12 @@ def results(entry: Entry) -> list[str]:
     return [name.removesuffix("...") for name in entry.results]
 
 
-def free(name: str, taken: Collection[str]) -> str:
+def free(name: str, used: Collection[str]) -> str:
     """`name`, or `name` with the first number that makes it a new one."""
-    if name not in taken:
+    if name not in used:
         return name
     number = 1
-    while f"{name}{number}" in taken:
+    while f"{name}{number}" in used:
         number += 1
     return f"{name}{number}"
 

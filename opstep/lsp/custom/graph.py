@@ -78,7 +78,7 @@ class Drawing:
         self.types: Mapping[str, TensorType] = item.verified.types if item.verified else {}
         self.nodes: list[Json] = []
         self.edges: list[Json] = []
-        self.made: dict[str, str] = {}  # the node that makes a value
+        self.producers: dict[str, str] = {}  # the node that makes a value
         self.type_texts: dict[TensorType, str] = {}
         self.problems = _problems(item)
 
@@ -122,9 +122,9 @@ class Drawing:
         op = s.callee.text
         called = [] if op in OPS or op in CONTROL else [op]
         kind = "call" if called else "control" if op in CONTROL else "op"
-        if called and not self._known(op):
+        if called and not self._is_graph(op):
             called, kind = [], "op"
-        called += _named_graphs(s, self._known) if kind == "control" else []
+        called += _named_graphs(s, self._is_graph) if kind == "control" else []
         args = _literals(s.operands) + [f"{a.name.text}={print_value(a.value)}" for a in s.attrs]
         values = [b.name.text for b in s.results]
         self._node(id, kind, ", ".join(values), s.span, op=op, args=args, calls=called)
@@ -132,7 +132,7 @@ class Drawing:
         for k, operand in enumerate(s.operands):
             self._use(id, k, operand)
         for name in values:
-            self.made.setdefault(name, id)
+            self.producers.setdefault(name, id)
 
     def _node(
         self,
@@ -155,7 +155,7 @@ class Drawing:
             node["problem"] = problems[0]
         self.nodes.append(node)
         for value in values:
-            self.made.setdefault(value, id)
+            self.producers.setdefault(value, id)
 
     def _typed(self, names: Iterable[str]) -> list[Json]:
         return [{"name": name, "type": self._type(name)} for name in names]
@@ -173,17 +173,17 @@ class Drawing:
 
     # --- edges ------------------------------------------------------------------------------------
 
-    def _use(self, id: str, place: int, operand: Name | Literal) -> None:
+    def _use(self, id: str, index: int, operand: Name | Literal) -> None:
         """An edge to an operand from what makes it; there is none where nothing does."""
         if not isinstance(operand, Name):
             return
         name = operand.text
-        if name not in self.made:
+        if name not in self.producers:
             self._tensor(name)
-        source = self.made.get(name)
+        source = self.producers.get(name)
         if source is None or source == id:
             return
-        edge = {"from": source, "to": id, "value": name, "type": self._type(name), "place": place}
+        edge = {"from": source, "to": id, "value": name, "type": self._type(name), "place": index}
         self.edges.append(edge)
 
     def _tensor(self, name: str) -> None:
@@ -208,11 +208,11 @@ class Drawing:
             }
         )
         self.types = {**self.types, name: declaration.type}
-        self.made[name] = f"tensor:{name}"
+        self.producers[name] = f"tensor:{name}"
 
     # --- where things are -------------------------------------------------------------------------
 
-    def _known(self, graph: str) -> bool:
+    def _is_graph(self, graph: str) -> bool:
         return graph in self.file.graphs or graph in self.project.library_graphs
 
     def _lines(self, span: Span) -> list[int]:
@@ -226,13 +226,13 @@ def _literals(operands: Iterable[Name | Literal]) -> list[str]:
     return [print_value(o.value) for o in operands if isinstance(o, Literal)]
 
 
-def _named_graphs(s: Apply, known: Any) -> list[str]:
+def _named_graphs(s: Apply, is_graph: Any) -> list[str]:
     """Graphs that control flow may call: what its attributes name."""
     found: dict[str, None] = {}
     for attr in s.attrs:
         several = isinstance(attr.value, tuple) and not isinstance(attr.value, Ref)
         for value in attr.value if several else (attr.value,):
-            if isinstance(value, Ref) and known(value.name):
+            if isinstance(value, Ref) and is_graph(value.name):
                 found[value.name] = None
     return list(found)
 

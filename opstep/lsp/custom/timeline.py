@@ -59,7 +59,7 @@ def open_timeline(project: Project, params: dict[str, Any]) -> dict[str, Any]:
     """Serves a trace to a page: ``{path, frames}`` with the origins of the pages around it.
 
     ``address`` is on this machine's loopback, with a secret in its path; ``number`` is what
-    `opstep/timeline/close` takes. ``cut``: bytes at the end of the file that are no whole packet;
+    `opstep/timeline/close` takes. ``cut``: bytes at the end of the file that are not a packet;
     ``damaged``: from which byte to which others are left out.
     """
     path, frames = params.get("path"), params.get("frames", [])
@@ -67,11 +67,11 @@ def open_timeline(project: Project, params: dict[str, Any]) -> dict[str, Any]:
         raise InputError("path: expected the path of a trace")
     if not isinstance(frames, list):
         raise InputError("frames: expected a list of origins")
-    whole = readable_parts(Path(path))
+    parts = readable_parts(Path(path))
     server = Server(path, frames=frames)
     number = _viewers.of(project).open(server)
-    damaged = [list(part) for part in whole.damaged]
-    return {"number": number, "address": server.address, "cut": whole.cut, "damaged": damaged}
+    damaged = [list(part) for part in parts.damaged]
+    return {"number": number, "address": server.address, "cut": parts.cut, "damaged": damaged}
 
 
 @feature("opstep/timeline/close", thread=True)

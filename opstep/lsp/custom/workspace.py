@@ -64,7 +64,7 @@ def program(project: Project, params: Params) -> dict[str, Any]:
 
 
 @feature("opstep/workspace/place", thread=True)
-def place(project: Project, params: Params) -> dict[str, Any]:
+def locate(project: Project, params: Params) -> dict[str, Any]:
     """Where an op of a run stands: by its number or its site; or the file of the run alone."""
     op, site = params.get("op"), params.get("site")
     op, site = op if isinstance(op, int) else None, site if isinstance(site, str) else None

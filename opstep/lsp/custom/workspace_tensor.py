@@ -12,28 +12,28 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from opstep.editors import views
-from opstep.editors.views import MOST_BINS, Viewed, statistics_told
+from opstep.editors.views import MOST_BINS, Viewed, statistics_json
 from opstep.lsp import arguments
 from opstep.lsp.arguments import Params
 from opstep.lsp.per_project import PerProject
 from opstep.lsp.registry import feature
 from opstep.trace.workspace.browsing import runs
 from opstep.trace.workspace.browsing.json_records import tensor_json
-from opstep.trace.workspace.browsing.kept_tensors import KeptScope, TensorCache, evaluate, find
+from opstep.trace.workspace.browsing.saved_tensors import SavedScope, TensorCache, evaluate, find
 
 if TYPE_CHECKING:
     from opstep.lsp.project import Project
 
 MOST_ENTRIES = 10_000
-_kept = PerProject(TensorCache)
+_caches = PerProject(TensorCache)
 
 
 @contextmanager
-def looked_at(project: Project, params: Params) -> Iterator[Viewed]:
+def viewed(project: Project, params: Params) -> Iterator[Viewed]:
     """The tensor that the request is about."""
     with arguments.workspace(params) as ws:
         record = find(ws, arguments.number(params, "tensor"))
-        scope = KeptScope(ws, _kept.of(project), record.key, record.step, record)
+        scope = SavedScope(ws, _caches.of(project), record.key, record.step, record)
         yield evaluate(scope, arguments.text(params, "expression", "value"))
 
 
@@ -47,8 +47,8 @@ def tensor(project: Project, params: Params) -> dict[str, Any]:
 @feature("opstep/workspace/tensorType", thread=True)
 def tensor_type(project: Project, params: Params) -> dict[str, Any]:
     """``type``, ``dtype`` and ``shape``."""
-    with looked_at(project, params) as found:
-        return views.type_told(found)
+    with viewed(project, params) as found:
+        return views.type_json(found)
 
 
 @feature("opstep/workspace/tensorSlice", thread=True)
@@ -57,15 +57,15 @@ def tensor_slice(project: Project, params: Params) -> dict[str, Any]:
     `maxElements`.
     """
     most = arguments.number(params, "maxElements", low=1) if "maxElements" in params else None
-    with looked_at(project, params) as found:
+    with viewed(project, params) as found:
         return views.sliced(found, most)
 
 
 @feature("opstep/workspace/statistics", thread=True)
 def statistics(project: Project, params: Params) -> dict[str, Any]:
     """All figures of a tensor's elements."""
-    with looked_at(project, params) as found:
-        return {"type": str(found.type), "statistics": statistics_told(found.statistics())}
+    with viewed(project, params) as found:
+        return {"type": str(found.type), "statistics": statistics_json(found.statistics())}
 
 
 @feature("opstep/workspace/histogram", thread=True)
@@ -73,7 +73,7 @@ def histogram(project: Project, params: Params) -> dict[str, Any]:
     """Bins of equal width over the finite elements."""
     bins = arguments.number(params, "bins", 64, low=1, high=MOST_BINS)
     low, high = arguments.real(params, "low"), arguments.real(params, "high")
-    with looked_at(project, params) as found:
+    with viewed(project, params) as found:
         return views.histogram(found, bins, low, high)
 
 

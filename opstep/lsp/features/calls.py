@@ -41,7 +41,7 @@ def incoming(
     project: Project, params: types.CallHierarchyIncomingCallsParams
 ) -> list[types.CallHierarchyIncomingCall]:
     """The graphs that call one; of the standard library's, those of other files as well."""
-    asking, name = _asked(project, params.item)
+    asking, name = _origin(project, params.item)
     location = graph_item(project, asking, name)
     if location is None:
         return []
@@ -68,7 +68,7 @@ def outgoing(
     project: Project, params: types.CallHierarchyOutgoingCallsParams
 ) -> list[types.CallHierarchyOutgoingCall]:
     """The graphs that one calls, each once."""
-    asking, name = _asked(project, params.item)
+    asking, name = _origin(project, params.item)
     called: dict[str, list[Occurrence]] = {}
     for call in calls_from(project, asking, name):
         called.setdefault(call.name, []).append(call)
@@ -101,7 +101,7 @@ def _detail(project: Project, file: File, item: Item) -> str:
     return f"{head} (standard library)" if is_library(project, file) else head
 
 
-def _asked(project: Project, item: types.CallHierarchyItem) -> tuple[File, str]:
+def _origin(project: Project, item: types.CallHierarchyItem) -> tuple[File, str]:
     """The file that an item was shown for, and the graph's name."""
     data: Any = item.data
     uri = data.get("asking") if isinstance(data, dict) else None

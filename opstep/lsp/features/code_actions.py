@@ -26,17 +26,17 @@ def code_action(project: Project, params: types.CodeActionParams) -> list[types.
     only = params.context.only
     found: list[types.CodeAction] = []
     everything = messages(file)
-    if _wanted(types.CodeActionKind.QuickFix, only):
+    if _is_requested(types.CodeActionKind.QuickFix, only):
         start, end = file.offset(params.range.start), file.offset(params.range.end)
         for item, d in _of_file(file, everything):
             if d.span and item.start + d.span.start <= end and start <= item.start + d.span.end:
                 found += [_action(file, item, d, fix) for fix in fixes(item, d)]
-    if only is not None and _wanted(types.CodeActionKind.SourceFixAll, only):
+    if only is not None and _is_requested(types.CodeActionKind.SourceFixAll, only):
         found += _fix_all(file, everything)
     return found
 
 
-def _wanted(kind: types.CodeActionKind, only: object) -> bool:
+def _is_requested(kind: types.CodeActionKind, only: object) -> bool:
     if not isinstance(only, (list, tuple)):
         return True
     return any(kind.value == k or kind.value.startswith(f"{k}.") for k in map(_text, only))
@@ -70,12 +70,12 @@ def _edit(item: Item, e: Edit) -> types.TextEdit:
 def _fix_all(file: File, found: list[Diagnostic]) -> list[types.CodeAction]:
     """One action that does all that can be done unseen."""
     edits: list[types.TextEdit] = []
-    behind = -1  # where the edits so far end: two at one place would be a guess
+    last = -1  # where the edits so far end: two at one place would be a guess
     for item, d in list(_of_file(file, found))[:_MOST_FIXED]:
         fix = next((f for f in fixes(item, d) if f.safe), None)
-        if fix is not None and item.start + fix.edits[0].start > behind:
+        if fix is not None and item.start + fix.edits[0].start > last:
             edits += [_edit(item, e) for e in fix.edits]
-            behind = item.start + max(e.end for e in fix.edits)
+            last = item.start + max(e.end for e in fix.edits)
     if not edits:
         return []
     title = "Fix all that can be fixed without a choice"

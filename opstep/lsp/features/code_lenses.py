@@ -36,16 +36,16 @@ def code_lens(project: Project, params: types.CodeLensParams) -> list[types.Code
         node = item.node
         if not isinstance(node, Graph):
             continue
-        place = item.span(node.name.span)
+        span = item.span(node.name.span)
         name = node.name.text
         for title, command, tooltip in COMMANDS:
             arguments = [{"uri": file.uri, "graph": name}]
             found.append(
                 types.CodeLens(
-                    place, types.Command(title, command, tooltip=tooltip, arguments=arguments)
+                    span, types.Command(title, command, tooltip=tooltip, arguments=arguments)
                 )
             )
-        found.append(types.CodeLens(place, data={"uri": file.uri, "graph": name}))
+        found.append(types.CodeLens(span, data={"uri": file.uri, "graph": name}))
     return found
 
 
@@ -71,9 +71,9 @@ def resolve(project: Project, lens: types.CodeLens) -> types.CodeLens:
 def called(item: Item) -> frozenset[str]:
     """The names that a graph calls, by themselves or in attributes. Kept until it changes."""
     node = item.node
-    known = _calls.get(item)
-    if known is not None and known[0] is node:
-        return known[1]
+    cached = _calls.get(item)
+    if cached is not None and cached[0] is node:
+        return cached[1]
     names: set[str] = set()
     for s in node.body if isinstance(node, Graph) else ():
         if isinstance(s, Apply):

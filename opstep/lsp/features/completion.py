@@ -56,13 +56,13 @@ def completion(project: Project, params: types.CompletionParams) -> types.Comple
     offset = file.offset(params.position)
     cursor = read(file, offset)
     propose = _AT.get(cursor.context)
-    if propose is None or not _wanted(params, cursor, file.text[max(0, offset - 2) : offset]):
+    if propose is None or not _is_expected(params, cursor, file.text[max(0, offset - 2) : offset]):
         return None
     most = None if cursor.word else _NEAR
     scope = Scope.at(file, file.item_at(offset), cursor.statement, most)
     out = Proposals(cursor, scope, supports_snippets(project))
     propose(out)
-    more = out.cut or out.cut_short or not scope.whole
+    more = out.cut or out.cut_short or not scope.complete
     return types.CompletionList(is_incomplete=more, items=out.items)
 
 
@@ -89,11 +89,11 @@ def resolve(project: Project, item: types.CompletionItem) -> types.CompletionIte
 def supports_snippets(project: Project) -> bool:
     """Whether the client knows tab stops."""
     document = getattr(project.capabilities, "text_document", None)
-    asked = getattr(getattr(document, "completion", None), "completion_item", None)
-    return bool(getattr(asked, "snippet_support", None))
+    supported = getattr(getattr(document, "completion", None), "completion_item", None)
+    return bool(getattr(supported, "snippet_support", None))
 
 
-def _wanted(params: types.CompletionParams, cursor: Cursor, before: str) -> bool:
+def _is_expected(params: types.CompletionParams, cursor: Cursor, before: str) -> bool:
     """Whether a list is to come up, where it was a sign that asked for it."""
     context = params.context
     if context is None or context.trigger_kind != types.CompletionTriggerKind.TriggerCharacter:

@@ -52,7 +52,7 @@ class _Links:
         self.file = file
         self.folder = folder
         self.links: list[types.DocumentLink] = []
-        self._known: dict[str, str | None] = {}
+        self._targets: dict[str, str | None] = {}
 
     def origin(self, match: re.Match[str]) -> None:
         try:
@@ -76,16 +76,16 @@ class _Links:
             self._add(*match.span(), f"{target}#L{key}" if at_line else target, tooltip)
 
     def _add(self, start: int, end: int, target: str, tooltip: str) -> None:
-        place = self.file.range(start, end)
-        self.links.append(types.DocumentLink(place, target, tooltip))
+        range_ = self.file.range(start, end)
+        self.links.append(types.DocumentLink(range_, target, tooltip))
 
     def _target(self, path: str) -> str | None:
         """The URI of a file; None where there is none."""
-        if path not in self._known:
-            place = self.folder / path
+        if path not in self._targets:
+            location = self.folder / path
             try:
-                there = place.is_file()
+                exists = location.is_file()
             except (OSError, ValueError):  # a path that cannot be one
-                there = False
-            self._known[path] = uri_of(str(place)) if there else None
-        return self._known[path]
+                exists = False
+            self._targets[path] = uri_of(str(location)) if exists else None
+        return self._targets[path]

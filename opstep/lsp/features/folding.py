@@ -34,9 +34,9 @@ def _items(file: File) -> Iterator[types.FoldingRange]:
         node = item.node
         if node is None:
             continue
-        whole = item.text[node.span.start : node.span.end].rstrip()  # of an open graph, the rest
+        text = item.text[node.span.start : node.span.end].rstrip()  # of an open graph, the rest
         begin = item.start + node.span.start
-        start, end = _lines(file, begin, begin + len(whole))
+        start, end = _lines(file, begin, begin + len(text))
         if isinstance(node, Declaration):
             touches = first is not None and start - last <= 1 + len(node.comments.above)
             if not touches:
@@ -47,7 +47,7 @@ def _items(file: File) -> Iterator[types.FoldingRange]:
             continue
         yield from _fold(first, last)
         first = None
-        yield from _fold(start, end - whole.endswith("}"))  # the brace stays in view
+        yield from _fold(start, end - text.endswith("}"))  # the brace stays in view
         yield from _lists(file, item.start, node)
     yield from _fold(first, last)
 

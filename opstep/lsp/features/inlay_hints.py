@@ -36,7 +36,7 @@ def inlay_hint(project: Project, params: types.InlayHintParams) -> list[types.In
     for item in items_between(file, low, high):
         node = item.node
         if isinstance(node, Declaration):
-            hints += _known(file, live, "", node.name.text, item.start + node.type_span.end)
+            hints += _live_hint(file, live, "", node.name.text, item.start + node.type_span.end)
         elif isinstance(node, Graph):
             hints += _inputs(file, item, node, live)
             for s in statements_between(node, low - item.start, high - item.start):
@@ -78,24 +78,24 @@ def _result(
     end = item.start + (binding.type_span if binding.type is not None else name.span).end
     node = item.node
     assert isinstance(node, Graph)
-    known = list(_known(file, live, node.name.text, name.text, end))
-    if known or binding.type is not None or not show_types:
-        yield from known
+    hints = list(_live_hint(file, live, node.name.text, name.text, end))
+    if hints or binding.type is not None or not show_types:
+        yield from hints
         return
     verified = item.verified
     t = verified.types.get(name.text) if verified is not None else None
     if t is None:
         return
-    whole = f": {t}"
+    label = f": {t}"
     position = file.position(end)
-    edit = types.TextEdit(types.Range(position, position), whole)
-    cut = len(whole) > _MOST
+    edit = types.TextEdit(types.Range(position, position), label)
+    cut = len(label) > _MOST
     yield types.InlayHint(
         position,
-        whole[: _MOST - 1] + "…" if cut else whole,
+        label[: _MOST - 1] + "…" if cut else label,
         types.InlayHintKind.Type,
         [edit],
-        whole[2:] if cut else None,
+        label[2:] if cut else None,
     )
 
 
@@ -103,10 +103,10 @@ def _inputs(file: File, item: Item, graph: Graph, live: LiveValues) -> Iterator[
     """Inputs have their types written; a live value stands behind."""
     for b in graph.inputs if live else ():
         end = item.start + b.type_span.end
-        yield from _known(file, live, graph.name.text, b.name.text, end)
+        yield from _live_hint(file, live, graph.name.text, b.name.text, end)
 
 
-def _known(
+def _live_hint(
     file: File, live: LiveValues, graph: str, name: str, end: int
 ) -> Iterator[types.InlayHint]:
     """The live value of a name, if there is one."""

@@ -35,11 +35,11 @@ def inline_value(
     if item not in items_between(file, low, high):
         return []
     for name in _names(graph, file.offset(types.Position(stopped.start.line, 0)) - item.start):
-        known = (graph.name.text, name.text) in live or ("", name.text) in live
+        has_value = (graph.name.text, name.text) in live or ("", name.text) in live
         start, end = item.start + name.span.start, item.start + name.span.end
-        if not known and low <= start <= high and start <= at:
-            place = file.range(start, end)
-            shown.append(types.InlineValueVariableLookup(place, True, name.text))
+        if not has_value and low <= start <= high and start <= at:
+            range_ = file.range(start, end)
+            shown.append(types.InlineValueVariableLookup(range_, True, name.text))
     return shown
 
 

@@ -117,11 +117,11 @@ def _typed_by(project: Project, found: Occurrence, callee: str) -> Locations:
     return [types.Location(location.file.uri, location.item.span(span))]
 
 
-def _functions(name: str, wanted: Iterable[str]) -> Locations:
+def _functions(name: str, names: Iterable[str]) -> Locations:
     """The functions of an op's class that have these names, as far as Python knows them."""
     op = op_named(name)
     locations: dict[tuple[str, int], types.Location] = {}
-    for function in (getattr(op, key, None) for key in wanted):
+    for function in (getattr(op, key, None) for key in names):
         try:
             path = inspect.getsourcefile(function) if callable(function) else None
             if path is None:

@@ -35,11 +35,11 @@ def references(project: Project, params: types.ReferenceParams) -> list[types.Lo
     found = at(file, file.offset(params.position))
     if found is None or found.kind in _NOTHING:
         return []
-    wanted = params.context.include_declaration
+    with_declaration = params.context.include_declaration
     return [
         types.Location(o.file.uri, o.file.range(o.start, o.end))
         for o in everywhere(project, found)
-        if wanted or o.mark.role != DEFINES
+        if with_declaration or o.mark.role != DEFINES
     ]
 
 

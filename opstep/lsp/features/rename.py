@@ -32,11 +32,11 @@ def edits(project: Project, params: types.RenameParams) -> types.WorkspaceEdit:
     found = renamable(project, at(file, file.offset(params.position)))
     done = rename(project, found, params.new_name)
     if done.edits and draws_by_name(file, found.thing):
-        said = (
+        note = (
             f"{found.name} draws its first numbers from its name: as {params.new_name} it begins "
             "with others, where nothing is loaded. seed=… in its initialiser would fix them."
         )
-        message = types.ShowMessageParams(types.MessageType.Info, said)
+        message = types.ShowMessageParams(types.MessageType.Info, note)
         project.notify(types.WINDOW_SHOW_MESSAGE, message)
     return _workspace_edit(project, file, {file.uri: done.edits, **done.others})
 

@@ -30,10 +30,10 @@ def _ranges(file: File, offset: int) -> types.SelectionRange:
     item = file.item_at(offset)
     if item is not None:
         parts += _of_item(file, item, offset)
-    kept: types.SelectionRange | None = None
+    selected: types.SelectionRange | None = None
     for part in _nested(parts, offset):
-        kept = types.SelectionRange(file.range(*part), kept)
-    return kept or types.SelectionRange(file.range(offset, offset))
+        selected = types.SelectionRange(file.range(*part), selected)
+    return selected or types.SelectionRange(file.range(offset, offset))
 
 
 def _of_item(file: File, item: Item, offset: int) -> list[Part]:
@@ -138,8 +138,8 @@ def _nested(parts: list[Part], offset: int) -> list[Part]:
     """Those around the offset, from the largest on, each inside the one before."""
     around = sorted({p for p in parts if p[0] <= offset <= p[1] and p[0] < p[1]},
                     key=lambda p: (p[0] - p[1], p[0]))  # fmt: skip
-    kept: list[Part] = []
+    chain: list[Part] = []
     for part in around:
-        if not kept or (kept[-1][0] <= part[0] and part[1] <= kept[-1][1]):
-            kept.append(part)
-    return kept
+        if not chain or (chain[-1][0] <= part[0] and part[1] <= chain[-1][1]):
+            chain.append(part)
+    return chain

@@ -45,11 +45,11 @@ def delta(
     name = _remember(project, uri, data)
     if str(number) != params.previous_result_id:
         return types.SemanticTokens(data, name)
-    start, kept = _common(before, data)
+    start, tail = _common(before, data)
     if start == len(before) == len(data):
         return types.SemanticTokensDelta([], name)
     edit = types.SemanticTokensEdit(
-        start, len(before) - kept - start, data[start : len(data) - kept]
+        start, len(before) - tail - start, data[start : len(data) - tail]
     )
     return types.SemanticTokensDelta([edit], name)
 

@@ -39,7 +39,7 @@ def signature_help(
     if call is None or entry is None:
         return None
     scope = Scope.at(file, file.item_at(offset), cursor.statement)
-    site = Site.of(entry, call, scope.types, scope.graph, whole=True)
+    site = Site.of(entry, call, scope.types, scope.graph, complete=True)
     active = _active(entry, call)
     if isinstance(entry, Graph):
         label, parameters = head(entry), _inputs(entry, site)
@@ -98,22 +98,22 @@ def _attribute(spec: AttrSpec) -> tuple[str, str]:
 
 def _inputs(graph: Graph, site: Site) -> list[tuple[str, str]]:
     """The inputs; with each what its type is here, once its symbols are known."""
-    known = [(b, t) for b, t in zip(graph.inputs, site.operands, strict=False) if t is not None]
+    typed = [(b, t) for b, t in zip(graph.inputs, site.operands, strict=False) if t is not None]
     try:
-        part = Graph(graph.name, tuple(b for b, _ in known), (), ())
-        symbols, _ = unify(part, [t for _, t in known])
+        part = Graph(graph.name, tuple(b for b, _ in typed), (), ())
+        symbols, _ = unify(part, [t for _, t in typed])
     except Mismatch:
         symbols = {}
     found = []
     for binding in graph.inputs:
-        here = ""
+        note = ""
         if isinstance(binding.type, TensorType) and symbols:
             try:
-                wanted = substitute(binding.type, symbols)
+                substituted = substitute(binding.type, symbols)
             except Mismatch:
-                wanted = binding.type
-            here = f"here `{wanted}`" if wanted != binding.type else ""
-        found.append((shown(binding), here))
+                substituted = binding.type
+            note = f"here `{substituted}`" if substituted != binding.type else ""
+        found.append((shown(binding), note))
     return found
 
 

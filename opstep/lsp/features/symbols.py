@@ -32,11 +32,11 @@ def outline(project: Project, params: types.DocumentSymbolParams) -> list[types.
     Of files with more values than anybody looks through, graphs are shown without them.
     """
     file = project.file(params.text_document.uri)
-    whole = len(file.lines.starts) <= _MOST_LINES
-    return [symbol for item in file.items if (symbol := _symbol(item, whole)) is not None]
+    detailed = len(file.lines.starts) <= _MOST_LINES
+    return [symbol for item in file.items if (symbol := _symbol(item, detailed)) is not None]
 
 
-def _symbol(item: Item, whole: bool) -> types.DocumentSymbol | None:
+def _symbol(item: Item, detailed: bool) -> types.DocumentSymbol | None:
     node = item.node or item.signature
     if isinstance(node, Declaration):
         return types.DocumentSymbol(
@@ -54,19 +54,19 @@ def _symbol(item: Item, whole: bool) -> types.DocumentSymbol | None:
         range=item.span(node.span),
         selection_range=item.span(node.name.span),
         detail=" ".join(signature(item).split()).removeprefix(f"graph {node.name.text}"),
-        children=list(_values(item, node)) if whole else [],
+        children=list(_values(item, node)) if detailed else [],
     )
 
 
 def _values(item: Item, graph: Graph) -> Iterator[types.DocumentSymbol]:
-    known = item.verified.types if item.verified is not None else {}
+    types_by_name = item.verified.types if item.verified is not None else {}
 
-    def symbol(binding: Binding, kind: str, whole: Span) -> types.DocumentSymbol:
-        t = known.get(binding.name.text, binding.type)
+    def symbol(binding: Binding, kind: str, span: Span) -> types.DocumentSymbol:
+        t = types_by_name.get(binding.name.text, binding.type)
         return types.DocumentSymbol(
             name=binding.name.text,
             kind=KINDS[kind],
-            range=item.span(whole),
+            range=item.span(span),
             selection_range=item.span(binding.name.span),
             detail=str(t) if t is not None else "",
         )
@@ -109,10 +109,10 @@ def _base(file: File) -> str:
 
 def _rank(query: str, name: str) -> tuple[int, int] | None:
     """How well a name fits, the least first; None where it does not."""
-    wanted, text = query.lower(), name.lower()
-    if text.startswith(wanted):
+    pattern, text = query.lower(), name.lower()
+    if text.startswith(pattern):
         return 0, len(text)
-    if wanted in text:
+    if pattern in text:
         return 1, len(text)
     letters = iter(text)
-    return (2, len(text)) if all(c in letters for c in wanted) else None
+    return (2, len(text)) if all(c in letters for c in pattern) else None

@@ -67,9 +67,9 @@ def fixes(item: Item, d: Diagnostic) -> list[Fix]:
     _load()
     if d.span is None:
         return []
-    place = MessageSite(item, d)
+    site = MessageSite(item, d)
     makers = [*_makers[""], *(_makers.get(d.code, ()) if d.code else ())]
-    found = [f for make in makers for f in make(place)]
+    found = [f for make in makers for f in make(site)]
     return sorted(found, key=lambda f: not f.likely)
 
 
@@ -115,14 +115,14 @@ class MessageSite:
     def fresh(self, name: str) -> str:
         """`name`, or with a number behind it that makes it one of its own."""
         file = self.item.file
-        taken = self.types.keys() | file.environment.tensors.keys()
+        used = self.types.keys() | file.environment.tensors.keys()
         if self.graph is not None:
-            taken |= used_names(self.graph)
-            taken |= {
+            used |= used_names(self.graph)
+            used |= {
                 b.name.text for s in self.graph.body if isinstance(s, Apply) for b in s.results
             }
         base, number = name, 2
-        while name in taken:
+        while name in used:
             name, number = f"{base}{'_' if base[-1:].isdigit() else ''}{number}", number + 1
         return name
 
@@ -134,7 +134,7 @@ class MessageSite:
     def _begin(self) -> int:
         return self.statement.span.start if self.statement is not None else self.span.start
 
-    def stands_alone(self) -> bool:
+    def is_only_on_line(self) -> bool:
         """Whether nothing but blanks stands before the statement on its line."""
         begin = self._begin()
         return not self.item.text[self.item.text.rfind("\n", 0, begin) + 1 : begin].strip()
@@ -156,9 +156,9 @@ class MessageSite:
         if found is None or reporter.diagnostics:
             return None
         results = found.resolved.results
-        wanted = [b.type for b in s.results]
-        fits = len(results) == len(wanted) and all(
-            w is None or w == r for w, r in zip(wanted, results, strict=True)
+        declared = [b.type for b in s.results]
+        fits = len(results) == len(declared) and all(
+            w is None or w == r for w, r in zip(declared, results, strict=True)
         )
         return results if fits else None
 

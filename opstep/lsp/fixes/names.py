@@ -15,15 +15,15 @@ _WORD = re.compile(DOTTED, re.ASCII)
 
 
 @makes("")
-def suggested(place: MessageSite) -> Iterator[Fix]:
+def suggested(site: MessageSite) -> Iterator[Fix]:
     """Each name that the hint offers."""
-    hint = place.message.hint
+    hint = site.message.hint
     if not isinstance(hint, Suggestion):
         return
-    start, end = place.span
-    if not _WORD.fullmatch(place.text):  # a list of graphs: the wrong one is named at the end
-        wrong = place.message.message.rpartition(" ")[2]
-        match = re.search(rf"(?<![\w.]){re.escape(wrong)}(?![\w.])", place.text)
+    start, end = site.span
+    if not _WORD.fullmatch(site.text):  # a list of graphs: the wrong one is named at the end
+        wrong = site.message.message.rpartition(" ")[2]
+        match = re.search(rf"(?<![\w.]){re.escape(wrong)}(?![\w.])", site.text)
         if match is None:
             return
         start, end = start + match.start(), start + match.end()
@@ -33,13 +33,13 @@ def suggested(place: MessageSite) -> Iterator[Fix]:
 
 
 @makes("redefined")
-def rename(place: MessageSite) -> Iterator[Fix]:
+def rename(site: MessageSite) -> Iterator[Fix]:
     """Another name for what has one that is taken; uses below go with it."""
-    old = place.text
-    new = _free(place, old)
-    edits = [Edit(*place.span, new)]
-    if place.statement is not None and place.graph is not None:
-        for s in place.graph.body[place.number + 1 :]:
+    old = site.text
+    new = _free(site, old)
+    edits = [Edit(*site.span, new)]
+    if site.statement is not None and site.graph is not None:
+        for s in site.graph.body[site.number + 1 :]:
             if isinstance(s, Apply):
                 uses = [o for o in s.operands if isinstance(o, Name)]
             else:
@@ -50,28 +50,28 @@ def rename(place: MessageSite) -> Iterator[Fix]:
     yield Fix(f"Rename to {new}", tuple(edits), likely=True)
 
 
-def _free(place: MessageSite, name: str) -> str:
-    if place.statement is not None:
-        return place.fresh(name.replace(".", "_"))
-    file = place.item.file
-    taken = {*file.graphs, *file.tensors, *file.environment.applier.ops}
+def _free(site: MessageSite, name: str) -> str:
+    if site.statement is not None:
+        return site.fresh(name.replace(".", "_"))
+    file = site.item.file
+    used = {*file.graphs, *file.tensors, *file.environment.applier.ops}
     number = 2
-    while f"{name}{number}" in taken:
+    while f"{name}{number}" in used:
         number += 1
     return f"{name}{number}"
 
 
 @makes(UNUSED)
-def remove(place: MessageSite) -> Iterator[Fix]:
+def remove(site: MessageSite) -> Iterator[Fix]:
     """Without the statement whose results nothing uses, or the named tensor."""
-    item, s = place.item, place.statement
-    if place.message.severity == "warning" and (s is not None or item.kind in ("param", "state")):
-        start, end = (s.span if s is not None else item.node.span) if item.node else place.span
+    item, s = site.item, site.statement
+    if site.message.severity == "warning" and (s is not None or item.kind in ("param", "state")):
+        start, end = (s.span if s is not None else item.node.span) if item.node else site.span
         start = item.text.rfind("\n", 0, start) + 1
         end = item.text.find("\n", end) + 1 or len(item.text)
-        if s is None or place.stands_alone():
+        if s is None or site.is_only_on_line():
             what = "Remove this statement" if s is not None else f"Remove {item.kind} {item.name}"
             yield Fix(what, (Edit(start, end, ""),))
     if isinstance(s, Apply):
-        name = f"_{place.text}"
-        yield Fix(f"Rename to {name}: it is meant not to be used", (Edit(*place.span, name),))
+        name = f"_{site.text}"
+        yield Fix(f"Rename to {name}: it is meant not to be used", (Edit(*site.span, name),))

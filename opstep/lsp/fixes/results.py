@@ -11,60 +11,60 @@ from opstep.runtime.ir.types import TensorType
 
 
 @makes("annotation")
-def declared_type(place: MessageSite) -> Iterator[Fix]:
+def declared_type(site: MessageSite) -> Iterator[Fix]:
     """The inferred type in place of the one that is written, or none."""
-    s = place.statement
+    s = site.statement
     if not isinstance(s, Apply):
         return
-    results = place.tried(without_types(s), {})
+    results = site.tried(without_types(s), {})
     for k, b in enumerate(s.results):
-        if b.type_span == place.span:
+        if b.type_span == site.span:
             if results is not None:
-                yield Fix(f"Write {results[k]}", (Edit(*place.span, str(results[k])),), likely=True)
-            edit = Edit(b.name.span.end, place.span.end, "")
+                yield Fix(f"Write {results[k]}", (Edit(*site.span, str(results[k])),), likely=True)
+            edit = Edit(b.name.span.end, site.span.end, "")
             yield Fix(f"Remove the type of {b.name.text}", (edit,))
 
 
 @makes("unnamed-results")
-def named(place: MessageSite) -> Iterator[Fix]:
+def named(site: MessageSite) -> Iterator[Fix]:
     """Names for the results of a call."""
-    s = place.statement
+    s = site.statement
     if not isinstance(s, Apply):
         return
-    environment = place.item.file.environment
+    environment = site.item.file.environment
     graph = environment.graphs.get(s.callee.text)
     op = environment.applier.ops.get(s.callee.text)
     count = len(graph.results) if graph is not None and op is None else 0
     if not count:  # what an op gives depends on its operands
-        count = next((n for n in range(1, 33) if _has_results(place, s, n)), 0)
+        count = next((n for n in range(1, 33) if _has_results(site, s, n)), 0)
     if count:
-        names = [place.fresh("y" if count == 1 else f"y{k}") for k in range(count)]
+        names = [site.fresh("y" if count == 1 else f"y{k}") for k in range(count)]
         text = f"{', '.join(names)} = "
         where = Edit(s.callee.span.start, s.callee.span.start, text)
         what = "Name the result" if count == 1 else f"Name the {count} results"
         yield Fix(f"{what}: {', '.join(names)}", (where,), likely=True, safe=True)
 
 
-def _has_results(place: MessageSite, s: Apply, count: int) -> bool:
+def _has_results(site: MessageSite, s: Apply, count: int) -> bool:
     names = tuple(Binding(Name(f"y{k}"), None) for k in range(count))
-    return place.tried(replace(s, results=names), {}) is not None
+    return site.tried(replace(s, results=names), {}) is not None
 
 
 @makes("missing-return")
-def returned(place: MessageSite) -> Iterator[Fix]:
+def returned(site: MessageSite) -> Iterator[Fix]:
     """A return of the values that were defined last with the types that are wanted."""
-    graph = place.graph
+    graph = site.graph
     if graph is None:
         return
     names = []
-    for wanted in graph.results:
-        name = _last_of(place, wanted, names) or _any_last(place)
+    for declared in graph.results:
+        name = _last_of(site, declared, names) or _any_last(site)
         if name is None:
             return
         names.append(name)
-    sure = all(place.types.get(n) == t for n, t in zip(names, graph.results, strict=True))
-    text = place.item.text
-    brace = place.span.start
+    sure = all(site.types.get(n) == t for n, t in zip(names, graph.results, strict=True))
+    text = site.item.text
+    brace = site.span.start
     line = text.rfind("\n", 0, brace) + 1
     statement = f"return {', '.join(names)}"
     if text[line:brace].strip():  # the brace stands behind something
@@ -75,23 +75,23 @@ def returned(place: MessageSite) -> Iterator[Fix]:
     yield Fix(f"Add {statement}", (edit,), likely=sure, safe=False)
 
 
-def _last_of(place: MessageSite, wanted: TensorType, taken: list[str]) -> str | None:
+def _last_of(site: MessageSite, declared: TensorType, used: list[str]) -> str | None:
     """The last value of a type, one that is not taken if there is one."""
-    found = [name for name in _defined(place) if place.types.get(name) == wanted]
-    free = [name for name in found if name not in taken]
+    found = [name for name in _defined(site) if site.types.get(name) == declared]
+    free = [name for name in found if name not in used]
     return (free or found or [None])[-1]
 
 
-def _any_last(place: MessageSite) -> str | None:
+def _any_last(site: MessageSite) -> str | None:
     """Where none fits: the last one, as a beginning."""
-    return next(reversed(_defined(place)), None)
+    return next(reversed(_defined(site)), None)
 
 
-def _defined(place: MessageSite) -> list[str]:
+def _defined(site: MessageSite) -> list[str]:
     """Inputs and values in the order in which they are defined."""
-    assert place.graph is not None
-    names = [b.name.text for b in place.graph.inputs]
-    for s in place.graph.body:
+    assert site.graph is not None
+    names = [b.name.text for b in site.graph.inputs]
+    for s in site.graph.body:
         if isinstance(s, Apply):
             names += [b.name.text for b in s.results]
     return names

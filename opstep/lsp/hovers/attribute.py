@@ -43,7 +43,9 @@ def text(project: Project, found: Occurrence) -> str:
         return f"{code(op.name)} has no attribute {code(found.name)}" + (
             f": {has}." if has else "."
         )
-    return paragraphs([block(declared(spec)), _kind(op, spec), meaning(op, spec), _here(found)])
+    return paragraphs(
+        [block(declared(spec)), _kind(op, spec), meaning(op, spec), _value_here(found)]
+    )
 
 
 def declared(spec: AttrSpec) -> str:
@@ -66,13 +68,13 @@ def meaning(op: type[Op], spec: AttrSpec) -> str:
     """The sentences of the op's text, and of its family's, that have the attribute's name."""
     family = inspect.cleandoc(sys.modules[op.__module__].__doc__ or "")
     word = re.compile(rf"\b{re.escape(spec.name)}\b", re.IGNORECASE)
-    said = []
+    sentences = []
     for text in (inspect.getdoc(op) or "", op.formula, family.partition("\n\n")[2]):
-        said += [s for s in _SENTENCE.split(text) if word.search(s)]
-    return prose("\n\n".join(dict.fromkeys(said)))
+        sentences += [s for s in _SENTENCE.split(text) if word.search(s)]
+    return prose("\n\n".join(dict.fromkeys(sentences)))
 
 
-def _here(found: Occurrence) -> str:
+def _value_here(found: Occurrence) -> str:
     application = application_at(found)
     if application is None or found.name not in application.attrs:
         return ""

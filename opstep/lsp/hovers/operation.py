@@ -21,7 +21,7 @@ def text(project: Project, found: Occurrence) -> str:
     op = op_named(found.name)
     if op is None:
         return ""
-    return paragraphs([declaration(op), here(found), _notes(op)])
+    return paragraphs([declaration(op), statement_details(found), _notes(op)])
 
 
 def declaration(op: type[Op]) -> str:
@@ -51,11 +51,11 @@ def application_at(found: Occurrence) -> Application | None:
     if not isinstance(part, Apply) or item.verified is None or not isinstance(item.node, Graph):
         return None
     k = statement_index(item.node, part.span.start)
-    known = item.verified.applications
-    return known[k] if 0 <= k < len(known) else None
+    applications = item.verified.applications
+    return applications[k] if 0 <= k < len(applications) else None
 
 
-def here(found: Occurrence) -> str:
+def statement_details(found: Occurrence) -> str:
     """Types and attributes of this statement, and how its shape comes about."""
     part = found.part
     application = application_at(found)
@@ -87,9 +87,9 @@ def _operands(op: type[Op], part: Apply, resolved: Resolved) -> str:
     for k, operand in enumerate(part.operands):
         spec = op.operands[min(k, len(op.operands) - 1)]
         t = resolved.operands[k] if k < len(resolved.operands) else None
-        given = operand.text if isinstance(operand, Name) else print_value(operand.value)
+        text = operand.text if isinstance(operand, Name) else print_value(operand.value)
         name = f"{spec.name}[{k - len(op.operands) + 1}]" if spec.variadic else spec.name
-        rows.append((code(name), code(given), code(t) if t is not None else ""))
+        rows.append((code(name), code(text), code(t) if t is not None else ""))
     many = len(resolved.results) > 1
     for k, t in enumerate(resolved.results):
         name = part.results[k].name.text if k < len(part.results) else ""
@@ -98,12 +98,12 @@ def _operands(op: type[Op], part: Apply, resolved: Resolved) -> str:
     return table(("operand", "here", "type"), rows)
 
 
-def _attributes(op: type[Op], given: set[str], application: Application) -> str:
+def _attributes(op: type[Op], explicit: set[str], application: Application) -> str:
     rows = []
     for spec in op.attrs:
         value = application.attrs.get(spec.name, spec.default)
         note = "" if spec.required else f"default {code(print_value(spec.default))}"
-        if not spec.required and spec.name not in given:
+        if not spec.required and spec.name not in explicit:
             note = "the default"
         rows.append((code(spec.name), code(print_value(value)), note))
     return table(("attribute", "value", ""), rows)

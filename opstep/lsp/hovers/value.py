@@ -13,7 +13,7 @@ from opstep.lsp.hovers.graph import comment_of
 from opstep.lsp.hovers.markdown import block, code, count, escape, link, paragraphs
 from opstep.lsp.hovers.operation import application_at, shape
 from opstep.lsp.occurrences import DEFINES, Occurrence, Thing, definition, occurrences
-from opstep.lsp.recorded import Recorded, Sought, records_of, workspaces_near
+from opstep.lsp.recorded import Recorded, RecordedValue, records_of, workspaces_near
 from opstep.runtime.ir.graph import Apply, Declaration, Graph, Name, Return
 from opstep.runtime.ir.printer import print_value
 
@@ -38,7 +38,7 @@ def text(project: Project, found: Occurrence) -> str:
             _shape(found, defined),
             _uses(found),
             live.text(project, found.file, item.name, name),
-            _figures(project, found.file, _sought(found.file, item.name, name)),
+            _figures(project, found.file, _references(found.file, item.name, name)),
         ]
     )
 
@@ -64,13 +64,13 @@ def _shape(found: Occurrence, defined: Occurrence | None) -> str:
 def _uses(found: Occurrence) -> str:
     """Who uses it, with links to the first. Thousands are not counted: somebody waits."""
     uses = (o for o in occurrences(found.file, found.thing) if o.mark.role != DEFINES)
-    known = list(islice(uses, _MOST_COUNTED + 1))
-    if not known:
+    counted = list(islice(uses, _MOST_COUNTED + 1))
+    if not counted:
         return "Never used."
-    amount = count(len(known), "use")
-    if len(known) > _MOST_COUNTED:
+    amount = count(len(counted), "use")
+    if len(counted) > _MOST_COUNTED:
         amount = f"More than {_MOST_COUNTED} uses"
-    links = list(dict.fromkeys(link(o.file, o.start) for o in known))
+    links = list(dict.fromkeys(link(o.file, o.start) for o in counted))
     dots = ", …" if len(links) > _MOST_LINKS else "."
     return f"{amount}: {', '.join(links[:_MOST_LINKS])}{dots}"
 
@@ -93,7 +93,7 @@ def of_tensor(project: Project, found: Occurrence) -> str:
             _uses(found),
             _updates(found.file, found.name),
             live.text(project, found.file, None, found.name),
-            _figures(project, found.file, [Sought(None, found.name)]),
+            _figures(project, found.file, [RecordedValue(None, found.name)]),
         ]
     )
 
@@ -112,8 +112,8 @@ def _updates(file: File, name: str) -> str:
     text = file.text
     sign = text.find("<-")  # there are few of them, and many of the name
     while sign >= 0:
-        written = text[text.rfind("\n", 0, sign) + 1 : sign].strip()
-        item = file.item_at(sign) if written == name else None
+        target = text[text.rfind("\n", 0, sign) + 1 : sign].strip()
+        item = file.item_at(sign) if target == name else None
         if item is not None and item.kind == "graph":
             graphs[item.name] = None
         sign = text.find("<-", sign + 2)
@@ -123,22 +123,22 @@ def _updates(file: File, name: str) -> str:
 # --- what it held ---------------------------------------------------------------------------------
 
 
-def _sought(file: File, graph: str, value: str) -> Iterator[Sought]:
+def _references(file: File, graph: str, value: str) -> Iterator[RecordedValue]:
     """Where a recording may have the value, the likeliest first. An input of a graph that is called
     at one place is what it is given there.
     """
     for _ in range(_MOST_CALLS):
         yield _computed(file, graph, value)
-        given = _defined_by(file, graph, value)
-        if given is None:
+        argument = _defined_by(file, graph, value)
+        if argument is None:
             return
-        graph, value = given
+        graph, value = argument
         if value in file.tensors:
-            yield Sought(None, value)
+            yield RecordedValue(None, value)
             return
 
 
-def _computed(file: File, graph: str, value: str) -> Sought:
+def _computed(file: File, graph: str, value: str) -> RecordedValue:
     """Where a value is computed: what a call gives is recorded in the graph that is called."""
     site = ""
     for _ in range(_MOST_CALLS):
@@ -148,7 +148,7 @@ def _computed(file: File, graph: str, value: str) -> Sought:
         first, callee, value = step
         site += f"/{callee}:{first}"
         graph = callee
-    return Sought(graph, value, f"*{site}/{value}" if site else "*")
+    return RecordedValue(graph, value, f"*{site}/{value}" if site else "*")
 
 
 def _defined_by(file: File, graph: str, value: str) -> tuple[str, str] | None:
@@ -184,7 +184,7 @@ def _returned_by(file: File, graph: str, value: str) -> tuple[str, str, str] | N
     return names[0], statement.callee.text, last.values[location].text
 
 
-def _figures(project: Project, file: File, sought: Iterable[Sought]) -> str:
+def _figures(project: Project, file: File, references: Iterable[RecordedValue]) -> str:
     """The statistics of the last run that was recorded."""
     if not file.path:
         return ""
@@ -192,7 +192,7 @@ def _figures(project: Project, file: File, sought: Iterable[Sought]) -> str:
     setting = project.settings.get("workspace") or ""
     near = workspaces_near(program, map(Path, project.folders), str(setting))
     records = records_of(project)
-    found = (records.last(program, location, near) for location in sought)
+    found = (records.last(program, location, near) for location in references)
     return next((_of_record(record) for record in found if record is not None), "")
 
 
@@ -212,12 +212,12 @@ def figures(r: Recorded) -> str:
         return ", ".join([*wrong, count(r.count, "element")])
     if r.count == 1:
         return ", ".join([*wrong, code(_number(r.min))])
-    known = [
+    shown = [
         f"{what} {code(_number(value))}"
         for what, value in (("min", r.min), ("max", r.max), ("mean", r.mean), ("std", r.std))
     ]
     zeros = [f"zeros {code(f'{100 * r.zero / r.count:.3g}%')}"] if r.zero else []
-    return ", ".join([*wrong, *known, *zeros])
+    return ", ".join([*wrong, *shown, *zeros])
 
 
 def _number(value: float | int | None) -> str:

@@ -102,23 +102,23 @@ def symbol(project: Project, found: Occurrence) -> str:
     graph, name = found.item.node, found.name
     if not isinstance(graph, Graph):
         return f"The dims of a named tensor are numbers: {code(name)} is a symbol."
-    places = [
+    dims = [
         (binding, axis)
         for binding in graph.inputs
         if binding.type is not None
         for axis, d in enumerate(binding.type.shape)
         if isinstance(d, Expr) and d.lone_symbol() == name
     ]
-    if name not in bound_symbols(graph) or not places:
+    if name not in bound_symbols(graph) or not dims:
         return (
             f"No input binds {code(name)}: an input must have it alone as a dim, as in "
             f"{code(f'x: f32[{name}]')}."
         )
-    binding, axis = places[0]
+    binding, axis = dims[0]
     where = link(found.file, found.item.start + binding.name.span.start)
     about = (
         f"Symbol of graph {code(graph.name.text)}: the size of axis {axis} of input "
         f"{code(binding.name.text)}, {where}, known when the graph is run or called."
     )
-    others = ", ".join(code(f"{b.name.text}, axis {a}") for b, a in places[1:])
+    others = ", ".join(code(f"{b.name.text}, axis {a}") for b, a in dims[1:])
     return paragraphs([block(name), about, f"Same size: {others}." if others else ""])

@@ -66,10 +66,10 @@ class _Step:
         ).rows
         self.slices = {row[0]: _Slice(*row) for row in rows}
         self.ops: dict[int, list[_Slice]] = defaultdict(list)  # by track, one after the other
-        self.place: dict[int, int] = {}  # of an op on its track
+        self.index: dict[int, int] = {}  # of an op on its track
         for s in self.slices.values():
             if s.category == "op":
-                self.place[s.id] = len(self.ops[s.track])
+                self.index[s.id] = len(self.ops[s.track])
                 self.ops[s.track].append(s)
         by_end = sorted(self.slices.values(), key=lambda s: (s.till, s.id))
         self.ended = [s for s in by_end if s.category == "op"]
@@ -93,8 +93,8 @@ class _Step:
     def before(self, op: _Slice) -> tuple[_Slice | None, str]:
         """What an op waited for last, and what that is to it."""
         found: list[tuple[int, int, int, _Slice, str]] = []
-        if place := self.place[op.id]:
-            earlier = self.ops[op.track][place - 1]
+        if index := self.index[op.id]:
+            earlier = self.ops[op.track][index - 1]
             found.append((earlier.till, 2, earlier.id, earlier, "stream"))
         for source in self.into[op.id]:
             if source.category == "op":
@@ -137,10 +137,10 @@ def critical_path(
         return None
     steps: list[tuple[_Slice, int, str]] = []  # op, when it could have begun, after what
     at: _Slice | None = found.last()
-    seen: set[int] = set()
+    visited: set[int] = set()
     begin = windows[step][0]
-    while at is not None and at.id not in seen:
-        seen.add(at.id)
+    while at is not None and at.id not in visited:
+        visited.add(at.id)
         source, how = found.before(at)
         ready = source.till if source and how != "launch" else begin
         if source is not None and how == "launch":
@@ -149,9 +149,9 @@ def critical_path(
         steps.append((at, ready, how))
         at = source
     steps.reverse()
-    told = _described(engine, [s for s, _, _ in steps])
+    described = _described(engine, [s for s, _, _ in steps])
     ops = [
-        PathOp(s.name, *told[s.id], s.till - s.ts, max(s.ts - ready, 0), how)
+        PathOp(s.name, *described[s.id], s.till - s.ts, max(s.ts - ready, 0), how)
         for s, ready, how in steps
     ]
     return Path(step, steps[-1][0].till - begin, sum(op.dur_ns for op in ops), ops)

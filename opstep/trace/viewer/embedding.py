@@ -32,7 +32,7 @@ def new_token() -> str:
 def ancestors(origins: Iterable[str]) -> str:
     """The value of ``frame-ancestors`` for pages of these origins; VS Code's own always may.
 
-    Raises `InputError` where one is no origin: ``https://host:port``, or of VS Code's schemes.
+    Raises `InputError` where one is not an origin: ``https://host:port``, or of VS Code's schemes.
     """
     allowed = ["'self'", *_OF_EDITORS]
     for origin in origins:
@@ -42,7 +42,7 @@ def ancestors(origins: Iterable[str]) -> str:
             continue
         if not _ORIGIN.fullmatch(origin):
             hint = "such as https://editor.example:8443"
-            raise InputError(f"{origin[:100]!r} is no origin of a page", hint=hint)
+            raise InputError(f"{origin[:100]!r} is not an origin of a page", hint=hint)
         if origin not in allowed:
             allowed.append(origin)
     if len(allowed) > MOST_ANCESTORS:
@@ -60,8 +60,8 @@ def within(path: str, token: str) -> str | None:
 
 def with_bridge(page: bytes, route: str) -> bytes:
     """The UI's page with our script before its own. `route`: what the UI is told behind ``#``."""
-    told = json.dumps(route).replace("<", "\\u003c")
-    script = f"<script>const opstepRoute = {told};</script><script src='.{BRIDGE}'></script>"
+    literal = json.dumps(route).replace("<", "\\u003c")
+    script = f"<script>const opstepRoute = {literal};</script><script src='.{BRIDGE}'></script>"
     head, found, rest = page.partition(b"<head>")
     return head + found + script.encode() + rest
 

@@ -36,8 +36,8 @@ class Answer(NamedTuple):
 
 
 class Engine:
-    """The engine with one trace loaded; `left_out`: bytes of the file that are no whole packet,
-    where it was cut or damaged (`whole` says where). They are not loaded.
+    """The engine with one trace loaded; `left_out`: bytes of the file that are not a whole packet,
+    where it was cut or damaged (`readable` says where). They are not loaded.
 
     Each query, and loading, may take `timeout` seconds; an engine that took longer is closed.
     Raises `InputError`: the file is absent, unreadable, empty, or no trace; the extra ``viewer`` is
@@ -49,8 +49,8 @@ class Engine:
             raise InputError(f"a time limit of {timeout:g} s leaves no time")
         self.path = Path(path)
         self.timeout = timeout
-        self.whole = readable_parts(self.path)
-        self.left_out = self.whole.nbytes - sum(b - a for a, b in self.whole.parts)
+        self.readable = readable_parts(self.path)
+        self.left_out = self.readable.nbytes - sum(b - a for a, b in self.readable.parts)
         folder, node = web_files(), find_node()
         self._errors: Any = tempfile.TemporaryFile()  # noqa: SIM115 - what the child says
         self._child = subprocess.Popen(
@@ -82,7 +82,7 @@ class Engine:
         try:
             sql.encode()
         except UnicodeEncodeError:
-            raise InputError("the SQL is no text that UTF-8 can hold") from None
+            raise InputError("the SQL is not text that UTF-8 can hold") from None
         with self._limited("the query"):
             try:
                 found = self._client.query(sql)
@@ -120,7 +120,7 @@ class Engine:
 
         try:
             with self._limited(f"loading {self.path}"):
-                for chunk in self.whole.chunks(self.path, _CHUNK):
+                for chunk in self.readable.chunks(self.path, _CHUNK):
                     if error := self._client.http.parse(chunk).error:
                         raise PerfettoException(error)
                 self._client.http.notify_eof()
@@ -167,8 +167,8 @@ class Engine:
             self._child.wait(1)
         self._errors.seek(0)
         lines = self._errors.read().decode("utf-8", "replace").split("\n")
-        told = [line.strip() for line in lines if "Error" in line]
-        return f": {told[0][:200]}" if told else ""
+        errors = [line.strip() for line in lines if "Error" in line]
+        return f": {errors[0][:200]}" if errors else ""
 
 
 def _end(child: subprocess.Popen[bytes], errors: Any) -> None:

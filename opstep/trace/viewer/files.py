@@ -19,8 +19,8 @@ _INSTALL = "pip install 'opstep[viewer]'"
 def package_folder(name: str) -> Path | None:
     """Where a package is installed; None where it is not. It is not imported."""
     spec = importlib.util.find_spec(name)
-    places = spec.submodule_search_locations if spec else None
-    return Path(next(iter(places))) if places else None
+    locations = spec.submodule_search_locations if spec else None
+    return Path(next(iter(locations))) if locations else None
 
 
 def web_files() -> Path:
@@ -58,7 +58,7 @@ class ReadableParts(NamedTuple):
 
     @property
     def cut(self) -> int:
-        """Bytes at the end that are no whole packet."""
+        """Bytes at the end that are not a whole packet."""
         return self.nbytes - max((end for _, end in (*self.parts, *self.damaged)), default=0)
 
     @property
@@ -95,7 +95,7 @@ def readable_parts(path: Path) -> ReadableParts:
     """
     try:
         if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe would make us wait
-            raise InputError(f"{path} is no file that can be read again")
+            raise InputError(f"{path} is not a file that can be read again")
         with path.open("rb") as file:
             if not (nbytes := file.seek(0, 2)):
                 hint = "the run ended before it wrote anything"
@@ -105,7 +105,7 @@ def readable_parts(path: Path) -> ReadableParts:
                 first = found.parts[0] if found.parts else (0, 0)
                 if not is_trace(data[first[0] : _packet_end(data, first[0])]):
                     hint = "opstep run … --trace FILE.pftrace writes one"
-                    raise InputError(f"{path} is no Perfetto trace", hint=hint)
+                    raise InputError(f"{path} is not a Perfetto trace", hint=hint)
                 return found
     except (OSError, ValueError) as error:  # ValueError: a null character in the name
         raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
@@ -120,8 +120,8 @@ def _walk(data: mmap.mmap, nbytes: int) -> ReadableParts:
         end = _packet_end(data, at)
         count += 1
         # others than ours have millions of small ones
-        looked_at = count <= _SAMPLED or _COMPRESSED in data[at : at + 13]
-        if 0 < end <= nbytes and (not looked_at or _is_valid(data[at:end])):
+        checked = count <= _SAMPLED or _COMPRESSED in data[at : at + 13]
+        if 0 < end <= nbytes and (not checked or _is_valid(data[at:end])):
             if parts and parts[-1][1] == at:
                 parts[-1] = (parts[-1][0], end)
             else:

@@ -76,7 +76,7 @@ class Server(ThreadingHTTPServer):
         self,
         path: str | Path,
         port: int = 0,
-        place: SlicePosition | None = None,
+        position: SlicePosition | None = None,
         frames: Iterable[str] | None = None,
     ):
         self.trace = Path(path)
@@ -91,7 +91,7 @@ class Server(ThreadingHTTPServer):
         self.socket = listener
         self.root = f"http://{HOST}:{self.server_port}"
         self.short = self.root + SHORT
-        self.route = f"!/?{_query(place)}"
+        self.route = f"!/?{_query(position)}"
         if self.token:  # the bridge tells the UI the rest, which tunnels and proxies may drop
             self.route += "&mode=embedded"
             self.address = f"{self.root}/{self.token}/"
@@ -103,7 +103,7 @@ class Server(ThreadingHTTPServer):
         return self.socket.getsockname()[1]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that has gone is no error; nor does anything else end the server."""
+        """A browser that has gone is not an error; nor does anything else end the server."""
 
 
 def _listening(port: int) -> socket.socket:
@@ -123,14 +123,14 @@ def _files_of(folder: Path) -> dict[str, Path]:
     return files | {"/": folder / "index.html"}
 
 
-def _query(place: SlicePosition | None) -> str:
+def _query(position: SlicePosition | None) -> str:
     """What the UI is told behind ``#!/?``."""
-    told = {"hideSidebar": "true"}
-    told |= {"startupCommands": json.dumps(UNFOLD, separators=(",", ":"))}
-    if place is not None:
-        begin, end = place.view
-        told |= {"ts": place.ts, "dur": place.dur, "visStart": begin, "visEnd": end}
-    return "&".join(f"{key}={quote(str(value), safe=':/')}" for key, value in told.items())
+    parameters = {"hideSidebar": "true"}
+    parameters |= {"startupCommands": json.dumps(UNFOLD, separators=(",", ":"))}
+    if position is not None:
+        begin, end = position.view
+        parameters |= {"ts": position.ts, "dur": position.dur, "visStart": begin, "visEnd": end}
+    return "&".join(f"{key}={quote(str(value), safe=':/')}" for key, value in parameters.items())
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -175,8 +175,8 @@ class _Handler(BaseHTTPRequestHandler):
         if path == TRACE:
             self._trace(copy)
         elif path in (ABOUT, PROGRAMS):
-            told = programs(self.server.trace) if path == PROGRAMS else {}
-            self._send(200, json.dumps(told).encode(), {"Content-Type": TYPES[".json"]}, copy)
+            body = programs(self.server.trace) if path == PROGRAMS else {}
+            self._send(200, json.dumps(body).encode(), {"Content-Type": TYPES[".json"]}, copy)
         elif path in self.server.files:
             file = self.server.files[path]
             kind = TYPES.get(file.suffix, "application/octet-stream")
@@ -187,12 +187,12 @@ class _Handler(BaseHTTPRequestHandler):
     def _trace(self, copy: Callable[[BinaryIO, Any], Any]) -> None:
         """The whole packets that the file has by now; a run may still be writing to it."""
         try:
-            whole = readable_parts(self.server.trace)
+            readable = readable_parts(self.server.trace)
         except (InputError, OSError) as error:
             self._send(404, f"{error}\n".encode("utf-8", "replace"), {}, copy)
             return
-        self._begin(200, whole.size, {"Content-Type": "application/octet-stream"})
-        chunks: Any = _Chunks(whole.chunks(self.server.trace, 1 << 20))  # all that copying needs
+        self._begin(200, readable.size, {"Content-Type": "application/octet-stream"})
+        chunks: Any = _Chunks(readable.chunks(self.server.trace, 1 << 20))  # all that copying needs
         copy(chunks, self.wfile)
 
     def _send(self, code: int, body: bytes, headers: dict[str, str], copy: Callable) -> None:
@@ -232,14 +232,14 @@ def serve(
     `at`: the op that is shown at first, as `find` takes it. It is looked up by the engine, which
     may take `timeout` seconds and needs Node. Raises `InputError` as `Server` and `find` do.
     """
-    place = None
+    position = None
     if at is not None:
         with Engine(path, timeout) as engine:
-            place = find(engine, at)
-    with suppress(KeyboardInterrupt), Server(path, port, place) as server:
+            position = find(engine, at)
+    with suppress(KeyboardInterrupt), Server(path, port, position) as server:
         print(f"{path} is at {server.short} (Ctrl-C ends)", flush=True)
-        if place is not None:
-            print(place.description(), flush=True)
+        if position is not None:
+            print(position.description(), flush=True)
         if browser and not open_browser(server.short):
             print("no browser was found: open the address in one", flush=True)
         server.serve_forever()

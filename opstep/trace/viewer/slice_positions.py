@@ -67,8 +67,8 @@ def find(engine: Engine, at: str) -> SlicePosition:
     Raises `InputError` where there is none.
     """
     ops = _ops(engine)
-    wanted = re.sub(r"^(line |:)\s*(?=\d+$)", "", at.strip())
-    found = [op for op in ops if wanted in op.names] or [op for op in ops if wanted in op.calls]
+    target = re.sub(r"^(line |:)\s*(?=\d+$)", "", at.strip())
+    found = [op for op in ops if target in op.names] or [op for op in ops if target in op.calls]
     if not found:
         raise _absent(engine, at, ops)
     (row,) = engine.query(
@@ -112,6 +112,6 @@ def _absent(engine: Engine, at: str, ops: list[_Op]) -> InputError:
     hint = did_you_mean(at, names)
     if not hint:
         lines = sorted({op.line for op in ops if op.line})
-        told = f", or a line from {lines[0]} to {lines[-1]}" if lines else ""
-        hint = f"give the name of a value, such as {min(names, key=len)}, of an op{told}"
+        range_text = f", or a line from {lines[0]} to {lines[-1]}" if lines else ""
+        hint = f"give the name of a value, such as {min(names, key=len)}, of an op{range_text}"
     return InputError(f"no op {at} in {engine.path}", hint=hint)

@@ -32,11 +32,11 @@ def programs(trace: Path) -> dict[str, Any]:
     files: dict[str, list[Any]] = {}
     functions: dict[str, list[Any]] = {}
     statements = _statements(trace)
-    places = Counter(name for name, *_ in statements)
+    counts = Counter(name for name, *_ in statements)
     texts = {file: _text(file) for file in {file for _, file, _, _ in statements}}
     split = {file: text.split("\n") for file, text in texts.items()}
     for name, file, line, statement in statements:
-        if places[name] == 1 and _same(split[file], line, statement):
+        if counts[name] == 1 and _same(split[file], line, statement):
             functions[name] = [file, line]
             files[file] = [texts[file], len(split[file])]
     return {"files": files, "functions": functions}
@@ -69,15 +69,15 @@ def _text(file: str) -> str:
 
 def _same(lines: list[str], line: int, statement: str) -> bool:
     """Whether the statement still stands there; a long one goes over several lines."""
-    wanted = _bare(statement)
-    if not wanted or line < 1:
+    expected = _bare(statement)
+    if not expected or line < 1:
         return False
     found = ""
     for k in range(line - 1, len(lines)):
         found += _bare(lines[k].partition("#")[0])
-        if len(found) >= len(wanted):
+        if len(found) >= len(expected):
             break
-    return found.startswith(wanted)
+    return found.startswith(expected)
 
 
 def _bare(text: str) -> str:

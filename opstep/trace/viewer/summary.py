@@ -155,9 +155,9 @@ def _chosen(run: str, keys: Sequence[str]) -> str:
     found = [key for key in keys if key.startswith(run)]
     if len(found) == 1:
         return found[0]
-    told = "no run" if not found else "several runs"
+    count = "no run" if not found else "several runs"
     hint = did_you_mean(run, keys) or f"the trace has {', '.join(keys[:8])}"
-    raise InputError(f"{told} {'with' if found else ''} {run}".replace("  ", " "), hint=hint)
+    raise InputError(f"{count} {'with' if found else ''} {run}".replace("  ", " "), hint=hint)
 
 
 def _listed(keys: Sequence[str]) -> str:
@@ -232,8 +232,8 @@ def _streams(engine: Engine, where: str, window: int) -> list[Stream]:
     found = [Stream(name, *(int(n or 0) for n in rest)) for name, *rest in rows]
     for stream in found:
         stream.longest_gap_ns = max(stream.longest_gap_ns, 0)
-        told = stream.busy_ns + stream.waiting_ns + stream.statistics_ns
-        stream.idle_ns = window - told
+        spent = stream.busy_ns + stream.waiting_ns + stream.statistics_ns
+        stream.idle_ns = window - spent
         stream.utilisation = stream.busy_ns / window if window else 0.0
     return found
 

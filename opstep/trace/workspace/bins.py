@@ -55,9 +55,9 @@ def histograms(bins: np.ndarray) -> tuple[list[int | None], list[str | None]]:
     out = np.empty(count * (BINS * longest + 2), np.uint8)
     ends, lowest = np.empty(count, np.int64), np.empty(count, np.int64)
     words = [bins.ctypes.data, bins.strides[0] // 8, out.ctypes.data, ends.ctypes.data]
-    given = np.array([*words, lowest.ctypes.data], np.int64)
+    arguments = np.array([*words, lowest.ctypes.data], np.int64)
     entry = jit.address(write_histograms, ("*i64", "i", "*u8", "*i64", "*i64"), i64, True)
-    native.call(entry, given.ctypes.data, 0, count)
+    native.call(entry, arguments.ctypes.data, 0, count)
     text = out[: ends[-1]].tobytes().decode()
     stops = ends.tolist()
     texts = [text[a:b] or None for a, b in zip([0, *stops], stops, strict=False)]

@@ -44,9 +44,9 @@ def storable(name: str, value: Any) -> np.ndarray:
         array = array.astype(array.dtype.newbyteorder("="), copy=False)
         dtype_of(array.dtype)
     except (ValueError, TypeError, KeyError, InputError):
-        given = getattr(value, "dtype", None) or f"Python's {type(value).__name__}"
+        dtype = getattr(value, "dtype", None) or f"Python's {type(value).__name__}"
         raise InputError(
-            f"{name} cannot be kept: {given} is not a dtype that tensors have",
+            f"{name} cannot be kept: {dtype} is not a dtype that tensors have",
             hint=f"these can: {', '.join(DTYPES)}",
         ) from None
     return array

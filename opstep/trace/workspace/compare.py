@@ -52,7 +52,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`settings`: what differs in how they ran; `given`: inputs, params and states that differ
+    """`settings`: what differs in how they ran; `initial`: inputs, params and states that differ
     before the first step. `first`: the first op that differs; None where all that both have is the
     same. `compared` and `differing` count tensors, up to the end of the first step that differs.
     """
@@ -60,7 +60,7 @@ class Comparison:
     a: RecordedRun
     b: RecordedRun
     settings: list[Figure]
-    given: list[Difference]
+    initial: list[Difference]
     first: Difference | None
     compared: int
     differing: int
@@ -68,7 +68,7 @@ class Comparison:
 
     @property
     def same(self) -> bool:
-        return self.first is None and not self.given and not self.tensors
+        return self.first is None and not self.initial and not self.tensors
 
 
 @readable
@@ -84,17 +84,17 @@ def compare(
     if rtol == 0 and (count := _all_same(connection, a, b)):
         return Comparison(a, b, settings, [], None, count, 0, _ends(a, b))
     compared, differing, first = 0, 0, None
-    given: list[Difference] = []
+    initial: list[Difference] = []
     for step, mine, others in _common_steps(_steps(connection, a), _steps(connection, b)):
         compared += len(mine.keys() & others.keys())
         found = list(_differences(mine, others, rtol))
-        told = (_describe(connection, a, b, step, *pair, mine, others) for pair in found)
+        described = (_describe(connection, a, b, step, *pair, mine, others) for pair in found)
         if step < 0:
-            given += told
+            initial += described
         elif found:
-            differing, first = len(found), next(told)
+            differing, first = len(found), next(described)
             break
-    return Comparison(a, b, settings, given, first, compared, differing, _ends(a, b))
+    return Comparison(a, b, settings, initial, first, compared, differing, _ends(a, b))
 
 
 def _all_same(connection: sqlite3.Connection, a: RecordedRun, b: RecordedRun) -> int:
@@ -109,7 +109,7 @@ def _all_same(connection: sqlite3.Connection, a: RecordedRun, b: RecordedRun) ->
         for run in (a, b)
     ]
     figures = ", ".join(f'stats."{name}"' for name in (*FIGURES, "lowest", "histogram"))
-    given = [
+    initial = [
         connection.execute(
             f"select site, {figures} from stats join ops using (run, op) where stats.run = ? "
             "and stats.step = -1 order by 1",  # inputs, params and states have no digests
@@ -117,8 +117,8 @@ def _all_same(connection: sqlite3.Connection, a: RecordedRun, b: RecordedRun) ->
         ).fetchall()
         for run in (a, b)
     ]
-    whole = a.ended and b.ended and all(digest is not None for *_, digest in digests[0])
-    if not whole or digests[0] != digests[1] or given[0] != given[1]:
+    complete = a.ended and b.ended and all(digest is not None for *_, digest in digests[0])
+    if not complete or digests[0] != digests[1] or initial[0] != initial[1]:
         return 0
     return connection.execute("select count(*) from stats where run = ?", (a.id,)).fetchone()[0]
 
@@ -136,10 +136,10 @@ def _common_steps(
     while step is not None and other is not None:
         if step == other:
             yield step, figures, others
-        behind = min(step, other)
-        if step == behind:
+        earlier = min(step, other)
+        if step == earlier:
             step, figures = next(mine, last)
-        if other == behind:
+        if other == earlier:
             other, others = next(theirs, last)
 
 

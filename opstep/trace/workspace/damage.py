@@ -63,9 +63,9 @@ def damage(path: Path) -> InputError | None:
 
 
 def _wrong(connection: sqlite3.Connection) -> Iterator[str]:
-    for (told,) in connection.execute("pragma quick_check(1)"):
-        if told != "ok":
-            yield told.removeprefix("*** in database main ***").strip()
+    for (message,) in connection.execute("pragma quick_check(1)"):
+        if message != "ok":
+            yield message.removeprefix("*** in database main ***").strip()
     for table in TABLES:
         yield from _columns(connection, table)
     for table in _BELONGS:

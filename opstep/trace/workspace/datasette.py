@@ -71,10 +71,10 @@ def application(path: str | Path) -> Datasette:
 
     if not pm.is_registered(plugin):
         pm.register(plugin, plugin.NAME)
-    told = metadata(Path(path).name)
-    told |= {"plugins": {plugin.NAME: {}}, "extra_css_urls": ["/opstep/opstep.css"]}
+    about = metadata(Path(path).name)
+    about |= {"plugins": {plugin.NAME: {}}, "extra_css_urls": ["/opstep/opstep.css"]}
     datasette = Datasette(
-        metadata=told,
+        metadata=about,
         settings=SETTINGS,
         template_dir=str(PAGES / "templates"),
         static_mounts=[("opstep", str(PAGES / "static"))],

@@ -40,18 +40,18 @@ def insert_details(
     at = 0
     for k, t in enumerate(columns.types):
         op, row, result = columns.stat_ops[k], columns.stat_rows[k], columns.results[k]
-        places = [steps, np.full_like(steps, op), executions + row, np.full_like(steps, result)]
+        positions = [steps, np.full_like(steps, op), executions + row, np.full_like(steps, result)]
         end = at + sum(size for _, size in state.run.details.words(t))
-        _insert(connection, schema, state, t, places, words[:, at:end])
+        _insert(connection, schema, state, t, positions, words[:, at:end])
         at = end
 
 
 def insert_initial_details(connection: sqlite3.Connection, state: RunState) -> None:
     """Of inputs and named tensors, as `rows.initial_rows` numbers them."""
-    for k, given in enumerate(state.run.initial):
-        if given.details is not None:
-            places = [np.array([n], np.int64) for n in (-1, -1 - k, -1 - k, 0)]
-            _insert(connection, "main", state, given.type, places, given.details[None])
+    for k, tensor in enumerate(state.run.initial):
+        if tensor.details is not None:
+            positions = [np.array([n], np.int64) for n in (-1, -1 - k, -1 - k, 0)]
+            _insert(connection, "main", state, tensor.type, positions, tensor.details[None])
 
 
 def _insert(
@@ -59,10 +59,10 @@ def _insert(
     schema: str,
     state: RunState,
     t: TensorType,
-    places: Sequence[np.ndarray],
+    positions: Sequence[np.ndarray],
     words: np.ndarray,
 ) -> None:
-    """What is known of n tensors of that type. `places`: step, op, execution and result, i64[n]
+    """What is known of n tensors of that type. `positions`: step, op, execution and result, i64[n]
     each; `words`: i64[n, all words of such a tensor].
     """
     at = 0
@@ -70,7 +70,7 @@ def _insert(
         part = words[:, at : at + size]
         at += size
         each = size // CHANNEL if kind == "channels" else 1
-        head = [np.repeat(column, each).tolist() for column in places]
+        head = [np.repeat(column, each).tolist() for column in positions]
         columns = [repeat(state.id), *head, *_COLUMNS[kind](part, t.dtype)]
         marks = ", ".join("?" * len(columns))
         statement = f"insert into {schema}.{INTO[kind]} values ({marks})"

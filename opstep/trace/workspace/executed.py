@@ -63,7 +63,7 @@ class _Inserting:
         self.records: list[Any] = [numbered.record for numbered in alike]
         placed = [(n.first, n.record.activation) for n in alike]
         # i64[records, 4]: first execution, step, activation, turn
-        self.places = np.array([(k, a.step, a.number, a.turn) for k, a in placed], np.int64)
+        self.positions = np.array([(k, a.step, a.number, a.turn) for k, a in placed], np.int64)
         self.sums = state.sums_of(self.records[0].activation, ended)
 
     def calls(self) -> tuple[int, int]:
@@ -93,11 +93,11 @@ class _Inserting:
             self.sums.executions[columns.untimed] += len(self.records)
         return count, self._stats(columns)
 
-    def _executions(self, stream: int, ops: np.ndarray, behind: int, times) -> int:
-        """One each for ops; `behind`: so many others of the record."""
+    def _executions(self, stream: int, ops: np.ndarray, offset: int, times) -> int:
+        """One each for ops; `offset`: so many others of the record."""
         count = len(self.records)
-        first, step, activation, turn = (np.repeat(p, len(ops)) for p in self.places.T)
-        number = first + np.tile(np.arange(behind, behind + len(ops)), count)
+        first, step, activation, turn = (np.repeat(p, len(ops)) for p in self.positions.T)
+        number = first + np.tile(np.arange(offset, offset + len(ops)), count)
         columns = [self.state.id, number, step, np.tile(ops, count), stream, activation, turn]
         into = f"{self.schema}.{EXECUTIONS}"
         if times is None:
@@ -110,7 +110,7 @@ class _Inserting:
         words = np.stack([r.stats for r in self.records])
         records, count, width = words.shape
         flat = words.reshape(-1, width)
-        steps, turns = (np.repeat(self.places[:, k], count) for k in (1, 3))
+        steps, turns = (np.repeat(self.positions[:, k], count) for k in (1, 3))
         hashed = hashes(flat, steps, turns, np.tile(columns.results, records))
         self.sums.add_stats(columns.stat_steps, hashed.reshape(records, count))
         figures = stats_columns(flat, np.tile(columns.is_float, records))
@@ -121,7 +121,13 @@ class _Inserting:
         ops, rows, results = (
             np.tile(c, records) for c in (columns.stat_ops, columns.stat_rows, columns.results)
         )
-        places = [self.state.id, steps, ops, np.repeat(self.places[:, 0], count) + rows, results]
+        positions = [
+            self.state.id,
+            steps,
+            ops,
+            np.repeat(self.positions[:, 0], count) + rows,
+            results,
+        ]
         into = f"{self.schema}.{STATS}"
-        insert(self.connection, into, row, by_rows([*places, *figures]))
+        insert(self.connection, into, row, by_rows([*positions, *figures]))
         return len(flat)

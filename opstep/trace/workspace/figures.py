@@ -30,7 +30,7 @@ _KEYS = {
 }
 
 
-class Wanted(NamedTuple):
+class Query(NamedTuple):
     """``TABLE.COLUMN where KEY=VALUE, …`` taken apart. Values of a key are alternatives."""
 
     table: str
@@ -64,14 +64,14 @@ def labels_of(lines: list[Line]) -> list[str]:
     return found
 
 
-def parse(text: str) -> Wanted:
+def parse(text: str) -> Query:
     """Raises `InputError` with the place of what is wrong."""
     found = re.match(r"\s*(\w+)\.([\w.]+)\s*", text)
     if not found or found[1] not in _KEYS:
-        known = ", ".join(_KEYS)
+        tables = ", ".join(_KEYS)
         hint = did_you_mean(found[1], _KEYS) if found else ""
         span = Span(*found.span(1)) if found else Span(0, max(1, len(text)))
-        raise _wrong(text, span, f"expected TABLE.COLUMN, with a table of {known}", hint)
+        raise _wrong(text, span, f"expected TABLE.COLUMN, with a table of {tables}", hint)
     table, column = found[1], found[2]
     _check_column(text, table, column, Span(*found.span(2)))
     rest, at = text[found.end() :], found.end()
@@ -86,7 +86,7 @@ def parse(text: str) -> Wanted:
                 key, values = _condition(text, table, part, position)
                 where[key] = where.get(key, []) + values
             position += len(part)
-    return Wanted(table, column, where)
+    return Query(table, column, where)
 
 
 def _check_column(text: str, table: str, column: str, span: Span) -> None:
@@ -103,9 +103,9 @@ def _condition(text: str, table: str, part: str, position: int) -> tuple[str, li
     span = Span(position + lead, position + max(len(part.rstrip()), lead + 1))
     if not equals or not all(values):
         raise _wrong(text, span, "expected KEY=VALUE")
-    known = _KEYS[table]
-    if name not in known:
-        hint = did_you_mean(name, known) or f"it can be: {', '.join(known)}"
+    keys = _KEYS[table]
+    if name not in keys:
+        hint = did_you_mean(name, keys) or f"it can be: {', '.join(keys)}"
         raise _wrong(text, span, f"{table} has no {name}", hint)
     numbers = name in ("step", "stream")
     if numbers and not all(re.fullmatch(r"-?\d{1,18}(\.\.\d{1,18})?", v) for v in values):
@@ -122,15 +122,15 @@ def _wrong(text: str, span: Span, message: str, hint: str = "") -> InputError:
 
 
 @readable
-def read(connection: sqlite3.Connection, wanted: Wanted) -> list[Line]:
+def read(connection: sqlite3.Connection, query: Query) -> list[Line]:
     """The lines, in the order in which their ops were planned. Raises `InputError` where there are
     none.
     """
     found: list[Line] = []
-    for run in _runs(connection, wanted.where.get("run", ["last"])):
-        found += _READERS[wanted.table](connection, wanted, run)
+    for run in _runs(connection, query.where.get("run", ["last"])):
+        found += _READERS[query.table](connection, query, run)
     if not found:
-        raise InputError("nothing fits: no line to draw", hint=_known(connection, wanted))
+        raise InputError("nothing fits: no line to draw", hint=_hint(connection, query))
     return found
 
 
@@ -144,24 +144,24 @@ def _runs(connection: sqlite3.Connection, references: list[str]) -> list[Recorde
     return [read_run(connection, i) for i in ids]
 
 
-def _stats(connection: sqlite3.Connection, wanted: Wanted, run: RecordedRun) -> list[Line]:
-    where, given = _where(wanted, "stats")
-    if "step" not in wanted.where:
+def _stats(connection: sqlite3.Connection, query: Query, run: RecordedRun) -> list[Line]:
+    where, arguments = _where(query, "stats")
+    if "step" not in query.where:
         where += " and +steps.step >= 0"  # before the first there are inputs and params; + keeps
         # SQLite from walking over all later steps, once for each
     rows = connection.execute(
         f"select stats.op, stats.result, results.name, ops.site, stats.step, "
-        f'stats."{wanted.column}", stats.nan + stats.posinf + stats.neginf '
+        f'stats."{query.column}", stats.nan + stats.posinf + stats.neginf '
         f"from {STATS} where results.run = ?{where} "
         "order by stats.op, stats.result, stats.step, stats.execution "
         f"limit {MOST + 1}",
-        (run.id, *given),
+        (run.id, *arguments),
     )
     return _lines(run, rows)
 
 
-def _executions(connection: sqlite3.Connection, wanted: Wanted, run: RecordedRun) -> list[Line]:
-    where, given = _where(wanted, "executions")
+def _executions(connection: sqlite3.Connection, query: Query, run: RecordedRun) -> list[Line]:
+    where, arguments = _where(query, "executions")
     rows = connection.execute(
         "select executions.op, 0, (select name from results where results.run = ops.run and "
         "results.op = ops.op order by result limit 1), ops.site, executions.step, "
@@ -169,19 +169,19 @@ def _executions(connection: sqlite3.Connection, wanted: Wanted, run: RecordedRun
         "from executions join ops using (run, op) "
         f"where executions.run = ? and executions.start_ns is not null{where} "
         f"order by executions.op, executions.execution limit {MOST + 1}",
-        (run.id, *given),
+        (run.id, *arguments),
     )
     return _lines(run, rows)
 
 
-def _metrics(connection: sqlite3.Connection, wanted: Wanted, run: RecordedRun) -> list[Line]:
-    where, given = _where(wanted, "metrics")
-    name = "" if wanted.column == "value" else " and metrics.name = ?"
+def _metrics(connection: sqlite3.Connection, query: Query, run: RecordedRun) -> list[Line]:
+    where, arguments = _where(query, "metrics")
+    name = "" if query.column == "value" else " and metrics.name = ?"
     rows = connection.execute(
         "select metrics.name, 0, metrics.name, metrics.name, metrics.step, metrics.value, "
         "metrics.value is null or abs(metrics.value) > 1e308 from metrics "
         f"where metrics.run = ?{name}{where} order by metrics.name, metrics.step limit {MOST + 1}",
-        (run.id, *([wanted.column] if name else []), *given),
+        (run.id, *([query.column] if name else []), *arguments),
     )
     return _lines(run, rows)
 
@@ -230,10 +230,10 @@ def _spread(lines: dict[tuple, Line], steps: list[int]) -> None:
         begin = end
 
 
-def _where(wanted: Wanted, table: str) -> tuple[str, list[Any]]:
+def _where(query: Query, table: str) -> tuple[str, list[Any]]:
     """The rest of a WHERE clause and its parameters."""
-    text, given = "", []
-    for key, values in wanted.where.items():
+    text, arguments = "", []
+    for key, values in query.where.items():
         if key == "run":
             continue
         parts = []
@@ -242,22 +242,22 @@ def _where(wanted: Wanted, table: str) -> tuple[str, list[Any]]:
                 low, _, high = value.partition("..")
                 column = "+steps.step" if (table, key) == ("stats", "step") else f"{table}.{key}"
                 parts.append(f"{column} between ? and ?")
-                given += [int(low), int(high or low)]
+                arguments += [int(low), int(high or low)]
             else:
                 column = {"op": "ops.site" if "/" in value else "ops.name", "graph": "ops.graph",
                           "value": "results.name", "name": "metrics.name"}[key]  # fmt: skip
                 parts.append(f"{column} glob ?")
-                given.append(value)
+                arguments.append(value)
         text += f" and ({' or '.join(parts)})"
-    return text, given
+    return text, arguments
 
 
-def _known(connection: sqlite3.Connection, wanted: Wanted) -> str:
+def _hint(connection: sqlite3.Connection, query: Query) -> str:
     """What there would be to draw."""
-    table, column = ("metrics", "name") if wanted.table == "metrics" else ("ops", "name")
+    table, column = ("metrics", "name") if query.table == "metrics" else ("ops", "name")
     rows = connection.execute(f"select distinct {column} from {table} order by 1 limit 40")
     names = [name for (name,) in rows]
-    asked = wanted.where.get("op", []) + ([wanted.column] if table == "metrics" else [])
-    near = [hint for name in asked if (hint := did_you_mean(name, names))]
+    requested = query.where.get("op", []) + ([query.column] if table == "metrics" else [])
+    near = [hint for name in requested if (hint := did_you_mean(name, names))]
     what = "metrics" if table == "metrics" else "ops"
     return near[0] if near else f"there are {what} {', '.join(names[:12])}" if names else ""

@@ -46,5 +46,5 @@ def add_functions(connection: sqlite3.Connection) -> None:
     aggregates: tuple[tuple[str, int, type[Quantile]], ...] = (
         ("quantile", 2, Quantile), ("median", 1, Median), ("p99", 1, P99),
     )  # fmt: skip
-    for name, arguments, made in aggregates:
-        connection.create_aggregate(name, arguments, made)  # pyright: ignore[reportArgumentType]
+    for name, arguments, aggregate in aggregates:
+        connection.create_aggregate(name, arguments, aggregate)  # pyright: ignore[reportArgumentType]

@@ -52,5 +52,5 @@ def _as_row(connection, number: int, finding: Finding) -> tuple:
         "where o.run = ? and o.name = ? and r.name = ? and (? is null or o.line = ?) limit 1",
         (number, finding.op, finding.value, line, line),
     ).fetchone()
-    place = (finding.value, plain(file) if file else None, line, plain(headline(finding)))
-    return op[0] if op else None, finding.kind, *place
+    details = (finding.value, plain(file) if file else None, line, plain(headline(finding)))
+    return op[0] if op else None, finding.kind, *details

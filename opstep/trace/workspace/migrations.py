@@ -58,19 +58,19 @@ def migrate(
     path: Path,
     version: int,
     migrations: Mapping[int, Callable[[sqlite3.Connection], None]] = MIGRATIONS,
-    wanted: int = VERSION,
+    target: int = VERSION,
 ) -> None:
     """All steps from `version` on, in one transaction; the file as it was is kept beside it, as
     ``NAME.v1``.
     """
-    kept = path.with_name(f"{path.name}.v{version}")
-    if not kept.exists():
-        with sqlite3.connect(kept) as copy:
+    backup = path.with_name(f"{path.name}.v{version}")
+    if not backup.exists():
+        with sqlite3.connect(backup) as copy:
             connection.backup(copy)
         copy.close()
     with transaction(connection):
         (version,) = connection.execute("pragma user_version").fetchone()  # another may have come
-        while version < wanted:
+        while version < target:
             migrations[version](connection)
             version += 1
         create_views(connection)

@@ -45,8 +45,8 @@ def find_run(connection: sqlite3.Connection, reference: int | str) -> int:
     if begin:
         listed = _some(f"{key} (run {id})" for id, key in begin)
         raise InputError(f"{len(begin)} runs begin with {text}: {listed}", hint="give more of it")
-    known = f"there are: {_some(key for _, key in runs)}" if runs else "it has no runs"
-    hint = did_you_mean(text, [key for _, key in runs]) or known
+    available = f"there are: {_some(key for _, key in runs)}" if runs else "it has no runs"
+    hint = did_you_mean(text, [key for _, key in runs]) or available
     raise InputError(f"there is no run {visible(text)}", hint=hint)
 
 
@@ -100,13 +100,13 @@ def tensors(
     kind: str | None = None,
 ) -> list[TensorRecord]:
     """Those that are kept, by name, run and step."""
-    given = {"name": name, "run": run, "step": step, "kind": kind}
-    given = {column: value for column, value in given.items() if value is not None}
-    where = " and ".join(f"tensors.{column} = :{column}" for column in given) or "1"
+    filters = {"name": name, "run": run, "step": step, "kind": kind}
+    filters = {column: value for column, value in filters.items() if value is not None}
+    where = " and ".join(f"tensors.{column} = :{column}" for column in filters) or "1"
     rows = connection.execute(
         f"select {_COLUMNS} from tensors left join runs on runs.id = tensors.run where {where} "
         "order by tensors.name, tensors.run, tensors.step, tensors.id",
-        given,
+        filters,
     )
     return [_tensor(list(row)) for row in rows]
 
@@ -122,11 +122,11 @@ def find_tensor(connection: sqlite3.Connection, text: str) -> TensorRecord:
     One that was saved by hand comes before those of runs; of a run its last. Raises `InputError`
     where there is none of that name, or where the last ones of several runs differ.
     """
-    wanted = parse_reference(text)
-    run = None if wanted.run is None else find_run(connection, wanted.run)
-    found = tensors(connection, wanted.name, run, wanted.step)
+    reference = parse_reference(text)
+    run = None if reference.run is None else find_run(connection, reference.run)
+    found = tensors(connection, reference.name, run, reference.step)
     if not found:
-        raise _unknown(connection, wanted, run)
+        raise _unknown(connection, reference, run)
     by_hand = [t for t in found if t.run is None]
     if by_hand:
         return by_hand[-1]
@@ -136,28 +136,28 @@ def find_tensor(connection: sqlite3.Connection, text: str) -> TensorRecord:
         return list(last.values())[-1]
     listed = _some(f"{t.reference} ({t.kind}, {t.type})" for t in reversed(last.values()))
     raise InputError(
-        f"{wanted.name} is ambiguous: {len(last)} runs have one, and they differ: {listed}",
-        hint=f"say which: {wanted.name}@last",
+        f"{reference.name} is ambiguous: {len(last)} runs have one, and they differ: {listed}",
+        hint=f"say which: {reference.name}@last",
     )
 
 
-def _unknown(connection: sqlite3.Connection, wanted: Reference, run: int | None) -> InputError:
+def _unknown(connection: sqlite3.Connection, reference: Reference, run: int | None) -> InputError:
     """What to say of a reference that names nothing."""
-    elsewhere = tensors(connection, wanted.name)
-    if elsewhere and wanted.run is not None:
-        step = "" if wanted.step is None else f" at step {wanted.step}"
+    elsewhere = tensors(connection, reference.name)
+    if elsewhere and reference.run is not None:
+        step = "" if reference.step is None else f" at step {reference.step}"
         listed = _some(f"{t.reference} ({t.type})" for t in elsewhere)
-        return InputError(f"run {wanted.run} has no {wanted.name}{step}; there is {listed}")
-    drawn = _drawn(connection, wanted.name, run)
+        return InputError(f"run {reference.run} has no {reference.name}{step}; there is {listed}")
+    drawn = _drawn(connection, reference.name, run)
     if drawn is not None:
         return InputError(
-            f"{wanted.name} was not stored: run {drawn} drew it from its seed",
-            hint=f"in Python: Workspace(FILE).program({drawn!r}).params[{wanted.name!r}]",
+            f"{reference.name} was not stored: run {drawn} drew it from its seed",
+            hint=f"in Python: Workspace(FILE).program({drawn!r}).params[{reference.name!r}]",
         )
     names = all_names(connection, run)
-    known = f"there are: {_some(names)}" if names else "it has no tensors"
-    hint = did_you_mean(wanted.name, names) or known
-    return InputError(f"there is no tensor {visible(wanted.name)}", hint=hint)
+    available = f"there are: {_some(names)}" if names else "it has no tensors"
+    hint = did_you_mean(reference.name, names) or available
+    return InputError(f"there is no tensor {visible(reference.name)}", hint=hint)
 
 
 def _drawn(connection: sqlite3.Connection, name: str, run: int | None) -> str | None:

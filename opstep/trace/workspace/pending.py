@@ -55,8 +55,8 @@ class Sums:
         for k in np.flatnonzero(self.executions | self.counted).tolist():
             times = (int(self.total[k]), int(self.least[k]), int(self.most[k]))
             digest = int(self.digest[k].astype(np.int64)) if self.counted[k] else None
-            given = times if self.timed[k] else (None, None, None)
-            yield (int(self.executions[k]), *given, digest, run, first + k)
+            timing = times if self.timed[k] else (None, None, None)
+            yield (int(self.executions[k]), *timing, digest, run, first + k)
 
 
 class Columns:
@@ -66,13 +66,13 @@ class Columns:
         plan = layout.plan
         self.steps = np.array(layout.rows[stream], np.int64)
         self.ops = self.steps + first
-        taken = layout.stats[stream]
-        self.stat_steps = np.array([step for step, _ in taken], np.int64)
+        statistics = layout.stats[stream]
+        self.stat_steps = np.array([step for step, _ in statistics], np.int64)
         self.stat_ops = self.stat_steps + first
         self.results = np.array(
-            [plan.steps[step].results.index(value) for step, value in taken], np.int64
+            [plan.steps[step].results.index(value) for step, value in statistics], np.int64
         )
-        self.types = [plan.values[value].type for _, value in taken]
+        self.types = [plan.values[value].type for _, value in statistics]
         self.is_float = np.array([t.dtype.is_float for t in self.types], bool)
         # ops without kernels have statistics and no times: their executions come behind the others
         row = {step: k for k, step in enumerate(layout.rows[stream])}
@@ -138,8 +138,8 @@ class RunState:
             count, stats = len(record.calls), 0
         else:
             columns = self._columns.get((first, record.stream)) or self.columns(record)
-            told = record.stats is not None and len(record.stats) > 0
-            count = len(columns.ops) + len(columns.untimed) * told
+            has_stats = record.stats is not None and len(record.stats) > 0
+            count = len(columns.ops) + len(columns.untimed) * has_stats
             stats = record.stats.nbytes if record.stats is not None else 0
             stats += 3 * record.details.nbytes if record.details is not None else 0
         if count:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from opstep.runtime.ir.errors import InputError
-from opstep.trace.workspace.figures import Line, Wanted, labels_of
+from opstep.trace.workspace.figures import Line, Query, labels_of
 
 FORMATS = (".png", ".svg", ".pdf")
 # Told apart by all kinds of eyes: Okabe and Ito, a little darker.
@@ -36,7 +36,7 @@ STYLE: Any = {
 }
 
 
-def draw(path: Path, wanted: Wanted, lines: list[Line], title: str, log: bool = False) -> None:
+def draw(path: Path, query: Query, lines: list[Line], title: str, log: bool = False) -> None:
     """Writes the picture. Of more lines than have colours, those that reach farthest are named.
 
     Lines of a single step are drawn as bars, in the order of the program. Raises `InputError` where
@@ -51,7 +51,7 @@ def draw(path: Path, wanted: Wanted, lines: list[Line], title: str, log: bool = 
         raise InputError("matplotlib is not there", hint=hint) from None
     if log and not any(y is not None and y > 0 for line in lines for y in line.ys):
         raise InputError("no figure is above 0: a logarithmic scale shows none of them")
-    unit = _in_unit(wanted, lines)
+    unit = _in_unit(query, lines)
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(WIDTH, HEIGHT), dpi=DPI)
         FigureCanvasAgg(figure)
@@ -90,17 +90,17 @@ def _below(lines: list[Line]) -> str:
     """The line under the title: of which runs, and what is not seen."""
     runs = list({line.run.id: line.run for line in lines}.values())
     graphs = dict.fromkeys(f"{run.graph} of {Path(run.file).name}" for run in runs)
-    told = ", ".join(list(graphs)[:3]) + f", run{'s' if len(runs) > 1 else ''} "
-    told += ", ".join(run.key for run in runs[:4]) + (", …" if len(runs) > 4 else "")
+    caption = ", ".join(list(graphs)[:3]) + f", run{'s' if len(runs) > 1 else ''} "
+    caption += ", ".join(run.key for run in runs[:4]) + (", …" if len(runs) > 4 else "")
     single = max(len(line.xs) for line in lines) == 1
     if single and len(lines) > BARS:
-        told += f"; the {BARS} greatest of {len(lines):,}"
+        caption += f"; the {BARS} greatest of {len(lines):,}"
     elif single:
         steps = {x for line in lines for x in line.xs}
-        told += f"; step {int(min(steps))}" if len(steps) == 1 else ""
+        caption += f"; step {int(min(steps))}" if len(steps) == 1 else ""
     elif len(lines) > NAMED:
-        told += f"; {len(lines):,} lines, {NAMED} of them named"
-    return told
+        caption += f"; {len(lines):,} lines, {NAMED} of them named"
+    return caption
 
 
 # --- curves ---------------------------------------------------------------------------------------
@@ -170,11 +170,11 @@ def _names(figure: Any, axes: Any, named: list[Line]) -> None:
         if last:
             ends.append((axes.transData.transform(last[-1])[1], last[-1], colour, text))
     ends.sort(key=lambda end: end[0])
-    places = spread([end[0] for end in ends], 0.165 * DPI, axes.bbox.y0, axes.bbox.y1)
-    for place, (_, (_, y), colour, text) in zip(places, ends, strict=True):
+    heights = spread([end[0] for end in ends], 0.165 * DPI, axes.bbox.y0, axes.bbox.y1)
+    for height, (_, (_, y), colour, text) in zip(heights, ends, strict=True):
         end, at = (
             axes.transAxes.inverted().transform((0, pixel))[1]
-            for pixel in (axes.transData.transform((0, y))[1], place)
+            for pixel in (axes.transData.transform((0, y))[1], height)
         )
         axes.annotate(
             text, (1.0, end), xytext=(1.035, at),
@@ -185,13 +185,13 @@ def _names(figure: Any, axes: Any, named: list[Line]) -> None:
         )  # fmt: skip
 
 
-def spread(wanted: list[float], gap: float, low: float, high: float) -> list[float]:
+def spread(positions: list[float], gap: float, low: float, high: float) -> list[float]:
     """Places near the wanted ones (which go up) with at least `gap` between them: those that would
     overlap stand together around their middle. Inside of low..high, if there is room.
     """
     groups: list[list[float]] = []  # middle, how many
-    for place in wanted:
-        groups.append([place, 1])
+    for position in positions:
+        groups.append([position, 1])
         while len(groups) > 1 and _overlap(groups[-2], groups[-1], gap):
             (a, n), (b, m) = groups[-2:]
             groups[-2:] = [[(a * n + b * m) / (n + m), n + m]]
@@ -207,18 +207,18 @@ def _overlap(below: list[float], above: list[float], gap: float) -> bool:
     return above[0] - below[0] < (above[1] + below[1]) / 2 * gap
 
 
-def _in_unit(wanted: Wanted, lines: list[Line]) -> str:
+def _in_unit(query: Query, lines: list[Line]) -> str:
     """What the figures are, with their unit; times are brought into a handy one."""
     counts = ("nan", "posinf", "neginf", "zero", "subnormal", "unwritten", "count")
-    if wanted.table == "stats":
-        return f"{wanted.column} (elements)" if wanted.column in counts else wanted.column
-    if "seconds" not in (wanted.column, *wanted.where.get("name", ())):
-        return wanted.column
+    if query.table == "stats":
+        return f"{query.column} (elements)" if query.column in counts else query.column
+    if "seconds" not in (query.column, *query.where.get("name", ())):
+        return query.column
     longest = max(map(_reach, lines))
     factor, unit = (1e6, "µs") if longest < 1e-3 else (1e3, "ms") if longest < 1 else (1, "s")
     for line in lines:
         line.ys = [None if y is None else y * factor for y in line.ys]
-    return f"{unit} {'an execution' if wanted.table == 'executions' else 'a step'}"
+    return f"{unit} {'an execution' if query.table == 'executions' else 'a step'}"
 
 
 # --- bars -----------------------------------------------------------------------------------------
@@ -230,21 +230,21 @@ def _bars(figure: Any, axes: Any, lines: list[Line], log: bool) -> None:
     shown = [line for line in lines if line in greatest]
     ys = [0.0 if line.ys[0] is None else line.ys[0] for line in shown]
     colours = [BAD if line.odd else COLOURS[0] for line in shown]
-    places = range(len(shown))
+    positions = range(len(shown))
     height = 1.45 + 0.23 * len(shown)
     figure.set_figheight(height)
-    axes.barh(places, ys, height=0.62, color=colours)
+    axes.barh(positions, ys, height=0.62, color=colours)
     if log or (min(ys) > 0 and max(ys) / min(ys) > 1000):
         axes.set_xscale("log", nonpositive="mask")
     labels = labels_of(shown)
-    axes.set_yticks(places, labels)
+    axes.set_yticks(positions, labels)
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.margins(x=0.12)
     axes.grid(axis="y", visible=False)
-    for place, y, line in zip(places, ys, shown, strict=True):
+    for position, y, line in zip(positions, ys, shown, strict=True):
         text = f"{y:.4g}" + (" and NaN or inf" if line.odd else "")
-        axes.annotate(text, (y, place), xytext=(4 if y >= 0 else -4, 0), size=8.5,
+        axes.annotate(text, (y, position), xytext=(4 if y >= 0 else -4, 0), size=8.5,
                       textcoords="offset points", va="center", ha="left" if y >= 0 else "right",
                       color=BAD if line.odd else INK)  # fmt: skip
     left = 0.4 + 0.085 * max(map(len, labels))

@@ -44,8 +44,8 @@ def prune(
     with transaction(connection):
         for run in runs:
             for table in _TABLES:
-                gone = connection.execute(f"delete from {table} where run = ?", (run,)).rowcount
-                tensors += gone if table == "tensors" else 0
+                deleted = connection.execute(f"delete from {table} where run = ?", (run,)).rowcount
+                tensors += deleted if table == "tensors" else 0
             connection.execute("delete from runs where id = ?", (run,))
         drop_unused_blobs(connection)
     compacted = compact and _compact(connection)

@@ -120,11 +120,11 @@ def _unique(columns: list[str]) -> list[str]:
     """``id``, ``id``: ``id``, ``id:1``, as SQLite calls them in a view."""
     found: list[str] = []
     for name in columns:
-        again, made = 0, name
-        while made in found:
+        again, unique = 0, name
+        while unique in found:
             again += 1
-            made = f"{name}:{again}"
-        found.append(made)
+            unique = f"{name}:{again}"
+        found.append(unique)
     return found
 
 
@@ -253,11 +253,11 @@ def _hint(connection: sqlite3.Connection, kind: str, name: str) -> str:
         return did_you_mean(name, tables) or f"there are: {', '.join(tables)}"
     if kind != "column":
         return ""
-    known: dict[str, None] = {}
+    names: dict[str, None] = {}
     with suppress(sqlite3.Error):
         for table in tables:
-            known |= dict.fromkeys(columns_of(connection, table))
-    return did_you_mean(name, known)
+            names |= dict.fromkeys(columns_of(connection, table))
+    return did_you_mean(name, names)
 
 
 def tables_of(connection: sqlite3.Connection) -> list[str]:

@@ -71,8 +71,8 @@ def rerun(
     inputs = inputs_of(workspace, run, program, step)
     cut = run.cut
     alone = step > 0 and run.repeatable < run.steps
-    whole = (step + 1 == run.steps if alone else run.repeatable == run.steps) and not cut
-    failed = whole and run.status == "failed" and not alone
+    complete = (step + 1 == run.steps if alone else run.repeatable == run.steps) and not cut
+    failed = complete and run.status == "failed" and not alone
     steps = 1 if alone else run.repeatable - step + failed
     if run.steps + failed == 0:
         message = f"run {run.key} finished no step that could be repeated"
@@ -87,7 +87,7 @@ def rerun(
         raise
     except OpstepError as caught:
         error = str(caught)
-    pairs = compare_final_state(workspace, run, program, results) if whole else {}
+    pairs = compare_final_state(workspace, run, program, results) if complete else {}
     pairs |= scalars(run, step + steps - 1, results)
     same = [name for name, is_same in pairs.items() if is_same]
     different = [name for name, is_same in pairs.items() if not is_same]
@@ -96,15 +96,17 @@ def rerun(
 
 def _check_begin(run: RecordedRun, step: int) -> None:
     """Complains of a step that no repeat can begin with."""
-    kept = [
+    possible = [
         0,
         *(c.step + 1 for c in run.checkpoints if c.kind == "kept" and c.step + 1 < run.steps),
     ]
-    if step not in kept:
-        known = ", ".join(map(str, kept[:_LISTED])) + (", …" if len(kept) > _LISTED else "")
+    if step not in possible:
+        listed = ", ".join(map(str, possible[:_LISTED])) + (
+            ", …" if len(possible) > _LISTED else ""
+        )
         raise InputError(
             f"run {run.key} cannot be repeated from step {step} on: what that needs was not kept",
-            hint=Wording(f"it can be from: {known}; ", EVERY, " keeps more"),
+            hint=Wording(f"it can be from: {listed}; ", EVERY, " keeps more"),
         )
 
 
@@ -126,14 +128,14 @@ def inputs_of(
     workspace: Workspace, run: RecordedRun, program: Program, step: int = 0
 ) -> dict[str, np.ndarray]:
     """Those of that step: of the first one, where it had no others."""
-    kept: dict[str, Any] = {}
+    saved: dict[str, Any] = {}
     for at in (-1, step - 1):
-        kept |= {t.name: t for t in run.tensors if t.kind == "input" and t.step == at}
-    wanted = [b.name.text for b in program.graph(run.graph).inputs]
-    missing = [name for name in wanted if name not in kept]
+        saved |= {t.name: t for t in run.tensors if t.kind == "input" and t.step == at}
+    names = [b.name.text for b in program.graph(run.graph).inputs]
+    missing = [name for name in names if name not in saved]
     if missing:
         raise InputError(f"run {run.key}: its inputs were not kept: {', '.join(missing)}")
-    return {name: workspace.elements(kept[name]) for name in wanted}
+    return {name: workspace.elements(saved[name]) for name in names}
 
 
 def compare_final_state(
@@ -154,10 +156,10 @@ def compare_final_state(
 
 def scalars(run: RecordedRun, step: int, results: Mapping[str, np.ndarray]) -> dict[str, bool]:
     """Whether scalar results of this step are the same again, by name; NaN was kept as None."""
-    kept = {m.name: m.value for m in run.metrics if m.step == step}
+    recorded = {m.name: m.value for m in run.metrics if m.step == step}
     pairs = {}
     for name, array in results.items():
-        if name in kept and array.ndim == 0:
+        if name in recorded and array.ndim == 0:
             value = float(array)
-            pairs[name] = kept[name] == (None if value != value else value)
+            pairs[name] = recorded[name] == (None if value != value else value)
     return pairs

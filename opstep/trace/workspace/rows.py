@@ -69,13 +69,17 @@ def is_usual(words: np.ndarray) -> bool:
 
 
 def storable(number: float | int | None) -> float | int | None:
-    """As SQLite can hold it: the magnitude of the least i64 is no i64."""
+    """As SQLite can hold it: the magnitude of the least i64 is not an i64."""
     return float(number) if isinstance(number, int) and number >> 63 else number
 
 
-def _or_none(column: np.ndarray, there: np.ndarray) -> list[Any]:
+def _or_none(column: np.ndarray, present: np.ndarray) -> list[Any]:
     values = column.tolist()
-    return values if there.all() else [v if t else None for v, t in zip(values, there, strict=True)]
+    return (
+        values
+        if present.all()
+        else [v if t else None for v, t in zip(values, present, strict=True)]
+    )
 
 
 def figures_row(s: Statistics) -> tuple:
@@ -153,15 +157,15 @@ def initial_rows(run: int, graph: str, initial: Sequence[Initial]) -> tuple[list
     first of them, -2 the second, and so on; step -1, before any other.
     """
     ops, results, executions, stats = [], [], [], []
-    for k, given in enumerate(initial):
+    for k, tensor in enumerate(initial):
         op = -1 - k
-        head = (run, op, given.kind, f"{given.kind}/{given.name}", graph, graph, graph)
-        ops.append((*head, None, None, None, "[]", "[]", "{}", HOST, given.type.nbytes, 0, None))
-        shape = _json(given.type.shape)
-        results.append((run, op, 0, given.name, given.type.dtype.name, shape, given.type.nbytes))
-        if given.statistics is not None:
+        head = (run, op, tensor.kind, f"{tensor.kind}/{tensor.name}", graph, graph, graph)
+        ops.append((*head, None, None, None, "[]", "[]", "{}", HOST, tensor.type.nbytes, 0, None))
+        shape = _json(tensor.type.shape)
+        results.append((run, op, 0, tensor.name, tensor.type.dtype.name, shape, tensor.type.nbytes))
+        if tensor.statistics is not None:
             executions.append((run, op, -1, op, HOST, -1, 0, None, None))
-            stats.append((run, -1, op, op, 0, *figures_row(given.statistics)))
+            stats.append((run, -1, op, op, 0, *figures_row(tensor.statistics)))
     return ops, results, executions, stats
 
 
@@ -191,7 +195,7 @@ def _sources(plan: Plan, first: int, initial: Sequence[Initial], main: bool) -> 
 
 
 def plain(text: str) -> str:
-    """As SQLite can hold it: a path whose bytes are no UTF-8 has surrogates."""
+    """As SQLite can hold it: a path whose bytes are not UTF-8 has surrogates."""
     return text.encode("utf-8", "replace").decode()
 
 

@@ -140,7 +140,7 @@ class RecordedRun:
         self, op: int | str | None = None, step: int | None = None
     ) -> list[ExecutionRecord]:
         """Each time that an op ran, in order. `op`: number, name (``relu``) or site."""
-        where, given = _conditions(op, None, step, "executions")
+        where, arguments = _conditions(op, None, step, "executions")
         return [
             ExecutionRecord._make(row)
             for row in self._rows(
@@ -148,7 +148,7 @@ class RecordedRun:
                 "executions.stream, executions.turn, executions.start_ns, executions.end_ns "
                 f"from executions join ops using (run, op) where executions.run = :run{where} "
                 "order by executions.execution",
-                given,
+                arguments,
             )
         ]
 
@@ -164,15 +164,17 @@ class RecordedRun:
         In names and sites ``*``, ``?`` and ``[…]`` stand for what they do in a shell. A long run
         has millions of these: say which.
         """
-        where, given = _conditions(op, value, step, "stats")
-        return [_stat(row) for row in self._rows(f"{_STATS}{where} {_IN_ORDER}", given)]
+        where, arguments = _conditions(op, value, step, "stats")
+        return [_stat(row) for row in self._rows(f"{_STATS}{where} {_IN_ORDER}", arguments)]
 
     def quantiles(
         self, op: int | str | None = None, value: str | None = None, step: int | None = None
     ) -> list[Quantiles]:
         """Of tensors, in order of execution, where they were taken; chosen as in `stats`."""
         columns = ("p1", "p50", "p99", "abs_p1", "abs_p50", "abs_p99")
-        return [Quantiles._make(row) for row in self._taken("quantiles", columns, op, value, step)]
+        return [
+            Quantiles._make(row) for row in self._details("quantiles", columns, op, value, step)
+        ]
 
     def signed(
         self, op: int | str | None = None, value: str | None = None, step: int | None = None
@@ -181,7 +183,7 @@ class RecordedRun:
         columns = ("negative_lowest", "negative", "positive_lowest", "positive")
         return [
             Signed._make((*row[:7], bins(row[7], row[8]), bins(row[9], row[10])))
-            for row in self._taken("signed", columns, op, value, step)
+            for row in self._details("signed", columns, op, value, step)
         ]
 
     def channels(
@@ -189,19 +191,19 @@ class RecordedRun:
     ) -> list[Channel]:
         """One for each channel of each tensor, likewise."""
         columns = ("channel", "finite", "min", "max", "zero")
-        return [Channel._make(row) for row in self._taken("channels", columns, op, value, step)]
+        return [Channel._make(row) for row in self._details("channels", columns, op, value, step)]
 
-    def _taken(
+    def _details(
         self, table: str, columns: tuple[str, ...], op: Any, value: Any, step: Any
     ) -> list[tuple]:
-        where, given = _conditions(op, value, step, "stats")
-        wanted = ", ".join(f'{table}."{column}"' for column in columns)
+        where, arguments = _conditions(op, value, step, "stats")
+        listed = ", ".join(f'{table}."{column}"' for column in columns)
         return self._rows(
             f"select {table}.step, {table}.op, {table}.execution, ops.name, results.name, "
-            f"ops.site, ops.line, {wanted} from {STATS.replace('stats', table)} "
+            f"ops.site, ops.line, {listed} from {STATS.replace('stats', table)} "
             f"where results.run = :run{where} "
             f"order by {table}.step, {table}.execution, {table}.result",
-            given,
+            arguments,
         )
 
     def first_bad(self) -> FirstBad | None:
@@ -212,10 +214,10 @@ class RecordedRun:
         if not found:
             return None
         step, execution, op, value, verdict = found[0]
-        where, given = _conditions(op, None, step, "stats")
-        given |= {"execution": execution, "value": value}
+        where, arguments = _conditions(op, None, step, "stats")
+        arguments |= {"execution": execution, "value": value}
         where += " and stats.execution = :execution and results.name = :value"
-        return FirstBad(_stat(self._rows(_STATS + where, given)[0]), verdict)
+        return FirstBad(_stat(self._rows(_STATS + where, arguments)[0]), verdict)
 
     # --- the run as a whole ---
 
@@ -254,9 +256,9 @@ class RecordedRun:
         rows = self._rows(
             "select id, step, kind, saved from checkpoints where run = :run order by id"
         )
-        kept = self.tensors
+        tensors = self.tensors
         return [
-            Checkpoint(id, step, kind, saved, [t for t in kept if t.checkpoint == id])
+            Checkpoint(id, step, kind, saved, [t for t in tensors if t.checkpoint == id])
             for id, step, kind, saved in rows
         ]
 
@@ -268,9 +270,9 @@ class RecordedRun:
             for table in tables
         }
 
-    def _rows(self, text: str, given: Mapping[str, Any] | None = None) -> list[tuple]:
+    def _rows(self, text: str, arguments: Mapping[str, Any] | None = None) -> list[tuple]:
         with about_file(self._connection):
-            return self._connection.execute(text, {"run": self.id, **(given or {})}).fetchall()
+            return self._connection.execute(text, {"run": self.id, **(arguments or {})}).fetchall()
 
 
 ROW = [f.name for f in fields(RecordedRun) if not f.name.startswith("_")]
@@ -281,9 +283,11 @@ def read_run(connection: sqlite3.Connection, id: int) -> RecordedRun:
 
 
 @readable
-def read_runs(connection: sqlite3.Connection, where: str = "1", given=()) -> list[RecordedRun]:
+def read_runs(connection: sqlite3.Connection, where: str = "1", arguments=()) -> list[RecordedRun]:
     """Runs, the first first."""
-    rows = connection.execute(f"select {', '.join(ROW)} from runs where {where} order by id", given)
+    rows = connection.execute(
+        f"select {', '.join(ROW)} from runs where {where} order by id", arguments
+    )
     return [RecordedRun(**dict(zip(ROW, row, strict=True)), _connection=connection) for row in rows]
 
 
@@ -305,31 +309,31 @@ _IN_ORDER = "order by stats.step, stats.execution, stats.result"
 
 def _stat(row: tuple) -> StatRecord:
     *figures, lowest, histogram = row[7:]
-    known: dict[str, Any] = dict(zip(FIGURES, figures, strict=True))
-    statistics = Statistics(**known, histogram=bins(lowest, histogram))
+    counts: dict[str, Any] = dict(zip(FIGURES, figures, strict=True))
+    statistics = Statistics(**counts, histogram=bins(lowest, histogram))
     return StatRecord._make((*row[:7], statistics))
 
 
 def bins(lowest: int | None, histogram: str | None) -> tuple[int, ...]:
     """All `BINS` counts of a histogram, of which those from `lowest` on were written down."""
-    written = parsed(histogram) if histogram else []
+    counts = parsed(histogram) if histogram else []
     before = 0 if lowest is None else lowest - LOWEST
-    return (*[0] * before, *written, *[0] * (BINS - before - len(written)))
+    return (*[0] * before, *counts, *[0] * (BINS - before - len(counts)))
 
 
 def _conditions(
     op: int | str | None, value: str | None, step: int | None, table: str
 ) -> tuple[str, dict[str, Any]]:
     """The rest of a WHERE clause, and what its names stand for."""
-    where, given = "", {}
+    where, arguments = "", {}
     if isinstance(op, int):
-        where, given = " and ops.op = :op", {"op": op}
+        where, arguments = " and ops.op = :op", {"op": op}
     elif op is not None:
         column = "site" if "/" in op else "name"
-        where, given = f" and ops.{column} glob :op", {"op": op}
+        where, arguments = f" and ops.{column} glob :op", {"op": op}
     if value is not None:
-        where, given = f"{where} and results.name glob :value", {**given, "value": value}
+        where, arguments = f"{where} and results.name glob :value", {**arguments, "value": value}
     if step is not None:
         column = "steps.step" if table == "stats" else f"{table}.step"
-        where, given = f"{where} and {column} = :step", {**given, "step": step}
-    return where, given
+        where, arguments = f"{where} and {column} = :step", {**arguments, "step": step}
+    return where, arguments

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def recorded_runs(path: str | Path) -> Callable[[str, int | None], RunScope | None]:
     """Finds the scope of a run by its key (or id, or ``last``) and a step, the last if None; None
-    where there is no such run. Raises `InputError` where the file is no workspace.
+    where there is no such run. Raises `InputError` where the file is not a workspace.
     """
     from opstep.trace.workspace.workspace import Workspace
 
@@ -48,24 +48,24 @@ class RunScope:
         self.step = step
 
     def lookup(self, name: str) -> RecordedTensor | None:
-        kept = [t for t in self._run.tensors if t.name == name and self._meant(t)]
+        tensors = [t for t in self._run.tensors if t.name == name and self._is_current(t)]
         figures = self._run.stats(value=_literally(name), step=self.step)
-        if not kept and not figures:
+        if not tensors and not figures:
             return None
         return RecordedTensor(
-            self.workspace, name, kept[-1] if kept else None, figures[-1] if figures else None
+            self.workspace, name, tensors[-1] if tensors else None, figures[-1] if figures else None
         )
 
     def names(self) -> list[str]:
-        found = [t.name for t in self._run.tensors if self._meant(t)]
+        found = [t.name for t in self._run.tensors if self._is_current(t)]
         found += [name for op in self._run.ops for name in op.results]
         return list(dict.fromkeys(found))
 
     def relative(self, steps: int) -> RunScope | None:
         """The same run, so many steps away."""
         last = self._run.steps - 1 if self.step is None else self.step
-        wanted = last + steps
-        return RunScope(self.workspace, self._run, wanted) if wanted >= 0 else None
+        step = last + steps
+        return RunScope(self.workspace, self._run, step) if step >= 0 else None
 
     def changed(self, changes: int) -> RunScope:
         raise InputError("a run in a workspace has no versions within a step", hint='w@"last:3"')
@@ -76,11 +76,11 @@ class RunScope:
     def load(self, path: str) -> np.ndarray:
         raise InputError("a run in a workspace has no files")
 
-    def _meant(self, kept: TensorRecord) -> bool:
+    def _is_current(self, tensor: TensorRecord) -> bool:
         """Whether this is what the tensor was in the step: its output, or what it began with."""
-        if self.step is None or kept.step is None:
+        if self.step is None or tensor.step is None:
             return True
-        return kept.step == self.step if kept.kind == "output" else kept.step <= self.step
+        return tensor.step == self.step if tensor.kind == "output" else tensor.step <= self.step
 
 
 class RecordedTensor:
@@ -90,25 +90,25 @@ class RecordedTensor:
         self,
         workspace: Workspace,
         name: str,
-        kept: TensorRecord | None,
+        tensor: TensorRecord | None,
         figures: StatRecord | None,
     ):
         self.name = name
         self._workspace = workspace
-        self._kept = kept
+        self._tensor = tensor
         self._figures = figures
 
     @property
     def type(self) -> TensorType:
-        if self._kept is None:
+        if self._tensor is None:
             raise InputError(self._only_figures())
-        return TensorType(DTYPES[self._kept.dtype], self._kept.shape)
+        return TensorType(DTYPES[self._tensor.dtype], self._tensor.shape)
 
     def array(self) -> np.ndarray:
         """All elements. Raises `InputError` where the run has kept figures alone."""
-        if self._kept is None:
+        if self._tensor is None:
             raise InputError(self._only_figures())
-        return self._workspace.elements(self._kept)
+        return self._workspace.elements(self._tensor)
 
     def part(self, index: tuple[int | slice, ...]) -> np.ndarray:
         found: Any = self.array()[index]

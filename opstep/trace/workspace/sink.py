@@ -66,10 +66,10 @@ class WorkspaceSink:
     def begin_run(self, run: Run) -> None:
         with self._transaction():
             id = _insert(self._connection, "runs", _run_row(run))
-            kept = [("input", n, a) for n, a in run.info.inputs.items()]
+            arrays = [("input", n, a) for n, a in run.info.inputs.items()]
             tensors = run.info.program.module.tensors
-            kept += [(tensors[n].kind, n, a) for n, a in run.params.items()]
-            self._insert_checkpoint(id, -1, "start", kept)
+            arrays += [(tensors[n].kind, n, a) for n, a in run.params.items()]
+            self._insert_checkpoint(id, -1, "start", arrays)
             self._connection.executemany(
                 "insert into settings (run, kind, name, value) values (?, ?, ?, ?)",
                 ((id, *setting) for setting in _settings(run)),
@@ -91,12 +91,12 @@ class WorkspaceSink:
         if state.ended.nbytes > BATCH:
             self.flush()
 
-    def add_checkpoint(self, run: Run, kept: Checkpoint) -> None:
+    def add_checkpoint(self, run: Run, checkpoint: Checkpoint) -> None:
         tensors = run.info.program.module.tensors
-        those: list[Any] = [("input", n, a) for n, a in kept.inputs.items()]
-        those += [(tensors[n].kind, n, a) for n, a in kept.params.items()]
+        those: list[Any] = [("input", n, a) for n, a in checkpoint.inputs.items()]
+        those += [(tensors[n].kind, n, a) for n, a in checkpoint.params.items()]
         with self._transaction():
-            self._insert_checkpoint(self._states[run.key].id, kept.step - 1, "kept", those)
+            self._insert_checkpoint(self._states[run.key].id, checkpoint.step - 1, "kept", those)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -237,9 +237,9 @@ class WorkspaceSink:
             )
         state.grown.clear()
 
-    def _insert_pending(self, schema: str, state: RunState, taken: Pending, ended: bool) -> None:
-        self._count(*insert_records(self._connection, schema, state, taken.records, ended))
-        Pending().absorb(taken)
+    def _insert_pending(self, schema: str, state: RunState, pending: Pending, ended: bool) -> None:
+        self._count(*insert_records(self._connection, schema, state, pending.records, ended))
+        Pending().absorb(pending)
 
     def _count(self, executions: int, stats: int) -> None:
         self._counts["execution"] += executions
@@ -262,14 +262,14 @@ class WorkspaceSink:
 
     def _cut_off(self, ends: Sequence[tuple[Run, RunEnd]]) -> None:
         """The ends of runs whose last part could not be written."""
-        known = {run.key: end for run, end in ends}
+        end_of = {run.key: end for run, end in ends}
         for state in self._states.values():
-            end = known.get(state.run.key)
+            end = end_of.get(state.run.key)
             with transaction(self._connection):
                 if end is not None:
                     self._ended(state, end, "incomplete")
-                kept = "select steps from runs where id = ?"
-                (steps,) = self._connection.execute(kept, (state.id,)).fetchone()
+                query = "select steps from runs where id = ?"
+                (steps,) = self._connection.execute(query, (state.id,)).fetchone()
                 of = "" if end is None else f" of {end.steps:,}"
                 self._connection.execute(
                     "insert into findings (run, step, kind, message) values (?, ?, 'cut', ?)",
@@ -291,9 +291,9 @@ class WorkspaceSink:
         connection, run = self._connection, state.run
         last = end.steps - 1
         tensors = run.info.program.module.tensors
-        kept = [(tensors[n].kind, n, a) for n, a in end.params.items()]
-        kept += [("output", n, a) for n, a in end.outputs.items()]
-        self._insert_checkpoint(state.id, last, "end", kept)
+        arrays = [(tensors[n].kind, n, a) for n, a in end.params.items()]
+        arrays += [("output", n, a) for n, a in end.outputs.items()]
+        self._insert_checkpoint(state.id, last, "end", arrays)
         self._ended(state, end)
         found = list(_findings(connection, state, end))
         connection.executemany(
@@ -303,8 +303,8 @@ class WorkspaceSink:
         )
         for _, step, _, kind, _, file, line, message in found:
             if kind in ("nan", "inf"):
-                place = f"{file}:{line}: " if file else ""
-                self._found.append(f"{place}{message} (run {run.key}, step {step})")
+                location = f"{file}:{line}: " if file else ""
+                self._found.append(f"{location}{message} (run {run.key}, step {step})")
 
     def _insert_checkpoint(self, run: int, step: int, kind: str, tensors: list) -> None:
         """A checkpoint with these tensors: (kind, name, array)."""
@@ -322,11 +322,11 @@ def _reserve(folder: Path) -> IO[bytes]:
     back.
     """
     try:
-        kept = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 - closed at the end
-        kept.write(bytes(RESERVED))
+        file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 - closed at the end
+        file.write(bytes(RESERVED))
     except OSError:  # it may fit all the same
         return io.BytesIO()
-    return kept
+    return file
 
 
 def _insert_many(connection: sqlite3.Connection, schema: str, into: str, rows) -> None:
@@ -371,7 +371,7 @@ def _run_row(run: Run) -> dict[str, Any]:
     policy = info.policy
     trace = run.files.get("trace")
     began = datetime.fromtimestamp(run.began, UTC).isoformat(timespec="milliseconds")
-    text = source.text if source and _whole(module) else print_module(module)
+    text = source.text if source and _is_complete(module) else print_module(module)
     params: list[Any] = [declared.type.nbytes for declared in module.tensors.values()]
     return {
         "key": run.key,
@@ -410,7 +410,7 @@ def _seconds(run: Run, ended_ns: int) -> float:
     return (ended_ns - run.began_ns) / 1e9
 
 
-def _whole(module: Any) -> bool:
+def _is_complete(module: Any) -> bool:
     """Whether the module's text has all of it: a gradient that was added to it stands in none."""
     from opstep.runtime.ir.cutting import cut
 

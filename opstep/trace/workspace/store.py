@@ -43,7 +43,7 @@ class FileProblem(InputError):
 def open_writing(path: Path) -> sqlite3.Connection:
     """A connection that may write, in autocommit mode; the file is made where there is none.
 
-    Raises `FileProblem` where that cannot be, or the file is no workspace.
+    Raises `FileProblem` where that cannot be, or the file is not a workspace.
     """
     _check_file(path)
     if not path.parent.is_dir():
@@ -64,16 +64,16 @@ def open_writing(path: Path) -> sqlite3.Connection:
 def open_reading(
     path: Path, *, update: bool = True, patience: float = BUSY_S
 ) -> sqlite3.Connection:
-    """A connection that cannot write. Raises `FileProblem` where the file is no workspace.
+    """A connection that cannot write. Raises `FileProblem` where the file is not a workspace.
 
     One of an older version is brought up to date first; it is left as it is, and complained of,
     where `update` is False. `patience`: seconds to wait for a file that is locked.
     """
     try:
-        there = path.exists()
+        exists = path.exists()
     except OSError as error:  # such as a name that is too long
         raise FileProblem("unreadable", f"{path} cannot be read: {error.strerror}") from None
-    if not there:
+    if not exists:
         hint = f"opstep run FILE --workspace {path} makes one"
         raise FileProblem("absent", f"there is no file {path}", hint)
     _check_file(path)
@@ -117,15 +117,15 @@ def remove_empty_log(path: Path) -> None:
 
 def file_bytes(path: Path) -> int:
     """Of the file, and of what was written beside it and is not in it yet."""
-    beside = (path, path.with_name(path.name + "-wal"))
-    return sum(p.stat().st_size for p in beside if p.exists())
+    paths = (path, path.with_name(path.name + "-wal"))
+    return sum(p.stat().st_size for p in paths if p.exists())
 
 
 def _check_file(path: Path) -> None:
     if path.is_dir():
         raise FileProblem("folder", f"{path} is a folder; a workspace is a file")
     if path.exists() and not path.is_file():  # a pipe would make us wait
-        raise FileProblem("foreign", f"{path} is no file that SQLite could keep a workspace in")
+        raise FileProblem("foreign", f"{path} is not a file that SQLite could keep a workspace in")
     try:
         with open(path, "rb") as file:
             head = file.read(len(_MAGIC))
@@ -134,7 +134,7 @@ def _check_file(path: Path) -> None:
     except OSError as error:
         raise FileProblem("unreadable", f"{path} cannot be read: {error.strerror}") from None
     if head and head != _MAGIC:
-        raise FileProblem("foreign", f"{path} is no workspace: it is not an SQLite file")
+        raise FileProblem("foreign", f"{path} is not a workspace: it is not an SQLite file")
 
 
 @contextmanager
@@ -186,10 +186,10 @@ def _check_tables(connection: sqlite3.Connection, path: Path) -> None:
     rows that are worked out, such as a view, may never come to an end.
     """
     rows = "select name, type = 'table' and sql like 'create table%' from sqlite_master"
-    known = {name: bool(plain) for name, plain in connection.execute(rows)}
+    tables = {name: bool(plain) for name, plain in connection.execute(rows)}
     for table in TABLES:
-        if not known.get(table.name):
-            what = "is no table" if table.name in known else "is missing"
+        if not tables.get(table.name):
+            what = "is not a table" if table.name in tables else "is missing"
             raise FileProblem("damaged", f"{path}: it is damaged ({table.name} {what})", _RECOVER)
 
 

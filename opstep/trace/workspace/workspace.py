@@ -22,7 +22,7 @@ from opstep.runtime.ir.diagnostics import did_you_mean
 from opstep.runtime.ir.errors import InputError
 from opstep.trace.workspace import figures, names, query
 from opstep.trace.workspace.blobs import digest, read_array, save_tensor, storable, typed
-from opstep.trace.workspace.figures import Line, Wanted
+from opstep.trace.workspace.figures import Line, Query
 from opstep.trace.workspace.query import Answer
 from opstep.trace.workspace.reading import about_file
 from opstep.trace.workspace.records import TensorRecord
@@ -193,8 +193,8 @@ class Workspace:
         file. `stop` is asked now and then whether to end.
         """
         with self._writing() if write else nullcontext(self._connection) as connection:
-            given: dict[str, Any] = {"write": write, "seconds": timeout, "stop": stop}
-            with query.ask(connection, text, parameters, **given) as answer:
+            limits: dict[str, Any] = {"write": write, "seconds": timeout, "stop": stop}
+            with query.ask(connection, text, parameters, **limits) as answer:
                 yield answer
 
     def frame(
@@ -217,7 +217,7 @@ class Workspace:
         found = self.sql(f"select * from {table}{condition}", parameters, timeout=None)
         return pandas.DataFrame.from_records(found.rows, columns=found.columns)
 
-    def lines(self, wanted: str | Wanted) -> list[Line]:
+    def lines(self, wanted: str | Query) -> list[Line]:
         """Figures by step, a line a tensor: ``stats.absmax where op=relu``; see `figures`."""
         wanted = figures.parse(wanted) if isinstance(wanted, str) else wanted
         return figures.read(self._connection, wanted)

@@ -5,7 +5,7 @@ import pytest
 
 import opstep
 from opstep.api import devices
-from opstep.api.devices import Kind, canonical, device_named, kind_of, known_names
+from opstep.api.devices import Kind, canonical, device_named, device_names, kind_of
 from opstep.hunting.search import hunt
 from opstep.runtime.device.cpu.device import CpuDevice
 from opstep.runtime.ir.errors import InputError
@@ -61,9 +61,9 @@ def test_names():
     assert [canonical(n) for n in ("cpu", "cuda", "cuda:0", "cuda:1", "null")] == [
         "cpu", "cuda", "cuda", "cuda:1", "null",
     ]  # fmt: skip
-    assert known_names("N") == ["cpu", "cuda", "cuda:N", "null"]
-    assert [kind_of(n).gpu for n in known_names()] == [False, True, True, False]
-    assert [kind_of(n).computes for n in known_names()] == [True, True, True, False]
+    assert device_names("N") == ["cpu", "cuda", "cuda:N", "null"]
+    assert [kind_of(n).gpu for n in device_names()] == [False, True, True, False]
+    assert [kind_of(n).computes for n in device_names()] == [True, True, True, False]
 
 
 @pytest.mark.parametrize(

@@ -45,12 +45,12 @@ test("a slice that is selected in Perfetto shows its line, also when the text ha
 });
 
 test("a file that is no timeline says so", async ({ closed: workbench, server, folder }) => {
-  await folder.write("bad.pftrace", "this is no trace");
+  await folder.write("bad.pftrace", "this is not a trace");
   await workbench.open(server.url);
   await workbench.openFile("entropy.opg");
   await workbench.openOther("bad.pftrace");
   const view = await workbench.webview("header button");
-  await expect(view.getByRole("status")).toContainText("is no Perfetto trace");
+  await expect(view.getByRole("status")).toContainText("is not a Perfetto trace");
   await expect(view.getByRole("button", { name: /Reload/ })).toBeVisible();
 });
 

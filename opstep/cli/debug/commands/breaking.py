@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from opstep.cli.debug.places import Location, count, numbers, place, split_if, stopping
+from opstep.cli.debug.locations import Location, count, locate, numbers, split_if, stopping
 from opstep.cli.debug.points import KINDS, Entry
 from opstep.cli.debug.registry import Refused, command
 from opstep.cli.debug.session import Session
@@ -25,16 +25,16 @@ def about(entry: Entry) -> str:
     """``at lenet.opg:19``, ``on op conv2d``, ``: nan(loss)``"""
     if entry.kind in ("watch", "catch"):
         return f": {visible(entry.what)}"
-    if entry.place.name:
-        return f" on {entry.place.name}"
-    line = entry.core.line if entry.core else entry.place.line
-    return f" at {Location(entry.place.path, line)}"
+    if entry.location.name:
+        return f" on {entry.location.name}"
+    line = entry.core.line if entry.core else entry.location.line
+    return f" at {Location(entry.location.path, line)}"
 
 
 def set_break(session: Session, text: str, temporary: bool) -> None:
     where, condition = split_if(text)
     added(
-        session, "break", where, place=stopping(session, place(session, where)),
+        session, "break", where, location=stopping(session, locate(session, where)),
         condition=condition, temporary=temporary,
     )  # fmt: skip
 
@@ -77,7 +77,7 @@ def dprintf(session: Session, text: str) -> None:
         message = message[1:-1]
     if not comma or not message:
         raise Refused("a message is missing", "dprintf 12, loss is {loss}")
-    added(session, "log", where.strip(), place=stopping(session, place(session, where)),
+    added(session, "log", where.strip(), location=stopping(session, locate(session, where)),
           log=message)  # fmt: skip
 
 
@@ -96,10 +96,10 @@ def watch(session: Session, text: str) -> None:
         raise Refused("an expression is missing", "watch nan(loss)")
     name, condition = split_if(text)
     if condition is None:
-        spoken = parse(text).names
-        if not spoken:
+        mentioned = parse(text).names
+        if not mentioned:
             raise Refused("a constant cannot be watched", "watch nan(loss)")
-        names = [n for n in spoken if n != "value"]
+        names = [n for n in mentioned if n != "value"]
         if _NAME.match(text):
             name, condition = text, None
         else:
@@ -188,7 +188,7 @@ def filter_named(word: str) -> str:
     found = [name for name in FILTERS if name.startswith(word)]
     if len(found) != 1:
         raise Refused(
-            f"{visible(word[:40])} is no kind of trouble", f"there are: {', '.join(FILTERS)}"
+            f"{visible(word[:40])} is not a kind of trouble", f"there are: {', '.join(FILTERS)}"
         )
     return found[0]
 
@@ -274,18 +274,18 @@ def remove_displays(session: Session, text: str) -> None:
 @command("clear", usage="clear [LOCATION]", section="breakpoints", repeats=False, completes="place")
 def clear(session: Session, text: str) -> None:
     """Delete the breakpoints at a location, by default the current line."""
-    where = place(session, text)
+    where = locate(session, text)
     entries = session.points.of("break", "log")
-    lines = {e.core.line if e.core else e.place.line: e for e in entries}
-    gone = [e.number for e in entries if e.place == where]
-    if not gone and where.line in lines and lines[where.line].place.path == where.path:
-        gone = [lines[where.line].number]
-    if not gone:
+    lines = {e.core.line if e.core else e.location.line: e for e in entries}
+    cleared = [e.number for e in entries if e.location == where]
+    if not cleared and where.line in lines and lines[where.line].location.path == where.path:
+        cleared = [lines[where.line].number]
+    if not cleared:
         raise Refused(f"there is no breakpoint at {where}")
-    for number in gone:
+    for number in cleared:
         del session.points.entries[number]
     changed(session)
-    session.say(f"Deleted breakpoint {' '.join(map(str, gone))}")
+    session.say(f"Deleted breakpoint {' '.join(map(str, cleared))}")
 
 
 def switch(session: Session, text: str, on: bool) -> None:

@@ -39,7 +39,7 @@ def info(session: Session, text: str) -> None:
     found = [SHORT[word]] if word in SHORT else found
     if len(found) != 1:
         hint = did_you_mean(word, TOPICS) or f"there are: {', '.join(TOPICS)}"
-        raise Refused(f"{visible(word[:40])} is no topic, or may be several", hint)
+        raise Refused(f"{visible(word[:40])} is not a topic, or may be several", hint)
     TOPICS[found[0]](session, rest.strip())
 
 
@@ -101,10 +101,10 @@ def op(session: Session, text: str) -> None:
         code = source.text[statement.span.start : statement.span.end]
         session.say(session.paint.source(" ".join(code.split())))
     name = statement.callee.text
-    known = OPS.get(name)
-    session.say(f"{session.paint(name, 'bold')}: {known.signature if known else 'a graph'}")
-    if known:
-        session.say(f"  {(known.__doc__ or '').strip().partition(chr(10))[0]}")
+    declared = OPS.get(name)
+    session.say(f"{session.paint(name, 'bold')}: {declared.signature if declared else 'a graph'}")
+    if declared:
+        session.say(f"  {(declared.__doc__ or '').strip().partition(chr(10))[0]}")
     for what, found in (("operand", operands(statement)), ("result", results(statement))):
         for each in found:
             node = frame.lookup(each)
@@ -133,7 +133,7 @@ def kernels(session: Session, frame) -> Iterable[str]:
         if point.statement is not frame.statement or point.frame != frame.frame or point.step < 0:
             continue
         step = plan.steps[point.step]
-        events = told("waits for", point.waits) + told("records", point.records)
+        events = event_list("waits for", point.waits) + event_list("records", point.records)
         yield f"stream {point.stream}{events}"
         ids = (*step.operands, *step.results)
         types = tuple(None if v is None else plan.values[v].type for v in ids)
@@ -145,7 +145,7 @@ def kernels(session: Session, frame) -> Iterable[str]:
         return
 
 
-def told(what: str, events: tuple[int, ...]) -> str:
+def event_list(what: str, events: tuple[int, ...]) -> str:
     return f", {what} {', '.join(f'e{e}' for e in events)}" if events else ""
 
 
@@ -179,9 +179,9 @@ def streams(session: Session, text: str) -> None:
         if not frames:
             session.say(f"{marker} {name}")
             continue
-        here = " (next)" if current and frames[0].span == current[0].span else ""
+        marker_text = " (next)" if current and frames[0].span == current[0].span else ""
         line = showing.frame_line(session.paint, frames[0])
-        session.say(f"{marker} {name}  {line}{here}")
+        session.say(f"{marker} {name}  {line}{marker_text}")
     if session.thread is None:
         session.say("`thread N`: step in stream N only")
 
@@ -235,8 +235,8 @@ def graphs(session: Session, text: str) -> None:
 
 @topic("history")
 def history(session: Session, text: str) -> None:
-    known = session.debugger.machine.history
-    back, ahead = known.cursor - known.base, known.frontier - known.cursor
+    points = session.debugger.machine.history
+    back, ahead = points.cursor - points.base, points.frontier - points.cursor
     session.say(f"{back:,} points back, {ahead:,} ahead that have been run")
 
 
@@ -257,8 +257,8 @@ def breakpoints(session: Session, text: str) -> None:
     session.say(session.paint("Num  Type         Disp  Enb  What", "dim"))
     for e in entries:
         kind, disp = KINDS[e.kind], "del" if e.temporary else "keep"
-        where = str(e.place) if e.kind in ("break", "log") else e.what
-        if e.core is not None and e.place.line and e.core.line != e.place.line:
+        where = str(e.location) if e.kind in ("break", "log") else e.what
+        if e.core is not None and e.location.line and e.core.line != e.location.line:
             where += f" (line {e.core.line})"
         session.say(
             f"{e.number:<4} {kind:<12} {disp:<5} {'y' if e.enabled else 'n':<4} {visible(where)}"

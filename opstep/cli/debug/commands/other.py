@@ -51,17 +51,17 @@ def reload(session: Session, text: str) -> None:
     Values whose op and operands did not change are kept. If the file has errors, they are shown
     and nothing changes.
     """
-    told = session.debugger.reload()
+    report = session.debugger.reload()
     session.ended = False
     session.select(0)
-    if told.of:
-        session.say(f"Kept {told.reused} of {told.of} values.")
-    if told.dropped:
-        session.say(told.dropped_text)
+    if report.of:
+        session.say(f"Kept {report.reused} of {report.of} values.")
+    if report.dropped:
+        session.say(report.dropped_text)
     for entry in session.points.entries.values():
-        if entry.core is not None and not entry.place.name:
-            entry.place = entry.place._replace(line=entry.core.request.line)
-        if entry.core is not None and entry.core in told.moved:
+        if entry.core is not None and not entry.location.name:
+            entry.location = entry.location._replace(line=entry.core.request.line)
+        if entry.core is not None and entry.core in report.moved:
             where = f"line {entry.core.line}" if entry.core.verified else entry.core.message
             session.say(f"Breakpoint {entry.number}: now {where}")
     session.show_frame(session.frame())
@@ -73,11 +73,11 @@ def edit(session: Session, text: str) -> None:
     import shutil
     import subprocess
 
-    from opstep.cli.debug.places import line_of, place
+    from opstep.cli.debug.locations import line_of, locate
 
     if not session.interactive:
         raise Refused("there is no terminal to edit in")
-    where = line_of(session, place(session, text))
+    where = line_of(session, locate(session, text))
     words = editor()
     if shutil.which(words[0]) is None:
         raise Refused(f"there is no editor {words[0]}", "set EDITOR")

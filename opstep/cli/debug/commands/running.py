@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from opstep.cli.debug.places import count, line_of, place
+from opstep.cli.debug.locations import count, line_of, locate
 from opstep.cli.debug.registry import Refused, command
 from opstep.cli.debug.session import Session
 
@@ -47,13 +47,13 @@ def continue_(session: Session, text: str) -> None:
     skipped = count(text) - 1
     if skipped > 0:
         stop = session.debugger.stop
-        here = [e for e in session.points.entries.values()
+        stopped_at = [e for e in session.points.entries.values()
                 if stop and e.core and e.core.number in stop.hits]  # fmt: skip
-        if not here:
+        if not stopped_at:
             raise Refused("the run is not stopped at a breakpoint", "continue, without a number")
-        session.points.get(here[0].number).ignore = skipped
+        session.points.get(stopped_at[0].number).ignore = skipped
         session.points.apply(session.debugger.breakpoints)
-        session.say(f"Will ignore next {skipped} hits of breakpoint {here[0].number}.")
+        session.say(f"Will ignore next {skipped} hits of breakpoint {stopped_at[0].number}.")
     session.go(lambda: session.debugger.go("continue"))
 
 
@@ -117,7 +117,7 @@ def advance(session: Session, text: str) -> None:
     alive(session)
     if not text:
         raise Refused("a location is missing", "write a line, FILE:LINE or a graph")
-    where = line_of(session, place(session, text))
+    where = line_of(session, locate(session, text))
     session.go(lambda: session.debugger.run_to(where.path, where.line))
 
 
@@ -130,7 +130,7 @@ def jump(session: Session, text: str) -> None:
     """
     if not text:
         raise Refused("a location is missing", "write a line, FILE:LINE or a graph")
-    where = line_of(session, place(session, text))
+    where = line_of(session, locate(session, text))
     targets = session.debugger.goto_targets(where.path, where.line)
     if not targets:
         raise Refused(f"{where} cannot be jumped to", "advance runs there")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opstep.cli.debug import showing
-from opstep.cli.debug.places import count, line_of, place
+from opstep.cli.debug.locations import count, line_of, locate
 from opstep.cli.debug.registry import Refused, command
 from opstep.cli.debug.session import Session
 
@@ -36,7 +36,7 @@ def selected(session: Session, number: int) -> None:
     frame = session.select(number)
     session.say(f"#{number}  " + showing.frame_line(
         session.paint, frame, showing.arguments_of(frame)))  # fmt: skip
-    session.show_frame(frame, whole=False)
+    session.show_frame(frame, heading=False)
 
 
 @command("frame", "f", usage="frame [N]", section="stack")
@@ -77,8 +77,8 @@ def thread(session: Session, text: str) -> None:
         number = count(word)
         if number not in streams:
             few = len(streams) == 1
-            known = "there is only stream 0" if few else f"there are 0 to {len(streams) - 1}"
-            raise Refused(f"there is no stream {number}", known)
+            hint = "there is only stream 0" if few else f"there are 0 to {len(streams) - 1}"
+            raise Refused(f"there is no stream {number}", hint)
         session.thread = number
     frame = session.select(0)
     of = "all streams" if session.thread is None else f"stream {session.thread}"
@@ -97,28 +97,28 @@ def list_(session: Session, text: str) -> None:
     lines, path = session.lines(frame), frame.path
     if not lines:
         raise Refused(f"{path} cannot be read from here")
-    here = frame.line
+    current = frame.line
     if word == "-":
-        top = (session.listed[1] - 2 * PAGE) if session.listed else here - PAGE - PAGE // 2
+        top = (session.listed[1] - 2 * PAGE) if session.listed else current - PAGE - PAGE // 2
         if top <= 1 - PAGE:
             raise Refused("these were the first lines")
         first, last = max(top, 1), max(top, 1) + PAGE - 1
     elif "," in word:
         first, last = bounds(word)
     elif word:
-        where = line_of(session, place(session, word))
+        where = line_of(session, locate(session, word))
         if where.path != path:
             lines, path = lines_of(session, where.path), where.path
         first, last = where.line - PAGE // 2, where.line + PAGE // 2 - 1
     elif session.listed is None:
-        first, last = here - PAGE // 2, here + PAGE // 2 - 1
+        first, last = current - PAGE // 2, current + PAGE // 2 - 1
     else:
         (lines, path), first = session.listed[0], session.listed[1]
         last = first + PAGE - 1
     first = max(first, 1)
     if first > len(lines):
         raise Refused(f"the text has {len(lines)} lines")
-    marked = here if path == frame.path else 0
+    marked = current if path == frame.path else 0
     for line in showing.excerpt(session.paint, lines, first, last, marked):
         session.say(line)
     session.listed = ((lines, path), last + 1)

@@ -25,13 +25,13 @@ def catalog(path: Path) -> dict[str, Any]:
     """Tables and views with their columns and what they mean, ops and metrics by name for plots,
     and questions to begin with.
     """
-    known = {t.name: (t.what, {c.name: (c.type, c.what) for c in t.columns}) for t in TABLES}
+    described = {t.name: (t.what, {c.name: (c.type, c.what) for c in t.columns}) for t in TABLES}
     views = {v.name: (v.what, {n: ("", what) for n, what in v.columns}) for v in VIEWS}
-    known |= views
+    described |= views
     with closing(open_reading(path, update=False, patience=PATIENCE_S)) as connection:
         tables = []
         for name in query.tables_of(connection):
-            what, columns = known.get(name, ("", {}))
+            what, columns = described.get(name, ("", {}))
             listed = []
             for column in query.columns_of(connection, name):
                 type_, meaning = columns.get(column, ("", ""))

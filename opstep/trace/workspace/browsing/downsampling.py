@@ -29,8 +29,8 @@ def downsample(xs: np.ndarray, ys: np.ndarray, most: int) -> tuple[np.ndarray, n
     )
     gaps = borders[np.add.reduceat(gap.astype(np.int64), borders) > 0]
     first_gaps = gaps + _first(gap, gaps, np.append(borders, count))
-    kept = np.unique(np.concatenate([[0], least, greatest, first_gaps, [count - 1]]))
-    return xs[kept], ys[kept]
+    indices = np.unique(np.concatenate([[0], least, greatest, first_gaps, [count - 1]]))
+    return xs[indices], ys[indices]
 
 
 def _at(ys: np.ndarray, borders: np.ndarray, pick: np.ufunc) -> np.ndarray:

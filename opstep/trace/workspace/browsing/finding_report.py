@@ -51,10 +51,10 @@ def _op(ws: Workspace, run: RecordedRun, op: int, step: int) -> list[str]:
     lines += ["", "what went in"]
     sources = parsed(row["sources"] or "[]")
     for (name, type_), source in zip(parsed(row["operands"] or "[]"), sources, strict=False):
-        known = "a number" if source == 0 else "not known"
+        figures = "a number" if source == 0 else "not known"
         if isinstance(source, list):
-            known = _figures(ws, run.id, source[0], source[1], step)
-        lines.append(f"  {name}: {type_}  {known}")
+            figures = _figures(ws, run.id, source[0], source[1], step)
+        lines.append(f"  {name}: {type_}  {figures}")
     lines += ["", "what came out"]
     for result, name, dtype, shape in ws.sql(
         "select result, name, dtype, shape from results where run = ? and op = ? order by result",
@@ -78,17 +78,17 @@ def _figures(ws: Workspace, run: int, op: int, result: int, step: int) -> str:
 
 def figures_text(row: tuple) -> str:
     """``mean 0.01  std 1.2  [-3.1, 4.2]  3 NaN``"""
-    known: dict[str, Any] = dict(zip(_FIGURES, row, strict=True))
+    values: dict[str, Any] = dict(zip(_FIGURES, row, strict=True))
     parts = []
-    if known["mean"] is not None:
-        parts.append(f"mean {known['mean']:.4g}  std {known['std'] or 0:.4g}")
-        parts.append(f"[{known['min']:.4g}, {known['max']:.4g}]")
+    if values["mean"] is not None:
+        parts.append(f"mean {values['mean']:.4g}  std {values['std'] or 0:.4g}")
+        parts.append(f"[{values['min']:.4g}, {values['max']:.4g}]")
     for name, word in (("nan", "NaN"), ("posinf", "+inf"), ("neginf", "-inf")):
-        if known[name]:
-            parts.append(f"{known[name]:,} {word}")
-    if known["zero"]:
-        parts.append(f"{known['zero']:,} zeros")
-    return "  ".join([*parts, f"of {known['count']:,}"])
+        if values[name]:
+            parts.append(f"{values[name]:,} {word}")
+    if values["zero"]:
+        parts.append(f"{values['zero']:,} zeros")
+    return "  ".join([*parts, f"of {values['count']:,}"])
 
 
 def _before(ws: Workspace, run: RecordedRun, found: dict[str, Any]) -> list[str]:

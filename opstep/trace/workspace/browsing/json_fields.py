@@ -43,8 +43,8 @@ def column_kinds(rows: Sequence[Sequence[Any]], columns: int) -> list[str]:
     """
     found: list[str] = []
     for k in range(columns):
-        seen = {_kind(row[k]) for row in rows} - {""}
-        found.append(seen.pop() if len(seen) == 1 else "mixed" if seen else "")
+        kinds = {_kind(row[k]) for row in rows} - {""}
+        found.append(kinds.pop() if len(kinds) == 1 else "mixed" if kinds else "")
     return found
 
 

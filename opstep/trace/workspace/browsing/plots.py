@@ -70,18 +70,18 @@ class PlotCache:
 
 
 def _read(path: Path, what: str, stop: threading.Event) -> Plot:
-    wanted = figures.parse(what)
+    query = figures.parse(what)
     with closing(open_reading(path, update=False, patience=PATIENCE_S)) as connection:
         connection.set_progress_handler(lambda: int(stop.is_set()), _INSTRUCTIONS)
         try:
-            lines = figures.read(connection, wanted)
+            lines = figures.read(connection, query)
         except InputError:
             if stop.is_set():
                 raise Ended("stopped") from None
             raise
     labels = figures.labels_of(lines)
     plotted = [_plot_line(line, label) for line, label in zip(lines, labels, strict=True)]
-    return Plot(plotted, _unit(wanted), "step")
+    return Plot(plotted, _unit(query), "step")
 
 
 def _plot_line(line: figures.Line, label: str) -> PlotLine:
@@ -90,11 +90,11 @@ def _plot_line(line: figures.Line, label: str) -> PlotLine:
     return PlotLine(label, line.site, line.run.key, xs, ys, odd)
 
 
-def _unit(wanted: figures.Wanted) -> str:
+def _unit(query: figures.Query) -> str:
     counts = ("nan", "posinf", "neginf", "zero", "subnormal", "unwritten", "count")
-    if wanted.table == "stats":
-        return "elements" if wanted.column in counts else ""
-    return "seconds" if "seconds" in (wanted.column, *wanted.where.get("name", ())) else ""
+    if query.table == "stats":
+        return "elements" if query.column in counts else ""
+    return "seconds" if "seconds" in (query.column, *query.where.get("name", ())) else ""
 
 
 def of_answer(result: Result, x: int, ys: list[int], by: int | None) -> Plot:
@@ -121,11 +121,11 @@ def of_answer(result: Result, x: int, ys: list[int], by: int | None) -> Plot:
 
 
 def _columns(label: str, xs: list[Any], ys: list[Any]) -> PlotLine:
-    """Points of two columns, by x; what is no number is a gap, infinities are marked."""
+    """Points of two columns, by x; what is not a number is a gap, infinities are marked."""
     x = np.array([_number(v) for v in xs], np.float64)
     y = np.array([_number(v) for v in ys], np.float64)
-    there = np.isfinite(x)
-    x, y = x[there], y[there]
+    finite = np.isfinite(x)
+    x, y = x[finite], y[finite]
     order = np.argsort(x, kind="stable")
     x, y = x[order], y[order]
     odd = x[np.isinf(y)]
@@ -195,7 +195,7 @@ def _odd(plot: Plot, points: int, low: float | None, high: float | None) -> list
         for x in line.odd.tolist():
             if low is None or high is None or low <= x <= high:
                 found.setdefault(x, []).append(line.label)
-    places = sorted(found)
-    if len(places) > points:
-        places = [places[k] for k in np.linspace(0, len(places) - 1, points).astype(int)]
-    return [{"x": x, "count": len(found[x]), "labels": found[x][:5]} for x in places]
+    positions = sorted(found)
+    if len(positions) > points:
+        positions = [positions[k] for k in np.linspace(0, len(positions) - 1, points).astype(int)]
+    return [{"x": x, "count": len(found[x]), "labels": found[x][:5]} for x in positions]

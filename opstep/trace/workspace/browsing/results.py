@@ -53,7 +53,7 @@ class Result:
         self._store = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         self._store.execute("pragma journal_mode = off")
         self._orders: OrderedDict[tuple[int, bool], str] = OrderedDict()
-        self._made = 0
+        self._sorted = 0
         self._thread = threading.Thread(target=self._read, name="opstep-query", daemon=True)
         self._thread.start()
 
@@ -151,8 +151,8 @@ class Result:
         if key in self._orders:
             self._orders.move_to_end(key)
             return self._orders[key]
-        self._made += 1
-        name = f"order{self._made}"
+        self._sorted += 1
+        name = f"order{self._sorted}"
         way = "desc" if descending else "asc"
         self._store.execute(
             f"create temp table {name} as select rowid as at from answer "
@@ -174,8 +174,8 @@ class Result:
     def _read(self) -> None:
         try:
             with Workspace(self.path, update=False, patience=PATIENCE_S) as ws:
-                asked = ws.ask(self.text, timeout=None, stop=self._stop.is_set)
-                with asked as (columns, rows):
+                answer = ws.ask(self.text, timeout=None, stop=self._stop.is_set)
+                with answer as (columns, rows):
                     self._begin(columns)
                     self._fill(rows)
         except OpstepError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from opstep.editors.views import figure, figures_told
+from opstep.editors.views import figure, figures_json
 from opstep.runtime.statistics import LOWEST
 from opstep.trace.workspace.browsing.json_records import program_path, run_json, tensor_json
 from opstep.trace.workspace.records import TensorRecord
@@ -67,12 +67,12 @@ def recorded_program(ws: Workspace, path: Path, key: str) -> dict[str, Any]:
     `same` says whether that still holds the same text.
     """
     run = ws.run(key)
-    place = program_path(path, run.file)
-    text = _text(Path(place)) if place is not None else None
+    location = program_path(path, run.file)
+    text = _text(Path(location)) if location is not None else None
     return {
         "text": run.program,
         "file": run.file,
-        "place": place if text is not None else None,
+        "place": location if text is not None else None,
         "same": text == run.program,
     }
 
@@ -195,7 +195,7 @@ def statistics_history(
         {
             "step": step,
             "type": record.type,
-            "statistics": figures_told(dict(zip(FIGURES, row, strict=True))) | no_histogram,
+            "statistics": figures_json(dict(zip(FIGURES, row, strict=True))) | no_histogram,
         }
         for step, *row in rows
     ]

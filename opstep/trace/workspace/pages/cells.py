@@ -41,15 +41,15 @@ def show(column: str, cell: Cell) -> Markup | None:
 # --- links ----------------------------------------------------------------------------------------
 
 
-def link(text: Any, path: str, **given: Any) -> Markup:
+def link(text: Any, path: str, **parameters: Any) -> Markup:
     """A link into the database, with the parameters of a query."""
-    query = f"?{urlencode(given)}" if given else ""
+    query = f"?{urlencode(parameters)}" if parameters else ""
     return Markup('<a href="/{}/{}{}">{}</a>').format(DATABASE, path, query, text)
 
 
 def _run(cell: Cell) -> Markup | None:
-    whole = isinstance(cell.value, int)
-    return link(cell.value, f"runs/{cell.value}") if whole else None
+    is_id = isinstance(cell.value, int)
+    return link(cell.value, f"runs/{cell.value}") if is_id else None
 
 
 def _op(cell: Cell) -> Markup | None:

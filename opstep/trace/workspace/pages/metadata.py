@@ -47,11 +47,11 @@ def metadata(path: str) -> dict[str, Any]:
         "tables": tables,
         "queries": {q.name: query(q) for q in QUESTIONS},
     }
-    asked = Markup("").join(
+    questions = Markup("").join(
         Markup("<li>{}: {}</li>").format(link(q.title, q.name), coded(q.what)) for q in QUESTIONS
     )
     links = Markup("<ul class='bullets'>{}</ul><p>{}</p>").format(
-        asked, link("Tables, views, and SQL of your own", "")
+        questions, link("Tables, views, and SQL of your own", "")
     )
     return {"title": path, "description_html": str(links), "databases": {DATABASE: database}}
 

@@ -153,8 +153,8 @@ def _stepped(rows: Sequence[Row]) -> list[Row]:
 
 def _odd_steps(columns: Sequence[str], rows: Sequence[Row]) -> list[float]:
     """Steps with NaNs or infinities."""
-    there = [name for name in BAD if name in columns]
-    bad = (r for r in _stepped(rows) if any(isinstance(r[n], int) and r[n] > 0 for n in there))
+    present = [name for name in BAD if name in columns]
+    bad = (r for r in _stepped(rows) if any(isinstance(r[n], int) and r[n] > 0 for n in present))
     return sorted({float(row["step"]) for row in bad})
 
 

@@ -44,12 +44,12 @@ def extra_template_vars(template: str | None, request: Any, datasette: Datasette
     if template not in ("query.html", "row.html") or not of_workspace(datasette):
         return {}
 
-    async def known() -> dict[str, Any]:
+    async def variables() -> dict[str, Any]:
         if template == "row.html":
             return {"questions": [q for q in QUESTIONS if "run" in q.params]}
         return {"known": await choices(datasette, request.args.get("run") or "")}
 
-    return known
+    return variables
 
 
 async def choices(datasette: Datasette, run: str, most: int = 300) -> dict[str, Any]:
@@ -57,7 +57,7 @@ async def choices(datasette: Datasette, run: str, most: int = 300) -> dict[str, 
     from datasette.database import QueryInterrupted
 
     chosen = "(select id from runs where :run in ('', key) or id = :run order by id desc limit 1)"
-    asked = {
+    queries = {
         "run": "select key as value, status || ', ' || graph || ' of ' || file as what from runs "
         "order by id desc",
         "tensor": "select name as value, min(dtype || shape) as what from results "
@@ -67,7 +67,7 @@ async def choices(datasette: Datasette, run: str, most: int = 300) -> dict[str, 
         "name": f"select name as value, '' as what from metrics where run = {chosen} and step = 0",
     }
     database, found = datasette.get_database(DATABASE), {}
-    for parameter, sql in asked.items():
+    for parameter, sql in queries.items():
         with suppress(QueryInterrupted):
             rows = await database.execute(f"{sql} limit {most}", {"run": run})
             found[parameter] = [as_mapping(row) for row in rows]
@@ -135,10 +135,10 @@ async def failure(datasette: Datasette, request: Any, exception: Exception) -> A
         title = "SQLite cannot answer"
     else:
         print(f"error: {request.path}: {type(exception).__name__}: {message}", file=sys.stderr)
-    told = {"ok": False, "error": str(message), "status": status, "title": title}
+    body = {"ok": False, "error": str(message), "status": status, "title": title}
     if request.path.endswith(".json"):
-        return Response.json(told, status=status)
-    page = await datasette.render_template("error.html", {**told, "error": message}, request)
+        return Response.json(body, status=status)
+    page = await datasette.render_template("error.html", {**body, "error": message}, request)
     return Response.html(page, status=status)
 
 

@@ -41,27 +41,29 @@ def split_if(text: str) -> tuple[str, str | None]:
     return text[: match.start()].strip(), condition
 
 
-def place(session: Session, text: str) -> Location:
+def locate(session: Session, text: str) -> Location:
     """What the words of a command mean; none: where one stands. Raises `Refused`."""
     text = text.strip()
     if not text:
         frame = session.frame()
         return Location(frame.path, frame.line) if not frame.imported else _of_text(session, frame)
     if _NUMBER.match(text):
-        here = session.text_frame()
+        frame = session.text_frame()
         line = int(text)
         if text[0] in "+-":
-            line += here.line
-        return Location(here.path, line)
+            line += frame.line
+        return Location(frame.path, line)
     path, colon, rest = text.rpartition(":")
     if colon and rest.isdecimal() and len(rest) < 10 and path:
-        return Location(known_file(session, path), int(rest))
+        return Location(resolve_file(session, path), int(rest))
     if colon and _NAME.match(rest) and path:
-        known_file(session, path)
+        resolve_file(session, path)
         return Location(name=rest)
     if _NAME.match(text):
         return Location(name=text)
-    raise Refused(f"{visible(text[:60])} is no place", "write a line, FILE:LINE, a graph or an op")
+    raise Refused(
+        f"{visible(text[:60])} is not a place", "write a line, FILE:LINE, a graph or an op"
+    )
 
 
 def _of_text(session: Session, frame) -> Location:
@@ -69,14 +71,14 @@ def _of_text(session: Session, frame) -> Location:
     return Location(inner.path, inner.line)
 
 
-def known_file(session: Session, wanted: str) -> str:
+def resolve_file(session: Session, name: str) -> str:
     """The path of one of the program's texts. Raises `Refused`."""
     paths = [t.source.path for t in session.debugger.host.texts()]
     for path in paths:
-        if path == wanted or Path(path).name == wanted or _same(path, wanted):
+        if path == name or Path(path).name == name or _same(path, name):
             return path
     names = ", ".join(visible(Path(p).name) for p in paths)
-    raise Refused(f"the program has no file {visible(wanted[:60])}", f"its files: {names}")
+    raise Refused(f"the program has no file {visible(name[:60])}", f"its files: {names}")
 
 
 def _same(a: str, b: str) -> bool:
@@ -136,7 +138,7 @@ def numbers(text: str) -> list[int]:
     for word in text.replace(",", " ").split():
         match = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", word)
         if not match:
-            raise Refused(f"{visible(word[:60])} is no number", "write 2, or 2-4")
+            raise Refused(f"{visible(word[:60])} is not a number", "write 2, or 2-4")
         low, high = int(match[1]), int(match[2] or match[1])
         if high - low > 10_000:
             raise Refused(f"{word} are too many")
@@ -150,5 +152,5 @@ def count(text: str, default: int = 1) -> int:
     if not text:
         return default
     if not text.isdecimal() or len(text) > 9:
-        raise Refused(f"{visible(text[:60])} is no count", "write a number")
+        raise Refused(f"{visible(text[:60])} is not a count", "write a number")
     return int(text)

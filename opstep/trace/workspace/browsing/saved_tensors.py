@@ -44,10 +44,10 @@ class TensorCache:
         return found
 
 
-class KeptTensor:
+class SavedTensor:
     """A tensor of a workspace, of which nothing is read before somebody asks."""
 
-    def __init__(self, scope: KeptScope, record: TensorRecord):
+    def __init__(self, scope: SavedScope, record: TensorRecord):
         self._scope = scope
         self._record = record
         self.type = TensorType(DTYPES[record.dtype], record.shape)
@@ -62,7 +62,7 @@ class KeptTensor:
         return HostTensor(self.array()).statistics()
 
 
-class KeptScope:
+class SavedScope:
     """What names mean around a kept tensor: the tensors that were kept with it; ``w@-29`` is `w` as
     many steps before, if it was kept there, and ``w@"3f2a"`` that of another run. `shown` is the
     tensor itself.
@@ -82,38 +82,38 @@ class KeptScope:
         self._step = step
         self._shown = shown
 
-    def lookup(self, name: str) -> KeptTensor | None:
+    def lookup(self, name: str) -> SavedTensor | None:
         if self._shown is not None and name in (self._shown.name, "value"):
-            return KeptTensor(
+            return SavedTensor(
                 self, self._shown
             )  # `value`: any name can be kept, not all can be written
         named = [t for t in self.ws.tensors(name) if t.key == self._run]
         exact = [t for t in named if t.step == self._step]
         before = [t for t in named if t.step is None or t.step <= (self._step or 0)]
         found = exact or before  # an input is kept before the first step alone
-        return KeptTensor(self, found[-1]) if found else None
+        return SavedTensor(self, found[-1]) if found else None
 
     def names(self) -> list[str]:
         return list(dict.fromkeys(t.name for t in self.ws.tensors() if t.key == self._run))
 
-    def relative(self, steps: int) -> KeptScope | None:
+    def relative(self, steps: int) -> SavedScope | None:
         if self._step is None:
             raise InputError("a tensor that was saved by hand belongs to no step")
-        wanted = self._step + steps
-        kept = sorted(
+        step = self._step + steps
+        saved = sorted(
             {t.step for t in self.ws.tensors() if t.key == self._run and t.step is not None}
         )
-        if wanted not in kept:
-            listed = ", ".join(map(str, kept))
-            raise InputError(f"nothing was kept of step {wanted}: there are {listed}")
-        return KeptScope(self.ws, self.arrays, self._run, wanted)
+        if step not in saved:
+            listed = ", ".join(map(str, saved))
+            raise InputError(f"nothing was kept of step {step}: there are {listed}")
+        return SavedScope(self.ws, self.arrays, self._run, step)
 
-    def changed(self, changes: int) -> KeptScope:
+    def changed(self, changes: int) -> SavedScope:
         raise InputError("a workspace has no versions within a step", hint='w@-1, w@"last:3"')
 
-    def run(self, key: str, step: int | None) -> KeptScope:
+    def run(self, key: str, step: int | None) -> SavedScope:
         run = self.ws.run(key)
-        return KeptScope(self.ws, self.arrays, run.key, run.steps - 1 if step is None else step)
+        return SavedScope(self.ws, self.arrays, run.key, run.steps - 1 if step is None else step)
 
     def load(self, path: str) -> np.ndarray:
         raise InputError("files are not read here: save what they hold with `opstep ws FILE save`")
@@ -129,14 +129,14 @@ def find(ws: Workspace, number: int) -> TensorRecord:
     raise InputError("this tensor is gone", hint="refresh the view: its run was removed")
 
 
-def evaluate(scope: KeptScope, text: str) -> Viewed:
+def evaluate(scope: SavedScope, text: str) -> Viewed:
     """What an expression over kept tensors gives, as a tensor. Raises `InputError`."""
     try:
         value: Any = parse(text).evaluate(scope)
     except ExpressionError as error:
         raise InputError(str(error)) from None
-    if isinstance(value, KeptTensor):
+    if isinstance(value, SavedTensor):
         return value
     if isinstance(value, (np.ndarray, np.generic, bool, int, float)):
         return HostTensor(np.asarray(value))
-    raise InputError(f"{text[:80]} is no tensor")
+    raise InputError(f"{text[:80]} is not a tensor")
