@@ -113,5 +113,5 @@ def _absent(engine: Engine, at: str, ops: list[_Op]) -> InputError:
     if not hint:
         lines = sorted({op.line for op in ops if op.line})
         told = f", or a line from {lines[0]} to {lines[-1]}" if lines else ""
-        hint = f"give the name of a value, such as {min(names, key=len)}, of an op{told}"
+        hint = f"give the name of a value, such as {min(sorted(names), key=len)}, of an op{told}"
     return InputError(f"no op {at} in {engine.path}", hint=hint)
