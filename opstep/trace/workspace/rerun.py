@@ -79,7 +79,7 @@ def rerun(
         raise InputError(message, hint=cut or "")
     results: Mapping[str, np.ndarray] = {}
     error = None
-    switches = {**run.switches, "seed": None}  # the program has it; no switch may take it
+    switches = {**run.switches, "seed": None}  # the program has it, maybe past the setting's range
     try:
         results = program.run(
             run.graph, inputs, steps=steps, recording=recording, on_step=on_step, **switches
