@@ -129,7 +129,8 @@ def op_entry(op) -> str:
     lines = [f"### {op.name}", "", "```text", op.signature, "```", "", inspect.getdoc(op) or ""]
     if op.formula:
         lines += ["", f"`{op.formula}`"]
-    facts = [f"Results: {', '.join(op.results)}."] if op.results != ("y",) else []
+    results = ", ".join(op.results).replace("...", " …")
+    facts = [f"Results: {results}."] if op.results != ("y",) else []
     facts += ["No gradient."] if getattr(op, "grad", None) is None else []
     facts += ["Any element type, bit for bit."] if op.moves else []
     facts += [f"Source: {op.source}"] if op.source else []
@@ -164,7 +165,7 @@ def questions() -> str:
             for name, what in question.params.items()
         )
         rows.append(f"| {question.title} `{question.name}` | {question.what} | {takes} |")
-    return "\n".join(["| question | answer | takes |", "|---|---|---|", *rows]) + "\n"
+    return "\n".join(["| Question | Answer | Parameters |", "|---|---|---|", *rows]) + "\n"
 
 
 def tables() -> str:

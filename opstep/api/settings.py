@@ -37,35 +37,35 @@ class RunSettings:
     """
 
     mode: str = setting("async", "Preset of the four switches below.", MODES)
-    streams: int | None = setting(None, "Streams to plan for: 1 in debug mode.", range(1, 65))
+    streams: int | None = setting(None, "Maximum number of streams; 1 in debug mode.", range(1, 65))
     alloc: str | None = setting(
         None,
-        "Memory is reused, or every tensor keeps its own: fresh in debug mode.",
+        "Reuse memory, or give every tensor its own; fresh in debug mode.",
         ("reuse", "fresh"),
     )
     fill: str | None = setting(
-        None, "Fill memory with NaN before it is written: nan in debug mode.", ("none", "nan")
+        None, "Fill memory with NaN before it is written; nan in debug mode.", ("none", "nan")
     )
-    sync: str | None = setting(None, "Wait for each op: op in debug mode.", ("none", "op"))
+    sync: str | None = setting(None, "Wait for each op; op in debug mode.", ("none", "op"))
     device: str = setting(HOST, f"{'; '.join(k.about for k in KINDS if k.about)}.")
     kernels: str = setting(
         "auto",
-        "Whose kernels run on a GPU: numba is ours, vendor those of NVIDIA's libraries for "
-        "matrix products and convolutions, auto the fastest known.",
+        "The kernels to use on a GPU: numba (ours), vendor (NVIDIA's libraries for matrix "
+        "products and convolutions), or auto (the fastest known).",
         KERNELS,
     )
-    threads: int | None = setting(None, "Threads that share an op's work.", range(1, 257))
+    threads: int | None = setting(None, "Number of threads per op.", range(1, 257))
     steps: int = setting(1, "Run this many times.", range(1, OPEN))
     seed: int | None = setting(
-        None, "Of random inputs, and of params that were not loaded.", range(OPEN)
+        None, "Seed for random inputs, and for params that are not loaded.", range(OPEN)
     )
     autotune: bool = setting(
         False,
-        "Try all kernels of an op on the GPU and keep which is fastest, once for each shape.",
+        "Time all kernels of an op on the GPU, once for each shape, and remember the fastest.",
     )
     chaos: int | None = setting(
         None,
-        "Delay the streams at random, from this seed: results change only where there is a race.",
+        "Delay the streams at random, with this seed; results change only if there is a race.",
         range(OPEN),
     )
 

@@ -21,11 +21,9 @@ def answer_options(function: Callable[..., Any]) -> Callable[..., Any]:
         "--limit",
         type=click.IntRange(1),
         metavar="ROWS",
-        help=f"Show so many rows. Default: {SHOWN} of a table, all of CSV and JSON.",
+        help=f"Number of rows to show. Default: {SHOWN} in a table, all in CSV and JSON.",
     )
-    as_csv = click.option(
-        "--csv", "as_csv", is_flag=True, help="Print CSV, with the columns' names above."
-    )
+    as_csv = click.option("--csv", "as_csv", is_flag=True, help="Print CSV, with a header.")
     return as_csv(json_option(limit(function)))
 
 

@@ -36,19 +36,19 @@ if TYPE_CHECKING:
 
 @command(
     "bench",
-    short_help="Time each op of a graph, and compare it with what the device can do.",
+    short_help="Time each op of a graph, and compare it with the limits of the device.",
     examples=[
         ("opstep bench model.opg --symbol N=64", "on the CPU, random inputs"),
         (
             "opstep bench model.opg -s N=64 --device cuda --autotune",
-            "on a GPU, kernels tried first",
+            "on a GPU, with autotuning",
         ),
         ("opstep bench model.opg -s N=64 --sort line", "in the order of the program"),
         ("opstep bench model.opg -s N=64 --roofline roofline.png", "a picture (opstep[viewer])"),
     ],
     codes={
         PROGRAM: "errors in the program",
-        COMMAND: "usage; a file or input that is absent, damaged, misnamed or does not fit",
+        COMMAND: "usage; a file or input that is missing, damaged, misnamed or does not fit",
         MACHINE: "out of memory, no such device",
     },
 )
@@ -67,28 +67,30 @@ if TYPE_CHECKING:
 @symbol_option
 @click.option("--params", metavar="FILE", help="Load params from a safetensors file.")
 @setting_options("device", *KERNELS, "threads")
-@setting_option("steps", default=20, help="Take the median of this many, after three that warm up.")
+@setting_option(
+    "steps", default=20, help="Number of steps to take the median of, after three to warm up."
+)
 @setting_option(
     "streams",
     default=1,
-    help="Ops on several streams take longer each, for they share the device.",
+    help="With several streams, each op takes longer, since they share the device.",
 )
 @click.option(
     "--sort",
     type=click.Choice(["time", "line"]),
     default="time",
     show_default=True,
-    help="What takes most first, or the order of the program.",
+    help="Sort by time, longest first, or by line.",
 )
 @click.option("--roofline", metavar="FILE.png", help="Draw the roofline: .png, .svg or .pdf.")
 @json_option
 @ended_in_order()
 def bench(file: str, **options: Any) -> int:
-    """Time each op of a graph, and compare it with what the device can do.
+    """Time each op of a graph, and compare it with the limits of the device.
 
-    The ceilings are measured: a large copy for the bandwidth, a large matrix product of each dtype
-    for the arithmetic. What an op moves and computes is counted from its types, each operand read
-    once: one that finds its operands in a cache can be above 100 %.
+    The limits are measured: bandwidth with a large copy, arithmetic with a large matrix product of
+    each dtype. Bytes and operations are counted from an op's types, with each operand read once: an
+    op whose operands are cached can exceed 100 %.
     """
     import opstep
     from opstep.cli import inputs as given

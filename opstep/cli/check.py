@@ -36,7 +36,7 @@ from opstep.runtime.ir.errors import InputError
 def check(files: tuple[str, ...], as_json: bool) -> int:
     """Report every error in programs, without running them.
 
-    Syntax, names, types and shapes are checked, for all sizes that symbolic dims may take.
+    Syntax, names, types and shapes are checked, for all sizes of symbolic dims.
     """
     found: list[tuple[str, Diagnostic]] = []
     code = OK

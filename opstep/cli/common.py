@@ -19,13 +19,13 @@ OK, PROGRAM, COMMAND, MACHINE, UNRECORDED, FOUND, BUG = 0, 1, 2, 3, 4, 5, 70
 INTERRUPTED, TERMINATED = 130, 143
 
 EXIT_CODES = {
-    OK: "all went well",
+    OK: "success",
     PROGRAM: "the program is at fault: errors in its text, a failed assert, a loop past its limit",
-    COMMAND: "the command is at fault: usage, or a file or input that is absent, damaged or unfit",
+    COMMAND: "the command is at fault: usage, or a file or input that is missing, damaged or unfit",
     MACHINE: "the machine is at fault: out of memory, no such device",
-    UNRECORDED: "the run went well, but a file that records it could not be written to its end",
-    FOUND: "what was looked for was found: a NaN, an infinity, an element never written",
-    BUG: "a bug in opstep: one line asks for a report, --traceback shows where",
+    UNRECORDED: "the run succeeded, but its recording is incomplete",
+    FOUND: "found: a NaN, an infinity, an element never written",
+    BUG: "a bug in opstep: please report it; --traceback shows where",
     INTERRUPTED: "interrupted with Ctrl-C",
     TERMINATED: "ended by SIGTERM",
 }
@@ -95,7 +95,7 @@ def traceback_option() -> click.Option:
         is_flag=True,
         expose_value=False,
         callback=remember,
-        help="On an error inside opstep, show where.",
+        help="Show the Python traceback of errors inside opstep.",
     )
 
 

@@ -14,13 +14,13 @@ from opstep.cli.serving import serve_port, serving_options, writer
         ("opstep dap --listen 127.0.0.1:4711", "for editors that connect to a port"),
         ("opstep dap --log dap.log", "log internal errors"),
     ],
-    codes={OK: "the client shut down cleanly", COMMAND: "usage; the port cannot be had"},
+    codes={OK: "the client shut down cleanly", COMMAND: "usage; the port is not available"},
 )
 @serving_options
 def dap(listen: str | None, log_file: str | None) -> None:
     """Serve the debugger to an editor (Debug Adapter Protocol).
 
-    docs/dap.md shows what launch takes, and each request; docs/editors.md how editors are set up.
+    docs/dap.md describes the launch arguments and requests, docs/editors.md the setup of editors.
     """
     from opstep.dap import server
 

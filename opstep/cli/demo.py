@@ -34,16 +34,16 @@ WIDE = 18  # columns that a drawn digit takes
     short_help="Run a trained network on real data, in async and in debug mode.",
     examples=[
         ("opstep demo", "the tour"),
-        ("opstep demo --json", "its figures, for a machine"),
+        ("opstep demo --json", "its figures as JSON"),
     ],
-    codes={PROGRAM: "the two modes gave different bits, or the accuracy is not as it should be"},
+    codes={PROGRAM: "the two modes gave different bits, or the accuracy is wrong"},
 )
 @json_option
 def demo(as_json: bool) -> int | None:
     """Run a trained network on real data, in async and in debug mode.
 
-    LeNet reads 500 handwritten digits that it has not seen in training. The first run compiles
-    the kernels, which takes some seconds; they are kept.
+    LeNet reads 500 handwritten digits that it has not seen in training. The first run compiles the
+    kernels, which takes a few seconds; later runs use the cache.
     """
     import opstep
     from opstep.cli.inputs import load_params

@@ -34,19 +34,19 @@ EXACT = "f64"
 
 @command(
     "diff",
-    short_help="Run a graph in two ways and name the first op that gives something else.",
+    short_help="Run a graph in two ways and report the first op whose results differ.",
     examples=[
         ("opstep diff model.opg -i random --a streams=4 --b debug", "async against debug mode"),
-        ("opstep diff model.opg -i random --chaos 7", "with streams that are late at random"),
+        ("opstep diff model.opg -i random --chaos 7", "with random delays"),
         ("opstep diff model.opg -i x=x.npy --b device=cuda --rtol 1e-5", "the CPU against a GPU"),
-        ("opstep diff model.opg -i x=x.npy --b f64", "where it loses precision"),
+        ("opstep diff model.opg -i x=x.npy --b f64", "find where it loses precision"),
         ("opstep diff old.opg new.opg -i random --b async", "two programs"),
-        ("opstep diff --workspace runs.db 3f2a last", "two runs that were recorded"),
+        ("opstep diff --workspace runs.db 3f2a last", "two recorded runs"),
     ],
     codes={
         OK: "nothing differs",
         PROGRAM: "something does; or errors in the program",
-        COMMAND: "usage; a file or input that is absent, damaged or does not fit",
+        COMMAND: "usage; a file or input that is missing, damaged or does not fit",
     },
 )
 @click.argument("files", metavar="FILE [FILE]", nargs=-1, required=True)
@@ -54,15 +54,15 @@ EXACT = "f64"
     "--a",
     default="",
     metavar="SETTINGS",
-    help="How the first side runs: async, debug, streams=N, alloc=…, fill=…, sync=…, device=…, "
-    "kernels=…, threads=N, with commas between them; async by default.",
+    help="Settings of the first side, separated by commas: async, debug, streams=N, alloc=…, "
+    "fill=…, sync=…, device=…, kernels=…, threads=N. Default: async.",
 )
 @click.option(
     "--b",
     default=None,
     metavar="SETTINGS",
-    help="How the second side runs; debug by default, and with two files as the first. f64: "
-    "each op beside arithmetic in f64, those that lose most precision first.",
+    help="Settings of the second side. Default: debug, or with two files those of the first. f64 "
+    "compares each op with f64 arithmetic and lists those that lose most precision first.",
 )
 @graph_option
 @click.option(
@@ -71,7 +71,7 @@ EXACT = "f64"
     "inputs",
     multiple=True,
     metavar="NAME=SOURCE",
-    help="As of opstep run: FILE.npy, random, zeros, ones or a number.",
+    help="As for opstep run: FILE.npy, random, zeros, ones or a number.",
 )
 @symbol_option
 @click.option("--params", metavar="FILE", help="Load params, and states, from a safetensors file.")
@@ -81,14 +81,14 @@ EXACT = "f64"
     type=FloatRange(0),
     default=0.0,
     show_default=True,
-    help="How far floats may be apart, relative to the second side.",
+    help="Allowed relative difference of floats, relative to the second side.",
 )
 @click.option(
     "--atol",
     type=FloatRange(0),
     default=0.0,
     show_default=True,
-    help="How far floats may be apart in any case; with 0 for both, all bits must be the same.",
+    help="Allowed absolute difference of floats; if both are 0, all bits must be equal.",
 )
 @click.option(
     "--memory",
@@ -96,8 +96,7 @@ EXACT = "f64"
     default=1024,
     show_default=True,
     metavar="MIB",
-    help="Memory for results that wait to be compared, of each side; more are compared by running "
-    "again.",
+    help="Memory for results to compare, per side; if there are more, the graph runs again.",
 )
 @setting_options("chaos")
 @click.option(
@@ -106,10 +105,10 @@ EXACT = "f64"
 @json_option
 @ended_in_order()
 def diff(files: tuple[str, ...], **options: Any) -> int:
-    """Run a graph in two ways and name the first op that gives something else.
+    """Run a graph in two ways and report the first op whose results differ.
 
-    What each op gave is kept right after it, on its own stream, so that a race shows as it is.
-    Beside the op is what the hazard checker proves of both plans.
+    Each result is saved right after its op, on the same stream, so that a race shows as it happens.
+    The report includes the hazard checker's verdict on both plans.
     """
     from opstep.runtime.ir.errors import InputError
 

@@ -41,16 +41,16 @@ class Finding:
 
 @command(
     "doctor",
-    short_help="Tell what this machine has, and how to get what is missing.",
+    short_help="Show what this machine has, and how to install what is missing.",
     examples=[
         ("opstep doctor", "a table"),
         ("opstep doctor --json", "for a report of a bug"),
     ],
-    codes={OK: "all that opstep needs is there", MACHINE: "something that it needs is missing"},
+    codes={OK: "everything that opstep needs is installed", MACHINE: "something is missing"},
 )
 @json_option
 def doctor(as_json: bool) -> int:
-    """Tell what this machine has, and how to get what is missing.
+    """Show what this machine has, and how to install what is missing.
 
     Nothing is changed, and no kernel is compiled.
     """

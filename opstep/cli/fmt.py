@@ -11,9 +11,9 @@ from opstep.cli.common import OK, PROGRAM, amount, command, say
 
 @command(
     "fmt",
-    short_help="Put programs into the standard layout.",
+    short_help="Format programs.",
     examples=[
-        ("opstep fmt model.opg", "rewrite the file where its layout differs"),
+        ("opstep fmt model.opg", "format a file"),
         ("opstep fmt --check examples/*.opg", "only list the files that differ, for a CI job"),
         ("opstep fmt --diff model.opg", "show what would change"),
         ("cat model.opg | opstep fmt -", "from standard input to standard output"),
@@ -21,13 +21,13 @@ from opstep.cli.common import OK, PROGRAM, amount, command, say
     codes={PROGRAM: "with --check, a file differs; else a file has syntax errors"},
 )
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--check", is_flag=True, help="Write nothing; exit with 1 where a file differs.")
+@click.option("--check", is_flag=True, help="Write nothing; exit with 1 if a file would change.")
 @click.option("--diff", is_flag=True, help="Write nothing; show what would change.")
 def fmt(files: tuple[str, ...], check: bool, diff: bool) -> int:
-    """Put programs into the standard layout.
+    """Format programs.
 
-    Meaning and comments stay as they are. A file is replaced in one step, never left half written;
-    one with syntax errors is left alone.
+    Formatting changes neither the meaning nor the comments. Files are replaced atomically; files
+    with syntax errors are not changed.
     """
     from opstep.runtime.arrays import replace_text
 

@@ -49,17 +49,17 @@ if TYPE_CHECKING:
         ("opstep hunt model.opg -i random -s N=32 --device cuda", "on a GPU"),
         (
             "opstep hunt train.opg -i x=x.npy --steps 1000 --break",
-            "and open the debugger at that op",
+            "open the debugger at that op",
         ),
-        ("opstep hunt model.opg -i random -s N=32 --json", "for a machine"),
-        ("opstep hunt train.opg -i x=x.npy -w runs.db", "findings also go to a workspace"),
-        ("opstep hunt train.opg --data x=batches.npy", "another x each step"),
-        ('opstep hunt train.opg -i x=x.npy --hunt "nan,index,absmax > 1e4"', "other things, too"),
+        ("opstep hunt model.opg -i random -s N=32 --json", "as JSON"),
+        ("opstep hunt train.opg -i x=x.npy -w runs.db", "record the findings in a workspace"),
+        ("opstep hunt train.opg --data x=batches.npy", "with a new x in each step"),
+        ('opstep hunt train.opg -i x=x.npy --hunt "nan,index,absmax > 1e4"', "with other kinds"),
     ],
     codes={
         OK: "no NaN or infinity came out of the graph",
         PROGRAM: "errors in the program, a failed assert, a loop past its limit",
-        COMMAND: "usage; a file or input that is absent, damaged, misnamed or does not fit",
+        COMMAND: "usage; a file or input that is missing, damaged, misnamed or does not fit",
         MACHINE: "out of memory, no such device",
         UNRECORDED: "nothing was found, but the workspace or the trace is incomplete (disk full)",
         FOUND: "a NaN or an infinity came out, or an op did not write an element",
@@ -73,8 +73,8 @@ if TYPE_CHECKING:
     "inputs",
     multiple=True,
     metavar="NAME=SOURCE",
-    help="As of opstep run: FILE.npy, FILE.npz[:KEY], FILE.safetensors[:KEY], random, zeros, ones "
-    "or a number.",
+    help="As for opstep run: FILE.npy, FILE.npz[:KEY], FILE.safetensors[:KEY], random, zeros, "
+    "ones or a number.",
 )
 @symbol_option
 @click.option("--params", metavar="FILE", help="Load params, and states, from a safetensors file.")
@@ -86,35 +86,37 @@ if TYPE_CHECKING:
     "--data",
     multiple=True,
     metavar="NAME=SOURCE",
-    help="An input that changes: a file as of --input, whose first axis is the steps. All of "
-    "them are run, or --steps of them, from the first again where there are no more.",
+    help="An input that changes with each step: a file as for --input, whose first axis is the "
+    "step. Runs all of them, or --steps of them, repeating the data as needed.",
 )
 @click.option(
     "--hunt",
     "kinds",
     metavar="WHAT",
-    help="What is hunted: of nan, inf, overflow, underflow, index, and expressions such as "
-    '"absmax > 1e4", with commas between. With others than nan and inf each step is run op by op. '
+    help="Kinds to hunt for, separated by commas: nan, inf, overflow, underflow, index, and "
+    'expressions such as "absmax > 1e4". Kinds other than nan and inf run each step op by op. '
     "Default: nan,inf.",
 )
-@click.option("--nan-only", is_flag=True, help="Infinities do not count: --hunt nan.")
+@click.option("--nan-only", is_flag=True, help="Ignore infinities: --hunt nan.")
 @click.option(
     "--wanted",
     multiple=True,
     metavar="NAME",
-    help="A value, or an output, whose infinities are as they should be.",
+    help="A value or output whose infinities are expected.",
 )
-@click.option("--masked", is_flag=True, help="What no output shows is an alarm, too.")
-@click.option("--break", "breaks", is_flag=True, help="Open the debugger where it was born.")
+@click.option("--masked", is_flag=True, help="Count values that no output shows, too.")
+@click.option(
+    "--break", "breaks", is_flag=True, help="Open the debugger at the op where it was born."
+)
 @recording_options
 @json_option
 @ended_in_order()
 def hunt(file: str, **options: Any) -> int:
     """Run until a NaN or an infinity, and report where it was born.
 
-    The first step is looked through op by op, for elements that were never written. Then the graph
-    runs at full speed; ops raise a flag, and the step that raised one is run again op by op from
-    the state that it began with. docs/hunting.md shows what is reported.
+    The first step runs op by op, to find elements that were never written. Then the graph runs at
+    full speed; if an op sets a flag, the step is replayed op by op from its initial state.
+    docs/hunting.md describes the report.
     """
     import opstep
     from opstep.api import sources

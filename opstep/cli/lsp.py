@@ -10,7 +10,7 @@ from opstep.cli.serving import serve_port, serving_options, writer
 
 @command(
     "lsp",
-    short_help="Serve what editors ask while programs are written (Language Server Protocol).",
+    short_help="Serve the language server to an editor (Language Server Protocol).",
     examples=[
         ("opstep lsp", "what an editor starts: messages on standard input and output"),
         ("opstep lsp --listen 127.0.0.1:4712", "for editors that connect to a port"),
@@ -19,16 +19,18 @@ from opstep.cli.serving import serve_port, serving_options, writer
     codes={
         OK: "the client shut down cleanly",
         PROGRAM: "the client disconnected without shutdown",
-        COMMAND: "usage; the port cannot be had",
+        COMMAND: "usage; the port is not available",
     },
 )
 @serving_options
-@click.option("--stdio", is_flag=True, help="What is done without --listen; many editors say so.")
+@click.option(
+    "--stdio", is_flag=True, help="Accepted and ignored: standard input and output are the default."
+)
 def lsp(listen: str | None, log_file: str | None, stdio: bool) -> int:
-    """Serve what editors ask while programs are written (Language Server Protocol).
+    """Serve the language server to an editor (Language Server Protocol).
 
-    Messages as one types, types and docs of what is pointed at, completion, renaming, formatting.
-    docs/lsp.md has all that is offered, docs/editors.md how editors are set up.
+    Diagnostics as you type, hovers, completion, renaming, formatting and more. docs/lsp.md
+    describes the features, docs/editors.md the setup of editors.
     """
     from opstep.lsp import server
 

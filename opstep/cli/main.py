@@ -31,21 +31,21 @@ from opstep.cli.common import (
 
 # Name and help of each command, in the order that help lists them; the module has the same name.
 COMMANDS = {
-    "run": "Run a graph on inputs and show or save what it returns.",
+    "run": "Run a graph on inputs, and show or save its results.",
     "check": "Report every error in programs, without running them.",
-    "fmt": "Put programs into the standard layout.",
+    "fmt": "Format programs.",
     "plan": "Show how a graph would run: streams, waits, memory, and whether it is free of races.",
     "hunt": "Run until a NaN or an infinity, and report where it was born.",
-    "diff": "Run a graph in two ways and name the first op that gives something else.",
-    "bench": "Time each op of a graph, and compare it with what the device can do.",
+    "diff": "Run a graph in two ways and report the first op whose results differ.",
+    "bench": "Time each op of a graph, and compare it with the limits of the device.",
     "debug": "Step through a graph in the terminal, forwards and backwards.",
     "dap": "Serve the debugger to an editor (Debug Adapter Protocol).",
-    "lsp": "Serve what editors ask while programs are written (Language Server Protocol).",
-    "ws": "Ask a workspace: runs, tensors, statistics; compare, plot and repeat runs.",
-    "trace": "Look at the timeline of runs in Perfetto, or ask it questions.",
+    "lsp": "Serve the language server to an editor (Language Server Protocol).",
+    "ws": "Query a workspace: runs, tensors, statistics; compare, plot and rerun runs.",
+    "trace": "Show the timeline of runs in Perfetto, or query it.",
     "ops": "List the ops, or describe one.",
     "demo": "Run a trained network on real data, in async and in debug mode.",
-    "doctor": "Tell what this machine has, and how to get what is missing.",
+    "doctor": "Show what this machine has, and how to install what is missing.",
 }
 
 

@@ -21,7 +21,7 @@ from opstep.runtime.ir.graph import Graph
         ("opstep ops conv2d", "one op: operands, attributes, formula, gradient"),
         ("opstep ops attention", "a graph of the standard library: its text"),
         ("opstep ops --family reduce", "one family"),
-        ("opstep ops --json", "all declarations, for a machine"),
+        ("opstep ops --json", "all declarations as JSON"),
     ],
 )
 @click.argument("name", required=False)
@@ -30,9 +30,9 @@ from opstep.runtime.ir.graph import Graph
 def ops(name: str | None, family: str | None, as_json: bool) -> None:
     """List the ops, or describe one.
 
-    What is shown comes from the op's declaration, which the checker, the planner, the devices and
-    the tests read as well. The graphs of the standard library are called like ops, and are listed
-    with them as the family library.
+    The description comes from the op's declaration, which the checker, the planner, the devices and
+    the tests read as well. Graphs of the standard library are called like ops, and listed as the
+    family library.
     """
     known = catalogue()
     if name is not None:

@@ -20,7 +20,7 @@ METAVARS = {"device": "|".join(known_names("N")), "chaos": "SEED"}
 
 def graph_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
-        "--graph", "-g", metavar="NAME", help="Which graph; default: the only one, or main."
+        "--graph", "-g", metavar="NAME", help="The graph to run. Default: the only one, or main."
     )(function)
 
 
@@ -31,7 +31,7 @@ def symbol_option(function: Callable[..., Any]) -> Callable[..., Any]:
         "symbols",
         multiple=True,
         metavar="N=SIZE",
-        help="Size of a symbolic dim. Can be given many times.",
+        help="Size of a symbolic dim. Can be given several times.",
     )(function)
 
 
@@ -115,13 +115,13 @@ def gpu_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--fallback",
             type=click.Choice([HOST]),
-            help="Where the GPU is absent or out of memory, continue on the CPU.",
+            help="If there is no GPU, or it runs out of memory, continue on the CPU.",
         ),
         click.option(
             "--timeout",
             type=FloatRange(0, min_open=True),
             metavar="SECONDS",
-            help="How long one op may run on a GPU in debug mode: 60 by default.",
+            help="Time limit for an op on a GPU in debug mode. Default: 60.",
         ),
     ]
     for option in reversed(options):
@@ -141,19 +141,19 @@ def recording_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--trace",
             metavar="FILE.pftrace",
-            help="Write a timeline: what ran when on which stream (Perfetto).",
+            help="Write a timeline of all streams (Perfetto).",
         ),
         click.option(
             "--trace-steps",
             metavar="LO:HI",
-            help="Only these steps in the timeline, from LO up to HI without it: 100:110.",
+            help="Only these steps in the timeline, from LO to HI - 1: 100:110.",
         ),
         click.option(
             "--stats",
             default="all",
             show_default=True,
             metavar="WHICH",
-            help="Whose statistics go to the workspace: all, outputs, none, or names of values: "
+            help="Tensors whose statistics are recorded: all, outputs, none, or names of values: "
             '"relu:*,conv1.*" are all results of relu and all values called conv1.…',
         ),
         click.option(
@@ -162,30 +162,31 @@ def recording_options(function: Callable[..., Any]) -> Callable[..., Any]:
             default=1,
             show_default=True,
             metavar="N",
-            help="Statistics of each Nth step only.",
+            help="Record statistics only in every Nth step.",
         ),
         click.option(
             "--stats-also",
             default="",
             metavar="WHAT",
-            help="Take more of these tensors: quantiles, signed (a histogram of either sign), "
-            "channels (minimum, maximum, zeros of each along axis 1, or channels=AXIS).",
+            help="More statistics of these tensors: quantiles, signed (histograms by sign), "
+            "channels (minimum, maximum and zeros of each channel, along axis 1 or "
+            "channels=AXIS).",
         ),
-        click.option("--name", metavar="NAME", help="What the run is called in the workspace."),
+        click.option("--name", metavar="NAME", help="Name of the run in the workspace."),
         click.option(
             "--tag",
             "tags",
             multiple=True,
             type=_Tag(),
             metavar="NAME=VALUE",
-            help="What the run can be found by, such as lr=0.1. Can be given many times.",
+            help="Label to find the run by, such as lr=0.1. Can be given several times.",
         ),
         click.option(
             "--keep-inputs",
             type=_Every(),
             default=0,
             metavar="every=N",
-            help="Keep inputs, params and states of each Nth step: a repeat can begin there.",
+            help="Save inputs, params and states in every Nth step, to rerun from there.",
         ),
     ]
     for option in reversed(options):

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     examples=[
         ("opstep plan model.opg", "the only graph, or main"),
         ("opstep plan model.opg --graph encode --symbol N=4", "with a size for the symbol N"),
-        ("opstep plan model.opg -s N=4 --streams 2 --alloc fresh", "another policy"),
-        ("opstep plan model.opg -s N=4 --summary", "memory and verdict alone"),
-        ("opstep plan model.opg -s N=4 > saved.plan", "keep the plan, to read or to change it"),
-        ("opstep plan --saved saved.plan", "the verdict on a plan that was kept"),
+        ("opstep plan model.opg -s N=4 --streams 2 --alloc fresh", "with another policy"),
+        ("opstep plan model.opg -s N=4 --summary", "only memory and verdict"),
+        ("opstep plan model.opg -s N=4 > saved.plan", "save the plan, to read or edit it"),
+        ("opstep plan --saved saved.plan", "check a saved plan"),
     ],
     codes={OK: "the plan is free of races", PROGRAM: "errors in the program, or races in its plan"},
 )
@@ -45,14 +45,14 @@ if TYPE_CHECKING:
 @graph_option
 @symbol_option
 @setting_options(*POLICY)
-@click.option("--summary", is_flag=True, help="Leave out the plan itself.")
+@click.option("--summary", is_flag=True, help="Omit the plan itself.")
 @click.option("--saved", is_flag=True, help="FILE is a plan that this command printed.")
 @json_option
 def plan(file: str, **options: Any) -> int:
     """Show how a graph would run: streams, waits, memory, and whether it is free of races.
 
-    Nothing is run. The verdict is a proof from the plan alone, over every order in which streams
-    may progress. Graphs that control flow calls have plans of their own, which are shown as well.
+    Nothing is run. The verdict is proved from the plan alone, for every order in which streams may
+    progress. Graphs called by control flow have separate plans, which are shown as well.
     """
     if options["saved"]:
         return check_saved(file, options["as_json"])

@@ -47,29 +47,30 @@ if TYPE_CHECKING:
     from opstep.trace.recording import Recording
     from opstep.trace.sink import SinkReport
 
+OF_WORKSPACE = ("stats", "stats_every", "stats_also", "name", "tags", "keep_inputs")
 LISTED = 64  # elements up to which --json holds a result's values
 TICK_S = 0.1  # between two moves of the progress bar
 
 
 @command(
     "run",
-    short_help="Run a graph on inputs and show or save what it returns.",
+    short_help="Run a graph on inputs, and show or save its results.",
     examples=[
-        ("opstep run model.opg --input x=image.npy", "an input from a file"),
+        ("opstep run model.opg --input x=image.npy", "with an input from a file"),
         ("opstep run model.opg --input random --symbol N=32", "random inputs, batch of 32"),
         ("opstep run model.opg -i x=data.npz:test -i scale=0.5 -o y=out.npy", "save a result"),
         ("opstep run model.opg -i random --params trained.safetensors", "with trained weights"),
         ("opstep run train.opg -i x=x.npy --steps 100 --save-params out.safetensors", "train"),
         ("opstep run model.opg -i random --mode debug --streams 2", "debug mode, two streams"),
         ("opstep run model.opg -i random --workspace runs.db", "record statistics and tensors"),
-        ("opstep run model.opg -i random -w runs.db --tag lr=0.1", "to be found by its tag"),
+        ("opstep run model.opg -i random -w runs.db --tag lr=0.1", "with a tag"),
         ("opstep run model.opg -i random --trace run.pftrace", "write a timeline"),
     ],
     codes={
         PROGRAM: "errors in the program, a failed assert, a loop past its limit",
-        COMMAND: "usage; a file or input that is absent, damaged, misnamed or does not fit",
+        COMMAND: "usage; a file or input that is missing, damaged, misnamed or does not fit",
         MACHINE: "out of memory, no such device",
-        UNRECORDED: "the run went well, but the workspace or the trace is incomplete (disk full)",
+        UNRECORDED: "the run succeeded, but the workspace or the trace is incomplete (disk full)",
     },
 )
 @click.argument("file", metavar="FILE")
@@ -80,15 +81,15 @@ TICK_S = 0.1  # between two moves of the progress bar
     "inputs",
     multiple=True,
     metavar="NAME=SOURCE",
-    help="FILE.npy, FILE.npz[:KEY], FILE.safetensors[:KEY], or what to fill it with: random "
-    "(normal floats, integers 0 to 9, bools true half of the time), zeros, ones or a number. "
-    "Without NAME=, random, zeros or ones for all inputs not named.",
+    help="FILE.npy, FILE.npz[:KEY], FILE.safetensors[:KEY], or a fill: random (normal floats, "
+    "integers 0 to 9, bools true half of the time), zeros, ones or a number. Without NAME=, "
+    "random, zeros or ones apply to all other inputs.",
 )
 @symbol_option
 @click.option(
     "--params",
     metavar="FILE",
-    help="Load params (all of them), and states, from a safetensors file.",
+    help="Load all params, and states, from a safetensors file.",
 )
 @click.option("--save-params", metavar="FILE", help="Save params and states after the run.")
 @click.option(
@@ -97,7 +98,7 @@ TICK_S = 0.1  # between two moves of the progress bar
     "outputs",
     multiple=True,
     metavar="[NAME=]FILE",
-    help="Save one result, or all: .npy, .npz or .safetensors.",
+    help="Save one result, or all of them: .npy, .npz or .safetensors.",
 )
 @setting_options("device", *KERNELS)
 @gpu_options
@@ -107,9 +108,9 @@ TICK_S = 0.1  # between two moves of the progress bar
 @json_option
 @ended_in_order()
 def run(file: str, **options: Any) -> int:
-    """Run a graph on inputs and show or save what it returns.
+    """Run a graph on inputs, and show or save its results.
 
-    The same inputs and seed give the same bits, whatever the mode, the streams and the threads.
+    The same inputs and seed give the same bits, whatever the mode, streams and threads.
     """
     import opstep
     from opstep.cli import inputs as given
@@ -207,7 +208,7 @@ def recorded(
     if options["trace_steps"] and not options["trace"]:
         raise InputError("--trace-steps needs a timeline", hint="add --trace FILE.pftrace")
     if options["workspace"] is None and options["trace"] is None:
-        for name in ("stats", "stats_every", "stats_also", "name", "tags", "keep_inputs"):
+        for name in OF_WORKSPACE:
             if given_by_user(name):
                 flag = f"--{name.replace('_', '-')}".replace("tags", "tag")
                 raise InputError(f"{flag} needs a workspace", hint="add --workspace FILE.db")
@@ -219,17 +220,9 @@ def recorded(
     selection = Selection(options["stats"])
     if selection.text not in Selection.WORDS:
         selection.complain(plans(program, graph, values, options))
-    return Recording(
-        workspace=options["workspace"],
-        trace=options["trace"],
-        stats=options["stats"],
-        stats_every=options["stats_every"],
-        stats_also=options["stats_also"],
-        trace_steps=window(options["trace_steps"]),
-        name=options["name"],
-        tags=dict(options["tags"]),
-        keep_inputs=options["keep_inputs"],
-    )
+    told = {name: options[name] for name in ("workspace", "trace", *OF_WORKSPACE)}
+    told |= {"trace_steps": window(options["trace_steps"]), "tags": dict(options["tags"])}
+    return Recording(**told)
 
 
 def window(text: str | None) -> range | None:
@@ -317,7 +310,7 @@ def show_recording(recording: Recording) -> None:
             say(f"  opstep trace {written.path}          # the timeline, in the browser")
             say(f"  opstep trace {written.path} summary  # as text")
         else:
-            say(f"  opstep ws {written.path}  # what is in it; this run is {key}")
+            say(f"  opstep ws {written.path}  # summary; this run is {key}")
         for found in written.findings:
             say(f"found: {found}")
 

@@ -128,13 +128,13 @@ def check_folder(arguments: LaunchArguments) -> None:
 
 def loaded(arguments: LaunchArguments) -> tuple[Program, str, dict[str, np.ndarray]]:
     """The program with its params, the name of its graph, and the inputs."""
-    import opstep
     from opstep.api import sources
+    from opstep.api.program import load
 
     path = arguments.at(arguments.program)
     if is_special(path):  # to open a pipe waits for who writes to it, which may be nobody
         raise InputError(f"{path} is no regular file")
-    program = opstep.load(path)
+    program = load(path)
     program.seed = arguments.seed
     graph = sources.choose_graph(program.module, arguments.graph, arguments.program)
     sources.check_symbols(graph, arguments.sizes)

@@ -44,7 +44,6 @@ class State(enum.Enum):
 ANY = frozenset(State)
 INITIALIZED = ANY - {State.NEW}  # behind initialize
 LAUNCHED = INITIALIZED - {State.READY}  # behind launch or attach
-LIVE = frozenset({State.RUNNING, State.STOPPED})  # there is a debuggee
 STOPPED = frozenset({State.STOPPED})
 
 # Ids of errors (`Message.id`): clients may tell them apart.

@@ -45,10 +45,6 @@ class File:
     def text(self) -> str:
         return self.lines.text
 
-    @property
-    def is_open(self) -> bool:
-        return self.version is not None
-
     # --- changes ----------------------------------------------------------------------------------
 
     def edit(

@@ -181,6 +181,13 @@ def test_printing(debug):
     assert out.count("error:") == 5
 
 
+@pytest.mark.parametrize("command", ["p {}", "display {}", "watch {}", "b 9 if {}", "set a = {}"])
+def test_errors_in_expressions_say_where(debug, command):
+    out = debug("n 2", command.format("max(a) + (1 +"))
+    assert "expression:1:14: error: expected a value, not the end" in out
+    assert f"  max(a) + (1 +\n{' ' * 15}^\n" in out
+
+
 def test_displays(debug):
     out = debug("display mean(a)", "n", "n", "info display", "undisplay 1", "n", "undisplay 7")
     assert out.count("1: mean(a) = 3.0") == 2

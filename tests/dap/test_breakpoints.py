@@ -74,15 +74,15 @@ def test_conditions_and_counts(begun, loops, wanted, count):
 @pytest.mark.parametrize(
     "wanted, what",
     [
-        ({"condition": "mean(x"}, "expected"),
+        ({"condition": "mean(x"}, "column 7: expected"),
         ({"hitCondition": "often"}, "counts no hits"),
-        ({"logMessage": "{mean(}"}, "expected"),
+        ({"logMessage": "mean is {mean(}"}, "column 6: expected"),
     ],
 )
 def test_what_cannot_be_read_is_unverified(begun, loops, wanted, what):
     told = begun.set_breakpoints(loops, [{"line": markers_of(loops)["scaling"], **wanted}])[0]
     assert told["verified"] is False
-    assert told["message"]
+    assert what in told["message"]
 
 
 def test_log_messages(begun, loops):

@@ -242,6 +242,21 @@ def test_values_that_do_not_fit(stopped, target, value, what):
     assert values(stopped) == {"a": "[2.0, 3.0, 4.0, 5.0]"}
 
 
+def test_errors_say_where(stopped):
+    with pytest.raises(Refused) as told:
+        evaluate(stopped, "max(a) + max(zzz)", context="hover")
+    assert told.value.text == "column 14: there is no zzz here"
+    with pytest.raises(Refused) as told:
+        evaluate(stopped, "max(a) + max(zzz)", context="repl")
+    where = ["expression:1:14: error: there is no zzz here", "  max(a) + max(zzz)", f"{' ' * 15}^"]
+    assert told.value.text.splitlines() == where
+    assert told.value.message == "column 14: there is no zzz here"
+    with pytest.raises(Refused, match=r"\n  1 \+ zzz\n      \^"):
+        evaluate(stopped, "a[3] = 1 + zzz", context="repl")
+    with pytest.raises(Refused, match=r": 1 \+ zzz: column 5: there is no zzz here"):
+        stopped.request("setExpression", expression="a", value="1 + zzz")
+
+
 def test_what_cannot_be_set(stopped):
     for scope, name in (("Memory", "device"), ("Op", "statement"), ("Values", "nowhere")):
         with pytest.raises(Refused, match="cannot be set"):

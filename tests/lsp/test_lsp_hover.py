@@ -59,7 +59,7 @@ def client():
     ("mark", "said"),
     [
         # an op: declaration, types here, attributes, and the arithmetic of its shape
-        ("conv", ["conv2d(x: N, w: N, b: N?", "Filters slid over images", "y[n, k, i, j] = b[k]"]),
+        ("conv", ["conv2d(x: N, w: N, b: N?", "2D convolution: each", "y[n, k, i, j] = b[k]"]),
         ("conv", ["| `w` | `conv.w` | `f32[4, 3, 3, 3]` |"]),
         ("conv", ["| → `y` | `c` | `f32[N, 4, H - 2, 8]` |"]),
         ("conv", ["| `padding` | `[0, 1]` | default `[0, 0]` |"]),
@@ -79,15 +79,15 @@ def client():
         ("x", ["x: f32[N, 3, H, 8]"]),
         ("x", ["Input of graph `features`, [line 10](file:///programs/model.opg#L10)"]),
         ("d", ["2 uses: [line 15](file:///programs/model.opg#L15), [line 16]"]),
-        ("unused", ["Nobody uses it."]),
+        ("unused", ["Never used."]),
         ("wrong", ["`softmax` has no attribute `wrong`: `axis`."]),
         ("nothing", ["There is no graph `attention_of`."]),
         # params and states
         ("w", ["param conv.w: f32[4, 3, 3, 3] = normal(std=0.1)"]),
         ("w", ["The filters of the  \nfirst layer."]),
-        ("w use", ["`normal` makes its first value", "1 use: [line 12]"]),
-        ("loaded", ["It has no initialiser: it must be loaded", "Nobody uses it."]),
-        ("count", ["It is filled with `0`.", "Updated by `main`."]),
+        ("w use", ["Initialised by `normal`", "1 use: [line 12]"]),
+        ("loaded", ["No initialiser: it must be loaded", "Never used."]),
+        ("count", ["Filled with `0`.", "Updated by `main`."]),
         ("arrow", ["state count: i32[] = 0"]),
         # graphs
         ("features", ["graph features(x: f32[N, 3, H, 8]) -> f32[N, 4, H - 2, 8]"]),
@@ -143,7 +143,7 @@ def test_the_range_is_that_of_the_word(client):
 def test_symbols_that_nothing_binds_are_told_of():
     with editor() as client:
         client.open("graph f(x: f32[2*N]) -> f32[‹N›N] {\n  return x\n}\n")
-        assert "No input says what `N` is" in client.hover("N")
+        assert "No input binds `N`" in client.hover("N")
 
 
 def test_markup_of_comments_is_text():

@@ -15,8 +15,10 @@ import pytest
 from lsp.lsp_capabilities import CAPABILITIES
 from lsp.lsp_client import PATIENCE_S, Client, ServerError, editor, pipe, started
 
+import opstep
 from opstep.editors.wire import Wire
 from opstep.lsp.server import serve
+from opstep.runtime.ir.diagnostics import OpstepError
 
 GOOD = "graph f(x: f32[N]) -> f32[N] {\n  y = relu(x)\n  return y\n}\n"
 TEXTS = {
@@ -81,6 +83,19 @@ def test_any_text(client, name):
     client.diagnostics()
     for line, character in PLACES:
         everything(client, document.uri, line, character)
+    client.close()
+
+
+@pytest.mark.parametrize("above", ["", "\n", "# a\n"])
+def test_a_byte_order_mark_inside(client, above):
+    """It is as wrong as it is for `opstep check`, wherever the text is cut into items."""
+    text = f"{GOOD}\ufeff{above}{GOOD.replace('graph ', 'graph other_')}"
+    with pytest.raises(OpstepError, match="U\\+FEFF"):
+        opstep.loads(text)
+    client.open(text, "file:///mark.opg")
+    found = [d for d in client.diagnostics() if "U+FEFF" in d["message"]]
+    line = GOOD.count("\n")
+    assert [d["range"]["start"] for d in found] == [{"line": line, "character": 0}]
     client.close()
 
 

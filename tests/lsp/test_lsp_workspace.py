@@ -170,8 +170,8 @@ def test_kept_tensors_answer_as_those_of_the_debugger_do(ask: Asking):
     assert (figures["max"], figures["count"], figures["zero"]) == (10, 6, 1)
     assert ask("histogram", expression="by.hand", bins=2, **about)["counts"] == [3, 3]
     assert ask("tensorType", tensor=spaced, expression="value")["type"] == "i64[2]"
-    with pytest.raises(ServerError, match="there is no nope here"):
-        ask("tensorType", expression="nope", **about)
+    with pytest.raises(ServerError, match="column 5: there is no nope here"):
+        ask("tensorType", expression="1 + nope", **about)
     with pytest.raises(ServerError, match="this tensor is gone"):
         ask("tensorType", tensor=10_000, expression="x")
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     "debug",
     short_help="Step through a graph in the terminal, forwards and backwards.",
     examples=[
-        ("opstep debug model.opg --input random --symbol N=4", "then: help"),
+        ("opstep debug model.opg --input random --symbol N=4", "type help for the commands"),
         ("opstep debug model.opg -i x=x.npy --params trained.safetensors", "with weights"),
         ("opstep debug model.opg -i random -ex 'catch nan' -ex run", "run to the first NaN"),
         ("opstep debug model.opg -i random --streams 4 --alloc reuse", "with four streams"),
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     codes={
         OK: "the session was ended",
         PROGRAM: "errors in the program",
-        COMMAND: "usage; a file or input that is absent, damaged, misnamed or does not fit",
+        COMMAND: "usage; a file or input that is missing, damaged, misnamed or does not fit",
         MACHINE: "out of memory, no such device",
     },
 )
@@ -60,14 +60,14 @@ if TYPE_CHECKING:
 @click.option(
     "--params",
     metavar="FILE",
-    help="Load params (all of them), and states, from a safetensors file.",
+    help="Load all params, and states, from a safetensors file.",
 )
 @setting_options("device", *KERNELS, "threads", "steps", "seed", *POLICY, mode="debug", seed=0)
 @click.option(
     "--workspace",
     "-w",
     metavar="FILE.db",
-    help="A workspace whose runs expressions can speak of.",
+    help="A workspace with runs that expressions can refer to.",
 )
 @click.option(
     "--memory",
@@ -75,16 +75,16 @@ if TYPE_CHECKING:
     default=BUDGET / 2**30,
     show_default=True,
     metavar="GiB",
-    help="Results that are kept to go back to; older ones are computed again when looked at.",
+    help="Memory for results to step back to; older ones are recomputed when needed.",
 )
-@click.option("-x", "script", metavar="FILE", help="Do the commands of a file first.")
-@click.option("-ex", "given", multiple=True, metavar="COMMAND", help="Do a command first.")
-@click.option("--batch", is_flag=True, help="End when -x and -ex are done.")
+@click.option("-x", "script", metavar="FILE", help="Run the commands in a file first.")
+@click.option("-ex", "given", multiple=True, metavar="COMMAND", help="Run a command first.")
+@click.option("--batch", is_flag=True, help="Exit after -x and -ex.")
 def debug(file: str, **options: Any) -> int:
     """Step through a graph in the terminal, forwards and backwards.
 
-    Commands are gdb's: break, run, next, step, print, watch, reverse-next … An empty line does the
-    last one again; help lists all. docs/debugging.md is a guide.
+    The commands are those of gdb: break, run, next, step, print, watch, reverse-next … An empty
+    line repeats the last command; help lists all. See docs/debugging.md.
     """
     from opstep.cli.debug import registry
     from opstep.cli.debug.reading import PipeReader, ScriptReader, TerminalReader, script

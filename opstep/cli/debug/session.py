@@ -16,7 +16,7 @@ from opstep.cli.debug import showing
 from opstep.cli.debug.points import KINDS, BreakpointTable, Entry
 from opstep.cli.debug.registry import Command, Refused, find
 from opstep.cli.wording import in_switches
-from opstep.runtime.ir.diagnostics import OpstepError, render_all, visible
+from opstep.runtime.ir.diagnostics import OpstepError, render, render_all, visible
 
 if TYPE_CHECKING:
     from opstep.api.debugging import Debugger
@@ -134,7 +134,7 @@ class Session:
         if isinstance(error, Refused):
             self.complain(error.message, error.hint)
         elif isinstance(error, ExpressionError):
-            self.complain(visible(error.message), visible(error.hint))
+            self.say(render(error.diagnostic, self.paint.on))
         elif isinstance(error, OpstepError):
             self.say(render_all(error.diagnostics, self.paint.on, in_switches))
         elif isinstance(error, MemoryError):

@@ -12,8 +12,11 @@ from opstep.trace.viewer.engine import LIMIT_S
 from opstep.trace.viewer.files import ReadableParts
 
 VERBS = {
-    "summary": ("opstep.cli.trace.summary", "Say where the time went: streams, path, ops, memory."),
-    "query": ("opstep.cli.trace.query", "Ask a question in SQL (PerfettoSQL)."),
+    "summary": (
+        "opstep.cli.trace.summary",
+        "Summarise the time: streams, critical path, ops, memory.",
+    ),
+    "query": ("opstep.cli.trace.query", "Run a SQL query (PerfettoSQL)."),
 }
 
 timeout_option = click.option(
@@ -22,7 +25,7 @@ timeout_option = click.option(
     default=LIMIT_S,
     show_default=True,
     metavar="SECONDS",
-    help="Give up loading, or a question, after this long.",
+    help="Time limit for loading, or for a query.",
 )
 
 
@@ -35,17 +38,17 @@ def say_left_out(file: str, whole: ReadableParts) -> None:
 @command_with_verbs(
     "trace",
     verbs=VERBS,
-    short_help="Look at the timeline of runs in Perfetto, or ask it questions.",
+    short_help="Show the timeline of runs in Perfetto, or query it.",
     examples=[
         ("opstep trace run.pftrace", "in a new tab; Ctrl-C ends it"),
-        ("opstep trace run.pftrace --at conv2d", "there, at the first convolution"),
+        ("opstep trace run.pftrace --at conv2d", "at the first convolution"),
         ("opstep trace run.pftrace --at unet.opg:35 --no-browser", "print the address"),
         ("opstep trace run.pftrace summary", "where the time went"),
         ('opstep trace run.pftrace query "select name, dur from slice"', "a question in SQL"),
     ],
     codes={
-        OK: "all went well; Ctrl-C ended the server",
-        COMMAND: "usage; a file that is absent, empty or no trace; a port in use; wrong SQL",
+        OK: "success, also if Ctrl-C ended the server",
+        COMMAND: "usage; a file that is missing, empty or not a trace; a port in use; invalid SQL",
         MACHINE: "out of memory",
     },
 )
@@ -53,22 +56,22 @@ def say_left_out(file: str, whole: ReadableParts) -> None:
 @click.option(
     "--at",
     metavar="OP",
-    help="Open at an op: the name of its value or call, its kind, or a line (12, unet.opg:12).",
+    help="Open at an op: the name of its value or call, its op name, or a line (12, unet.opg:12).",
 )
 @click.option(
     "--port",
     type=click.IntRange(1, 65535),
     metavar="N",
-    help="Port on 127.0.0.1; default: one that is free.",
+    help="Port on 127.0.0.1. Default: a free one.",
 )
-@click.option("--no-browser", is_flag=True, help="Print the address, open nothing.")
+@click.option("--no-browser", is_flag=True, help="Print the address; do not open a browser.")
 @timeout_option
 def trace(file: str, at: str | None, port: int | None, no_browser: bool, timeout: float) -> int:
-    """Look at the timeline of runs in Perfetto, or ask it questions.
+    """Show the timeline of runs in Perfetto, or query it.
 
-    Without a verb: serves the Perfetto UI with the file open in it, for this machine only
-    (127.0.0.1), and opens a browser. Nothing leaves the machine. opstep run --trace writes such
-    files; they can be read during the run, as far as they are written. Needs opstep[viewer].
+    Without a verb: serves the Perfetto UI with the file, on this machine only (127.0.0.1), and
+    opens a browser. Nothing leaves the machine. opstep run --trace writes such files; you can read
+    them during the run. Needs opstep[viewer].
     """
     from opstep.trace.viewer.files import readable_parts
     from opstep.trace.viewer.server import serve

@@ -13,7 +13,7 @@ from opstep.cli.verbs import verb
 
 @verb(
     "query",
-    short_help="Ask a question in SQL (PerfettoSQL).",
+    short_help="Run a SQL query (PerfettoSQL).",
     examples=[
         (
             'opstep trace run.pftrace query "select name, dur from slice order by dur desc"',
@@ -24,7 +24,7 @@ from opstep.cli.verbs import verb
             ' as line, sum(dur) as ns from slice group by name, line" --csv',
             "by line, for a spreadsheet",
         ),
-        ('opstep trace run.pftrace query "select name, value from stats" --json', "for a machine"),
+        ('opstep trace run.pftrace query "select name, value from stats" --json', "as JSON"),
     ],
 )
 @click.argument("text", metavar="SQL")
@@ -33,12 +33,12 @@ from opstep.cli.verbs import verb
 def query(
     file: str, text: str, as_csv: bool, as_json: bool, limit: int | None, timeout: float
 ) -> int:
-    """Ask a question in SQL (PerfettoSQL).
+    """Run a SQL query (PerfettoSQL).
 
-    Tables: slice, track, args, flow, counter, stats. Times are ns. What a slice's arguments hold is
-    asked for with extract_arg(arg_set_id, 'debug.NAME'): run, step, op, name, site, file, line,
-    bytes, flops and others, as in a workspace. Of several statements the last one answers; what
-    they make is in memory, the file is only read.
+    Tables: slice, track, args, flow, counter, stats. Times are in ns. Use extract_arg(arg_set_id,
+    'debug.NAME') to get the arguments of a slice: run, step, op, name, site, file, line, bytes,
+    flops and others, as in a workspace. With several statements, the last one returns the rows;
+    tables they create are in memory, and the file is only read.
     """
     check_form(as_csv, as_json)
     with opened(file, timeout) as engine:

@@ -24,15 +24,15 @@ ON_PATH = 12  # ops of the path that are listed
 
 @verb(
     "summary",
-    short_help="Say where the time went: streams, path, ops, memory.",
+    short_help="Summarise the time: streams, critical path, ops, memory.",
     examples=[
         ("opstep trace run.pftrace summary", "all runs in the file, all steps"),
         ("opstep trace run.pftrace summary --run 3f2a --step 0", "one step of one run"),
-        ("opstep trace run.pftrace summary --top 30", "more of the longest ops"),
-        ("opstep trace run.pftrace summary --json", "for a machine; times in ns"),
+        ("opstep trace run.pftrace summary --top 30", "list more ops"),
+        ("opstep trace run.pftrace summary --json", "as JSON, times in ns"),
     ],
 )
-@click.option("--run", metavar="KEY", help="Only this run: its key, or how that begins.")
+@click.option("--run", metavar="KEY", help="Only this run: its key, or the start of it.")
 @click.option("--step", type=click.IntRange(0), metavar="N", help="Only this step, from 0.")
 @click.option(
     "--top",
@@ -40,19 +40,19 @@ ON_PATH = 12  # ops of the path that are listed
     default=10,
     show_default=True,
     metavar="N",
-    help="List so many of the longest ops.",
+    help="How many of the longest ops to list.",
 )
 @json_option
 @timeout_option
 def summary(
     file: str, run: str | None, step: int | None, top: int, as_json: bool, timeout: float
 ) -> int:
-    """Say where the time went: streams, path, ops, memory.
+    """Summarise the time: streams, critical path, ops, memory.
 
-    A stream is busy while its ops run, waiting while it waits for another stream; gaps are what is
-    left between its ops within a step. The critical path is what a step's end waited for, back to
-    its beginning: of the step of median length where there are several. Ops that are not on it do
-    not make the step longer.
+    A stream is busy while its ops run, and waiting while it waits for another stream; gaps are the
+    rest of the time between its ops in a step. The critical path is the chain of ops that the end
+    of the step waited for, back to its start; with several steps, that of the step of median
+    length. Ops off the path do not make the step longer.
     """
     from opstep.trace.viewer.summary import summarize
 

@@ -9,15 +9,15 @@ from opstep.cli.verbs import command_with_verbs
 
 VERBS = {
     "list": ("opstep.cli.ws.tensors", "List the tensors or the runs."),
-    "load": ("opstep.cli.ws.tensors", "Write tensors to a file, or look at one."),
-    "save": ("opstep.cli.ws.tensors", "Keep arrays of files under a name."),
-    "export": ("opstep.cli.ws.export", "Write a table, or what is known of a run, to a file."),
-    "sql": ("opstep.cli.ws.sql", "Ask a question in SQL."),
-    "plot": ("opstep.cli.ws.plot", "Draw figures by step: a line a tensor."),
-    "compare": ("opstep.cli.ws.compare", "Name the first op where two runs differ."),
-    "rerun": ("opstep.cli.ws.rerun", "Repeat a run from the workspace alone."),
-    "prune": ("opstep.cli.ws.prune", "Remove runs, and give their room back."),
-    "open": ("opstep.cli.ws.serve", "Look at it in the browser (Datasette)."),
+    "load": ("opstep.cli.ws.tensors", "Write tensors to a file, or show one."),
+    "save": ("opstep.cli.ws.tensors", "Save arrays from files under a name."),
+    "export": ("opstep.cli.ws.export", "Write a table, or the rows of a run, to a file."),
+    "sql": ("opstep.cli.ws.sql", "Run a SQL query."),
+    "plot": ("opstep.cli.ws.plot", "Plot values by step, one line per tensor."),
+    "compare": ("opstep.cli.ws.compare", "Report the first op where two runs differ."),
+    "rerun": ("opstep.cli.ws.rerun", "Rerun a run from the workspace alone."),
+    "prune": ("opstep.cli.ws.prune", "Remove runs and free their space."),
+    "open": ("opstep.cli.ws.serve", "Open the workspace in the browser (Datasette)."),
 }
 
 
@@ -34,29 +34,29 @@ def damage(file: str) -> Exception | None:
     "ws",
     verbs=VERBS,
     examine=damage,
-    short_help="Ask a workspace: runs, tensors, statistics; compare, plot and repeat runs.",
+    short_help="Query a workspace: runs, tensors, statistics; compare, plot and rerun runs.",
     examples=[
-        ("opstep ws runs.db", "what is in it"),
+        ("opstep ws runs.db", "a summary"),
         ("opstep ws runs.db list", "the tensors and the runs"),
         ('opstep ws runs.db sql "select * from first_bad"', "a question in SQL"),
         ("opstep ws runs.db compare last 3f2a", "where two runs diverge"),
-        ("opstep ws runs.db rerun last", "the same run again, from the file alone"),
-        ("opstep ws runs.db plot --help", "more of a verb"),
+        ("opstep ws runs.db rerun last", "rerun from the file alone"),
+        ("opstep ws runs.db plot --help", "help for a verb"),
     ],
     codes={
-        OK: "all went well; compare, rerun: the same",
+        OK: "success; compare, rerun: no difference",
         PROGRAM: "compare, rerun: they differ",
-        COMMAND: "usage; a file that is absent, foreign, damaged, newer or in use; wrong SQL",
+        COMMAND: "usage; a file that is missing, foreign, damaged, newer or in use; invalid SQL",
         MACHINE: "out of memory",
     },
 )
 @click.argument("file", metavar="FILE.db")
 @json_option
 def ws(file: str, as_json: bool) -> int:
-    """Ask a workspace: runs, tensors, statistics; compare, plot and repeat runs.
+    """Query a workspace: runs, tensors, statistics; compare, plot and rerun runs.
 
-    Without a verb: a summary. RUN is the id of a run, its key, the beginning of its key, or last. A
-    tensor is NAME, NAME@RUN or NAME@RUN:STEP. The file is only read, also while runs write to it;
+    Without a verb: a summary. RUN is the id of a run, its key, the start of its key, or last. A
+    tensor is NAME, NAME@RUN or NAME@RUN:STEP. You can read the file while runs write to it; only
     save, prune, rerun --record and sql --write change it.
     """
     from opstep.cli.ws import summary

@@ -26,10 +26,10 @@ LINES = 12  # of a diff of two programs
 
 @verb(
     "compare",
-    short_help="Name the first op where two runs differ.",
+    short_help="Report the first op where two runs differ.",
     examples=[
         ("opstep ws runs.db compare 3f2a last", "to the bit"),
-        ("opstep ws runs.db compare 1 2 --rtol 1e-5", "figures may differ by a hundred-thousandth"),
+        ("opstep ws runs.db compare 1 2 --rtol 1e-5", "with a tolerance"),
     ],
     codes={OK: "the same", PROGRAM: "they differ"},
 )
@@ -41,14 +41,14 @@ LINES = 12  # of a diff of two programs
     default=0.0,
     show_default=True,
     metavar="FRACTION",
-    help="Relative difference that figures may have; 0: the same bits.",
+    help="Allowed relative difference of statistics; 0: the same bits.",
 )
 @json_option
 def compare(file: str, first: str, second: str, rtol: float, as_json: bool) -> int:
-    """Name the first op where two runs differ.
+    """Report the first op where two runs differ.
 
-    Ops are matched by step and by their place in the program (their site); first means first in the
-    order of execution. Counts of NaN and infinities have to be equal in any case.
+    Ops are matched by step and site (position in the program); first means first in order of
+    execution. Counts of NaNs and infinities must always be equal.
     """
     with shown.workspace(file) as ws:
         found = ws.compare(first, second, rtol)

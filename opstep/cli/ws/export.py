@@ -22,11 +22,11 @@ FORMATS = (".csv", ".json", ".npz", ".safetensors", ".parquet")
 
 @verb(
     "export",
-    short_help="Write a table, or what is known of a run, to a file.",
+    short_help="Write a table, or the rows of a run, to a file.",
     examples=[
         ("opstep ws runs.db export stat_history --run last -o stats.csv", "a run's statistics"),
         ("opstep ws runs.db export metrics -o metrics.json", "a whole table"),
-        ("opstep ws runs.db export executions --run 3f2a -o times.npz", "an array a column"),
+        ("opstep ws runs.db export executions --run 3f2a -o times.npz", "one array per column"),
     ],
 )
 @click.argument("table", metavar="TABLE")
@@ -39,11 +39,11 @@ FORMATS = (".csv", ".json", ".npz", ".safetensors", ".parquet")
     help="A .csv, .json, .npz, .safetensors or .parquet file (parquet: with pandas and pyarrow).",
 )
 def export(file: str, table: str, run: str | None, output: str) -> int:
-    """Write a table, or what is known of a run, to a file.
+    """Write a table, or the rows of a run, to a file.
 
-    TABLE is a table or a view of docs/workspace.md. In .npz and .safetensors each column is an
-    array: integers i64, numbers f64 with NaN for null; .safetensors leaves texts out. Tensors are
-    written by `load`.
+    TABLE is a table or view of docs/workspace.md. In .npz and .safetensors, each column is an
+    array: integers i64, numbers f64 with NaN for null; .safetensors omits text. To write tensors,
+    use `load`.
     """
     from opstep.cli.inputs import check_target
     from opstep.runtime.ir.errors import InputError

@@ -13,9 +13,9 @@ from opstep.cli.ws import shown
 
 @verb(
     "plot",
-    short_help="Draw figures by step: a line a tensor.",
+    short_help="Plot values by step, one line per tensor.",
     examples=[
-        ('opstep ws runs.db plot "stats.absmax where op=relu"', "of the last run, to plot.png"),
+        ('opstep ws runs.db plot "stats.absmax where op=relu"', "the last run, as plot.png"),
         ('opstep ws runs.db plot "metrics.loss where run=*" -o loss.svg', "the loss of all runs"),
         ('opstep ws runs.db plot "stats.std where value=conv*, step=0..99" -o std.png', "less"),
         ('opstep ws runs.db plot "executions.seconds where op=conv2d|linear"', "times"),
@@ -30,15 +30,15 @@ from opstep.cli.ws import shown
     metavar="FILE",
     help="A .png, .svg or .pdf file.",
 )
-@click.option("--log", is_flag=True, help="A logarithmic scale, for figures above 0.")
+@click.option("--log", is_flag=True, help="Logarithmic scale, for values above 0.")
 def plot(file: str, what: str, output: str, log: bool) -> int:
-    """Draw figures by step: a line a tensor.
+    """Plot values by step, one line per tensor.
 
-    WHAT is TABLE.FIGURE, and after "where" conditions KEY=VALUE, with commas between them. Tables
-    and figures: stats (count min max mean std l2 absmax nan posinf neginf zero subnormal
-    unwritten), executions (seconds), metrics (the metric's name, or value for all). Keys: run
-    (last where not given; * is all), op (name or site), value (name of the tensor), name (of a
-    metric), graph, stream, step (4 or 0..99). Names take * and ?; A|B is either. Needs
+    WHAT is TABLE.COLUMN, optionally followed by "where" and conditions KEY=VALUE, separated by
+    commas. Tables and columns: stats (count min max mean std l2 absmax nan posinf neginf zero
+    subnormal unwritten), executions (seconds), metrics (the metric's name, or value for all). Keys:
+    run (default: last; * is all), op (name or site), value (name of the tensor), name (of a
+    metric), graph, stream, step (4 or 0..99). Names may contain * and ?; A|B matches either. Needs
     opstep[viewer].
     """
     from opstep.cli.inputs import check_target

@@ -48,25 +48,35 @@ class Size(click.ParamType):
 
 @verb(
     "prune",
-    short_help="Remove runs, and give their room back.",
+    short_help="Remove runs and free their space.",
     examples=[
-        ("opstep ws runs.db prune --older-than 30d", "by age; asks before it does so"),
+        ("opstep ws runs.db prune --older-than 30d", "by age, after confirmation"),
         ("opstep ws runs.db prune --keep-last 10 --yes", "all but the last ten, without asking"),
-        ("opstep ws runs.db prune --larger-than 1G --dry-run", "which runs would go"),
+        ("opstep ws runs.db prune --larger-than 1G --dry-run", "which runs would be removed"),
         ("opstep ws runs.db prune --run 3f2a --run 5", "these two"),
     ],
-    codes={OK: "all went well; nothing to remove"},
+    codes={OK: "success, also if there was nothing to remove"},
 )
-@click.option("--older-than", type=Age(), metavar="AGE", help="Runs that began before: 12h, 30d.")
 @click.option(
-    "--larger-than", type=Size(), metavar="SIZE", help="Runs that take more room than: 500M, 2G."
+    "--older-than", type=Age(), metavar="AGE", help="Runs that started before this: 12h, 30d."
+)
+@click.option(
+    "--larger-than",
+    type=Size(),
+    metavar="SIZE",
+    help="Runs that use more space than this: 500M, 2G.",
 )
 @click.option("--keep-last", type=click.IntRange(0), metavar="N", help="All runs but the last N.")
 @click.option(
-    "--run", "-r", "named", multiple=True, metavar="RUN", help="This run. Can be given many times."
+    "--run",
+    "-r",
+    "named",
+    multiple=True,
+    metavar="RUN",
+    help="This run. Can be given several times.",
 )
-@click.option("--dry-run", is_flag=True, help="Only list what would go.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only list what would be removed.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 def prune(
     file: str,
     older_than: float | None,
@@ -76,10 +86,10 @@ def prune(
     dry_run: bool,
     yes: bool,
 ) -> int:
-    """Remove runs, and give their room back.
+    """Remove runs and free their space.
 
-    Of several conditions all have to hold; a run that is named goes in any case. One that is under
-    way goes only where it is named. Tensors that were saved by hand stay.
+    Several conditions must all hold; runs named by --run are always removed. A run in progress is
+    removed only if it is named. Tensors saved by hand stay.
     """
     from opstep.runtime.ir.errors import InputError
 

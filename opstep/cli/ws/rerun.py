@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 @verb(
     "rerun",
-    short_help="Repeat a run from the workspace alone.",
+    short_help="Rerun a run from the workspace alone.",
     examples=[
-        ("opstep ws runs.db rerun last", "does it give the same bits again?"),
-        ("opstep ws runs.db rerun 3f2a --record", "keep the second run as well, to compare"),
-        ("opstep ws runs.db rerun 3f2a --step 40", "from a step on that --keep-inputs kept"),
+        ("opstep ws runs.db rerun last", "check that the bits are the same"),
+        ("opstep ws runs.db rerun 3f2a --record", "record the second run as well, to compare"),
+        ("opstep ws runs.db rerun 3f2a --step 40", "from a step saved by --keep-inputs"),
     ],
     codes={OK: "the same bits", PROGRAM: "they differ"},
 )
@@ -42,18 +42,18 @@ if TYPE_CHECKING:
     default=0,
     show_default=True,
     metavar="N",
-    help="Begin with this step: one of those that --keep-inputs kept.",
+    help="Start with this step, one of those saved by --keep-inputs.",
 )
 @click.option("--record", is_flag=True, help="Record it in the same workspace.")
 @json_option
 @ended_in_order()
 def rerun(file: str, run: str, step: int, record: bool, as_json: bool) -> int:
-    """Repeat a run from the workspace alone.
+    """Rerun a run from the workspace alone.
 
-    Program, inputs, params, seed and switches are taken from the file. The last outputs, and the
-    params and states after the last step, are compared with those that were kept, to the bit. A run
-    that failed has to fail in the same way. Of a loop in Python that gave each step inputs of its
-    own, the steps with the first ones are repeated; with --step, the one that is named.
+    The program, inputs, params, seed and switches come from the file. The last outputs, and the
+    params and states after the last step, are compared bit by bit with the saved ones. A run that
+    failed must fail in the same way. If a loop in Python passed different inputs to each step, the
+    steps with the first inputs are rerun or, with --step, that step.
     """
     from opstep.cli.run import progress
     from opstep.trace.recording import Recording

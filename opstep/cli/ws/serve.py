@@ -10,7 +10,7 @@ from opstep.cli.verbs import verb
 
 @verb(
     "open",
-    short_help="Look at it in the browser (Datasette).",
+    short_help="Open the workspace in the browser (Datasette).",
     examples=[
         ("opstep ws runs.db open", "in a new tab; Ctrl-C ends it"),
         ("opstep ws runs.db open --port 8080 --no-browser", "print the address"),
@@ -21,14 +21,14 @@ from opstep.cli.verbs import verb
     type=click.IntRange(0, 65535),
     default=0,
     metavar="N",
-    help="Port on 127.0.0.1; default: 8001, or one that is free.",
+    help="Port on 127.0.0.1. Default: 8001, or a free one.",
 )
-@click.option("--no-browser", is_flag=True, help="Print the address, open nothing.")
+@click.option("--no-browser", is_flag=True, help="Print the address; do not open a browser.")
 def open_(file: str, port: int, no_browser: bool) -> int:
-    """Look at it in the browser (Datasette).
+    """Open the workspace in the browser (Datasette).
 
-    Tables, views, canned queries and plots, for this machine only (127.0.0.1), and only to read.
-    Needs opstep[viewer].
+    Tables, views, canned queries and plots, read-only, on this machine only (127.0.0.1). Needs
+    opstep[viewer].
     """
     from opstep.trace.workspace.datasette import serve
 

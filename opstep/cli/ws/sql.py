@@ -12,12 +12,12 @@ from opstep.cli.ws import shown
 
 @verb(
     "sql",
-    short_help="Ask a question in SQL.",
+    short_help="Run a SQL query.",
     examples=[
         ('opstep ws runs.db sql "select * from first_bad"', "a view"),
         ('opstep ws runs.db sql "select name, count(*) from ops group by name"', "a question"),
         ('opstep ws runs.db sql "select * from metrics" --csv > metrics.csv', "for a spreadsheet"),
-        ('opstep ws runs.db sql "select * from runs" --json', "for a machine"),
+        ('opstep ws runs.db sql "select * from runs" --json', "as JSON"),
         ("opstep ws runs.db sql \"update runs set file = 'm.opg'\" --write", "change something"),
     ],
 )
@@ -31,7 +31,7 @@ from opstep.cli.ws import shown
     metavar="SECONDS",
     help="Give up after this long.",
 )
-@click.option("--write", is_flag=True, help="Let it change the workspace.")
+@click.option("--write", is_flag=True, help="Allow changes to the workspace.")
 def sql(
     file: str,
     text: str,
@@ -41,11 +41,11 @@ def sql(
     timeout: float,
     write: bool,
 ) -> int:
-    """Ask a question in SQL.
+    """Run a SQL query.
 
-    One statement, of SQLite's dialect. docs/workspace.md describes tables, views and columns; in
-    short: select * from sqlite_schema. Without --write it cannot change anything, and in no case
-    can it reach other files.
+    A single statement in SQLite's dialect. docs/workspace.md describes tables, views and columns;
+    for a summary: select * from sqlite_schema. Without --write it cannot change anything, and it
+    can never access other files.
     """
     check_form(as_csv, as_json)
     with shown.workspace(file) as ws, ws.ask(text, write=write, timeout=timeout) as (columns, rows):

@@ -1,4 +1,4 @@
-"""``opstep ws FILE``: what is in it, and what to ask next."""
+"""``opstep ws FILE``: a summary, and what to ask next."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ KINDS = ("input", "param", "state", "output", "saved")
     short_help="List the tensors or the runs.",
     examples=[
         ("opstep ws runs.db list", "the tensors"),
-        ("opstep ws runs.db list --run last --kind param", "some of them"),
+        ("opstep ws runs.db list --run last --kind param", "only some of them"),
         ("opstep ws runs.db list runs", "the runs"),
     ],
 )
@@ -34,12 +34,12 @@ KINDS = ("input", "param", "state", "output", "saved")
     "what", type=click.Choice(["tensors", "runs"]), default="tensors", metavar="[tensors|runs]"
 )
 @run_option
-@click.option("--kind", type=click.Choice(KINDS), help="Only tensors that were kept as this.")
+@click.option("--kind", type=click.Choice(KINDS), help="Only tensors of this kind.")
 @json_option
 def list_(file: str, what: str, run: str | None, kind: str | None, as_json: bool) -> int:
     """List the tensors or the runs.
 
-    The column "tensor" has what the other verbs take.
+    The column "tensor" has the names that the other verbs accept.
     """
     from opstep.runtime.ir.errors import InputError
 
@@ -79,17 +79,22 @@ def tensors_table(tensors: list[TensorRecord]) -> Any:
 
 @verb(
     "load",
-    short_help="Write tensors to a file, or look at one.",
+    short_help="Write tensors to a file, or show one.",
     examples=[
         ("opstep ws runs.db load conv1.w", "its statistics and first values"),
-        ("opstep ws runs.db load conv1.w@last -o w.npy", "as the last run left it, to NumPy"),
+        (
+            "opstep ws runs.db load conv1.w@last -o w.npy",
+            "its final value in the last run, as .npy",
+        ),
         ("opstep ws runs.db load x@3f2a:-1 -o x.npz", "an input of run 3f2a"),
         ("opstep ws runs.db load --run last --kind param -o p.safetensors", "all params of a run"),
     ],
 )
 @click.argument("references", nargs=-1, metavar="[TENSOR...]")
-@click.option("--run", "-r", metavar="RUN", help="All tensors of this run, as it left them.")
-@click.option("--kind", type=click.Choice(KINDS), help="With --run: only those kept as this.")
+@click.option(
+    "--run", "-r", metavar="RUN", help="All tensors of this run, with their final values."
+)
+@click.option("--kind", type=click.Choice(KINDS), help="With --run: only tensors of this kind.")
 @click.option(
     "--output", "-o", metavar="FILE", help="Write to this .npy, .npz or .safetensors file."
 )
@@ -102,10 +107,10 @@ def load(
     output: str | None,
     as_json: bool,
 ) -> int:
-    """Write tensors to a file, or look at one.
+    """Write tensors to a file, or show one.
 
-    TENSOR is NAME, NAME@RUN or NAME@RUN:STEP. Without a step it is the run's last; without a run,
-    the one saved by hand, else that of all runs, which have to agree.
+    TENSOR is NAME, NAME@RUN or NAME@RUN:STEP. Without a step, it is the last of the run; without a
+    run, the one saved by hand or, if there is none, that of all runs, which must be equal.
     """
     from opstep.runtime.ir.errors import InputError
 
@@ -203,18 +208,18 @@ def look(tensor: TensorRecord, array: np.ndarray) -> None:
 
 @verb(
     "save",
-    short_help="Keep arrays of files under a name.",
+    short_help="Save arrays from files under a name.",
     examples=[
         ("opstep ws runs.db save mask=mask.npy", "one array"),
-        ("opstep ws runs.db save w=p.safetensors:conv1.w x=data.npz:x", "out of larger files"),
+        ("opstep ws runs.db save w=p.safetensors:conv1.w x=data.npz:x", "from larger files"),
     ],
 )
 @click.argument("given", nargs=-1, required=True, metavar="NAME=FILE...")
 def save(file: str, given: tuple[str, ...]) -> int:
-    """Keep arrays of files under a name.
+    """Save arrays from files under a name.
 
-    A name that was saved before gets the new array; tensors of runs stay as they are. A workspace
-    that is not there is made.
+    An array saved before under the same name is replaced; tensors of runs are not changed. The
+    workspace is created if it does not exist.
     """
     from opstep.runtime import arrays
     from opstep.runtime.ir.errors import InputError

@@ -20,6 +20,7 @@ from opstep.runtime.ir.diagnostics import OpstepError
 if TYPE_CHECKING:
     from opstep.dap.session import Session
     from opstep.runtime.debugger.node import Node
+    from opstep.runtime.expressions import ExpressionError
 
 NOT_SET, WRONG_EXPRESSION = 2202, 2203
 MOST_COPIED = 1 << 17  # elements that the clipboard gets
@@ -105,7 +106,8 @@ def set_to(session: Session, frame_handle: FrameHandle, target: str, value: str)
     try:
         name, array, part = assign(scope, target, value)
     except ExpressionError as error:
-        raise DapError(f"{target} = {value[:200]}: {error}", NOT_SET) from None
+        about = error.text or f"{target} = {value}"
+        raise WrongExpression(error, NOT_SET, f"{about[:200]}: ") from None
     change(session, frame_handle, name, array, part)
 
 
@@ -162,6 +164,14 @@ def result_body(
 # --- expressions ----------------------------------------------------------------------------------
 
 
+class WrongExpression(DapError):
+    """In one line, as hovers and watches show it; `whole` has a caret below the place."""
+
+    def __init__(self, error: ExpressionError, id: int = WRONG_EXPRESSION, about: str = ""):
+        super().__init__(f"{about}{error}", id)
+        self.whole = str(error.diagnostic)
+
+
 @dataclass(frozen=True)
 class EvaluateArguments:
     expression: str
@@ -173,7 +183,18 @@ class EvaluateArguments:
 
 @request("evaluate", capability=("supportsEvaluateForHovers", "supportsClipboardContext"))
 def evaluate(session: Session, arguments: EvaluateArguments) -> dict[str, Any]:
-    """An expression over the tensors of a frame. In the console ``x[3] = 0`` sets, too."""
+    """An expression over the tensors of a frame. In the console ``x[3] = 0`` sets, too, and errors
+    have as many lines as they like.
+    """
+    try:
+        return _answer(session, arguments)
+    except WrongExpression as error:
+        if arguments.context != "repl":
+            raise
+        raise DapError(error.whole, error.id, short=error.text) from None
+
+
+def _answer(session: Session, arguments: EvaluateArguments) -> dict[str, Any]:
     frame_handle = handle_of(session, arguments.frame_id)
     text = arguments.expression
     setting = _ASSIGNMENT.fullmatch(text) if arguments.context == "repl" else None
@@ -198,7 +219,7 @@ def evaluated(
     try:
         return session.debugger.evaluate(text, frame_handle.frame, extra)
     except ExpressionError as error:
-        raise DapError(str(error), WRONG_EXPRESSION) from None
+        raise WrongExpression(error) from None
 
 
 def variable_of(

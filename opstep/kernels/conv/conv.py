@@ -1,8 +1,7 @@
 """Convolutions of images [N, C, H, W] with filters [K, C/groups, R, S], and their derivatives.
 
 The three ops `conv2d`, `conv2d_input_grad` and `conv2d_weight_grad` are derivatives of each other,
-so each one's gradient is written with the other two. `conv_transpose2d` is `conv2d_input_grad` with
-a bias.
+so the gradient of each uses the other two. `conv_transpose2d` is `conv2d_input_grad` with a bias.
 
 Padding is two numbers, for both ends of the height and of the width, or four: top, left, bottom,
 right.
@@ -58,8 +57,7 @@ def _window_geometry(rows: Window, columns: Window, y, plane=None) -> Geometry:
 
 
 class conv2d(Op):
-    """Filters slid over images: each output is the sum of products of a filter and the window under
-    it.
+    """2D convolution: each output is the sum of products of a filter and the window under it.
 
     x [N, C, H, W], w [K, C/groups, R, S], b [K]; y [N, K, H', W'] with H' = (H + top + bottom -
     dilation*(R - 1) - 1)//stride + 1, W' likewise.
@@ -249,8 +247,8 @@ def _scatter(gy, w, plane, rows: Window, columns: Window, groups: int):
 
 
 class conv2d_input_grad(Op):
-    """The derivative of `conv2d` by its images: gx [N, C, *size] from gy [N, K, H', W'] and the
-    filters w.
+    """The derivative of `conv2d` with respect to its images: gx [N, C, *size] from gy [N, K, H',
+    W'] and the filters w.
     """
 
     signature = (
@@ -304,8 +302,8 @@ class conv2d_input_grad(Op):
 
 
 class conv2d_weight_grad(Op):
-    """The derivative of `conv2d` by its filters: gw [K, C/groups, *kernel] from gy [N, K, H', W']
-    and images x.
+    """The derivative of `conv2d` with respect to its filters: gw [K, C/groups, *kernel] from gy [N,
+    K, H', W'] and images x.
     """
 
     signature = (
@@ -369,7 +367,7 @@ class conv2d_weight_grad(Op):
 
 
 class conv_transpose2d(Op):
-    """Each pixel spreads a filter over the output, `stride` apart: a convolution's transpose.
+    """Transposed 2D convolution: each pixel adds a filter to the output, `stride` apart.
 
     x [N, C, H, W], w [C, K/groups, R, S], b [K]; y [N, K, H', W'] with H' = (H - 1)*stride - top -
     bottom + dilation*(R - 1) + output_padding + 1.

@@ -188,7 +188,7 @@ def erf32(x):
     return pick(float_to_bits(x) < 0, -y, y)
 
 
-REACH32 = 1e6  # sin32 and cos32 are good up to here
+# sin32 and cos32 are good up to 1e6.
 
 
 @pinned("f32")

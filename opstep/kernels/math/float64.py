@@ -125,7 +125,7 @@ def sigmoid64(x):
     return pick(x >= 0.0, 1.0 - share, fma(-e, share, e))
 
 
-REACH64 = 1e6  # sin64 and cos64 are good up to here
+# sin64 and cos64 are good up to 1e6.
 
 
 @pinned("f64")

@@ -1,7 +1,7 @@
 """Sums of products by named axes: `einsum`.
 
-Two operands at a time are contracted, from the left; each pair runs as a matrix product where its
-axes lie in memory as those of matrices do, else in a plain loop.
+Operands are contracted two at a time, from the left. Each pair runs as a matrix product if the
+memory layout of its axes allows it, otherwise in a plain loop.
 """
 
 from __future__ import annotations
@@ -208,12 +208,12 @@ def by_labels(site: Site) -> Regions:
 
 
 class einsum(Op):
-    """Sums of products over named axes, by Einstein's convention.
+    """Sums of products over named axes, in Einstein notation.
 
     `equation` names the axes of each operand and of the result with letters, as in
-    ``bij,bjk->bik``; axes that the result lacks are summed over. Without ``->`` the result has
-    those named once, in alphabetical order. An ellipsis or a letter twice in one tensor (a
-    diagonal) is not taken.
+    ``bij,bjk->bik``; axes that are not in the result are summed over. Without ``->``, the result
+    has the axes named once, in alphabetical order. Ellipses, and a letter twice in one tensor (a
+    diagonal), are not supported.
     """
 
     signature = "einsum(xs: N*, *, equation: str)"

@@ -1,4 +1,4 @@
-"""Matrix products: `matmul` by NumPy's rules, and `linear`, a layer of a network."""
+"""Matrix products: `matmul` with NumPy's rules, and `linear`, a fully connected layer."""
 
 from __future__ import annotations
 
@@ -195,10 +195,10 @@ def _columns(n: int, itemsize: int, nbytes: int) -> int:
 
 
 class matmul(Op):
-    """The matrix product over the last two axes; axes before them broadcast.
+    """The matrix product over the last two axes; leading axes broadcast.
 
     a [..., M, K] (or [..., K, M] with `transpose_a`), b [..., K, N] (or [..., N, K]); y [..., M,
-    N]. A vector [K] counts as one row on the left, one column on the right, and has no axis in y.
+    N]. A vector [K] is a row on the left and a column on the right, and has no axis in y.
     """
 
     signature = "matmul(a: N, b: N, *, transpose_a: bool = false, transpose_b: bool = false)"

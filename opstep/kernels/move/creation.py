@@ -1,4 +1,4 @@
-"""Tensors made from nothing: constants, counters, the identity matrix.
+"""Tensors created without operands: constants, counters, the identity matrix.
 
 As initialisers of params and states they get `shape` and `dtype` from the declaration.
 """
@@ -128,7 +128,7 @@ def count_each(y, start, step, n, inner, size):
 
 
 class iota(Creation):
-    """Counts along one axis: start, start + step, ..., the same along all others."""
+    """Counts along one axis: start, start + step, ..., repeated along all others."""
 
     signature = (
         "iota(*, shape: dims, axis: int = 0, start: number = 0, step: number = 1, "
@@ -186,9 +186,9 @@ def diagonal_each(y, rows, columns, k, size):
 
 
 class eye(Creation):
-    """1 on a diagonal of a matrix, 0 elsewhere; `diagonal` 0 is the main one, 1 the next above.
+    """1 on a diagonal of a matrix, 0 elsewhere; `diagonal=0` is the main one, 1 the next above.
 
-    Of a longer shape every matrix, the last two axes, is such a one.
+    If the shape has more axes, every matrix of the last two is the same.
     """
 
     signature = "eye(*, shape: dims, diagonal: int = 0, dtype: dtype = f32)"
@@ -220,7 +220,7 @@ class eye(Creation):
 
 
 class extent(Creation):
-    """The product of dims as a scalar: what a mean divides by where the batch is a symbol."""
+    """The product of dims as a scalar, such as the divisor of a mean over a symbolic batch."""
 
     signature = "extent(*, of: dims, dtype: dtype = i64)"
     formula = "of[0] * of[1] * ..."

@@ -1,4 +1,4 @@
-"""Tensors put together and taken apart along an axis: concat, stack, split."""
+"""Joining and splitting tensors along an axis: concat, stack, split."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from opstep.runtime.ir.op import Mismatch, Op
 
 
 class concat(Op):
-    """Tensors behind each other along an axis; other dims are equal."""
+    """Joins tensors along an existing axis; their other dims must be equal."""
 
     signature = "concat(xs: T*, *, axis: int = 0)"
     source = "torch.cat, numpy.concatenate, ONNX Concat"
@@ -54,7 +54,7 @@ class concat(Op):
 
 
 class stack(Op):
-    """Tensors of one shape along a new axis; `axis` is its place in the result."""
+    """Joins tensors of the same shape along a new axis; `axis` is its position in the result."""
 
     signature = "stack(xs: T*, *, axis: int = 0)"
     source = "torch.stack"
@@ -94,10 +94,10 @@ class stack(Op):
 
 
 class split(Op):
-    """x in parts along an axis, one result a part: of `sizes` (one may be -1, the rest), or in
-    `sections`.
+    """Splits x along an axis, one result per part: parts of `sizes` (one may be -1, the rest), or a
+    number of `sections`.
 
-    Sections are equal; where the axis does not divide evenly the last one is smaller.
+    Sections are equal; if the axis does not divide evenly, the last one is smaller.
     """
 
     signature = "split(x: T, *, sizes: dims = none, sections: int = none, axis: int = 0)"

@@ -18,7 +18,7 @@ from opstep.runtime.ir.op import Mismatch, Op
 
 
 class transpose(Op):
-    """Axes in another order: axis k of the result is axis perm[k] of x; without `perm` all are
+    """Permutes the axes: axis k of the result is axis perm[k] of x. Without `perm`, all are
     reversed.
     """
 
@@ -53,9 +53,7 @@ def _permutation(perm, rank: int) -> tuple[int, ...]:
 
 
 class broadcast(Op):
-    """x repeated along new leading axes and along axes of extent 1, to `shape`; -1 keeps a dim as
-    it is.
-    """
+    """x repeated along new leading axes and along axes of extent 1, to `shape`; -1 keeps a dim."""
 
     signature = "broadcast(x: T, *, shape: dims)"
     source = "torch.Tensor.expand, ONNX Expand"
@@ -101,7 +99,7 @@ def _dims(shape) -> str:
 
 
 class flip(Op):
-    """Back to front along each of `axes`."""
+    """Reverses the order along each of `axes`."""
 
     signature = "flip(x: T, *, axes: ints)"
     source = "torch.flip"
@@ -127,7 +125,7 @@ class flip(Op):
 
 
 class roll(Op):
-    """Shifted along each of `axes` by its `shifts`; what leaves at one end enters at the other."""
+    """Shifts x along each of `axes` by its `shifts`, around the end."""
 
     signature = "roll(x: T, *, shifts: ints, axes: ints)"
     source = "torch.roll"
@@ -166,8 +164,8 @@ class roll(Op):
 
 
 class tile(Op):
-    """x laid `repeats` times side by side along each axis; more repeats than axes make leading
-    axes.
+    """x repeated `repeats` times along each axis; if there are more repeats than axes, leading axes
+    are added.
     """
 
     signature = "tile(x: T, *, repeats: dims)"

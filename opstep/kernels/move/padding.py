@@ -1,4 +1,4 @@
-"""A border round a tensor: pad, with a constant or with what the tensor holds near its edge."""
+"""Padding with a constant or with elements of the tensor: pad."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ MODES = {"constant": "constant", "reflect": "reflect", "edge": "edge", "wrap": "
 
 
 class pad(Op):
-    """x with a border: `pads` are how much before each axis, then how much behind each; less than 0
-    crops.
+    """x with padding: `pads` has the amounts before each axis, then those after each; negative
+    amounts crop.
 
     Modes: constant (`value`), reflect (mirrored at the outermost element, which is not repeated),
-    edge (the outermost element repeated), wrap (as if x were laid side by side).
+    edge (repeats the outermost element), wrap (periodic).
     """
 
     signature = 'pad(x: T, *, pads: dims, mode: str = "constant", value: number = 0)'

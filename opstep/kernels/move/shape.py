@@ -1,4 +1,4 @@
-"""Other shapes for the same elements: no element moves, the result is the operand's memory."""
+"""Other shapes for the same elements: nothing is moved, the result shares the operand's memory."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Reinterpreting(Op):
 
 
 class reshape(Reinterpreting):
-    """The same elements, in the same order, under another shape; one dim may be -1: what is left
-    over.
+    """The same elements, in the same order, in another shape; one dim may be -1 and is then
+    inferred.
     """
 
     signature = "reshape(x: T, *, shape: dims)"
@@ -44,7 +44,7 @@ class reshape(Reinterpreting):
 
 
 class flatten(Reinterpreting):
-    """Axes `start` to `end`, both included, as one. Rank 0 becomes rank 1."""
+    """Merges the axes `start` to `end`, inclusive, into one. Rank 0 becomes rank 1."""
 
     signature = "flatten(x: T, *, start: int = 0, end: int = -1)"
     source = "torch.flatten"
@@ -66,7 +66,7 @@ class flatten(Reinterpreting):
 
 
 class squeeze(Reinterpreting):
-    """Without the axes named, all of extent 1; without `axes`, without every axis of extent 1."""
+    """Removes `axes`, which must have extent 1; by default, all axes of extent 1."""
 
     signature = "squeeze(x: T, *, axes: ints = none)"
     source = "torch.squeeze, ONNX Squeeze"
@@ -93,7 +93,7 @@ class squeeze(Reinterpreting):
 
 
 class unsqueeze(Reinterpreting):
-    """With axes of extent 1 put in; `axes` are those of the result."""
+    """Inserts axes of extent 1; `axes` are their positions in the result."""
 
     signature = "unsqueeze(x: T, *, axes: ints)"
     source = "torch.unsqueeze, ONNX Unsqueeze"

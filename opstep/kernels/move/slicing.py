@@ -1,4 +1,4 @@
-"""Parts of a tensor by position: slice, select, diagonal, and putting parts back."""
+"""Parts of a tensor by position: slice, select, diagonal, and replacing them."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Slicing(Op):
 
 
 class slice(Slicing):
-    """x[start:end:step] along each of `axes` (all from the first, if not given), as in NumPy.
+    """x[start:end:step] along each of `axes` (by default the first ones), as in NumPy.
 
-    Bounds below 0 count from the end, bounds beyond the ends are moved to the ends; steps may be
-    negative (then -1 as an end is the last element: write a large negative number to include the
-    first). Against a symbolic extent bounds are taken to lie inside, and from 2**31 - 1 on to mean
-    the end.
+    Negative bounds count from the end, and bounds beyond the ends are clamped. Steps may be
+    negative (then an end of -1 is the last element: write a large negative number to include the
+    first). For a symbolic extent, bounds are assumed to be inside, and 2**31 - 1 or more means the
+    end.
     """
 
     signature = "slice(x: T, *, starts: dims, ends: dims, axes: ints = none, steps: ints = none)"
@@ -67,7 +67,7 @@ class slice(Slicing):
 
 
 class slice_scatter(Slicing):
-    """x with the elements that `slice` would take replaced by those of `source`."""
+    """x with the elements of its `slice` replaced by those of `source`."""
 
     signature = (
         "slice_scatter(x: T, source: T, *, starts: dims, ends: dims, axes: ints = none,"
@@ -103,7 +103,7 @@ class slice_scatter(Slicing):
 
 
 class select(Op):
-    """The part of x at one place of an axis, without that axis; below 0 counts from the end."""
+    """x at one index of an axis, without that axis; a negative index counts from the end."""
 
     signature = "select(x: T, *, index: dim, axis: int = 0)"
     source = "torch.select, ONNX Gather with a scalar index"
@@ -138,7 +138,7 @@ class Diagonal(Op):
 
 
 class diagonal(Diagonal):
-    """The diagonal of two axes, which give way to one at the end."""
+    """The diagonal of two axes, which are replaced by one at the end."""
 
     signature = "diagonal(x: T, *, offset: int = 0, axes: ints = [0, 1])"
     source = "torch.diagonal"
@@ -159,7 +159,7 @@ class diagonal(Diagonal):
 
 
 class diagonal_scatter(Diagonal):
-    """x with the elements that `diagonal` would take replaced by those of `source`."""
+    """x with the elements of its `diagonal` replaced by those of `source`."""
 
     signature = "diagonal_scatter(x: T, source: T, *, offset: int = 0, axes: ints = [0, 1])"
     source = "torch.diagonal_scatter"

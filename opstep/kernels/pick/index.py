@@ -1,8 +1,8 @@
 """Elements picked by index: gather, gather_elements, gather_nd, embedding, one_hot, and their
 gradients.
 
-An index below 0 counts from the end. An index that does not exist reads NaN (of integers: the
-largest), and in a gradient is left out; memory outside of a tensor is never touched.
+An index below 0 counts from the end. An index out of range reads NaN (for integers, the largest
+value), and is ignored in a gradient; memory outside a tensor is never touched.
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ from opstep.runtime.ir.types import DType, TensorType
 
 
 class gather(Op):
-    """The parts of x at the places along `axis` that `index` names; the axis gives way to index's
-    axes.
-    """
+    """The slices of x along `axis` selected by `index`; the axis is replaced by index's axes."""
 
     signature = "gather(x: T, index: X, *, axis: int = 0)"
     source = "torch.index_select, ONNX Gather"
@@ -60,7 +58,7 @@ class gather(Op):
 
 
 class embedding(Op):
-    """The rows of `weight` that `index` names. The row `padding_index` gets no gradient.
+    """The rows of `weight` selected by `index`. The row `padding_index` gets no gradient.
 
     weight: [V, …]; index: any shape.
     """
@@ -95,10 +93,9 @@ def _want_row(row: int | None, rows: Dim, attribute: str) -> None:
 
 
 class gather_grad(Op):
-    """The gradient of gather and embedding: what comes in for each part, added at the place it was
-    read.
+    """The gradient of gather and embedding: the gradient of each slice, added where it was read.
 
-    `size` is the extent of the axis; parts whose index is `ignored` are left out.
+    `size` is the extent of the axis; slices whose index is `ignored` are skipped.
     """
 
     signature = "gather_grad(gy: F, index: X, *, size: dim, axis: int = 0, ignored: int = none)"
@@ -160,10 +157,10 @@ class gather_grad(Op):
 
 
 class gather_elements(Op):
-    """y[i, j, k] = x[index[i, j, k], j, k] for axis 0, and so on: one element for each index.
+    """y[i, j, k] = x[index[i, j, k], j, k] for axis 0, and so on: one element per index.
 
-    index has x's rank, and no more places than x along the other axes. An index that does not exist
-    reads `missing`, if that is given.
+    index has x's rank, and is not larger than x along the other axes. An index out of range reads
+    `missing`, if set.
     """
 
     signature = "gather_elements(x: T, index: X, *, axis: int = 0, missing: number = none)"
@@ -203,11 +200,11 @@ class gather_elements(Op):
 
 
 class gather_nd(Op):
-    """The parts of x at the places that the last axis of `index` names, one number for each leading
-    axis.
+    """The slices of x selected by the last axis of `index`, which has one number for each leading
+    axis of x.
 
-    With `batch` axes first that x and index share, and that are not indexed. An index that does not
-    exist reads `missing`, if that is given.
+    The first `batch` axes are shared by x and index and not indexed. An index out of range reads
+    `missing`, if set.
     """
 
     signature = "gather_nd(x: T, index: X, *, batch: int = 0, missing: number = none)"
@@ -248,10 +245,9 @@ class gather_nd(Op):
 
 
 class one_hot(Op):
-    """A new axis of `classes` places that holds `on` at the place that the index names, `off`
-    elsewhere.
+    """A new axis of size `classes`, with `on` at the index and `off` elsewhere.
 
-    An index that does not exist gives `off` everywhere.
+    An index out of range gives `off` everywhere.
     """
 
     signature = (

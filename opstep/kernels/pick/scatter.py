@@ -1,8 +1,8 @@
-"""Elements put at places that an index names: scatter, scatter_add, scatter_reduce, scatter_nd.
+"""Writing elements by index: scatter, scatter_add, scatter_reduce, scatter_nd.
 
-An index below 0 counts from the end; what goes to a place that does not exist is dropped. Where
-several go to one place they come one after the other, in row-major order: the last one stays, or
-all add up, with the same bits in every run.
+An index below 0 counts from the end; writes with an index out of range are dropped. Several writes
+to one element are applied in row-major order: the last one wins, or all add up, with the same bits
+in every run.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _smaller(old, new):
 class scatter(Scatter):
     """x with y[index[i, j, k], j, k] = source[i, j, k] (for axis 0, and so on).
 
-    The gradient by source takes it that no two elements go to one place.
+    The gradient with respect to source assumes that no two elements have the same index.
     """
 
     signature = "scatter(x: T, index: X, source: T, *, axis: int = 0)"
@@ -119,10 +119,11 @@ class scatter_add(Scatter):
 
 
 class scatter_reduce(Scatter):
-    """x with y[index[i, j, k], j, k] made its product, maximum or minimum with source[i, j, k].
+    """x with y[index[i, j, k], j, k] replaced by its product, maximum or minimum with source[i, j,
+    k].
 
-    `reduction`: "mul", "max" or "min", which give NaN where one of the two is NaN; of equal largest
-    or smallest elements each gets the same share of the gradient.
+    `reduction`: "mul", "max" or "min", which give NaN if one of the two is NaN. Equal largest or
+    smallest elements share the gradient equally.
     """
 
     signature = "scatter_reduce(x: N, index: X, source: N, *, reduction: str, axis: int = 0)"
@@ -180,7 +181,9 @@ _REDUCTIONS = {"mul": _times, "max": _larger, "min": _smaller}
 
 
 class gather_elements_grad(Op):
-    """The gradient of gather_elements by x, whose shape is given: scatter_add to zeros."""
+    """The gradient of gather_elements with respect to x, whose shape is an attribute: scatter_add
+    to zeros.
+    """
 
     signature = "gather_elements_grad(gy: F, index: X, *, shape: dims, axis: int = 0)"
 
@@ -223,9 +226,9 @@ class ScatterParts(Op):
 
 
 class scatter_nd(ScatterParts):
-    """x with y[index[p]] = source[p] at each place p; see `gather_nd` for what an index names.
+    """x with y[index[p]] = source[p] for each p; indices are those of `gather_nd`.
 
-    The gradient by source takes it that no two parts go to one place.
+    The gradient with respect to source assumes that no two slices have the same index.
     """
 
     signature = "scatter_nd(x: T, index: X, source: T, *, batch: int = 0)"
@@ -248,7 +251,7 @@ class scatter_nd(ScatterParts):
 
 
 class scatter_nd_add(ScatterParts):
-    """x with y[index[p]] += source[p] at each place p; see `gather_nd` for what an index names."""
+    """x with y[index[p]] += source[p] for each p; indices are those of `gather_nd`."""
 
     signature = "scatter_nd_add(x: N, index: X, source: N, *, batch: int = 0)"
     source = 'torch.index_put(accumulate=True), ONNX ScatterND(reduction="add")'

@@ -1,4 +1,4 @@
-"""Order along an axis: sort, argsort, top_k.
+"""Sorting along an axis: sort, argsort, top_k.
 
 Sorts are stable merge sorts. NaN counts as the largest value, as in PyTorch; equal elements keep
 their order. Indices are i64.
@@ -21,7 +21,7 @@ FEW = 32  # so many best ones are always kept in order while a row is read; of a
 
 
 class sort(Op):
-    """x in ascending (or descending) order along `axis`, and where each element was."""
+    """x in ascending (or descending) order along `axis`, and the original index of each element."""
 
     signature = "sort(x: T, *, axis: int = -1, descending: bool = false)"
     source = "torch.sort(stable=True)"
@@ -73,9 +73,9 @@ class argsort(Op):
 
 
 class top_k(Op):
-    """The k largest (or smallest) elements along `axis`, best first, and where they were.
+    """The k largest (or smallest) elements along `axis`, best first, and their indices.
 
-    Of equal elements the first ones are taken.
+    Among equal elements, those with lower indices are chosen.
     """
 
     signature = "top_k(x: T, *, k: dim, axis: int = -1, largest: bool = true, sorted: bool = true)"

@@ -19,7 +19,7 @@ from opstep.runtime.ir.op import Mismatch
 
 
 class relu(Unary):
-    """x where it is positive, else 0, of -0 too (PyTorch keeps it); the gradient at 0 is 0."""
+    """x if x > 0, else 0, also for -0 (PyTorch keeps -0); the gradient at 0 is 0."""
 
     signature = "relu(x: N)"
     formula = "max(x, 0)"
@@ -37,7 +37,7 @@ class relu(Unary):
 
 
 class leaky_relu(Unary):
-    """x where it is positive, else slope * x."""
+    """x if x > 0, else slope * x."""
 
     signature = "leaky_relu(x: F, *, slope: float = 0.01)"
     formula = "x where x > 0, else slope*x"
@@ -56,9 +56,9 @@ class leaky_relu(Unary):
 
 
 class prelu(Binary):
-    """x where it is positive, else slope * x, with a slope that is learned.
+    """x if x > 0, else slope * x, with a learned slope.
 
-    The slope broadcasts to x; for one slope a channel of [N, C, H, W] its shape is [C, 1, 1].
+    The slope broadcasts to x; for one slope per channel of [N, C, H, W], its shape is [C, 1, 1].
     """
 
     signature = "prelu(x: F, slope: F)"
@@ -109,7 +109,7 @@ class elu(Unary):
 
 
 class sigmoid(Unary):
-    """The logistic function, exact at both ends."""
+    """The logistic function, accurate at both ends."""
 
     signature = "sigmoid(x: F)"
     formula = "1 / (1 + e**-x)"
@@ -149,7 +149,7 @@ class silu(Unary):
 
 
 class gelu(Unary):
-    """Gaussian error linear unit; `approximate="tanh"` for the form that GPT-2 uses."""
+    """Gaussian error linear unit; `approximate="tanh"` selects the form used by GPT-2."""
 
     signature = 'gelu(x: F, *, approximate: str = "none")'
     choices = {"approximate": ("none", "tanh")}
@@ -197,7 +197,7 @@ class gelu(Unary):
 
 
 class softplus(Unary):
-    """A smooth relu; x itself where beta*x is above the threshold."""
+    """A smooth relu; x itself if beta*x is above the threshold."""
 
     signature = "softplus(x: F, *, beta: float = 1.0, threshold: float = 20.0)"
     formula = "ln(1 + e**(beta*x)) / beta"
@@ -250,7 +250,7 @@ class mish(Unary):
 
 
 class hard_sigmoid(Unary):
-    """Three straight lines in place of the logistic function."""
+    """A piecewise linear approximation of the logistic function."""
 
     signature = "hard_sigmoid(x: F, *, alpha: float = 0.16666666666666666, beta: float = 0.5)"
     formula = "min(max(alpha*x + beta, 0), 1)"

@@ -1,6 +1,6 @@
-"""Arithmetic on two operands, and what goes with it: sign, absolute value, limits, rounding.
+"""Binary arithmetic, sign, absolute value, limits, rounding.
 
-Integers wrap around; division by an integer zero gives 0.
+Integers wrap around; integer division by 0 gives 0.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class _IntegerOrFloat(Binary):
 
 
 class floor_div(_IntegerOrFloat):
-    """The largest whole number not above a / b; integers divided by 0 give 0.
+    """The largest integer not above a / b; integers divided by 0 give 0.
 
     A zero has the sign of a / b, as in NumPy and PyTorch. The gradient is 0 almost everywhere.
     """
@@ -144,7 +144,7 @@ class floor_div(_IntegerOrFloat):
 
 
 class rem(_IntegerOrFloat):
-    """What floor_div leaves: it has b's sign. Integers: 0 where b is 0."""
+    """The remainder of floor_div, with the sign of b. For integers, 0 if b is 0."""
 
     signature = "rem(a: N, b: N)"
     formula = "a - b*floor(a / b)"
@@ -175,7 +175,9 @@ class rem(_IntegerOrFloat):
 
 
 class fmod(_IntegerOrFloat):
-    """What a division rounded towards zero leaves: it has a's sign. Integers: 0 where b is 0."""
+    """The remainder of a division rounded towards zero, with the sign of a. For integers, 0 if b is
+    0.
+    """
 
     signature = "fmod(a: N, b: N)"
     formula = "a - b*trunc(a / b)"
@@ -206,7 +208,7 @@ class fmod(_IntegerOrFloat):
 
 
 class maximum(Binary):
-    """The larger of two; NaN where either is NaN. Equal operands share the gradient."""
+    """The larger of two; NaN if either is NaN. Equal operands share the gradient."""
 
     signature = "maximum(a: N, b: N)"
     formula = "max(a, b)"
@@ -222,7 +224,7 @@ class maximum(Binary):
 
 
 class minimum(Binary):
-    """The smaller of two; NaN where either is NaN. Equal operands share the gradient."""
+    """The smaller of two; NaN if either is NaN. Equal operands share the gradient."""
 
     signature = "minimum(a: N, b: N)"
     formula = "min(a, b)"
@@ -280,7 +282,7 @@ class abs(Unary):
 
 
 class sign(Unary):
-    """-1, 0 or 1; NaN of NaN (PyTorch gives 0). -0 stays -0 (PyTorch and NumPy give 0)."""
+    """-1, 0 or 1; NaN for NaN (PyTorch gives 0). -0 stays -0 (PyTorch and NumPy give 0)."""
 
     signature = "sign(x: N)"
     formula = "-1 where x < 0, 0 where x = 0, 1 where x > 0"
@@ -341,9 +343,9 @@ class reciprocal(Unary):
 
 
 class clip(Unary):
-    """x, but not below `low` nor above `high` (either may be left out); NaN stays.
+    """x, limited to the range from `low` to `high` (both optional); NaN stays NaN.
 
-    The gradient passes where low <= x <= high, so not at NaN.
+    The gradient passes where low <= x <= high, which excludes NaN.
     """
 
     signature = "clip(x: N, *, low: number = none, high: number = none)"
@@ -427,7 +429,7 @@ class _Rounding(Unary):
 
 
 class floor(_Rounding):
-    """The largest whole number not above x."""
+    """The largest integer not above x, in x's type."""
 
     signature = "floor(x: N)"
     source = "torch.floor, ONNX Floor"
@@ -438,7 +440,7 @@ class floor(_Rounding):
 
 
 class ceil(_Rounding):
-    """The smallest whole number not below x."""
+    """The smallest integer not below x, in x's type."""
 
     signature = "ceil(x: N)"
     source = "torch.ceil, ONNX Ceil"
@@ -449,7 +451,7 @@ class ceil(_Rounding):
 
 
 class round(_Rounding):
-    """The nearest whole number; of two equally near ones, the even one."""
+    """The nearest integer, in x's type; ties go to the even one."""
 
     signature = "round(x: N)"
     source = "torch.round, ONNX Round"
@@ -460,7 +462,7 @@ class round(_Rounding):
 
 
 class trunc(_Rounding):
-    """The whole part: rounded towards zero."""
+    """x without its fraction, rounded towards zero."""
 
     signature = "trunc(x: N)"
     source = "torch.trunc"

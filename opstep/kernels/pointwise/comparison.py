@@ -1,4 +1,4 @@
-"""Comparisons, logic on truth values, bits of integers, tests for NaN and infinity."""
+"""Comparisons, logic, bitwise ops, tests for NaN and infinity."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class equal(Relation):
 
 
 class not_equal(Relation):
-    """Whether a and b differ; NaN differs from everything, itself included."""
+    """Whether a and b differ; NaN differs from everything, including itself."""
 
     signature = "not_equal(a: T, b: T)"
     source = "torch.ne"
@@ -79,7 +79,7 @@ class greater_equal(Relation):
 
 
 class logical_and(Relation):
-    """Whether neither is 0 (false); NaN is not 0."""
+    """Whether both are true (not 0); NaN is true."""
 
     signature = "logical_and(a: T, b: T)"
     source = "torch.logical_and, ONNX And"
@@ -90,7 +90,7 @@ class logical_and(Relation):
 
 
 class logical_or(Relation):
-    """Whether one or both are not 0 (false)."""
+    """Whether at least one is true (not 0); NaN is true."""
 
     signature = "logical_or(a: T, b: T)"
     source = "torch.logical_or, ONNX Or"
@@ -101,7 +101,7 @@ class logical_or(Relation):
 
 
 class logical_xor(Relation):
-    """Whether just one is 0 (false)."""
+    """Whether exactly one is true (not 0); NaN is true."""
 
     signature = "logical_xor(a: T, b: T)"
     source = "torch.logical_xor, ONNX Xor"
@@ -112,7 +112,7 @@ class logical_xor(Relation):
 
 
 class logical_not(Test):
-    """Whether x is 0 (false)."""
+    """Whether x is false (0)."""
 
     signature = "logical_not(x: T)"
     source = "torch.logical_not, ONNX Not"
@@ -123,7 +123,7 @@ class logical_not(Test):
 
 
 class isnan(Test):
-    """Whether x is NaN; no integer is."""
+    """Whether x is NaN; false for every integer."""
 
     signature = "isnan(x: N)"
     source = "torch.isnan, ONNX IsNaN"
@@ -134,7 +134,7 @@ class isnan(Test):
 
 
 class isinf(Test):
-    """Whether x is an infinity, of either sign; no integer is."""
+    """Whether x is infinite, of either sign; false for every integer."""
 
     signature = "isinf(x: N)"
     source = "torch.isinf, ONNX IsInf"
@@ -145,7 +145,7 @@ class isinf(Test):
 
 
 class isfinite(Test):
-    """Whether x is neither NaN nor an infinity; every integer is."""
+    """Whether x is neither NaN nor infinite; true for every integer."""
 
     signature = "isfinite(x: N)"
     source = "torch.isfinite"
@@ -171,7 +171,7 @@ def _bits(t, at):
 
 
 class bitwise_and(_Bitwise):
-    """Bits that both have."""
+    """Bitwise and."""
 
     signature = "bitwise_and(a: T, b: T)"
     source = "torch.bitwise_and, ONNX BitwiseAnd"
@@ -182,7 +182,7 @@ class bitwise_and(_Bitwise):
 
 
 class bitwise_or(_Bitwise):
-    """Bits that either has."""
+    """Bitwise or."""
 
     signature = "bitwise_or(a: T, b: T)"
     source = "torch.bitwise_or, ONNX BitwiseOr"
@@ -193,7 +193,7 @@ class bitwise_or(_Bitwise):
 
 
 class bitwise_xor(_Bitwise):
-    """Bits that just one has."""
+    """Bitwise exclusive or."""
 
     signature = "bitwise_xor(a: T, b: T)"
     source = "torch.bitwise_xor, ONNX BitwiseXor"
@@ -204,7 +204,7 @@ class bitwise_xor(_Bitwise):
 
 
 class bitwise_not(Unary):
-    """Every bit turned over; not, of a bool."""
+    """Bitwise not; for bool, logical not."""
 
     signature = "bitwise_not(x: T)"
     source = "torch.bitwise_not, ONNX BitwiseNot"
@@ -228,7 +228,7 @@ class bitwise_not(Unary):
 
 
 class shift_left(Binary):
-    """a * 2**b: bits moved to the left; 0 where b is negative or the type has no more bits."""
+    """a shifted left by b bits, a * 2**b; 0 if b is negative or not less than the type's width."""
 
     signature = "shift_left(a: I, b: I)"
     formula = "a << b"
@@ -244,7 +244,7 @@ class shift_left(Binary):
 
 
 class shift_right(Binary):
-    """a // 2**b: bits moved right; only the sign is left where b is negative or too large."""
+    """a shifted right by b bits, a // 2**b; 0 or -1 if b is negative or too large."""
 
     signature = "shift_right(a: I, b: I)"
     formula = "a >> b"

@@ -54,7 +54,7 @@ def chosen(c, a, b):
 
 
 class where(Op):
-    """a where cond is true, b elsewhere; all three broadcast."""
+    """a if cond is true, else b, element by element; all three broadcast."""
 
     signature = "where(cond: B, a: T, b: T)"
     formula = "a if cond else b"
@@ -88,10 +88,11 @@ class where(Op):
 
 
 class cast(Op):
-    """x with elements of another type.
+    """x converted to another element type.
 
-    To a narrower float: to nearest, ties to even. Floats become integers by truncation: NaN becomes
-    0, what is out of range the nearest limit. To bool: whether x is not 0. Integers wrap around.
+    To a narrower float: rounds to nearest, ties to even. From float to integer: truncates; NaN
+    becomes 0, and values out of range the nearest limit. To bool: whether x is not 0. Integers wrap
+    around.
     """
 
     signature = "cast(x: T, *, dtype: dtype)"

@@ -1,7 +1,7 @@
 """Powers, exponentials, logarithms, trigonometric and hyperbolic functions.
 
-Outside its domain a function gives NaN (log of a negative number) or an infinity (log of 0), as
-IEEE 754 has it.
+Outside its domain, a function gives NaN (log of a negative number) or an infinity (log of 0), as in
+IEEE 754.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ def without_warnings(function):
 
 
 class pow(Binary):
-    """a to the power b. Integers wrap around, and to a negative power are 0 but for 1 and -1."""
+    """a to the power b. Integers wrap around; to a negative power, they are 0 except for 1 and
+    -1.
+    """
 
     signature = "pow(a: N, b: N)"
     formula = "a ** b"
@@ -114,7 +116,7 @@ class atan2(Binary):
 
 
 class sqrt(Unary):
-    """The square root; NaN of a negative number."""
+    """The square root; NaN for a negative number."""
 
     signature = "sqrt(x: F)"
     formula = "x ** 0.5"
@@ -179,7 +181,7 @@ class exp2(Unary):
 
 
 class expm1(Unary):
-    """e to the power x, less 1; exact near 0."""
+    """e to the power x, minus 1; accurate near 0."""
 
     signature = "expm1(x: F)"
     formula = "e ** x - 1"
@@ -193,7 +195,7 @@ class expm1(Unary):
 
 
 class log(Unary):
-    """The natural logarithm: -inf of 0, NaN of a negative number."""
+    """The natural logarithm; -inf for 0, NaN for a negative number."""
 
     signature = "log(x: F)"
     formula = "ln(x)"
@@ -237,7 +239,7 @@ class log10(Unary):
 
 
 class log1p(Unary):
-    """The natural logarithm of 1 + x; exact near 0."""
+    """The natural logarithm of 1 + x; accurate near 0."""
 
     signature = "log1p(x: F)"
     formula = "ln(1 + x)"
@@ -308,7 +310,7 @@ class tan(Unary):
 
 
 class asin(Unary):
-    """The angle in radians whose sine is x; NaN where |x| > 1."""
+    """Inverse sine, in radians; NaN if |x| > 1."""
 
     signature = "asin(x: F)"
     source = "torch.asin, ONNX Asin"
@@ -323,7 +325,7 @@ class asin(Unary):
 
 
 class acos(Unary):
-    """The angle in radians whose cosine is x; NaN where |x| > 1."""
+    """Inverse cosine, in radians; NaN if |x| > 1."""
 
     signature = "acos(x: F)"
     source = "torch.acos, ONNX Acos"
@@ -343,7 +345,7 @@ def _one_less_square(g, x):
 
 
 class atan(Unary):
-    """The angle in radians whose tangent is x."""
+    """Inverse tangent, in radians."""
 
     signature = "atan(x: F)"
     source = "torch.atan, ONNX Atan"
@@ -404,7 +406,7 @@ class tanh(Unary):
 
 
 class asinh(Unary):
-    """The number whose hyperbolic sine is x."""
+    """Inverse hyperbolic sine."""
 
     signature = "asinh(x: F)"
     formula = "ln(x + sqrt(x*x + 1))"
@@ -420,7 +422,7 @@ class asinh(Unary):
 
 
 class acosh(Unary):
-    """The number, not negative, whose hyperbolic cosine is x; NaN where x < 1."""
+    """Inverse hyperbolic cosine (not negative); NaN if x < 1."""
 
     signature = "acosh(x: F)"
     formula = "ln(x + sqrt(x*x - 1))"
@@ -436,7 +438,7 @@ class acosh(Unary):
 
 
 class atanh(Unary):
-    """The number whose hyperbolic tangent is x; NaN where |x| > 1."""
+    """Inverse hyperbolic tangent; NaN if |x| > 1."""
 
     signature = "atanh(x: F)"
     formula = "ln((1 + x) / (1 - x)) / 2"

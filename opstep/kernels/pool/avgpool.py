@@ -1,4 +1,4 @@
-"""Pooling of images [N, C, H, W] by the mean of each window of a plane.
+"""Average pooling of images [N, C, H, W]: the mean of each window of a plane.
 
 Padding is two numbers, for both ends of the height and of the width, or four: top, left, bottom,
 right.
@@ -112,9 +112,9 @@ def _check_divisor(divisor_override) -> None:
 class avg_pool2d(Op):
     """The mean of each window.
 
-    x [N, C, H, W]; y as in `max_pool2d`. With `count_include_pad` zeros of the padding count as
-    elements, else a window's sum is divided by the elements inside of the image, and by
-    `divisor_override` if given. `stride` is the kernel if left out.
+    x [N, C, H, W]; y as in `max_pool2d`. With `count_include_pad`, the zeros of the padding count
+    as elements; otherwise a window's sum is divided by the number of elements inside the image, or
+    by `divisor_override`. `stride` defaults to the kernel.
     """
 
     signature = f"avg_pool2d(x: F, *, {_AVERAGE_ATTRS}"
@@ -159,7 +159,7 @@ class avg_pool2d(Op):
 
 
 class avg_pool2d_grad(Op):
-    """The derivative of `avg_pool2d`: each window's gy, divided, goes to all of its elements.
+    """The derivative of `avg_pool2d`: each window's gy, divided, is added to all of its elements.
 
     gy [N, C, H', W']; gx [N, C, *size].
     """
@@ -206,7 +206,7 @@ class avg_pool2d_grad(Op):
 
 
 class adaptive_avg_pool2d(Op):
-    """Means over windows that share the image evenly, as many as `output_size` says.
+    """Means over windows that divide the image evenly into `output_size` parts.
 
     x [N, C, H, W]; y [N, C, *output_size]; window i covers rows i*H//n to (i + 1)*H/n, rounded up.
     """

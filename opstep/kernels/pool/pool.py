@@ -1,4 +1,4 @@
-"""Pooling of images [N, C, H, W] by the largest element of each window of a plane.
+"""Max pooling of images [N, C, H, W]: the largest element of each window of a plane.
 
 Padding is two numbers, for both ends of the height and of the width, or four: top, left, bottom,
 right.
@@ -123,11 +123,11 @@ def _highest(x, **attrs):
 
 
 class max_pool2d(_MaxPool):
-    """The largest element of each window, NaN if it holds one; padding is never the largest.
+    """The largest element of each window, or NaN if there is one; padding is never the largest.
 
     x [N, C, H, W]; y [N, C, H', W'] with H' = (H + top + bottom - dilation*(kernel - 1) -
-    1)//stride + 1, rounded up with `ceil_mode` (where the last window begins inside of the image or
-    the padding before it). `stride` is the kernel if left out.
+    1)//stride + 1, rounded up with `ceil_mode` (if the last window starts inside the image or the
+    padding before it). `stride` defaults to the kernel.
     """
 
     signature = f"max_pool2d(x: N, *, {_ATTRS}"
@@ -153,9 +153,9 @@ class max_pool2d(_MaxPool):
 
 
 class max_pool2d_with_indices(_MaxPool):
-    """`max_pool2d`, and where in its plane [H, W], flattened, each window's largest element stands.
+    """`max_pool2d`, and the index of each window's largest element in its flattened plane [H, W].
 
-    x [N, C, H, W]; y and i64 indices, both [N, C, H', W']. Of equal elements the first counts.
+    x [N, C, H, W]; y and i64 indices, both [N, C, H', W']. If there are several, the first counts.
     """
 
     signature = f"max_pool2d_with_indices(x: N, *, {_ATTRS}"
@@ -189,8 +189,8 @@ class max_pool2d_with_indices(_MaxPool):
 
 
 class max_pool2d_grad(Op):
-    """The derivative of `max_pool2d`: each window's gy goes to its largest element (of equal ones
-    the first).
+    """The derivative of `max_pool2d`: each window's gy is added to its largest element (the first,
+    if there are several).
 
     gy [N, C, H', W'], x [N, C, H, W]; gx like x.
     """

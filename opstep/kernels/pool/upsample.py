@@ -1,4 +1,4 @@
-"""Images made larger or smaller: nearest pixels, or bilinear mixtures of them."""
+"""Resizing of images: nearest or bilinear."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def _check(x, mode: str, align_corners: bool) -> None:
 
 
 class upsample2d(Op):
-    """Images of another size: nearest pixels, or bilinear mixtures of the four around each place.
+    """Resizes images: nearest pixel, or bilinear interpolation of the four nearest pixels.
 
     x [N, C, H, W]; y [N, C, H*scale[0], W*scale[1]] or [N, C, *size]: give one of the two.
     """
@@ -244,9 +244,7 @@ class upsample2d(Op):
 
 
 class upsample2d_grad(Op):
-    """The derivative of `upsample2d`: gx [N, C, *size], each pixel the sum of what was taken from
-    it, from gy.
-    """
+    """The derivative of `upsample2d`: gx [N, C, *size] from gy."""
 
     choices = {"mode": MODES}
     signature = (

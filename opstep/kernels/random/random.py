@@ -1,8 +1,8 @@
-"""Random tensors. Each is a function of seed, step and shape alone: runs replay, threads do not
-matter.
+"""Random tensors. Each is a function of seed, step and shape alone, so runs are reproducible with
+any number of threads.
 
-Two ops with one seed draw the same numbers, so each wants a seed of its own. The optional operand
-`step` moves the counter: a training loop that passes the number of its step draws anew each time.
+Two ops with the same seed draw the same numbers, so give each its own. The optional operand `step`
+advances the counter: a training loop that passes its step draws new numbers in each step.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def at(step) -> int:
 
 
 class uniform(Random):
-    """Evenly spread over low <= y < high; rounding to f16 or bf16 may reach high."""
+    """Uniformly distributed over low <= y < high; rounding to f16 or bf16 may reach high."""
 
     signature = (
         "uniform(step: X?, *, shape: dims, low: float = 0.0, high: float = 1.0, "
@@ -321,7 +321,7 @@ def share_of(word, count):
 
 
 class randint(Random):
-    """Whole numbers, evenly spread over low <= y < high."""
+    """Integers, uniformly distributed over low <= y < high."""
 
     signature = (
         "randint(step: X?, *, shape: dims, low: int = 0, high: int, "
@@ -375,9 +375,9 @@ def copy_all(x, y, lo, hi):
 
 
 class dropout(Op):
-    """Elements at random set to 0, the others scaled up; x itself where training=false.
+    """Sets random elements to 0 and scales up the others; x itself if training=false.
 
-    The gradient drops the same elements: they follow from seed and step, no mask is kept.
+    The gradient drops the same elements: they are derived from seed and step, so no mask is stored.
     """
 
     signature = "dropout(x: F, step: X?, *, p: float = 0.5, seed: int, training: bool = true)"

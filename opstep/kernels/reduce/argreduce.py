@@ -1,4 +1,4 @@
-"""Where the extremes are: argmax and argmin."""
+"""Indices of extremes: argmax and argmin."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class ArgReduction(Op):
 
 
 class argmax(ArgReduction):
-    """The index of the largest element, the first of equals; of the first NaN, if there is one.
+    """The index of the largest element (the first, if there are several), or of the first NaN.
 
     Without an axis, the index into the flattened tensor.
     """
@@ -136,7 +136,7 @@ class argmax(ArgReduction):
 
 
 class argmin(ArgReduction):
-    """The index of the smallest element, the first of equals; of the first NaN, if there is one.
+    """The index of the smallest element (the first, if there are several), or of the first NaN.
 
     Without an axis, the index into the flattened tensor.
     """

@@ -1,7 +1,7 @@
-"""Reductions over axes: sums, products, extremes, statistics, norms, truth.
+"""Reductions over axes: sums, products, extremes, statistics, norms, all and any.
 
-`axes` lists the axes to reduce, all if left out; with `keepdims` they stay, with size 1. Sums of
-floats are accumulated in f64, of integers and bools in i64, which is their result type as well.
+`axes` lists the axes to reduce (default: all); with `keepdims`, they stay, with size 1. Sums of
+floats are accumulated in f64; those of integers and bools in i64, which is also their result type.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def number_of(g, x, axes, dtype):
 
 
 class sum(Reduction):
-    """The sum; of integers and bools as i64. Nothing sums to 0."""
+    """The sum, in i64 for integers and bools; 0 if there are no elements."""
 
     signature = "sum(x: T, *, axes: ints = none, keepdims: bool = false)"
     formula = "x[0] + x[1] + ..."
@@ -117,7 +117,7 @@ class sum(Reduction):
 
 
 class mean(Reduction):
-    """The arithmetic mean; NaN of nothing."""
+    """The arithmetic mean; NaN if there are no elements."""
 
     signature = "mean(x: F, *, axes: ints = none, keepdims: bool = false)"
     formula = "sum(x) / count"
@@ -143,7 +143,7 @@ class mean(Reduction):
 
 
 class prod(Reduction):
-    """The product; of integers as i64. Of nothing it is 1."""
+    """The product, in i64 for integers; 1 if there are no elements."""
 
     signature = "prod(x: T, *, axes: ints = none, keepdims: bool = false)"
     formula = "x[0] * x[1] * ..."
@@ -190,7 +190,7 @@ class _Extreme(Reduction):
 
 
 class max(_Extreme):
-    """The largest element; NaN where there is one."""
+    """The largest element; NaN if there is one."""
 
     signature = "max(x: N, *, axes: ints = none, keepdims: bool = false)"
     source = "torch.amax, ONNX ReduceMax"
@@ -202,7 +202,7 @@ class max(_Extreme):
 
 
 class min(_Extreme):
-    """The smallest element; NaN where there is one."""
+    """The smallest element; NaN if there is one."""
 
     signature = "min(x: N, *, axes: ints = none, keepdims: bool = false)"
     source = "torch.amin, ONNX ReduceMin"
@@ -214,7 +214,7 @@ class min(_Extreme):
 
 
 class any(Reduction):
-    """Whether one element or more is not 0 (false); false of nothing."""
+    """Whether any element is true (not 0); false if there are none."""
 
     signature = "any(x: T, *, axes: ints = none, keepdims: bool = false)"
     source = "torch.any"
@@ -230,7 +230,7 @@ class any(Reduction):
 
 
 class all(Reduction):
-    """Whether no element is 0 (false); true of nothing."""
+    """Whether all elements are true (not 0); true if there are none."""
 
     signature = "all(x: T, *, axes: ints = none, keepdims: bool = false)"
     source = "torch.all"
@@ -286,7 +286,7 @@ class _Spread(Reduction):
 
 
 class var(_Spread):
-    """The variance: squared distances from the mean, summed, over count - correction."""
+    """The variance: the sum of squared distances from the mean, divided by count - correction."""
 
     signature = "var(x: F, *, axes: ints = none, keepdims: bool = false, correction: int = 1)"
     formula = "sum((x - mean(x))**2) / (count - correction)"
@@ -304,7 +304,7 @@ class var(_Spread):
 
 
 class std(_Spread):
-    """The standard deviation: the square root of `var`; its gradient is 0 where it is 0."""
+    """The standard deviation: the square root of `var`. Where it is 0, so is its gradient."""
 
     signature = "std(x: F, *, axes: ints = none, keepdims: bool = false, correction: int = 1)"
     formula = "sqrt(sum((x - mean(x))**2) / (count - correction))"
@@ -332,7 +332,7 @@ def _less(g, count, correction: int):
 
 
 class logsumexp(Reduction):
-    """ln of the sum of exponentials, safe from overflow; -inf of nothing."""
+    """The logarithm of the sum of exponentials, without overflow; -inf if there are no elements."""
 
     signature = "logsumexp(x: F, *, axes: ints = none, keepdims: bool = false)"
     formula = "m + ln(sum(e**(x - m))), m = max(x)"

@@ -1,7 +1,7 @@
-"""Running sums and products along an axis.
+"""Cumulative sums and products along an axis.
 
-`exclusive` leaves out the element itself: the first result is then 0 (1). `reverse` runs from the
-end. Floats are accumulated in f64; integers and bools give i64, as PyTorch has it.
+`exclusive` excludes the element itself, so the first result is 0 (1 for products). `reverse` starts
+from the end. Floats are accumulated in f64; integers and bools give i64, as in PyTorch.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _scanned(accumulate, neutral, x, axis, exclusive, reverse):
 
 
 class cumsum(Scan):
-    """Running sums along an axis."""
+    """Cumulative sums along an axis."""
 
     signature = "cumsum(x: T, *, axis: int, exclusive: bool = false, reverse: bool = false)"
     formula = "y[i] = x[0] + ... + x[i]"
@@ -135,7 +135,7 @@ class cumsum(Scan):
 
 
 class cumprod(Scan):
-    """Running products along an axis."""
+    """Cumulative products along an axis."""
 
     signature = "cumprod(x: T, *, axis: int, exclusive: bool = false, reverse: bool = false)"
     formula = "y[i] = x[0] * ... * x[i]"
@@ -181,9 +181,9 @@ def products_backwards(x, gy, gx, n, inner, exclusive, reverse, lo, hi):
 
 
 class cumprod_grad(Op):
-    """The gradient of cumprod by x, without a division: zeros do no harm.
+    """The gradient of cumprod with respect to x, computed without division, so zeros are safe.
 
-    Its own gradient takes memory for each pair of elements along the axis.
+    Its own gradient needs memory for each pair of elements along the axis.
     """
 
     signature = (

@@ -1,8 +1,8 @@
-"""Batch normalisation over channels (axis 1): with given statistics, with the batch's own, and its
-gradient.
+"""Batch normalisation over channels (axis 1): with fixed statistics, with those of the batch, and
+its gradient.
 
-Means and variances are made in f64, plane by plane, and put together by the formula of Chan, Golub
-and LeVeque; a large mean costs neither the variance nor the results their digits.
+Means and variances are computed in f64, plane by plane, and combined by the formula of Chan, Golub
+and LeVeque, so a large mean does not reduce the accuracy of the variance or the results.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COLUMNS = 64  # channels that are worked on side by side, where a plane is one e
 
 
 class batch_norm(Op):
-    """Each channel of x moved and scaled by given statistics: the form for inference.
+    """Normalises each channel of x with fixed statistics: the form for inference.
 
     x: [N, C, …]; scale, bias, mean, var: [C].
     """
@@ -81,11 +81,11 @@ class batch_norm(Op):
 
 
 class batch_norm_train(Op):
-    """Each channel of x moved and scaled by its own mean and variance over the batch: the form for
+    """Normalises each channel of x with its mean and variance over the batch: the form for
     training.
 
-    Gives y, and the mean and (biased) variance of each channel; running statistics are updated with
-    ``<-`` (PyTorch makes them of the unbiased variance: times n/(n - 1)). For f16 and bf16 the
+    Returns y, and the mean and (biased) variance of each channel. Update running statistics with
+    ``<-`` (PyTorch uses the unbiased variance for them: times n/(n - 1)). For f16 and bf16, the
     statistics are f32.
     """
 
@@ -150,8 +150,8 @@ class batch_norm_train(Op):
 
 
 class batch_norm_grad(Op):
-    """Gradients of batch_norm_train by x, scale and bias, from the gradients by y, and by mean and
-    var.
+    """The gradients of batch_norm_train with respect to x, scale and bias, from those with respect
+    to y, mean and var.
     """
 
     signature = (

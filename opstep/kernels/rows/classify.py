@@ -1,8 +1,7 @@
-"""Losses of classifiers: softmax_cross_entropy on scores, nll_loss on logarithms of probabilities.
+"""Classification losses: softmax_cross_entropy of scores, nll_loss of log probabilities.
 
-Labels are class numbers. Where a label is `ignore_index` the position does not count; any other
-label outside of 0..C-1 gives NaN. Losses are summed in f64, in blocks of a fixed number of
-positions.
+Labels are class indices. Positions with the label `ignore_index` do not count; any other label
+outside 0..C-1 gives NaN. Losses are summed in f64, in blocks of a fixed number of positions.
 """
 
 from __future__ import annotations
@@ -49,10 +48,10 @@ class ByLabel(Op):
 
 
 class softmax_cross_entropy(ByLabel):
-    """-log(softmax(x)) of the labelled class, times its weight; "mean" divides by the weights that
-    count.
+    """-log(softmax(x)) of the labelled class, times its weight; "mean" divides by the sum of the
+    counted weights.
 
-    x: scores, with the classes along `axis`; label: x without that axis.
+    x: scores, with the classes along `axis`; label: the shape of x without that axis.
     """
 
     signature = (
@@ -87,9 +86,9 @@ class softmax_cross_entropy(ByLabel):
 
 
 class nll_loss(ByLabel):
-    """-x of the labelled class, times its weight; "mean" divides by the weights that count.
+    """-x of the labelled class, times its weight; "mean" divides by the sum of the counted weights.
 
-    x: logarithms of probabilities, with the classes along `axis`; label: x without that axis.
+    x: log probabilities, with the classes along `axis`; label: the shape of x without that axis.
     """
 
     signature = (
@@ -131,7 +130,7 @@ class nll_loss(ByLabel):
 
 
 class softmax_cross_entropy_grad(ByLabel):
-    """The gradient of softmax_cross_entropy by x."""
+    """The gradient of softmax_cross_entropy with respect to x."""
 
     signature = (
         "softmax_cross_entropy_grad(x: F, label: X, gy: F, weight: F?, *, axis: int = 1,"
@@ -185,7 +184,7 @@ class softmax_cross_entropy_grad(ByLabel):
 
 
 class nll_loss_grad(ByLabel):
-    """The gradient of nll_loss by x."""
+    """The gradient of nll_loss with respect to x."""
 
     signature = (
         "nll_loss_grad(x: F, label: X, gy: F, weight: F?, *, axis: int = 1,"

@@ -1,8 +1,8 @@
-"""Losses of two tensors of one shape: mse, l1, huber, smooth_l1, binary cross entropy, kl_div.
+"""Losses of two tensors of the same shape: mse, l1, huber, smooth_l1, binary cross entropy, kl_div.
 
-A declaration gives `scalar`, the loss of one pair, and `slope`, its derivative by x (and by the
-target) as IR. `reduction` is "mean", "sum" or "none"; sums are made of blocks in the data's type,
-and of blocks in f64.
+A declaration has `scalar`, the loss of one pair, and `slope`, its derivative with respect to x (and
+to the target) as IR. `reduction` is "mean", "sum" or "none"; sums are computed in the data's type
+within blocks, and in f64 over blocks.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class l1_loss(Difference):
 
 
 class huber_loss(Difference):
-    """Half the squared difference up to `delta`, from there on a straight line."""
+    """Half the squared difference up to `delta`, linear beyond."""
 
     signature = 'huber_loss(x: F, target: F, *, reduction: str = "mean", delta: float = 1.0)'
     formula = "d**2/2 where d = abs(x - target) <= delta, else delta*(d - delta/2)"
@@ -187,7 +187,7 @@ class huber_loss(Difference):
 
 
 class smooth_l1_loss(Difference):
-    """The absolute difference, below `beta` a parabola; huber_loss divided by beta."""
+    """The absolute difference, quadratic below `beta`; equals huber_loss divided by beta."""
 
     signature = 'smooth_l1_loss(x: F, target: F, *, reduction: str = "mean", beta: float = 1.0)'
     formula = "d**2/(2*beta) where d = abs(x - target) < beta, else d - beta/2"
@@ -212,7 +212,9 @@ class smooth_l1_loss(Difference):
 
 
 class binary_cross_entropy(PairLoss):
-    """-log of what the probability x gives to the target (0, 1 or between); logs end at -100."""
+    """Binary cross entropy of the probability x and the target (0, 1 or between); logs are clamped
+    at -100.
+    """
 
     signature = 'binary_cross_entropy(x: F, target: F, *, reduction: str = "mean")'
     formula = "-(target*log(x) + (1 - target)*log(1 - x))"
@@ -249,7 +251,7 @@ class binary_cross_entropy(PairLoss):
 
 
 class binary_cross_entropy_with_logits(PairLoss):
-    """binary_cross_entropy of sigmoid(x), without its overflow and rounding."""
+    """binary_cross_entropy of sigmoid(x), without overflow and loss of accuracy."""
 
     signature = 'binary_cross_entropy_with_logits(x: F, target: F, *, reduction: str = "mean")'
     formula = "max(x, 0) - x*target + log(1 + exp(-abs(x)))"
@@ -266,8 +268,8 @@ class binary_cross_entropy_with_logits(PairLoss):
 
 
 class kl_div(PairLoss):
-    """The Kullback-Leibler divergence of x, which is a logarithm, from the target (also one, if so
-    said).
+    """The Kullback-Leibler divergence of x, a log probability, from the target (also one with
+    `log_target`).
 
     "batchmean" divides the sum by the extent of axis 0.
     """

@@ -1,7 +1,7 @@
 """Normalisation of rows by their own statistics: layer_norm, rms_norm, group_norm, and gradients.
 
-Means and mean squares are summed in blocks, and in f64 over the blocks; variances are of distances
-from the mean, in a second pass over a row that is still in the cache.
+Means and mean squares are summed in blocks, and in f64 over the blocks. Variances are computed from
+the distances to the mean, in a second pass over a row that is still in the cache.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ class RowNorm(Op):
 
 
 class layer_norm(RowNorm):
-    """Each row (the last axes, of `shape`) to mean 0 and variance 1, then scaled and moved.
+    """Normalises each row (the last axes, of `shape`) to mean 0 and variance 1, then applies scale
+    and bias.
 
-    scale and bias are of `shape`.
+    scale and bias have the shape `shape`.
     """
 
     signature = "layer_norm(x: F, scale: F?, bias: F?, *, shape: dims, epsilon: float = 1e-5)"
@@ -89,7 +90,7 @@ class layer_norm(RowNorm):
 
 
 class layer_norm_grad(RowNorm):
-    """The gradient of layer_norm by x."""
+    """The gradient of layer_norm with respect to x."""
 
     signature = "layer_norm_grad(x: F, gy: F, scale: F?, *, shape: dims, epsilon: float = 1e-5)"
     source = "ATen native_layer_norm_backward"
@@ -177,7 +178,7 @@ class rms_norm(RowNorm):
 
 
 class rms_norm_grad(RowNorm):
-    """The gradient of rms_norm by x."""
+    """The gradient of rms_norm with respect to x."""
 
     signature = "rms_norm_grad(x: F, gy: F, scale: F?, *, shape: dims, epsilon: float = 1e-5)"
     inplace = ()
@@ -220,9 +221,9 @@ class rms_norm_grad(RowNorm):
 
 
 class group_norm(Op):
-    """Channels (axis 1) in `groups`; each group of each sample to mean 0 and variance 1.
+    """Normalises each of the `groups` of channels (axis 1) of each sample to mean 0 and variance 1.
 
-    x: [N, C, …]; scale and bias: [C]. With as many groups as channels this is instance
+    x: [N, C, …]; scale and bias: [C]. With as many groups as channels, this is instance
     normalisation.
     """
 

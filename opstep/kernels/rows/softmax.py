@@ -1,7 +1,7 @@
 """softmax and log_softmax along an axis, and their gradients.
 
-Exponentials are taken of x minus the largest element, so nothing overflows. A row that holds NaN or
-+inf, or nothing but -inf, becomes NaN.
+The largest element is subtracted before the exponential, so nothing overflows. A row that contains
+NaN or +inf, or only -inf, becomes NaN.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class softmax(AlongAxis):
 
 
 class log_softmax(AlongAxis):
-    """The logarithm of softmax, without the rounding that taking it afterwards would add."""
+    """The logarithm of softmax, more accurate than log(softmax(x))."""
 
     signature = "log_softmax(x: F, *, axis: int = -1)"
     formula = "x - max(x) - log(sum(exp(x - max(x))))"
@@ -85,7 +85,7 @@ class log_softmax(AlongAxis):
 
 
 class softmax_grad(AlongAxis):
-    """The gradient of softmax by x, from its result y and the gradient by y."""
+    """The gradient of softmax with respect to x, from its result y and the gradient of y."""
 
     signature = "softmax_grad(y: F, gy: F, *, axis: int = -1)"
     formula = "y * (gy - sum(gy * y))"
@@ -118,7 +118,7 @@ class softmax_grad(AlongAxis):
 
 
 class log_softmax_grad(AlongAxis):
-    """The gradient of log_softmax by x, from its result y and the gradient by y."""
+    """The gradient of log_softmax with respect to x, from its result y and the gradient of y."""
 
     signature = "log_softmax_grad(y: F, gy: F, *, axis: int = -1)"
     formula = "gy - exp(y) * sum(gy)"

@@ -14,7 +14,7 @@ from opstep.lsp.project import Project
 from opstep.lsp.registry import feature
 from opstep.runtime.ir.calls import substitute, unify
 from opstep.runtime.ir.graph import Graph
-from opstep.runtime.ir.op import AttrSpec, Mismatch, Op, OperandSpec
+from opstep.runtime.ir.op import AttrSpec, Mismatch, OperandSpec
 from opstep.runtime.ir.types import TensorType
 
 _KINDS = {
@@ -127,7 +127,3 @@ def _placed(label: str, parameters: list[tuple[str, str]]) -> list[types.Paramet
         placed.append(types.ParameterInformation((position, end), note_))
         position = end
     return placed
-
-
-def _is_op(entry: Entry) -> bool:
-    return isinstance(entry, type) and issubclass(entry, Op)

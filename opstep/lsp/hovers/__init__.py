@@ -1,1 +1,1 @@
-"""What is said about a word when the pointer rests on it, as Markdown."""
+"""The Markdown shown when the pointer hovers over a word."""

@@ -56,7 +56,7 @@ def _kind(op: type[Op], spec: AttrSpec) -> str:
     words = op.choices.get(spec.name, ())
     kind = " or ".join(code(f'"{w}"') for w in words) or TYPES.get(spec.type, spec.type)
     if spec.required:
-        return f"Attribute of {code(op.name)}: {kind}. It must be given."
+        return f"Attribute of {code(op.name)}: {kind}. Required."
     if spec.default is None:
         kind += ", or `none`"
     return f"Attribute of {code(op.name)}: {kind}; default {code(print_value(spec.default))}."

@@ -60,7 +60,7 @@ def _calls(project: Project, file: File, found: Occurrence) -> str:
     parts = []
     if calls:
         parts.append(f"Calls {_names(calls)}.")
-    parts.append(f"Called by {_names(callers)}." if callers else "No graph here calls it.")
+    parts.append(f"Called by {_names(callers)}." if callers else "Not called in this file.")
     return " ".join(parts)
 
 

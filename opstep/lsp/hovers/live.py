@@ -1,4 +1,4 @@
-"""What a debug session says of a value, while it stands."""
+"""The current value from a debug session, at a stop."""
 
 from __future__ import annotations
 

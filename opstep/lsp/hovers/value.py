@@ -66,7 +66,7 @@ def _uses(found: Occurrence) -> str:
     uses = (o for o in occurrences(found.file, found.thing) if o.mark.role != DEFINES)
     known = list(islice(uses, _MOST_COUNTED + 1))
     if not known:
-        return "Nobody uses it."
+        return "Never used."
     amount = count(len(known), "use")
     if len(known) > _MOST_COUNTED:
         amount = f"More than {_MOST_COUNTED} uses"
@@ -100,10 +100,10 @@ def of_tensor(project: Project, found: Occurrence) -> str:
 
 def _beginning(d: Declaration) -> str:
     if d.value is not None:
-        return f"It is filled with {code(print_value(d.value.value))}."
+        return f"Filled with {code(print_value(d.value.value))}."
     if d.init is not None:
-        return f"{code(d.init.text)} makes its first value."
-    return "It has no initialiser: it must be loaded before it is read."
+        return f"Initialised by {code(d.init.text)}."
+    return "No initialiser: it must be loaded before it is read."
 
 
 def _updates(file: File, name: str) -> str:

@@ -19,17 +19,17 @@ _KEYWORDS = {
     "param": ("param NAME: TYPE = initialiser",
               "Declares a weight: a named tensor that all graphs of the file share."),
     "state": ("state NAME: TYPE = initialiser",
-              "Declares a named tensor that lives from run to run, and is no weight."),
+              "Declares a named tensor that persists between runs and is not a weight."),
     "graph": ("graph NAME(input: TYPE, …) -> TYPE, … { … }",
-              "Declares a graph: statements, one a line, each of which gives its results names."),
+              "Declares a graph: statements, one per line, each of which names its results."),
     "return": ("return a, b",
                "The last statement of a graph with results: as many values as the signature has "
                "types, each of exactly that type."),
     "assert": ('assert condition, "message"',
-               "Where the `bool[]` is false the run fails with the message and the line, and none "
-               "of its updates are kept."),
+               "If the `bool[]` is false, the run fails with the message and the line, and none "
+               "of its updates take effect."),
     "at": ('at "model.py":12',
-           "The line that an importer took the statement from; it has no meaning for the program."),
+           "The source line that the statement was imported from; it does not affect the program."),
 }  # fmt: skip
 _CONSTANTS = {
     "true": "The bool true.",
@@ -111,7 +111,7 @@ def symbol(project: Project, found: Occurrence) -> str:
     ]
     if name not in bound_symbols(graph) or not places:
         return (
-            f"No input says what {code(name)} is: one must have it alone as a dim, as in "
+            f"No input binds {code(name)}: an input must have it alone as a dim, as in "
             f"{code(f'x: f32[{name}]')}."
         )
     binding, axis = places[0]
@@ -121,4 +121,4 @@ def symbol(project: Project, found: Occurrence) -> str:
         f"{code(binding.name.text)}, {where}, known when the graph is run or called."
     )
     others = ", ".join(code(f"{b.name.text}, axis {a}") for b, a in places[1:])
-    return paragraphs([block(name), about, f"The same size have {others}." if others else ""])
+    return paragraphs([block(name), about, f"Same size: {others}." if others else ""])

@@ -52,7 +52,7 @@ a handle raises themselves: `OpstepError` (a device that fails; a file that is r
 
 from __future__ import annotations
 
-from opstep.runtime.expressions.assignment import as_tensor, assign, parse_value
+from opstep.runtime.expressions.assignment import as_tensor, assign
 from opstep.runtime.expressions.completion import Completion, complete
 from opstep.runtime.expressions.errors import LIMITS, ExpressionError, Limits
 from opstep.runtime.expressions.expression import Expression, Value, parse
@@ -78,5 +78,4 @@ __all__ = [
     "by_family",
     "complete",
     "parse",
-    "parse_value",
 ]  # fmt: skip

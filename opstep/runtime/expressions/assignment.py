@@ -8,7 +8,7 @@ import numpy as np
 
 from opstep.runtime.expressions.compiler import compile_tree
 from opstep.runtime.expressions.errors import LIMITS, RAISED, ExpressionError, Limits, located
-from opstep.runtime.expressions.expression import Expression, parse
+from opstep.runtime.expressions.expression import parse
 from opstep.runtime.expressions.indexing import check_index, index_of
 from opstep.runtime.expressions.parser import parse_tree
 from opstep.runtime.expressions.protocols import Scope
@@ -32,9 +32,17 @@ def assign(scope: Scope, target: str, value: str, limits: Limits = LIMITS) -> As
     """What ``target = value`` makes of a tensor.
 
     `target` is a name or a part of one: ``x``, ``x[3]``, ``x[0, :3]``, ``x[x > 9]``; `value` any
-    expression. A number is spread over what it is given to. Raises `ExpressionError`; its column is
-    one of `value` where that is what is wrong.
+    expression. A number is spread over what it is given to. Raises `ExpressionError`, about
+    `target` or `value`.
     """
+    try:
+        return _assignment(scope, target, value, limits)
+    except ExpressionError as error:
+        error.of(target)  # one about `value` says so already
+        raise
+
+
+def _assignment(scope: Scope, target: str, value: str, limits: Limits) -> Assignment:
     tree = parse_tree(target)
     named = tree.operand if isinstance(tree, Index) else tree
     if not isinstance(named, Name):
@@ -83,16 +91,6 @@ def as_tensor(value: Any, t: TensorType) -> np.ndarray:
         return np.full(shape, array[()], t.dtype.numpy)
     given = TensorType(t.dtype, array.shape)
     raise ExpressionError(f"{given} is given where {t} is wanted")
-
-
-def parse_value(text: str, t: TensorType) -> np.ndarray:
-    """A literal as a tensor of this type: ``3.5``, ``nan``, ``[1, 2, 3]``. Raises
-    `ExpressionError`.
-    """
-    from opstep.runtime.expressions.protocols import Nowhere
-
-    expression: Expression = parse(text)
-    return as_tensor(expression.evaluate(Nowhere()), t)
 
 
 def _as_dtype(array: np.ndarray, wanted: DType) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Functions that give an element for each element."""
+"""Functions that work element by element."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ _REAL: dict[str, tuple[Callable[[Any], Any], str]] = {
     "sigmoid": (_sigmoid, "1 / (1 + exp(-x))."),
 }
 _SAME: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "floor": (np.floor, "The integer at or below x, in x's dtype."),
-    "ceil": (np.ceil, "The integer at or above x, in x's dtype."),
-    "round": (np.rint, "The nearest integer, ties to the even one, in x's dtype."),
+    "floor": (np.floor, "The largest integer not above x, in x's dtype."),
+    "ceil": (np.ceil, "The smallest integer not below x, in x's dtype."),
+    "round": (np.rint, "The nearest integer, ties to even, in x's dtype."),
     "trunc": (np.trunc, "x without its fraction, in x's dtype."),
 }
 
@@ -104,7 +104,7 @@ def abs_(env: Evaluation, x: Elements) -> Any:
 
 @function(ELEMENTWISE)
 def sign(env: Evaluation, x: Elements) -> Any:
-    """-1, 0 or 1; NaN stays."""
+    """-1, 0 or 1; NaN stays NaN."""
     return _plain(env, np.sign, x)
 
 
@@ -116,7 +116,7 @@ def square(env: Evaluation, x: Elements) -> Any:
 
 @function(ELEMENTWISE)
 def relu(env: Evaluation, x: Elements) -> Any:
-    """x where it is above 0, else 0; NaN stays."""
+    """x if x > 0, else 0; NaN stays NaN."""
     return maximum(env, x, 0)
 
 
@@ -136,19 +136,19 @@ def _plain(env: Evaluation, apply: Callable[[Any], Any], x: Any) -> Any:
 
 @function(ELEMENTWISE)
 def maximum(env: Evaluation, a: Elements, b: Elements) -> Any:
-    """The larger of two; NaN where either is."""
+    """The larger of two; NaN if either is."""
     return _pair(env, np.maximum, a, b)
 
 
 @function(ELEMENTWISE)
 def minimum(env: Evaluation, a: Elements, b: Elements) -> Any:
-    """The smaller of two; NaN where either is."""
+    """The smaller of two; NaN if either is."""
     return _pair(env, np.minimum, a, b)
 
 
 @function(ELEMENTWISE)
 def clip(env: Evaluation, x: Elements, low: Elements, high: Elements) -> Any:
-    """x, but not below `low` nor above `high`."""
+    """x, limited to the range from `low` to `high`."""
     return minimum(env, maximum(env, x, low), high)
 
 
@@ -161,7 +161,7 @@ def atan2(env: Evaluation, y: Elements, x: Elements) -> Any:
 
 @function(ELEMENTWISE)
 def hypot(env: Evaluation, a: Elements, b: Elements) -> Any:
-    """sqrt(a*a + b*b), without overflow on the way."""
+    """sqrt(a*a + b*b), without intermediate overflow."""
     a, b = as_float(env, a), as_float(env, b)
     return _pair(env, np.hypot, a, b)
 
@@ -196,12 +196,12 @@ def _test(test: Callable[[Any], Any], otherwise: bool) -> Any:
 
 add("isnan", ELEMENTWISE, _test(np.isnan, False), "Whether an element is NaN.")
 add("isinf", ELEMENTWISE, _test(np.isinf, False), "Whether an element is inf or -inf.")
-add("isfinite", ELEMENTWISE, _test(np.isfinite, True), "Whether it is neither NaN nor infinite.")
+add("isfinite", ELEMENTWISE, _test(np.isfinite, True), "Whether an element is finite.")
 
 
 @function(ELEMENTWISE)
 def isunwritten(env: Evaluation, x: Elements) -> Any:
-    """Whether an element holds what memory is filled with before it is written (`fill=nan`).
+    """Whether an element still holds the fill value (`fill=nan`): no op has written it.
 
     An integer may well hold the largest number of its type because it was computed so.
     """
@@ -215,7 +215,7 @@ def isunwritten(env: Evaluation, x: Elements) -> Any:
 
 @function(ELEMENTWISE)
 def bits(env: Evaluation, x: Elements) -> Any:
-    """The bits of an element as an integer of its size."""
+    """The bits of an element as an integer of the same size."""
     if isinstance(x, NUMBERS):
         x = np.float64(x) if isinstance(x, float) else np.int64(x)
     if x.size > FREE:
@@ -227,7 +227,7 @@ def bits(env: Evaluation, x: Elements) -> Any:
 
 @function(ELEMENTWISE)
 def cast(env: Evaluation, x: Elements, to: Dtype) -> Any:
-    """x in another element type: cast(x, f16).
+    """x converted to another element type: cast(x, f16).
 
     As ops convert: floats become integers by truncation, NaN becomes 0, what is out of range the
     nearest limit.
@@ -257,8 +257,8 @@ def _saturated(x: Any, wanted: np.dtype) -> Any:
 
 @function("choosing and ordering")
 def where(env: Evaluation, c: Mask, a: Lazy | None = None, b: Lazy | None = None) -> Any:
-    """where(c): the indices at which c is true, a row each (numbers where c has rank 1). where(c,
-    a, b): a where c is true, else b.
+    """where(c): the indices at which c is true, one per row (numbers if c has rank 1). where(c, a,
+    b): a where c is true, else b.
     """
     if a is None and b is None:
         places = np.asarray(elements(env, c))

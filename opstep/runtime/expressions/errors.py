@@ -4,30 +4,41 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from opstep.runtime.ir.diagnostics import Diagnostic
+from opstep.runtime.ir.graph import Source, Span
+
 UNPLACED = -1  # the column of an error before the expression around it says where it stands
 
 
 class ExpressionError(Exception):
-    """What is wrong with an expression. `column`: offset of a character in its text, from 0."""
+    """What is wrong with an expression: `text`, once it is known which; `column`: offset of a
+    character in it, from 0.
+    """
 
     def __init__(self, message: str, column: int = UNPLACED, hint: str = ""):
         super().__init__(message)
         self.message = message
         self.column = column
         self.hint = hint
+        self.text = ""
+
+    def of(self, text: str) -> ExpressionError:
+        """Says which expression it is about; of one inside another, the inner one said it."""
+        self.text = self.text or text
+        return self
 
     def __str__(self) -> str:
-        return f"{self.message} ({self.hint})" if self.hint else self.message
+        """In one line; an error at the beginning needs no column."""
+        where = f"column {self.column + 1}: " if self.text and self.column > 0 else ""
+        return f"{where}{self.message} ({self.hint})" if self.hint else f"{where}{self.message}"
 
-    def pointing(self, text: str) -> str:
-        """The expression, a caret below the place, and the message."""
-        if not 0 <= self.column <= len(text) or "\n" in text:
-            return str(self)
-        start = max(self.column - 60, 0)
-        lead = "…" if start else ""
-        shown = lead + text[start : self.column + 40]
-        lines = [shown, " " * (len(lead) + self.column - start) + "^", self.message]
-        return "\n".join([*lines, f"hint: {self.hint}"] if self.hint else lines)
+    @property
+    def diagnostic(self) -> Diagnostic:
+        """As messages about programs are: the expression, a caret below the place, the hint."""
+        if not self.text or self.column < 0:
+            return Diagnostic("error", self.message, hint=self.hint)
+        span, source = Span(self.column, self.column + 1), Source(self.text, "expression")
+        return Diagnostic("error", self.message, span, source, self.hint)
 
 
 class NoTensor(ExpressionError):

@@ -32,8 +32,12 @@ class Expression:
 
     def __init__(self, text: str):
         self.text = text
-        self.tree = parse_tree(text)
-        self._run = compile_tree(self.tree)
+        try:
+            self.tree = parse_tree(text)
+            self._run = compile_tree(self.tree)
+        except ExpressionError as error:
+            error.of(text)
+            raise
         found = list(_walk(self.tree))
         self.names = tuple(dict.fromkeys(t.text for t in found if isinstance(t, Name)))
         # what may divide by 0 or overflow; NumPy is not to warn of it
@@ -60,9 +64,10 @@ class Expression:
                 return run(env)
         except OpstepError as error:
             first = error.diagnostics[0]
-            raise ExpressionError(first.message, self._column_of_load(), first.hint) from error
+            failed = ExpressionError(first.message, self._column_of_load(), first.hint)
+            raise failed.of(self.text) from error
         except (ExpressionError, *RAISED) as error:
-            raise located(error, self.tree.at) from None
+            raise located(error, self.tree.at).of(self.text) from None
 
     def _column_of_load(self) -> int:
         for tree in _walk(self.tree):

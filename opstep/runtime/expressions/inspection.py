@@ -46,8 +46,8 @@ def _statistics(env: Evaluation, x: Any) -> Any:
 
 @function(INSPECTION)
 def stats(env: Evaluation, x: Lazy) -> Any:
-    """Count, min, max, mean, std, l2 and absmax of the finite elements; how many are NaN, inf,
-    -inf, 0, subnormal, never written. stats(x).std is one of them.
+    """Count, min, max, mean, std, l2 and absmax of the finite elements; the number of NaNs, inf,
+    -inf, zeros, subnormal and unwritten elements. stats(x).std is a single one.
     """
     s = _statistics(env, x)
     rows = [(name, getattr(s, name)) for name in _STATISTICS]
@@ -61,8 +61,8 @@ def stats(env: Evaluation, x: Lazy) -> Any:
 
 @function(INSPECTION)
 def hist(env: Evaluation, x: Lazy, bins: Integer = 0) -> Any:
-    """How many elements are how large: by powers of two of their magnitude, or, with bins=20, in as
-    many equal ranges between the smallest and the largest finite one.
+    """Histogram by magnitude, in powers of two; or, with bins=20, in 20 equal bins from the
+    smallest to the largest finite element.
     """
     if not bins:
         return _by_magnitude(_statistics(env, x))
@@ -106,7 +106,7 @@ def _by_magnitude(s: Any) -> ValueTable:
 
 @function(INSPECTION)
 def topk(env: Evaluation, x: Elements, k: Integer = 10) -> Any:
-    """The k largest elements and where they are; NaNs are left out. topk(-x) has the smallest,
+    """The k largest elements and their indices; NaNs are ignored. topk(-x) finds the smallest,
     topk(abs(x)) the largest magnitudes.
     """
     array = np.asarray(x)
@@ -138,7 +138,7 @@ def topk(env: Evaluation, x: Elements, k: Integer = 10) -> Any:
 
 @function(INSPECTION)
 def same(env: Evaluation, a: Elements, b: Elements) -> Any:
-    """Whether two tensors have the same type and the same bits; NaNs may be the same, too."""
+    """Whether two tensors have the same type and the same bits, including NaNs."""
     return _same(np.asarray(a), np.asarray(b))
 
 
@@ -154,7 +154,7 @@ def _same(a: Any, b: Any) -> bool:
 def close(
     env: Evaluation, a: Elements, b: Elements, rtol: Number = 1e-5, atol: Number = 1e-8
 ) -> Any:
-    """Whether abs(a - b) <= atol + rtol * abs(b) everywhere; NaN is close to NaN."""
+    """Whether abs(a - b) <= atol + rtol * abs(b) for all elements; NaN is close to NaN."""
     a, b = np.asarray(a), np.asarray(b)
     if a.shape != b.shape and a.size > 1 and b.size > 1:
         raise ExpressionError(f"{type_of(a)} and {type_of(b)} are of different shapes")
@@ -164,8 +164,8 @@ def close(
 
 @function(INSPECTION)
 def diff(env: Evaluation, a: Elements, b: Elements) -> Any:
-    """Where two tensors differ: in how many elements, the first one, the largest difference, the
-    largest relative to b, in units in the last place. NaN and NaN do not differ.
+    """How two tensors differ: the number of differing elements, the first one, and the largest
+    difference: absolute, relative to b, and in units in the last place. NaN equals NaN.
 
     Fields: differing, count, max_abs, max_rel, max_ulp, first.
     """
@@ -252,8 +252,8 @@ def _ulps(x: np.ndarray, y: np.ndarray) -> Any:
 
 @function(TIME)
 def prev(env: Evaluation, x: Deferred, steps: Integer = 1) -> Any:
-    """x as it was at the end of the step before, or of the turn before in a loop. prev(x, 3) and
-    x@-3 are as it was three steps ago.
+    """x at the end of the previous step or, in a loop, the previous iteration. prev(x, 3), or
+    x@-3, is x three steps ago.
     """
     found, there = _before(env, x, steps)
     if not there:
@@ -276,8 +276,8 @@ def _before(env: Evaluation, x: Any, steps: int) -> tuple[Any, bool]:
 
 @function(TIME)
 def changed(env: Evaluation, x: Deferred) -> Any:
-    """Whether any bit of x is another than a step ago, or a turn of the loop ago; false in the
-    first, and where it had no value then.
+    """Whether any bit of x has changed since the previous step or iteration; false in the first,
+    and if x had no value then.
     """
     now = x(env)
     try:
@@ -299,8 +299,8 @@ def changed(env: Evaluation, x: Deferred) -> Any:
 
 @function(TIME)
 def was(env: Evaluation, x: Deferred, changes: Integer = 1) -> Any:
-    """x as it was before it was last changed, by an op that updates it or by hand: diff(w, was(w)).
-    was(x, 3) is as it was three changes ago.
+    """x before its last change, by an op that updates it or by hand: diff(w, was(w)). was(x, 3)
+    is x three changes ago.
     """
     if changes < 0:
         raise ExpressionError("changes are counted back, from 0", hint="write was(x, 3)")
@@ -319,7 +319,7 @@ def was(env: Evaluation, x: Deferred, changes: Integer = 1) -> Any:
 
 @function(TIME)
 def load(env: Evaluation, path: String) -> Any:
-    """An array from a file below the folder of the program: load("x.npy"), load("x.npz:name"),
+    """An array from a file below the program's folder: load("x.npy"), load("x.npz:name"),
     load("x.safetensors:name").
     """
     array = env.scope.load(path)

@@ -91,7 +91,7 @@ def _odd(s: Statistics) -> float | None:
 
 @function(REDUCTIONS)
 def mean(env: Evaluation, x: Mask, axis: Axes = None) -> Any:
-    """Arithmetic mean, in f64; NaN without elements."""
+    """Arithmetic mean, in f64; NaN if there are no elements."""
     s = _device_statistics(x, axis)
     if s is not None:
         odd = _odd(s)
@@ -104,13 +104,13 @@ def mean(env: Evaluation, x: Mask, axis: Axes = None) -> Any:
 
 @function(REDUCTIONS)
 def std(env: Evaluation, x: Lazy, axis: Axes = None) -> Any:
-    """Standard deviation of the population, in f64; NaN without elements."""
+    """Population standard deviation, in f64; NaN if there are no elements."""
     return np.sqrt(var(env, x, axis))
 
 
 @function(REDUCTIONS)
 def var(env: Evaluation, x: Lazy, axis: Axes = None) -> Any:
-    """Variance of the population, in f64; NaN without elements."""
+    """Population variance, in f64; NaN if there are no elements."""
     s = _device_statistics(x, axis)
     if s is not None:
         return np.float64(not_a_number if s.finite < s.count else (s.std or 0.0) ** 2)
@@ -122,13 +122,13 @@ def var(env: Evaluation, x: Lazy, axis: Axes = None) -> Any:
 
 @function(REDUCTIONS)
 def min_(env: Evaluation, x: Lazy, axis: Axes = None) -> Any:
-    """Smallest element; NaN where there is one."""
+    """Smallest element; NaN if there is one."""
     return _extreme(env, x, axis, np.ndarray.min, least=True)
 
 
 @function(REDUCTIONS)
 def max_(env: Evaluation, x: Lazy, axis: Axes = None) -> Any:
-    """Largest element; NaN where there is one. max(abs(x)) of a large tensor copies nothing."""
+    """Largest element; NaN if there is one. max(abs(x)) of a large tensor copies nothing."""
     return _extreme(env, x, axis, np.ndarray.max, least=False)
 
 
@@ -144,7 +144,7 @@ def _extreme(env: Evaluation, x: Any, axis: Axis, apply: Callable[..., Any], lea
 
 @function(REDUCTIONS)
 def absmax(env: Evaluation, x: Lazy, axis: Axes = None) -> Any:
-    """Largest magnitude; NaN where there is one."""
+    """Largest magnitude; NaN if there is one."""
     s = _device_statistics(x, axis)
     if s is None:
         array = _not_empty(_array(env, x, axis), axis)
@@ -172,7 +172,7 @@ def l2(env: Evaluation, x: Lazy, axis: Axes = None) -> Any:
 
 @function(REDUCTIONS)
 def count(env: Evaluation, x: Mask, axis: Axes = None) -> Any:
-    """How many elements are true, that is, not 0: count(x > 3), count(nan(x))."""
+    """Number of elements that are true (not 0): count(x > 3), count(nan(x))."""
     s = _device_statistics(x, axis)
     if s is not None:
         return np.int64(s.count - s.zero)
@@ -181,7 +181,7 @@ def count(env: Evaluation, x: Mask, axis: Axes = None) -> Any:
 
 @function(REDUCTIONS)
 def any_(env: Evaluation, x: Mask, axis: Axes = None) -> Any:
-    """Whether any element is true, that is, not 0."""
+    """Whether any element is true (not 0)."""
     s = _device_statistics(x, axis)
     if s is not None:
         return s.count > s.zero
@@ -190,7 +190,7 @@ def any_(env: Evaluation, x: Mask, axis: Axes = None) -> Any:
 
 @function(REDUCTIONS)
 def all_(env: Evaluation, x: Mask, axis: Axes = None) -> Any:
-    """Whether all elements are true, that is, not 0."""
+    """Whether all elements are true (not 0)."""
     s = _device_statistics(x, axis)
     if s is not None:
         return s.zero == 0
@@ -203,16 +203,16 @@ def _true(array: np.ndarray) -> np.ndarray:
 
 @function(REDUCTIONS)
 def argmin(env: Evaluation, x: Lazy, axis: Axes = None) -> Any:
-    """Where the smallest element is: along an axis, or in the flattened tensor. A NaN counts as
-    the smallest. topk says the place by its indices.
+    """Index of the smallest element along an axis, or in the flattened tensor. A NaN counts as
+    the smallest. topk gives the index per axis.
     """
     return _arg_reduce(env, np.argmin, x, axis)
 
 
 @function(REDUCTIONS)
 def argmax(env: Evaluation, x: Lazy, axis: Axes = None) -> Any:
-    """Where the largest element is: along an axis, or in the flattened tensor. A NaN counts as
-    the largest. topk says the place by its indices.
+    """Index of the largest element along an axis, or in the flattened tensor. A NaN counts as
+    the largest. topk gives the index per axis.
     """
     return _arg_reduce(env, np.argmax, x, axis)
 
@@ -225,13 +225,13 @@ def _arg_reduce(env: Evaluation, apply: Callable[..., Any], x: Any, axis: Axis) 
 
 @function(REDUCTIONS)
 def median(env: Evaluation, x: Lazy, axis: Axes = None) -> Any:
-    """The middle of the sorted elements, in f64; NaN where there is one."""
+    """Median, in f64; NaN if there is one."""
     return quantile(env, x, 0.5, axis)
 
 
 @function(REDUCTIONS)
 def quantile(env: Evaluation, x: Lazy, q: Number, axis: Axes = None) -> Any:
-    """What a share q of the elements does not exceed, in f64, interpolated between two elements."""
+    """The q-quantile (q from 0 to 1), in f64, interpolated linearly between elements."""
     if not 0 <= q <= 1:
         raise ExpressionError("q is between 0 and 1")
     array = as_f64(env, _not_empty(_array(env, x, axis), axis))
@@ -244,19 +244,19 @@ def quantile(env: Evaluation, x: Lazy, q: Number, axis: Axes = None) -> Any:
 
 @function(PREDICATES, masked="isnan")
 def nan(env: Evaluation, x: Lazy) -> Any:
-    """Whether any element is NaN. In where, count, sum, mean, any and all: which ones are."""
+    """Whether any element is NaN. In where, count, sum, mean, any and all: a mask."""
     return _some(env, x, lambda s: s.nan > 0, np.isnan)
 
 
 @function(PREDICATES, masked="isinf")
 def inf_(env: Evaluation, x: Lazy) -> Any:
-    """Whether any element is inf or -inf. In where, count, sum, mean, any and all: which ones."""
+    """Whether any element is inf or -inf. In where, count, sum, mean, any and all: a mask."""
     return _some(env, x, lambda s: s.posinf + s.neginf > 0, np.isinf)
 
 
 @function(PREDICATES, masked="isfinite")
 def finite(env: Evaluation, x: Lazy) -> Any:
-    """Whether all elements are finite. In where, count, sum, mean, any and all: which ones are."""
+    """Whether all elements are finite. In where, count, sum, mean, any and all: a mask."""
     return not _some(env, x, lambda s: s.finite < s.count, lambda a: ~np.isfinite(a))
 
 
@@ -279,13 +279,13 @@ def _some(env: Evaluation, x: Any, known: Callable[[Statistics], bool], test: An
 
 @function(REDUCTIONS)
 def nans(env: Evaluation, x: Lazy) -> Any:
-    """How many elements are NaN. count(nan(x)) is the same."""
+    """Number of NaNs, the same as count(nan(x))."""
     return _amount(env, x, lambda s: s.nan, np.isnan)
 
 
 @function(REDUCTIONS)
 def infs(env: Evaluation, x: Lazy) -> Any:
-    """How many elements are inf or -inf. count(inf(x)) is the same."""
+    """Number of infinities, the same as count(inf(x))."""
     return _amount(env, x, lambda s: s.posinf + s.neginf, np.isinf)
 
 
@@ -301,7 +301,7 @@ def _amount(env: Evaluation, x: Any, known: Callable[[Statistics], int], test: A
 
 @function(PREDICATES, masked="isunwritten")
 def unwritten(env: Evaluation, x: Lazy) -> Any:
-    """Whether any element still holds what memory is filled with (`fill=nan`): nothing wrote it."""
+    """Whether any element still holds the fill value (`fill=nan`): no op has written it."""
     if is_handle(x):
         told = x.statistics().unwritten
         if told is not None:

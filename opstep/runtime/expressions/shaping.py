@@ -1,4 +1,4 @@
-"""Functions of shapes and of order."""
+"""Functions for shapes, sorting and cumulative sums."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ ORDER = "choosing and ordering"
 
 @function(SHAPES)
 def shape(env: Evaluation, x: Lazy) -> Any:
-    """Its dims. shape(x) == [8, 128] compares them all, shape(x)[0] is one."""
+    """Its dims: shape(x) == [8, 128] compares all of them, shape(x)[0] is the first."""
     return tuple(type_of(x).shape)
 
 
 @function(SHAPES)
 def dtype(env: Evaluation, x: Lazy) -> Any:
-    """Its element type as a text: dtype(x) == "f32"."""
+    """Its element type as a string: dtype(x) == "f32"."""
     return type_of(x).dtype.name
 
 
 @function(SHAPES)
 def size(env: Evaluation, x: Lazy) -> Any:
-    """How many elements it has."""
+    """Number of elements."""
     return type_of(x).size
 
 
 @function(SHAPES)
 def rank(env: Evaluation, x: Lazy) -> Any:
-    """How many dims it has."""
+    """Number of dims."""
     return len(type_of(x).shape)
 
 
 @function(SHAPES)
 def reshape(env: Evaluation, x: Elements, shape: Axes) -> Any:
-    """The same elements in another shape: reshape(x, [8, -1]). One dim may be -1: what is left."""
+    """The same elements in another shape: reshape(x, [8, -1]). One may be -1: it is inferred."""
     array = np.asarray(x)
     dims = (shape,) if isinstance(shape, int) else tuple(shape or ())
     if sum(d < 0 for d in dims) > 1 or any(d < -1 for d in dims):
@@ -55,13 +55,13 @@ def reshape(env: Evaluation, x: Elements, shape: Axes) -> Any:
 
 @function(SHAPES)
 def flatten(env: Evaluation, x: Elements) -> Any:
-    """All elements in one dim."""
+    """All elements in one dim, row-major."""
     return np.asarray(x).reshape(-1)
 
 
 @function(SHAPES)
 def transpose(env: Evaluation, x: Elements, axes: Axes = None) -> Any:
-    """Its axes in another order, reversed where none is given: transpose(x, [0, 2, 1])."""
+    """Its axes in another order, by default reversed: transpose(x, [0, 2, 1])."""
     array = np.asarray(x)
     order = (axes,) if isinstance(axes, int) else axes
     if order is not None and sorted(a % max(array.ndim, 1) for a in order) != [*range(array.ndim)]:
@@ -71,7 +71,7 @@ def transpose(env: Evaluation, x: Elements, axes: Axes = None) -> Any:
 
 @function(SHAPES)
 def squeeze(env: Evaluation, x: Elements) -> Any:
-    """Without its dims of 1."""
+    """x without its dims of size 1."""
     return np.squeeze(np.asarray(x))
 
 
@@ -86,7 +86,7 @@ def _axis(array: np.ndarray, axis: int) -> int:
 
 @function(ORDER)
 def sort(env: Evaluation, x: Elements, axis: Integer = -1) -> Any:
-    """Ascending along an axis; NaNs come last."""
+    """Sorted in ascending order along an axis; NaNs come last."""
     array = np.asarray(x)
     if array.size > FREE:
         env.charge(array.size * 64)  # for its time
@@ -95,7 +95,7 @@ def sort(env: Evaluation, x: Elements, axis: Integer = -1) -> Any:
 
 @function(ORDER)
 def argsort(env: Evaluation, x: Elements, axis: Integer = -1) -> Any:
-    """The order of elements along an axis: argsort(x)[0] is where the smallest one is."""
+    """The indices that sort x along an axis: argsort(x)[0] is the index of the smallest element."""
     array = np.asarray(x)
     if array.size > FREE:
         env.charge(array.size * 64)
@@ -104,7 +104,7 @@ def argsort(env: Evaluation, x: Elements, axis: Integer = -1) -> Any:
 
 @function(ORDER)
 def unique(env: Evaluation, x: Elements) -> Any:
-    """Each element once, ascending."""
+    """The distinct elements, in ascending order."""
     array = as_f64(env, x) if np.asarray(x).dtype.kind == "V" else np.asarray(x)
     if array.size > FREE:
         env.charge(array.size * 64)
@@ -113,7 +113,7 @@ def unique(env: Evaluation, x: Elements) -> Any:
 
 @function(ORDER)
 def cumsum(env: Evaluation, x: Elements, axis: Integer = -1) -> Any:
-    """Running sum along an axis, in f64, or in i64 for integers and bools."""
+    """Cumulative sum along an axis, in f64, or in i64 for integers and bools."""
     array = np.asarray(x)
     if array.size > FREE:
         env.charge(array.size * 8)

@@ -1,7 +1,7 @@
-"""Control flow: ops whose attributes name graphs, and which the interpreter runs itself.
+"""Control flow: ops that call the graphs named in their attributes, run by the interpreter.
 
-A graph named here may be one that updates named tensors, or the one that the statement stands in.
-No gradient is taken through control flow.
+Such a graph may update named tensors, and may be the graph that contains the statement.
+Control flow has no gradient.
 """
 
 # They are declared like other ops and are found among them. What they give depends on the graphs
@@ -73,11 +73,11 @@ class Control(Op):
 
 
 class while_(Control):
-    """Applies `body` to the operands as long as `test` of them is true; gives the last ones.
+    """Applies `body` to the operands as long as `test` of them is true; returns the last values.
 
-    `test` takes them and returns one `bool[]`; `body` takes them and returns as many of the
-    same types, so no shape or element type changes on the way. A loop whose test is still true
-    after `limit` turns stops the run with an error.
+    `test` takes the operands and returns one `bool[]`; `body` takes them and returns the same
+    types, so shapes and element types cannot change. If the test is still true after `limit`
+    iterations, the run fails.
     """
 
     signature = "while(x: T*, *, test: graph, body: graph, limit: int = 1000000)"
@@ -115,7 +115,7 @@ class while_(Control):
 
 
 class cond(Control):
-    """`then` of the operands where `pred` is true, else `else` of them; only that one runs.
+    """Calls `then` with the operands if `pred` is true, otherwise `else`.
 
     Both graphs take the operands and return the same types.
     """
@@ -134,10 +134,10 @@ class cond(Control):
 
 
 class switch(Control):
-    """The graph `cases[index]` of the operands; only that one runs.
+    """Calls the graph `cases[index]` with the operands.
 
-    All graphs take the operands and return the same types. An `index` outside the cases stops
-    the run with an error.
+    All graphs take the operands and return the same types. If `index` is out of range, the run
+    fails.
     """
 
     signature = "switch(index: X, x: T*, *, cases: graphs)"

@@ -15,7 +15,7 @@ from opstep.runtime.ir.lexer import DOTTED
 _ITEM = re.compile(
     rf"^(?:\A\ufeff)?[ \t\r\f\v]*(param|state|graph)[ \t\r\f\v]+({DOTTED})", re.MULTILINE | re.ASCII
 )
-_TRIVIA_LINE = re.compile(r"\ufeff?[ \t\r\f\v]*(?:#[^\n]*)?\n").match
+_TRIVIA_LINE = re.compile(r"(?:\A\ufeff)?[ \t\r\f\v]*(?:#[^\n]*)?\n").match
 
 
 class Piece(NamedTuple):

@@ -5,7 +5,7 @@ expressions over the statistics of results.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -73,7 +73,7 @@ class Criteria:
             try:
                 holds = expression.holds(scope)
             except ExpressionError as error:
-                raise InputError(f"{text}: {error}", hint=_HINT) from None
+                raise _wrong(error) from None
             if holds:
                 figures = ", ".join(f"{n} is {scope.told[n]:.6g}" for n in scope.told)
                 told.append(f"{text}: {figures}" if figures else text)
@@ -103,12 +103,16 @@ def _expression(text: str) -> Expression:
     try:
         expression = parse(text)
     except ExpressionError as error:
-        raise InputError(f"{text}: {error}", hint=_HINT) from None
+        raise _wrong(error) from None
     for name in expression.names:
         if name not in (*FIGURES, "value"):
             hint = did_you_mean(name, FIGURES) or _HINT
             raise InputError(f"{text}: {name} is no figure of a tensor", hint=hint)
     return expression
+
+
+def _wrong(error: ExpressionError) -> InputError:
+    return InputError(replace(error.diagnostic, hint=error.hint or _HINT))
 
 
 class _Figure:

@@ -151,7 +151,7 @@ class Plan:
     """What the interpreter runs. `inputs` and `outputs` are value ids.
 
     `start`: streams that must wait for the caller before their first instruction; `finish`: those
-    that the caller must wait for. Both name streams as they are bound (see `rebind`).
+    that the caller must wait for.
 
     `scopes` has for each frame its names and their values: inputs and results of a call are the
     same value in the caller's scope and in the callee's, under two names. `sources` has each

@@ -1,7 +1,7 @@
-"""What a workspace holds: tables, columns and indices, each with its description.
+"""The schema of a workspace: tables, columns and indices, each with its description.
 
-`docs/workspace.md` and the viewer's texts are made from this. A change of it is a new `VERSION` and
-a migration (`migrations`).
+`docs/workspace.md` and the viewer's texts are generated from this. Every change to the structure
+needs a new `VERSION` and a migration (`migrations`).
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Table(NamedTuple):
 
 
 RUN = Column("run", "INTEGER", "the run", "runs")
-_TAKEN = (  # where a row of `stats` and what is taken beside it come from
+_TAKEN = (  # the tensor that a row of optional statistics describes
     RUN,
     Column("step", "INTEGER", "step of the run, from 0; -1: before the first"),
     Column("op", "INTEGER", "number of the op in its run"),
-    Column("execution", "INTEGER", "the execution that gave it"),
-    Column("result", "INTEGER", "which of the op's results, from 0"),
+    Column("execution", "INTEGER", "the execution that computed it"),
+    Column("result", "INTEGER", "index among the op's results, from 0"),
 )
 _BY_STEP = ("run", "step", "op", "execution", "result")
 
@@ -54,114 +54,111 @@ TABLES = (
         "One row per run: what ran, how, and how it ended.",
         (
             Column("id", "INTEGER", "number of the run in this file"),
-            Column("key", "TEXT", "name of the run, in timelines too: 8 hexadecimal digits"),
-            Column("began", "TEXT", "when, UTC, ISO 8601"),
-            Column("began_ns", "INTEGER", "the same moment on the clock of start_ns and end_ns"),
-            Column("ended", "TEXT", "when, UTC; null while it runs, and where it was killed"),
-            Column(
-                "seconds", "REAL", "from its beginning to its end; until then, to its last step's"
-            ),
+            Column("key", "TEXT", "identifies the run, also in timelines: 8 hexadecimal digits"),
+            Column("began", "TEXT", "start time, UTC, ISO 8601"),
+            Column("began_ns", "INTEGER", "the same time on the clock of start_ns and end_ns"),
+            Column("ended", "TEXT", "end time, UTC; null while it runs, or if it was killed"),
+            Column("seconds", "REAL", "duration; while it runs, up to the end of the last step"),
             Column(
                 "status",
                 "TEXT",
-                "running, done, incomplete (done, and the file had no room for all of it), failed "
-                "or interrupted",
+                "running, done, incomplete (done, but the disk filled up), failed or interrupted",
             ),
-            Column("error", "TEXT", "what it failed with, as it was shown"),
+            Column("error", "TEXT", "the error message it failed with"),
             Column("file", "TEXT", "path of the program's file"),
-            Column("program", "TEXT", "the program's text"),
+            Column("program", "TEXT", "text of the program"),
             Column("graph", "TEXT", "the graph that ran"),
             Column("device", "TEXT", "the name of its device, such as cuda:1"),
-            Column("streams", "INTEGER", "streams that the plan could use"),
+            Column("streams", "INTEGER", "number of streams that the plan could use"),
             Column("alloc", "TEXT", "reuse or fresh"),
             Column("fill", "TEXT", "none or nan"),
             Column("sync", "TEXT", "none or op"),
-            Column("threads", "INTEGER", "threads that share an op's work; null: all cores"),
-            Column("seed", "INTEGER", "of the params that initialisers draw"),
-            Column("steps", "INTEGER", "steps that were finished, and are recorded"),
+            Column("threads", "INTEGER", "threads per op; null: all cores"),
+            Column("seed", "INTEGER", "seed for the initial values of params"),
+            Column("steps", "INTEGER", "number of finished and recorded steps"),
             Column(
                 "repeatable",
                 "INTEGER",
-                "the first so many steps ran on the inputs that are kept, the others on their own",
+                "how many steps, from the first, ran on the saved inputs",
             ),
-            Column("selection", "TEXT", "whose statistics were taken (--stats)"),
-            Column("every", "INTEGER", "statistics of each so many steps (--stats-every)"),
-            Column("arena_bytes", "INTEGER", "memory of all temporary tensors of its main plan"),
-            Column("param_bytes", "INTEGER", "memory of its params and states"),
-            Column("trace", "TEXT", "path of the timeline written beside it, or null"),
-            Column("version", "TEXT", "of opstep"),
+            Column("selection", "TEXT", "tensors whose statistics were computed (--stats)"),
+            Column("every", "INTEGER", "interval of steps between statistics (--stats-every)"),
+            Column("arena_bytes", "INTEGER", "memory for the temporary tensors of the main plan"),
+            Column("param_bytes", "INTEGER", "memory for params and states"),
+            Column("trace", "TEXT", "path of the timeline recorded with it, or null"),
+            Column("version", "TEXT", "version of opstep"),
             Column("host", "TEXT", "name of the machine"),
             Column("pid", "INTEGER", "process that ran it"),
-            Column("kernels", "TEXT", "on a GPU, whose: auto, numba or vendor (--kernels)"),
-            Column("name", "TEXT", "what it was called (--name), or null"),
-            Column("command", "TEXT", "the command line of its process"),
-            Column("digest", "TEXT", "SHA-256 of the program's text: equal programs have one"),
+            Column("kernels", "TEXT", "kernels on a GPU: auto, numba or vendor (--kernels)"),
+            Column("name", "TEXT", "name given to the run (--name), or null"),
+            Column("command", "TEXT", "command line of its process"),
+            Column("digest", "TEXT", "SHA-256 of the program's text"),
             Column(
                 "keep_inputs",
                 "INTEGER",
-                "of each so many steps all that a repeat needs is kept (--keep-inputs); 0: of none",
+                "interval of steps between saves of what a rerun needs (--keep-inputs); 0: none",
             ),
-            Column("also", "TEXT", "what was taken beyond statistics (--stats-also)"),
+            Column("also", "TEXT", "optional statistics (--stats-also)"),
         ),
         indices=(Index(("key",), unique=True),),
     ),
     Table(
         "settings",
-        "What a run was given by name: its tags, and its inputs that are scalars.",
+        "Named settings of a run: its tags and scalar inputs.",
         (
             RUN,
             Column("kind", "TEXT", "tag (--tag) or input (of the first step)"),
-            Column("name", "TEXT", "such as lr"),
-            Column("value", "", "a number where it is one, else a text"),
+            Column("name", "TEXT", "name, such as lr"),
+            Column("value", "", "its value: a number if it is one, otherwise text"),
         ),
         key=("run", "kind", "name"),
         indices=(Index(("name",)),),
     ),
     Table(
         "ops",
-        "One row for each op of a run's plans, as it was planned.",
+        "One row per op in the plans of a run.",
         (
             RUN,
             Column("op", "INTEGER", "number of the op in its run; inputs and named tensors: < 0"),
             Column(
-                "name", "TEXT", "what it is: conv2d, relu, while, update; or input, param, state"
+                "name", "TEXT", "name of the op, such as conv2d or while; or input, param, state"
             ),
             Column(
                 "site", "TEXT", "its frame and first result, main/features:p/c: same in all runs"
             ),
-            Column("plan", "TEXT", "graph of the plan that holds it"),
-            Column("graph", "TEXT", "graph whose text holds its statement"),
-            Column("frame", "TEXT", "the calls that lead to it: main/features:p"),
-            Column("file", "TEXT", "file of its statement; the library's have their own"),
+            Column("plan", "TEXT", "graph of the plan that contains it"),
+            Column("graph", "TEXT", "graph that contains its statement"),
+            Column("frame", "TEXT", "the calls that lead to it, such as main/features:p"),
+            Column("file", "TEXT", "file of its statement, possibly one of the library"),
             Column("line", "INTEGER", "line of its statement, from 1"),
-            Column("statement", "TEXT", "the statement, printed"),
+            Column("statement", "TEXT", "text of the statement"),
             Column("operands", "TEXT", "JSON: names and types of its operands"),
             Column(
                 "sources",
                 "TEXT",
-                "JSON: for each operand [op, result] that gave it; 0: a number; null: another plan",
+                "JSON: for each operand its [op, result]; 0: a number; null: from another plan",
             ),
             Column("attrs", "TEXT", "JSON: its attributes"),
-            Column("stream", "INTEGER", "stream that it was planned for"),
+            Column("stream", "INTEGER", "stream that the plan assigns it to"),
             Column("bytes", "INTEGER", "bytes read and written by one execution"),
             Column("flops", "INTEGER", "floating-point operations of one execution"),
             Column(
                 "live_bytes",
                 "INTEGER",
-                "bytes of temporary tensors while it runs, its callers' too",
+                "bytes of temporary tensors while it runs, including its callers'",
             ),
             Column(
                 "executions",
                 "INTEGER",
-                "how often it ran; while it runs, this and what follows are written once a second",
+                "how often it ran; this and the next columns are updated once a second",
             ),
-            Column("total_ns", "INTEGER", "time of all its executions; null: it has no kernels"),
-            Column("least_ns", "INTEGER", "time of the quickest"),
-            Column("most_ns", "INTEGER", "time of the slowest"),
+            Column("total_ns", "INTEGER", "total time of its executions; null: it has no kernels"),
+            Column("least_ns", "INTEGER", "time of the fastest execution"),
+            Column("most_ns", "INTEGER", "time of the slowest execution"),
             Column(
                 "digest",
                 "INTEGER",
-                "of all its statistics with their steps and turns: equal where all are equal",
+                "digest of all its statistics, by step and iteration",
             ),
         ),
         key=("run", "op"),
@@ -170,15 +167,15 @@ TABLES = (
     ),
     Table(
         "results",
-        "The tensors that an op gives, by name.",
+        "One row per result of an op.",
         (
             RUN,
             Column("op", "INTEGER", "number of the op in its run"),
-            Column("result", "INTEGER", "which of its results, from 0"),
+            Column("result", "INTEGER", "index among the op's results, from 0"),
             Column("name", "TEXT", "name in its graph"),
             Column("dtype", "TEXT", "f32, i64, …"),
             Column("shape", "TEXT", "JSON list of dims"),
-            Column("nbytes", "INTEGER", "its size"),
+            Column("nbytes", "INTEGER", "size in bytes"),
         ),
         key=("run", "op", "result"),
         indices=(Index(("run", "name")),),
@@ -186,83 +183,83 @@ TABLES = (
     ),
     Table(
         "buffers",
-        "What a run's plans hold in memory. Tensors that follow one another may share a buffer; it "
+        "The buffers in memory of a run's plans. Tensors may share a buffer, one after another; it "
         "is named after the first.",
         (
             RUN,
             Column("plan", "INTEGER", "number of the first op of its plan"),
             Column("buffer", "INTEGER", "its number in the plan"),
-            Column("caller", "INTEGER", "the op that calls the plan; null for the run's own"),
+            Column("caller", "INTEGER", "the op that calls the plan; null for the main plan"),
             Column("kind", "TEXT", "temporary, workspace (of an op), input, param, state or const"),
             Column("name", "TEXT", "path of its tensor, main/features:p/c; null for a workspace"),
-            Column("type", "TEXT", "of that tensor, f32[8, 4]"),
-            Column("nbytes", "INTEGER", "its size"),
-            Column("first_op", "INTEGER", "the first op that runs while it is held"),
-            Column("last_op", "INTEGER", "the last one"),
+            Column("type", "TEXT", "type of that tensor, such as f32[8, 4]"),
+            Column("nbytes", "INTEGER", "size in bytes"),
+            Column("first_op", "INTEGER", "first op that runs while it is in use"),
+            Column("last_op", "INTEGER", "last op that runs while it is in use"),
         ),
         key=("run", "plan", "buffer"),
         rowid=False,
     ),
     Table(
         "steps",
-        "One row per step that has ended.",
+        "One row per finished step.",
         (
             RUN,
             Column("step", "INTEGER", "step of the run, from 0; -1: before the first"),
-            Column("start_ns", "INTEGER", "when it began, ns of the clock of the run's began_ns"),
-            Column("end_ns", "INTEGER", "when it ended"),
+            Column("start_ns", "INTEGER", "start time, ns on the clock of the run's began_ns"),
+            Column("end_ns", "INTEGER", "end time"),
         ),
         key=("run", "step"),
         rowid=False,
     ),
     Table(
         "executions",
-        "One row each time that an op ran.",
+        "One row for each execution of an op.",
         (
             RUN,
-            Column("execution", "INTEGER", "number in its run; in a stream they go up with time"),
+            Column("execution", "INTEGER", "number in its run; increases with time in a stream"),
             Column("step", "INTEGER", "step of the run, from 0"),
             Column("op", "INTEGER", "number of the op in its run"),
             Column("stream", "INTEGER", "stream that it ran on; -1: the host (control flow)"),
             Column(
-                "activation", "INTEGER", "run of its plan, different for each turn of a loop; or -1"
+                "activation", "INTEGER", "number of its plan's activation, one per iteration; or -1"
             ),
-            Column("turn", "INTEGER", "turn of the loop that its plan is the body or test of"),
-            Column("start_ns", "INTEGER", "when its first kernel began; null: it has no kernels"),
-            Column("end_ns", "INTEGER", "when its last kernel ended"),
+            Column("turn", "INTEGER", "iteration of the loop that it runs in"),
+            Column("start_ns", "INTEGER", "start of its first kernel; null: it has no kernels"),
+            Column("end_ns", "INTEGER", "end of its last kernel"),
         ),
         key=("run", "execution"),
         rowid=False,
     ),
     Table(
         "stats",
-        "One row for each tensor that an execution gave. The figures are those of the finite "
+        "One row for each tensor that an execution computed. min to absmax are over the finite "
         "elements.",
         (
             RUN,
-            Column("execution", "INTEGER", "the execution that gave it"),
-            Column("result", "INTEGER", "which of the op's results, from 0"),
+            Column("execution", "INTEGER", "the execution that computed it"),
+            Column("result", "INTEGER", "index among the op's results, from 0"),
             Column("step", "INTEGER", "step of the run, from 0"),
             Column("op", "INTEGER", "number of the op in its run"),
-            Column("count", "INTEGER", "elements"),
-            Column("min", "", "least (an INTEGER for integer dtypes)"),
-            Column("max", "", "greatest (an INTEGER for integer dtypes)"),
+            Column("count", "INTEGER", "number of elements"),
+            Column("min", "", "minimum (an INTEGER for integer dtypes)"),
+            Column("max", "", "maximum (an INTEGER for integer dtypes)"),
             Column("mean", "REAL", "arithmetic mean"),
-            Column("std", "REAL", "standard deviation of the population"),
+            Column("std", "REAL", "population standard deviation"),
             Column("l2", "REAL", "square root of the sum of squares"),
-            Column("absmax", "", "greatest magnitude (an INTEGER for integer dtypes)"),
-            Column("nan", "INTEGER", "NaNs"),
-            Column("posinf", "INTEGER", "+inf"),
-            Column("neginf", "INTEGER", "-inf"),
-            Column("zero", "INTEGER", "zeros"),
-            Column("subnormal", "INTEGER", "not 0, but below the dtype's smallest normal number"),
-            Column("unwritten", "INTEGER", "never written; null where that is unknown"),
+            Column("absmax", "", "largest magnitude (an INTEGER for integer dtypes)"),
+            Column("nan", "INTEGER", "number of NaNs"),
+            Column("posinf", "INTEGER", "number of +inf"),
+            Column("neginf", "INTEGER", "number of -inf"),
+            Column("zero", "INTEGER", "number of zeros"),
+            Column("subnormal", "INTEGER", "number of subnormal elements"),
+            Column("unwritten", "INTEGER", "elements never written; null if unknown"),
             Column("lowest", "INTEGER", "exponent of the histogram's first bin"),
             Column(
                 "histogram",
                 "TEXT",
-                "JSON list: elements by floor(log2(abs(x))), from `lowest` up; the exponents -40 "
-                "and 23 also count what is beyond",
+                "JSON list: number of elements by floor(log2(abs(x))), from `lowest` up; the bins "
+                "of -40 and 23 include all smaller and larger exponents",
             ),
         ),
         key=("run", "step", "op", "execution", "result"),
@@ -271,9 +268,8 @@ TABLES = (
     ),
     Table(
         "quantiles",
-        "One row for each tensor whose quantiles were taken (--stats-also quantiles), of its "
-        "finite elements; null where it has none. A quantile lies between two elements in "
-        "proportion.",
+        "One row for each tensor with quantiles (--stats-also quantiles), over its finite "
+        "elements; null if it has none. Quantiles are interpolated linearly between elements.",
         (
             *_TAKEN,
             Column("p1", "REAL", "1 % of the elements are below"),
@@ -288,109 +284,107 @@ TABLES = (
     ),
     Table(
         "signed",
-        "One row for each tensor whose histogram was taken by sign (--stats-also signed): bins are "
+        "One row for each tensor with histograms by sign (--stats-also signed). The bins are "
         "those of `stats`.",
         (
             *_TAKEN,
             Column("negative_lowest", "INTEGER", "exponent of the first bin of `negative`"),
-            Column("negative", "TEXT", "JSON list: negative elements by floor(log2(abs(x)))"),
+            Column("negative", "TEXT", "JSON list: number of elements below 0, by exponent"),
             Column("positive_lowest", "INTEGER", "exponent of the first bin of `positive`"),
-            Column("positive", "TEXT", "JSON list: likewise, of elements above 0"),
+            Column("positive", "TEXT", "JSON list: number of elements above 0, by exponent"),
         ),
         key=_BY_STEP,
         rowid=False,
     ),
     Table(
         "channels",
-        "One row for each channel of a tensor of two axes or more, where they are wanted "
-        "(--stats-also channels), and of at most 4,096 of them. Figures are those of the finite "
-        "elements.",
+        "One row for each channel of a tensor with two or more axes (--stats-also channels), for "
+        "at most 4,096 channels. Computed over the finite elements.",
         (
             *_TAKEN,
-            Column("channel", "INTEGER", "place along axis 1, or the axis that `runs.also` names"),
-            Column("finite", "INTEGER", "elements that are neither NaN nor infinite"),
-            Column("min", "", "least (an INTEGER for integer dtypes)"),
-            Column("max", "", "greatest (an INTEGER for integer dtypes)"),
-            Column("zero", "INTEGER", "zeros"),
+            Column("channel", "INTEGER", "index along axis 1, or the axis that `runs.also` names"),
+            Column("finite", "INTEGER", "number of finite elements"),
+            Column("min", "", "minimum (an INTEGER for integer dtypes)"),
+            Column("max", "", "maximum (an INTEGER for integer dtypes)"),
+            Column("zero", "INTEGER", "number of zeros"),
         ),
         key=(*_BY_STEP, "channel"),
         rowid=False,
     ),
     Table(
         "tensors",
-        "Tensors that are kept, by name. Their bytes are in `blobs`.",
+        "Saved tensors, by name. Their bytes are in `blobs`.",
         (
             Column("id", "INTEGER", "number of the tensor in this file"),
-            Column("name", "TEXT", "its name; the file is a workspace of named tensors"),
-            Column("run", "INTEGER", "the run that it is from; null: saved by hand", "runs"),
-            Column("step", "INTEGER", "the step after which it was kept; -1: before the first"),
+            Column("name", "TEXT", "name of the tensor"),
+            Column("run", "INTEGER", "the run that saved it; null: saved by hand", "runs"),
+            Column("step", "INTEGER", "the step after which it was saved; -1: before the first"),
             Column("kind", "TEXT", "input, param, state, output or saved"),
             Column("checkpoint", "INTEGER", "the checkpoint that it belongs to", "checkpoints"),
             Column("dtype", "TEXT", "f32, bf16, i64, …"),
             Column("shape", "TEXT", "JSON list of dims"),
-            Column("nbytes", "INTEGER", "its size"),
+            Column("nbytes", "INTEGER", "size in bytes"),
             Column("digest", "TEXT", "BLAKE2b-128 of its bytes: equal tensors are stored once"),
-            Column("saved", "TEXT", "when, UTC, ISO 8601"),
+            Column("saved", "TEXT", "time of saving, UTC, ISO 8601"),
         ),
         indices=(Index(("name",)), Index(("run",)), Index(("digest",))),
     ),
     Table(
         "blobs",
-        "Bytes of tensors: little-endian, row-major; large ones in parts.",
+        "Bytes of tensors: little-endian, row-major; large tensors in parts.",
         (
             Column("digest", "TEXT", "BLAKE2b-128 of all parts"),
-            Column("part", "INTEGER", "which part, from 0"),
+            Column("part", "INTEGER", "number of the part, from 0"),
             Column("data", "BLOB", "up to 64 MiB"),
         ),
         key=("digest", "part"),
     ),
     Table(
         "checkpoints",
-        "Named tensors as they were together.",
+        "Snapshots of all named tensors.",
         (
             Column("id", "INTEGER", "number of the checkpoint in this file"),
             RUN,
-            Column("step", "INTEGER", "the step after which it was taken; -1: before the first"),
+            Column("step", "INTEGER", "the step after which it was saved; -1: before the first"),
             Column(
                 "kind",
                 "TEXT",
-                "start, kept: what a repeat from the next step on needs; end: what the run left "
-                "behind",
+                "start, kept: the values a rerun from the next step needs; end: the final values",
             ),
-            Column("saved", "TEXT", "when, UTC, ISO 8601"),
+            Column("saved", "TEXT", "time of saving, UTC, ISO 8601"),
         ),
         indices=(Index(("run",)),),
     ),
     Table(
         "findings",
-        "What is wrong with a run, found while it ran.",
+        "Problems found during a run.",
         (
             Column("id", "INTEGER", "number of the finding in this file"),
             RUN,
             Column("step", "INTEGER", "step of the run, from 0"),
-            Column("op", "INTEGER", "number of the op in its run, where one is at fault"),
+            Column("op", "INTEGER", "number of the op at fault in its run, if any"),
             Column(
                 "kind",
                 "TEXT",
-                "nan, inf (the first op whose result has one), unwritten, error, cut (from this "
-                "step on nothing is recorded); of a hunt: origin, uninitialised, masked, "
+                "nan, inf (the first op whose result has one), unwritten, error, cut (nothing is "
+                "recorded from this step on); from a hunt: origin, uninitialised, masked, "
                 "unrepeated",
             ),
             Column("value", "TEXT", "name of the tensor"),
             Column("file", "TEXT", "file of the statement at fault"),
             Column("line", "INTEGER", "line of the statement at fault"),
-            Column("message", "TEXT", "what was found"),
+            Column("message", "TEXT", "description of the problem"),
         ),
         indices=(Index(("run",)),),
     ),
     Table(
         "metrics",
-        "Scalars by step: outputs of rank 0, and `seconds`, what the step took.",
+        "Scalars by step: outputs of rank 0, and `seconds`, the duration of the step.",
         (
             RUN,
             Column("step", "INTEGER", "step of the run, from 0"),
             Column("name", "TEXT", "name of the output, or `seconds`"),
-            Column("value", "REAL", "its value; NaN and infinities as null, 9e999 and -9e999"),
+            Column("value", "REAL", "its value; NaN is null, infinities are 9e999 and -9e999"),
         ),
         key=("run", "step", "name"),
         rowid=False,

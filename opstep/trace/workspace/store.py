@@ -25,16 +25,15 @@ from opstep.trace.workspace.transactions import transaction
 
 BUSY_S = 30.0  # a writer waits so long for another one's transaction
 PATIENCE_S = 2.0  # and a viewer: somebody sits in front of a screen
-PROBLEMS = (
-    "absent", "folder", "foreign", "unreadable", "empty", "older", "newer", "locked", "full",
-    "damaged",
-)  # fmt: skip
 _MAGIC = b"SQLite format 3\0"
 _RECOVER = "`sqlite3 FILE .recover` may save what it holds"
 
 
 class FileProblem(InputError):
-    """Why a file cannot be used as a workspace; `kind` is one of `PROBLEMS`."""
+    """Why a file cannot be used as a workspace.
+
+    `kind`: absent, folder, foreign, unreadable, empty, older, newer, locked, full or damaged.
+    """
 
     def __init__(self, kind: str, message: str, hint: str = ""):
         super().__init__(message, hint=hint)

@@ -1,4 +1,4 @@
-"""Views of a workspace: the usual questions, each answered for one run by an index."""
+"""Views of a workspace: the common queries, each answered for one run by an index."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ class View(NamedTuple):
 BAD = "nan > 0 OR posinf > 0 OR neginf > 0"
 
 _OP = (
-    ("name", "what the op is"),
+    ("name", "name of the op"),
     ("site", "its frame and first result"),
     ("file", "file of its statement"),
     ("line", "line of its statement"),
-    ("statement", "the statement"),
+    ("statement", "text of the statement"),
 )
 
 VIEWS = (
     View(
         "first_bad",
-        "Where the first NaN or infinity of each run came from: the earliest op of the first step "
-        "in which one was seen. `verdict` needs the statistics of its operands as well.",
+        "The origin of the first NaN or infinity of each run: the earliest op of the first step "
+        "that has one. `verdict` also needs the statistics of the operands.",
         (
             ("run", "the run"),
             ("step", "step of the run; -1: it was there before the first"),
-            ("execution", "the execution that gave it"),
+            ("execution", "the execution that computed it"),
             ("op", "number of the op in its run"),
             *_OP,
             ("value", "name of the tensor"),
-            ("count", "its elements"),
-            ("nan", "NaNs among them"),
-            ("posinf", "+inf among them"),
-            ("neginf", "-inf among them"),
+            ("count", "number of elements"),
+            ("nan", "number of NaNs"),
+            ("posinf", "number of +inf"),
+            ("neginf", "number of -inf"),
             (
                 "verdict",
-                "origin: all operands were finite; propagated: one was not; null: the statistics "
-                "of an operand were not taken",
+                "origin: all operands were finite; propagated: one was not; null: an operand has "
+                "no recorded statistics",
             ),
         ),
         """
@@ -91,18 +91,18 @@ VIEWS = (
     ),
     View(
         "slowest_ops",
-        "Where a run's time went: each op with the time of all its executions. Order by total_ns.",
+        "The total time of each op of a run. Order by total_ns.",
         (
             ("run", "the run"),
             ("op", "number of the op in its run"),
             *_OP,
             ("executions", "how often it ran"),
-            ("total_ns", "time of all of them"),
-            ("mean_ns", "time of one"),
-            ("least_ns", "the quickest"),
-            ("most_ns", "the slowest"),
-            ("gflops", "floating-point operations a nanosecond"),
-            ("gbytes", "bytes read and written a nanosecond"),
+            ("total_ns", "total time"),
+            ("mean_ns", "mean time of an execution"),
+            ("least_ns", "time of the fastest execution"),
+            ("most_ns", "time of the slowest execution"),
+            ("gflops", "floating-point operations per nanosecond"),
+            ("gbytes", "bytes read and written per nanosecond"),
         ),
         """
         select run, op, name, site, file, line, statement, executions, total_ns,
@@ -114,19 +114,19 @@ VIEWS = (
     ),
     View(
         "stat_history",
-        "The statistics of each tensor by step, with the names of tensor and op. Select by run and "
-        "value, site or op.",
+        "The statistics of each tensor by step, with the names of the tensor and the op. Select by "
+        "run and by value, site or op.",
         (
             ("run", "the run"),
             ("step", "step of the run"),
-            ("execution", "the execution that gave it"),
+            ("execution", "the execution that computed it"),
             ("op", "number of the op in its run"),
-            ("name", "what the op is"),
+            ("name", "name of the op"),
             ("site", "its frame and first result"),
             ("line", "line of its statement"),
             ("value", "name of the tensor"),
             ("shape", "its dims"),
-            ("min … unwritten", "its figures, see stats"),
+            ("min … unwritten", "its statistics, see stats"),
         ),
         """
         select s.run, s.step, s.execution, s.op, o.name, o.site, o.line, r.name as value, r.shape,
@@ -141,17 +141,17 @@ VIEWS = (
     ),
     View(
         "memory_peak",
-        "The op of each run while which the most memory of temporary tensors was in use.",
+        "The op of each run during which temporary tensors used the most memory.",
         (
             ("run", "the run"),
             ("op", "number of the op in its run"),
             *_OP,
             (
                 "live_bytes",
-                "temporary tensors while it runs, its callers' too",
+                "bytes of temporary tensors while it runs, including its callers'",
             ),
-            ("arena_bytes", "memory that the plan takes for all of them"),
-            ("param_bytes", "params and states"),
+            ("arena_bytes", "memory that the plan reserves for temporary tensors"),
+            ("param_bytes", "memory for params and states"),
         ),
         """
         select o.run, o.op, o.name, o.site, o.file, o.line, o.statement, o.live_bytes,
@@ -165,16 +165,16 @@ VIEWS = (
     ),
     View(
         "live_at_peak",
-        "What each run holds in memory while the op of `memory_peak` runs: temporary tensors, its "
-        "callers' too, working memory, inputs, params and states.",
+        "The buffers in memory while the op of `memory_peak` runs: temporary tensors, including "
+        "its callers', working memory, inputs, params and states.",
         (
             ("run", "the run"),
             ("op", "the op of memory_peak"),
             ("kind", "temporary, workspace, input, param, state or const"),
-            ("name", "path of the tensor; a buffer is named after the first that lives in it"),
+            ("name", "path of the tensor, the first that uses the buffer"),
             ("type", "its type"),
-            ("nbytes", "its size"),
-            ("first_op, last_op", "from which op to which it is held"),
+            ("nbytes", "size in bytes"),
+            ("first_op, last_op", "first and last op that run while it is in use"),
         ),
         """
         with recursive holding (run, peak, op) as (
@@ -193,23 +193,23 @@ VIEWS = (
     ),
     View(
         "run_compare",
-        "The ops of two runs side by side, by site: whether all their statistics are the same, in "
-        "all steps, and the figures of the last. Select by run and other, order by op; "
+        "The ops of two runs side by side, by site: whether their statistics are equal in every "
+        "step, and those of the last step. Select by run and other, order by op; "
         "`opstep ws FILE compare` names the first step that differs.",
         (
             ("run", "one run"),
             ("other", "the other run"),
             ("op", "number of the op in `run`"),
             ("site", "frame and first result of the op, the same in both"),
-            ("name", "what the op is"),
+            ("name", "name of the op"),
             ("line", "line of its statement in `run`"),
             (
                 "same",
-                "1 where the op's statistics are the same in all steps; null: none were taken",
+                "1 if the op's statistics are equal in every step; null: none were recorded",
             ),
             ("executions, other_executions", "how often it ran"),
-            ("total_ns, other_total_ns", "its time"),
-            ("step", "the last step that both finished, of which the figures are"),
+            ("total_ns, other_total_ns", "total time"),
+            ("step", "the last step that both finished; the statistics are from this step"),
             ("value", "name of the tensor"),
             ("mean, other_mean", "and likewise std, absmax, nan, inf"),
         ),

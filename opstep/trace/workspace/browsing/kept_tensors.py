@@ -134,7 +134,7 @@ def evaluate(scope: KeptScope, text: str) -> Viewed:
     try:
         value: Any = parse(text).evaluate(scope)
     except ExpressionError as error:
-        raise InputError(error.message, hint=error.hint) from None
+        raise InputError(str(error)) from None
     if isinstance(value, KeptTensor):
         return value
     if isinstance(value, (np.ndarray, np.generic, bool, int, float)):

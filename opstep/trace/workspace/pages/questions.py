@@ -1,6 +1,6 @@
-"""The usual questions, as canned queries of Datasette: each has a title, a text and parameters.
+"""The common questions, as canned queries of Datasette: each has a title, a text and parameters.
 
-The parameter `run` is a run's key or number; empty, it is the last run.
+The parameter `run` is a run's key or number; if empty, the last run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ QUESTIONS = (
     Question(
         "how_runs_went",
         "How did the runs go?",
-        "The runs, the last one first: how they ended, how long they took, what was found.",
+        "The runs, latest first: status, duration and number of findings.",
         {},
         """\
 select id as run, key, status, began, graph, file, steps, seconds,
@@ -44,9 +44,9 @@ limit 1000""",
     Question(
         "line_by_line",
         "What did each line do?",
-        "The program that ran, and beside each line its ops, their time in all steps, and what its "
-        "last tensor looked like at a step.",
-        RUN | {"step": "a step; empty: the last whose statistics were taken"},
+        "The program, with the ops of each line, their total time, and the statistics of the "
+        "line's last tensor at a step.",
+        RUN | {"step": "a step; empty: the last with statistics"},
         CHOSEN
         + """\
 , text as (
@@ -88,8 +88,8 @@ order by t.line""",
     Question(
         "where_it_went_bad",
         "Where did it go bad?",
-        "The tensors with a NaN or an infinity at the first step that has one, in the order in "
-        "which they were computed: the first is where it was born.",
+        "The tensors with a NaN or an infinity at the first step that has one, in order of "
+        "execution: it was born in the first.",
         RUN,
         CHOSEN
         + """\
@@ -110,7 +110,7 @@ limit 50""",
     Question(
         "what_is_slow",
         "What is slow?",
-        "Ops by the time that all their executions took: that of the kernels, not of the host.",
+        "Ops by total time, of the kernels, not of the host.",
         RUN,
         CHOSEN
         + """\
@@ -127,7 +127,7 @@ limit 100""",
     Question(
         "what_lines_cost",
         "What does each line cost?",
-        "The time of all ops of a line of the program, in all steps together.",
+        "The total time of the ops of each line of the program.",
         RUN,
         CHOSEN
         + """\
@@ -144,7 +144,7 @@ limit 100""",
     Question(
         "history_of_a_tensor",
         "How did a tensor change?",
-        "Statistics of one tensor by step, with a plot; of long runs some thousand steps.",
+        "Statistics of one tensor by step, with a plot; for long runs, at most 2,000 steps.",
         RUN | {"tensor": "name of the tensor in its graph, such as `logits`"},
         CHOSEN
         + """\
@@ -162,10 +162,10 @@ limit 5000""",
     Question(
         "compare_two_runs",
         "How do two runs differ?",
-        "Tensors of both runs at the same step; those whose statistics differ come first, in the "
-        "order in which they were computed.",
+        "Tensors of both runs at the same step; those whose statistics differ come first, in "
+        "order of execution.",
         {
-            "run": "the first run: key or number; empty: the one before the last",
+            "run": "the first run: key or number; empty: the last but one",
             "other": "the second run: key or number; empty: the last one",
             "step": "a step; empty: the first",
         },
@@ -195,9 +195,9 @@ limit 500""",
     Question(
         "metrics_by_step",
         "How did the loss go?",
-        "Scalar results of the graph by step, and `seconds`, what the step took; of long runs some "
-        "thousand steps.",
-        RUN | {"name": "of the metric; empty: all but `seconds`"},
+        "Scalar results of the graph by step, and `seconds`, the duration of the step; for long "
+        "runs, at most 2,000 steps.",
+        RUN | {"name": "name of the metric; empty: all but `seconds`"},
         CHOSEN
         + """\
 select m.step, m.name, m.value, m.run
@@ -211,7 +211,7 @@ limit 5000""",
     Question(
         "when_memory_peaks",
         "When does memory peak?",
-        "Ops by the memory that all temporary tensors take while they run.",
+        "Ops by the memory of all temporary tensors while they run.",
         RUN,
         CHOSEN
         + """\
@@ -240,8 +240,8 @@ limit 50""",
     Question(
         "what_an_op_did",
         "What did an op do at a step?",
-        "Every execution of an op, with the statistics of what it gave; at most 1,000.",
-        RUN | {"op_name": "its name (`conv2d`), number, or site; * and ? match others"} | STEP,
+        "The executions of an op, with the statistics of its results; at most 1,000.",
+        RUN | {"op_name": "its name (`conv2d`), number, or site; * and ? are wildcards"} | STEP,
         CHOSEN
         + """\
 , asked as (
@@ -274,8 +274,8 @@ order by s.step, s.execution, s.result""",
     Question(
         "ops_of_a_line",
         "Which ops come from a line?",
-        "The ops that were planned for a line of the program, with their operands.",
-        RUN | {"line": "of the program, from 1"},
+        "The ops of a line of the program, with their operands.",
+        RUN | {"line": "line of the program, from 1"},
         CHOSEN
         + """\
 select o.run, o.line, o.op, o.name as op_name, o.site, o.statement, o.operands, o.attrs,
@@ -288,7 +288,7 @@ limit 500""",
     Question(
         "what_is_dead",
         "Which activations are dead?",
-        "Tensors by their share of zeros, at the last step whose statistics were taken.",
+        "Tensors by their share of zeros, at the last step with statistics.",
         RUN,
         CHOSEN
         + """\

@@ -42,7 +42,6 @@ real = Real()
 # Vectors: n neighbours that stand at a multiple of n elements, as a tuple; one wide access each.
 load2 = Intrinsic("load", 2)
 load4 = Intrinsic("load", 4)
-load8 = Intrinsic("load", 8)
 store2 = Intrinsic("store", 2)  # (pointer, i, a tuple)
 store4 = Intrinsic("store", 4)
 store8 = Intrinsic("store", 8)

@@ -156,9 +156,7 @@ class Gpu:
                 hint=Wording(*ON_THE_CPU),
             )
         self.arch = f"sm_{major}{minor}"
-        self.multiprocessors = self._attribute("MULTIPROCESSOR_COUNT")
         self.context = self.driver.cuDevicePrimaryCtxRetain(self.handle)
-        self._entered = threading.local()
 
     def _attribute(self, name: str) -> int:
         attribute = getattr(self.driver.module.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
