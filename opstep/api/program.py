@@ -350,7 +350,7 @@ class Program:
         context, binding, error = None, None, None
         try:
             context = self._context(key, tuple(listeners), recorder, plan)
-            context.keeps = watched
+            context.keeps_memory = watched
             binding = context.bind(found.name.text, types)
             for value, array in zip(binding.plan.inputs, arrays, strict=True):
                 binding.set(value, array)

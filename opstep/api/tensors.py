@@ -126,7 +126,7 @@ class Tensors(MutableMapping):
         holders = self._holders[name]
         if device not in holders:
             source = self._program._store(next(iter(holders)))
-            self._program._store(device).take(name, source)
+            self._program._store(device).copy_from(name, source)
             holders.add(device)
 
     def changed(self, name: str, device: str) -> None:

@@ -149,7 +149,7 @@ def cache() -> Finding:
 def gpu() -> Finding:
     from opstep.cli.wording import in_switches
     from opstep.runtime.ir.errors import DeviceError
-    from opstep.runtime.ir.wording import said
+    from opstep.runtime.ir.wording import worded
 
     try:
         from opstep.runtime.device.cuda.driver.driver import driver, gpu
@@ -160,7 +160,7 @@ def gpu() -> Finding:
         version = made.cuDriverGetVersion()
     except DeviceError as error:
         told = error.diagnostics[0]
-        message, hint = (said(text, in_switches) for text in (told.message, told.hint))
+        message, hint = (worded(text, in_switches) for text in (told.message, told.hint))
         return Finding("GPU", "optional", message, hint)
     known = f"driver for CUDA {version // 1000}.{version % 1000 // 10}"
     return Finding("GPU", "ok", f"{'; '.join(told)}; {known}")

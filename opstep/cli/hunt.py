@@ -175,7 +175,7 @@ def hunted(
     from opstep.cli.run import be_patient
     from opstep.hunting.search import hunt as go
     from opstep.runtime.ir.errors import DeviceError
-    from opstep.runtime.ir.wording import said
+    from opstep.runtime.ir.wording import worded
 
     settings, done = RunSettings.of(options), 0
 
@@ -193,7 +193,7 @@ def hunted(
     except DeviceError as error:
         if options["fallback"] in (None, settings.device):
             raise
-        say(f"{said(error.diagnostics[0].message, in_switches)}; continuing on the CPU")
+        say(f"{worded(error.diagnostics[0].message, in_switches)}; continuing on the CPU")
     settings = replace(settings, device=options["fallback"], steps=options["steps"] - done)
     return go(program, graph, values, **vars(settings), **more)
 

@@ -167,7 +167,7 @@ def executed(
 ) -> Result:  # fmt: skip
     """The run; on the CPU from the step on that a GPU could not do, if that is asked for."""
     from opstep.runtime.ir.errors import DeviceError
-    from opstep.runtime.ir.wording import said
+    from opstep.runtime.ir.wording import worded
 
     settings, done = RunSettings.of(options), 0
 
@@ -184,7 +184,7 @@ def executed(
     except DeviceError as error:
         if options["fallback"] in (None, settings.device):
             raise
-        say(f"{said(error.diagnostics[0].message, in_switches)}; continuing on the CPU")
+        say(f"{worded(error.diagnostics[0].message, in_switches)}; continuing on the CPU")
     except KeyboardInterrupt:
         say(f"{done:,} of {amount(options['steps'], 'step')} finished")
         raise

@@ -62,7 +62,7 @@ class ClientBreakpoints:
                 one.resolved = None
             return asked
         wanted = [  # a line may have moved since the client named it
-            b.wanted if b.resolved is None else b.resolved.wanted._replace(text=b.resolved.text)
+            b.wanted if b.resolved is None else b.resolved.request._replace(text=b.resolved.text)
             for b in asked
         ]
         if kind == "lines":

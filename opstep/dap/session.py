@@ -38,7 +38,7 @@ from opstep.dap.wire import Wire
 from opstep.dap.wording import in_launch
 from opstep.editors.wire import BadMessage, BrokenStream, Gone
 from opstep.runtime.ir.diagnostics import OpstepError, did_you_mean
-from opstep.runtime.ir.wording import Words, in_python, said
+from opstep.runtime.ir.wording import Words, in_python, worded
 
 if TYPE_CHECKING:
     from opstep.dap.debuggee import Debuggee
@@ -333,7 +333,7 @@ class Session:
     def _program_error(self, error: OpstepError) -> DapError:
         """What a window shows: the source lines too, where there are any."""
         first = error.diagnostics[0]
-        message, hint = said(first.message, self.words), said(first.hint, self.words)
+        message, hint = worded(first.message, self.words), worded(first.hint, self.words)
         text = f"{message} ({hint})" if hint else message
         if len(error.diagnostics) > 1 or first.span is not None:
             text = self.worded(error)

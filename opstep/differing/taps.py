@@ -99,7 +99,7 @@ class Taps:
             self._memory, self._used = self.device.alloc(max(piece, size), "results compared"), 0
         made.memory, made.offset = self._memory, self._used
         self._used += size
-        source = execution.binding.place(made.value).address
+        source = execution.binding.address_of(made.value).address
         copy = self.device.copy(source, made.memory.address + made.offset, nbytes)
         execution.binding.streams[execution.stream].submit(copy)
 

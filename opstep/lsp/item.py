@@ -71,14 +71,14 @@ class Item:
         self.name = piece.name
         self.source = ItemSource(self, text)
         self.start = piece.start
-        self.behind_name = piece.behind_name - piece.start
+        self.after_name = piece.after_name - piece.start
         self._begin(None, None)
 
     def rewrite(self, piece: Piece, text: str) -> None:
         """Stands for another piece of its kind and name, with another text."""
         head, unchanged = self._head, self._unchanged(_common(self.text, text))
         self.start = piece.start
-        self.behind_name = piece.behind_name - piece.start
+        self.after_name = piece.after_name - piece.start
         self.source.rewrite(text)
         self._begin(head if unchanged else None, unchanged)
 

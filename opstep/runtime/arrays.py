@@ -87,15 +87,15 @@ def _read_array(file: IO[bytes], size: int, where: str, most: float = inf) -> np
     """One array in .npy format from a stream that holds `size` bytes."""
     shape, fortran, dtype, begin = _header(file, where)
     element = _element(dtype, where)
-    wanted = prod(shape) * dtype.itemsize
-    if wanted != size - begin:
-        less = "truncated" if wanted > size - begin else "longer than that"
+    expected = prod(shape) * dtype.itemsize
+    if expected != size - begin:
+        less = "truncated" if expected > size - begin else "longer than that"
         raise InputError(
-            f"{where}: says it holds {wanted:,} bytes of data ({_shape(shape)} of {element.name}), "
-            f"but is {less}: {size - begin:,} bytes are there"
+            f"{where}: says it holds {expected:,} bytes of data ({_shape(shape)} of "
+            f"{element.name}), but is {less}: {size - begin:,} bytes are there"
         )
-    _check_size(wanted, where, most)
-    flat = np.empty(wanted, np.uint8)
+    _check_size(expected, where, most)
+    flat = np.empty(expected, np.uint8)
     _fill(file, flat, where)
     raw = flat.view(element.numpy if dtype.kind == "V" else dtype)
     try:
@@ -303,18 +303,18 @@ def replace_file(path: str | Path, write: Callable[[IO[bytes]], Any]) -> None:
         path = Path(path).resolve()  # through a link to the file it names
     except RuntimeError:
         raise InputError(f"{path}: cannot be written: it is a link to itself") from None
-    beside = path.with_name(f".{path.name[:32]}.{os.getpid()}.{threading.get_ident()}.tmp")
+    temporary = path.with_name(f".{path.name[:32]}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
-        with open(beside, "wb") as file:
+        with open(temporary, "wb") as file:
             write(file)
         if path.exists():
-            os.chmod(beside, stat.S_IMODE(path.stat().st_mode))
-        os.replace(beside, path)
+            os.chmod(temporary, stat.S_IMODE(path.stat().st_mode))
+        os.replace(temporary, path)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
     finally:
         with suppress(OSError):
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
 
 # --- shared ---------------------------------------------------------------------------------------

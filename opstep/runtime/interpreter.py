@@ -68,7 +68,7 @@ class Context:
         self.plans: list[Plan] = []  # those that were bound
         self._bound: dict[tuple, Binding] = {}
         self._running: Binding | None = None
-        self.keeps = False  # memory of a fresh run stays until nobody refers to it
+        self.keeps_memory = False  # memory of a fresh run stays until nobody refers to it
         self._retired: list[Binding] = []  # children that others took the place of
         self._crossings: list[Event] = []  # events between plans that may not have been reached yet
         self._committing = False  # updates are under way, which are not given up any more
@@ -223,8 +223,8 @@ class Context:
         in the places of its results.
         """
         step, plan, binding = execution.step, execution.binding.plan, execution.binding
-        inputs = [binding.place(v) for v in step.operands if v is not None]
-        results = [binding.place(v) for v in step.results]
+        inputs = [binding.address_of(v) for v in step.operands if v is not None]
+        results = [binding.address_of(v) for v in step.results]
         selector = None
         if control_of(step).selects:
             yield self._fence([execution.stream])
@@ -255,7 +255,7 @@ class Context:
         child = parent.children.get(key)
         if child is None or self.policy.alloc == "fresh":
             plan = self.plan_for(call.graph, passed_types(step), self.policy)
-            if child is not None and not self.keeps:
+            if child is not None and not self.keeps_memory:
                 self._retired.append(child)
             child = self._binding(plan, inputs, execution, call.turn)
             parent.children[key] = child
@@ -279,8 +279,8 @@ class Context:
     def _hand_over(self, child: Binding, targets: list[Address], execution: Execution) -> None:
         """Copies a child's outputs to where the caller wants them, as if all at once."""
         types = [child.plan.values[v].type for v in child.plan.outputs]
-        sources = [child.place(v) for v in child.plan.outputs]
-        own = {place.address for place in targets}
+        sources = [child.address_of(v) for v in child.plan.outputs]
+        own = {address.address for address in targets}
         for k, (source, t) in enumerate(zip(sources, types, strict=True)):
             if source.address in own and source.address != targets[k].address:
                 if k not in child.staging:  # a target that is read after it is written

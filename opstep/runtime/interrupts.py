@@ -120,12 +120,12 @@ class Held:
             raise
         self.when = when
 
-    def _dropped(self, told: Any) -> None:
+    def _dropped(self, unraisable: Any) -> None:
         """Nobody gets an error: Python goes on behind a finaliser, `__del__` or callback of C."""
-        if self._raised and told.exc_value is self._raised[0]:
+        if self._raised and unraisable.exc_value is self._raised[0]:
             self._came.append((self._raised[1], None))
         elif self._hook is not None:
-            self._hook(told)
+            self._hook(unraisable)
 
     def _restore(self) -> None:
         try:

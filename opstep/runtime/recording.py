@@ -157,15 +157,15 @@ spender: ContextVar[Callable[[Overhead], None] | None] = ContextVar("spender", d
 @contextmanager
 def spending(category: str, what: str) -> Iterator[None]:
     """Tells the recorder of the run under way, if there is one, how long that took."""
-    told = spender.get()
-    if told is None:
+    report = spender.get()
+    if report is None:
         yield
         return
     began = monotonic_ns()
     try:
         yield
     finally:
-        told(Overhead(f"{category} {what}", category, began, monotonic_ns()))
+        report(Overhead(f"{category} {what}", category, began, monotonic_ns()))
 
 
 class RunInfo(NamedTuple):

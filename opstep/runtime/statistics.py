@@ -77,21 +77,21 @@ class Statistics:
 
 def decode(words: np.ndarray, dtype: DType) -> Statistics:
     """The statistics that a device wrote as `WORDS` words for a tensor of this dtype."""
-    whole = words[:FIRST_BIN].tolist()
+    integers = words[:FIRST_BIN].tolist()
     real = words[:FIRST_BIN].view("f8").tolist()
-    count, nan, posinf, neginf, zero, subnormal, unwritten = whole[: UNWRITTEN + 1]
+    count, nan, posinf, neginf, zero, subnormal, unwritten = integers[: UNWRITTEN + 1]
     finite = count - nan - posinf - neginf
     histogram = tuple(words[FIRST_BIN:].tolist())
     low = high = mean = std = l2 = absmax = None
     if finite:
-        ends = real if dtype.is_float else whole
+        ends = real if dtype.is_float else integers
         low, high, mean = ends[MIN], ends[MAX], real[MEAN]
-        std = scaled(math.sqrt(real[M2] / finite), whole[EXPONENT])
-        l2 = scaled(math.sqrt(real[SUMSQ]), whole[EXPONENT])
+        std = scaled(math.sqrt(real[M2] / finite), integers[EXPONENT])
+        l2 = scaled(math.sqrt(real[SUMSQ]), integers[EXPONENT])
         absmax = max(abs(low), abs(high))
-    told = None if unwritten < 0 else unwritten
+    unwritten = None if unwritten < 0 else unwritten
     return Statistics(
-        count, low, high, mean, std, l2, absmax, nan, posinf, neginf, zero, subnormal, told,
+        count, low, high, mean, std, l2, absmax, nan, posinf, neginf, zero, subnormal, unwritten,
         histogram,
     )  # fmt: skip
 

@@ -33,7 +33,7 @@ class UninitialisedCheck:
 
     def __init__(self):
         self.found: list[Unwritten] = []
-        self._seen: dict[int, Step] = {}  # by id
+        self._steps: dict[int, Step] = {}  # by id
 
     def before(self, execution: Execution) -> None:
         """Nothing to see before an op has run."""
@@ -57,8 +57,8 @@ class UninitialisedCheck:
 
     def _suspect(self, execution: Execution) -> bool:
         step = execution.step
-        first = id(step) not in self._seen
-        self._seen[id(step)] = step
+        first = id(step) not in self._steps
+        self._steps[id(step)] = step
         if execution.may_be_unwritten():
             return True
         if not first and not execution.binding.device.in_host_memory:
@@ -91,8 +91,8 @@ def _was_filled(execution: Execution) -> bool:
     """
     plan, step = execution.binding.plan, execution.step
     read = {plan.values[v].buffer for v in step.operands if v is not None}
-    written = [plan.values[v].buffer for v in step.results]
-    return all(plan.buffers[b].kind == "temp" and b not in read for b in written)
+    buffers = [plan.values[v].buffer for v in step.results]
+    return all(plan.buffers[b].kind == "temp" and b not in read for b in buffers)
 
 
 def _bits(array: np.ndarray) -> np.ndarray:

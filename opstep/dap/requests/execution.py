@@ -235,12 +235,12 @@ def reload(session: Session) -> dict[str, Any]:
     debuggee.reloaded()
     breakpoints.report_changes(before)
     session.invalidate()
-    session.output(f"The program was read again: kept {found.kept} of {found.of} values.")
-    if found.lost:
-        session.output(found.lost_text)
+    session.output(f"The program was read again: kept {found.reused} of {found.of} values.")
+    if found.dropped:
+        session.output(found.dropped_text)
     if session.client.supports_invalidated_event:
         session.event("invalidated", {"areas": ["all"]})
-    return {"kept": found.kept, "of": found.of, "lost": found.lost}
+    return {"kept": found.reused, "of": found.of, "lost": found.dropped}
 
 
 # --- of our own -----------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ class Breakpoint:
 
     number: int
     kind: str  # line, function, data
-    wanted: Wanted
+    request: Wanted
     verified: bool = True
     message: str = ""
     path: str = ""
@@ -62,7 +62,7 @@ class Breakpoint:
     @property
     def line(self) -> int:
         if self.source is None or self.span is None:
-            return self.wanted.line
+            return self.request.line
         return self.source.locate(self.span.start)[0]
 
 
@@ -104,41 +104,41 @@ class Breakpoints:
 
     # --- setting ---
 
-    def set_lines(self, path: str, wanted: Iterable[Wanted]) -> list[Breakpoint]:
+    def set_lines(self, path: str, requests: Iterable[Wanted]) -> list[Breakpoint]:
         """The line breakpoints of a file, in place of those that it had. They speak of the file as
         it is now, which may not be what runs.
         """
-        made, text = [self._new("line", w) for w in wanted], text_on_disk(path)
-        for found in made:
-            found.path, found.text = path, found.wanted.text or text
-        self._lines[_canonical(path)] = made
+        created, text = [self._new("line", w) for w in requests], text_on_disk(path)
+        for found in created:
+            found.path, found.text = path, found.request.text or text
+        self._lines[_canonical(path)] = created
         self._resolve()
-        return made
+        return created
 
-    def set_functions(self, wanted: Iterable[Wanted]) -> list[Breakpoint]:
+    def set_functions(self, requests: Iterable[Wanted]) -> list[Breakpoint]:
         """Breakpoints on graphs, ops and values by name, in place of those there were."""
-        self._functions = [self._new("function", w) for w in wanted]
+        self._functions = [self._new("function", w) for w in requests]
         self._resolve()
         return self._functions
 
-    def set_data(self, wanted: Iterable[Wanted]) -> list[Breakpoint]:
+    def set_data(self, requests: Iterable[Wanted]) -> list[Breakpoint]:
         """Predicates on tensors, in place of those there were. In its condition the tensor is
         called `value`, or by its own name; without one it stops where the tensor has changed.
         """
-        self.data = [self._new("data", w) for w in wanted]
+        self.data = [self._new("data", w) for w in requests]
         for found in self.data:
-            if found.verified and not self._is_tensor(found.wanted.name):
-                found.verified, found.message = False, f"there is no tensor {found.wanted.name}"
+            if found.verified and not self._is_tensor(found.request.name):
+                found.verified, found.message = False, f"there is no tensor {found.request.name}"
         return self.data
 
-    def set_filters(self, wanted: dict[str, str | None], origin_only: Iterable[str] = ()) -> None:
+    def set_filters(self, filters: dict[str, str | None], origin_only: Iterable[str] = ()) -> None:
         """Kinds of trouble that stop a run, each with a condition or None. Raises
         `ExpressionError` and `KeyError`.
         """
-        for name in wanted:
+        for name in filters:
             if name not in FILTERS:
                 raise KeyError(f"there is no filter {name}; there are: {', '.join(FILTERS)}")
-        self.filters = {k: parse(c) if c else None for k, c in wanted.items()}
+        self.filters = {k: parse(c) if c else None for k, c in filters.items()}
         self.origin_only = set(origin_only)
 
     def all(self) -> list[Breakpoint]:
@@ -165,8 +165,8 @@ class Breakpoints:
             text = self._text(path)
             for one in found:
                 if text is not None and one.text is not None:
-                    line = mapped_line(one.wanted.line, one.text, text)
-                    one.wanted, one.text = one.wanted._replace(line=line), text
+                    line = mapped_line(one.request.line, one.text, text)
+                    one.request, one.text = one.request._replace(line=line), text
         self._resolve()
         return [b for b in self.all() if before[b.number] != (b.verified, b.line)]
 
@@ -213,17 +213,17 @@ class Breakpoints:
 
     # --- finding what they mean ---
 
-    def _new(self, kind: str, wanted: Wanted) -> Breakpoint:
-        made = Breakpoint(self._next, kind, wanted)
+    def _new(self, kind: str, request: Wanted) -> Breakpoint:
+        new = Breakpoint(self._next, kind, request)
         self._next += 1
         try:
-            made.condition = parse(wanted.condition) if wanted.condition else None
-            made.hit_test = _hit_test(wanted.hits) if wanted.hits else None
-            made.parts = _parts(wanted.log) if wanted.log else None
+            new.condition = parse(request.condition) if request.condition else None
+            new.hit_test = _hit_test(request.hits) if request.hits else None
+            new.parts = _parts(request.log) if request.log else None
         except ExpressionError as error:
-            made.verified, made.message = False, str(error)
-            made.invalid = True
-        return made
+            new.verified, new.message = False, str(error)
+            new.invalid = True
+        return new
 
     def _resolve(self) -> None:
         for table in (self.by_statement, self.by_graph, self.by_op, self.by_value):
@@ -237,13 +237,13 @@ class Breakpoints:
                 self._resolve_name(one)
 
     def _resolve_line(self, path: str, one: Breakpoint) -> None:
-        line, text = one.wanted.line, self._text(path)
+        line, text = one.request.line, self._text(path)
         if text is not None and one.text is not None:
             line = mapped_line(line, one.text, text)
         found = self.at_line(path, line)
         if found is None:
-            known = any(_canonical(t.source.path) == path for t in self._texts)
-            reason = "there is no statement here" if known else "the program has no such file"
+            loaded = any(_canonical(t.source.path) == path for t in self._texts)
+            reason = "there is no statement here" if loaded else "the program has no such file"
             one.verified, one.message, one.span, one.source = False, reason, None, None
             return
         one.source, _, statement = found
@@ -255,7 +255,7 @@ class Breakpoints:
         return next((t.source.text for t in self._texts if _canonical(t.source.path) == path), None)
 
     def _resolve_name(self, one: Breakpoint) -> None:
-        name = one.wanted.name
+        name = one.request.name
         graphs = {g.name.text: (t.source, g) for t in self._texts for g in t.graphs}
         one.verified, one.message = True, ""
         if name in graphs:

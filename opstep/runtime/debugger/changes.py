@@ -97,13 +97,13 @@ class Changes:
 
     def drop_passed(self, location: Location) -> list[str]:
         """Forgets those whose location will not come any more; gives their names."""
-        gone = [
+        undone = [
             (k, c) for k, waiting in self.waiting.items() for c in waiting if c.location < location
         ]
-        for key, change in gone:
+        for key, change in undone:
             self._remove_waiting(key, [change])
             self._all.remove(change)
-        return list(dict.fromkeys(change.name for _, change in gone))
+        return list(dict.fromkeys(change.name for _, change in undone))
 
     def forget(self, begin: int, location: Location) -> list[str]:
         """Those of values from the position on where a step begins, of named tensors behind it, and
@@ -113,13 +113,13 @@ class Changes:
         def is_forgotten(change: Change) -> bool:
             return change.position is None or change.position >= begin + change.named
 
-        lost = [change.name for change in self._all if is_forgotten(change)]
+        forgotten = [change.name for change in self._all if is_forgotten(change)]
         self._all = [change for change in self._all if not is_forgotten(change)]
         for change in self._all:
             if change.position == begin:  # by a jump within the step it may have been elsewhere
                 change.points, change.location = None, location
         self.waiting.clear()
-        return list(dict.fromkeys(lost))
+        return list(dict.fromkeys(forgotten))
 
     def forget_before(self, base: int) -> None:
         """Nobody goes back behind this position any more."""
@@ -172,7 +172,7 @@ def frames_of(activation: Activation, value: int, frame: int) -> frozenset[int] 
     """
     frames = activation.plan.frames
     steps = activation.plan.steps
-    made = next((s.frame for s in steps if value in s.results), 0)
+    outer_frame = next((s.frame for s in steps if value in s.results), 0)
 
     def within(inner: int, outer: int) -> bool:
         while inner > outer:
@@ -180,10 +180,10 @@ def frames_of(activation: Activation, value: int, frame: int) -> frozenset[int] 
         return inner == outer
 
     every = range(len(frames))
-    if not within(made, frame):
+    if not within(outer_frame, frame):
         return frozenset(f for f in every if within(f, frame))
-    if made == frame:
+    if outer_frame == frame:
         return None
-    while frames[made].parent != frame:
-        made = frames[made].parent
-    return frozenset(f for f in every if not within(f, made))
+    while frames[outer_frame].parent != frame:
+        outer_frame = frames[outer_frame].parent
+    return frozenset(f for f in every if not within(f, outer_frame))

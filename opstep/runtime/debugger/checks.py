@@ -36,16 +36,16 @@ class Stop(NamedTuple):
 
 
 class Checks:
-    """`say` is told log messages, and what is wrong with a condition, with the frame."""
+    """`on_output` gets log messages, and what is wrong with a condition, with the frame."""
 
     def __init__(
         self, machine: Machine, breakpoints: Breakpoints, stop_point: StopPoint,
-        say: Callable[[str, Frame | None], object],
+        on_output: Callable[[str, Frame | None], object],
     ):  # fmt: skip
         self.machine = machine
         self.breakpoints = breakpoints
         self.stop_point = stop_point
-        self.say = say
+        self.on_output = on_output
         self._seconds: dict[str, float] = {}  # seconds, by conditions
 
     def at_point(self) -> Stop | None:
@@ -122,14 +122,14 @@ class Checks:
             return True
         frame = self.stop_point.scope(None, extra)
         if one.condition is not None:
-            what = f"condition {one.wanted.condition}"
+            what = f"condition {one.request.condition}"
             if not self._true(one.condition, what, frame):
                 return False
         one.count += 1
         if one.hit_test is not None and not one.hit_test(one.count):
             return False
         if one.parts is not None:
-            self.say(self._log_text(one.parts, frame), frame.frame)
+            self.on_output(self._log_text(one.parts, frame), frame.frame)
             return False
         return True
 
@@ -142,13 +142,13 @@ class Checks:
             if condition.holds(scope, QUICK):
                 return True
         except ExpressionError as error:
-            self.say(f"{what}: {error}", scope.frame)
+            self.on_output(f"{what}: {error}", scope.frame)
             return True
         seconds = self._seconds.get(condition.text, 0.0) + monotonic() - began
         self._seconds[condition.text] = seconds if seconds < PATIENCE_S else 0.0
         if seconds >= PATIENCE_S:
             text = f"it has taken {seconds:.0f} seconds and did not hold: `continue` runs on"
-            self.say(f"{what}: {text}", scope.frame)
+            self.on_output(f"{what}: {text}", scope.frame)
         return seconds >= PATIENCE_S
 
     def _log_text(self, parts, scope: FrameScope) -> str:
@@ -181,16 +181,20 @@ class Checks:
 
     def _odd(self, step: Step, node: Node) -> Problem | None:
         breakpoints, executor = self.breakpoints, self.machine.executor
-        wanted = [k for k in ("nan", "inf") if k in breakpoints.filters]
-        if not wanted:
+        kinds = [k for k in ("nan", "inf") if k in breakpoints.filters]
+        if not kinds:
             return None
         nan, infinite = executor.nonfinite(node)
-        there: dict[str, bool] = {"nan": nan, "inf": infinite}
-        for kind in wanted:
-            if not there[kind]:
+        present: dict[str, bool] = {"nan": nan, "inf": infinite}
+        for kind in kinds:
+            if not present[kind]:
                 continue
-            made = node.producer
-            if kind in breakpoints.origin_only and made and not is_origin(executor, made, kind):
+            producer = node.producer
+            if (
+                kind in breakpoints.origin_only
+                and producer
+                and not is_origin(executor, producer, kind)
+            ):
                 continue
             count, word = amount_of(executor, node, kind), "NaN" if kind == "nan" else "inf"
             what = f"{count:,} {word} of {node.type.size:,} elements"
@@ -200,13 +204,13 @@ class Checks:
         return None
 
     def _unwritten(self, step: Step, node: Node) -> Problem | None:
-        machine, made = self.machine, node.producer
+        machine, producer = self.machine, node.producer
         policy = machine.policy
         if "uninitialised" not in self.breakpoints.filters or policy.fill != "nan":
             return None
-        if policy.sync != "op" or made is None or made.step is not step or node.index:
+        if policy.sync != "op" or producer is None or producer.step is not step or node.index:
             return None
-        for one in unwritten(machine.executor, made):
+        for one in unwritten(machine.executor, producer):
             what = f"{one.count:,} of {one.node.type.size:,} elements of {one.node.name}"
             text = f"{step.op.name} never wrote {what}, the first at {list(one.first[0])}"
             return self._problem("uninitialised", text, one.node)
@@ -228,7 +232,7 @@ class Checks:
         for one in self.breakpoints.data:
             for v, node in found if one.verified else ():
                 name = plan.values[v].name
-                if one.wanted.name not in (EVERY, name, f"{graph}.{name}"):
+                if one.request.name not in (EVERY, name, f"{graph}.{name}"):
                     continue
                 if one.condition is None and not self._changed(activation, v, node):
                     continue
@@ -256,7 +260,7 @@ class Checks:
         return executor.array(a).tobytes() != executor.array(b).tobytes()
 
 
-def hidden(here: tuple[Activation, Point]) -> bool:
+def hidden(location: tuple[Activation, Point]) -> bool:
     """Whether a point is no statement of the program: a copy that the plan needs."""
-    activation, point = here
+    activation, point = location
     return point.kind == OP and activation.plan.steps[point.step].op.name == "snapshot"

@@ -57,23 +57,23 @@ class Debugger:
         self.on_output: Callable[[str, Frame | None], Any] = lambda text, frame: None
         self.stop: Stop | None = None
         self.machine = Machine(
-            host, graph, inputs, types, names, policy, steps, memory_budget, self._say_lost
+            host, graph, inputs, types, names, policy, steps, memory_budget, self._output_dropped
         )
         self.breakpoints = Breakpoints(host.texts(), list(host.tensors))
         self.stop_point = StopPoint(self.machine, files)
         self._mailbox = Mailbox()
-        self._checks = Checks(self.machine, self.breakpoints, self.stop_point, self._say)
+        self._checks = Checks(self.machine, self.breakpoints, self.stop_point, self._output)
         self._runner = Runner(
             self.machine, self.stop_point, self.breakpoints, self._checks, self._mailbox
         )
         self._full_speed = FullSpeed(self._runner, stop_at_end)
         self._goto = Goto(self.machine, self.breakpoints)
 
-    def _say(self, text: str, frame: Frame | None) -> None:
+    def _output(self, text: str, frame: Frame | None) -> None:
         self.on_output(text, frame)
 
-    def _say_lost(self, names: list[str]) -> None:
-        self._say(f"{NO_LONGER}: {', '.join(names)}.", None)
+    def _output_dropped(self, names: list[str]) -> None:
+        self._output(f"{NO_LONGER}: {', '.join(names)}.", None)
 
     # --- from other threads ---
 
@@ -171,14 +171,14 @@ class Debugger:
         if found is None:
             raise InputError(f"there is no statement at {path}:{line}")
         self._mailbox.pausing.clear()
-        wanted = found[2]
-        return self._stopped(self._runner.forwards(lambda at: at[1].statement is wanted))
+        statement = found[2]
+        return self._stopped(self._runner.forwards(lambda at: at[1].statement is statement))
 
-    def stop_for(self, problem: Problem, behind: bool) -> Stop:
-        """Stops where it stands, for a problem that was found elsewhere: `behind` the op that was
-        passed last, if it is that one's.
+    def stop_for(self, problem: Problem, after_op: bool) -> Stop:
+        """Stops where it stands, for a problem that was found elsewhere; `after_op`: behind the op
+        that was passed last, if it is that one's.
         """
-        self.stop_point.after_op = behind
+        self.stop_point.after_op = after_op
         thread = self.stop_point.stream()
         return self._stopped(Stop("exception", problem.kind, thread, (), problem))
 
@@ -227,10 +227,10 @@ class Debugger:
         if old is None:
             raise InputError(f"{name} has no value here")
         if array.shape != old.type.shape:
-            given = TensorType(old.type.dtype, array.shape)
-            raise InputError(f"{name} is {old.type}, not {given}")
+            new_type = TensorType(old.type.dtype, array.shape)
+            raise InputError(f"{name} is {old.type}, not {new_type}")
         machine, history = self.machine, self.machine.history
-        stands, position = history.location(), history.cursor
+        location, position = history.location(), history.cursor
         array = np.array(array, old.type.dtype.numpy)
         value = frame.value(name)
         if value is None:
@@ -239,14 +239,14 @@ class Debugger:
             frame.check_settable(name)
             machine.set(frame.activation, value, frame.frame, name, array, part)
             if others := frame.namesakes(name):
-                self._say(f"{', '.join(others)} and {name} are one value: both are set", frame)
+                self._output(f"{', '.join(others)} and {name} are one value: both are set", frame)
         self._goto.clear()
         after_op, self.stop_point.after_op = (
             self.stop_point.after_op,
             False,
         )  # an op may fail on the way
-        machine.run_to(stands, position)
-        self.stop_point.after_op = after_op and history.location() == stands
+        machine.run_to(location, position)
+        self.stop_point.after_op = after_op and history.location() == location
         return frame.lookup(name) or old
 
     def reload(self) -> Reloaded:
@@ -264,11 +264,11 @@ class Debugger:
             self._stopped(self._runner.stopped("restart", "nothing was kept"))
             return Reloaded(0, 0, moved, [])
         self.stop_point.after_op = False
-        lost = replace_program(machine, host, frames)
+        dropped = replace_program(machine, host, frames)
         moved = self.breakpoints.relocate(host.texts())
-        kept, asked = operations.memo_hits, operations.memo_lookups
-        self._stopped(self._runner.stopped("restart", f"kept {kept} of {asked} values"))
-        return Reloaded(kept, asked, moved, lost)
+        hits, lookups = operations.memo_hits, operations.memo_lookups
+        self._stopped(self._runner.stopped("restart", f"kept {hits} of {lookups} values"))
+        return Reloaded(hits, lookups, moved, dropped)
 
     # --- helpers ---
 

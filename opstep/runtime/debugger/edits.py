@@ -64,9 +64,9 @@ class Edits:
         for change in history.changes.pop_due(self._next(), -1, location):
             change.position = history.frontier
             self._change_named(change)
-        lost = history.changes.drop_passed(location)
-        if lost:
-            self.on_lost(lost)
+        dropped = history.changes.drop_passed(location)
+        if dropped:
+            self.on_lost(dropped)
 
     def give(self, activation: Activation, value: int, since: int, node: Node, k: float) -> None:
         """A value is there, which the point `k` of its activation gave."""
@@ -108,8 +108,8 @@ class Edits:
         latest = self.history.named.of(name)[-1][1]
         self.history.named.add(name, position, change.of(latest, self.executor))
         for activation in self.history.active():
-            for value, meant in activation.points.named.items():
-                if meant == name and value in activation.env:
+            for value, tensor in activation.points.named.items():
+                if tensor == name and value in activation.env:
                     since, old = activation.env[value]
                     activation.replaced.setdefault(value, []).append((position, since, old))
                     activation.env[value] = (position, change.of(old, self.executor))

@@ -89,11 +89,11 @@ class Executor:
     def copied(self, memory: Memory) -> Memory:
         """Other memory with the same bytes."""
         self.settle()
-        made = self.device.alloc(memory.nbytes, "values under the debugger")
+        copy = self.device.alloc(memory.nbytes, "values under the debugger")
         stream = self.streams[0]
-        stream.submit(self.device.copy(memory.address, made.address, memory.nbytes))
+        stream.submit(self.device.copy(memory.address, copy.address, memory.nbytes))
         stream.synchronize()
-        return made
+        return copy
 
     # --- reading ---
 
@@ -303,20 +303,20 @@ class Executor:
         if node.memory is not None:
             return
         self.settle()
-        wanted = [node]
-        while wanted:
-            last = wanted[-1]
+        pending = [node]
+        while pending:
+            last = pending[-1]
             if last.memory is not None:
-                wanted.pop()
+                pending.pop()
                 continue
             producer = last.producer
             assert producer is not None, "what came from outside is never dropped"
             missing = [o for o in producer.operands if o is not None and o.memory is None]
             if missing:
-                wanted += missing
+                pending += missing
                 continue
             self._recompute(producer)
-            wanted.pop()
+            pending.pop()
         self.settle()
 
     def _recompute(self, producer: Producer) -> None:
@@ -343,9 +343,9 @@ class Executor:
 
     def arena(self, nbytes: int) -> Arena:
         """Memory for the results of an activation."""
-        made = Arena(self.device.alloc(nbytes, "an arena under the debugger"))
-        self._arenas[id(made.memory)] = made
-        return made
+        arena = Arena(self.device.alloc(nbytes, "an arena under the debugger"))
+        self._arenas[id(arena.memory)] = arena
+        return arena
 
     def _evict(self) -> None:
         """Drops old results that can be computed again, every second, fourth … of them spared."""

@@ -72,9 +72,9 @@ class Frame(NamedTuple):
         value = self.value(name)
         if value is None:
             return
-        meant = self.activation.points.named.get(value)
-        if meant:
-            raise InputError(f"{name} is {meant} itself", hint=f"set {meant}")
+        tensor = self.activation.points.named.get(value)
+        if tensor:
+            raise InputError(f"{name} is {tensor} itself", hint=f"set {tensor}")
         if value not in self.activation.env:
             raise InputError(f"{name} is a literal", hint="set what is computed from it")
 

@@ -122,9 +122,9 @@ class History:
         here = self.next_point()
         return END if here is None else location_of(here[0], self.index())
 
-    def deliver(self, given: Sequence[tuple[Activation, int]]) -> None:
+    def deliver(self, values: Sequence[tuple[Activation, int]]) -> None:
         """Control flow that ends at the frontier gives these values."""
-        self._delivered[self.frontier] = list(given)
+        self._delivered[self.frontier] = list(values)
 
     def clear(self) -> None:
         """Others have run meanwhile: nothing before this is known here."""
@@ -164,8 +164,8 @@ class History:
         for event in point.records:
             activation.events.pop(event, None)
         for v in (*step.results, *step.changed):
-            made = activation.drop(v)
-            producer = made.producer if made else None
+            dropped = activation.drop(v)
+            producer = dropped.producer if dropped else None
             if producer is not None and producer.step is step:
                 self.memo[activation.points.key(step), producer.operands] = producer.results
 
@@ -181,10 +181,10 @@ class History:
         """The older half of the log; what is needed of it stays, as if it had been given."""
         half = len(self.log) // 2
         self.executor.settle()
-        kept = {id(p): p for a, k in self.log[half:] for p in _producers(a, k)}
-        for producer in kept.values():
+        producers = {id(p): p for a, k in self.log[half:] for p in _producers(a, k)}
+        for producer in producers.values():
             for node in producer.operands:
-                self._detach_producer(node, kept)
+                self._detach_producer(node, producers)
         self.memo.clear()
         self.changes.forget_before(self.base + half)
         del self.log[:half]
@@ -193,19 +193,19 @@ class History:
         old = [f for f in self.finished if f[0] <= self.base]
         self.finished = old[-1:] + [f for f in self.finished if f[0] > self.base]
         for node in self.named.forget_before(self.base):
-            self._detach_producer(node, kept)
+            self._detach_producer(node, producers)
         active = self.active()
-        made = {id(n.producer) for a in active for _, n in a.env.values()}
+        live = {id(n.producer) for a in active for _, n in a.env.values()}
         arenas = {id(a.arena) for a in (*active, *(a for a, _ in self.log))}
-        self.executor.forget(kept.keys() | made, arenas)
+        self.executor.forget(producers.keys() | live, arenas)
 
     def active(self) -> list[Activation]:
         """What has not ended: its values may be old, and are not forgotten."""
         return _with_callers([] if self.at is None else [self.at])
 
-    def _detach_producer(self, node: Node | None, kept: Mapping[int, Producer]) -> None:
+    def _detach_producer(self, node: Node | None, remaining: Mapping[int, Producer]) -> None:
         """Cuts the way back from a node that a forgotten op made: else all of them would stay."""
-        if node is None or node.producer is None or id(node.producer) in kept:
+        if node is None or node.producer is None or id(node.producer) in remaining:
             return
         self.executor.ensure(node)
         node.producer = node.home = None

@@ -71,7 +71,7 @@ class Machine(Generic[H]):
         self.edits = Edits(self.history, self.executor, self._on_lost)
         self.operations = Operations(self.history, self.edits, self.executor, self.policy)
         self.inputs = tuple(self.executor.new_node(t, a, n) for t, a, n in self._arrays)
-        self._gone = False  # whether another text lacks named tensors that there were
+        self._names_dropped = False  # whether another text lacks named tensors that there were
         self._begin_step(0)
 
     # --- what it gave ---
@@ -174,7 +174,7 @@ class Machine(Generic[H]):
         that it has not, or has with another type, are no more.
         """
         self.host = host
-        self._gone |= self.history.named.replace_source(host)
+        self._names_dropped |= self.history.named.replace_source(host)
 
     def restart_step(self) -> list[str]:
         """Cuts back to the start of the step under the cursor, and makes its plan anew. Gives the
@@ -187,13 +187,15 @@ class Machine(Generic[H]):
             activation = activation.parent
         begin = max(activation.start, history.base)
         location = location_of(activation, 0)
-        lost = history.changes.forget(begin, location)  # a named tensor set at the very begin stays
+        dropped = history.changes.forget(
+            begin, location
+        )  # a named tensor set at the very begin stays
         self.cut(begin)
-        if self._gone:  # what came before cannot be looked at as it was
+        if self._names_dropped:  # what came before cannot be looked at as it was
             history.forget_log()
-            self._gone = False
+            self._names_dropped = False
         self._begin_step(activation.turn)
-        return lost
+        return dropped
 
     # --- running a point ---
 

@@ -61,8 +61,8 @@ class Node:
         return self.memory.address + self.offset
 
     def __repr__(self) -> str:
-        made = self.producer.step.op.name if self.producer else "given"
-        return f"<Node {self.name}: {self.type}, {made}{'' if self.present else ', dropped'}>"
+        made_by = self.producer.step.op.name if self.producer else "given"
+        return f"<Node {self.name}: {self.type}, {made_by}{'' if self.present else ', dropped'}>"
 
 
 class Producer:

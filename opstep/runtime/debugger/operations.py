@@ -97,9 +97,9 @@ class Operations:
         else:
             results = self._computed(activation, point, operands)
         for event in point.records:
-            made = activation.events[event] = self.executor.device.event()
-            stream.record(made)
-            self.executor.keep_alive(made)
+            recorded = activation.events[event] = self.executor.device.event()
+            stream.record(recorded)
+            self.executor.keep_alive(recorded)
         since = self.history.frontier + 1
         for v, node in zip(step.results, results, strict=True):
             self.edits.give(activation, v, since, node, k)
@@ -152,8 +152,8 @@ class Operations:
         code = self._code(status)
         if step.op is internal.assert_:
             condition = bool(self.executor.array(value))
-            behind = internal.status_behind(code, condition, step.attrs["code"])
-            return status if behind == code else self.executor.new_node(STATUS, behind, "status")
+            after = internal.status_behind(code, condition, step.attrs["code"])
+            return status if after == code else self.executor.new_node(STATUS, after, "status")
         result = plan.values[step.results[0]]
         if not internal.takes_effect(code):
             return self.history.named.at(result.name, self.history.frontier)

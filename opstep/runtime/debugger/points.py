@@ -49,12 +49,12 @@ class Points:
         self.entered: set[int] = set()
         self.last_use: dict[int, int] = {}
         self.keys: dict[int, tuple] = {}  # of steps, see `key`
-        made = {v for step in plan.steps for v in (*step.results, *step.changed)}
+        produced = {v for step in plan.steps for v in (*step.results, *step.changed)}
         kinds = [b.kind for b in plan.buffers]
         self.initial_tensors = [  # named tensors as the plan finds them: value, name
             (v, plan.buffers[value.buffer].name)
             for v, value in enumerate(plan.values)
-            if v not in made and kinds[value.buffer] in ("param", "status")
+            if v not in produced and kinds[value.buffer] in ("param", "status")
         ]
         self.named = dict(self.initial_tensors)  # and as its updates, and what it calls, leave them
         for step in plan.steps:
@@ -132,7 +132,7 @@ class Points:
         """
         plan, found = self.plan, []
         views = {plan.steps[e.step].results[0]: e for e in issued if _is_view(plan, e.step)}
-        kept: dict[int, list[int]] = {}  # of each stream, what its next op waits for
+        waits: dict[int, list[int]] = {}  # of each stream, what its next op waits for
         implied: dict[int, list[int]] = {}  # what who waits for an event relies on, too
 
         def name(value: int | None) -> None:
@@ -145,7 +145,7 @@ class Points:
         for entry in issued:
             step = plan.steps[entry.step]
             if _is_view(plan, entry.step) and step.results[0] not in views:
-                kept.setdefault(entry.stream, []).extend(entry.waits)
+                waits.setdefault(entry.stream, []).extend(entry.waits)
                 more = [e for w in entry.waits for e in implied.get(w, ())]
                 implied |= dict.fromkeys(entry.records, entry.waits + more)
                 before = next((e for e in reversed(found) if e.stream == entry.stream), None)
@@ -156,7 +156,7 @@ class Points:
                 name(value)
             if _is_view(plan, entry.step):
                 views.pop(step.results[0])
-            entry.waits[:0] = kept.pop(entry.stream, [])
+            entry.waits[:0] = waits.pop(entry.stream, [])
             entry.waits.extend([e for w in entry.waits for e in implied.get(w, ())])
             found.append(entry)
         return found

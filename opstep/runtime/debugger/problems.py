@@ -48,8 +48,8 @@ def unwritten(executor: Executor, producer: Producer) -> list[Unwritten]:
         return []
     values = producer.plan.values
     read = {values[v].buffer for v in step.operands if v is not None}
-    written = {values[v].buffer for v in step.results}
-    if read & written or any(n.memory is None for n in results):
+    buffers = {values[v].buffer for v in step.results}
+    if read & buffers or any(n.memory is None for n in results):
         return []  # what takes over an operand's memory was not filled
     if step.workspace < 0 and not any(_suspect(executor, n) for n in results):
         return []
@@ -60,8 +60,8 @@ def unwritten(executor: Executor, producer: Producer) -> list[Unwritten]:
         mask = np.asarray(executor.array(node).view(word) != other.view(word))
         if mask.any():
             places = np.argwhere(mask)
-            told = [tuple(map(int, p)) for p in places[:MOST]]
-            found.append(Unwritten(node, len(places), told, mask))
+            shown = [tuple(map(int, p)) for p in places[:MOST]]
+            found.append(Unwritten(node, len(places), shown, mask))
     return found
 
 

@@ -14,19 +14,19 @@ NO_LONGER = "No longer as they were set by hand"
 
 
 class Reloaded(NamedTuple):
-    """What came of reading the file again: `kept` of `of` values did not have to be computed, and
-    the values that were set by hand, `lost`, are those of the program again.
+    """What came of reading the file again: `reused` of `of` values did not have to be computed, and
+    the values that were set by hand, `dropped`, are those of the program again.
     """
 
-    kept: int
+    reused: int
     of: int
     moved: list[Breakpoint]
-    lost: list[str]
+    dropped: list[str]
 
     @property
-    def lost_text(self) -> str:
+    def dropped_text(self) -> str:
         """A sentence about what was lost, for where something was."""
-        return f"{NO_LONGER}: {', '.join(self.lost)}."
+        return f"{NO_LONGER}: {', '.join(self.dropped)}."
 
 
 def restart_program(machine: Machine[Host], host: Host) -> None:
@@ -43,9 +43,9 @@ def replace_program(machine: Machine[Host], host: Host, frames: list[Frame]) -> 
     length, operations = machine.history.cursor, machine.operations
     operations.memo_hits = operations.memo_lookups = 0
     machine.replace_program(host)
-    lost = machine.restart_step()
+    dropped = machine.restart_step()
     machine.history.cursor = _replay(machine, length, [f.name for f in frames])
-    return lost
+    return dropped
 
 
 def _replay(machine: Machine, length: int, names: list[str]) -> int:

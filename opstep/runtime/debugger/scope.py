@@ -137,10 +137,10 @@ class FrameScope:
             raise InputError("no files can be loaded here")
         root = self.files.resolve()
         file, key = split_key(path)
-        wanted = (root / file).resolve()
-        if not wanted.is_relative_to(root):
+        location = (root / file).resolve()
+        if not location.is_relative_to(root):
             raise InputError(f"{path} is not below {root}", hint="only files below it are read")
-        return load(f"{wanted}:{key}" if key else str(wanted), MOST_LOADED)
+        return load(f"{location}:{key}" if key else str(location), MOST_LOADED)
 
 
 def _activations(machine):
@@ -152,9 +152,9 @@ def _activations(machine):
             yield activation
 
 
-def _before(machine, here):
+def _before(machine, location):
     """Those that ended before one began, newest first: each is passed over in one go."""
-    at = here.start - machine.history.base - 1
+    at = location.start - machine.history.base - 1
     while at >= 0:
         activation, _ = machine.history.log[at]
         yield activation

@@ -47,10 +47,10 @@ class TensorVersions:
 
     def items(self) -> Iterator[tuple[str, list[tuple[int, Node]]]]:
         """The named tensors that the run has asked for, without its status."""
-        return ((name, known) for name, known in self._versions.items() if name != RUN_STATUS)
+        return ((name, versions) for name, versions in self._versions.items() if name != RUN_STATUS)
 
     def nodes(self) -> list[Node]:
-        return [node for known in self._versions.values() for _, node in known]
+        return [node for versions in self._versions.values() for _, node in versions]
 
     def at(self, name: str, position: int) -> Node:
         versions = self.of(name)
@@ -92,11 +92,11 @@ class TensorVersions:
         more; whether there were such.
         """
         self.source = source
-        gone = [
+        dropped = [
             name
-            for name, known in self.items()
-            if name not in source.tensors or source.tensors[name].type != known[0][1].type
+            for name, versions in self.items()
+            if name not in source.tensors or source.tensors[name].type != versions[0][1].type
         ]
-        for name in gone:
+        for name in dropped:
             del self._versions[name]
-        return bool(gone)
+        return bool(dropped)

@@ -68,7 +68,7 @@ class Execution(NamedTuple):
         """Whether an element of its results has the bits that `fill=nan` gives memory."""
         binding, values = self.binding, self.binding.plan.values
         return any(
-            binding.device.holds_payload(*binding.place(v), values[v].type)
+            binding.device.holds_payload(*binding.address_of(v), values[v].type)
             for v in self.step.results
         )
 
@@ -76,7 +76,7 @@ class Execution(NamedTuple):
         """Sets its results to arrays of their types."""
         binding = self.binding
         for value, array in zip(self.step.results, arrays, strict=True):
-            binding.device.write(*binding.place(value), binding.plan.values[value].type, array)
+            binding.device.write(*binding.address_of(value), binding.plan.values[value].type, array)
 
     def clear_workspace(self) -> None:
         """Sets its working memory, which `fill=nan` filled with NaNs of any float, to 0."""
@@ -156,24 +156,24 @@ class Binding:
         self.segments = coder.segments()
         self.commit, self.parted, self.early = coder.commit, coder.parted, coder.early
 
-    def place(self, value: int) -> Address:
+    def address_of(self, value: int) -> Address:
         return self.places[self.plan.values[value].buffer]
 
     def array(self, value: int) -> np.ndarray:
         """A value as an array; on the CPU a view of its memory."""
-        return self.device.read(*self.place(value), self.plan.values[value].type)
+        return self.device.read(*self.address_of(value), self.plan.values[value].type)
 
     def set(self, value: int, array: np.ndarray) -> None:
         """Gives a value, such as an input, its elements."""
-        self.device.write(*self.place(value), self.plan.values[value].type, array)
+        self.device.write(*self.address_of(value), self.plan.values[value].type, array)
 
     def launch(self, step: Step) -> list[Own] | None:
         """The step's launches with addresses; None where no kernel has to run."""
         if step.launches is None or step.launches == []:
             return None
-        operands = [0 if v is None else self.place(v).address for v in step.operands]
+        operands = [0 if v is None else self.address_of(v).address for v in step.operands]
         operands += [0] * (len(step.operand_types) - len(operands))
-        results = [self.place(v).address for v in step.results]
+        results = [self.address_of(v).address for v in step.results]
         workspace = self.places[step.workspace].address if step.workspace >= 0 else 0
         return self.device.bind(step.launches, [*operands, *results], workspace)
 
@@ -194,17 +194,17 @@ class Binding:
 
     def _allocate(self, inputs: Sequence[Address] | None) -> list[Address]:
         plan, device = self.plan, self.device
-        given = {}
+        input_addresses = {}
         if inputs is not None:
-            for value, place in zip(plan.inputs, inputs, strict=True):
-                given[plan.values[value].buffer] = place
+            for value, address in zip(plan.inputs, inputs, strict=True):
+                input_addresses[plan.values[value].buffer] = address
         what = f"graph {plan.graph}"
         # of 0 bytes, too: a tensor of no elements has a place
         arena = device.alloc(plan.arena, what)
         places: list[Address] = []
         for k, buffer in enumerate(plan.buffers):
-            if k in given:
-                places.append(given[k])
+            if k in input_addresses:
+                places.append(input_addresses[k])
             elif buffer.kind == "param":
                 places.append(Address(self.store.memory(buffer.name), 0))
             elif buffer.kind == "status":
@@ -421,11 +421,11 @@ def error_at(
 
 def error_of_op(plan: Plan, step: Step, error: DeviceError, stream: int) -> OpstepError:
     """What a device said while the host waited for an op, laid at the op's door."""
-    said = error.diagnostics[0]
-    if said.span is not None:
+    diagnostic = error.diagnostics[0]
+    if diagnostic.span is not None:
         return error
-    told = f"{step.op.name} {_operands(plan, step)}, on stream {stream}: {said.message}"
-    return error_at(plan, step, told, type(error), said.hint)
+    message = f"{step.op.name} {_operands(plan, step)}, on stream {stream}: {diagnostic.message}"
+    return error_at(plan, step, message, type(error), diagnostic.hint)
 
 
 def _operands(plan: Plan, step: Step) -> str:

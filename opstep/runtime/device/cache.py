@@ -38,7 +38,7 @@ class Compiler:
         return user_cache_path("opstep") / "kernels"
 
 
-def kept(
+def cached(
     key: str,
     suffix: str,
     name: str,
@@ -52,10 +52,10 @@ def kept(
     costs only time. Ctrl-C waits until it is there: half an import of a compiler cannot be mended.
     """
     with Held():
-        return _kept(key, suffix, name, make, load)
+        return _cached(key, suffix, name, make, load)
 
 
-def _kept(key: str, suffix: str, name: str, make: Any, load: Any) -> Any:
+def _cached(key: str, suffix: str, name: str, make: Any, load: Any) -> Any:
     path = Compiler.cache_folder() / f"{hashlib.sha256(key.encode()).hexdigest()[:40]}{suffix}"
     found = _read(path)
     if found is not None and (loaded := load(*found)):
@@ -76,11 +76,11 @@ def _read(path: Path) -> tuple[dict, bytes] | None:
     try:
         head, _, code = path.read_bytes().partition(b"\n")
         header = json.loads(head)
-        whole = header["sha256"] == hashlib.sha256(code).hexdigest()
-        whole = whole and type(header["symbol"]) is str
+        complete = header["sha256"] == hashlib.sha256(code).hexdigest()
+        complete = complete and type(header["symbol"]) is str
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
-    return (header, code) if whole else None
+    return (header, code) if complete else None
 
 
 def _write(path: Path, header: dict, code: bytes) -> None:

@@ -23,11 +23,13 @@ def chaotic(device: Device, seed: int) -> Device:
     """The device with streams that wait before they begin with a piece of work. Launches are handed
     over one by one, so that each op can be late; memory and machine code are shared.
     """
-    made = copy(device)
-    made.captures = False
+    chaotic_device = copy(device)
+    chaotic_device.captures = False
     numbers = count()
-    made.stream = lambda: _late(device.stream(), Random(f"{seed} {next(numbers)}"), device.delay)
-    return made
+    chaotic_device.stream = lambda: _late(
+        device.stream(), Random(f"{seed} {next(numbers)}"), device.delay
+    )
+    return chaotic_device
 
 
 def _late(stream: Stream, random: Random, delay: Callable[[float], Own]) -> Stream:

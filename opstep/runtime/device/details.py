@@ -15,7 +15,7 @@ class Details:
 
     def __init__(self, device: Device, recorder: Recorder):
         self._device = device
-        self._wanted = recorder.details
+        self._steps_of = recorder.details
 
     def nbytes(self, t: TensorType) -> int:
         """Of the words about such a tensor."""
@@ -36,6 +36,6 @@ class Details:
         return made
 
     def _steps(self, t: TensorType) -> Iterator[tuple[Step, Types, int]]:
-        for step, types in self._wanted(t):
+        for step, types in self._steps_of(t):
             result: Any = types[-1]
             yield step, types, result.nbytes

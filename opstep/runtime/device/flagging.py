@@ -55,7 +55,7 @@ class PlanFlags:
         for value, row in self.places.get(step, ()):
             launches, _ = self.device.prepare(*step_for(self.plan.values[value].type))
             target: Any = self.words.ctypes.data + row * FLAGS.nbytes
-            bound += self.device.bind(launches, [binding.place(value).address, target], 0)
+            bound += self.device.bind(launches, [binding.address_of(value).address, target], 0)
         return bound
 
 

@@ -36,12 +36,12 @@ def pick(context, condition, a, b):
     result = context.unify_types(a, b)
 
     def generate(target, builder, signature, args):
-        known = [
+        values = [
             target.cast(builder, v, t, result)
             for v, t in zip(args[1:], signature.args[1:], strict=True)
         ]
         holds = target.cast(builder, args[0], signature.args[0], types.boolean)
-        return builder.select(holds, *known)
+        return builder.select(holds, *values)
 
     return result(condition, a, b), generate
 

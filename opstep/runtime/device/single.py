@@ -18,8 +18,8 @@ def one_step(
 
     `arrays` are the operands, None for absent ones at the end; attributes are complete.
     """
-    there = [TensorType(dtype_of(a.dtype), a.shape) for a in arrays if a is not None]
-    resolved = resolve(op, there, attrs)
-    missing = len(resolved.operands) - len(there)
+    types = [TensorType(dtype_of(a.dtype), a.shape) for a in arrays if a is not None]
+    resolved = resolve(op, types, attrs)
+    missing = len(resolved.operands) - len(types)
     step = Step(op, (), (), resolved.operands, attrs, 0, Apply((), Name(op.name, NOWHERE), ()))
-    return step, [*there, *[None] * missing], list(resolved.results)
+    return step, [*types, *[None] * missing], list(resolved.results)

@@ -31,7 +31,7 @@ class Store:
         """Sets a tensor; the array must have its shape and dtype."""
         self.device.write(self.memory(name), 0, self.types[name], array)
 
-    def take(self, name: str, other: Store) -> None:
+    def copy_from(self, name: str, other: Store) -> None:
         """Gives a tensor the value that it has in another store: from GPU to GPU directly."""
         source, target = other.memory(name), self.memory(name)
         if not self.device.copy_from(other.device, source, target):

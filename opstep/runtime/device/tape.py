@@ -32,9 +32,9 @@ class Tape(ABC):
         self.recorder = recorder
         self.activation: Activation | None = None
         plan = binding.plan
-        self.wanted: dict[int, list[int]] = {}  # step -> values whose statistics are taken
+        self.recorded: dict[int, list[int]] = {}  # step -> values whose statistics are taken
         for step, value in recorder.wanted(plan):
-            self.wanted.setdefault(step, []).append(value)
+            self.recorded.setdefault(step, []).append(value)
         streams = range(max(plan.streams, 1))
         self.layout = Layout(plan, [[] for _ in streams], [[] for _ in streams])
         self._with_stats = False  # in the step under way

@@ -29,25 +29,25 @@ Code = Callable[[Evaluation], Any]
 
 def bind(found: Function, tree: Call, compiled: Callable[[Tree], Code]) -> list[Code]:
     """One closure for each parameter, in their order. Raises `ExpressionError`."""
-    given = list(tree.arguments)
+    arguments = list(tree.arguments)
     keywords = dict(tree.keywords)
     codes: list[Code] = []
     for p in found.parameters:
         if p.kind is p.VAR_POSITIONAL:
-            codes += [argument(found, p, one, compiled) for one in given]
-            given.clear()
-        elif given:
+            codes += [argument(found, p, one, compiled) for one in arguments]
+            arguments.clear()
+        elif arguments:
             if p.name in keywords:
                 raise ExpressionError(f"{p.name} is given twice: {found.signature}", tree.at)
-            codes.append(argument(found, p, given.pop(0), compiled))
+            codes.append(argument(found, p, arguments.pop(0), compiled))
         elif p.name in keywords:
             codes.append(argument(found, p, keywords.pop(p.name), compiled))
         elif p.default is inspect.Parameter.empty:
             raise ExpressionError(f"{found.name} needs {p.name}: {found.signature}", tree.at)
         else:
             codes.append(lambda env, value=p.default: value)
-    if given:
-        raise ExpressionError(f"too many arguments: {found.signature}", given[0].at)
+    if arguments:
+        raise ExpressionError(f"too many arguments: {found.signature}", arguments[0].at)
     for key in keywords:
         hint = did_you_mean(key, [p.name for p in found.parameters])
         raise ExpressionError(

@@ -52,9 +52,9 @@ def _assignment(scope: Scope, target: str, value: str, limits: Limits) -> Assign
     if handle is None:
         hint = did_you_mean(named.text, scope.names())
         raise ExpressionError(f"there is no {named.text[:80]} here", named.at, hint)
-    given = parse(value).evaluate(scope, limits)
+    result = parse(value).evaluate(scope, limits)
     if not isinstance(tree, Index):
-        return Assignment(named.text, as_tensor(given, handle.type))
+        return Assignment(named.text, as_tensor(result, handle.type))
     env = Evaluation(scope, limits)
     dtype = handle.type.dtype
     try:
@@ -62,13 +62,13 @@ def _assignment(scope: Scope, target: str, value: str, limits: Limits) -> Assign
         index = check_index(env, handle.type.shape, dtype.itemsize, index)
         nbytes: Any = handle.type.nbytes
         env.charge(nbytes * 2)
-        whole = np.array(handle.array(), dtype.numpy)
-        whole[index] = as_tensor(given, TensorType(dtype, np.shape(whole[index])))
-        part = np.zeros(whole.shape, bool)
+        full = np.array(handle.array(), dtype.numpy)
+        full[index] = as_tensor(result, TensorType(dtype, np.shape(full[index])))
+        part = np.zeros(full.shape, bool)
         part[index] = True
     except (ExpressionError, *RAISED) as error:
         raise located(error, tree.at) from None
-    return Assignment(named.text, whole, part)
+    return Assignment(named.text, full, part)
 
 
 def as_tensor(value: Any, t: TensorType) -> np.ndarray:
@@ -89,23 +89,23 @@ def as_tensor(value: Any, t: TensorType) -> np.ndarray:
     if array.size == 1 and not array.ndim:
         shape: Any = t.shape
         return np.full(shape, array[()], t.dtype.numpy)
-    given = TensorType(t.dtype, array.shape)
-    raise ExpressionError(f"{given} is given where {t} is wanted")
+    array_type = TensorType(t.dtype, array.shape)
+    raise ExpressionError(f"{array_type} is given where {t} is wanted")
 
 
-def _as_dtype(array: np.ndarray, wanted: DType) -> np.ndarray:
+def _as_dtype(array: np.ndarray, dtype: DType) -> np.ndarray:
     """Elements in another type; what it cannot hold is refused."""
     try:
         own = dtype_of(array.dtype)
     except KeyError:
         raise ExpressionError(f"{array.dtype} is no element type") from None
-    if own is wanted:
+    if own is dtype:
         return array
-    if wanted is boolean:
+    if dtype is boolean:
         bad = (array != 0) & (array != 1)
         found = array != 0
-    elif wanted.is_integer:
-        numpy: Any = wanted.numpy
+    elif dtype.is_integer:
+        numpy: Any = dtype.numpy
         limits = np.iinfo(numpy)
         if own.is_float:
             number = array.astype(np.float64)
@@ -114,12 +114,12 @@ def _as_dtype(array: np.ndarray, wanted: DType) -> np.ndarray:
         else:
             number = array.astype(np.int64)
             bad = (number < limits.min) | (number > limits.max)
-        found = np.where(bad, 0, number).astype(wanted.numpy)
+        found = np.where(bad, 0, number).astype(dtype.numpy)
     else:
         number = array.astype(np.float64)
-        found = number.astype(wanted.numpy)
+        found = number.astype(dtype.numpy)
         bad = np.isinf(found) & np.isfinite(number)
     if np.any(bad):
         first = np.asarray(array)[bad].reshape(-1)[0]
-        raise ExpressionError(f"{wanted.name} cannot hold {number_text(first)}")
+        raise ExpressionError(f"{dtype.name} cannot hold {number_text(first)}")
     return found

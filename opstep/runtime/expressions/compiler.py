@@ -71,14 +71,14 @@ def _name(tree: Name) -> Code:
 
 
 def _unknown(env: Evaluation, name: str, at: int) -> ExpressionError:
-    known = env.scope.names()
+    names = env.scope.names()
     owner, _, field = name.rpartition(".")
-    if field in FUNCTIONS and owner in known:
+    if field in FUNCTIONS and owner in names:
         hint = f"write {field}({owner})"
     elif name in FUNCTIONS:
         hint = f"it is a function: {FUNCTIONS[name].signature}"
     else:
-        hint = did_you_mean(name, known)
+        hint = did_you_mean(name, names)
     return NoTensor(f"there is no {name[:80]} here", at, hint)
 
 
@@ -201,9 +201,9 @@ def _call(tree: Call) -> Code:
         raise ExpressionError(f"there is no function {tree.name[:80]}", at, hint)
     if tree.name in _OUTER and len(tree.arguments) == 1 and not tree.keywords:
         inner = tree.arguments[0]
-        known = _FROM_STATISTICS.get((tree.name, inner.name)) if isinstance(inner, Call) else None
-        if known and isinstance(inner, Call) and len(inner.arguments) == 1 and not inner.keywords:
-            return _call(Call(known, inner.arguments, (), at))
+        fused = _FROM_STATISTICS.get((tree.name, inner.name)) if isinstance(inner, Call) else None
+        if fused and isinstance(inner, Call) and len(inner.arguments) == 1 and not inner.keywords:
+            return _call(Call(fused, inner.arguments, (), at))
     call, codes = found.call, bind(found, tree, compile_tree)
     first = codes[0] if len(codes) == 1 else None
 

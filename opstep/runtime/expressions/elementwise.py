@@ -232,27 +232,27 @@ def cast(env: Evaluation, x: Elements, to: Dtype) -> Any:
     As ops convert: floats become integers by truncation, NaN becomes 0, what is out of range the
     nearest limit.
     """
-    wanted = dtype(to)
+    target = dtype(to)
     if isinstance(x, NUMBERS):
         x = np.float64(x) if isinstance(x, float) else np.int64(x)
     if x.size > FREE:
-        env.charge(x.size * (wanted.itemsize + 8))
-    if wanted.is_integer and x.dtype.kind in "fV":
-        return _saturated(x, wanted.numpy)
-    if wanted.name == "bool":
+        env.charge(x.size * (target.itemsize + 8))
+    if target.is_integer and x.dtype.kind in "fV":
+        return _saturated(x, target.numpy)
+    if target.name == "bool":
         return np.not_equal(x, 0)
-    if wanted.is_half and x.dtype.kind in "iu":
+    if target.is_half and x.dtype.kind in "iu":
         x = x.astype(np.float64)
-    return x.astype(wanted.numpy)
+    return x.astype(target.numpy)
 
 
-def _saturated(x: Any, wanted: np.dtype) -> Any:
-    limits, number = np.iinfo(wanted), np.trunc(x.astype(np.float64))
+def _saturated(x: Any, dtype: np.dtype) -> Any:
+    limits, number = np.iinfo(dtype), np.trunc(x.astype(np.float64))
     # 2**63 - 1 is no f64: what reaches the float above it is set apart
     inside = np.where((number >= limits.min) & (number < float(limits.max) + 1), number, 0)
-    found = np.asarray(inside).astype(wanted)
+    found = np.asarray(inside).astype(dtype)
     found = np.where(number >= float(limits.max) + 1, limits.max, found)
-    return np.where(number < limits.min, limits.min, found).astype(wanted)[()]
+    return np.where(number < limits.min, limits.min, found).astype(dtype)[()]
 
 
 @function("choosing and ordering")

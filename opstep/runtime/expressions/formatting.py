@@ -19,9 +19,9 @@ def rounded_text(value: Any) -> str:
     return number_text(value)
 
 
-def index_text(place: Sequence[int]) -> str:
+def index_text(index: Sequence[int]) -> str:
     """``[3, 17]``"""
-    return f"[{', '.join(map(str, place))}]"
+    return f"[{', '.join(map(str, index))}]"
 
 
 def bars(counts: Any) -> str:

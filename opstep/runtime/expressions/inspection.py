@@ -114,22 +114,22 @@ def topk(env: Evaluation, x: Elements, k: Integer = 10) -> Any:
         raise ExpressionError(f"k is between 1 and {MOST:,}")
     env.charge(array.size * 24)
     flat = array.reshape(-1)
-    kept = np.arange(flat.size)
+    remaining = np.arange(flat.size)
     if flat.dtype.kind in "fV":
-        kept = np.flatnonzero(~np.isnan(flat))
-    found = flat[kept]
+        remaining = np.flatnonzero(~np.isnan(flat))
+    found = flat[remaining]
     order = found.astype(np.float64) if found.dtype.kind in "fV" else found.astype(np.int64)
     if k < order.size:
         least = np.partition(order, order.size - k)[order.size - k]
         above = np.flatnonzero(order > least)
         chosen = np.concatenate([above, np.flatnonzero(order == least)[: k - above.size]])
-        kept, order = kept[chosen], order[chosen]
-    ranked = kept[np.lexsort((-kept, order))[::-1]]
+        remaining, order = remaining[chosen], order[chosen]
+    ranked = remaining[np.lexsort((-remaining, order))[::-1]]
     places = np.stack(np.unravel_index(ranked, array.shape), 1) if array.ndim else ranked[:, None]
     values = flat[ranked]
     rows = [(tuple(p), v) for p, v in zip(places.tolist(), values, strict=True)]
-    told = [f"{rounded_text(v)} at {index_text(p)}" for p, v in rows[:4]] or ["nothing but NaN"]
-    text = ", ".join(told) + (", …" if len(rows) > 4 else "")
+    texts = [f"{rounded_text(v)} at {index_text(p)}" for p, v in rows[:4]] or ["nothing but NaN"]
+    text = ", ".join(texts) + (", …" if len(rows) > 4 else "")
     return ValueTable("topk", ("place", "value"), rows, text, {"values": values, "places": places})
 
 
@@ -213,11 +213,11 @@ def _differences(a: np.ndarray, b: np.ndarray, places: np.ndarray, count: int) -
     ):  # fmt: skip
         if figures is None:
             continue
-        known = figures == figures
-        if not known.any():
+        present = figures == figures
+        if not present.any():
             fields[name] = float("nan")
             continue
-        k = int(np.argmax(np.where(known, figures, figures.dtype.type(0))))
+        k = int(np.argmax(np.where(present, figures, figures.dtype.type(0))))
         value = figures[k].item()
         fields[name] = value
         rows.append((name, value, index_text(at(k))))

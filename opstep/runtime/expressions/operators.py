@@ -27,11 +27,11 @@ _QUICK = frozenset((np.float32, np.float64, np.int32, np.int64))
 
 def number(sign: str, a: Any, b: Any) -> int | float:
     """Of two written numbers: integers stay exact as far as 64 bits hold them."""
-    whole = isinstance(a, int) and isinstance(b, int)
-    if whole and (sign in "+-*" or (b and sign in ("//", "%"))):
+    integral = isinstance(a, int) and isinstance(b, int)
+    if integral and (sign in "+-*" or (b and sign in ("//", "%"))):
         result = _PYTHON[sign](int(a), int(b))
         return result if -_INT_MOST <= result < _INT_MOST else float(result)
-    if whole and sign == "**" and b >= 0 and abs(int(a)).bit_length() * b <= 128:
+    if integral and sign == "**" and b >= 0 and abs(int(a)).bit_length() * b <= 128:
         result = int(a) ** int(b)
         return result if -_INT_MOST <= result < _INT_MOST else float(result)
     return float(_FLOATS[sign](np.float64(a), np.float64(b)))

@@ -119,11 +119,11 @@ class Parser:
             raise self.unexpected(what)
         return self.advance()
 
-    def unexpected(self, wanted: str) -> ExpressionError:
+    def unexpected(self, expected: str) -> ExpressionError:
         token = self.token
         shown = "the end" if token.kind == "end" else visible(token.text[:40])
         hint = _FOREIGN.get(token.kind, "")
-        return ExpressionError(f"expected {wanted}, not {shown}", token.start, hint)
+        return ExpressionError(f"expected {expected}, not {shown}", token.start, hint)
 
     def _check_height(self, tree: Tree) -> Tree:
         """Bounds how deep trees are, so that nothing that walks one runs out of stack."""

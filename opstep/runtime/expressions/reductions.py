@@ -78,8 +78,8 @@ def _sum(env: Evaluation, x: Any, axis: Axis) -> Any:
         odd = _odd(s)
         return np.float64((s.mean or 0.0) * s.finite if odd is None else odd)
     array = _array(env, x, axis)
-    whole = array.dtype.kind in "iub"
-    return _reduced(env, np.sum, array, axis, dtype=np.int64 if whole else np.float64)
+    integral = array.dtype.kind in "iub"
+    return _reduced(env, np.sum, array, axis, dtype=np.int64 if integral else np.float64)
 
 
 def _odd(s: Statistics) -> float | None:
@@ -260,13 +260,13 @@ def finite(env: Evaluation, x: Lazy) -> Any:
     return not _some(env, x, lambda s: s.finite < s.count, lambda a: ~np.isfinite(a))
 
 
-def _some(env: Evaluation, x: Any, known: Callable[[Statistics], bool], test: Any) -> bool:
+def _some(env: Evaluation, x: Any, figure: Callable[[Statistics], bool], test: Any) -> bool:
     if is_handle(x):
         t = x.type
         if not t.dtype.is_float:
             return False
         if t.size > SMALL:
-            return known(x.statistics())
+            return figure(x.statistics())
     array = elements(env, x)
     if not isinstance(array, NUMBERS) and array.dtype.kind not in "fV":
         return False
@@ -289,10 +289,10 @@ def infs(env: Evaluation, x: Lazy) -> Any:
     return _amount(env, x, lambda s: s.posinf + s.neginf, np.isinf)
 
 
-def _amount(env: Evaluation, x: Any, known: Callable[[Statistics], int], test: Any) -> int:
+def _amount(env: Evaluation, x: Any, figure: Callable[[Statistics], int], test: Any) -> int:
     s = _device_statistics(x)
     if s is not None:
-        return known(s)
+        return figure(s)
     array = np.asarray(elements(env, x))
     if array.size > FREE:
         env.charge(array.size)
@@ -303,9 +303,9 @@ def _amount(env: Evaluation, x: Any, known: Callable[[Statistics], int], test: A
 def unwritten(env: Evaluation, x: Lazy) -> Any:
     """Whether any element still holds the fill value (`fill=nan`): no op has written it."""
     if is_handle(x):
-        told = x.statistics().unwritten
-        if told is not None:
-            return told > 0
+        unwritten = x.statistics().unwritten
+        if unwritten is not None:
+            return unwritten > 0
         if getattr(getattr(x, "node", None), "producer", x) is None:
             return False  # it came from outside
     raise ExpressionError(

@@ -55,14 +55,14 @@ def function(family: str, name: str = "", masked: str = "") -> Callable[[Any], A
 def add(name: str, family: str, call: Any, doc: str, masked: str = "") -> None:
     """Registers a function."""
     parameters = tuple(inspect.signature(call).parameters.values())[1:]
-    written = []
+    texts = []
     for p in parameters:
         kind = str(p.annotation).removesuffix(" | None")
         assert kind in KINDS, f"{name}: {p.name} is annotated {p.annotation}"
-        written.append(p.name if p.default is p.empty else f"{p.name}=")
+        texts.append(p.name if p.default is p.empty else f"{p.name}=")
         if p.kind is p.VAR_POSITIONAL:
-            written[-1] = f"{p.name}, …"
+            texts[-1] = f"{p.name}, …"
     assert name not in FUNCTIONS, name
-    signature = f"{name}({', '.join(written)})"
+    signature = f"{name}({', '.join(texts)})"
     text = " ".join(doc.split("\n\n")[0].split())
     FUNCTIONS[name] = Function(name, family, signature, text, call, parameters, masked)

@@ -117,8 +117,8 @@ def cumsum(env: Evaluation, x: Elements, axis: Integer = -1) -> Any:
     array = np.asarray(x)
     if array.size > FREE:
         env.charge(array.size * 8)
-    whole = array.dtype.kind in "iub"
-    return np.cumsum(array, _axis(array, axis), np.int64 if whole else np.float64)
+    integral = array.dtype.kind in "iub"
+    return np.cumsum(array, _axis(array, axis), np.int64 if integral else np.float64)
 
 
 @function(ORDER)

@@ -144,8 +144,8 @@ class Rows:
         if stop <= start:
             return []
         places = (slice(start, stop),)
-        whole = isinstance(self.value, np.ndarray)
-        array = self.value[places] if whole else self.value.part(places)
+        is_array = isinstance(self.value, np.ndarray)
+        array = self.value[places] if is_array else self.value.part(places)
         return [Row(start + k, child) for k, child in enumerate(array)]
 
     def ranges(self) -> list[tuple[int, int]]:

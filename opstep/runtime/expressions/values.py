@@ -109,12 +109,12 @@ def type_of(value: Any) -> TensorType:
 
 def converted(env: Evaluation, array: Any, to: Any) -> Any:
     """In another NumPy dtype."""
-    wanted = np.dtype(to)
-    if array.dtype == wanted:
+    target = np.dtype(to)
+    if array.dtype == target:
         return array
     if array.size > FREE:
-        env.charge(array.size * wanted.itemsize)
-    return array.astype(wanted)
+        env.charge(array.size * target.itemsize)
+    return array.astype(target)
 
 
 def combined(env: Evaluation, a: Any, b: Any, factor: int = 1) -> tuple[Any, Any]:

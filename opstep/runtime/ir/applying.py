@@ -58,10 +58,10 @@ class Applier:
         key = (s.callee.text, attrs_key(s.attrs) if s.attrs else None, *kinds)
         found = self.cache.get(key)
         if found is None:
-            known = len(reporter.diagnostics)
+            reported = len(reporter.diagnostics)
             found = self._new(s, types, source, reporter)
             if found is None:
-                if None in types and len(reporter.diagnostics) == known:
+                if None in types and len(reporter.diagnostics) == reported:
                     self.unknown.add(key)
                 return None
             if found.op is not None or not s.attrs:  # calls have none: each that has is reported
@@ -90,10 +90,10 @@ class Applier:
         graph = None if op else self.graphs.get(callee)
         try:
             if op is not None:
-                given = self.given(op, s.attrs, source, reporter)
-                if given is None or None in types:
+                attributes = self.attributes(op, s.attrs, source, reporter)
+                if attributes is None or None in types:
                     return None
-                return self._op(op, types, given, s, reporter)
+                return self._op(op, types, attributes, s, reporter)
             if graph is not None:
                 self.reached[callee] = None
                 self._no_attributes(s, source, reporter)
@@ -111,9 +111,9 @@ class Applier:
         return None
 
     def _op(
-        self, op: type[Op], types: list, given: dict[str, Any], s: Apply, reporter: Reporter
+        self, op: type[Op], types: list, written: dict[str, Any], s: Apply, reporter: Reporter
     ) -> Application:
-        attrs = complete(op, given)
+        attrs = complete(op, written)
         self._check_values(op, attrs, reporter)
         resolved = self._resolved(op, types, attrs)
         for t in resolved.results:
@@ -145,12 +145,12 @@ class Applier:
 
     # --- attributes -------------------------------------------------------------------------------
 
-    def given(
+    def attributes(
         self, op: type[Op], attrs: tuple[Attr, ...], source: Source | None, reporter: Reporter
     ) -> dict[str, Any] | None:
         """The written attributes by name; None, with the errors reported, where one is wrong."""
-        known = {spec.name for spec in op.attrs}
-        given: dict[str, Any] = {}
+        declared = {spec.name for spec in op.attrs}
+        values: dict[str, Any] = {}
         first: dict[str, Attr] = {}
         good = True
         for a in attrs:
@@ -160,13 +160,13 @@ class Applier:
                 message = f"attribute {name} is given twice"
                 reporter.error(source, a.name.span, message, "", (note,))
                 good = False
-            elif name not in known:
+            elif name not in declared:
                 message = f"{op.name} has no attribute {name}"
                 reporter.error(source, a.name.span, message, _attr_hint(op, name, reporter))
                 good = False
             first.setdefault(name, a)
-            given[name] = a.value
-        return given if good else None
+            values[name] = a.value
+        return values if good else None
 
     def _no_attributes(self, s: Apply, source: Source | None, reporter: Reporter) -> None:
         for a in s.attrs:
@@ -196,9 +196,9 @@ class Applier:
 def _attr_hint(op: type[Op], name: str, reporter: Reporter) -> str:
     if any(o.name == name for o in op.operands):
         return f"{name} is an operand: write it by its place, in {op.signature}"
-    known = [spec.name for spec in op.attrs]
-    has = f"it has {', '.join(known)}" if known else "it takes no attributes"
-    return reporter.near(name, known) or has
+    names = [spec.name for spec in op.attrs]
+    has = f"it has {', '.join(names)}" if names else "it takes no attributes"
+    return reporter.near(name, names) or has
 
 
 def _literals(s: Apply, resolved: Resolved) -> tuple:

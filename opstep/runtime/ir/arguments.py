@@ -48,7 +48,7 @@ def parse_callee(lex: Lexer, what: str) -> Name:
         number = parse_number(lex)
         raise SyntaxFault(
             f"expected {what}, not a number",
-            Span(start, lex.behind),
+            Span(start, lex.previous_end),
             f"numbers are operands: add(x, {number}); a tensor of them is full(value={number}, …)",
         )
     if lex.kind != "name" or lex.value in CONSTANTS:
@@ -81,13 +81,13 @@ def parse_arguments(
             operand = _operand_or_attr(lex, opened, attrs)
         elif starts_number(lex):
             number = parse_number(lex)
-            operand = Literal(number, Span(start, lex.behind))
+            operand = Literal(number, Span(start, lex.previous_end))
         else:
             raise _no_operand(lex, opened)
         if operand is not None:
             if attrs:
                 raise SyntaxFault(
-                    "operands stand before the attributes", Span(start, lex.behind),
+                    "operands stand before the attributes", Span(start, lex.previous_end),
                     f"write this one before {attrs[0].name.text}=",
                 )  # fmt: skip
             operands.append(operand)
@@ -132,8 +132,8 @@ def _operand_or_attr(lex: Lexer, opened: int, attrs: list[Attr]) -> Name | None:
         if "\n" in lex.text[opened : span.start]:  # it is the next statement
             raise SyntaxFault("the ( is not closed", Span(opened, opened + 1))
         hint = "give it a line and a name of its own, and pass it as an operand"
-        raise SyntaxFault("an attribute cannot be a call", Span(start, lex.behind), hint)
-    attrs.append(Attr(Name(text, span), value, Span(start, lex.behind)))
+        raise SyntaxFault("an attribute cannot be a call", Span(start, lex.previous_end), hint)
+    attrs.append(Attr(Name(text, span), value, Span(start, lex.previous_end)))
     return None
 
 

@@ -208,12 +208,12 @@ class BodyChecker:
             self._redefined(binding.name)
             return
         if binding.type is not None and binding.type is not t:
-            known = self._check_symbols(binding.type, binding.type_span)
-            if t is not None and known and binding.type != t:
+            resolved = self._check_symbols(binding.type, binding.type_span)
+            if t is not None and resolved and binding.type != t:
                 message = f"{name} is {t}, not {binding.type}"
                 self.error(binding.type_span, message, code="annotation")
-                known = False  # either may be what was meant
-            t = binding.type if known else None
+                resolved = False  # either may be what was meant
+            t = binding.type if resolved else None
         types[name] = t
 
     def _redefined(self, name: Name) -> None:
@@ -236,7 +236,7 @@ class BodyChecker:
         target = s.target.text
         declared = self.tensors.get(target)
         value = s.value
-        given = self.lookup(value) if isinstance(value, Name) else None
+        value_type = self.lookup(value) if isinstance(value, Name) else None
         if declared is None:
             hint = self.reporter.near(target, self.tensors)
             if target in self.types:
@@ -255,8 +255,8 @@ class BodyChecker:
                 self.error(value.span, f"{target} is {t}, and cannot become a number", hint)
             elif fault := literal_fault(value.value, t.dtype):
                 self.error(value.span, fault)
-        elif given is not None and given != t:
-            message = f"{target} is {t}, and cannot become {value.text}, a {given}"
+        elif value_type is not None and value_type != t:
+            message = f"{target} is {t}, and cannot become {value.text}, a {value_type}"
             self.error(value.span, message, code="update-type")
 
     def _assert(self, s: Assert) -> None:
@@ -276,23 +276,23 @@ class BodyChecker:
         if s is None:
             if graph.results:
                 brace = Span(max(graph.span.start, graph.span.end - 1), graph.span.end)
-                wanted = ", ".join(map(str, graph.results))
-                message = f"graph {graph.name.text} must return {wanted}"
+                expected = ", ".join(map(str, graph.results))
+                message = f"graph {graph.name.text} must return {expected}"
                 self.error(brace, message, "", (signature,), "missing-return")
             return
         found = [self.lookup(name) for name in s.values]
         if len(found) != len(graph.results):
             count = len(graph.results)
-            wanted = amount(count, "value") if count else "nothing"
+            expected = amount(count, "value") if count else "nothing"
             self.error(
-                s.span, f"graph {graph.name.text} returns {wanted}, not {len(found)}", "",
+                s.span, f"graph {graph.name.text} returns {expected}, not {len(found)}", "",
                 (signature,),
             )  # fmt: skip
             return
-        for name, t, wanted in zip(s.values, found, graph.results, strict=True):
-            known = symbols_of(wanted.shape) <= self.bound.keys()
-            if t is not None and known and t != wanted:
-                message = f"graph {graph.name.text} returns {wanted}, but {name.text} is {t}"
+        for name, t, expected in zip(s.values, found, graph.results, strict=True):
+            bound = symbols_of(expected.shape) <= self.bound.keys()
+            if t is not None and bound and t != expected:
+                message = f"graph {graph.name.text} returns {expected}, but {name.text} is {t}"
                 self.error(name.span, message, "", (signature,), "return-type")
 
     # --- names ------------------------------------------------------------------------------------

@@ -77,25 +77,25 @@ def unify(
     symbols: dict[str, Dim] = {}
     places: dict[str, str] = {}
     for k, (binding, t) in enumerate(zip(graph.inputs, types, strict=True)):
-        wanted = binding.type
-        assert wanted is not None  # the grammar wants the types of inputs
+        expected = binding.type
+        assert expected is not None  # the grammar wants the types of inputs
         if not isinstance(t, TensorType):
-            _literal_input(what, binding.name.text, wanted, t, first + k)
+            _literal_input(what, binding.name.text, expected, t, first + k)
             continue
-        _same_kind(what, binding.name.text, wanted, t, first + k)
-        for axis, (declared, given) in enumerate(zip(wanted.shape, t.shape, strict=True)):
+        _same_kind(what, binding.name.text, expected, t, first + k)
+        for axis, (declared, size) in enumerate(zip(expected.shape, t.shape, strict=True)):
             symbol = declared.lone_symbol() if isinstance(declared, Expr) else None
             if symbol is None:
                 continue
-            known = symbols.setdefault(symbol, given)
-            place = f"axis {axis} of {binding.name.text}"
-            if known != given:
+            first_size = symbols.setdefault(symbol, size)
+            where = f"axis {axis} of {binding.name.text}"
+            if first_size != size:
                 raise Mismatch(
                     f"{what} wants one size as {symbol}, "
-                    f"but it is {known} in {places[symbol]} and {given} in {place}",
+                    f"but it is {first_size} in {places[symbol]} and {size} in {where}",
                     first + k,
                 )
-            places.setdefault(symbol, place)
+            places.setdefault(symbol, where)
     return symbols, _check_dims(graph, types, symbols, what, first)
 
 
@@ -104,13 +104,13 @@ def _check_dims(graph: Graph, types, symbols, what: str, first: int) -> tuple[Te
     bound = []
     for k, (binding, t) in enumerate(zip(graph.inputs, types, strict=True)):
         assert binding.type is not None
-        wanted = substitute(binding.type, symbols)
-        if isinstance(t, TensorType) and t != wanted:
-            declared = "" if wanted == binding.type else f" (declared {binding.type})"
+        expected = substitute(binding.type, symbols)
+        if isinstance(t, TensorType) and t != expected:
+            declared = "" if expected == binding.type else f" (declared {binding.type})"
             raise Mismatch(
-                f"{what} wants {wanted} as {binding.name.text}{declared}, not {t}", first + k
+                f"{what} wants {expected} as {binding.name.text}{declared}, not {t}", first + k
             )
-        bound.append(wanted)
+        bound.append(expected)
     return tuple(bound)
 
 
@@ -129,23 +129,23 @@ def substitute(t: TensorType, symbols: Mapping[str, Dim]) -> TensorType:
     return TensorType(t.dtype, shape)
 
 
-def _literal_input(what: str, name: str, wanted: TensorType, value, at: int) -> None:
-    if wanted.rank:
-        raise Mismatch(f"{what} wants {wanted} as {name}, not the number {value}", at)
-    fault = literal_fault(value, wanted.dtype)
+def _literal_input(what: str, name: str, declared: TensorType, value, at: int) -> None:
+    if declared.rank:
+        raise Mismatch(f"{what} wants {declared} as {name}, not the number {value}", at)
+    fault = literal_fault(value, declared.dtype)
     if fault:
         raise Mismatch(fault, at)
 
 
-def _same_kind(what: str, name: str, wanted: TensorType, t: TensorType, at: int) -> None:
-    if t.dtype is not wanted.dtype:
+def _same_kind(what: str, name: str, declared: TensorType, t: TensorType, at: int) -> None:
+    if t.dtype is not declared.dtype:
         raise Mismatch(
-            f"{what} wants {wanted} as {name}, not {t}",
+            f"{what} wants {declared} as {name}, not {t}",
             at,
-            f"calls of graphs do not convert: cast(…, dtype={wanted.dtype})",
+            f"calls of graphs do not convert: cast(…, dtype={declared.dtype})",
         )
-    if t.rank != wanted.rank:
-        raise Mismatch(f"{what} wants {wanted} as {name}, not {t}", at)
+    if t.rank != declared.rank:
+        raise Mismatch(f"{what} wants {declared} as {name}, not {t}", at)
 
 
 def resolve_call(

@@ -161,19 +161,19 @@ class switch(Control):
 CONTROL: dict[str, type[Control]] = {"while": while_, "cond": cond, "switch": switch}
 
 
-def _selector(op: str, types: Types, name: str, wanted: tuple[DType, ...], form: str) -> TensorType:
+def _selector(op: str, types: Types, name: str, dtypes: tuple[DType, ...], form: str) -> TensorType:
     """The type of the operand that selects a branch."""
     if not types:
         raise Mismatch(f"{op} needs {form} as its first operand, {name}")
     t = types[0]
     if isinstance(t, TensorType):
-        if t.rank or t.dtype not in wanted:
+        if t.rank or t.dtype not in dtypes:
             raise Mismatch(f"{op} wants {form} as {name}, not {t}", 0)
         return t
-    fault = literal_fault(t, wanted[-1])
+    fault = literal_fault(t, dtypes[-1])
     if fault:
         raise Mismatch(fault, 0)
-    return TensorType(wanted[-1], ())
+    return TensorType(dtypes[-1], ())
 
 
 def _branches(

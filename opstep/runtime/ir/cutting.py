@@ -25,11 +25,11 @@ class Piece(NamedTuple):
     end: int
     kind: str
     name: str
-    behind_name: int
+    after_name: int
 
     def moved(self, by: int) -> Piece:
         """The same piece in a text that is longer above it."""
-        return Piece(self.start + by, self.end + by, self.kind, self.name, self.behind_name + by)
+        return Piece(self.start + by, self.end + by, self.kind, self.name, self.after_name + by)
 
 
 def cut(text: str) -> list[Piece]:

@@ -44,16 +44,16 @@ def _initialiser(
             hint = f"there are {', '.join(makers)}"
         reporter.error(source, init.span, f"there is no op {init.text}", hint)
         return None
-    given = applier.given(op, d.attrs, source, reporter)
-    if given is None:
+    attributes = applier.attributes(op, d.attrs, source, reporter)
+    if attributes is None:
         return None
     for spec in op.attrs:
         if spec.name == "shape" and spec.type == "dims":
-            given.setdefault("shape", d.type.shape)
+            attributes.setdefault("shape", d.type.shape)
         elif spec.name == "dtype" and spec.type == "dtype":
-            given.setdefault("dtype", d.type.dtype)
+            attributes.setdefault("dtype", d.type.dtype)
     try:
-        return _initialisation(d, op, given)
+        return _initialisation(d, op, attributes)
     except Mismatch as m:
         spans = {a.name.text: a.span for a in d.attrs}
         span = spans.get(m.at, init.span) if isinstance(m.at, str) else init.span
@@ -61,14 +61,14 @@ def _initialiser(
         return None
 
 
-def _initialisation(d: Declaration, op: type[Op], given: dict[str, Any]) -> Application:
+def _initialisation(d: Declaration, op: type[Op], attributes: dict[str, Any]) -> Application:
     if not _needs_nothing(op):
         raise Mismatch(f"{op.name} takes operands, and cannot initialise {d.name.text}")
-    attrs = complete(op, given)
+    attrs = complete(op, attributes)
     resolved = resolve(op, (), attrs)
     if resolved.results != (d.type,):
-        made = ", ".join(map(str, resolved.results)) or "nothing"
-        raise Mismatch(f"{d.name.text} is {d.type}, but {op.name} makes {made}")
+        results = ", ".join(map(str, resolved.results)) or "nothing"
+        raise Mismatch(f"{d.name.text} is {d.type}, but {op.name} makes {results}")
     return Application(op, None, resolved, attrs)
 
 

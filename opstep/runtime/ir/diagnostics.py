@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from opstep.runtime.ir.graph import Source, Span
-from opstep.runtime.ir.wording import Words, in_python, said
+from opstep.runtime.ir.wording import Words, in_python, worded
 
 _WINDOW = 100  # columns of a source line that a message shows
 _LEAD = 40  # of these, how many stand before the span in a line that is longer
@@ -109,11 +109,11 @@ def render(diagnostic: Diagnostic, color: bool = False, words: Words = in_python
     Arguments are called as the door calls them whose `words` they are.
     """
     d = diagnostic
-    lines = [_headline(d.severity, said(d.message, words), d.source, d.span, color)]
+    lines = [_headline(d.severity, worded(d.message, words), d.source, d.span, color)]
     lines += _excerpt(d.source, d.span, _COLORS.get(d.severity, "") if color else "")
     if d.hint:
         hint = f"{_CYAN}hint:{_RESET}" if color else "hint:"
-        lines.append(f"{hint} {visible(said(d.hint, words))}")
+        lines.append(f"{hint} {visible(worded(d.hint, words))}")
     for note in d.notes:
         message, span, source = Note(*note)
         source = source or d.source
@@ -142,9 +142,9 @@ class Suggestion(str):
     def __new__(cls, names: Iterable[str]) -> Suggestion:
         *rest, last = names = tuple(names)
         what = f"{', '.join(rest)} or {last}" if rest else last
-        made = super().__new__(cls, f"did you mean {what}?")
-        made.names = names
-        return made
+        instance = super().__new__(cls, f"did you mean {what}?")
+        instance.names = names
+        return instance
 
     def __getnewargs__(self) -> tuple[tuple[str, ...]]:
         return (self.names,)

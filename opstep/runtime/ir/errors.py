@@ -24,26 +24,30 @@ class SettingError(InputError):
 
 
 class UnknownName(InputError):
-    """A name that nothing has: `name`, in place of one of `known`, which `listing` begins to tell
-    in a hint where none is near.
+    """A name that nothing has: `name`, in place of one of `candidates`, which `listing` begins to
+    tell in a hint where none is near.
     """
 
-    def __init__(self, what: str, name: str, known: Iterable[str], listing: str = "there are:"):
+    def __init__(
+        self, what: str, name: str, candidates: Iterable[str], listing: str = "there are:"
+    ):
         self.name = name
-        self.known = tuple(known)
-        listed = f"{listing} {names_listed(self.known)}" if self.known else "there are none"
-        super().__init__(what, hint=did_you_mean(name, self.known) or listed)
+        self.candidates = tuple(candidates)
+        listed = (
+            f"{listing} {names_listed(self.candidates)}" if self.candidates else "there are none"
+        )
+        super().__init__(what, hint=did_you_mean(name, self.candidates) or listed)
 
 
 class MissingInputs(InputError):
     """Inputs of a graph that nothing was given for: `names`."""
 
-    def __init__(self, what: str, names: Iterable[str], **place: Any):
+    def __init__(self, what: str, names: Iterable[str], **location: Any):
         self.names = tuple(names)
         one = Argument("inputs", {self.names[0]: ARRAY})
         every = Argument("inputs", "random")
         super().__init__(
-            what, hint=Wording.any_of(("give ", one), (every, " for all of them")), **place
+            what, hint=Wording.any_of(("give ", one), (every, " for all of them")), **location
         )
 
 

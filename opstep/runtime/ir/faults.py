@@ -52,8 +52,8 @@ class Rule(NamedTuple):
     def masks(self, parts: Sequence[Any], attrs: dict[str, Any]) -> tuple[Any, ...]:
         """A mask, or a bool, for each operand; none where the rule is not broken."""
         code = self.broken.__code__
-        takes = code.co_kwonlyargcount or code.co_flags & 0x08  # keywords, or **
-        found = self.broken(*parts, **attrs) if takes else self.broken(*parts)
+        accepts = code.co_kwonlyargcount or code.co_flags & 0x08  # keywords, or **
+        found = self.broken(*parts, **attrs) if accepts else self.broken(*parts)
         masks = found if isinstance(found, tuple) else (found,)
         broken = any(bool(m.any()) if hasattr(m, "any") else bool(m) for m in masks)
         return masks if broken else ()

@@ -99,7 +99,7 @@ class Comments:
     """
 
     above: tuple[str, ...] = ()
-    behind: str | None = None
+    trailing: str | None = None
 
 
 NO_COMMENTS = Comments()

@@ -1,8 +1,8 @@
 """Characters to tokens. Tokens are read one at a time, where the parser stands.
 
-A lexer holds the token it stands on: `kind`, `value` (its text), `start`, `end`, and `behind`,
-where the token before it ended. Kinds: name, int, float, string, newline, comment, end, bad, and
-each sign of punctuation is its own kind.
+A lexer holds the token it stands on: `kind`, `value` (its text), `start`, `end`, and
+`previous_end`, where the token before it ended. Kinds: name, int, float, string, newline, comment,
+end, bad, and each sign of punctuation is its own kind.
 """
 
 from __future__ import annotations
@@ -78,7 +78,16 @@ class Lexer:
     """
 
     __slots__ = (
-        "behind", "end", "inner", "kind", "limit", "nesting", "source", "start", "text", "types",
+        "end",
+        "inner",
+        "kind",
+        "limit",
+        "nesting",
+        "previous_end",
+        "source",
+        "start",
+        "text",
+        "types",
         "value",
     )  # fmt: skip
 
@@ -100,7 +109,7 @@ class Lexer:
 
     def advance(self) -> None:
         """Goes to the next token."""
-        self.behind = self.end
+        self.previous_end = self.end
         match = _TOKEN(self.text, self.end, self.limit)
         while self.nesting and match and match.lastgroup in _PASSED_OVER:
             if match.lastgroup == "comment":

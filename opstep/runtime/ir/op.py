@@ -250,12 +250,12 @@ def coerce(spec: AttrSpec, value):
         raise Mismatch(f"attribute {spec.name} wants {_EXAMPLES[spec.type]}", spec.name) from None
 
 
-def complete(op: type[Op], given: dict[str, Any]) -> dict[str, Any]:
+def complete(op: type[Op], attributes: dict[str, Any]) -> dict[str, Any]:
     """All attributes of the op in declared order: the given ones, checked, and defaults."""
     attrs = {}
     for spec in op.attrs:
-        if spec.name in given:
-            attrs[spec.name] = coerce(spec, given[spec.name])
+        if spec.name in attributes:
+            attrs[spec.name] = coerce(spec, attributes[spec.name])
         elif spec.required:
             raise Mismatch(
                 f"{op.name} needs the attribute {spec.name}",
@@ -303,11 +303,11 @@ def expand(op: type[Op], count: int) -> list[OperandSpec]:
         specs += [specs[-1]] * (count - len(specs))
     least = sum(not s.optional for s in op.operands)
     if not least <= count <= len(specs):
-        wanted = str(least) if least == len(specs) else f"{least} to {len(specs)}"
+        expected = str(least) if least == len(specs) else f"{least} to {len(specs)}"
         if op.operands and op.operands[-1].variadic:
-            wanted = f"{least} or more"
+            expected = f"{least} or more"
         raise Mismatch(
-            f"{op.name} takes {wanted} operand{'' if wanted == '1' else 's'}, not {count}",
+            f"{op.name} takes {expected} operand{'' if expected == '1' else 's'}, not {count}",
             hint=f"its form is {op.signature}",
         )
     return specs[:count]
@@ -325,8 +325,8 @@ def resolve(
         if isinstance(t, TensorType):
             if not _ADMITS[spec.kind](t.dtype):
                 raise Mismatch(f"{op.name} wants {_KINDS[spec.kind]} as {spec.name}, not {t}", k)
-            known = groups.get(spec.group)
-            groups[spec.group] = t.dtype if known is None else promote(known, t.dtype)
+            group_dtype = groups.get(spec.group)
+            groups[spec.group] = t.dtype if group_dtype is None else promote(group_dtype, t.dtype)
     for k, (spec, t) in enumerate(zip(specs, types, strict=True)):
         if not isinstance(t, TensorType):
             groups[spec.group] = _adapt_literal(spec, t, groups.get(spec.group), k)
@@ -344,16 +344,18 @@ def resolve(
     return Resolved(promoted, (results,) if isinstance(results, TensorType) else tuple(results))
 
 
-def _adapt_literal(spec: OperandSpec, value: int | float, known: DType | None, at: int) -> DType:
+def _adapt_literal(
+    spec: OperandSpec, value: int | float, group_dtype: DType | None, at: int
+) -> DType:
     """The group's dtype once a literal has joined it: a literal takes the dtype it meets, where it
     can.
     """
-    if known is None:
+    if group_dtype is None:
         return {"X": i64, "B": boolean}.get(spec.kind, f32 if type(value) is float else i32)
-    if type(value) is float and not known.is_float:
+    if type(value) is float and not group_dtype.is_float:
         if spec.kind in "XIB":
             raise Mismatch(f"{value} is not an integer", at)
         return f32
-    if known.kind == "b" and spec.kind != "B":
+    if group_dtype.kind == "b" and spec.kind != "B":
         return i32
-    return known
+    return group_dtype

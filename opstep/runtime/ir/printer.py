@@ -47,7 +47,7 @@ def print_parts(module: Module) -> list[str]:
             _graph(item, lines)
         else:
             _above(item.comments, "", lines)
-            lines += _behind(_declaration(item), item.comments)
+            lines += _with_trailing(_declaration(item), item.comments)
         after_graph = is_graph
         parts.append(_text(lines))
     if module.closing.above:
@@ -101,9 +101,9 @@ class _Line:
         return f"{self.head}({', '.join(self.items)}){self.tail}"
 
     def lines(self, indent: str) -> list[str]:
-        whole = indent + self.text()
-        if len(whole) <= _WIDTH or not self.items:
-            return [whole]
+        one_line = indent + self.text()
+        if len(one_line) <= _WIDTH or not self.items:
+            return [one_line]
         lines = [f"{indent}{self.head}("]
         inner = indent + 2 * _INDENT
         row = ""
@@ -120,12 +120,12 @@ def _graph(graph: Graph, lines: list[str]) -> None:
     inputs = [_binding(b) for b in graph.inputs]
     results = f" -> {', '.join(map(str, graph.results))}" if graph.results else ""
     header = _Line(f"graph {graph.name.text}", inputs, f"{results} {{")
-    lines += _behind(header.lines(""), graph.comments)
+    lines += _with_trailing(header.lines(""), graph.comments)
     for s in graph.body:
         _above(s.comments, _INDENT, lines)
-        lines += _behind(_statement(s).lines(_INDENT), s.comments)
+        lines += _with_trailing(_statement(s).lines(_INDENT), s.comments)
     _above(graph.closing, _INDENT, lines)
-    lines += _behind(["}"], graph.closing)
+    lines += _with_trailing(["}"], graph.closing)
 
 
 def _declaration(d: Declaration) -> list[str]:
@@ -173,9 +173,9 @@ def _above(comments: Comments, indent: str, lines: list[str]) -> None:
             lines.append(indent + _comment(line) if line else "")
 
 
-def _behind(lines: list[str], comments: Comments) -> list[str]:
-    if comments.behind is not None:
-        lines[-1] += "  " + _comment(comments.behind.replace("\n", " "))
+def _with_trailing(lines: list[str], comments: Comments) -> list[str]:
+    if comments.trailing is not None:
+        lines[-1] += "  " + _comment(comments.trailing.replace("\n", " "))
     return lines
 
 

@@ -196,20 +196,20 @@ class Reader:
         lex.advance()
         type_start = lex.start
         t = parse_type(lex)
-        type_span = Span(type_start, lex.behind)
+        type_span = Span(type_start, lex.previous_end)
         init, attrs, value = None, (), None
         if lex.kind == "=":
             lex.advance()
             value_start = lex.start
             if starts_number(lex):
                 number = parse_number(lex)
-                value = Literal(number, Span(value_start, lex.behind))
+                value = Literal(number, Span(value_start, lex.previous_end))
             elif lex.kind == "name" and lex.value in CONSTANTS and CONSTANTS[lex.value] is not None:
                 value = Literal(CONSTANTS[lex.value] is True, lex.span)
                 lex.advance()
             else:
                 init, attrs = self._initialiser()
-        end = lex.behind
+        end = lex.previous_end
         comments, position = end_of_line(lex, above)
         return (
             Declaration(kind, name, t, init, attrs, value, comments, Span(start, end), type_span),
@@ -247,7 +247,7 @@ class Reader:
         start = lex.start
         name, inputs, results = None, [], []
         results_span = brace = Span(start, start + 5)
-        behind = None
+        trailing = None
         lines = list(above)
         try:
             lex.advance()
@@ -263,13 +263,13 @@ class Reader:
             lines += lex.inner
             lex.advance()
             if lex.kind == "comment":
-                behind = comment_text(lex.value)
+                trailing = comment_text(lex.value)
                 lex.advance()
             position = lex.end if lex.kind == "newline" else lex.start
         except SyntaxFault as fault:
             self.report(fault)
             position = self._body_after_fault()
-        comments = comments_of(tuple(lines), behind)
+        comments = comments_of(tuple(lines), trailing)
         return Head(start, name, inputs, results, results_span, brace, comments), position
 
     def _body_after_fault(self) -> int | None:
@@ -299,7 +299,7 @@ class Reader:
             lex.advance()
             start = lex.start
             t = parse_type(lex)
-            inputs.append(Binding(name, t, Span(start, lex.behind)))
+            inputs.append(Binding(name, t, Span(start, lex.previous_end)))
             if lex.kind != ",":
                 break
             lex.advance()
@@ -313,7 +313,7 @@ class Reader:
         while lex.kind == ",":
             lex.advance()
             results.append(parse_type(lex))
-        return Span(start, lex.behind)
+        return Span(start, lex.previous_end)
 
     # --- statements -------------------------------------------------------------------------------
 
@@ -344,17 +344,17 @@ class Reader:
         lex = self.lex
         if lex.kind != "}":
             self.report(SyntaxFault("this { is not closed", brace, "graphs end with }"))
-            return Closing(NO_COMMENTS, lex.behind), read.position
+            return Closing(NO_COMMENTS, lex.previous_end), read.position
         above = tidy(read.comments, first=read.first, last=True)
         end = lex.end
         lex.advance()
-        behind = None
+        trailing = None
         if lex.kind == "comment":
-            behind = comment_text(lex.value)
+            trailing = comment_text(lex.value)
             lex.advance()
         if lex.kind not in ("newline", "end"):
             self.report(lex.fault("the end of the line after }"))
-        return Closing(Comments(above, behind), end), self._next_line(lex.start)
+        return Closing(Comments(above, trailing), end), self._next_line(lex.start)
 
 
 def graph_of(head: Head, body, closing: Closing) -> Graph | None:
@@ -377,10 +377,10 @@ def tidy(lines: list[str], first: bool, last: bool = False) -> tuple[str, ...]:
     """Without blank lines at the start of a block or at its end, and at most one in a row."""
     if not lines:
         return ()
-    kept: list[str] = []
+    result: list[str] = []
     for line in lines:
-        if line or (kept[-1] if kept else not first):
-            kept.append(line)
-    while last and kept and not kept[-1]:
-        kept.pop()
-    return tuple(kept)
+        if line or (result[-1] if result else not first):
+            result.append(line)
+    while last and result and not result[-1]:
+        result.pop()
+    return tuple(result)

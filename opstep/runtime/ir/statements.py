@@ -55,7 +55,7 @@ def _bindings(lex: Lexer, results: list[Binding]) -> None:
             lex.advance()
             type_start = lex.start
             t = parse_type(lex)
-            type_span = Span(type_start, lex.behind)
+            type_span = Span(type_start, lex.previous_end)
         results.append(Binding(name, t, type_span))
         if lex.kind != ",":
             break
@@ -73,7 +73,7 @@ def _update(lex: Lexer, start: int, above) -> tuple[Statement, int]:
     value: Name | Literal
     if starts_number(lex):
         number = parse_number(lex)
-        value = Literal(number, Span(value_start, lex.behind))
+        value = Literal(number, Span(value_start, lex.previous_end))
     else:
         value = _use(lex, "the value to keep", f"give it a name first, then {target.text} <- name")
     at, span, comments, position = _finish(lex, start, above)
@@ -118,7 +118,7 @@ def _finish(lex: Lexer, start: int, above: tuple[str, ...]):
     at = None
     if lex.kind == "name" and lex.value == "at":
         at = _provenance(lex)
-    span = Span(start, lex.behind)
+    span = Span(start, lex.previous_end)
     comments, position = end_of_line(lex, above)
     return at, span, comments, position
 
@@ -144,20 +144,20 @@ def end_of_line(lex: Lexer, above: tuple[str, ...]) -> tuple[Comments, int]:
     """The comment behind what ends here, and where the next statement begins."""
     if lex.inner:
         above = (*above, *lex.inner)
-    behind = None
+    trailing = None
     if lex.kind == "comment":
-        behind = comment_text(lex.value)
+        trailing = comment_text(lex.value)
         lex.advance()
     if lex.kind == "newline":
-        return comments_of(above, behind), lex.end
+        return comments_of(above, trailing), lex.end
     if lex.kind in ("}", "end"):
-        return comments_of(above, behind), lex.start
+        return comments_of(above, trailing), lex.start
     hint = "one statement a line" if lex.kind == "name" else ""
     if lex.kind in ("+", "-", "*", "//", "%"):
         hint = "arithmetic has names: add(a, b), sub(a, b), mul(a, b)"
     raise lex.fault("the end of the line", hint)
 
 
-def comments_of(above: tuple[str, ...] = (), behind: str | None = None) -> Comments:
+def comments_of(above: tuple[str, ...] = (), trailing: str | None = None) -> Comments:
     """One object for all that have none."""
-    return Comments(above, behind) if above or behind is not None else NO_COMMENTS
+    return Comments(above, trailing) if above or trailing is not None else NO_COMMENTS

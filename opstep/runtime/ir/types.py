@@ -85,11 +85,11 @@ def dtype_of(array_dtype) -> DType:
     """The element type of a NumPy dtype; KeyError where the language has none."""
     import numpy as np
 
-    wanted = np.dtype(array_dtype)
+    numpy_dtype = np.dtype(array_dtype)
     for t in DTYPES.values():
-        if t.numpy == wanted:
+        if t.numpy == numpy_dtype:
             return t
-    raise KeyError(str(wanted))
+    raise KeyError(str(numpy_dtype))
 
 
 @cache

@@ -80,13 +80,13 @@ def parse_type(lex: Lexer) -> TensorType:
     match = _TYPE(lex.text, lex.start, lex.limit)
     if match is None:
         return _parse_type(lex)
-    known = lex.types.get(match[0])
-    if known is None:
-        known = lex.types[match[0]] = _parse_type(lex)
+    t = lex.types.get(match[0])
+    if t is None:
+        t = lex.types[match[0]] = _parse_type(lex)
     else:
         lex.end = match.end()
         lex.advance()
-    return known
+    return t
 
 
 def _parse_type(lex: Lexer) -> TensorType:
@@ -110,7 +110,7 @@ def _parse_type(lex: Lexer) -> TensorType:
         start = lex.start
         d = parse_dim(lex)
         if type(d) is int and d < 0:
-            raise SyntaxFault("a dim cannot be negative", Span(start, lex.behind))
+            raise SyntaxFault("a dim cannot be negative", Span(start, lex.previous_end))
         dims.append(d)
         if len(dims) > MOST_DIMS:
             raise SyntaxFault(f"a tensor has at most {MOST_DIMS} dims", Span(start, lex.start))
@@ -215,7 +215,7 @@ class _Dims:
         return value
 
     def _so_far(self) -> Span:
-        return Span(self.start, self.lex.behind)
+        return Span(self.start, self.lex.previous_end)
 
 
 def _extent(dim: Dim) -> tuple[int, int]:

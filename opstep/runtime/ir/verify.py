@@ -100,9 +100,9 @@ def check_names(
     first: dict[tuple[bool, str], tuple[Span, Source | None]] = {}
     for item, source in items:
         name, is_graph = item.name, isinstance(item, Graph)
-        known = first.setdefault((is_graph, name.text), (name.span, source))
-        if known != (name.span, source):
-            note = Note(f"{name.text} is declared here first", *known)
+        declared = first.setdefault((is_graph, name.text), (name.span, source))
+        if declared != (name.span, source):
+            note = Note(f"{name.text} is declared here first", *declared)
             message = f"{name.text} is declared twice"
             reporter.error(source, name.span, message, "", (note,), "redefined")
         if is_graph and name.text in ops:

@@ -19,9 +19,9 @@ class Blank(str):
     python: str
 
     def __new__(cls, text: str, python: str) -> Blank:
-        made = super().__new__(cls, text)
-        made.python = python
-        return made
+        blank = super().__new__(cls, text)
+        blank.python = python
+        return blank
 
     def __getnewargs__(self) -> tuple[str, str]:
         return str(self), self.python
@@ -68,18 +68,18 @@ class Wording(str):
     @classmethod
     def any_of(cls, *ways: tuple[Part, ...]) -> Wording:
         """``a, b, or c``: of these a door leaves out those with an argument that it has not."""
-        made = super().__new__(cls, _any_of(ways, in_python))
-        made.ways = ways
-        return made
+        wording = super().__new__(cls, _any_of(ways, in_python))
+        wording.ways = ways
+        return wording
 
-    def said(self, words: Words) -> str:
+    def text_in(self, words: Words) -> str:
         """In the words of a door; in Python's where it has none for all of it."""
         return _any_of(self.ways, words) or str(self)
 
 
-def said(text: str, words: Words) -> str:
+def worded(text: str, words: Words) -> str:
     """A message or a hint, whether it names arguments or not."""
-    return text.said(words) if isinstance(text, Wording) else text
+    return text.text_in(words) if isinstance(text, Wording) else text
 
 
 def _any_of(ways: tuple[tuple[Part, ...], ...], words: Words) -> str:

@@ -92,19 +92,19 @@ class Arithmetic:
             if (np.isinf(result) & ~_any(odd)).any():
                 self.infinities.append(self._pole(name, operands))
         if name in SHRINKING and not (self.nans or self.infinities or self.underflow_first):
-            lost = [spread((o == 0) | ~np.isfinite(o)) for o in map(np.asarray, operands)]
-            self.underflow_first = bool(((result == 0) & ~_any(lost)).any())
+            vanishing = [spread((o == 0) | ~np.isfinite(o)) for o in map(np.asarray, operands)]
+            self.underflow_first = bool(((result == 0) & ~_any(vanishing)).any())
 
     def _nan(self, name: str, result: np.ndarray, born: Any, operands: list) -> None:
         if not np.any(born):
             return
-        told = UNDEFINED.get(name, f"{name} is not defined there")
-        if isinstance(told, tuple):
+        rule = UNDEFINED.get(name, f"{name} is not defined there")
+        if isinstance(rule, tuple):
             zero = np.broadcast_to(np.asarray(operands[1]) == 0, result.shape)
-            self._born(result, born & zero, told[0])
-            self._born(result, born & ~zero, told[1])
+            self._born(result, born & zero, rule[0])
+            self._born(result, born & ~zero, rule[1])
         else:
-            self._born(result, np.broadcast_to(born, result.shape), told)
+            self._born(result, np.broadcast_to(born, result.shape), rule)
 
     def products(self, sum_up: Callable, result: np.ndarray, operands: list) -> None:
         """Of sums of products: `sum_up` makes them of other operands of these shapes."""
@@ -151,66 +151,70 @@ class Watched(np.ndarray):
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         arithmetic = next(b for i in (*inputs, *kwargs.get("out", ())) if (b := _arithmetic(i)))
         out = kwargs.pop("out", None)
-        given = [_plain(i) for i in inputs]
+        operands = [_plain(i) for i in inputs]
         kwargs = {k: _plain(v) for k, v in kwargs.items()}
         with np.errstate(all="ignore"):
             if method == "at":
-                return _add_at(arithmetic, ufunc, given, kwargs)
+                return _add_at(arithmetic, ufunc, operands, kwargs)
             if out is not None and "where" in kwargs:
                 kwargs["out"] = tuple(o if o is None else np.array(o) for o in out)
-            found = getattr(ufunc, method)(*given, **kwargs)
+            found = getattr(ufunc, method)(*operands, **kwargs)
             results = found if isinstance(found, tuple) else (found,)
-            told = [arithmetic.watch(self._seen(arithmetic, ufunc, method, r, given, kwargs))
-                    for r in results]  # fmt: skip
-            for target, made in zip(out or (), told, strict=False):
+            outputs = [
+                arithmetic.watch(self._checked(arithmetic, ufunc, method, r, operands, kwargs))
+                for r in results
+            ]
+            for target, watched in zip(out or (), outputs, strict=False):
                 if target is not None:
-                    np.copyto(_plain(target), _plain(made), casting="unsafe")
-        told = list(out) if out is not None else told
-        return tuple(told) if isinstance(found, tuple) else told[0]
+                    np.copyto(_plain(target), _plain(watched), casting="unsafe")
+        outputs = list(out) if out is not None else outputs
+        return tuple(outputs) if isinstance(found, tuple) else outputs[0]
 
     @staticmethod
-    def _seen(
-        arithmetic: Arithmetic, ufunc, method: str, result: Any, given: list, kwargs: dict
+    def _checked(
+        arithmetic: Arithmetic, ufunc, method: str, result: Any, operands: list, kwargs: dict
     ) -> Any:
         result = np.asarray(result)
         if result.dtype.kind != "f":
             return result
         if ufunc.signature is not None:  # matmul
-            arithmetic.products(lambda arrays: np.asarray(ufunc(*arrays)), result, given)
+            arithmetic.products(lambda arrays: np.asarray(ufunc(*arrays)), result, operands)
         elif method == "__call__":
             arithmetic.check_result(
-                ufunc.__name__, result, given, lambda m: np.broadcast_to(m, result.shape)
+                ufunc.__name__, result, operands, lambda m: np.broadcast_to(m, result.shape)
             )
         else:
             axes = {k: v for k, v in kwargs.items() if k in ("axis", "keepdims")}
             fold = getattr(np.logical_or, method, None)
-            spread = (lambda m: fold(m, *given[1:], **axes)) if fold else np.any
-            arithmetic.check_result(ufunc.__name__, result, given[:1], spread)
+            spread = (lambda m: fold(m, *operands[1:], **axes)) if fold else np.any
+            arithmetic.check_result(ufunc.__name__, result, operands[:1], spread)
         return result
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if func.__name__ in PRODUCTS and self.arithmetic:
-            given, named = [_plain(a) for a in args], {k: _plain(v) for k, v in kwargs.items()}
-            at = [j for j, a in enumerate(given) if isinstance(a, np.ndarray)]
+            arguments, named = [_plain(a) for a in args], {k: _plain(v) for k, v in kwargs.items()}
+            at = [j for j, a in enumerate(arguments) if isinstance(a, np.ndarray)]
 
             def sum_up(arrays: list) -> np.ndarray:
                 there = dict(zip(at, arrays, strict=True))
-                return np.asarray(func(*[there.get(j, a) for j, a in enumerate(given)], **named))
+                return np.asarray(
+                    func(*[there.get(j, a) for j, a in enumerate(arguments)], **named)
+                )
 
             with np.errstate(all="ignore"):
-                result = sum_up(operands := [given[j] for j in at])
+                result = sum_up(operands := [arguments[j] for j in at])
                 self.arithmetic.products(sum_up, result, operands)
             return self.arithmetic.watch(result)
         found = super().__array_function__(func, types, args, kwargs)
         return _watched(found, self.arithmetic)
 
 
-def _add_at(arithmetic: Arithmetic, ufunc: Any, given: list, kwargs: dict) -> None:
+def _add_at(arithmetic: Arithmetic, ufunc: Any, operands: list, kwargs: dict) -> None:
     """``ufunc.at``: what is born there is a matter of the target and all that meets it."""
-    before = np.isnan(given[0])
-    ufunc.at(*given, **kwargs)
-    if given[0].dtype.kind == "f" and not np.isnan(given[-1]).any():
-        arithmetic._nan(ufunc.__name__, given[0], np.isnan(given[0]) & ~before, given)
+    before = np.isnan(operands[0])
+    ufunc.at(*operands, **kwargs)
+    if operands[0].dtype.kind == "f" and not np.isnan(operands[-1]).any():
+        arithmetic._nan(ufunc.__name__, operands[0], np.isnan(operands[0]) & ~before, operands)
 
 
 def _arithmetic(value: Any) -> Arithmetic | None:

@@ -29,8 +29,8 @@ class Backtrace:
     @property
     def text(self) -> str:
         """In words."""
-        told = [link for k, link in enumerate(self.links) if not k or link.kind != PROPAGATED]
-        lines = [describe(link) for link in told]
+        shown = [link for k, link in enumerate(self.links) if not k or link.kind != PROPAGATED]
+        lines = [describe(link) for link in shown]
         if len(self.links) > 1:
             lines.append(f"way back: {' <- '.join(link.value for link in self.links)}")
         if not self.ends:

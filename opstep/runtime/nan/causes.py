@@ -87,8 +87,8 @@ class _Search:
         return self.losses[id(node)]
 
     def _operands(self, producer: Producer) -> list[np.ndarray | None]:
-        given = [None if o is None else self.executor.array(o) for o in producer.operands]
-        return [*given, *[None] * (len(producer.step.operand_types) - len(given))]
+        arrays = [None if o is None else self.executor.array(o) for o in producer.operands]
+        return [*arrays, *[None] * (len(producer.step.operand_types) - len(arrays))]
 
     def _sources(self, at: _At) -> Iterator[_At]:
         """The elements that one is computed from: of zeros the zeros among floats."""
@@ -102,8 +102,8 @@ class _Search:
             floats = array.dtype.kind not in "iub"
             mask = mask & (array == 0) if at.zero and floats else mask
             for flat in np.flatnonzero(mask)[:TOGETHER]:
-                place = tuple(map(int, np.unravel_index(flat, array.shape)))
-                yield _At(operand, place, at.zero and bool(array[place] == 0))
+                index = tuple(map(int, np.unravel_index(flat, array.shape)))
+                yield _At(operand, index, at.zero and bool(array[index] == 0))
 
     def _parts(self, producer: Producer, at: _At, operands) -> Iterator[tuple[int, np.ndarray]]:
         """By operand a mask of the elements that count; none of those that are too many."""
@@ -114,10 +114,10 @@ class _Search:
             yield 0, mask.reshape(operands[0].shape)
             return
         results = [self.executor.array(r) for r in producer.results]
-        wanted = np.zeros(results[at.node.index].shape, np.uint8)
-        wanted[at.place] = 1
-        if step.op.moves and (found := moved(step, operands, at.node.index, wanted, True)):
-            yield from ((j, told != 0) for j, told in found.items())
+        bits = np.zeros(results[at.node.index].shape, np.uint8)
+        bits[at.place] = 1
+        if step.op.moves and (found := moved(step, operands, at.node.index, bits, True)):
+            yield from ((j, marked != 0) for j, marked in found.items())
             return
         site = Site(at.place, at.node.index, operands, results, step.attrs)
         try:

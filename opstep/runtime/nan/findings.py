@@ -103,8 +103,10 @@ class Finding(Link):
 
 def link_of(node: Node) -> Link:
     """A value and its op, which nobody judged."""
-    made = node.producer
-    return Link(node.name, made.op.name if made else "", where(made, node) if made else None)
+    producer = node.producer
+    return Link(
+        node.name, producer.op.name if producer else "", where(producer, node) if producer else None
+    )
 
 
 def where(producer: Producer, node: Node | None = None) -> Where:

@@ -67,7 +67,7 @@ class Criteria:
 
     def broken(self, executor: Executor, node: Node) -> list[str]:
         """The expressions that hold for a result, with its figures."""
-        told = []
+        texts = []
         for text, expression in self.expressions:
             scope: Any = _Scope(executor, node)
             try:
@@ -75,9 +75,9 @@ class Criteria:
             except ExpressionError as error:
                 raise _wrong(error) from None
             if holds:
-                figures = ", ".join(f"{n} is {scope.told[n]:.6g}" for n in scope.told)
-                told.append(f"{text}: {figures}" if figures else text)
-        return told
+                figures = ", ".join(f"{n} is {scope.figures[n]:.6g}" for n in scope.figures)
+                texts.append(f"{text}: {figures}" if figures else text)
+        return texts
 
 
 _HINT = f"it may speak of {', '.join(FIGURES)}, and of the tensor as value"
@@ -96,10 +96,10 @@ def _parted(text: str) -> list[str]:
 
 
 def _expression(text: str) -> Expression:
-    known = (*KINDS, *SILENT)
+    kinds = (*KINDS, *SILENT)
     if text.isidentifier() and text not in FIGURES:
         message = f"{text} is nothing that can be hunted"
-        raise UnknownName(message, text, known, "the kinds are")
+        raise UnknownName(message, text, kinds, "the kinds are")
     try:
         expression = parse(text)
     except ExpressionError as error:
@@ -139,7 +139,7 @@ class _Scope(Nowhere):
     def __init__(self, executor: Executor, node: Node):
         self.executor = executor
         self.node = node
-        self.told: dict[str, float] = {}
+        self.figures: dict[str, float] = {}
 
     def lookup(self, name: str) -> Any:
         if name == "value":
@@ -147,8 +147,8 @@ class _Scope(Nowhere):
         if name not in FIGURES:
             return None
         number = getattr(self.executor.statistics(self.node), name)
-        self.told[name] = float("nan") if number is None else float(number)
-        return _Figure(self.told[name])
+        self.figures[name] = float("nan") if number is None else float(number)
+        return _Figure(self.figures[name])
 
     def names(self) -> list[str]:
         return ["value", *FIGURES]

@@ -87,8 +87,8 @@ class Reach:
             edge = Edge(node, int(mask.max()) | ITSELF * bool((mask & ITSELF).any()),
                         mine is not None and bool(mask[mine].any()))  # fmt: skip
             self.edges.setdefault(id(source), []).append(edge)
-            known = self.arriving.get(id(source))
-            self.arriving[id(source)] = mask if known is None else known | mask
+            earlier = self.arriving.get(id(source))
+            self.arriving[id(source)] = mask if earlier is None else earlier | mask
 
     def path(self, root: Node, as_itself: bool) -> list[Node]:
         """The shortest way of a root's own elements to an end; none where they do not arrive."""
@@ -123,11 +123,11 @@ def _only(makers: Sequence[Producer], births: Mapping[int, np.ndarray]) -> dict[
     # by the id of a node that of the only root; 0 of several
     root = {i: i if m.sum() == 1 else 0 for i, m in births.items()}
     for producer in makers:
-        taken = {root[id(o)] for o in producer.operands if o is not None and id(o) in root}
+        roots = {root[id(o)] for o in producer.operands if o is not None and id(o) in root}
         for node in producer.results:
             if id(node) not in births:
-                root[id(node)] = next(iter(taken)) if len(taken) == 1 else 0
-            elif taken:
+                root[id(node)] = next(iter(roots)) if len(roots) == 1 else 0
+            elif roots:
                 root[id(node)] = 0
     return {i: bool(r) and i not in births for i, r in root.items()}
 
@@ -169,19 +169,21 @@ def _passed_on(
         return [(node, masks[id(source)].reshape(executor.array(node).shape))]
     operands = [None if o is None else executor.array(o) for o in producer.operands]
     odd = odd_elements(operands, bad)
-    kept = {
+    remaining = {
         j: masks[id(o)] for j, o in enumerate(producer.operands) if o is not None and id(o) in masks
     }
     again, passed = on_device(executor, producer), []
-    dropped = {j: m & ~kept[j] if j in kept else m for j, m in odd.items()}
+    dropped = {j: m & ~remaining[j] if j in remaining else m for j, m in odd.items()}
     others = {j: replaced(operands[j], m, SUBSTITUTES[0]) for j, m in dropped.items()}
-    given = again(others)
+    clean = again(others)
     without = [
-        again(others | {j: replaced(others[j], m, value) for j, m in kept.items() if j in others})
-        for value in (INSTEAD if any(not is_float(g) for g in given) else SUBSTITUTES[:1])
+        again(
+            others | {j: replaced(others[j], m, value) for j, m in remaining.items() if j in others}
+        )
+        for value in (INSTEAD if any(not is_float(g) for g in clean) else SUBSTITUTES[:1])
     ]
     for k, node in enumerate(producer.results):
-        there = given[k]
+        there = clean[k]
         if is_float(there):
             mask = bad(there) & ~bad(without[0][k])
             if mask.any():

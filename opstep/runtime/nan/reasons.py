@@ -67,15 +67,15 @@ def computed(step: Step, site: Site, parts: Parts, dtype: Any, arithmetic: Arith
     op = step.op
     if sum(p.size for p in parts if p is not None) > COMPUTED:
         return None
-    given = [_watched(p, dtype, arithmetic) for p in parts]
+    watched = [_watched(p, dtype, arithmetic) for p in parts]
     with np.errstate(all="ignore"):
         if op.faults.value:
             operands = [arithmetic.watch(a) for a in site.operands]
-            return np.asarray(op.faults.value(site._replace(operands=operands), given))[()]
-        while given and given[-1] is None:
-            given.pop()
+            return np.asarray(op.faults.value(site._replace(operands=operands), watched))[()]
+        while watched and watched[-1] is None:
+            watched.pop()
         try:
-            found = op.oracle(*given, **step.attrs)
+            found = op.oracle(*watched, **step.attrs)
             found = np.asarray(found[site.result] if isinstance(found, (tuple, list)) else found)
             return found[_within(site.index, site.results[site.result].shape, found.shape)]
         except Exception:  # an oracle that wants more than a part; what it is asked is not its text
@@ -106,8 +106,8 @@ def _by_size(step: Step, site: Site, parts: Parts, value: float, exact: Any) -> 
     return f"{way} of {wide} on the way to the result"
 
 
-def _within(place, shape, found) -> tuple[int, ...]:
+def _within(index, shape, found) -> tuple[int, ...]:
     """The place in a part's result: axes that it holds whole keep theirs, the rest are one long."""
     return tuple(
-        p if n == whole_n else 0 for p, n, whole_n in zip(place, found, shape, strict=True)
+        p if n == whole_n else 0 for p, n, whole_n in zip(index, found, shape, strict=True)
     )

@@ -52,8 +52,8 @@ def _compared(
     if result.dtype.kind in "iu" and "overflow" in kinds:
         limits = np.iinfo(result.dtype)
         beyond = (exact > limits.max) | (exact < limits.min)
-        given = next(iter(step.operand_types), None)
-        clips = step.op.moves and given is not None and given.dtype.is_float
+        t = next(iter(step.operand_types), None)
+        clips = step.op.moves and t is not None and t.dtype.is_float
         text = f"beyond what {dtype.name} holds" if clips else f"{dtype.name} wraps"
         divided = ~np.isfinite(exact) & _of_zero(operands, exact.shape)
         found.append(SilentLoss("overflow", text, beyond & ~divided))
@@ -86,11 +86,11 @@ def _on_the_way(
     if not wrong.any():
         return []
     computed, arithmetic = np.float64 if result.dtype.itemsize == 8 else np.float32, Arithmetic()
-    given = [a if a is None or a.dtype.kind in "iub" else a.astype(computed) for a in operands]
-    while given and given[-1] is None:
-        given.pop()
+    arrays = [a if a is None or a.dtype.kind in "iub" else a.astype(computed) for a in operands]
+    while arrays and arrays[-1] is None:
+        arrays.pop()
     with np.errstate(all="ignore"), suppress(Exception):
-        step.op.oracle(*map(arithmetic.watch, given), **step.attrs)
+        step.op.oracle(*map(arithmetic.watch, arrays), **step.attrs)
     kind = "underflow" if arithmetic.underflow_first else "overflow"
     if kind not in kinds or (kind == "overflow" and "" not in arithmetic.infinities):
         return []
@@ -114,21 +114,21 @@ def _exact(step: Step, operands, k: int, result: np.ndarray) -> np.ndarray | Non
     wide: list[Any] = [None if a is None else _wide(a) for a in operands]
     while wide and wide[-1] is None:
         wide.pop()
-    given: Any = None
+    value: Any = None
     try:
         with np.errstate(all="ignore"):
-            given = op.oracle(*wide, **step.attrs)
+            value = op.oracle(*wide, **step.attrs)
     except Exception:  # an oracle that wants integers; what it is asked is not its text
         with np.errstate(all="ignore"), suppress(Exception):
             longer = [a if a is None or a.dtype.kind not in "iu" else a.astype(np.int64)
                       for a in operands[: len(wide)]]  # fmt: skip
-            given = op.oracle(*longer, **step.attrs)
-    given = np.asarray(given[k] if isinstance(given, (tuple, list)) else given)
-    if given.shape != result.shape or given.dtype.kind not in "fi":
+            value = op.oracle(*longer, **step.attrs)
+    value = np.asarray(value[k] if isinstance(value, (tuple, list)) else value)
+    if value.shape != result.shape or value.dtype.kind not in "fi":
         return None
     # a complement of unsigned integers is negative here
-    negative = (given < 0) & (given.dtype.kind == "i") & (result.dtype.kind == "u")
-    return np.where(negative, result, given)
+    negative = (value < 0) & (value.dtype.kind == "i") & (result.dtype.kind == "u")
+    return np.where(negative, result, value)
 
 
 def _counted(step: Step) -> np.ndarray:

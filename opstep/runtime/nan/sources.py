@@ -78,8 +78,8 @@ class Sources:
 class _Result:
     """One result of one execution."""
 
-    def __init__(self, known: Sources, step: Step, again: Rerun, operands, k: int):
-        self.known = known
+    def __init__(self, sources: Sources, step: Step, again: Rerun, operands, k: int):
+        self.sources = sources
         self.step = step
         self.again = again
         self.operands = operands
@@ -97,19 +97,19 @@ class _Result:
             return
         left = wanted
         for value in SUBSTITUTES:
-            asked = wanted if len(parts) > 1 else left
-            if not asked.any():
+            requested = wanted if len(parts) > 1 else left
+            if not requested.any():
                 break
             others = {i: replaced(self.operands[i], m, value) for i, m in odd.items()}
             # what stays bad without all of them tells nothing of one
-            asked = np.where(test(self.again(others)[self.k]), 0, asked)
+            requested = np.where(test(self.again(others)[self.k]), 0, requested)
             for j, mask in parts:
                 alone = self._alone(j, odd[j], value, others, test)
-                left = np.where(self._from(j, mask, asked, alone, FEW), 0, left)
+                left = np.where(self._from(j, mask, requested, alone, FEW), 0, left)
         for learn, few in ((partial(self._needed, test), FEW), (self._marked, 0)):
-            asked = left
-            for j, mask in odd.items() if asked.any() else ():
-                left = np.where(self._from(j, mask, asked, learn(j), few), 0, left)
+            requested = left
+            for j, mask in odd.items() if requested.any() else ():
+                left = np.where(self._from(j, mask, requested, learn(j), few), 0, left)
         if left.any():
             for j, mask in self._fewest(odd, left != 0, test).items():
                 self._note(j, np.where(mask, np.bitwise_or.reduce(left, axis=None), 0))
@@ -164,73 +164,73 @@ class _Result:
             return wanted != 0
         itself, caused = (wanted & ITSELF) != 0, (wanted & CAUSED) != 0
         both = bool((itself == caused).all())
-        for bits, asked in ((ITSELF | CAUSED * both, itself), (CAUSED, caused & (not both))):
-            if asked.any():
-                counted, told = self._by_halves(odd, asked, effect)
+        for bits, requested in ((ITSELF | CAUSED * both, itself), (CAUSED, caused & (not both))):
+            if requested.any():
+                counted, affected = self._by_halves(odd, requested, effect)
                 self._note(j, np.where(counted, bits, 0))
-                explained |= told
+                explained |= affected
         return explained
 
     def _by_axes(self, j: int, odd, wanted, few: int) -> bool:
         """Notes those of more than a few that run along with what is wanted, if axes do."""
         if odd.sum() <= few or not wanted.any():
             return False
-        axes = self.known.axes(self.step, self.again, self.operands, self.k, j, wanted.shape)
+        axes = self.sources.axes(self.step, self.again, self.operands, self.k, j, wanted.shape)
         if axes is not None:
             self._note(j, np.where(odd, _along(wanted, axes, odd.shape), 0))
         return axes is not None
 
-    def _note(self, j: int, told: np.ndarray) -> None:
-        told = told.astype(np.uint8)
-        self.found[j] = self.found[j] | told if j in self.found else told
+    def _note(self, j: int, bits: np.ndarray) -> None:
+        bits = bits.astype(np.uint8)
+        self.found[j] = self.found[j] | bits if j in self.found else bits
 
-    def _by_halves(self, odd, asked, effect: Effect) -> tuple[np.ndarray, np.ndarray]:
+    def _by_halves(self, odd, requested, effect: Effect) -> tuple[np.ndarray, np.ndarray]:
         """Those of the odd elements that have the effect on one that is asked for, each by itself;
         and on which they have it.
         """
-        counted, told = np.zeros(odd.shape, bool), np.zeros(asked.shape, bool)
+        counted, affected = np.zeros(odd.shape, bool), np.zeros(requested.shape, bool)
         flat = np.flatnonzero(odd)
         if len(flat) == 1:  # something has made it, and there is no other
-            return odd, asked
-        most = self._affordable(odd.size + asked.size)
+            return odd, requested
+        most = self._affordable(odd.size + requested.size)
         groups, runs = [flat[: len(flat) // 2], flat[len(flat) // 2 :]], 0
         while groups:
             group = groups.pop()
             if runs >= most:
                 counted.reshape(-1)[group] = True
-                told |= asked
+                affected |= requested
                 continue
             runs += 1
             these = np.zeros(odd.shape, bool)
             these.reshape(-1)[group] = True
-            hit = effect(these) & asked
+            hit = effect(these) & requested
             if not hit.any():
                 continue
             if len(group) == 1:
                 counted.reshape(-1)[group] = True
-                told |= hit
+                affected |= hit
             else:
                 groups += [group[: len(group) // 2], group[len(group) // 2 :]]
-        return counted, told
+        return counted, affected
 
-    def _fewest(self, odd: Masks, asked, test: Test) -> Masks:
+    def _fewest(self, odd: Masks, requested, test: Test) -> Masks:
         """As few of the odd elements as keep bad what is asked for, as a median needs some; all of
         them where it is bad without any.
         """
         found, changes = {}, {}
         for j, mask in odd.items():
-            kept, groups = np.array(mask), [np.flatnonzero(mask)]
-            for _ in range(self._affordable(mask.size + asked.size)):
+            remaining, groups = np.array(mask), [np.flatnonzero(mask)]
+            for _ in range(self._affordable(mask.size + requested.size)):
                 if not groups:
                     break
-                group, less = groups.pop(), np.array(kept)
+                group, less = groups.pop(), np.array(remaining)
                 less.reshape(-1)[group] = False
                 changed = replaced(self.operands[j], mask & ~less, SUBSTITUTES[0])
-                if test(self.again({**changes, j: changed})[self.k])[asked].all():
-                    kept, changes[j] = less, changed
+                if test(self.again({**changes, j: changed})[self.k])[requested].all():
+                    remaining, changes[j] = less, changed
                 elif len(group) > 1:
                     groups += [group[: len(group) // 2], group[len(group) // 2 :]]
-            found[j] = kept
+            found[j] = remaining
         return found if any(m.any() for m in found.values()) else odd
 
     def _affordable(self, elements: int) -> int:
@@ -241,12 +241,12 @@ class _Result:
 
 def _along(wanted: np.ndarray, axes: Axes, shape: Sequence[int]) -> np.ndarray:
     """What is wanted of the result, over the operand's axes."""
-    gone = tuple(a for a, d in enumerate(axes) if d < 0)
-    left = np.bitwise_or.reduce(wanted, axis=gone) if gone else wanted
-    kept = [d for d in axes if d >= 0]
-    left = np.transpose(left, np.argsort(kept)) if kept else left
-    whole = [n if d in kept else 1 for d, n in enumerate(shape)]
-    return np.broadcast_to(left.reshape(whole), shape)
+    reduced = tuple(a for a, d in enumerate(axes) if d < 0)
+    left = np.bitwise_or.reduce(wanted, axis=reduced) if reduced else wanted
+    common = [d for d in axes if d >= 0]
+    left = np.transpose(left, np.argsort(common)) if common else left
+    sizes = [n if d in common else 1 for d, n in enumerate(shape)]
+    return np.broadcast_to(left.reshape(sizes), shape)
 
 
 def _axes(again: Rerun, operands, k: int, j: int, shape: Sequence[int]) -> Axes | None:
@@ -259,14 +259,14 @@ def _axes(again: Rerun, operands, k: int, j: int, shape: Sequence[int]) -> Axes 
     for flat in sorted({(n * 0x9E3779B1 + n * size // MARKED) % size for n in range(MARKED)}):
         marked = np.array(plain[j])
         marked.reshape(-1)[flat] = np.nan
-        place = np.unravel_index(flat, marked.shape)
+        index = np.unravel_index(flat, marked.shape)
         spread = np.asarray(np.isnan(again(plain | {j: marked})[k]))
         count = 1
         for a, n in enumerate(shape):
             over = np.asarray(spread.any(axis=tuple(b for b in range(len(shape)) if b != a)))
             count *= int(over.sum())
-            fits = {d for d, p in enumerate(place) if over.sum() == 1 and over[p : p + 1].all()}
-            fits = {d for d in fits if place[d] < n and marked.shape[d] == n}
+            fits = {d for d, p in enumerate(index) if over.sum() == 1 and over[p : p + 1].all()}
+            fits = {d for d in fits if index[d] < n and marked.shape[d] == n}
             possible[a] &= fits | ({-1} if over.all() else set())
         if int(spread.sum()) != count or not count:
             return None
@@ -318,18 +318,18 @@ def moved(step: Step, operands, k: int, wanted: np.ndarray, integers: bool = Fal
     while numbers and numbers[-1] is None:
         numbers.pop()
     try:
-        given = step.op.oracle(*numbers, **step.attrs)
+        numbered = step.op.oracle(*numbers, **step.attrs)
     except Exception:  # an oracle that wants other operands; what it is asked is not its text
         return None
-    given = np.asarray(given[k] if isinstance(given, (tuple, list)) else given)
-    if given.shape != wanted.shape or given.dtype != np.float64:
+    numbered = np.asarray(numbered[k] if isinstance(numbered, (tuple, list)) else numbered)
+    if numbered.shape != wanted.shape or numbered.dtype != np.float64:
         return None
     found: Mapping[int, Any] = {j: np.zeros(operands[j].size, np.uint8) for j in starts}
-    asked = wanted != 0
-    given, bits = given[asked], wanted[asked]
+    mask = wanted != 0
+    numbered, bits = numbered[mask], wanted[mask]
     with np.errstate(invalid="ignore"):
-        at = given.astype(np.int64)
-    at = np.where(given == at + 0.3125, at, 0)  # else the op put it there
+        at = numbered.astype(np.int64)
+    at = np.where(numbered == at + 0.3125, at, 0)  # else the op put it there
     for j, start in starts.items():
         mine = (at >= start) & (at < start + operands[j].size)
         for bit in (ITSELF, CAUSED):

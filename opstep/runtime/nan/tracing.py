@@ -66,22 +66,22 @@ class _Root(NamedTuple):
     @property
     def site(self) -> tuple:
         """The same for all executions of a statement."""
-        made = self.node.producer
-        if made is None:
+        producer = self.node.producer
+        if producer is None:
             return self.origin, id(self.own)
         kind = ""
         if self.loss:  # an expression's text has figures, others each time
             kind = self.loss.text if self.loss.kind in SILENT else self.loss.kind
-        return id(made.step.statement), self.node.index, self.unwritten is None, kind
+        return id(producer.step.statement), self.node.index, self.unwritten is None, kind
 
 
 class Trace:
-    """Listens to a machine while it runs a step. `sought`: what counts."""
+    """Listens to a machine while it runs a step. `criteria`: what counts."""
 
-    def __init__(self, machine: Machine, sought: Criteria = Criteria()):
+    def __init__(self, machine: Machine, criteria: Criteria = Criteria()):
         self.machine = machine
-        self.criteria = sought
-        self.skip = not (sought.infinities or "overflow" in sought.kinds)
+        self.criteria = criteria
+        self.skip = not (criteria.infinities or "overflow" in criteria.kinds)
         self.roots: list[_Root] = []
         self.bad: dict[int, tuple[bool, bool]] = {}  # by id of a node: NaN, infinities
         self.births: dict[int, np.ndarray] = {}  # by id of a node: elements that began there
@@ -116,17 +116,17 @@ class Trace:
     def _steers(self, activation: Activation, point: Point) -> None:
         """Notes what control flow goes by."""
         plan = activation.plan
-        asked = list(plan.outputs) if activation.role == TEST else []
+        outputs = list(plan.outputs) if activation.role == TEST else []
         step = plan.steps[point.step] if point.kind == OP else None
         if step is not None and (control_of(step).selects if step.op.host else step.op is assert_):
-            asked += [v for v in step.operands[:1] if v is not None]
-        self.steering.update(id(activation.env[v][1]) for v in asked if v in activation.env)
+            outputs += [v for v in step.operands[:1] if v is not None]
+        self.steering.update(id(activation.env[v][1]) for v in outputs if v in activation.env)
 
     def after(self, producer: Producer) -> None:
         """What an op gave."""
         executor = self.machine.executor
-        taken = [o for o in producer.operands if any(self._operand_flags(o))]
-        for operand in {id(o): o for o in taken if o is not None}.values():
+        bad_operands = [o for o in producer.operands if any(self._operand_flags(o))]
+        for operand in {id(o): o for o in bad_operands if o is not None}.values():
             self.consumers.setdefault(id(operand), []).append(producer)
         left = {id(u.node): u for u in unwritten(executor, producer)}
         found = [self._flags(node) for node in producer.results]
@@ -139,7 +139,7 @@ class Trace:
                 self._root(
                     _Root(node, missing.mask, missing, "", False, self.machine.history.frontier)
                 )
-            told = self._silent_losses(producer, node) if self.criteria.slow else []
+            losses = self._silent_losses(producer, node) if self.criteria.slow else []
             if not any(odd):
                 continue
             if operands is None:
@@ -148,16 +148,16 @@ class Trace:
             own = np.asarray(born(on_device(executor, producer), operands, result, k))
             own = own & np.isnan(result) if self.skip else own
             own = own if self.criteria.nans else own & ~np.isnan(result)
-            for mask in (*told, *([missing.mask] if missing else [])):
+            for mask in (*losses, *([missing.mask] if missing else [])):
                 own = own & ~mask
             if own.any():
                 self._born(node, own, result)
 
     def _born(self, node: Node, own: np.ndarray, result: np.ndarray) -> None:
-        made = node.producer
-        assert made is not None
+        producer = node.producer
+        assert producer is not None
         infinite = not (own & np.isnan(result)).any()
-        intended = infinite and _writes_infinities(made)
+        intended = infinite and _writes_infinities(producer)
         self._root(_Root(node, own, None, "", intended, self.machine.history.frontier))
 
     def _silent_losses(self, producer: Producer, node: Node) -> list[np.ndarray]:
@@ -190,9 +190,9 @@ class Trace:
         """Of an operand; where it came from outside, it may be a root."""
         if operand is None:
             return False, False
-        known = id(operand) in self.bad
+        is_bad = id(operand) in self.bad
         found = self._flags(operand)
-        if not known and operand.producer is None and any(found):
+        if not is_bad and operand.producer is None and any(found):
             tensors = self.machine.host.tensors
             if operand.name in tensors:
                 self._external(operand, f"{tensors[operand.name].kind} {operand.name}")
@@ -200,21 +200,23 @@ class Trace:
                 self._external(operand, f"literal {operand.name}")
         return found
 
-    def _external(self, node: Node, given: str) -> None:
+    def _external(self, node: Node, description: str) -> None:
         nan, inf = self._flags(node)
         array = self.machine.executor.array(node) if nan or inf else None
         if nan and array is not None and self.criteria.nans:
-            self._root(_Root(node, np.isnan(array), None, given, False, self.machine.history.base))
+            self._root(
+                _Root(node, np.isnan(array), None, description, False, self.machine.history.base)
+            )
         if inf and array is not None:
             below = not (array == INF).any()
-            intended = below or given.startswith(("literal", "state"))
+            intended = below or description.startswith(("literal", "state"))
             mask = np.asarray(np.isinf(array))
-            self._root(_Root(node, mask, None, given, intended, self.machine.history.base))
+            self._root(_Root(node, mask, None, description, intended, self.machine.history.base))
 
     def _root(self, root: _Root) -> None:
         self._nodes[id(root.node)] = root.node
-        known = self.births.get(id(root.node))
-        self.births[id(root.node)] = root.own if known is None else known | root.own
+        births = self.births.get(id(root.node))
+        self.births[id(root.node)] = root.own if births is None else births | root.own
         self.roots.append(root)
 
     # --- what became of it ---
@@ -239,16 +241,16 @@ class Trace:
         found, fates = [], 0
         for (kind, *_), group in sorted(groups.items(), key=order):
             root, arriving = group[0]
-            told = self._finding(root, kind, arriving, reach, names)
+            finding = self._finding(root, kind, arriving, reach, names)
             if kind == MASKED and fates < FATES:
                 fates += 1
-                told = self._with_fate(told, root, leading)
-                if told.decided and self.error is None and self.machine.failed():
-                    told = replace(told, kind=ORIGIN)  # for the assert that failed
+                finding = self._with_fate(finding, root, leading)
+                if finding.decided and self.error is None and self.machine.failed():
+                    finding = replace(finding, kind=ORIGIN)  # for the assert that failed
             last = group[-1][0].node
             if len(group) > 1 and last.producer is not None:
-                told = replace(told, times=len(group), last=where(last.producer, last).graph)
-            found.append(told)
+                finding = replace(finding, times=len(group), last=where(last.producer, last).graph)
+            found.append(finding)
         return found
 
     def _kind(self, root: _Root, reach: Reach) -> tuple[str, np.ndarray | None]:
@@ -256,17 +258,17 @@ class Trace:
         there = reach.arriving.get(id(root.node))
         if root.unwritten or root.loss:
             return UNINITIALISED if root.unwritten else ORIGIN, None
-        wanted = self._is_wanted(root)
-        bits = ITSELF if root.intended or wanted else 0xFF
+        intended = self._is_intended(root)
+        bits = ITSELF if root.intended or intended else 0xFF
         arriving = None if there is None else ((there & bits) != 0) & root.own
         comes = arriving is not None and bool(arriving.any())
-        if wanted or (root.intended and not comes):
+        if intended or (root.intended and not comes):
             return INTENDED, None
         if comes or self.error is not None:  # where a step did not end nothing came out at all
             return ORIGIN, arriving if comes else None
         return MASKED, None
 
-    def _is_wanted(self, root: _Root) -> bool:
+    def _is_intended(self, root: _Root) -> bool:
         node = root.node
         if (
             node.name not in self.criteria.wanted
@@ -276,10 +278,10 @@ class Trace:
         return not np.isnan(self.machine.executor.array(node)[root.own]).any()
 
     def _qualified(self, node: Node) -> str:
-        made = node.producer
-        if made is None:
+        producer = node.producer
+        if producer is None:
             return node.name
-        return f"{made.plan.frames[made.step.frame].graph.name.text}.{node.name}"
+        return f"{producer.plan.frames[producer.step.frame].graph.name.text}.{node.name}"
 
     def _ends(self) -> tuple[dict[int, str], dict[int, np.ndarray]]:
         """Where values leave the step, outputs and named tensors that it updates: by the id of a
@@ -326,8 +328,8 @@ class Trace:
         todo = [*outputs, *(v[-1][1] for _, v in machine.history.named.items())]
         found.update(id(n) for n in todo)
         while todo:
-            made = todo.pop().producer
-            for operand in made.operands if made else ():
+            producer = todo.pop().producer
+            for operand in producer.operands if producer else ():
                 if operand is not None and id(operand) not in found:
                     found.add(id(operand))
                     todo.append(operand)
@@ -431,8 +433,8 @@ class Trace:
 def _operand_names(producer: Producer) -> list[str]:
     """The operands' names as the statement has them: a graph's inputs have others outside."""
     statement = producer.step.statement
-    given = statement.operands if isinstance(statement, Apply) else ()
-    names = [o.text if isinstance(o, Name) else "" for o in given]
+    operands = statement.operands if isinstance(statement, Apply) else ()
+    names = [o.text if isinstance(o, Name) else "" for o in operands]
     return names + [""] * (len(producer.operands) - len(names))
 
 
@@ -440,11 +442,11 @@ def _external_verdict(array: np.ndarray, own: np.ndarray, arriving: np.ndarray |
     """On a value from outside: its bad elements."""
     mask = own if arriving is None else own & arriving
     places = [tuple(map(int, p)) for p in np.argwhere(mask)[:MOST_ELEMENTS]]
-    told = tuple(Element(p, float(array[p]), "given", None, ()) for p in places)
+    elements = tuple(Element(p, float(array[p]), "given", None, ()) for p in places)
     count = int(own.sum())
     kind = "nan" if np.isnan(array[own]).any() else "inf"
     arrived = None if arriving is None else int(mask.sum())
-    return Verdict(kind, count, array.size, count, (("given", count),), told, arrived=arrived)
+    return Verdict(kind, count, array.size, count, (("given", count),), elements, arrived=arrived)
 
 
 def _writes_infinities(producer: Producer) -> bool:

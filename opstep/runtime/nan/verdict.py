@@ -99,8 +99,12 @@ def loss_verdict(
     if found.mask.shape != results[k].shape:
         return Verdict(found.kind, size, size, size, ((found.text, size),))
     one = _Judge(step, operands, results, k)
-    told = tuple(one.element_at(place, found.text) for place in _sample(found.mask)[:MOST_ELEMENTS])
-    return Verdict(found.kind, count, size, count, ((found.text, count),), told, explained=count)
+    elements = tuple(
+        one.element_at(place, found.text) for place in _sample(found.mask)[:MOST_ELEMENTS]
+    )
+    return Verdict(
+        found.kind, count, size, count, ((found.text, count),), elements, explained=count
+    )
 
 
 class _Judge:
@@ -113,12 +117,12 @@ class _Judge:
 
     def verdict(self, own: np.ndarray, carried: tuple[int, ...], arriving) -> Verdict:
         array = self.results[self.k]
-        told = own if arriving is None or not (own & arriving).any() else own & arriving
+        mask = own if arriving is None or not (own & arriving).any() else own & arriving
         nan = np.isnan(array)
-        kind = "nan" if (told & nan).any() or not (own.any() or not nan.any()) else "inf"
+        kind = "nan" if (mask & nan).any() or not (own.any() or not nan.any()) else "inf"
         same = nan if kind == "nan" else ~nan
-        explained = self._explained(told & same, kind)
-        others = self._explained(told & ~same, "inf" if kind == "nan" else "nan")
+        explained = self._explained(mask & same, kind)
+        others = self._explained(mask & ~same, "inf" if kind == "nan" else "nan")
         rules = [Counter(e.rule for e in found).most_common() for found in (explained, others)]
         return Verdict(
             kind,

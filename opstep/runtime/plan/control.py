@@ -39,8 +39,8 @@ def control_of(step: Step) -> type[Control]:
 
 def passed_types(step: Step) -> tuple[TensorType, ...]:
     """What a step of control flow hands to the graphs that it calls."""
-    given = step.operand_types[1 if control_of(step).selects else 0 :]
-    return tuple(t for t in given if t is not None)
+    passed = step.operand_types[1 if control_of(step).selects else 0 :]
+    return tuple(t for t in passed if t is not None)
 
 
 def effects_of(names: Sequence[str], verified: Verified) -> Effects:

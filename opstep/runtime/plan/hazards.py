@@ -104,7 +104,7 @@ class _Checker:
         self.clocks = [[0] * self.count for _ in range(self.count)]
         self.clocks[_CALLER][_CALLER] = 1
         self.host = [0] * self.count
-        self.syncs_seen = [0] * self.count  # how many syncs each stream has heard of
+        self.syncs_passed = [0] * self.count  # how many syncs each stream has heard of
         self.syncs = 0
         self.last = [_BEFORE] * self.count  # the last op of each stream
         self.events: dict[int, tuple[int, list[int]]] = {}  # event -> stream, clock
@@ -154,8 +154,8 @@ class _Checker:
     def _begin(self, k: int, s: int) -> list[int]:
         """The clock of a stream whose next op this is."""
         clock = self.clocks[s]
-        if self.syncs_seen[s] != self.syncs:
-            self.syncs_seen[s] = self.syncs
+        if self.syncs_passed[s] != self.syncs:
+            self.syncs_passed[s] = self.syncs
             self._join(clock, self.host)
         clock[s] += 1
         self.last[s] = k

@@ -155,15 +155,15 @@ def blocks(
         end = [FOREVER if last[b] == FOREVER else plan.end[last[b]] for b in allocated]
         return Blocks(sizes, begin, end)
     ends, number = plan.end, times.number
-    end, seen, known = [], [], []
+    end, users, clocks = [], [], []
     for b in allocated:
         i, touched = first[b], last_users[b]
         end.append(FOREVER if last[b] == FOREVER else max([ends[j] for j in touched.values()]))
-        seen.append({s: number[j] for s, j in touched.items()})
-        clock = list(times.known[i])
+        users.append({s: number[j] for s, j in touched.items()})
+        clock = list(times.clocks[i])
         clock[plan.stream[i]] = number[i] - 1
-        known.append(tuple(clock))
-    return Blocks(sizes, begin, end, seen, known)
+        clocks.append(tuple(clock))
+    return Blocks(sizes, begin, end, users, clocks)
 
 
 def sharing_edges(

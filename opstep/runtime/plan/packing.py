@@ -40,26 +40,26 @@ def is_long_dead(end, now):
 class Blocks:
     """Columns, in order of `begin`. `size` is rounded; a block lives for ``begin <= time < end``.
 
-    With several streams ``seen[k]`` has for each stream the number of the last step there that
-    touches the block, and ``known[k][s]`` how many steps of stream s are over when it is first
+    With several streams ``users[k]`` has for each stream the number of the last step there that
+    touches the block, and ``clocks[k][s]`` how many steps of stream s are over when it is first
     written.
     """
 
     size: list[int]
     begin: list[int]
     end: list[int]
-    seen: list[dict[int, int]] | None = None
-    known: list[tuple[int, ...]] | None = None
+    users: list[dict[int, int]] | None = None
+    clocks: list[tuple[int, ...]] | None = None
 
-    def may_follow(self, k: int, end: int, seen: dict[int, int] | None) -> bool:
-        """Whether block k may use bytes whose last use ended at `end`, and was that of `seen`."""
+    def may_follow(self, k: int, end: int, users: dict[int, int] | None) -> bool:
+        """Whether block k may use bytes whose last use ended at `end`, and was that of `users`."""
         if end > self.begin[k]:
             return False
-        if seen is None or self.known is None:
+        if users is None or self.clocks is None:
             return True
-        known = self.known[k]
-        for s, n in seen.items():
-            if known[s] < n:
+        clock = self.clocks[k]
+        for s, n in users.items():
+            if clock[s] < n:
                 return is_long_dead(end, self.begin[k])
         return True
 
@@ -84,7 +84,7 @@ def pack(blocks: Blocks) -> Packing:
 
 
 def _best_fit(blocks: Blocks) -> Packing:
-    size, begin, end, seen = blocks.size, blocks.begin, blocks.end, blocks.seen
+    size, begin, end, seen = blocks.size, blocks.begin, blocks.end, blocks.users
     holes = _Holes()
     offsets: list[int] = []
     live = peak = dead = 0
@@ -106,21 +106,21 @@ def _best_fit(blocks: Blocks) -> Packing:
 class _Hole:
     """Free bytes, and who used them last."""
 
-    __slots__ = ("end", "seen", "size", "start")
+    __slots__ = ("end", "size", "start", "users")
 
-    def __init__(self, start: int, size: int, end: int, seen: dict[int, int] | None):
+    def __init__(self, start: int, size: int, end: int, users: dict[int, int] | None):
         self.start = start
         self.size = size
         self.end = end
-        self.seen = seen
+        self.users = users
 
     def merged(self, right: _Hole) -> _Hole:
         """This one and its right neighbour."""
-        seen = self.seen
-        if seen is not None and right.seen is not None:
-            streams = seen.keys() | right.seen.keys()
-            seen = {s: max(seen.get(s, 0), right.seen.get(s, 0)) for s in streams}
-        return _Hole(self.start, self.size + right.size, max(self.end, right.end), seen)
+        users = self.users
+        if users is not None and right.users is not None:
+            streams = users.keys() | right.users.keys()
+            users = {s: max(users.get(s, 0), right.users.get(s, 0)) for s in streams}
+        return _Hole(self.start, self.size + right.size, max(self.end, right.end), users)
 
 
 class _Holes:
@@ -149,14 +149,14 @@ class _Holes:
         at = bisect_left(self._by_size, (size, -1))
         for _, start in self._by_size[at : at + _MAX_HOLES]:
             hole = self._at[start]
-            if blocks.may_follow(k, hole.end, hole.seen):
+            if blocks.may_follow(k, hole.end, hole.users):
                 return self._cut(hole, size)
-        if blocks.seen is not None and len(self._at) <= _MAX_MERGED:
+        if blocks.users is not None and len(self._at) <= _MAX_MERGED:
             hole = self._merge(blocks, k)
             if hole is not None:
                 return self._cut(hole, size)
         hole = self._ending_at.get(self.top)
-        if hole is not None and blocks.may_follow(k, hole.end, hole.seen):
+        if hole is not None and blocks.may_follow(k, hole.end, hole.users):
             self._remove(hole)
             self.top = hole.start + size
             return hole.start
@@ -166,17 +166,17 @@ class _Holes:
     def _cut(self, hole: _Hole, size: int) -> int:
         self._remove(hole)
         if hole.size > size:
-            self._add(_Hole(hole.start + size, hole.size - size, hole.end, hole.seen))
+            self._add(_Hole(hole.start + size, hole.size - size, hole.end, hole.users))
         return hole.start
 
     def _merge(self, blocks: Blocks, k: int) -> _Hole | None:
         """Merges neighbours that block k may follow, up to the first hole that will do."""
         for start in sorted(self._at):
             hole = self._at.get(start)
-            if hole is None or not blocks.may_follow(k, hole.end, hole.seen):
+            if hole is None or not blocks.may_follow(k, hole.end, hole.users):
                 continue
             right = self._at.get(hole.start + hole.size)
-            while right is not None and blocks.may_follow(k, right.end, right.seen):
+            while right is not None and blocks.may_follow(k, right.end, right.users):
                 self._remove(hole)
                 self._remove(right)
                 hole = hole.merged(right)
@@ -197,7 +197,7 @@ class _Holes:
 
 
 def _same_streams(a: _Hole, b: _Hole) -> bool:
-    return a.seen is None or b.seen is None or a.seen.keys() == b.seen.keys()
+    return a.users is None or b.users is None or a.users.keys() == b.users.keys()
 
 
 # --- one by one, largest first --------------------------------------------------------------------
@@ -233,10 +233,10 @@ def _conflicts(blocks: Blocks) -> list[list[int]]:
 
     begin, end = np.array(blocks.begin), np.array(blocks.end)
     before = end[:, None] <= begin
-    if blocks.seen is not None and blocks.known is not None:
-        streams = range(len(blocks.known[0]))
-        seen = np.array([[s.get(t, 0) for t in streams] for s in blocks.seen])
-        ordered = (seen[:, None, :] <= np.array(blocks.known)).all(axis=2)
+    if blocks.users is not None and blocks.clocks is not None:
+        streams = range(len(blocks.clocks[0]))
+        seen = np.array([[s.get(t, 0) for t in streams] for s in blocks.users])
+        ordered = (seen[:, None, :] <= np.array(blocks.clocks)).all(axis=2)
         before &= ordered | is_long_dead(end[:, None], begin)
     conflict = ~(before | before.T)
     np.fill_diagonal(conflict, False)
@@ -250,15 +250,15 @@ def _in_order(
     offset = [-1] * len(order)
     arena = 0
     for k in order:
-        wanted, place, least = size[k], -1, -1
+        nbytes, chosen, least = size[k], -1, -1
         top = 0  # of the conflicts so far
         for low, j in sorted([(offset[j], j) for j in conflicts[k] if offset[j] >= 0]):
             gap = low - top
-            if gap >= wanted and (least < 0 or gap < least):
-                place, least = top, gap
+            if gap >= nbytes and (least < 0 or gap < least):
+                chosen, least = top, gap
             top = max(top, low + size[j])
-        offset[k] = top if place < 0 else place
-        arena = max(arena, offset[k] + wanted)
+        offset[k] = top if chosen < 0 else chosen
+        arena = max(arena, offset[k] + nbytes)
     return offset, arena
 
 

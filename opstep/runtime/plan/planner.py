@@ -244,11 +244,11 @@ class _Planner:
     def _first_writes(self) -> dict[int, list[int]]:
         """The buffers that each step writes first."""
         first_writes: dict[int, list[int]] = {}
-        kept = set(self.allocated)
+        allocated = set(self.allocated)
         for i, step in enumerate(self.flat.steps):
             if step.op.reinterprets:
                 continue
-            new = [b for b in (self.flat.homes[v] for v in step.results) if b in kept]
+            new = [b for b in (self.flat.homes[v] for v in step.results) if b in allocated]
             if step.workspace >= 0:
                 new.append(step.workspace)
             if new:

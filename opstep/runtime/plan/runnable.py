@@ -15,9 +15,9 @@ def runnable(plan: Plan, graph: str, types: tuple[TensorType, ...]) -> Plan:
     where it has no memory, or could not come to its end.
     """
     if plan.signature != (graph, types):
-        made = f"{plan.graph}({', '.join(map(str, plan.signature[1]))})"
-        wanted = f"{graph}({', '.join(map(str, types))})"
-        raise InputError(f"the plan is one of {made}, and {wanted} is to be run")
+        planned = f"{plan.graph}({', '.join(map(str, plan.signature[1]))})"
+        requested = f"{graph}({', '.join(map(str, types))})"
+        raise InputError(f"the plan is one of {planned}, and {requested} is to be run")
     for b, buffer in enumerate(plan.buffers):
         if buffer.offset >= 0 and buffer.offset + buffer.nbytes > plan.arena:
             raise InputError(

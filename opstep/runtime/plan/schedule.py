@@ -175,12 +175,12 @@ class _Placement:
 class Clocks(NamedTuple):
     """What each step knows of other streams.
 
-    ``number[i]``: the step's place in its stream, from 1. ``known[i][s]``: it comes after the first
-    that many steps of stream s. ``waits[i]``: the steps whose events it waits for.
+    ``number[i]``: the step's place in its stream, from 1. ``clocks[i][s]``: it comes after the
+    first that many steps of stream s. ``waits[i]``: the steps whose events it waits for.
     """
 
     number: list[int]
-    known: list[tuple[int, ...]]
+    clocks: list[tuple[int, ...]]
     waits: dict[int, tuple[int, ...]]
 
 
@@ -192,7 +192,7 @@ def clocks(plan: Schedule, preds: Preds, more: Mapping[int, Sequence[int]] | Non
     """
     stream, count = plan.stream, len(plan.stream)
     number = [0] * count
-    known: list[tuple[int, ...]] = [()] * count
+    vectors: list[tuple[int, ...]] = [()] * count
     waits: dict[int, tuple[int, ...]] = {}
     length = [0] * plan.streams
     current = [(0,) * plan.streams for _ in length]
@@ -201,23 +201,23 @@ def clocks(plan: Schedule, preds: Preds, more: Mapping[int, Sequence[int]] | Non
         length[s] += 1
         number[i] = length[s]
         now = current[s]
-        wanted: dict[int, int] = {}  # stream -> the latest step of it to wait for
+        latest: dict[int, int] = {}  # stream -> the latest step of it to wait for
         after = preds[i] if not more or i not in more else (*preds[i], *more[i])
         for p in after:
             t = stream[p]
-            if t != s and now[t] < number[p] and (t not in wanted or number[wanted[t]] < number[p]):
-                wanted[t] = p
-        if wanted:
+            if t != s and now[t] < number[p] and (t not in latest or number[latest[t]] < number[p]):
+                latest[t] = p
+        if latest:
             waits[i] = tuple(
                 p
-                for t, p in wanted.items()
-                if not any(known[q][t] >= number[p] for q in wanted.values() if q != p)
+                for t, p in latest.items()
+                if not any(vectors[q][t] >= number[p] for q in latest.values() if q != p)
             )
             for p in waits[i]:
-                now = _joined(now, known[p], stream[p], number[p])
+                now = _joined(now, vectors[p], stream[p], number[p])
             current[s] = now
-        known[i] = now
-    return Clocks(number, known, waits)
+        vectors[i] = now
+    return Clocks(number, vectors, waits)
 
 
 def _joined(a: tuple[int, ...], b: tuple[int, ...], stream: int, number: int) -> tuple[int, ...]:

@@ -274,15 +274,15 @@ class _Parser:
         """A line that issues a step. Only the last column, a path, may have bars of its own."""
         head, *columns = [c.strip() for c in line.split("|", 2)]
         match = _RUN.match(head)
-        place = _PLACE.match(columns[1]) if len(columns) == 2 else None
-        if match is None or place is None or " -> " not in columns[0]:
+        location = _PLACE.match(columns[1]) if len(columns) == 2 else None
+        if match is None or location is None or " -> " not in columns[0]:
             raise self._error("expected a step, its label | what it reads -> writes | its place")
         name, stream, step, label = match.groups()
-        if int(step) >= count or int(place[1]) >= frames:
+        if int(step) >= count or int(location[1]) >= frames:
             raise self._error(f"there are {count} steps and {frames} frames")
         reads, _, writes = columns[0].partition(" -> ")
         accesses = (self._accesses(reads, buffers), self._accesses(writes, buffers))
-        row = StepRow(label, int(place[1]), place[2], *accesses)
+        row = StepRow(label, int(location[1]), location[2], *accesses)
         return (Run if name == "run" else Call)(int(step), int(stream)), row
 
     def _other(self, line: str, buffers: int) -> Instruction:

@@ -19,8 +19,8 @@ class GradientError(Exception):
 
 
 def accumulate(builder: Builder, gradients: dict[str, Var], x: Var, gradient: Var) -> None:
-    known = gradients.get(x.name)
-    gradients[x.name] = gradient if known is None else builder.add(known, gradient)
+    previous = gradients.get(x.name)
+    gradients[x.name] = gradient if previous is None else builder.add(previous, gradient)
 
 
 def backward(builder: Builder, tape: Sequence[TapeEntry], gradients: dict[str, Var]) -> None:

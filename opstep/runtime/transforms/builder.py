@@ -89,21 +89,21 @@ class Builder:
         Of numbers alone a number is made, in f64, where that is a float: as an op they would be
         computed in f32, whatever type they meet later.
         """
-        given = list(operands)
-        while given and given[-1] is None:
-            given.pop()
-        types = [o.type if isinstance(o, Var) else o for o in given]
+        present = list(operands)
+        while present and present[-1] is None:
+            present.pop()
+        types = [o.type if isinstance(o, Var) else o for o in present]
         attrs = {k: tuple(v) if isinstance(v, list) else v for k, v in attrs.items()}
         completed = complete(op, attrs)
         resolved = resolve(op, types, completed)  # pyright: ignore[reportArgumentType]
-        numbers = [o for o in given if isinstance(o, int | float)]
-        if numbers and len(numbers) == len(given):
-            (made, *more) = resolved.results
-            if not more and made.dtype.is_float and not made.rank:
+        numbers = [o for o in present if isinstance(o, int | float)]
+        if numbers and len(numbers) == len(present):
+            (result, *more) = resolved.results
+            if not more and result.dtype.is_float and not result.rank:
                 with np.errstate(all="ignore"):
                     return float(op.oracle(*map(np.float64, numbers), **completed))
         results = [Var(self.fresh(f"{self.prefix}_{op.name}"), t) for t in resolved.results]
-        written = tuple(
+        arguments = tuple(
             Attr(Name(k), Ref(v.name) if isinstance(v, DType) else v) for k, v in attrs.items()
         )
         statement = Apply(
@@ -111,17 +111,17 @@ class Builder:
             Name(op.name),
             tuple(
                 Name(o.name) if isinstance(o, Var) else Literal(o, NOWHERE)  # pyright: ignore[reportArgumentType]
-                for o in given
+                for o in present
             ),
-            written,
+            arguments,
             self.at,
             derived_from=self.derived_from,
         )
         self.statements.append(statement)
         if self.tape is not None:
-            all_operands = (*given, *[None] * (len(op.operands) - len(given)))
-            made = (all_operands, resolved.operands, tuple(results), completed)
-            self.tape.append(TapeEntry(op, *made, statement, self.derived_from))
+            all_operands = (*present, *[None] * (len(op.operands) - len(present)))
+            application = (all_operands, resolved.operands, tuple(results), completed)
+            self.tape.append(TapeEntry(op, *application, statement, self.derived_from))
         return results[0] if len(results) == 1 else tuple(results)
 
     # --- what gradient rules need again and again ---

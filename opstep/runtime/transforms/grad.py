@@ -61,15 +61,15 @@ def grad(
     seeds, gradients = _seeds(results, seeded, tape.builder, source)
     backward(tape.builder, tape.taped, gradients)
     found = []
-    for wanted in wrt:
-        x = inputs.get(wanted) or tensors.get(wanted)
+    for target in wrt:
+        x = inputs.get(target) or tensors.get(target)
         if x is None:
-            raise GradientError(f"{wanted} is neither an input of {graph} nor a param")
+            raise GradientError(f"{target} is neither an input of {graph} nor a param")
         found.append(gradients.get(x.name) or tape.builder.zeros_like(x))
     fixed = {v.name for v in (*inputs.values(), *tensors.values(), *seeds, *results)}
     names = _derivative_names(wrt, found, fixed, tape.builder)
-    wanted_names = {v.name for v in (*results, *found)}
-    body = [_renamed(s, names) for s in _live_statements(tape.statements, wanted_names)]
+    live_names = {v.name for v in (*results, *found)}
+    body = [_renamed(s, names) for s in _live_statements(tape.statements, live_names)]
     called = [str(names.get(v.name, v.name)) for v in found]
     outputs = [*results, *(Var(n, v.type) for n, v in zip(called, found, strict=True))]
     return Graph(
@@ -85,9 +85,9 @@ def _derivative_names(
 ) -> dict[str, str]:
     """Better names for derivatives, ``d_`` and what they are by, where a value is nothing else."""
     names: dict[str, str] = {}
-    for wanted, value in zip(wrt, found, strict=True):
+    for target, value in zip(wrt, found, strict=True):
         if value.name not in fixed and value.name not in names:
-            names[value.name] = builder.fresh("d_" + wanted.replace(".", "_"))
+            names[value.name] = builder.fresh("d_" + target.replace(".", "_"))
     return names
 
 
@@ -169,16 +169,21 @@ class _Tape:
             op = OPS[callee]
             if op.host:
                 raise GradientError(f"no gradient is taken through {callee}", statement)
-            given = {a.name.text: _with_symbols(a.value, symbols) for a in statement.attrs}
+            attributes = {a.name.text: _with_symbols(a.value, symbols) for a in statement.attrs}
             derived_from = statement.derived_from or DerivedFrom(statement, source, False)
-            results = self._emit(op, operands, given, statement, derived_from)
+            results = self._emit(op, operands, attributes, statement, derived_from)
         for binding, result in zip(statement.results, results, strict=True):
             scope[binding.name.text] = result
 
     def _emit(
-        self, op: type[Op], operands: list, given: dict, statement: Apply, derived_from: DerivedFrom
+        self,
+        op: type[Op],
+        operands: list,
+        attributes: dict,
+        statement: Apply,
+        derived_from: DerivedFrom,
     ) -> list[Var]:
-        attrs = complete(op, given)
+        attrs = complete(op, attributes)
         resolved = resolve(op, [_type_of(o) for o in operands], attrs)
         results = [
             Var(self.builder.fresh(b.name.text), t)
@@ -189,7 +194,7 @@ class _Tape:
                 tuple(Binding(Name(r.name), None) for r in results),
                 statement.callee,
                 tuple(Name(o.name) if isinstance(o, Var) else Literal(o) for o in operands),
-                tuple(replace(a, value=given[a.name.text]) for a in statement.attrs),
+                tuple(replace(a, value=attributes[a.name.text]) for a in statement.attrs),
                 statement.at,
                 derived_from=derived_from,
             )
@@ -233,14 +238,14 @@ def _seeds(results: list[Var], seeded: bool, builder: Builder, source: Graph):
     return [], gradients
 
 
-def _live_statements(statements: list[Apply | Assert], wanted: set[str]) -> list[Apply | Assert]:
+def _live_statements(statements: list[Apply | Assert], live: set[str]) -> list[Apply | Assert]:
     """Asserts, and the statements that `wanted` values and asserts depend on, in order."""
-    kept: list[Apply | Assert] = []
+    live_statements: list[Apply | Assert] = []
     for statement in reversed(statements):
         if isinstance(statement, Assert):
-            kept.append(statement)
-            wanted.add(statement.condition.text)
-        elif any(r.name.text in wanted for r in statement.results):
-            kept.append(statement)
-            wanted |= {o.text for o in statement.operands if isinstance(o, Name)}
-    return kept[::-1]
+            live_statements.append(statement)
+            live.add(statement.condition.text)
+        elif any(r.name.text in live for r in statement.results):
+            live_statements.append(statement)
+            live |= {o.text for o in statement.operands if isinstance(o, Name)}
+    return live_statements[::-1]

@@ -250,7 +250,7 @@ class Model:
             self.debugger.machine.history.next_point() or self.debugger.machine.history.last_point()
         )
         step = way_of(here[0])[0][2]
-        lost = self.debugger.reload().lost
+        lost = self.debugger.reload().dropped
         self.texts[id(self.debugger.host)] = self.text
         self.hosts.append(self.debugger.host)
         kept = []

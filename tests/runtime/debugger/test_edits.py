@@ -30,7 +30,7 @@ def test_an_edit_keeps_what_did_not_change(file):
         debugger.go("over")
     file.write_text(TEXT.replace("mul(b, 3.0)", "mul(b, 5.0)"))
     reloaded = debugger.reload()
-    assert (reloaded.kept, reloaded.of) == (3, 4)
+    assert (reloaded.reused, reloaded.of) == (3, 4)
     assert where(debugger) == [("main", 4)]
     assert debugger.go("continue").reason == "end"
     assert debugger.result()["c"].tolist() == [15, 25, 35]
@@ -44,12 +44,12 @@ def test_an_edit_tells_what_was_set_by_hand_and_is_no_longer(file):
         debugger.go("over")
     debugger.set(debugger.stack()[0], "b", np.array([0, 0, 0], "f4"))
     debugger.set(debugger.stack()[0], "b", np.array([1, 1, 1], "f4"))
-    assert debugger.reload().lost == ["b"]
-    assert debugger.reload().lost == []
+    assert debugger.reload().dropped == ["b"]
+    assert debugger.reload().dropped == []
     debugger.go("over")
     debugger.set(debugger.stack()[0], "a", np.array([-1, -1, 1], "f4"))
     debugger.go("back")  # what is ahead is as it was set, too
-    assert debugger.reload().lost == ["a"]
+    assert debugger.reload().dropped == ["a"]
     assert debugger.go("continue").reason == "end"
     assert debugger.result()["c"].tolist() == [9, 15, 21]
     assert debugger.program.params["seen"] == 42

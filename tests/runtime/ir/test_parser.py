@@ -198,7 +198,7 @@ def test_a_name_of_an_attribute_may_be_a_keyword() -> None:
 def test_a_graph_on_one_line() -> None:
     graph = parse("graph g(x: f32[]) -> f32[] { return x }  # behind").graphs["g"]
     assert len(graph.body) == 1
-    assert graph.closing.behind == "behind"
+    assert graph.closing.trailing == "behind"
 
 
 def test_a_byte_order_mark_is_passed_over() -> None:
@@ -308,7 +308,7 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "a.opg"
     path.write_bytes("\ufeffgraph g() {\r\n}  # ü\r\n".encode())
     module = load(path)
-    assert module.graphs["g"].closing.behind == "ü"
+    assert module.graphs["g"].closing.trailing == "ü"
     assert module.source.path == str(path)
 
 

@@ -11,7 +11,7 @@ from opstep.api import sources
 from opstep.cli.wording import in_switches
 from opstep.dap.wording import in_launch
 from opstep.runtime.ir.errors import InputError, MissingInputs, UnboundSymbols, UnknownName
-from opstep.runtime.ir.wording import Argument, Wording, in_python, said
+from opstep.runtime.ir.wording import Argument, Wording, in_python, worded
 
 TEXT = """\
 param w: f32[3]
@@ -28,7 +28,7 @@ graph weights() -> f32[3] {
 def told(error: InputError) -> list[str]:
     """The hint, or else the message, in Python and in two other doors."""
     text = error.diagnostics[0].hint or error.diagnostics[0].message
-    return [said(text, words) for words in (in_python, in_switches, in_launch)]
+    return [worded(text, words) for words in (in_python, in_switches, in_launch)]
 
 
 @pytest.mark.parametrize(
@@ -79,8 +79,8 @@ def test_what_a_door_has_not_is_left_out():
         ("use a smaller batch",), (Argument("alloc", "reuse"),), (Argument("fallback", "cpu"),)
     )
     assert hint == "use a smaller batch, or alloc='reuse'"
-    assert hint.said(in_switches) == "use a smaller batch, --alloc reuse, or --fallback cpu"
-    assert hint.said(lambda argument: None) == "use a smaller batch"
+    assert hint.text_in(in_switches) == "use a smaller batch, --alloc reuse, or --fallback cpu"
+    assert hint.text_in(lambda argument: None) == "use a smaller batch"
     assert Wording.any_of((Argument("patience"), " is too short")) == ""
 
 
@@ -94,7 +94,7 @@ def test_errors_hold_what_they_are_about():
     assert unbound.value.symbols == ("N",)
     with pytest.raises(UnknownName, match="did you mean main") as unknown:
         program.run("mian")
-    assert (unknown.value.name, unknown.value.known) == ("mian", ("main", "weights"))
+    assert (unknown.value.name, unknown.value.candidates) == ("mian", ("main", "weights"))
     for error in (missing.value, unbound.value, unknown.value):  # as another process sends it
         again = pickle.loads(pickle.dumps(error))
         assert (type(again), vars(again), told(again)) == (type(error), vars(error), told(error))

@@ -55,12 +55,12 @@ def reload(session: Session, text: str) -> None:
     session.ended = False
     session.select(0)
     if told.of:
-        session.say(f"Kept {told.kept} of {told.of} values.")
-    if told.lost:
-        session.say(told.lost_text)
+        session.say(f"Kept {told.reused} of {told.of} values.")
+    if told.dropped:
+        session.say(told.dropped_text)
     for entry in session.points.entries.values():
         if entry.core is not None and not entry.place.name:
-            entry.place = entry.place._replace(line=entry.core.wanted.line)
+            entry.place = entry.place._replace(line=entry.core.request.line)
         if entry.core is not None and entry.core in told.moved:
             where = f"line {entry.core.line}" if entry.core.verified else entry.core.message
             session.say(f"Breakpoint {entry.number}: now {where}")

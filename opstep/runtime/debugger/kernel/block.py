@@ -42,11 +42,11 @@ class Enter(Protocol):
 
 
 def run_block(
-    launch: Prepared, memory: list, workspace: np.ndarray, block: Three, wanted: Three,
-    enter: Enter, every: bool = False, folder: Path | None = None, seen: Adapt = tuple,
+    launch: Prepared, memory: list, workspace: np.ndarray, block: Three, chosen: Three,
+    enter: Enter, every: bool = False, folder: Path | None = None, adapt: Adapt = tuple,
 ) -> None:  # fmt: skip
     """Runs one block; `enter` calls the kernel in the thread that is wanted, and where `every`
-    holds, debuggers see the other threads, too. `folder`: see `Simulated`. `seen`: makes of the
+    holds, debuggers see the other threads, too. `folder`: see `Simulated`. `adapt`: makes of the
     kernel's arguments what it gets.
     """
     from opstep.runtime.device.cuda.simulator.simulated_block import Cuda
@@ -54,14 +54,14 @@ def run_block(
     cuda = Cuda(launch)
     cuda.begin_block()
     kernel = Simulated(cuda, folder).callee(launch.kernel.function, launch.kernel.dtype)  # pyright: ignore[reportArgumentType]
-    args = seen(arguments(launch, memory, workspace))
+    args = adapt(arguments(launch, memory, workspace))
     enter.prepare(kernel)
     barrier, plainly = Barrier(prod(launch.block)), Plainly()
     threads = []
-    for place in places(launch.block):
-        call = enter if place == wanted else plainly
-        threads.append(SeenThread(barrier, launch, kernel, args, call, block, place))
-        threads[-1].hidden = not every and place != wanted
+    for index in places(launch.block):
+        call = enter if index == chosen else plainly
+        threads.append(SeenThread(barrier, launch, kernel, args, call, block, index))
+        threads[-1].hidden = not every and index != chosen
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -70,11 +70,11 @@ def run_block(
 
 def run_unit(
     launch: Prepared, memory: list, workspace: np.ndarray, units: range,
-    enter: Enter = Plainly(), folder: Path | None = None, seen: Adapt = tuple,
+    enter: Enter = Plainly(), folder: Path | None = None, adapt: Adapt = tuple,
 ) -> None:  # fmt: skip
     """Runs units of a CPU's launch."""
     kernel = Simulated(None, folder).callee(launch.kernel.function, launch.kernel.dtype)  # pyright: ignore[reportArgumentType]
-    args = seen(arguments(launch, memory, workspace))
+    args = adapt(arguments(launch, memory, workspace))
     enter.prepare(kernel)
     enter(kernel, (*args, units.start, units.stop, *_lane(launch, 0)))
 
@@ -126,9 +126,9 @@ class Barrier(Together):
 class SeenThread(threading.Thread, BlockThread):
     """One thread of a block, for debuggers to see."""
 
-    def __init__(self, barrier: Barrier, launch: Prepared, kernel, args, call: Enter, block, place):
+    def __init__(self, barrier: Barrier, launch: Prepared, kernel, args, call: Enter, block, index):
         super().__init__(daemon=True)
-        self.put(launch, barrier, block, place)
+        self.put(launch, barrier, block, index)
         self.name = self.title
         self._barrier = barrier
         self._launch, self._kernel, self._args, self._call = launch, kernel, args, call

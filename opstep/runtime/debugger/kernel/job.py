@@ -55,10 +55,10 @@ class Job:
     def _element_text(self) -> str:
         """The element as it is written: ``[3, 17]``"""
         assert self.element is not None
-        result, place = self.element
+        result, position = self.element
         t = self.types[len(self.step.operand_types) + result]
         assert t is not None
-        index = np.unravel_index(place, t.shape)  # pyright: ignore[reportArgumentType, reportCallIssue]
+        index = np.unravel_index(position, t.shape)  # pyright: ignore[reportArgumentType, reportCallIssue]
         name = f" of result {result}" if result else ""
         return f"[{', '.join(str(int(i)) for i in index)}]{name}"
 
@@ -81,12 +81,12 @@ class Job:
         """What is wrong with the element, if anything is."""
         if self.element is None:
             return ""
-        result, place = self.element
+        result, index = self.element
         results = self.types[len(self.step.operand_types) :]
         if not 0 <= result < len(results):
             return f"the op has {len(results)} results; there is no {result}"
         size: Any = getattr(results[result], "size", 0)
-        return "" if 0 <= place < size else f"the result has {size:,} elements; there is no {place}"
+        return "" if 0 <= index < size else f"the result has {size:,} elements; there is no {index}"
 
     def write(self, path: Path) -> None:
         op, launch = self.step.op, self.launch

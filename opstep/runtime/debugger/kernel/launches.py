@@ -61,9 +61,9 @@ class KernelLaunch(NamedTuple):
         if self.target == "cpu":
             fits = 0 <= unit < self.units
             return "" if fits else f"unit {unit} is none of the {self.units} of the launch"
-        for what, wanted, sizes in (("block", block, self.grid), ("thread", thread, self.block)):
-            if not all(0 <= k < n for k, n in zip(wanted, sizes, strict=True)):
-                return f"{what} {written(wanted)} is not within {written(sizes)}"
+        for what, index, sizes in (("block", block, self.grid), ("thread", thread, self.block)):
+            if not all(0 <= k < n for k, n in zip(index, sizes, strict=True)):
+                return f"{what} {written(index)} is not within {written(sizes)}"
         return ""
 
 
@@ -100,19 +100,19 @@ def lowered(
             launches, size = lowering.prepared()
         else:
             cpu = internal.CPU.get(step.op.name) or step.op.cpu
-            given = cpu(*lowering.args(), **step.attrs)
-            given = [given] if isinstance(given, Launch) else list(given)
-            for launch in given:
+            requested = cpu(*lowering.args(), **step.attrs)
+            requested = [requested] if isinstance(requested, Launch) else list(requested)
+            for launch in requested:
                 launch.cuda = None  # what the CPU runs, not what stands for it on a GPU
-            launches, size = lowering.lowered(given)
+            launches, size = lowering.lowered(requested)
     return [launch for launch in launches if isinstance(launch, Prepared)], size
 
 
 def _work(step: Step, types: tuple[TensorType | None, ...]) -> int:
     """Elements that the op reads and writes, and its arithmetic."""
-    there: Any = sum(t.size for t in types if t is not None)  # concrete here
+    elements: Any = sum(t.size for t in types if t is not None)  # concrete here
     flops: Any = step.op.flops(*step.operand_types, **step.attrs)
-    return int(there + flops)
+    return int(elements + flops)
 
 
 def _obstacle(launch: Prepared) -> str:
@@ -133,12 +133,12 @@ class _NameCheck:
     body = CUDA.body
 
     def __init__(self) -> None:
-        self._seen: set[tuple[FunctionType, DType]] = set()
+        self._checked: set[tuple[FunctionType, DType]] = set()
 
     def callee(self, function: FunctionType, dtype: DType) -> Any:
         dtype = source.dtype_within(function, dtype)
-        if (function, dtype) not in self._seen:
-            self._seen.add((function, dtype))
+        if (function, dtype) not in self._checked:
+            self._checked.add((function, dtype))
             source.specialise(function, dtype, self)
         return function
 

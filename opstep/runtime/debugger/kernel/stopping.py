@@ -14,14 +14,14 @@ from typing import Any
 
 NUMBER = 1 << 30  # of the breakpoint; clients' are numbered from 1 on
 
-_wanted: list[int] = []  # the thread that is to stop
+_stopping_thread: list[int] = []  # the thread that is to stop
 
 
 def reached() -> bool:
     """The breakpoint's condition: true once, in the thread that is wanted."""
-    if _wanted != [threading.get_ident()]:
+    if _stopping_thread != [threading.get_ident()]:
         return False
-    _wanted.clear()
+    _stopping_thread.clear()
     return True
 
 
@@ -49,7 +49,7 @@ class Stopping:
     def __call__(self, kernel: Callable[..., None], args: tuple) -> None:
         if not self._stopped:
             self._stopped = True
-            _wanted[:] = [threading.get_ident()]
+            _stopping_thread[:] = [threading.get_ident()]
         kernel(*args)
 
 

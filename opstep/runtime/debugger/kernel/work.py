@@ -46,13 +46,13 @@ class Work:
         if order.element is not None:
             self._find(*order.element)
 
-    def _find(self, result: int, place: int) -> None:
+    def _find(self, result: int, index: int) -> None:
         """Makes the thread that writes an element the wanted one. Raises `NotFound`."""
         order, launch = self.order, self.launch
         t = order.results[result]
         at = len(order.memory) + result
-        given = (order.target, launch, self.memory, self.workspace)
-        found = writer_of(*given, at, place * t.dtype.itemsize, len(order.memory))
+        arguments = (order.target, launch, self.memory, self.workspace)
+        found = writer_of(*arguments, at, index * t.dtype.itemsize, len(order.memory))
         order.block, order.thread, order.unit = found
         launches = kernel_launches(order.step, order.types, order.target, order.arch)
         order.label = launches[order.number].label(*found)
@@ -63,20 +63,20 @@ class Work:
 
     def run(self) -> None:
         """The wanted block; it stops at the kernel's first line in the wanted thread."""
-        order, given = self.order, (self.launch, self.memory, self.workspace)
+        order, arguments = self.order, (self.launch, self.memory, self.workspace)
         if order.target == "cpu":
             units = range(order.unit, order.unit + 1)
-            of_its_own = partial(run_unit, *given, units, Stopping(), self.folder)
+            of_its_own = partial(run_unit, *arguments, units, Stopping(), self.folder)
             thread = threading.Thread(target=of_its_own, name=f"unit {order.unit}")
             thread.start()
             thread.join()
         else:
-            run_block(*given, order.block, order.thread, Stopping(), order.every, self.folder)
-        print(f"{order.label}: done. {self._written()}", flush=True)
+            run_block(*arguments, order.block, order.thread, Stopping(), order.every, self.folder)
+        print(f"{order.label}: done. {self._written_text()}", flush=True)
 
-    def _written(self) -> str:
+    def _written_text(self) -> str:
         """Which elements of the results the block wrote."""
-        told = []
+        texts = []
         results: Any = self.memory[len(self.order.memory) :]  # they are never absent
         for k, (t, found) in enumerate(zip(self.order.results, results, strict=True)):
             mark = payload(t.dtype)
@@ -84,8 +84,10 @@ class Work:
             values = found.view(t.dtype.numpy)[places[:SHOWN]]
             shown = ", ".join(f"[{i}] = {v}" for i, v in zip(places, values, strict=False))
             more = ", …" if len(places) > SHOWN else ""
-            told.append(f"Result {k}: {len(places):,} of {t.size:,} elements written {shown}{more}")
-        return "; ".join(told)
+            texts.append(
+                f"Result {k}: {len(places):,} of {t.size:,} elements written {shown}{more}"
+            )
+        return "; ".join(texts)
 
 
 def _filled(t: TensorType) -> np.ndarray:

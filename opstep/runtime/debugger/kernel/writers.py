@@ -61,15 +61,15 @@ def writer_of(
     for number in _outwards(offset * count // max(len(memory[slot]), 1), count):
         noticed: list[Three] = []
         copies = [*memory[:operands], *(m.copy() for m in memory[operands:])]
-        given = (launch, copies, workspace.copy())
+        arguments = (launch, copies, workspace.copy())
 
-        def seen(args: tuple, found=noticed, array=copies[slot]) -> tuple:
+        def noticing(args: tuple, found=noticed, array=copies[slot]) -> tuple:
             return tuple(_noticing(a, array, offset, lambda: found.append(who())) for a in args)
 
         if target == "cpu":
-            run_unit(*given, range(number, number + 1), seen=seen)
+            run_unit(*arguments, range(number, number + 1), adapt=noticing)
         else:
-            simulator.run(*given, [_block(number, launch.grid)], seen)
+            simulator.run(*arguments, [_block(number, launch.grid)], noticing)
         tried += 1
         if noticed and target == "cpu":
             return (0, 0, 0), noticed[-1], number

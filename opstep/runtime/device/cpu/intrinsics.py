@@ -39,15 +39,15 @@ def pointer_to(name: str):
 @cache
 def float_from_bits(dtype: DType):
     """int64 that holds the bits of a float64 -> that number in the kernel's dtype."""
-    wanted = _SEEN_AS[dtype.name] if not dtype.is_half else types.float32
+    t = _SEEN_AS[dtype.name] if not dtype.is_half else types.float32
 
     @intrinsic
     def as_float(_, word):
         def generate(context, builder, signature, args):
             number = builder.bitcast(args[0], ir.DoubleType())
-            return context.cast(builder, number, types.float64, wanted)
+            return context.cast(builder, number, types.float64, t)
 
-        return wanted(types.int64), generate
+        return t(types.int64), generate
 
     return as_float
 
@@ -146,8 +146,8 @@ def _atomic(operation):
         @intrinsic
         def apply(_, pointer, i, value):
             def generate(context, builder, signature, args):
-                place = builder.gep(args[0], [args[1]])
-                return builder.atomic_rmw(operation, place, args[2], "seq_cst")
+                address = builder.gep(args[0], [args[1]])
+                return builder.atomic_rmw(operation, address, args[2], "seq_cst")
 
             return types.int64(pointer, types.int64, types.int64), generate
 
@@ -166,8 +166,8 @@ def compare_and_swap():
     @intrinsic
     def apply(_, pointer, i, expected, value):
         def generate(context, builder, signature, args):
-            place = builder.gep(args[0], [args[1]])
-            pair = builder.cmpxchg(place, args[2], args[3], "seq_cst", "seq_cst")
+            address = builder.gep(args[0], [args[1]])
+            pair = builder.cmpxchg(address, args[2], args[3], "seq_cst", "seq_cst")
             return builder.extract_value(pair, 0)
 
         return types.int64(pointer, types.int64, types.int64, types.int64), generate

@@ -24,7 +24,7 @@ from types import FunctionType
 from typing import Any
 
 from opstep.runtime.device import source
-from opstep.runtime.device.cache import kept
+from opstep.runtime.device.cache import cached
 from opstep.runtime.device.cpu import processor
 from opstep.runtime.device.source import Intrinsic
 from opstep.runtime.ir.types import DType
@@ -59,7 +59,7 @@ def _load(kernel, signature: Signature, dtype: DType, distinct: bool) -> int:
     digest = source.digest(kernel, dtype, CPU)
     key = f"{digest} {signature} {dtype.name} {distinct} {_recipe()} {_machine()}"
     make = partial(_compile, kernel, signature, dtype, distinct)
-    return kept(key, ".o", kernel.__name__, make, _link)
+    return cached(key, ".o", kernel.__name__, make, _link)
 
 
 class _Cpu:
@@ -144,10 +144,10 @@ def _callee(function: FunctionType, dtype: DType, distinct: bool = False):
     distinct = distinct or hasattr(function, "distinct")
     key = (function, dtype.name, distinct)
     if key not in _specialised:
-        made: Any = numba.njit(error_model="numpy")(source.specialise(function, dtype, CPU))
+        dispatcher: Any = numba.njit(error_model="numpy")(source.specialise(function, dtype, CPU))
         inline = not distinct and not source.has_loop(function.__code__)
-        made._compiler._customize_flags = partial(_of_callee, noalias=distinct, inline=inline)
-        _specialised[key] = made
+        dispatcher._compiler._customize_flags = partial(_of_callee, noalias=distinct, inline=inline)
+        _specialised[key] = dispatcher
     return _specialised[key]
 
 

@@ -22,14 +22,14 @@ class Prepared:
     pointer.
     """
 
-    __slots__ = ("_kept", "entry", "grain", "slots", "units", "words", "workspace")
+    __slots__ = ("_arrays", "entry", "grain", "slots", "units", "words", "workspace")
 
-    def __init__(self, entry, words, slots, workspace, kept, units, grain):
+    def __init__(self, entry, words, slots, workspace, arrays, units, grain):
         self.entry = entry
         self.words = words
         self.slots = slots  # [(word, operand or result)]
         self.workspace = workspace  # [(word, offset)]
-        self._kept = kept  # arrays whose addresses stand in the words
+        self._arrays = arrays  # those whose addresses stand in the words
         self.units = units
         self.grain = grain
 
@@ -75,42 +75,44 @@ class Lowering:
                 zip(self.types[:count], self.step.operand_types, strict=True)
             )
         ]
-        there = [t for t in self.types[count:] if t is not None]  # results are never absent
-        results = [self._result(count + k, t, after) for k, t in enumerate(there)]
+        types = [t for t in self.types[count:] if t is not None]  # results are never absent
+        results = [self._result(count + k, t, after) for k, t in enumerate(types)]
         cpu = internal.CPU.get(op.name) or op.cpu
-        given = cpu(*operands, *results, **self.step.attrs)
-        launches = before + ([given] if isinstance(given, Launch) else list(given)) + after
+        requested = cpu(*operands, *results, **self.step.attrs)
+        launches = (
+            before + ([requested] if isinstance(requested, Launch) else list(requested)) + after
+        )
         return [self._lower(launch) for launch in launches if launch.units > 0], self.size
 
-    def _seen(self, t: TensorType) -> TensorType:
+    def _computed_type(self, t: TensorType) -> TensorType:
         return t.with_dtype(f32) if t.dtype.is_half and not self.step.op.moves else t
 
     def _temporary(self, size: int) -> Arg:
         scratch = Scratch(f32, size)
-        self._place(scratch)
+        self._offset_of(scratch)
         return Staged(TensorType(f32, (size,)), scratch)
 
-    def _operand(self, k: int, stored: TensorType | None, seen: TensorType | None, before):
-        if stored is None or seen is None:
+    def _operand(self, k: int, stored: TensorType | None, computed: TensorType | None, before):
+        if stored is None or computed is None:
             return None
-        seen = self._seen(seen)
+        computed = self._computed_type(computed)
         arg = Arg(stored, k)
-        if seen.dtype is stored.dtype:
+        if computed.dtype is stored.dtype:
             return arg
-        staged = Staged(seen, Scratch(seen.dtype, arg.size))
+        staged = Staged(computed, Scratch(computed.dtype, arg.size))
         before += conversion(arg, staged, self._temporary)
         return staged
 
     def _result(self, slot: int, t: TensorType, after) -> Arg:
-        seen = self._seen(t)
-        if seen.dtype is t.dtype:
+        computed = self._computed_type(t)
+        if computed.dtype is t.dtype:
             return Arg(t, slot)
         arg = Arg(t, slot)
-        staged = Staged(seen, Scratch(seen.dtype, arg.size))
+        staged = Staged(computed, Scratch(computed.dtype, arg.size))
         after += conversion(staged, arg, self._temporary)
         return staged
 
-    def _place(self, scratch: Scratch) -> int:
+    def _offset_of(self, scratch: Scratch) -> int:
         """The scratch's offset in the workspace."""
         if id(scratch) not in self.places:
             lanes = self.lanes if scratch.per_lane else 1
@@ -125,7 +127,7 @@ class Lowering:
         words: list[int] = []
         slots: list[tuple[int, int]] = []
         workspace: list[tuple[int, int]] = []
-        kept: list[np.ndarray] = []
+        arrays: list[np.ndarray] = []
         for k, a in enumerate(launch.args):
             value = 0
             if isinstance(a, Staged):
@@ -134,11 +136,11 @@ class Lowering:
                 slots.append((k, a.slot))
                 signature.append(f"*{a.dtype.name}")
             elif isinstance(a, Scratch):
-                workspace.append((k, self._place(a)))
+                workspace.append((k, self._offset_of(a)))
                 signature.append(f"*{a.dtype.name}")
             elif isinstance(a, tuple):
-                kept.append(_words(a))
-                value = kept[-1].ctypes.data
+                arrays.append(_words(a))
+                value = arrays[-1].ctypes.data
                 signature.append("*i64")
             elif isinstance(a, float):
                 value = struct.unpack("<q", struct.pack("<d", a))[0]
@@ -149,7 +151,7 @@ class Lowering:
             words.append(value)
         dtype = _kernel_dtype(launch)
         entry = jit.address(launch.kernel, tuple(signature), dtype, distinct=True)
-        return Prepared(entry, _words(words), slots, workspace, kept, launch.units, launch.grain)
+        return Prepared(entry, _words(words), slots, workspace, arrays, launch.units, launch.grain)
 
 
 class Staged(Arg):

@@ -163,9 +163,9 @@ class Team:
         self.words[_YIELD] = yields
         for lane in range(1, self.lanes):
             for which in (0, 1):
-                place = self._memory[lane, which].ctypes.data
-                init(ctypes.c_void_p(place), 0, 0)
-                self.words[_HELPER + _STRIDE * lane + 1 + which] = place
+                address = self._memory[lane, which].ctypes.data
+                init(ctypes.c_void_p(address), 0, 0)
+                self.words[_HELPER + _STRIDE * lane + 1 + which] = address
             threading.Thread(
                 target=self._help, args=(lane,), daemon=True, name=f"opstep lane {lane}"
             ).start()

@@ -73,21 +73,21 @@ def launches(x: Arg, enabled: Arg, out: Arg, *, filled: bool) -> list[Launch]:
     """The launches that write the record `out` (see `runtime.statistics`) of `x`, unless
     ``enabled[0]`` is 0; ``filled``: whether elements never written hold the NaN payload.
     """
-    width, told = width_of(x.dtype), filled and x.dtype.is_float
+    width, marked = width_of(x.dtype), filled and x.dtype.is_float
     units = max(1, -(-x.size // UNIT))  # one for a tensor of no elements: it has a record, too
     records = Scratch(i64, units * WORDS)
     block = Scratch(width.dtype, BLOCK, per_lane=True)
     bins = Scratch(u8, BLOCK, per_lane=True)
-    unwritten = widened_payload(x.dtype) if told else 0
+    unwritten = widened_payload(x.dtype) if marked else 0
     normal = HALF_NORMAL if x.dtype is f16 else 1 << width.fraction
     args = (x, enabled, records, block, bins, x.size, unwritten, normal)
-    made = [
+    result = [
         Launch(unit_taker(x.dtype), *args, units=units, grain=1),
-        Launch(merge, records, enabled, out, units, x.size, x.dtype.is_float, told, units=1),
+        Launch(merge, records, enabled, out, units, x.size, x.dtype.is_float, marked, units=1),
     ]
     if x.dtype is f64:
-        made.append(Launch(take_scaled, x, enabled, out, block, x.size, units=1))
-    return made
+        result.append(Launch(take_scaled, x, enabled, out, block, x.size, units=1))
+    return result
 
 
 HALF_NORMAL = 0x38800000  # bits of the smallest normal f16 as an f32

@@ -61,7 +61,7 @@ class _Queue:
     def __init__(self):
         self.items: deque[Callable[[], None]] = deque()
         self.turn = threading.Lock()
-        self.wanted: SimpleQueue[None] = SimpleQueue()
+        self.wakeups: SimpleQueue[None] = SimpleQueue()
         self.closed = False
         self.error: BaseException | None = None
 
@@ -81,12 +81,12 @@ class _Queue:
     def work(self) -> None:
         """The worker thread's life."""
         while not self.closed:
-            self.wanted.get()
+            self.wakeups.get()
             self.drain()
 
     def close(self) -> None:
         self.closed = True
-        self.wanted.put(None)
+        self.wakeups.put(None)
 
 
 class CpuStream(Stream):
@@ -118,7 +118,7 @@ class CpuStream(Stream):
             work = self._queue.work  # not a method of the stream: the thread must not keep it alive
             self._thread = threading.Thread(target=work, daemon=True, name="opstep stream")
             self._thread.start()
-        self._queue.wanted.put(None)
+        self._queue.wakeups.put(None)
 
     def synchronize(self) -> None:
         """Returns when the queue is empty and its last work done; raises what that work raised."""

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 class _Track:
     """Memory for what one stream records."""
 
-    def __init__(self, device: CpuDevice, ops: int, waits: int, taken: int, stats: int, words: int):
-        self.memory = device.alloc((ops + taken) * 16 + stats * RECORD.nbytes + words * 8)
+    def __init__(self, device: CpuDevice, ops: int, waits: int, spans: int, stats: int, words: int):
+        self.memory = device.alloc((ops + spans) * 16 + stats * RECORD.nbytes + words * 8)
         self.times = device.view(self.memory, 0, TensorType(i64, (ops, 2)))
-        self.taken = device.view(self.memory, ops * 16, TensorType(i64, (taken, 2)))
-        at = (ops + taken) * 16
+        self.spans = device.view(self.memory, ops * 16, TensorType(i64, (spans, 2)))
+        at = (ops + spans) * 16
         self.stats = device.view(self.memory, at, TensorType(i64, (stats, WORDS)))
         at += self.stats.nbytes
         self.details = device.view(self.memory, at, TensorType(i64, (words,)))
@@ -47,13 +47,13 @@ class _Track:
 
     def record(self, activation: Activation, stream: int, with_stats: bool) -> StreamRecord:
         """Copies of times, waits and, if wanted, statistics."""
-        times, waits = _kept(self.times), _kept(self.waits)
+        times, waits = _snapshot(self.times), _snapshot(self.waits)
         if not with_stats:
             return StreamRecord(activation, stream, times, waits, None)
-        stats, taken, details = _kept(self.stats), _kept(self.taken), None
+        stats, spans, details = _snapshot(self.stats), _snapshot(self.spans), None
         if len(self.details):
             details = self.details.copy()
-        return StreamRecord(activation, stream, times, waits, stats, None, taken, details)
+        return StreamRecord(activation, stream, times, waits, stats, None, spans, details)
 
 
 class CpuTape(Tape):
@@ -77,20 +77,20 @@ class CpuTape(Tape):
         """A track for each stream, with working memory that its statistics share."""
         plan = self.binding.plan
         streams = len(self.layout.rows)
-        ops, waits, taken, stats, words, most = ([0] * streams for _ in range(6))
+        ops, waits, spans, stats, words, most = ([0] * streams for _ in range(6))
         for instruction in plan.instructions:
             if isinstance(instruction, Run):
                 step, stream = instruction
                 ops[stream] += bool(plan.steps[step].launches)
-                taken[stream] += step in self.wanted
-                for value in self.wanted.get(step, ()):
+                spans[stream] += step in self.recorded
+                for value in self.recorded.get(step, ()):
                     stats[stream] += 1
                     t, needed = plan.values[value].type, self._prepared(value)[1]
                     words[stream] += self._details.nbytes(t) // 8
                     most[stream] = max(most[stream], needed, self._details.workspace(t))
             elif isinstance(instruction, Await):
                 waits[instruction.stream] += 1
-        counts = zip(ops, waits, taken, stats, words, strict=True)
+        counts = zip(ops, waits, spans, stats, words, strict=True)
         tracks = [_Track(self.device, *n) for n in counts]
         for track, nbytes in zip(tracks, most, strict=True):
             track.workspace = self.device.alloc(nbytes)
@@ -103,31 +103,31 @@ class CpuTape(Tape):
     def around(self, number: int, step: Step, stream: int, bound: Any) -> list[Any]:
         """The step's launches between two readings of the clock, then those of its statistics."""
         track, rows = self._tracks[stream], self.layout.rows[stream]
-        made: list[Any] = []
+        launches: list[Any] = []
         if bound:
-            place = track.memory.address + 16 * len(rows)
-            made = [self.device.stamp(place), *bound, self.device.stamp(place + 8)]
+            address = track.memory.address + 16 * len(rows)
+            launches = [self.device.stamp(address), *bound, self.device.stamp(address + 8)]
             rows.append(number)
-        if number in self.wanted:
-            place = track.memory.address + track.times.nbytes + 16 * self._groups[stream]
+        if number in self.recorded:
+            address = track.memory.address + track.times.nbytes + 16 * self._groups[stream]
             self._groups[stream] += 1
             taking = self._statistics(number, stream)
-            made += [self.device.stamp(place), *taking, self.device.stamp(place + 8)]
-        return made
+            launches += [self.device.stamp(address), *taking, self.device.stamp(address + 8)]
+        return launches
 
     def _statistics(self, number: int, stream: int) -> list[Any]:
-        track, taken, made = self._tracks[stream], self.layout.stats[stream], []
-        before = track.times.nbytes + track.taken.nbytes
-        for value in self.wanted[number]:
-            source = self.binding.place(value).address
-            target = track.memory.address + before + RECORD.nbytes * len(taken)
+        track, recorded, made = self._tracks[stream], self.layout.stats[stream], []
+        before = track.times.nbytes + track.spans.nbytes
+        for value in self.recorded[number]:
+            source = self.binding.address_of(value).address
+            target = track.memory.address + before + RECORD.nbytes * len(recorded)
             launches, _ = self._prepared(value)
             addresses = [source, self._cell.address, target]
             made += self.device.bind(launches, addresses, track.workspace.address)
             t, addresses[2] = self.binding.plan.values[value].type, track.detailed
             made += self._details.bound(t, addresses, track.workspace.address)
             track.detailed += self._details.nbytes(t)
-            taken.append((number, value))
+            recorded.append((number, value))
         return made
 
     def launch(self, stream: int, launches: list[Any]) -> Callable[[], None]:
@@ -161,14 +161,18 @@ class CpuTape(Tape):
 
     def finish(self) -> None:
         """The figures are copied when they stand."""
-        activation, with_stats, take = self.activation, self._with_stats, self.recorder.take
+        activation, with_stats, deliver = self.activation, self._with_stats, self.recorder.take
         assert activation is not None
         for stream, track in enumerate(self._tracks):
             if track.used:
-                work = partial(_take, take, activation, stream, track, with_stats)
+                work = partial(_hand_over, deliver, activation, stream, track, with_stats)
                 self.binding.streams[stream].submit(work)
-        host = (_kept(self._launch_times), _kept(self._sync_times), _kept(self._call_times))
-        take(HostRecord(activation, *host))
+        host = (
+            _snapshot(self._launch_times),
+            _snapshot(self._sync_times),
+            _snapshot(self._call_times),
+        )
+        deliver(HostRecord(activation, *host))
 
     def _launch(self, index: int, submit: Callable[[Any], None], work: Any) -> None:
         times = self._launched_at
@@ -177,16 +181,16 @@ class CpuTape(Tape):
         times[2 * index + 1] = monotonic_ns()
 
 
-def _take(
-    take: Callable[[StreamRecord], None],
+def _hand_over(
+    deliver: Callable[[StreamRecord], None],
     activation: Activation,
     stream: int,
     track: _Track,
     with_stats: bool,
 ) -> None:
-    take(track.record(activation, stream, with_stats))
+    deliver(track.record(activation, stream, with_stats))
 
 
-def _kept(figures: np.ndarray) -> np.ndarray:
+def _snapshot(figures: np.ndarray) -> np.ndarray:
     """A copy, where there is anything to copy."""
     return figures.copy() if len(figures) else figures

@@ -83,7 +83,7 @@ def _outer(v, rows, width, sure, steps, a, a_row, a_step, b, table, c, c_row, *r
     )
     masks = [v.mask(builder.sub(columns, WORD(j * v.length))) for j in range(sure, width)]
     masks = [None] * sure + masks
-    whole = builder.icmp_signed(">=", columns, WORD(width * v.length))
+    full = builder.icmp_signed(">=", columns, WORD(width * v.length))
     for first in range(0, rows, band):
         with builder.if_then(builder.icmp_signed("<", WORD(first), live)):
             rank = [_clamped(builder, i, live) for i in range(first, first + band)]
@@ -106,7 +106,7 @@ def _outer(v, rows, width, sure, steps, a, a_row, a_step, b, table, c, c_row, *r
 
             sums = _start(v, mode, origin, masks)
             sums = loop(builder, WORD(0), steps, sums, step)
-            _finish(v, sums, target, masks, whole)
+            _finish(v, sums, target, masks, full)
 
 
 def _start(v, mode, origin, masks):
@@ -139,9 +139,9 @@ def _start(v, mode, origin, masks):
     return phis
 
 
-def _finish(v, sums, target, masks, whole):
-    """Stores the tile; without masks where it is `whole`."""
-    with v.builder.if_else(whole) as (then, otherwise):
+def _finish(v, sums, target, masks, full):
+    """Stores the tile; without masks where it is `full`."""
+    with v.builder.if_else(full) as (then, otherwise):
         for branch, chosen in ((then, [None] * len(masks)), (otherwise, masks)):
             with branch:
                 values = iter(sums)
@@ -205,15 +205,15 @@ def _inner(v, rows, columns, steps, a, a_row, b, table, c, c_row, c_column, mode
         products = [(x, y) for x in ls for y in rs]
         return [v.multiply_add(x, y, s) for (x, y), s in zip(products, sums, strict=True)]
 
-    whole = builder.sdiv(steps, WORD(v.length))
+    blocks = builder.sdiv(steps, WORD(v.length))
     sums = loop(
         builder,
         WORD(0),
-        whole,
+        blocks,
         [v.zero] * (len(left) * len(right)),
         lambda k, sums: add_products(v.load, builder.mul(k, WORD(v.length)), sums),
     )
-    done = builder.mul(whole, WORD(v.length))
+    done = builder.mul(blocks, WORD(v.length))
     mask = v.mask(builder.sub(steps, done))
     rest = builder.icmp_signed("<", done, steps)
     before = builder.block
@@ -237,8 +237,8 @@ def _finish_inner(v, totals, row, column, c, c_row, c_column, mode, start):
     zero = ir.Constant(v.real, 0.0 if v.floating else 0)
     for i in row:
         for j in column:
-            place = v.at(c, builder.add(builder.mul(i, c_row), builder.mul(j, c_column)))
-            source = builder.select(biased, v.at(start, j), place)
+            address = v.at(c, builder.add(builder.mul(i, c_row), builder.mul(j, c_column)))
+            source = builder.select(biased, v.at(start, j), address)
             loads = builder.or_(accumulates, biased)
             before = builder.block
             with builder.if_then(loads):
@@ -247,7 +247,7 @@ def _finish_inner(v, totals, row, column, c, c_row, c_column, mode, start):
             first = builder.phi(v.real)
             first.add_incoming(zero, before)
             first.add_incoming(value, block)
-            places.append(place)
+            places.append(address)
             firsts.append(first)
-    for place, first, total in zip(places, firsts, totals, strict=True):
-        builder.store(v.add(first, total), place)
+    for address, first, total in zip(places, firsts, totals, strict=True):
+        builder.store(v.add(first, total), address)

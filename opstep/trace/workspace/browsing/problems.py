@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from opstep.runtime.ir.diagnostics import OpstepError
-from opstep.runtime.ir.wording import said
+from opstep.runtime.ir.wording import worded
 from opstep.trace.workspace.query import Ended, Refused
 from opstep.trace.workspace.store import FileProblem
 
@@ -17,7 +17,7 @@ def problem_json(error: OpstepError, text: str = "") -> dict[str, Any]:
     ``hint``, and ``start`` and ``end`` in `text`, in units of UTF-16, where the place is known.
     """
     first = error.diagnostics[0]
-    hint = said(first.hint, lambda argument: None)  # a view has no arguments
+    hint = worded(first.hint, lambda argument: None)  # a view has no arguments
     if isinstance(error, Refused) and error.writes:
         hint = _READS
     described: dict[str, Any] = {"kind": _kind(error), "message": first.message, "hint": hint}

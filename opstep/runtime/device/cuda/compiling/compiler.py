@@ -18,7 +18,7 @@ from types import FunctionType, SimpleNamespace
 from typing import Any, NamedTuple
 
 from opstep.runtime.device import source
-from opstep.runtime.device.cache import kept
+from opstep.runtime.device.cache import cached
 from opstep.runtime.device.cuda.compiling import names
 from opstep.runtime.device.source import Intrinsic
 from opstep.runtime.ir.errors import DeviceError
@@ -92,7 +92,7 @@ def code_for(kernel: Kernel, arch: str) -> Code:
             return None
         return Code(kernel.function.__name__, header["symbol"], cubin, str(header.get("log", "")))
 
-    return kept(key, f".{arch}.cubin", kernel.function.__name__, make, load)
+    return cached(key, f".{arch}.cubin", kernel.function.__name__, make, load)
 
 
 def to_ptx(kernel: Kernel, arch: str) -> tuple[str, str]:

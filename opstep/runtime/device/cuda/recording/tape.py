@@ -99,7 +99,7 @@ class CudaTape(Tape):
         found: list[list[int]] = [[] for _ in self.layout.rows]
         for instruction in self.binding.plan.instructions:
             if isinstance(instruction, Run):
-                found[instruction.stream] += self.wanted.get(instruction.step, ())
+                found[instruction.stream] += self.recorded.get(instruction.step, ())
         return found
 
     def _gathering_of(self, stream: int, taken: Sequence[int]) -> Gathering:
@@ -117,10 +117,10 @@ class CudaTape(Tape):
             made += [(NO_ROW, b) for b in gathering.before(self._written(step))]
             made += self._meter.around(len(rows), bound)
             rows.append(number)
-        for value in self.wanted.get(number, ()):
+        for value in self.recorded.get(number, ()):
             plan = self.binding.plan
             taken, t = self.layout.stats[stream], plan.values[value].type
-            source = self.binding.place(value).address
+            source = self.binding.address_of(value).address
             made += [(NO_ROW, b) for b in self._detailed(t, source, stream)]
             if gathers(t):
                 made += [(NO_ROW, b) for b in gathering.add(source, t, len(taken))]
