@@ -73,7 +73,7 @@ class RunSettings:
         for name, default, values in BOUNDED:
             value = getattr(self, name)
             if value is not default and not _among(value, values):
-                raise SettingError(name, value, _listed(values))
+                raise SettingError(name, value, _listed(values, value))
         if (device := canonical(self.device)) != self.device:
             object.__setattr__(self, "device", device)
 
@@ -117,8 +117,9 @@ def _among(value: Any, values: tuple[str, ...] | range) -> bool:
         return False
 
 
-def _listed(values: tuple[str, ...] | range) -> str:
-    """``async or debug``, ``1 to 64``, ``1 or more``"""
+def _listed(values: tuple[str, ...] | range, got: Any) -> str:
+    """``async or debug``, ``1 to 64``, ``1 or more``; what is past `OPEN` is told where it ends."""
     if isinstance(values, range):
-        return f"{values[0]} or more" if values.stop == OPEN else f"{values[0]} to {values[-1]}"
+        is_open = values.stop == OPEN and not (isinstance(got, int) and got >= OPEN)
+        return f"{values[0]} or more" if is_open else f"{values[0]} to {values[-1]}"
     return f"{', '.join(values[:-1])} or {values[-1]}"

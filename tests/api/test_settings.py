@@ -34,6 +34,7 @@ def test_arguments_have_the_defaults_that_are_declared(function):
         ({"streams": 2.5}, "streams is 2.5; it can be 1 to 64"),
         ({"steps": "3"}, "steps is '3'; it can be 1 or more"),
         ({"seed": -1}, "seed is -1; it can be 0 or more"),
+        ({"seed": 1 << 63}, f"seed is {1 << 63}; it can be 0 to {(1 << 63) - 1}"),
     ],
 )
 def test_what_a_setting_cannot_be(given, message):

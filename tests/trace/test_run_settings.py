@@ -99,3 +99,14 @@ def test_damage_is_told_of_settings(path):
 
     looped(path, 1, tags={"a": "text", "b": 1})
     assert damage(path) is None
+
+
+def test_a_program_with_a_seed_that_no_switch_takes_runs_again(path):
+    program = opstep.loads(TRAIN, "train.opg")
+    program.seed = -1
+    with opstep.Recording(workspace=path) as recording:
+        program.run("main", {"x": np.zeros(4, np.float32), "lr": 0.25}, recording=recording)
+    with opstep.Workspace(path) as ws:
+        repeated = ws.rerun("last")
+    assert repeated.same == ["loss", "seen", "w"]
+    assert not repeated.different

@@ -113,5 +113,6 @@ def _absent(engine: Engine, at: str, ops: list[_Op]) -> InputError:
     if not hint:
         lines = sorted({op.line for op in ops if op.line})
         range_text = f", or a line from {lines[0]} to {lines[-1]}" if lines else ""
-        hint = f"give the name of a value, such as {min(names, key=len)}, of an op{range_text}"
+        example = min(sorted(names), key=len)
+        hint = f"give the name of a value, such as {example}, of an op{range_text}"
     return InputError(f"no op {at} in {engine.path}", hint=hint)

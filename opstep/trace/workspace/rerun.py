@@ -79,9 +79,10 @@ def rerun(
         raise InputError(message, hint=cut or "")
     results: Mapping[str, np.ndarray] = {}
     error = None
+    switches = {**run.switches, "seed": None}  # the program has it, maybe past the setting's range
     try:
         results = program.run(
-            run.graph, inputs, steps=steps, recording=recording, on_step=on_step, **run.switches
+            run.graph, inputs, steps=steps, recording=recording, on_step=on_step, **switches
         )
     except InputError:
         raise
