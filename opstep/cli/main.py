@@ -6,6 +6,7 @@ A command is one file beside this one; it is imported when it is called and not 
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -140,13 +141,24 @@ def main(args: Sequence[str] | None = None) -> int:
         say("terminated" if terminated else "interrupted")
         return TERMINATED if terminated else INTERRUPTED
     except (ReaderGone, BrokenPipeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         return OK
     except MemoryError as error:
         say(f"error: out of memory{f': {error}' if str(error) else ''}")
         return MACHINE
+    except OSError as error:
+        if error.errno != errno.ENOSPC or error.filename is not None:
+            return report(error, settings)
+        discard_output()
+        say(f"error: the output could not be written: {error.strerror}")
+        return MACHINE
     except Exception as error:
         return report(error, settings)
+
+
+def discard_output() -> None:
+    """What is still buffered for standard output goes nowhere: Python writes it at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def report(error: Exception, settings: Settings) -> int:

@@ -395,3 +395,15 @@ def test_a_reader_that_goes_away(tmp_path):
     process.stdout.close()
     assert process.stderr.read() == b""
     assert process.wait(timeout=PATIENCE_S) in (0, 1)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("command", [["ops"], ["check", "--help"]], ids=" ".join)
+def test_a_full_disk_behind_standard_output(command):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "opstep", *command],
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S,
+        )  # fmt: skip
+    assert done.returncode == 3
+    assert done.stderr == "error: the output could not be written: No space left on device\n"
