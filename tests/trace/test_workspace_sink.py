@@ -341,7 +341,7 @@ def test_a_path_that_is_no_utf_8(path):
 
 def test_a_seed_that_no_column_holds(path):
     with opstep.Recording(workspace=path) as recording:
-        with pytest.raises(InputError, match="it has over 64 bits"):
+        with pytest.raises(InputError, match="it can be 0 to 9223372036854775807"):
             train_program().run("main", train_inputs(), recording=recording, seed=1 << 63)
         train_program().run("main", train_inputs(), recording=recording, seed=(1 << 63) - 1)
     assert ask(path, "select seed from runs") == [((1 << 63) - 1,)]

@@ -40,7 +40,7 @@ it("describes each setting and each attribute of a launch", () => {
 });
 
 it("offers all arguments that the debugger's launch and attach take", () => {
-  const read = (file: string) => readFileSync(path.join(ROOT, "../opstep/dap", file), "utf8");
+  const read = (file: string) => readFileSync(path.join(ROOT, "../opstep", file), "utf8");
   const fields = (text: string, name: string) => {
     const body = text.slice(text.indexOf(`class ${name}`)).split(/\n {4}def |\n\n\n|\n@/)[0] ?? "";
     return [...body.matchAll(/^ {4}(\w+):/gm)].map((m) =>
@@ -48,8 +48,13 @@ it("offers all arguments that the debugger's launch and attach take", () => {
     );
   };
   const attributes = contributes.debuggers[0]?.configurationAttributes;
-  const launch = fields(read("launching.py"), "LaunchArguments").filter((f) => f !== "noDebug");
-  const attach = fields(read("requests/lifecycle.py"), "AttachArguments");
+  const inherited = fields(read("api/settings.py"), "RunSettings"); // by LaunchArguments
+  const launching = read("dap/launching.py");
+  const fixed = [...launching.matchAll(/^ {4}(\w+): ClassVar/gm)].map((m) => m[1]);
+  const launch = [...new Set([...inherited, ...fields(launching, "LaunchArguments")])].filter(
+    (name) => name !== "noDebug" && !fixed.includes(name),
+  );
+  const attach = fields(read("dap/requests/lifecycle.py"), "AttachArguments");
   expect(launch.length).toBeGreaterThan(20);
   expect(Object.keys(attributes?.launch?.properties ?? {}).sort()).toEqual(launch.sort());
   expect(Object.keys(attributes?.attach?.properties ?? {}).sort()).toEqual(attach.sort());
