@@ -73,8 +73,10 @@ class CheckScheduler:
         if file is not None:
             self._go_on(uri, checking.steps(file))
 
-    def _go_on(self, uri: str, steps: Iterator[None]) -> None:
-        """One slice; the next one comes when what the client has said is answered."""
+    def _go_on(self, uri: str, steps: Iterator[None], sliced: bool = False) -> None:
+        """One slice; the next one comes when what the client has said is answered. `sliced`: it is
+        not the first.
+        """
         self._waiting.pop(uri, None)
         try:
             until = time.perf_counter() + SLICE_S
@@ -82,8 +84,10 @@ class CheckScheduler:
                 for _ in steps:
                     if time.perf_counter() > until:
                         gc.freeze()  # else the collector walks through all that was read so far
-                        self._later(self._go_on, uri, steps)
+                        self._later(self._go_on, uri, steps, True)
                         return
+                if sliced:
+                    gc.freeze()
             self._later(self._finish, uri)
         except Exception:  # a bug; the next text may be checked all the same
             self.log(f"checking {uri}: {traceback.format_exc()}")
