@@ -100,14 +100,14 @@ def test_several_processes_write_and_others_read(tmp_path):
 def test_processes_that_make_the_same_file_at_once(tmp_path):
     path = tmp_path / "runs.db"
     script = "import sys; from pathlib import Path; from opstep.trace.workspace import store\n"
-    script += "sys.stdin.read()\nfor k in range(8): store.open_writing(Path(sys.argv[1] + str(k)))"
+    script += "sys.stdin.read()\nfor k in range(60): store.open_writing(Path(sys.argv[1] + str(k)))"
     makers = [python("-c", script, str(path), stdin=subprocess.PIPE) for _ in range(3)]
     for maker in makers:
         maker.stdin.close()
         maker.stdin = None
     told = [maker.communicate() for maker in makers]
     assert [maker.returncode for maker in makers] == [0, 0, 0], told
-    for k in range(8):
+    for k in range(60):
         store.open_reading(Path(f"{path}{k}")).close()
 
 

@@ -162,9 +162,11 @@ def explained(path: Path) -> Iterator[None]:
 
 def _version(connection: sqlite3.Connection, path: Path) -> int:
     """The version of its schema, 0 where it has none yet. Raises `FileProblem` for other files."""
-    (application,) = connection.execute("pragma application_id").fetchone()
-    (version,) = connection.execute("pragma user_version").fetchone()
-    (tables,) = connection.execute("select count(*) from sqlite_master").fetchone()
+    # one statement: between two another process may make it a workspace
+    application, version, tables = connection.execute(
+        "select application_id, user_version, (select count(*) from sqlite_master) "
+        "from pragma_application_id, pragma_user_version"
+    ).fetchone()
     if application != APPLICATION and (tables or application):
         raise FileProblem(
             "foreign",
