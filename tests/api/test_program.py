@@ -329,6 +329,24 @@ def test_the_event_loop_is_free_while_the_device_works():
     assert asyncio.run(main()) > 3
 
 
+@pytest.mark.parametrize("device", ["cpu", "null"])
+def test_other_tasks_have_a_turn_in_each_step_of_a_debug_run(device):
+    program = opstep.loads("graph g(x: f32[]) -> f32[] {\n  y = neg(x)\n  return y\n}")
+    turns, steps = 0, 20
+
+    async def main():
+        nonlocal turns
+        options = {"device": device, "mode": "debug", "steps": steps}
+        run = asyncio.create_task(program.run_async(inputs={"x": 1.0}, **options))
+        while not run.done():
+            turns += 1
+            await asyncio.sleep(0)
+        await run
+
+    asyncio.run(main())
+    assert turns >= steps
+
+
 def test_listeners_are_told_of_each_op_in_order_with_its_values():
     seen = []
 

@@ -202,7 +202,7 @@ def test_steps_come_in_order_and_whole(tmp_path, monkeypatch):
     put, order, records = recordings._Recorder._put, [], []
 
     def noted(self, method, argument, nbytes=0):
-        if method == "take":
+        if method == "add_record":
             records.append(argument)
             order.append((argument.activation.step, False))
         elif method == "end_step":

@@ -64,11 +64,12 @@ class Fence:
 
     async def _soon(self) -> bool:
         """Whether it is reached while the loop goes round a few times: most are, on a GPU, and to
-        be told by a thread takes longer than that.
+        be told by a thread takes longer than that. The loop goes round once at least: in debug mode
+        each op was waited for, and nothing else would let other tasks run.
         """
         for _ in range(_ROUNDS):
+            await asyncio.sleep(0)
             reached = self.done()
             if reached or reached is None:
                 return bool(reached)
-            await asyncio.sleep(0)
         return False

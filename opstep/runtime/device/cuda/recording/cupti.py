@@ -60,6 +60,7 @@ class Collector:
         self._offset = 0  # of CUPTI's clock
         self._compared = 0  # when
         self._lacking = False  # the last records asked for did not come
+        self._crowded = UNCLAIMED  # doubles with what cannot be forgotten yet
         cupti.activity_register_callbacks(lambda: (BUFFER, 0), self._completed)
 
     # --- who wants records ---
@@ -144,8 +145,9 @@ class Collector:
                 self._cupti.activity_flush_all(0)
             with self._lock:
                 complete = all(self._matcher.count(t) >= n for t, n in expected.items())
-                if self._matcher.unclaimed > UNCLAIMED:
+                if self._matcher.unclaimed > self._crowded:
                     self._matcher.forget(monotonic_ns() - CLOCKS_HOLD)
+                    self._crowded = max(UNCLAIMED, 2 * self._matcher.unclaimed)
             if complete or self._lacking:
                 self._lacking = not complete
                 return
