@@ -15,7 +15,8 @@ from opstep.api.settings import RunSettings
 from opstep.hunting.search import hunt
 from opstep.runtime.interpreter import drive
 
-sys.path.append(str(Path(__file__).parent.parent / "tests" / "hunting"))
+TESTS = Path(__file__).parent.parent / "tests"
+sys.path += [str(TESTS / "hunting"), str(TESTS / "shared")]
 
 
 def unet(batch: int):

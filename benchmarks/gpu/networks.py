@@ -20,7 +20,7 @@ from opstep.runtime.interpreter import drive
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
-sys.path.append(str(ROOT / "tests"))
+sys.path.append(str(ROOT / "tests" / "shared"))
 BATCH = 64
 _open = ExitStack()  # jobs end with the process
 
