@@ -1,7 +1,7 @@
 """Imports go one way. This test reads every import statement and holds the layers.
 
-`runtime` < `kernels` < `api` < `hunting`, `differing`, `editors` < `trace` < `dap`, `lsp` < `cli`;
-inside `runtime`: `ir` < `transforms` < `plan` < `device` < `calls` < `interpreter` <
+`runtime` < `kernels` < `api` < `hunting`, `differing`, `editors` < `trace` < `dap`, `lsp` <
+`frontends` < `cli`; inside `runtime`: `ir` < `transforms` < `plan` < `device` < `calls` < `interpreter` <
 `expressions` < `debugger` < `nan`. Imports inside functions and for type checkers count as well: a
 late import would only hide a cycle.
 """
@@ -25,6 +25,7 @@ LAYERS = [
     ["hunting", "differing", "editors"],
     ["trace"],
     ["dap", "lsp"],
+    ["frontends"],
     ["cli"],
 ]
 RUNTIME_LAYERS = [
@@ -64,6 +65,7 @@ SLOW |= {
     "pydevd",
     "greenlet",
 }
+TORCH = "opstep.frontends.torch"
 # Modules that are themselves imported late, by the first compilation of a kernel: they may import
 # numba at the top, and each other.
 COMPILERS = {
@@ -188,6 +190,8 @@ def test_slow_packages_are_imported_late(path):
     if dotted(path) in COMPILERS:
         return
     unwanted = SLOW - EDITORS if dotted(path).startswith("opstep.lsp") else SLOW
+    if dotted(path).startswith(TORCH):
+        unwanted = unwanted - {"torch"}
     slow = []
     for node in at_module_level(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -196,6 +200,18 @@ def test_slow_packages_are_imported_late(path):
             slow += [node.module] if (node.module or "").split(".")[0] in unwanted else []
     told = "import these inside the functions that use them (start-up time is a bar), or, in a"
     assert slow == [], f"{told} module that only compiling imports, name it in COMPILERS"
+
+
+def test_only_its_importer_imports_torch():
+    found = []
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            uses = any(name.split(".")[0] == "torch" for name in names)
+            if uses and not dotted(path).startswith(TORCH):
+                found.append(dotted(path))
+    assert found == []
 
 
 def test_compilers_are_imported_late():
