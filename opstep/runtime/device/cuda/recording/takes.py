@@ -119,7 +119,7 @@ class Takes:
             return
         with run.lock:
             run.done = len(run.takes)
-            if now or not recorder.late(partial(self._tell_all, run, recorder)):
+            if now or not recorder.may_defer(partial(self._tell_all, run, recorder)):
                 self._tell_all(run, recorder)
                 return
             run.gathered += self.meter.ready(run.takes[run.gathered : run.done])
@@ -153,13 +153,13 @@ class Takes:
         for take in takes:
             rows = self.meter.read(take)
             if rows.missing:
-                recorder.lost(rows.missing)
+                recorder.times_missing(rows.missing)
             layout = take.activation.layout
             for place, kernels in rows.kernels.items():
                 layout.kernels.setdefault(place, tuple(kernels))
-            recorder.take(HostRecord(take.activation, take.launches, take.syncs, take.calls))
+            recorder.add_record(HostRecord(take.activation, take.launches, take.syncs, take.calls))
             for record in _records(take, rows, self.slots):
-                recorder.take(record)
+                recorder.add_record(record)
         if takes:
             recorder.caught_up(takes[-1].activation.step)
 

@@ -56,12 +56,12 @@ class Reported:
         self.users.remove(user)
 
 
-class Noted(Recorder):
+class Records(Recorder):
     def __init__(self):
-        self.taken = []
+        self.records = []
 
-    def take(self, record):
-        self.taken.append(record)
+    def add_record(self, record):
+        self.records.append(record)
 
 
 def test_records_of_an_activation():
@@ -81,13 +81,13 @@ def test_records_of_an_activation():
             (1, 0, ran(1, 1205, 1400)),
         ]
     )
-    takes, recorder = Takes(meter, slots), Noted()
+    takes, recorder = Takes(meter, slots), Records()
     takes.begin(recorder)
     takes.add(recorder, take)
-    takes.step_done(Noted())  # another run's
-    assert recorder.taken == []
+    takes.step_done(Records())  # another run's
+    assert recorder.records == []
     takes.step_done(recorder)
-    host, first, second = recorder.taken
+    host, first, second = recorder.records
     assert isinstance(host, HostRecord) and host.launches.tolist() == [[1000, 1010]]
     assert isinstance(first, StreamRecord) and first.times.tolist() == [[1100, 1200], [1210, 1300]]
     assert first.stats.shape == (2, WORDS) and first.stats[1, 0] == WORDS
@@ -97,7 +97,7 @@ def test_records_of_an_activation():
     assert layout.kernels == {(0, 0): (KERNEL,)}
     assert slots.get((2 * WORDS + 5) * 8) is take.stats[0]  # used again
     takes.step_done(recorder)
-    assert len(recorder.taken) == 3
+    assert len(recorder.records) == 3
     takes.end(recorder)
     assert meter.users == []
 
@@ -194,8 +194,8 @@ def test_the_timeline_of_a_graph_that_was_launched_at_once(tmp_path, monkeypatch
     from opstep.trace import recording as module
     from opstep.trace.viewer.engine import Engine
 
-    def as_graph(take):
-        def told(self, record):
+    def as_graph(add_record):
+        def add_as_graph(self, record):
             activation = record.activation
             layout = activation.layout
             launches, _ = merged(layout.launches, [list(range(len(layout.launches)))])
@@ -212,11 +212,11 @@ def test_the_timeline_of_a_graph_that_was_launched_at_once(tmp_path, monkeypatch
                 record = record._replace(
                     launches=np.array([[spans[:, 0].min(), spans[:, 1].max()]])
                 )
-            take(self, record)
+            add_record(self, record)
 
-        return told
+        return add_as_graph
 
-    monkeypatch.setattr(module._Recorder, "take", as_graph(module._Recorder.take))
+    monkeypatch.setattr(module._Recorder, "add_record", as_graph(module._Recorder.add_record))
     program = opstep.load("examples/branches.opg")
     inputs = {"left": np.ones((4, 32), "f4"), "right": np.ones((4, 48), "f4"), "bias": 0.5}
     trace = tmp_path / "run.pftrace"
@@ -241,17 +241,17 @@ def test_the_timeline_of_a_graph_that_was_launched_at_once(tmp_path, monkeypatch
         assert [list(row) for row in grids] == [["4 x 2"]]
 
 
-class LateRecorder(Noted):
+class LateRecorder(Records):
     def __init__(self):
         super().__init__()
-        self.tell = None
+        self.flush = None
 
-    def late(self, tell):
-        self.tell = tell
+    def may_defer(self, flush):
+        self.flush = flush
         return True
 
     def caught_up(self, step):
-        self.taken.append(step)
+        self.records.append(step)
 
 
 def test_records_of_short_steps_are_made_during_later_ones(monkeypatch):
@@ -269,24 +269,24 @@ def test_records_of_short_steps_are_made_during_later_ones(monkeypatch):
         takes.meanwhile(recorder)
         takes.step_done(recorder)
 
-    def told():
-        return [r if isinstance(r, int) else r.activation.step for r in recorder.taken]
+    def steps():
+        return [r if isinstance(r, int) else r.activation.step for r in recorder.records]
 
     step(0)
     step(1)
-    assert told() == [] and meter.gathered == []
+    assert steps() == [] and meter.gathered == []
     monkeypatch.setattr(meter, "ready", lambda given: min(len(given), 1))
     step(2)  # the first was reported
-    assert told() == []
+    assert steps() == []
     step(3)
-    assert told() == [0, 0, 0]
+    assert steps() == [0, 0, 0]
     monkeypatch.setattr(meter, "ready", lambda given: 0)
     monkeypatch.setattr(module, "monotonic_ns", lambda: 2 * module.PERIOD)
     step(4)  # all have to be asked for, and so has one that was ready meanwhile
     step(5)
-    assert told()[3:] == [1, 1, 1, 2, 2, 3, 3, 4, 4, 4]
-    recorder.tell()
-    assert told()[13:] == [5, 5, 5]
+    assert steps()[3:] == [1, 1, 1, 2, 2, 3, 3, 4, 4, 4]
+    recorder.flush()
+    assert steps()[13:] == [5, 5, 5]
 
 
 def test_ends_of_steps_come_behind_their_records(tmp_path, monkeypatch):
@@ -296,20 +296,21 @@ def test_ends_of_steps_come_behind_their_records(tmp_path, monkeypatch):
     program = opstep.load("examples/branches.opg")
     inputs = {"left": np.ones((4, 32), "f4"), "right": np.ones((4, 48), "f4"), "bias": 0.5}
     held, order = [], []
-    take, end_step, put = module._Recorder.take, module._Recorder.end_step, module._Recorder._put
+    recorders = module._Recorder
+    add_record, end_step, put = recorders.add_record, recorders.end_step, recorders._put
 
-    def tell(recorder):
+    def flush(recorder):
         records, held[:] = held[:], []
         for record in records:
-            take(recorder, record)
+            add_record(recorder, record)
         if records:
             recorder.caught_up(records[-1].activation.step)
 
     def late_end(self, outputs, failed=False):
-        self.late(lambda: tell(self))
+        self.may_defer(lambda: flush(self))
         end_step(self, outputs, failed)
         if self._steps % 3 == 2:
-            tell(self)
+            flush(self)
 
     def noted(self, method, argument, nbytes=0):
         if method != "add_overhead":
@@ -317,7 +318,7 @@ def test_ends_of_steps_come_behind_their_records(tmp_path, monkeypatch):
             order.append((step, method == "end_step"))
         put(self, method, argument, nbytes)
 
-    monkeypatch.setattr(module._Recorder, "take", lambda self, record: held.append(record))
+    monkeypatch.setattr(module._Recorder, "add_record", lambda self, record: held.append(record))
     monkeypatch.setattr(module._Recorder, "end_step", late_end)
     monkeypatch.setattr(module._Recorder, "_put", noted)
     with opstep.Recording(trace=tmp_path / "run.pftrace") as recording:

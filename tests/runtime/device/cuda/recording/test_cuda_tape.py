@@ -136,7 +136,7 @@ class Notes(Recorder):
     def begin_run(self, info):
         return self
 
-    def wanted(self, plan):
+    def values_to_record(self, plan):
         return ()
 
     def begin_step(self):
@@ -145,7 +145,7 @@ class Notes(Recorder):
     def next_number(self):
         return next(self.numbers)
 
-    def take(self, record):
+    def add_record(self, record):
         self.records.append(record)
 
     def end_step(self, outputs, failed=False):
