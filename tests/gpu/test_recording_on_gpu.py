@@ -262,7 +262,7 @@ def test_without_cupti(monkeypatch):
         raise ImportError("there is none")
 
     monkeypatch.setattr(meters, "collector", missing)
-    monkeypatch.setattr(devices, "_takes", {})
+    monkeypatch.setattr(devices, "_pending", {})
     for name in EXAMPLES:
         _, notes, _ = recorded(name, steps=3)
         assert "cupti-python" in notes.info.note

@@ -9,8 +9,8 @@ from gpu_reports import KERNEL, layout_of, ran
 import opstep
 from opstep.runtime.device.cuda.recording import tape
 from opstep.runtime.device.cuda.recording.meters import EventMeter, moment
+from opstep.runtime.device.cuda.recording.pending import PendingActivation, PendingRecords, Slots
 from opstep.runtime.device.cuda.recording.records import NO_ROW, Part, Rows, merged
-from opstep.runtime.device.cuda.recording.takes import Slots, Take, Takes
 from opstep.runtime.device.protocols import Recorder
 from opstep.runtime.recording import (
     Activation,
@@ -37,15 +37,15 @@ class Reported:
         self.users = []
         self.gathered = []
 
-    def ready(self, takes):
+    def ready(self, activations):
         return 0
 
-    def gather(self, takes):
-        self.gathered += takes
+    def gather(self, activations):
+        self.gathered += activations
 
-    def read(self, take):
-        self.gathered = [t for t in self.gathered if t is not take]
-        rows = Rows(take.activation.layout)
+    def read(self, pending):
+        self.gathered = [t for t in self.gathered if t is not pending]
+        rows = Rows(pending.activation.layout)
         rows.add(self.found)
         return rows
 
@@ -68,12 +68,12 @@ def test_records_of_an_activation():
     layout = layout_of([5, 6], [7], waits=[Wait(1, 0, 0, 0)])
     layout.stats[0] = [(5, 0), (6, 1)]
     layout.launches = [GraphLaunch((Launch(0, 0, 2), Launch(1, 0, 1)))]
-    take = Take(Activation(3, 0, layout))
-    take.launches[:] = [[1000, 1010]]
-    take.with_stats = True
+    pending = PendingActivation(Activation(3, 0, layout))
+    pending.launches[:] = [[1000, 1010]]
+    pending.with_stats = True
     slots = Slots(lambda words: np.arange(words, dtype=np.int64))
-    take.stats[0] = slots.get((2 * WORDS + 5) * 8)
-    take.beyond[0] = 5
+    pending.stats[0] = slots.get((2 * WORDS + 5) * 8)
+    pending.detail_words[0] = 5
     meter = Reported(
         [
             (0, 0, ran(1, 1100, 1200, kernel=KERNEL)),
@@ -81,12 +81,12 @@ def test_records_of_an_activation():
             (1, 0, ran(1, 1205, 1400)),
         ]
     )
-    takes, recorder = Takes(meter, slots), Records()
-    takes.begin(recorder)
-    takes.add(recorder, take)
-    takes.step_done(Records())  # another run's
+    pending_records, recorder = PendingRecords(meter, slots), Records()
+    pending_records.begin(recorder)
+    pending_records.add(recorder, pending)
+    pending_records.step_done(Records())  # another run's
     assert recorder.records == []
-    takes.step_done(recorder)
+    pending_records.step_done(recorder)
     host, first, second = recorder.records
     assert isinstance(host, HostRecord) and host.launches.tolist() == [[1000, 1010]]
     assert isinstance(first, StreamRecord) and first.times.tolist() == [[1100, 1200], [1210, 1300]]
@@ -95,10 +95,10 @@ def test_records_of_an_activation():
     assert second.details is None
     assert second.waits.tolist() == [[1000, 1200]] and second.stats.shape == (0, WORDS)
     assert layout.kernels == {(0, 0): (KERNEL,)}
-    assert slots.get((2 * WORDS + 5) * 8) is take.stats[0]  # used again
-    takes.step_done(recorder)
+    assert slots.get((2 * WORDS + 5) * 8) is pending.stats[0]  # used again
+    pending_records.step_done(recorder)
     assert len(recorder.records) == 3
-    takes.end(recorder)
+    pending_records.end(recorder)
     assert meter.users == []
 
 
@@ -156,17 +156,17 @@ def test_times_of_events(monkeypatch):
         driver.now += 300_000
 
     layout = layout_of([4, 5])
-    take = Take(Activation(0, 0, layout))
+    pending = PendingActivation(Activation(0, 0, layout))
     for row in (0, NO_ROW, 1):
         piece = SimpleNamespace(part=Part(0, (row,), exact=False), work=work)
-        meter.issue(take, piece, 1)
-    meter.gather([take])
-    rows = meter.read(take)
+        meter.issue(pending, piece, 1)
+    meter.gather([pending])
+    rows = meter.read(pending)
     began = 4_000_000_000
     expected = [[began, began + 300_000], [began + 600_000, began + 900_000]]
     assert np.abs(rows.times[0] - expected).max() < 500
     before = driver.made
-    meter.issue(take, SimpleNamespace(part=Part(0, (0,), exact=False), work=work), 1)
+    meter.issue(pending, SimpleNamespace(part=Part(0, (0,), exact=False), work=work), 1)
     assert driver.made == before  # events are used again
 
 
@@ -255,19 +255,22 @@ class LateRecorder(Records):
 
 
 def test_records_of_short_steps_are_made_during_later_ones(monkeypatch):
-    from opstep.runtime.device.cuda.recording import takes as module
+    from opstep.runtime.device.cuda.recording import pending as module
 
     clock = iter(range(0, 10**9, 1000))
     monkeypatch.setattr(module, "monotonic_ns", lambda: next(clock))
     layout = layout_of([5])
     layout.launches = [Launch(0, 0, 1)]
     meter = Reported([(0, 0, ran(1, 1100, 1200))])
-    takes, recorder = Takes(meter, Slots(lambda words: np.zeros(words, np.int64))), LateRecorder()
+    pending_records, recorder = (
+        PendingRecords(meter, Slots(lambda words: np.zeros(words, np.int64))),
+        LateRecorder(),
+    )
 
     def step(number):
-        takes.add(recorder, Take(Activation(number, number, layout)))
-        takes.meanwhile(recorder)
-        takes.step_done(recorder)
+        pending_records.add(recorder, PendingActivation(Activation(number, number, layout)))
+        pending_records.meanwhile(recorder)
+        pending_records.step_done(recorder)
 
     def steps():
         return [r if isinstance(r, int) else r.activation.step for r in recorder.records]
