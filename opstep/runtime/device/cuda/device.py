@@ -82,7 +82,7 @@ class CudaDevice(Device):
         self._searching = threading.Lock()  # several runs may look for such elements at once
         self._flag = self.staging.pinned(1)  # kernels write it where the host reads it
         self._chooser = self._choosing(Kernels("numba"))
-        self._choices = {self._chooser.wanted: self}
+        self._choices = {self._chooser.policy: self}
 
     # --- memory ---
 
@@ -195,20 +195,20 @@ class CudaDevice(Device):
             self._prepared[key] = [self.load(p) for p in launches], size
         return self._prepared[key]
 
-    def with_kernels(self, wanted: Kernels) -> CudaDevice:
+    def with_kernels(self, policy: Kernels) -> CudaDevice:
         """This device where it chooses otherwise between an op's kernels. Memory and machine code
         are shared.
         """
-        if wanted not in self._choices:
-            made = self._choices[wanted] = copy(self)
+        if policy not in self._choices:
+            made = self._choices[policy] = copy(self)
             made._prepared = {}
-            made._chooser = made._choosing(wanted)
-        return self._choices[wanted]
+            made._chooser = made._choosing(policy)
+        return self._choices[policy]
 
-    def _choosing(self, wanted: Kernels) -> Chooser:
+    def _choosing(self, policy: Kernels) -> Chooser:
         from opstep.runtime.device.cuda.choice.trial import times_of
 
-        return Chooser(wanted, self._table, lambda *tried: times_of(self, *tried))
+        return Chooser(policy, self._table, lambda *tried: times_of(self, *tried))
 
     def _table(self) -> TuningTable:
         """Times of ops on GPUs like this one."""
