@@ -108,16 +108,16 @@ def debug(file: str, **options: Any) -> int:
 
 def opened(file: str, options: dict[str, Any]) -> Debugger:
     """The debugger of a program. Raises `OpstepError`."""
-    import opstep
     from opstep.api import sources
     from opstep.api.debugging import Debugger, debugged
+    from opstep.api.program import load
     from opstep.cli.run import check_kernels
     from opstep.runtime.ir.errors import InputError
 
     if options["autotune"]:
         raise InputError("--autotune is for opstep run", hint="times are kept for all commands")
     check_kernels(options)
-    program = opstep.load(file)
+    program = load(file)
     program.seed = options["seed"]
     graph = sources.choose_graph(program.module, options["graph"], file)
     symbols = sources.parse_symbols(options["symbols"])
